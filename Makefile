@@ -1,0 +1,46 @@
+# Two environments in which the real Unsloth trains on a CPU, both pinned in tests/stacks:
+#   .venv         the newest releases, the project itself and what its checks need
+#   .venv-kaggle  the releases that the Kaggle notebooks pin
+.DELETE_ON_ERROR:
+.PHONY: demo test lint pins clean
+
+PYTHON ?= python3
+STACKS := tests/stacks
+DEMO := build/demo
+bin := .venv/bin
+
+demo: .venv/.ready
+	$(bin)/nb2ddp convert sample_notebooks/alpaca_sft.ipynb -o $(DEMO)
+	cd $(DEMO) && "$(CURDIR)/$(bin)/nb2ddp" run . --cpu --nproc 2
+
+test: lint .venv-kaggle/.ready
+	$(bin)/pytest
+
+lint: .venv/.ready
+	$(bin)/ruff check
+	$(bin)/ruff format --check
+	$(bin)/mypy
+
+# Each stamp is written last: an install that broke off is done again.
+.venv/.ready: pyproject.toml $(STACKS)/newest.txt $(STACKS)/unsloth.txt
+	@echo "Installing the pinned training stack: some minutes on a slow line, seconds once uv has it in its cache"
+	$(PYTHON) -m venv .venv
+	$(bin)/python -m pip install --quiet --disable-pip-version-check --constraint $(STACKS)/newest.txt uv
+	$(bin)/uv pip sync --quiet --compile-bytecode --python $(bin)/python $(STACKS)/newest.txt $(STACKS)/unsloth.txt
+	$(bin)/uv pip install --quiet --python $(bin)/python --constraint $(STACKS)/newest.txt --editable '.[dev]'
+	touch $@
+
+.venv-kaggle/.ready: $(STACKS)/kaggle.txt $(STACKS)/unsloth.txt | .venv/.ready
+	$(bin)/uv venv --quiet --allow-existing --python $(bin)/python .venv-kaggle
+	$(bin)/uv pip sync --quiet --compile-bytecode --python .venv-kaggle/bin/python $(STACKS)/kaggle.txt $(STACKS)/unsloth.txt
+	touch $@
+
+# Pin the newest releases that the .in files and pyproject.toml allow.
+pins: .venv/.ready
+	$(bin)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --custom-compile-command "make pins" \
+	  $(STACKS)/newest.in pyproject.toml --extra dev --output-file $(STACKS)/newest.txt
+	$(bin)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --custom-compile-command "make pins" \
+	  $(STACKS)/kaggle.in --output-file $(STACKS)/kaggle.txt
+
+clean:
+	rm -rf .venv .venv-kaggle build
