@@ -1,0 +1,1 @@
+"""Where a converted script can run: each module makes the files that one place needs."""

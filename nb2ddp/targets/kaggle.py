@@ -1,0 +1,290 @@
+"""A converted script as a Kaggle kernel on two T4 GPUs: one code file and its metadata.
+
+Everything here is text in, text out. ``kernel-metadata.json`` is what the official ``kaggle`` client reads
+in ``kernels_push``; of the code file only the text is uploaded and nothing beside it, so that one file
+carries the training script and the installs.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from nb2ddp import rendering
+from nb2ddp.errors import BundleError
+
+METADATA_FILE = "kernel-metadata.json"
+UNKNOWN_OWNER = "INSERT_OWNER_SLUG_HERE"
+"""Stands for the owner in a bundle without one, as the kaggle client writes it in its own templates."""
+
+GPUS = 2
+"""What Kaggle's machine shape NvidiaTeslaT4 has."""
+
+CODE_FILE_LIMIT = 700_000
+"""Bytes of the code file that Kaggle takes for certain."""
+
+_MIN_NAME, _MAX_NAME = 5, 50  # Kaggle's limits for titles and slugs of kernels
+
+_SLUG = r"[A-Za-z0-9]+(?:[-_][A-Za-z0-9]+)*"
+_SOURCES = {  # how an entry has to look for the kaggle client, in a pattern and in words
+    "datasets": (rf"{_SLUG}/{_SLUG}(?:/\d+)?", "owner/slug"),
+    "competitions": (_SLUG, "slug"),
+    "notebooks": (rf"{_SLUG}/(?=[^/]{{5}}){_SLUG}(?:/\d+)?", "owner/slug"),
+    "models": (rf"{_SLUG}/[\w.-]+/\w+/[\w.-]+/\d+", "owner/model/framework/variation/version"),
+}
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Names
+
+
+def kernel_title(title: str) -> str:
+    """The title that the kernel gets: ASCII words, first a letter, 5 to 50 characters.
+
+    Kaggle makes the slug from the title by rules of its own and refuses or renames a kernel that says
+    otherwise. Of a title like this there is only one slug to make.
+
+    >>> kernel_title("Gemma 3 (4B): Schnellkurs für Anfänger")
+    'Gemma 3 4B Schnellkurs fur Anfanger'
+    """
+    decomposed = unicodedata.normalize("NFKD", title.replace("ß", "ss"))
+    letters = "".join(c for c in decomposed if not unicodedata.combining(c))
+    name = " ".join(re.findall("[A-Za-z0-9]+(?:-[A-Za-z0-9]+)*", letters))
+    if not name[:1].isalpha():
+        name = f"Notebook {name}".rstrip()
+    if len(name) < _MIN_NAME:
+        name += " ddp"
+    if len(name) > _MAX_NAME:
+        whole_words = name[: _MAX_NAME + 1].rpartition(" ")[0]
+        name = whole_words if len(whole_words) >= _MIN_NAME else name[:_MAX_NAME].rstrip("-")
+    return name
+
+
+def slugify(title: str) -> str:
+    """The last part of the kernel's address: a letter, then ``a-z0-9-``, 5 to 50 characters.
+
+    >>> slugify("Gemma 3 (4B): Schnellkurs für Anfänger")
+    'gemma-3-4b-schnellkurs-fur-anfanger'
+    """
+    return kernel_title(title).lower().replace(" ", "-")
+
+
+# ---------------------------------------------------------------------------------------------------------
+# What the notebook reads
+
+
+@dataclass(frozen=True)
+class InputSources:
+    """The inputs a script reads, as the entries that attach them, in order of appearance.
+
+    ``unresolved``: names below /kaggle/input that do not say who owns them, nor what they are.
+    """
+
+    datasets: tuple[str, ...] = ()
+    competitions: tuple[str, ...] = ()
+    kernels: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
+    unresolved: tuple[str, ...] = ()
+
+
+_INPUT_PATH = re.compile(r"(?:/kaggle|(?<![\w./])\.\.)/input/([\w.-]+(?:/[\w.-]+)*)(/?[{*])?")
+
+
+def input_sources(text: str) -> InputSources:
+    """What can be known from the ``/kaggle/input/…`` and ``../input/…`` paths in a text."""
+    found: dict[str, dict[str, None]] = {kind: {} for kind in (*_SOURCES, "unresolved")}
+    for path, open_end in _INPUT_PATH.findall(text):
+        kind, *parts = path.rstrip(".").split("/")
+        if kind not in _SOURCES:
+            if open_end not in ("{", "*") or parts:
+                found["unresolved"][kind] = None
+            continue
+        pattern, form = _SOURCES[kind]
+        length = form.count("/") + 1
+        entry = "/".join(parts[:length])
+        cut_short = len(parts) == length and open_end in ("{", "*")  # the last name goes on
+        if re.fullmatch(pattern, entry) and not cut_short:
+            found[kind][entry] = None
+        elif parts:
+            found["unresolved"][f"{kind}/{entry}"] = None
+    return InputSources(*(tuple(names) for names in found.values()))
+
+
+# ---------------------------------------------------------------------------------------------------------
+# The bundle
+
+
+def kaggle_bundle(
+    script: str,
+    *,
+    title: str,
+    owner: str | None,
+    setup: str | None,
+    notebook_name: str,
+    requires_gpu: bool = True,
+    dataset_sources: Iterable[str] = (),
+    competition_sources: Iterable[str] = (),
+    kernel_sources: Iterable[str] = (),
+    model_sources: Iterable[str] = (),
+    enable_internet: bool = True,
+    nproc: int = GPUS,
+) -> dict[str, str]:
+    """The files of the kernel by name: ``kernel-metadata.json`` and ``<slug>.py``.
+
+    script: the converted training script.
+    title: see ``kernel_title`` for what becomes of it.
+    owner: the Kaggle user or organisation; None leaves ``UNKNOWN_OWNER`` in the metadata.
+    setup: a Python script that is run once before the training, or None.
+    requires_gpu: without it the kernel trains on the CPU where there are too few GPUs, instead of stopping.
+    enable_internet: without it ``setup`` is taken to install from attached datasets.
+
+    Raises BundleError for values that Kaggle would refuse.
+    """
+    if not 1 <= nproc <= GPUS:
+        raise BundleError(f"A Kaggle kernel has {GPUS} GPUs, so it cannot run {nproc} processes.")
+    if owner is not None and not re.fullmatch(_SLUG, owner):
+        raise BundleError(
+            f"{owner!r} is no name of a Kaggle user: the one in your profile's address is meant."
+        )
+    slug = slugify(title)
+    metadata = {
+        "id": f"{owner or UNKNOWN_OWNER}/{slug}",
+        "title": kernel_title(title),
+        "code_file": f"{slug}.py",
+        "language": "python",
+        "kernel_type": "script",
+        "is_private": True,
+        "enable_gpu": True,
+        "enable_tpu": False,
+        "enable_internet": enable_internet,
+        "machine_shape": "NvidiaTeslaT4",
+        "dataset_sources": _checked("datasets", dataset_sources),
+        "competition_sources": _checked("competitions", competition_sources),
+        "kernel_sources": _checked("notebooks", kernel_sources),
+        "model_sources": _checked("models", model_sources),
+    }
+    code = rendering.render(
+        "kaggle/kernel.py.j2",
+        notebook=_plain(notebook_name),
+        nproc=nproc,
+        requires_gpu=requires_gpu,
+        check_internet=setup is not None and enable_internet,
+        tokens=json.dumps({"HF_TOKEN": "optional"} | tokens_read(script)),
+        script=literal(script),
+        setup=None if setup is None else literal(setup),
+    )
+    return {METADATA_FILE: json.dumps(metadata, indent=2) + "\n", f"{slug}.py": code}
+
+
+def oversize(bundle: Mapping[str, str]) -> str | None:
+    """The sentence to say when Kaggle would not take the code file, else None."""
+    for name, text in bundle.items():
+        size = len(text.encode())
+        if name.endswith(".py") and size > CODE_FILE_LIMIT:
+            return (
+                f"{name} has {size / 1000:.0f} KB and Kaggle takes {CODE_FILE_LIMIT // 1000} KB: "
+                "move the data that is written out in the notebook to a dataset and attach that."
+            )
+    return None
+
+
+def _checked(kind: str, sources: Iterable[str]) -> list[str]:
+    pattern, form = _SOURCES[kind]
+    entries = list(dict.fromkeys(sources))
+    for entry in entries:
+        if not re.fullmatch(pattern, entry):
+            raise BundleError(
+                f"{entry!r} cannot be attached from Kaggle's {kind}: it has to look like {form}."
+            )
+    return entries
+
+
+def _plain(name: str) -> str:
+    """A file name that can stand in a docstring, whatever its characters."""
+    return "".join(c if c.isprintable() and c not in '"\\' else "_" for c in name)
+
+
+def literal(text: str) -> str:
+    """A Python expression for a text: its very lines in raw quotes, else one string per line.
+
+    Kaggle's editor shows the lines as they are, and a diff of two versions shows the lines that changed.
+    The expression is tried out, so whatever is returned is exact.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        place = text.count("\n", 0, error.start) + 1
+        raise BundleError(
+            f"Line {place} of a script holds half a character, which no file can store."
+        ) from None
+    for quotes in ("'''", '"""'):
+        expression = f"r{quotes}\n{text}{quotes}"
+        try:
+            exact = ast.literal_eval(expression) == f"\n{text}"
+        except (SyntaxError, ValueError):  # quotes, a backslash at the end, a null character
+            continue
+        if exact:  # carriage returns are lost
+            return f"{expression}[1:]"
+    lines = "".join(f"    {line!r}\n" for line in text.splitlines(keepends=True))
+    return f"(\n{lines})"
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Tokens
+
+_TOKEN_NAME = re.compile(r"[A-Z][A-Z0-9_]*(?:TOKEN|KEY|SECRET|PASSWORD)")
+_MAY_NOT_RUN = ast.IfExp | ast.BoolOp | ast.Lambda
+
+
+def tokens_read(script: str) -> dict[str, str]:
+    """The names of the tokens a script reads, and how: "optional", "required" or "secret".
+
+    "required" is ``os.environ["NAME"]`` and "secret" is ``get_secret("NAME")`` of kaggle_secrets, where the
+    script cannot go on without them: at the top level, not in a branch or a try, and not set before.
+    """
+    try:
+        module = ast.parse(script)
+    except (SyntaxError, ValueError):
+        return {}
+    found: dict[str, str] = {}
+    for statement in module.body:
+        nodes = list(ast.walk(statement))
+        certain = isinstance(statement, ast.Assign | ast.AnnAssign | ast.Expr)
+        certain = certain and not any(isinstance(node, _MAY_NOT_RUN) for node in nodes)
+        here = {
+            name: how if certain else "optional"
+            for name, how in sorted(map(_read, nodes), key=_weight)
+            if name
+        }
+        found = here | found
+    return found
+
+
+def _read(node: ast.AST) -> tuple[str, str]:
+    """The token that this one expression reads or sets and how, or two empty strings."""
+    match node:
+        case ast.Call(ast.Attribute(attr="get_secret"), [ast.Constant(str(name))]):
+            return name, "secret"
+        case ast.Subscript(environ, ast.Constant(str(name)), context) if _is_environ(environ):
+            how = "required" if isinstance(context, ast.Load) else "optional"
+        case ast.Call(ast.Attribute(environ, attr="get"), [ast.Constant(str(name)), *_]) if _is_environ(
+            environ
+        ):
+            how = "optional"
+        case ast.Call(ast.Attribute(attr="getenv") | ast.Name("getenv"), [ast.Constant(str(name)), *_]):
+            how = "optional"
+        case _:
+            return "", ""
+    return (name, how) if _TOKEN_NAME.fullmatch(name) else ("", "")
+
+
+def _is_environ(node: ast.expr) -> bool:
+    return isinstance(node, ast.Attribute | ast.Name) and ast.unparse(node).endswith("environ")
+
+
+def _weight(read: tuple[str, str]) -> int:
+    return ["", "optional", "required", "secret"].index(read[1])
