@@ -1,0 +1,207 @@
+"""From a notebook to the files of its conversion: pure, until somebody writes them."""
+
+from __future__ import annotations
+
+import ast
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import libcst as cst
+
+from nb2ddp import install_step, ipython
+from nb2ddp.assemble import Script, assemble
+from nb2ddp.facts import CodeCell, Facts, Place, parse_cell
+from nb2ddp.notebook import Notebook, read_notebook
+from nb2ddp.rewrite import Change, Options, rewrite
+from nb2ddp.rules import RULES
+from nb2ddp.targets.kaggle import GPUS, input_sources, kaggle_bundle, oversize
+
+Status = Literal["converted", "declined", "failed"]
+SCRIPT, SETUP = "train_ddp.py", "setup_env.py"
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """What became of one notebook.
+
+    ``files`` holds the output by relative path; it is empty unless ``status`` is "converted".
+    """
+
+    notebook: Path
+    status: Status
+    files: Mapping[str, str] = field(default_factory=dict)
+    changes: Sequence[Change] = ()
+    declined: Sequence[Change] = ()
+    notes: Sequence[Change] = ()
+    script: Script | None = None
+    source: Notebook | None = None
+
+
+def convert(
+    path: str | Path,
+    *,
+    nproc: int = 2,
+    batch: Literal["preserve", "scale"] = "preserve",
+    wrap: Literal["explicit", "trainer"] = "explicit",
+    owner: str | None = None,
+    title: str | None = None,
+) -> Conversion:
+    """Convert one notebook; nothing is executed and nothing is written.
+
+    Args:
+        path: the ``.ipynb`` file.
+        nproc: processes per node that the texts and the Kaggle bundle name; the script itself takes any number.
+        batch: "preserve" keeps the notebook's effective batch, "scale" its per-device numbers.
+        wrap: "explicit" makes one DDP wrapper in the script, "trainer" leaves wrapping to the Trainer.
+        owner: Kaggle user name for the bundle.
+        title: Kaggle title; the notebook's name when None.
+
+    Raises:
+        NotebookError: the file cannot be read as a notebook.
+        BundleError: owner or title cannot be used on Kaggle.
+    """
+    notebook = read_notebook(Path(path))
+    return convert_notebook(notebook, nproc=nproc, batch=batch, wrap=wrap, owner=owner, title=title)
+
+
+def convert_notebook(
+    notebook: Notebook,
+    *,
+    nproc: int = 2,
+    batch: Literal["preserve", "scale"] = "preserve",
+    wrap: Literal["explicit", "trainer"] = "explicit",
+    owner: str | None = None,
+    title: str | None = None,
+) -> Conversion:
+    """`convert` for a notebook that has been read already."""
+    options = Options(batch=batch, wrap=wrap)
+    if notebook.language != "python":
+        why = f"its kernel speaks {notebook.language}; nb2ddp converts Python notebooks"
+        return Conversion(notebook.path, "declined", declined=[Change("read", None, why)], source=notebook)
+    cells, broken = _parse(notebook)
+    if broken:
+        return Conversion(notebook.path, "declined", declined=broken, source=notebook)
+    facts = Facts(cells)
+    rewritten = rewrite(facts, RULES, options)
+    if rewritten.declined:
+        return Conversion(
+            notebook.path,
+            "declined",
+            changes=rewritten.changes,
+            declined=rewritten.declined,
+            notes=rewritten.notes,
+            source=notebook,
+        )
+    setup = _setup_script(notebook, facts, options)
+    script = assemble(notebook, facts, rewritten, options, nproc=nproc, has_setup=setup is not None)
+    for text in filter(None, (script.text, setup)):
+        if error := _syntax_error(text):
+            why = f"the converted script would not be valid Python ({error}); please report this notebook"
+            return Conversion(notebook.path, "declined", declined=[Change("compile", None, why)], source=notebook)
+    files = {SCRIPT: script.text}
+    if setup is not None:
+        files[SETUP] = setup
+    notes = [*rewritten.notes]
+    bundle = _bundle(notebook, script.text, setup, owner, title, nproc, notes)
+    files.update({f"kaggle/{name}": text for name, text in bundle.items()})
+    return Conversion(
+        notebook.path,
+        "converted",
+        files=files,
+        changes=rewritten.changes,
+        notes=notes,
+        script=script,
+        source=notebook,
+    )
+
+
+def _parse(notebook: Notebook) -> tuple[list[CodeCell], list[Change]]:
+    cells: list[CodeCell] = []
+    broken: list[Change] = []
+    for cell in notebook.cells:
+        if cell.kind != "code":
+            continue
+        try:
+            cells.append(parse_cell(cell.number, cell.source))
+        except cst.ParserSyntaxError as error:
+            python = ipython.to_python(cell.source)
+            line = python.notebook_line(error.raw_line)
+            why = f"this is not valid Python ({_reason(python.text)}); mend or delete it"
+            broken.append(Change("read", Place(cell.number, line), why))
+        except RecursionError:
+            why = "an expression here is nested too deeply to be read; split it up"
+            broken.append(Change("read", Place(cell.number, 1), why))
+    return cells, broken
+
+
+def _reason(text: str) -> str:
+    try:
+        ast.parse(text)
+    except (SyntaxError, ValueError) as error:
+        return str(getattr(error, "msg", error))
+    return "the parser stumbles over it"
+
+
+def _syntax_error(text: str) -> str | None:
+    """Compile, never run: LibCST accepts code that Python refuses."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            compile(text, SCRIPT, "exec", dont_inherit=True)
+        except (SyntaxError, ValueError) as error:
+            return str(error)
+    return None
+
+
+def _setup_script(notebook: Notebook, facts: Facts, options: Options) -> str | None:
+    step = install_step.plan(facts)
+    if not step.slice:
+        return None
+    from nb2ddp.rendering import render
+
+    sliced = rewrite(facts, [install_step.setup_rule(step)], options)
+    parts = [
+        f"# ---- cell {cell.number} ----\n{code}\n"
+        for cell in facts.cells
+        if (code := sliced.code[cell.number].strip("\n"))
+        and any(facts.cell(statement) is cell for statement in step.slice)
+    ]
+    return render(
+        "script/setup_env.py.j2",
+        notebook=notebook.path.name,
+        body="\n".join(parts).strip(),
+        shell_output=any("shell_output(" in part for part in parts),
+    )
+
+
+def _bundle(
+    notebook: Notebook,
+    script: str,
+    setup: str | None,
+    owner: str | None,
+    title: str | None,
+    nproc: int,
+    notes: list[Change],
+) -> dict[str, str]:
+    sources = input_sources(script)
+    for name in sources.unresolved:
+        notes.append(
+            Change("kaggle", None, f"/kaggle/input/{name} does not tell its owner: add it to kernel-metadata.json")
+        )
+    bundle = kaggle_bundle(
+        script,
+        title=title or notebook.stem,
+        owner=owner,
+        setup=setup,
+        dataset_sources=sources.datasets,
+        competition_sources=sources.competitions,
+        kernel_sources=sources.kernels,
+        nproc=min(nproc, GPUS),
+        notebook_name=notebook.path.name,
+    )
+    if sentence := oversize(bundle):
+        notes.append(Change("kaggle", None, sentence))
+    return bundle

@@ -1,0 +1,773 @@
+"""What the notebook's code says: imports, bindings, calls, and what a variable holds.
+
+The only module that resolves LibCST metadata. Rules ask it questions and never look things up
+themselves. One walk over each cell's untouched tree collects everything; positions are worked out
+only for cells that are asked about.
+
+Names are followed as a notebook runs: cell after cell, top to bottom, the last binding before a use
+wins. Inside a function its own bindings come first, then the module's.
+"""
+
+from __future__ import annotations
+
+import bisect
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import libcst as cst
+from libcst.metadata import MetadataWrapper, PositionProvider
+
+from nb2ddp import cstkit, ipython, knowledge
+from nb2ddp.ipython import PythonText
+
+Statement = cst.SimpleStatementLine | cst.BaseCompoundStatement
+Scope = cst.FunctionDef | cst.Lambda | cst.ClassDef
+
+
+@dataclass(frozen=True, eq=False)
+class CodeCell:
+    """One code cell, parsed. ``source`` is what the user typed, ``text`` the Python that was parsed."""
+
+    number: int
+    source: str
+    python: PythonText
+    module: cst.Module
+
+
+def parse_cell(number: int, source: str) -> CodeCell:
+    """Parse one cell; nothing is executed.
+
+    Of a line ``a; b`` whose parts the rules may have to move, each part gets a line of its own.
+
+    Raises:
+        ParserSyntaxError: the cell is no Python.
+    """
+    python = ipython.to_python(source)
+    module = cst.parse_module(python.text)
+    text = cstkit.one_per_line(module, _may_move).code if ";" in python.text else python.text
+    if text != python.text:
+        origins = ipython.align(python.text.split("\n"), text.split("\n"))
+        python = PythonText(text, tuple(python.notebook_line(line) for line in origins))
+        module = cst.parse_module(text)
+    return CodeCell(number, source, python, module)
+
+
+def _may_move(part: cst.BaseSmallStatement) -> bool:
+    if not isinstance(part, cst.Expr | cst.Assign) or not isinstance(part.value, cst.Call):
+        return False
+    function = part.value.func
+    name = function.attr if isinstance(function, cst.Attribute) else function
+    return isinstance(name, cst.Name) and name.value in knowledge.MOVED_CALLS
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where something stands in the notebook: code cell (from 1) and line of that cell (from 1)."""
+
+    cell: int
+    line: int
+
+
+@dataclass(frozen=True, eq=False)
+class Binding:
+    """One place where a name gets a value; ``value`` is None where the value is no expression."""
+
+    name: str
+    node: cst.CSTNode
+    value: cst.BaseExpression | None
+    index: int | None
+    order: int
+    scope: Scope | None
+
+
+@dataclass(frozen=True, eq=False)
+class _Load:
+    order: int
+    name: str
+    node: cst.Name
+
+
+@dataclass(frozen=True, eq=False)
+class _Imported:
+    order: int
+    name: str
+    node: cst.CSTNode
+    scope: Scope | None
+
+
+@dataclass
+class _Collected:
+    parents: dict[cst.CSTNode, cst.CSTNode] = field(default_factory=dict)
+    spans: dict[cst.CSTNode, tuple[int, int]] = field(default_factory=dict)
+    imports: dict[str, list[str]] = field(default_factory=dict)
+    stars: list[str] = field(default_factory=list)
+    import_orders: list[_Imported] = field(default_factory=list)
+    bindings: dict[str, list[Binding]] = field(default_factory=dict)
+    loads: list[_Load] = field(default_factory=list)
+    calls: list[cst.Call] = field(default_factory=list)
+    loops: list[cst.For | cst.While] = field(default_factory=list)
+    strings: list[cst.BaseString] = field(default_factory=list)
+
+
+class Facts:
+    """Answers about a sequence of cells. Nodes in questions are nodes of the cells' own trees."""
+
+    def __init__(self, cells: Sequence[CodeCell]) -> None:
+        self.cells = tuple(cells)
+        self._seen = _Collected()
+        walker = _Walker(self._seen)
+        self._cell_of: dict[cst.Module, CodeCell] = {}
+        for cell in self.cells:
+            self._cell_of[cell.module] = cell
+            cell.module.visit(walker)
+        self._load_orders = [load.order for load in self._seen.loads]
+        self._call_orders = [self.order(call) for call in self._seen.calls]
+        self._positions: dict[CodeCell, dict[cst.CSTNode, int]] = {}
+
+    # ---- the tree ---------------------------------------------------------------------------
+
+    def parent(self, node: cst.CSTNode) -> cst.CSTNode | None:
+        return self._seen.parents.get(node)
+
+    def parents(self, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+        """The nodes around ``node``, innermost first, up to the cell's Module."""
+        current = self._seen.parents.get(node)
+        while current is not None:
+            yield current
+            current = self._seen.parents.get(current)
+
+    def order(self, node: cst.CSTNode) -> int:
+        """A number that grows through the notebook: of two nodes, which comes first."""
+        return self._seen.spans[node][0]
+
+    def end(self, node: cst.CSTNode) -> int:
+        """The order of the last node inside ``node``."""
+        return self._seen.spans[node][1]
+
+    def contains(self, outer: cst.CSTNode, inner: cst.CSTNode) -> bool:
+        start, end = self._seen.spans[outer]
+        return start <= self.order(inner) <= end
+
+    def statement(self, node: cst.CSTNode) -> Statement:
+        """The smallest whole statement around ``node`` that can be moved, wrapped or dropped."""
+        current: cst.CSTNode = node
+        for parent in self.parents(node):
+            if isinstance(parent, cst.Module | cst.IndentedBlock):
+                assert isinstance(current, cst.SimpleStatementLine | cst.BaseCompoundStatement)
+                return current
+            current = parent
+        raise ValueError("the node belongs to no statement")
+
+    def top_statement(self, node: cst.CSTNode) -> Statement:
+        """The statement of the cell itself that ``node`` stands in."""
+        current = node
+        for parent in self.parents(node):
+            if isinstance(parent, cst.Module):
+                break
+            current = parent
+        assert isinstance(current, cst.SimpleStatementLine | cst.BaseCompoundStatement)
+        return current
+
+    def cell(self, node: cst.CSTNode) -> CodeCell:
+        current = node
+        for current in self.parents(node):  # noqa: B007
+            pass
+        assert isinstance(current, cst.Module)
+        return self._cell_of[current]
+
+    def place(self, node: cst.CSTNode) -> Place:
+        cell = self.cell(node)
+        if cell not in self._positions:
+            wrapper = MetadataWrapper(cell.module, unsafe_skip_copy=True)
+            ranges = wrapper.resolve(PositionProvider)
+            self._positions[cell] = {key: value.start.line for key, value in ranges.items()}
+        line = self._positions[cell].get(node, 1)
+        return Place(cell.number, cell.python.notebook_line(line))
+
+    def scope(self, node: cst.CSTNode) -> Scope | None:
+        """The function, lambda or class body that ``node`` runs in; None at module level."""
+        inner = node
+        for parent in self.parents(node):
+            if isinstance(parent, cst.FunctionDef | cst.ClassDef) and inner is parent.body:
+                return parent
+            if isinstance(parent, cst.Lambda) and inner is parent.body:
+                return parent
+            if isinstance(parent, cst.Param):
+                inner = parent
+            inner = parent
+        return None
+
+    @cached_property
+    def top_statements(self) -> tuple[Statement, ...]:
+        """All statements of all cells, in order."""
+        found: list[Statement] = []
+        for cell in self.cells:
+            found += cell.module.body
+        return tuple(found)
+
+    def is_dead(self, node: cst.CSTNode) -> bool:
+        """Whether ``node`` stands in an ``if False:`` body."""
+        inner = node
+        for parent in self.parents(node):
+            if isinstance(parent, cst.If) and inner is parent.body and _is_false(parent.test):
+                return True
+            inner = parent
+        return False
+
+    # ---- names --------------------------------------------------------------------------------
+
+    @cached_property
+    def bound_names(self) -> frozenset[str]:
+        """Every name that the notebook binds anywhere."""
+        return frozenset(self._seen.bindings) | frozenset(self._seen.imports)
+
+    @cached_property
+    def loaded_names(self) -> frozenset[str]:
+        """Every name that the notebook reads anywhere."""
+        return frozenset(load.name for load in self._seen.loads)
+
+    def loads_in(self, node: cst.CSTNode) -> frozenset[str]:
+        """Names that are read inside ``node``."""
+        start, end = self._seen.spans[node]
+        low = bisect.bisect_left(self._load_orders, start)
+        high = bisect.bisect_right(self._load_orders, end)
+        return frozenset(load.name for load in self._seen.loads[low:high])
+
+    def uses(self, name: str, within: cst.CSTNode) -> tuple[cst.Name, ...]:
+        """The places inside ``within`` that read ``name``."""
+        start, end = self._seen.spans[within]
+        return tuple(
+            load.node for load in self._seen.loads if load.name == name and start <= load.order <= end
+        )
+
+    def is_read_outside(self, name: str, *nodes: cst.CSTNode, until: Statement | None = None) -> bool:
+        """Whether a value that ``name`` gets inside ``nodes`` may be read elsewhere, up to the end of ``until``."""
+        spans = [self._seen.spans[node] for node in nodes]
+        limit = self.end(until) if until is not None else sys.maxsize
+
+        def is_inside(order: int) -> bool:
+            return any(start <= order <= end for start, end in spans)
+
+        bound = [(b.order, b.node, b.scope) for b in self.bindings(name)]
+        bound += [(i.order, i.node, i.scope) for i in self._seen.import_orders if i.name == name]
+        bound.sort(key=lambda item: item[0], reverse=True)
+        for load in self._seen.loads:
+            if load.name != name or load.order > limit or is_inside(load.order):
+                continue
+            scope = self.scope(load.node)
+            if scope is not None and any(home is scope for _, _, home in bound):
+                continue
+            for order, node, home in bound:
+                if home is not None or (scope is None and order > load.order):
+                    continue
+                if isinstance(node, cst.Assign | cst.AugAssign) and self.contains(node, load.node):
+                    continue  # `x = f(x)` reads the value before
+                if is_inside(order):
+                    return True
+                if scope is None and self._is_certain(node):
+                    break  # it has another value by then
+        return False
+
+    def _is_certain(self, node: cst.CSTNode) -> bool:
+        """Whether a node runs, and runs once, when its cell does."""
+        statement = self.statement(node)
+        simple = isinstance(statement, cst.SimpleStatementLine | cst.FunctionDef | cst.ClassDef)
+        return simple and isinstance(self.parent(statement), cst.Module)
+
+    def binds_in(self, node: cst.CSTNode) -> frozenset[str]:
+        """Module-level names that get a value inside ``node``, imports included."""
+        start, end = self._seen.spans[node]
+        return frozenset(
+            name
+            for name, bindings in self._seen.bindings.items()
+            if any(start <= b.order <= end and b.scope is None for b in bindings)
+        ) | frozenset(i.name for i in self._seen.import_orders if start <= i.order <= end and i.scope is None)
+
+    def bindings(self, name: str) -> Sequence[Binding]:
+        return self._seen.bindings.get(name, ())
+
+    def binding(self, name: cst.Name) -> Binding | None:
+        """The binding that a use of a name sees: the last live one before it, innermost scope first."""
+        here = self.order(name)
+        candidates = self._seen.bindings.get(name.value, ())
+        own = scope = self.scope(name)
+        while scope is not None:
+            local = [b for b in candidates if b.scope is scope]
+            if local and (scope is own or not isinstance(scope, cst.ClassDef)):  # methods do not see these
+                before = [b for b in local if b.order < here]
+                return (before or local)[-1]
+            scope = self.scope(scope)
+        module_level = [b for b in candidates if b.scope is None and not self.is_dead(b.node)]
+        if own is not None:
+            return module_level[-1] if module_level else None
+        before = [b for b in module_level if b.order < here and not self.contains(b.node, name)]
+        return before[-1] if before else None
+
+    def qualified(self, node: cst.BaseExpression | cst.CSTNode) -> str:
+        """The dotted name that an expression stands for, through imports; "" where it is none.
+
+        ``FastLanguageModel.from_pretrained`` gives ``unsloth.FastLanguageModel.from_pretrained``, whatever
+        it was imported as. A name that is not imported stands for itself.
+        """
+        match node:
+            case cst.Name(value=name):
+                targets = self._seen.imports.get(name)
+                if targets:
+                    return targets[-1]
+                if name not in self._seen.bindings:
+                    for module in self._seen.stars:
+                        if name in knowledge.STAR_EXPORTS.get(module.partition(".")[0], ()):
+                            return f"{module}.{name}"
+                return name
+            case cst.Attribute(value=value, attr=attr):
+                inner = self.qualified(value)
+                return f"{inner}.{attr.value}" if inner else ""
+            case _:
+                return ""
+
+    # ---- calls --------------------------------------------------------------------------------
+
+    @property
+    def calls(self) -> Sequence[cst.Call]:
+        """Every call, in order, dead code included."""
+        return self._seen.calls
+
+    @cached_property
+    def live_calls(self) -> tuple[cst.Call, ...]:
+        return tuple(call for call in self._seen.calls if not self.is_dead(call))
+
+    @property
+    def loops(self) -> Sequence[cst.For | cst.While]:
+        return self._seen.loops
+
+    @property
+    def strings(self) -> Sequence[cst.BaseString]:
+        """Every string literal that is no docstring."""
+        return self._seen.strings
+
+    def calls_in(self, node: cst.CSTNode) -> Iterator[cst.Call]:
+        start, end = self._seen.spans[node]
+        low = bisect.bisect_left(self._call_orders, start)
+        high = bisect.bisect_right(self._call_orders, end)
+        yield from self._seen.calls[low:high]
+
+    def runs(self, node: cst.CSTNode, wanted: Callable[[cst.Call], bool]) -> bool:
+        """Whether running ``node`` runs a call that is ``wanted``, also through the notebook's own functions.
+
+        The bodies of functions and classes that ``node`` only defines do not count.
+        """
+        if isinstance(node, cst.FunctionDef | cst.ClassDef):
+            return False
+        return self._runs(node, wanted, set())
+
+    def _runs(self, node: cst.CSTNode, wanted: Callable[[cst.Call], bool], seen: set[str]) -> bool:
+        scope = self.scope(node) if not isinstance(node, cst.Module) else None
+        inside = node if isinstance(node, cst.FunctionDef | cst.ClassDef) else scope
+        for call in self.calls_in(node):
+            home = self.scope(call)
+            if home is not inside and not isinstance(home, cst.Lambda):
+                continue
+            if self.is_dead(call) and not self.is_dead(node):
+                continue
+            if wanted(call):
+                return True
+            for function in self._called_functions(call):
+                if function.name.value not in seen:
+                    seen.add(function.name.value)
+                    if self._runs(function, wanted, seen):
+                        return True
+        return False
+
+    def _called_functions(self, call: cst.Call) -> Iterator[cst.FunctionDef]:
+        """Functions of the notebook that ``call`` calls, or is given to call (``dataset.map(f)``)."""
+        for expression in (call.func, *(argument.value for argument in call.args)):
+            if isinstance(expression, cst.Name):
+                for binding in self.bindings(expression.value):
+                    if isinstance(binding.node, cst.FunctionDef) and not isinstance(
+                        binding.scope, cst.ClassDef
+                    ):
+                        yield binding.node
+
+    def method(self, call: cst.Call) -> str:
+        """The attribute that is called: ``train`` of ``trainer.train()``; "" for a plain function."""
+        return call.func.attr.value if isinstance(call.func, cst.Attribute) else ""
+
+    def keyword(self, call: cst.Call, name: str) -> cst.BaseExpression | None:
+        for argument in call.args:
+            if argument.keyword is not None and argument.keyword.value == name:
+                return argument.value
+        return None
+
+    # ---- what a value is ----------------------------------------------------------------------
+
+    def kind(self, node: cst.CSTNode | None) -> str:
+        """One of "trainer", "model", "dataset", "loader", "arguments" or "" for what an expression holds."""
+        return self._kind(node, set())
+
+    def _kind(self, node: cst.CSTNode | None, seen: set[cst.CSTNode]) -> str:
+        if node is None or node in seen:
+            return ""
+        seen.add(node)
+        match node:
+            case cst.Name():
+                binding = self.binding(node)
+                if binding is None:
+                    return ""
+                kind = self._kind(binding.value, seen)
+                if binding.index:  # `model, tokenizer = ...`: only the first is the model
+                    return kind if kind == "dataset" else ""
+                return kind
+            case cst.Call():
+                return self._call_kind(node, seen)
+            case cst.Attribute(value=value, attr=attr):
+                owner = self._kind(value, seen)
+                return "model" if owner == "trainer" and attr.value == "model" else ""
+            case cst.Subscript(value=value):
+                return "dataset" if self._kind(value, seen) == "dataset" else ""
+            case cst.IfExp(body=body, orelse=orelse):
+                return self._kind(body, seen) or self._kind(orelse, seen)
+            case cst.Await(expression=expression):
+                return self._kind(expression, seen)
+            case _:
+                return ""
+
+    def _call_kind(self, call: cst.Call, seen: set[cst.CSTNode]) -> str:
+        name = self.qualified(call.func)
+        root, last = name.partition(".")[0], name.rpartition(".")[2]
+        if isinstance(call.func, cst.Attribute):
+            owner = self._kind(call.func.value, seen)
+            if owner == "dataset" and last in knowledge.DATASET_METHODS:
+                return "dataset"
+            if owner == "model" and last in knowledge.MODEL_METHODS:
+                return "model"
+        if last == "from_pretrained":
+            return "model" if knowledge.is_model_class(name.rpartition(".")[0].rpartition(".")[2]) else ""
+        if last in knowledge.MODEL_WRAPPERS:
+            return "model"
+        if name in knowledge.DATASET_MAKERS:
+            return "dataset"
+        if last == "DataLoader":
+            return "loader"
+        if self.is_trainer_class(call.func):
+            return "trainer"
+        if knowledge.is_arguments_class(root, last):
+            return "arguments"
+        for binding in self.bindings(name) if name else ():
+            if isinstance(binding.scope, cst.ClassDef):
+                continue
+            if isinstance(binding.node, cst.ClassDef):
+                return self._instance_kind(binding.node)
+            if isinstance(binding.node, cst.FunctionDef):
+                return self._returned_kind(binding.node, seen)
+        if call.args and name in knowledge.DATASET_FUNCTIONS:
+            return self._kind(call.args[0].value, seen)
+        if call.args and last in knowledge.TRAINER_WRAPPERS:
+            first = self.keyword(call, "trainer") or call.args[0].value
+            return "trainer" if self._kind(first, seen) == "trainer" else ""
+        return ""
+
+    def _instance_kind(self, node: cst.ClassDef) -> str:
+        """What an instance of a class of the notebook is, by what the class is made of."""
+        for base in node.bases:
+            name = self.qualified(base.value)
+            last = name.rpartition(".")[2]
+            if last in ("Module", "PreTrainedModel") or knowledge.is_model_class(last):
+                return "model"
+            if knowledge.is_arguments_class(name.partition(".")[0], last):
+                return "arguments"
+        return ""
+
+    def _returned_kind(self, function: cst.FunctionDef, seen: set[cst.CSTNode]) -> str:
+        if function in seen:
+            return ""
+        seen.add(function)
+        returns: list[cst.BaseExpression] = []
+
+        class Returns(cst.CSTVisitor):
+            def visit_Return(self, node: cst.Return) -> None:
+                if node.value is not None:
+                    returns.append(node.value)
+
+        function.body.visit(Returns())
+        for value in returns:
+            first = value.elements[0].value if isinstance(value, cst.Tuple) and value.elements else value
+            if kind := self._kind(first, seen):
+                return kind
+        return ""
+
+    def is_trainer_class(self, node: cst.CSTNode) -> bool:
+        """Whether an expression names a Transformers-style Trainer, or a subclass of one made here."""
+        name = self.qualified(node)
+        last = name.rpartition(".")[2]
+        if last.endswith("Trainer") and name.partition(".")[0] in knowledge.TRAINER_PACKAGES:
+            return True
+        for binding in self.bindings(name) if name else ():
+            if isinstance(binding.node, cst.ClassDef):
+                return any(
+                    self.is_trainer_class(base.value) for base in binding.node.bases if base.value is not node
+                )
+        return False
+
+    # ---- the run ------------------------------------------------------------------------------
+
+    @cached_property
+    def train_calls(self) -> tuple[cst.Call, ...]:
+        """Live ``trainer.train()`` and ``unsloth_train(trainer)`` calls, in order."""
+        return tuple(call for call in self.live_calls if self.trained(call) is not None)
+
+    def trained(self, call: cst.Call) -> cst.BaseExpression | None:
+        """The trainer that a call trains; None where it trains none."""
+        if isinstance(call.func, cst.Attribute) and call.func.attr.value == "train":
+            return call.func.value if self.kind(call.func.value) == "trainer" else None
+        if self.qualified(call.func) in knowledge.COLLECTIVE_FUNCTIONS and call.args:
+            return call.args[0].value
+        return None
+
+    def is_collective(self, call: cst.Call) -> bool:
+        """Whether a call needs every rank: training and evaluation, never to be gated by rank."""
+        method = self.method(call)
+        if method in knowledge.COLLECTIVE_METHODS and isinstance(call.func, cst.Attribute):
+            return self.kind(call.func.value) == "trainer"
+        return method == "backward" or self.qualified(call.func) in knowledge.COLLECTIVE_FUNCTIONS
+
+    def loads_model(self, call: cst.Call) -> bool:
+        """Whether a call makes a model or adapts one; ``model.eval()`` and the like only give it back."""
+        if self.method(call) in knowledge.MODEL_METHODS:
+            return False
+        return self.kind(call) == "model"
+
+    def joins_group(self, call: cst.Call) -> bool:
+        """Whether a call makes Accelerate join the process group: arguments and trainers do."""
+        return self.kind(call) in ("trainer", "arguments")
+
+    @cached_property
+    def collective_statements(self) -> tuple[Statement, ...]:
+        """Statements of cells that run something that needs every rank."""
+        return tuple(s for s in self.top_statements if self.runs(s, self.is_collective))
+
+    @cached_property
+    def last_collective(self) -> Statement | None:
+        """After this statement no rank needs another one."""
+        return self.collective_statements[-1] if self.collective_statements else None
+
+    def is_after_training(self, node: cst.CSTNode) -> bool:
+        """Whether ``node`` runs once training is over, when rank 0 is alone."""
+        last = self.last_collective
+        return last is not None and self.order(node) > self.end(last)
+
+    def our(self, name: str) -> str:
+        """A name of the script's own, changed where the notebook uses it for something else."""
+        ours = knowledge.OUR_IMPORTS.get(name, frozenset())
+        taken = name in self._seen.bindings or not ours.issuperset(self._seen.imports.get(name, ()))
+        return f"ddp_{name}" if taken else name
+
+    @cached_property
+    def uses_unsloth(self) -> bool:
+        return any(t.partition(".")[0] == "unsloth" for ts in self._seen.imports.values() for t in ts) or any(
+            star.partition(".")[0] == "unsloth" for star in self._seen.stars
+        )
+
+
+class _Walker(cst.CSTVisitor):
+    """The one walk: numbers nodes, notes parents, imports, bindings, loads, calls, loops and strings."""
+
+    def __init__(self, seen: _Collected) -> None:
+        self._seen = seen
+        self._stack: list[cst.CSTNode] = []
+        self._scopes: list[Scope] = []
+        self._globals: list[set[str]] = []
+        self._count = 0
+        self._stores: set[cst.CSTNode] = set()
+
+    def on_visit(self, node: cst.CSTNode) -> bool:
+        self._count += 1
+        if self._stack:
+            self._seen.parents[node] = self._stack[-1]
+        if isinstance(node, cst.BaseParenthesizableWhitespace | cst.TrailingWhitespace | cst.EmptyLine):
+            self._seen.spans[node] = (self._count, self._count)
+            return False
+        self._seen.spans[node] = (self._count, self._count)
+        self._stack.append(node)
+        visit = getattr(self, f"_on_{type(node).__name__}", None)
+        if visit is not None:
+            visit(node)
+        return True
+
+    def on_leave(self, original_node: cst.CSTNode) -> None:
+        if self._stack and self._stack[-1] is original_node:
+            self._stack.pop()
+            self._seen.spans[original_node] = (self._seen.spans[original_node][0], self._count)
+            if self._scopes and self._scopes[-1] is original_node:
+                self._scopes.pop()
+                self._globals.pop()
+
+    # Each of these sees the node before its children.
+
+    def _bind(
+        self, name: str, node: cst.CSTNode, value: cst.BaseExpression | None, index: int | None
+    ) -> None:
+        scope = self._scopes[-1] if self._scopes else None
+        if scope is not None and name in self._globals[-1]:
+            scope = None
+        self._seen.bindings.setdefault(name, []).append(
+            Binding(name, node, value, index, self._seen.spans[node][0], scope)
+        )
+
+    def _bind_target(
+        self,
+        target: cst.CSTNode,
+        node: cst.CSTNode,
+        value: cst.BaseExpression | None,
+        index: int | None = None,
+    ) -> None:
+        match target:
+            case cst.Name(value=name):
+                self._stores.add(target)
+                self._bind(name, node, value, index)
+            case cst.Tuple(elements=elements) | cst.List(elements=elements):
+                values = value.elements if isinstance(value, cst.Tuple) else None
+                for i, element in enumerate(elements):
+                    if values is not None and len(values) == len(elements):
+                        self._bind_target(element.value, node, values[i].value)
+                    else:
+                        self._bind_target(element.value, node, value, i)
+            case cst.StarredElement(value=inner):
+                self._bind_target(inner, node, None)
+
+    def _on_Assign(self, node: cst.Assign) -> None:
+        for target in node.targets:
+            self._bind_target(target.target, node, node.value)
+
+    def _on_AnnAssign(self, node: cst.AnnAssign) -> None:
+        if node.value is not None:
+            self._bind_target(node.target, node, node.value)
+
+    def _on_AugAssign(self, node: cst.AugAssign) -> None:
+        self._bind_target(node.target, node, None)
+        self._stores.discard(node.target)
+
+    def _on_NamedExpr(self, node: cst.NamedExpr) -> None:
+        self._bind_target(node.target, node, node.value)
+
+    def _on_For(self, node: cst.For) -> None:
+        self._bind_target(node.target, node, None)
+        self._seen.loops.append(node)
+
+    def _on_While(self, node: cst.While) -> None:
+        self._seen.loops.append(node)
+
+    def _on_AsName(self, node: cst.AsName) -> None:
+        parent = self._seen.parents[node]
+        if isinstance(parent, cst.WithItem):
+            self._bind_target(node.name, parent, parent.item)
+        elif isinstance(parent, cst.ExceptHandler):
+            self._bind_target(node.name, parent, None)
+
+    def _on_FunctionDef(self, node: cst.FunctionDef) -> None:
+        self._bind_target(node.name, node, None)
+        self._scopes.append(node)
+        self._globals.append(set())
+
+    def _on_ClassDef(self, node: cst.ClassDef) -> None:
+        self._bind_target(node.name, node, None)
+        self._scopes.append(node)
+        self._globals.append(set())
+
+    def _on_Lambda(self, node: cst.Lambda) -> None:
+        self._scopes.append(node)
+        self._globals.append(set())
+
+    def _on_Param(self, node: cst.Param) -> None:
+        self._bind_target(node.name, node, None)
+
+    def _on_Global(self, node: cst.Global) -> None:
+        if self._globals:
+            self._globals[-1].update(item.name.value for item in node.names)
+
+    def _on_CompFor(self, node: cst.CompFor) -> None:
+        for name in _target_names(node.target):
+            self._stores.add(name)
+
+    def _on_Import(self, node: cst.Import) -> None:
+        for alias in node.names:
+            self._stores.add(_root(alias.name))
+            full = _dotted(alias.name)
+            if alias.asname is not None and isinstance(alias.asname.name, cst.Name):
+                self._import(alias.asname.name.value, full, node)
+            else:
+                first = full.partition(".")[0]
+                self._import(first, first, node)
+
+    def _on_ImportFrom(self, node: cst.ImportFrom) -> None:
+        module = "." * len(node.relative) + (_dotted(node.module) if node.module else "")
+        if node.module is not None:
+            self._stores.add(_root(node.module))
+        if isinstance(node.names, cst.ImportStar):
+            self._seen.stars.append(module)
+            return
+        for alias in node.names:
+            name = alias.asname.name if alias.asname is not None else alias.name
+            if isinstance(name, cst.Name):
+                self._import(name.value, f"{module}.{_dotted(alias.name)}", node)
+
+    def _import(self, name: str, target: str, node: cst.CSTNode) -> None:
+        self._seen.imports.setdefault(name, []).append(target)
+        scope = self._scopes[-1] if self._scopes else None
+        self._seen.import_orders.append(_Imported(self._seen.spans[node][0], name, node, scope))
+
+    def _on_Name(self, node: cst.Name) -> None:
+        parent = self._seen.parents.get(node)
+        if node in self._stores:
+            return
+        if isinstance(parent, cst.Attribute) and parent.attr is node:
+            return
+        if isinstance(parent, cst.Arg) and parent.keyword is node:
+            return
+        if isinstance(parent, cst.ImportAlias | cst.ImportFrom | cst.AsName | cst.NameItem):
+            return
+        self._seen.loads.append(_Load(self._seen.spans[node][0], node.value, node))
+
+    def _on_Call(self, node: cst.Call) -> None:
+        self._seen.calls.append(node)
+
+    def _on_SimpleString(self, node: cst.SimpleString) -> None:
+        if not isinstance(self._seen.parents.get(node), cst.Expr):
+            self._seen.strings.append(node)
+
+
+def _target_names(target: cst.CSTNode) -> Iterator[cst.Name]:
+    match target:
+        case cst.Name():
+            yield target
+        case cst.Tuple(elements=elements) | cst.List(elements=elements):
+            for element in elements:
+                yield from _target_names(element.value)
+
+
+def _root(node: cst.BaseExpression) -> cst.BaseExpression:
+    """``a`` of ``a.b.c``."""
+    while isinstance(node, cst.Attribute):
+        node = node.value
+    return node
+
+
+def _dotted(node: cst.CSTNode) -> str:
+    match node:
+        case cst.Name(value=name):
+            return name
+        case cst.Attribute(value=value, attr=attr):
+            return f"{_dotted(value)}.{attr.value}"
+        case _:
+            return ""
+
+
+def _is_false(test: cst.BaseExpression) -> bool:
+    match test:
+        case cst.Name(value="False" | "None"):
+            return True
+        case cst.Integer(value="0"):
+            return True
+        case _:
+            return False

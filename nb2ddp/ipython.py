@@ -1,0 +1,113 @@
+"""Turn what IPython understands into Python: magics and shell lines become ``get_ipython()`` calls.
+
+IPython's own transformer does the work, so that ``!`` inside a string, a continued ``!cmd \\`` and
+``x = !cmd`` come out as they would run. The rules then replace every such call.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import re
+from dataclasses import dataclass
+
+# Cell magics whose body is the notebook's own Python, run in its namespace.
+PYTHON_CELL_MAGICS = frozenset({"capture", "time", "timeit", "prun"})
+# Cell magics that only show something.
+DISPLAY_CELL_MAGICS = frozenset({"html", "HTML", "javascript", "js", "latex", "markdown", "svg", "SVG"})
+
+_MAYBE_MAGIC = re.compile(r"^[ \t]*(?:[!%?]|>>> |In \[\d+\]:)|=[ \t]*[!%]|\?[ \t]*$", re.MULTILINE)
+_MAGIC_LINE = re.compile(r"^[ \t]*[!%]|^[^#'\"]*=[ \t]*[!%]")
+_INDENTED = re.compile(r"\A(?:[ \t]*\n)*[ \t]+[^\s]")
+_TIMED = re.compile(
+    r"""^(?P<indent>[ \t]*)(?P<target>[^#'"(]+=[ \t]*)?
+    get_ipython\(\)\.run_line_magic\('(?:time|timeit|prun)',[ ](?P<code>'.*'|".*")\)[ \t]*$""",
+    re.VERBOSE,
+)
+_OPTIONS = re.compile(r"^(?:-\w+\s+(?:\d+\s+)?)*")
+_CELL_MAGIC = re.compile(r"\A((?:[ \t]*(?:#[^\n]*)?\n)*)%%([A-Za-z!][\w]*)([^\n]*)\n?(.*)\Z", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class PythonText:
+    """Python text of one cell; ``lines[i]`` is the notebook's line of text line ``i + 1``."""
+
+    text: str
+    lines: tuple[int, ...]
+
+    def notebook_line(self, line: int) -> int:
+        """The cell's line that a line of the text came from, both counted from 1."""
+        return self.lines[min(line, len(self.lines)) - 1] if self.lines else 1
+
+
+def to_python(source: str) -> PythonText:
+    """The cell as Python, with line numbers that lead back to what the user typed."""
+    lines = tuple(range(1, source.count("\n") + 2))
+    cell_magic = _CELL_MAGIC.match(source)
+    if cell_magic:
+        before, name, arguments, body = cell_magic.groups()
+        skipped = before.count("\n") + 1
+        if name in PYTHON_CELL_MAGICS:
+            inner = to_python(body)
+            caught = arguments.split()[:1] if name == "capture" else []
+            if caught and not caught[0].startswith(("-", "#")):  # the name that is to hold the output
+                before += f"get_ipython().run_line_magic('capture', {caught[0]!r})\n"
+            text = before + inner.text
+            return PythonText(text, lines[: before.count("\n")] + tuple(n + skipped for n in inner.lines))
+        if name in DISPLAY_CELL_MAGICS:
+            return PythonText(before, lines[: skipped - 1] or (1,))
+        name = {"!": "bash", "sh": "bash", "file": "writefile"}.get(name, name)
+        call = f"get_ipython().run_cell_magic({name!r}, {arguments.strip()!r}, {body!r})\n"
+        return PythonText(before + call, (*lines[: skipped - 1], skipped))
+    if not _MAYBE_MAGIC.search(source) and not _INDENTED.match(source):
+        return PythonText(source, lines)
+    return _transform(source)
+
+
+def _transform(source: str) -> PythonText:
+    from IPython.core.inputtransformer2 import TransformerManager
+
+    manager = TransformerManager()  # type: ignore[no-untyped-call]
+    text: str = manager.transform_cell(source)
+    lines = text.removesuffix("\n").split("\n")
+    starts = _starts(source.split("\n"))
+    if len(starts) != len(lines):  # a string that looks like a continued magic, say
+        starts = align([line.strip() for line in source.split("\n")], [line.strip() for line in lines])
+    return PythonText("".join(f"{_untimed(line)}\n" for line in lines), tuple(starts))
+
+
+def _starts(source: list[str]) -> list[int]:
+    """The line (from 1) that each line of the transformed cell starts on: IPython drops blank lines at the top
+    and makes one line of a magic that is continued with a backslash."""
+    starts: list[int] = []
+    inside = False
+    for number, line in enumerate(source, start=1):
+        if not inside and (starts or line.strip()):
+            starts.append(number)
+            inside = bool(_MAGIC_LINE.match(line))
+        inside = inside and line.endswith("\\")
+    if starts and not source[-1]:
+        starts.pop()  # the text ends with a line break; nothing follows it
+    return starts
+
+
+def _untimed(line: str) -> str:
+    """The statement that a ``%time`` line times: it is the notebook's own code."""
+    match = _TIMED.match(line)
+    if match is None:
+        return line
+    code = _OPTIONS.sub("", ast.literal_eval(match["code"]))
+    statement = f"{match['target'] or ''}{code}".strip()
+    try:
+        compiled = ast.parse(statement)
+    except (SyntaxError, ValueError):
+        return line
+    return match["indent"] + statement if compiled.body else line
+
+
+def align(before: list[str], after: list[str]) -> list[int]:
+    """Lines of ``before`` (from 1) that the lines of ``after`` came from."""
+    lines: list[int] = []
+    for _, b1, b2, a1, a2 in difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
+        lines += [min(b1 + offset, max(b2 - 1, 0)) + 1 for offset in range(a2 - a1)]
+    return lines

@@ -1,0 +1,126 @@
+"""What is known of the libraries that notebooks use: names, and what they make.
+
+Plain data, so that a new class or function is one line here.
+"""
+
+from __future__ import annotations
+
+import sys
+
+# Packages whose import is slow or initialises CUDA: this rank's device must be chosen before.
+HEAVY_PACKAGES = frozenset(
+    "unsloth unsloth_zoo torch transformers trl peft accelerate bitsandbytes datasets vllm xformers "
+    "sentence_transformers torchvision torchaudio diffusers timm tensorflow jax pantheraml".split()
+)
+
+# What the init block imports, by the names that it gives them: a notebook may import the same.
+OUR_IMPORTS = {
+    "dist": frozenset({"torch.distributed"}),
+    "DDP": frozenset({"torch.nn.parallel.DistributedDataParallel"}),
+    "timedelta": frozenset({"datetime.timedelta"}),
+    "torch": frozenset({"torch"}),
+} | {name: frozenset({name}) for name in sys.stdlib_module_names}
+
+TRAINER_PACKAGES = frozenset("trl transformers unsloth unsloth_zoo sentence_transformers setfit".split())
+
+# What `from PACKAGE import *` is used for.
+STAR_EXPORTS = {
+    "unsloth": frozenset(
+        "FastLanguageModel FastVisionModel FastModel FastTextModel FastSentenceTransformer FastLlamaModel "
+        "FastMistralModel FastQwen2Model FastGemmaModel is_bfloat16_supported UnslothTrainer "
+        "UnslothTrainingArguments UnslothVisionDataCollator train_on_responses_only get_chat_template "
+        "standardize_sharegpt unsloth_train".split()
+    ),
+    "trl": frozenset(
+        "SFTTrainer SFTConfig DPOTrainer DPOConfig ORPOTrainer ORPOConfig KTOTrainer KTOConfig GRPOTrainer "
+        "GRPOConfig RewardTrainer RewardConfig".split()
+    ),
+    "transformers": frozenset(
+        "Trainer TrainingArguments Seq2SeqTrainer Seq2SeqTrainingArguments AutoModelForCausalLM AutoTokenizer "
+        "AutoModelForSequenceClassification AutoModelForSeq2SeqLM TextStreamer".split()
+    ),
+    "peft": frozenset("LoraConfig get_peft_model PeftModel TaskType prepare_model_for_kbit_training".split()),
+    "datasets": frozenset("load_dataset Dataset DatasetDict load_from_disk concatenate_datasets".split()),
+}
+
+# `<class>.from_pretrained` gives a model, not a tokenizer, a processor or a configuration.
+_NO_MODEL = ("Tokenizer", "Processor", "Config", "FeatureExtractor", "Scheduler", "TokenizerFast")
+
+
+def is_model_class(name: str) -> bool:
+    """Whether ``name.from_pretrained`` loads model weights."""
+    if not name or name.endswith(_NO_MODEL):
+        return False
+    return name.startswith(("Fast", "Auto", "Peft")) or "Model" in name or "For" in name or "LM" in name
+
+
+MODEL_WRAPPERS = frozenset(
+    "get_peft_model prepare_model_for_kbit_training prepare_model_for_int8_training patch_peft_model".split()
+)
+MODEL_METHODS = frozenset(
+    "to cuda half float bfloat16 eval train requires_grad_ merge_and_unload module".split()
+)
+
+DATASET_MAKERS = frozenset(
+    "datasets.load_dataset datasets.load_from_disk datasets.concatenate_datasets datasets.interleave_datasets "
+    "datasets.Dataset.from_dict datasets.Dataset.from_list datasets.Dataset.from_pandas "
+    "datasets.Dataset.from_generator datasets.Dataset.from_json datasets.Dataset.from_csv "
+    "datasets.DatasetDict datasets.Dataset.from_parquet".split()
+)
+DATASET_METHODS = frozenset(
+    "map filter select shuffle sort train_test_split rename_column rename_columns remove_columns select_columns "
+    "cast cast_column with_format with_transform flatten take skip shard add_column class_encode_column "
+    "to_iterable_dataset".split()
+)
+# Functions that give back their first argument, prepared.
+DATASET_FUNCTIONS = frozenset(
+    "unsloth.chat_templates.standardize_sharegpt unsloth.chat_templates.standardize_data_formats "
+    "unsloth.standardize_sharegpt unsloth.to_sharegpt unsloth.chat_templates.to_sharegpt "
+    "unsloth.apply_chat_template unsloth.standardize_data_formats".split()
+)
+# Work on the data that Datasets keeps in its cache.
+CACHED_METHODS = frozenset({"map", "filter", "cast", "cast_column"})
+
+# Functions that take a trainer and give it back.
+TRAINER_WRAPPERS = frozenset({"train_on_responses_only"})
+
+COLLECTIVE_METHODS = frozenset({"train", "evaluate", "predict", "hyperparameter_search"})
+COLLECTIVE_FUNCTIONS = frozenset({"unsloth.unsloth_train", "unsloth.trainer.unsloth_train"})
+
+
+def is_arguments_class(package: str, name: str) -> bool:
+    """Whether a class holds training arguments: ``SFTConfig`` of TRL does, ``LlamaConfig`` of Transformers not."""
+    if name.endswith("TrainingArguments"):
+        return package in TRAINER_PACKAGES
+    return package in ("trl", "unsloth") and name.endswith("Config") and name not in ("ModelConfig", "ScriptConfig")
+
+
+# Methods that write for the whole run: one process is enough, two would race.
+WRITING_METHODS = frozenset(
+    "save_pretrained save_pretrained_merged save_pretrained_gguf save_pretrained_torchao save_lora "
+    "save_model save_state push_to_hub push_to_hub_merged push_to_hub_gguf save_to_disk to_csv to_json "
+    "to_parquet to_excel to_pickle savefig write_text write_bytes create_repo upload_folder upload_file".split()
+)
+WRITING_FUNCTIONS = frozenset(
+    "torch.save numpy.save numpy.savez numpy.savetxt json.dump pickle.dump joblib.dump yaml.dump wandb.init "
+    "wandb.finish shutil.copy shutil.copyfile shutil.copytree shutil.rmtree shutil.move shutil.make_archive "
+    "os.makedirs os.mkdir os.remove os.unlink os.rename os.rmdir soundfile.write scipy.io.wavfile.write "
+    "matplotlib.pyplot.savefig urllib.request.urlretrieve".split()
+)
+# Questions whose answer changes when another rank has written.
+FILE_TESTS = frozenset("os.path.exists os.path.isfile os.path.isdir os.listdir glob.glob os.access".split())
+FILE_TEST_METHODS = frozenset("exists is_file is_dir glob iterdir".split())
+
+GENERATING_METHODS = frozenset({"generate", "fast_generate", "unsloth_generate"})
+
+# Calls before or after which something may have to be put: each stands on a line of its own.
+MOVED_CALLS = (
+    COLLECTIVE_METHODS
+    | WRITING_METHODS
+    | GENERATING_METHODS
+    | MODEL_WRAPPERS
+    | {"from_pretrained", "unsloth_train", "system"}
+)
+
+# Shell commands that set the machine up, once, before any process trains.
+INSTALLERS = ("pip", "pip3", "uv", "conda", "mamba", "apt", "apt-get", "sudo", "npm", "curl", "brew")

@@ -1,0 +1,60 @@
+"""Load each rank's model on the GPU that the rank owns.
+
+``device_map="auto"`` or ``"balanced"`` spreads one model over every visible GPU; under DDP each process
+keeps a whole copy, so the map must name one device. Unsloth before 2026.2 put both ranks on GPU 0 when
+nothing was said.
+
+.. code-block:: diff
+
+     from unsloth import FastLanguageModel
+    -model, tokenizer = FastLanguageModel.from_pretrained("m")
+    +model, tokenizer = FastLanguageModel.from_pretrained("m", device_map={"": local_rank})
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import libcst as cst
+
+from nb2ddp import cstkit
+from nb2ddp.facts import Facts
+from nb2ddp.rewrite import Edit, Finding, Note, Options, Rule
+
+_QUANTIZED = ("load_in_4bit", "load_in_8bit", "quantization_config")
+
+
+def find(facts: Facts, options: Options) -> Iterator[Finding]:
+    for call in facts.live_calls:
+        if facts.method(call) != "from_pretrained" or facts.kind(call) != "model":
+            continue
+        if facts.is_after_training(call):
+            continue
+        given = facts.keyword(call, "device_map")
+        is_unsloth = facts.qualified(call.func).partition(".")[0] == "unsloth"
+        if given is None and not is_unsloth and not any(facts.keyword(call, q) for q in _QUANTIZED):
+            continue
+        local_rank = facts.our("local_rank")
+        value = f'{{"": {local_rank}}}'
+        if not is_unsloth:  # Transformers takes a number for a GPU, also where there is none
+            value = f'{{"": {local_rank} if torch.cuda.is_available() else "cpu"}}'
+        text = cstkit.string_value(given)
+        if text in ("balanced", "auto", "sequential", "balanced_low_0"):
+            yield Note(
+                f'device_map="{text}" spread one model over all GPUs; under DDP the whole model must fit on each',
+                call,
+            )
+        yield Edit(
+            call,
+            "a whole copy of the model on each rank's GPU",
+            partial(_pin, value=value),
+        )
+
+
+def _pin(call: cst.CSTNode, value: str) -> cst.CSTNode:
+    assert isinstance(call, cst.Call)
+    return cstkit.with_keyword(call, "device_map", value, "nb2ddp: a whole copy on each rank's GPU")
+
+
+rule = Rule("device-map", __doc__, find)

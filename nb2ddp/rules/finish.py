@@ -1,0 +1,35 @@
+"""After the last training, rank 0 goes on alone; the other ranks are done.
+
+Saving, exporting and inference need one process and may take long: no barrier waits for them.
+
+.. code-block:: diff
+
+     from trl import SFTTrainer
+     trainer = SFTTrainer(model)
+     trainer.train()
+    +finish_ddp()  # nb2ddp: below this line there is rank 0 alone
+     model.save_pretrained("lora")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nb2ddp.facts import Facts
+from nb2ddp.rewrite import Decline, Finding, Insert, Need, Options, Rule
+
+
+def find(facts: Facts, options: Options) -> Iterator[Finding]:
+    last = facts.last_collective
+    if last is None:
+        yield Decline(
+            "this notebook does not train: there is no Trainer whose train() is called and no training loop "
+            "that nb2ddp can follow. Inference and evaluation run on one GPU as they are"
+        )
+        return
+    yield Need("finish_ddp")
+    code = f"{facts.our('finish_ddp')}()  # nb2ddp: below this line there is rank 0 alone"
+    yield Insert(last, "after", code, "the other ranks end here; rank 0 goes on alone")
+
+
+rule = Rule("finish", __doc__, find)

@@ -1,0 +1,36 @@
+"""Installs run once, before torchrun, in ``setup_env.py``; the script keeps the rest of their cells.
+
+Two ranks that run ``pip`` at the same time break each other's packages. Lines that set state for the
+training process (``os.environ[...]``, ``sys.path``) stay where they are.
+
+.. code-block:: diff
+
+     import os
+     os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
+    -get_ipython().system('pip install unsloth')
+    +
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from nb2ddp import cstkit, install_step
+from nb2ddp.facts import Facts
+from nb2ddp.rewrite import Drop, Edit, Finding, Options, Rule
+
+
+def find(facts: Facts, options: Options) -> Iterator[Finding]:
+    step = install_step.plan(facts)
+    for statement in step.dropped:
+        yield Drop(statement, "runs once before torchrun, in setup_env.py")
+    for statement in step.leftovers:
+        yield Drop(statement, "only the installs need it; it runs in setup_env.py", with_comments=True)
+    for shell in step.silenced:
+        nothing = {"output": "[]", "system": "0"}.get(shell.kind, "None")
+        why = "runs once before torchrun, in setup_env.py"
+        yield Edit(shell.call, why, partial(cstkit.replaced, code=nothing))
+
+
+rule = Rule("installs", __doc__, find)

@@ -1,0 +1,71 @@
+"""The ranks join their process group once the model is loaded.
+
+Unsloth compiles while it is imported and while it loads a model; with a process group alive it uses
+collectives there, which raised or hung in versions up to 2026.8. Accelerate, which training arguments start,
+would join with a timeout of its own.
+
+.. code-block:: diff
+
+     from unsloth import FastLanguageModel
+     from trl import SFTConfig, SFTTrainer
+     model, tokenizer = FastLanguageModel.from_pretrained("m")
+     model = FastLanguageModel.get_peft_model(model, r=16)
+    +setup_ddp()  # nb2ddp: join the process group
+     trainer = SFTTrainer(model, args=SFTConfig("out"))
+     trainer.train()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from nb2ddp.facts import Facts, Statement
+from nb2ddp.rewrite import Finding, Insert, Need, Options, Rule
+
+
+def find(facts: Facts, options: Options) -> Iterator[Finding]:
+    place = _place(facts)
+    if place is None:
+        return
+    statement, where = place
+    yield Need("setup_ddp")
+    code = f"{facts.our('setup_ddp')}()  # nb2ddp: join the process group"
+    why = (
+        "after loading, before anything that needs the other ranks"
+        if where == "after"
+        else "before it needs the other ranks"
+    )
+    yield Insert(statement, "after" if where == "after" else "before", code, f"join the process group {why}")
+
+
+def _place(facts: Facts) -> tuple[Statement, str] | None:
+    def joins(call: cst.Call) -> bool:
+        return facts.joins_group(call) or facts.is_collective(call)
+
+    def loads(call: cst.Call) -> bool:
+        return facts.loads_model(call) and not facts.is_after_training(call)
+
+    first = next((s for s in facts.top_statements if facts.runs(s, joins)), None)
+    if first is None:
+        return None
+    loading = [
+        s for s in facts.top_statements if facts.order(s) < facts.order(first) and facts.runs(s, loads)
+    ]
+    if not facts.runs(first, loads):
+        return (loading[-1], "after") if loading else (first, "before")
+    # One statement loads and trains: a call of a function, mostly. Look inside it.
+    joining = [c for c in facts.live_calls if joins(c) and not facts.is_after_training(c)]
+    scope = facts.scope(joining[0])
+    here = [
+        c
+        for c in facts.live_calls
+        if loads(c) and facts.scope(c) is scope and facts.order(c) < facts.order(joining[0])
+    ]
+    if here:
+        return facts.statement(here[-1]), "after"
+    return facts.statement(joining[0]), "before"
+
+
+rule = Rule("process-group", __doc__, find)

@@ -1,0 +1,38 @@
+"""Shell lines that are no installs run once: rank 0 runs them, the others wait.
+
+.. code-block:: diff
+
+    -get_ipython().system('wget -q https://example.com/audio.mp3')
+    +shell("wget -q https://example.com/audio.mp3")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from nb2ddp import cstkit
+from nb2ddp.facts import Facts
+from nb2ddp.rewrite import Decline, Edit, Finding, Need, Options, Rule
+from nb2ddp.shell import shell_calls
+
+
+def find(facts: Facts, options: Options) -> Iterator[Finding]:
+    for shell in shell_calls(facts):
+        if shell.is_install or not (
+            shell.kind in ("system", "output") or (shell.kind == "cell" and shell.name == "bash")
+        ):
+            continue
+        if shell.kind == "cell" and shell.text:
+            yield Decline(f"%%bash {shell.text}: options of %%bash have no meaning in a script", shell.call)
+            continue
+        function = "shell_output" if shell.kind == "output" else "shell"
+        yield Need(function)
+        yield Edit(
+            shell.call,
+            "every rank needs the output" if shell.kind == "output" else "runs once, on rank 0",
+            partial(cstkit.replaced, code=f"{facts.our(function)}({shell.code(facts.bound_names)})"),
+        )
+
+
+rule = Rule("shell-lines", __doc__, find)

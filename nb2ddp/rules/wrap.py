@@ -1,0 +1,91 @@
+"""The Trainer trains through one DDP wrapper, made when training starts.
+
+The wrapper has a name of its own, so that every other use of ``model`` stays as it is. It is made late
+because a Trainer's constructor may cast or replace adapter parameters. Afterwards the ranks compare their
+trainable parameters: silent divergence is the worst that can happen.
+
+.. code-block:: diff
+
+     from trl import SFTTrainer
+     trainer = SFTTrainer(model)
+    +ddp_model = wrap_trainer(trainer)  # nb2ddp: `model` itself stays as it is
+     trainer_stats = trainer.train()
+    +check_replicas(ddp_model)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from nb2ddp import cstkit
+from nb2ddp.facts import Facts
+from nb2ddp.rewrite import Edit, Finding, Insert, Need, Note, Options, Rule
+
+
+def find(facts: Facts, options: Options) -> Iterator[Finding]:
+    yield from ()
+    for call in facts.train_calls:
+        trainer = facts.trained(call)
+        assert trainer is not None
+        statement = facts.statement(call)
+        code = cstkit.code_of(trainer)
+        check = facts.our("check_replicas")
+        yield Need("check_replicas")
+        if options.wrap == "explicit" and not _wraps_itself(facts, trainer):
+            ddp_model = facts.our("ddp_model")
+            yield Need("wrap_ddp", "True" if finds_unused(facts) else "False")
+            yield Need("wrap_trainer")
+            yield Insert(
+                statement,
+                "before",
+                f"{ddp_model} = {facts.our('wrap_trainer')}({code})  # nb2ddp: `model` itself stays as it is",
+                "train through one DDP wrapper",
+            )
+            yield Insert(
+                statement, "after", f"{check}({ddp_model})", "compare the trained parameters of all ranks"
+            )
+            continue
+        if options.wrap == "explicit":
+            yield Note("this Trainer's loss holds the model, so the Trainer wraps it itself", call)
+        yield Insert(
+            statement, "after", f"{check}({code}.model)", "compare the trained parameters of all ranks"
+        )
+    if options.wrap == "trainer":
+        yield from _tell_the_trainer(facts)
+
+
+def finds_unused(facts: Facts) -> bool:
+    """Whether a step may leave a trainable parameter without a gradient: a vision tower and text alone."""
+    return any(
+        facts.qualified(call.func).rpartition(".")[0].endswith("FastVisionModel") for call in facts.live_calls
+    )
+
+
+def _wraps_itself(facts: Facts, trainer: cst.BaseExpression) -> bool:
+    """Sentence Transformers swap the model inside their loss when the Trainer wraps it."""
+    if isinstance(trainer, cst.Name):
+        binding = facts.binding(trainer)
+        value = binding.value if binding is not None else None
+    else:
+        value = trainer
+    return (
+        isinstance(value, cst.Call)
+        and facts.qualified(value.func).partition(".")[0] == "sentence_transformers"
+    )
+
+
+def _tell_the_trainer(facts: Facts) -> Iterator[Finding]:
+    value = "True" if finds_unused(facts) else "False"
+    for call in facts.live_calls:
+        if facts.kind(call) == "arguments" and facts.keyword(call, "ddp_find_unused_parameters") is None:
+
+            def told(node: cst.CSTNode) -> cst.CSTNode:
+                assert isinstance(node, cst.Call)
+                return cstkit.with_keyword(node, "ddp_find_unused_parameters", value)
+
+            yield Edit(call, "left unset it fails with gradient checkpointing", told)
+
+
+rule = Rule("wrap", __doc__, find)

@@ -1,0 +1,57 @@
+"""What rule tests share: exact text before and after, compiled and converted twice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from textwrap import dedent
+
+import nbformat
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+
+from nb2ddp import ipython
+from nb2ddp.conversion import Conversion, convert_notebook
+from nb2ddp.facts import Facts, parse_cell
+from nb2ddp.notebook import notebook_of
+from nb2ddp.rewrite import Options, Rewritten, Rule, rewrite
+
+
+def facts_of(*cells: str) -> Facts:
+    parsed = []
+    for number, source in enumerate(cells, start=1):
+        parsed.append(parse_cell(number, source))
+    return Facts(parsed)
+
+
+def apply(rule: Rule, *cells: str, options: Options | None = None) -> Rewritten:
+    return rewrite(facts_of(*cells), [rule], options or Options())
+
+
+def check_rewritten(rule: Rule, before: str, after: str, *, options: Options | None = None) -> Rewritten:
+    """``before``, one cell, becomes exactly ``after``; a second pass changes nothing more."""
+    before, after = dedent(before), dedent(after)
+    result = apply(rule, before, options=options)
+    assert result.code[1] == after
+    compile(after, "after", "exec")
+    assert all(change.why and change.place for change in result.changes)
+    return result
+
+
+def check_untouched(rule: Rule, source: str, *, options: Options | None = None) -> Rewritten:
+    """``source``, one cell, stays as it is, byte for byte."""
+    source = dedent(source)
+    result = apply(rule, source, options=options)
+    assert result.code[1] == ipython.to_python(source).text
+    assert not result.changes
+    return result
+
+
+def notebook(*cells: str) -> nbformat.NotebookNode:
+    """A notebook of code cells; a cell that starts with ``md:`` is text."""
+    return new_notebook(
+        cells=[new_markdown_cell(c[3:]) if c.startswith("md:") else new_code_cell(dedent(c)) for c in cells]
+    )
+
+
+def converted(*cells: str, **options: object) -> Conversion:
+    """Convert a notebook made of these cells, through the whole pipeline."""
+    return convert_notebook(notebook_of(Path("test.ipynb"), notebook(*cells)), **options)  # type: ignore[arg-type]

@@ -1,0 +1,159 @@
+"""The promise, measured: each sample notebook in one process, against its converted script in two.
+
+On both stacks, for both ways of wrapping, with the real Unsloth on the CPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nb2ddp import convert
+from tests.runs import ROOT, STACKS, Run, plain_code, processes_of, run
+
+pytestmark = pytest.mark.launch
+
+SAMPLES = {"alpaca_sft": "llama_lora", "chat_sft": "chat_lora", "peft_loop": "peft_lora"}
+WRAPS = {"alpaca_sft": ("explicit", "trainer"), "chat_sft": ("explicit", "trainer"), "peft_loop": ("explicit",)}
+CASES = [(sample, stack) for sample in SAMPLES for stack in STACKS]
+RUNS = [(sample, stack, wrap) for sample, stack in CASES for wrap in WRAPS[sample]]
+RELATIVE = 1e-5
+
+Runner = Callable[..., Run]
+
+
+@pytest.fixture(scope="session")
+def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
+    """Each run is made once, whichever test asks first."""
+    folder = tmp_path_factory.mktemp("runs")
+    made: dict[tuple[Any, ...], Run] = {}
+
+    def get(sample: str, stack: str, wrap: Any = None, nproc: int = 0) -> Run:
+        key = (sample, stack, wrap, nproc)
+        if key not in made:
+            if not STACKS[stack].exists():
+                pytest.skip(f"the {stack} stack is not installed; `make test` installs it")
+            notebook = ROOT / "sample_notebooks" / f"{sample}.ipynb"
+            script = convert(notebook, wrap=wrap).files["train_ddp.py"] if wrap else plain_code(notebook)
+            made[key] = run(folder / "-".join(map(str, key)), script, stack=stack, nproc=nproc)
+        return made[key]
+
+    yield get
+
+
+def single(runner: Runner, sample: str, stack: str) -> Run:
+    done = runner(sample, stack)
+    assert done.exit_code == 0, done.output
+    return done
+
+
+def double(runner: Runner, sample: str, stack: str, wrap: str) -> Run:
+    done = runner(sample, stack, wrap, 2)
+    assert done.exit_code == 0, done.output
+    return done
+
+
+@pytest.mark.parametrize(("sample", "stack", "wrap"), RUNS)
+def test_losses_are_the_single_runs(runner: Runner, sample: str, stack: str, wrap: str) -> None:
+    expected = single(runner, sample, stack).losses("single")
+    losses = double(runner, sample, stack, wrap).losses(0)
+    assert len(losses) == len(expected) > 4
+    assert losses == pytest.approx(expected, rel=RELATIVE)
+    assert expected[0] != pytest.approx(expected[-1], rel=1e-3), "a run that learns nothing shows nothing"
+
+
+@pytest.mark.parametrize(("sample", "stack", "wrap"), RUNS)
+def test_replicas_are_equal_bit_for_bit(runner: Runner, sample: str, stack: str, wrap: str) -> None:
+    import torch
+
+    done = double(runner, sample, stack, wrap)
+    first, second = done.parameters(0), done.parameters(1)
+    assert first.keys() == second.keys()
+    assert first
+    for name in first:
+        assert torch.equal(first[name], second[name]), name
+
+
+@pytest.mark.parametrize(("sample", "stack", "wrap"), RUNS)
+def test_parameters_are_the_single_runs(runner: Runner, sample: str, stack: str, wrap: str) -> None:
+    import torch
+
+    expected = single(runner, sample, stack).parameters("single")
+    trained = double(runner, sample, stack, wrap).parameters(0)
+    assert trained.keys() == expected.keys()
+    one, other = (torch.cat([tensors[n].double().flatten() for n in expected]) for tensors in (expected, trained))
+    assert float((other - one).norm() / one.norm()) <= RELATIVE
+
+
+@pytest.mark.parametrize(("sample", "stack", "wrap"), RUNS)
+def test_the_same_files_are_saved_by_rank_0_alone(runner: Runner, sample: str, stack: str, wrap: str) -> None:
+    expected = single(runner, sample, stack)
+    done = double(runner, sample, stack, wrap)
+    folder = SAMPLES[sample]
+    assert any(name.startswith(folder) for name in expected.files())
+    # a Trainer's checkpoint keeps one state of the random numbers for each rank, by design
+    states = {name for name in done.files() | expected.files() if "rng_state" in name}
+    assert done.files() - states == expected.files() - states
+    by_others = {name for name in done.written(1) if not name.startswith(("hf/", "unsloth_compiled_cache/"))}
+    assert by_others <= states
+    assert done.written(0)
+
+
+@pytest.mark.parametrize(("sample", "stack", "wrap"), RUNS)
+def test_nothing_is_left_running(runner: Runner, sample: str, stack: str, wrap: str) -> None:
+    assert processes_of(double(runner, sample, stack, wrap).watch) == []
+
+
+@pytest.mark.parametrize("sample", SAMPLES)
+def test_everything_is_printed_once(runner: Runner, sample: str) -> None:
+    expected = single(runner, sample, "newest").output
+    output = double(runner, sample, "newest", "explicit").output
+    for line in {line for line in expected.splitlines() if line.startswith(("epoch", "nb2ddp"))}:
+        assert output.count(line) <= expected.count(line), line
+
+
+@pytest.mark.parametrize(("sample", "stack"), [("alpaca_sft", "newest"), ("peft_loop", "kaggle")])
+def test_plain_python_is_the_notebook(runner: Runner, sample: str, stack: str) -> None:
+    import torch
+
+    expected = single(runner, sample, stack)
+    done = runner(sample, stack, "explicit", 0)
+    assert done.exit_code == 0, done.output
+    assert done.losses("single") == expected.losses("single")
+    assert done.files() == expected.files()
+    for name, value in expected.parameters("single").items():
+        assert torch.equal(done.parameters("single")[name], value), name
+
+
+def test_three_processes_keep_the_batch_as_far_as_it_divides(runner: Runner) -> None:
+    done = runner("alpaca_sft", "newest", "explicit", 3)
+    assert done.exit_code == 0, done.output
+    assert "WARNING: the notebook's batch of 8 does not divide" in done.output
+
+
+def test_a_failing_rank_shows_its_own_traceback_and_ends_the_run(tmp_path: Path) -> None:
+    script = convert(ROOT / "sample_notebooks" / "peft_loop.ipynb").files["train_ddp.py"]
+    wrap = "ddp_model = wrap_ddp(model)"
+    assert script.count(wrap) == 1
+    broken = script.replace(wrap, f'if rank == 1:\n    raise ValueError("the data of rank 1 is broken")\n{wrap}')
+    done = run(tmp_path / "failing", broken, stack="newest", nproc=2)
+    assert done.exit_code != 0
+    assert 'raise ValueError("the data of rank 1 is broken")' in done.output
+    assert "NoneType: None" not in done.output
+    assert processes_of(done.watch) == []
+
+
+def test_replicas_that_diverge_are_found(tmp_path: Path) -> None:
+    script = convert(ROOT / "sample_notebooks" / "peft_loop.ipynb").files["train_ddp.py"]
+    check = "check_replicas(ddp_model)\n"
+    broken = script.replace(
+        f"\n{check}", f"\nif rank == 1:\n    next(p for p in model.parameters() if p.requires_grad).data += 1\n{check}"
+    )
+    assert broken != script
+    done = run(tmp_path / "diverged", broken, stack="newest", nproc=2)
+    assert done.exit_code != 0
+    assert "the ranks have trained different models" in done.output
+    assert not any(name.startswith("peft_lora") for name in done.files())
