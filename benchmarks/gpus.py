@@ -1,0 +1,255 @@
+"""Step time and losses of converted notebooks on 1, 2 and 4 GPUs, against the notebook itself.
+
+    python benchmarks/gpus.py prepare FOLDER       write the notebooks and convert them (needs nb2ddp, no GPU)
+    python benchmarks/gpus.py run FOLDER [CASE..]  run them one after the other and print the table (needs GPUs)
+
+The two halves may run on different machines: FOLDER holds all that the second needs. The model is a
+random Llama of 0.8 billion parameters, made on the spot and loaded in 4 bits with Unsloth's checkpointing.
+A row's step time is the median of the steps after the fourth; ratios compare runs of one invocation.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+MODEL = '''\
+import json, os, random
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["UNSLOTH_DISABLE_STATISTICS"] = "1"'''
+
+LOAD = '''\
+from unsloth import FastLanguageModel
+import torch, time
+
+model, tokenizer = FastLanguageModel.from_pretrained(
+    model_name = "{model}",
+    max_seq_length = 512,
+    dtype = {dtype},
+    load_in_4bit = True,
+)
+model = FastLanguageModel.get_peft_model(
+    model,
+    r = 16,
+    target_modules = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"],
+    lora_alpha = 16,
+    lora_dropout = 0,
+    use_gradient_checkpointing = "unsloth",
+    random_state = 3407,
+)'''
+
+DATA = '''\
+from datasets import load_dataset
+dataset = load_dataset("json", data_files = "{data}", split = "train")'''
+
+CLOCK = '''\
+from transformers import TrainerCallback
+
+class Clock(TrainerCallback):
+    def __init__(self):
+        self.times = []
+    def on_step_begin(self, args, state, control, **kwargs):
+        torch.cuda.synchronize()
+        self.start = time.perf_counter()
+    def on_step_end(self, args, state, control, **kwargs):
+        torch.cuda.synchronize()
+        self.times.append(time.perf_counter() - self.start)
+
+clock = Clock()'''
+
+SFT = '''\
+from trl import SFTConfig, SFTTrainer
+trainer = SFTTrainer(
+    model = model,
+    processing_class = tokenizer,
+    train_dataset = dataset,
+    callbacks = [clock],
+    args = SFTConfig(
+        dataset_text_field = "text",
+        max_length = 512,
+        per_device_train_batch_size = {batch},
+        gradient_accumulation_steps = {accumulation},
+        warmup_steps = 2,
+        max_steps = {steps},
+        learning_rate = 2e-4,
+        logging_steps = 1,
+        optim = "adamw_8bit",
+        seed = 3407,
+        output_dir = "outputs",
+        save_strategy = "no",
+        report_to = "none",
+    ),
+)'''
+
+DPO = '''\
+from unsloth import PatchDPOTrainer
+PatchDPOTrainer()
+from trl import DPOConfig, DPOTrainer
+trainer = DPOTrainer(
+    model = model,
+    ref_model = None,
+    processing_class = tokenizer,
+    train_dataset = dataset,
+    callbacks = [clock],
+    args = DPOConfig(
+        per_device_train_batch_size = {batch},
+        gradient_accumulation_steps = {accumulation},
+        warmup_steps = 2,
+        max_steps = {steps},
+        learning_rate = 5e-5,
+        logging_steps = 1,
+        optim = "adamw_8bit",
+        seed = 3407,
+        output_dir = "outputs",
+        save_strategy = "no",
+        report_to = "none",
+        max_length = 256,
+    ),
+)'''
+
+TRAIN = "trainer_stats = trainer.train()"
+
+SAVE = '''\
+model.save_pretrained("lora_model")
+losses = [row["loss"] for row in trainer.state.log_history if "loss" in row]
+with open("result.json", "w") as file:
+    json.dump({"losses": [float(x) for x in losses], "seconds": clock.times,
+               "peak_gb": torch.cuda.max_memory_reserved() / 2**30}, file)'''
+
+CASES = {
+    "batch 2": dict(kind="sft", batch=2, accumulation=4, steps=20, gpus=(1, 2)),
+    "batch 16": dict(kind="sft", batch=16, accumulation=4, steps=20, gpus=(1, 2)),
+    "batch 32": dict(kind="sft", batch=32, accumulation=4, steps=16, gpus=(1, 2, 4)),
+    "batch 16 trainer wrap": dict(kind="sft", batch=16, accumulation=4, steps=20, gpus=(2,), wrap="trainer"),
+    "fp16": dict(kind="sft", batch=16, accumulation=4, steps=20, gpus=(1, 2), dtype="torch.float16"),
+    "dpo": dict(kind="dpo", batch=2, accumulation=4, steps=8, gpus=(1, 2)),
+}
+# Rows without runs of one GPU of their own are compared with these.
+SAME_AS = {"batch 16 trainer wrap": "batch 16"}
+
+
+def prepare(folder: Path) -> None:
+    """Write one notebook a case and convert it."""
+    import nbformat
+    from nbformat.v4 import new_code_cell, new_notebook
+
+    from nb2ddp import convert
+
+    for name, case in CASES.items():
+        here = folder / name.replace(" ", "_")
+        here.mkdir(parents=True, exist_ok=True)
+        data = "../dpo.jsonl" if case["kind"] == "dpo" else "../sft.jsonl"
+        values = {"dtype": "None", "model": "../model", "data": data, **case}
+        trainer = DPO if case["kind"] == "dpo" else SFT
+        cells = [MODEL, *(text.format(**values) for text in (LOAD, DATA)), CLOCK, trainer.format(**values), TRAIN, SAVE]
+        nbformat.write(new_notebook(cells=[new_code_cell(cell) for cell in cells]), here / "notebook.ipynb")
+        plain = "\n\n".join(cells)
+        (here / "notebook.py").write_text(plain)
+        conversion = convert(here / "notebook.ipynb", wrap=case.get("wrap", "explicit"))
+        assert conversion.status == "converted", conversion.declined
+        (here / "train_ddp.py").write_text(conversion.files["train_ddp.py"])
+    print(f"{len(CASES)} notebooks in {folder}")
+
+
+def make_model(folder: Path) -> None:
+    """A random 0.8B Llama with its tokenizer, and data whose every row fills 512 tokens."""
+    if (folder / "model").exists():
+        return
+    import random
+
+    import torch
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+    rng = random.Random(0)
+    words = ["".join(rng.choice("abcdefghijklmnopqrstuvwxyz") for _ in range(rng.randint(2, 9))) for _ in range(3000)]
+
+    def text(count: int) -> str:
+        return " ".join(rng.choice(words) for _ in range(count))
+
+    with open(folder / "sft.jsonl", "w") as file:
+        file.writelines(json.dumps({"text": text(rng.randint(250, 600))}) + "\n" for _ in range(4000))
+    with open(folder / "dpo.jsonl", "w") as file:
+        for _ in range(400):
+            row = {"prompt": text(20), "chosen": text(60), "rejected": text(60)}
+            file.write(json.dumps(row) + "\n")
+    bpe = Tokenizer(models.BPE())
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bpe.decoder = decoders.ByteLevel()
+    special = ["<|bos|>", "<|eos|>", "<|pad|>"]
+    bpe.train_from_iterator((text(100) for _ in range(500)), trainers.BpeTrainer(vocab_size=8000, special_tokens=special))
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=bpe, bos_token="<|bos|>", eos_token="<|eos|>", pad_token="<|pad|>", model_max_length=2048
+    )
+    config = LlamaConfig(
+        vocab_size=len(tokenizer), hidden_size=2048, intermediate_size=5632, num_hidden_layers=16,
+        num_attention_heads=32, num_key_value_heads=32, max_position_embeddings=2048,
+        bos_token_id=0, eos_token_id=1, pad_token_id=2, tie_word_embeddings=True,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    model = LlamaForCausalLM(config).to(torch.bfloat16)
+    model.save_pretrained(folder / "model")
+    tokenizer.save_pretrained(folder / "model")
+    print(f"{sum(p.numel() for p in model.parameters()) / 1e9:.2f} B parameters", flush=True)
+
+
+def run(folder: Path, names: list[str]) -> None:
+    """Run the cases one after the other and print a row for each."""
+    make_model(folder)
+    import torch
+
+    available = torch.cuda.device_count()
+    results: dict[tuple[str, int], dict] = {}
+    print(f"{'case':24}{'GPUs':>5}{'s/step':>8}{'ratio':>7}{'max loss diff':>15}  first and last loss, peak GB, exit", flush=True)
+    for name in names or CASES:
+        for gpus in CASES[name]["gpus"]:
+            if gpus > available:
+                continue
+            here = folder / name.replace(" ", "_")
+            (here / "result.json").unlink(missing_ok=True)
+            env = {**os.environ, "CUDA_VISIBLE_DEVICES": ",".join(map(str, range(gpus)))}
+            torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={gpus}", "train_ddp.py"]
+            command = [sys.executable, *(["notebook.py"] if gpus == 1 else torchrun)]
+            start = time.perf_counter()
+            with open(here / f"log{gpus}.txt", "w") as log:
+                code = subprocess.run(command, cwd=here, env=env, stdout=log, stderr=subprocess.STDOUT).returncode
+            wall = time.perf_counter() - start
+            if not (here / "result.json").exists():
+                print(f"{name:24}{gpus:>5}  failed with exit code {code} after {wall:.0f} s:", flush=True)
+                print("\n".join((here / f"log{gpus}.txt").read_text().splitlines()[-25:]), flush=True)
+                continue
+            result = json.loads((here / "result.json").read_text())
+            results[name, gpus] = result
+            step = statistics.median(result["seconds"][4:])
+            base = results.get((SAME_AS.get(name, name), 1))
+            ratio = f"{statistics.median(base['seconds'][4:]) / step:.2f}" if base else ""
+            pairs = zip(base["losses"], result["losses"], strict=True) if base else ()
+            difference = f"{max((abs(a - b) for a, b in pairs), default=0):.1e}"
+            losses = result["losses"]
+            print(
+                f"{name:24}{gpus:>5}{step:>8.3f}{ratio:>7}{difference:>15}  "
+                f"{losses[0]:.4f} {losses[-1]:.4f}  {result['peak_gb']:.2f}  {code}  ({wall:.0f} s)",
+                flush=True,
+            )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["prepare", "run"])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("cases", nargs="*", help=", ".join(CASES))
+    arguments = parser.parse_args()
+    if arguments.what == "prepare":
+        prepare(arguments.folder)
+    else:
+        run(arguments.folder, arguments.cases)
+
+
+if __name__ == "__main__":
+    main()
