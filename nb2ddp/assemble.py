@@ -21,11 +21,13 @@ _DEPENDS = {
     "shell": ("wait_for_main_process",),
     "write_file": ("wait_for_main_process",),
     "main_process_first": ("wait_for_main_process",),
+    "in_turn": ("wait_for_main_process",),
     "wrap_trainer": ("wrap_ddp",),
 }
 # The modules that they import.
 _MODULES = {
     "main_process_first": "contextlib",
+    "in_turn": "contextlib",
     "shell": "subprocess",
     "shell_output": "subprocess",
     "check_replicas": "hashlib",
@@ -33,6 +35,9 @@ _MODULES = {
     "setup_ddp": "atexit",
     "wait_for_main_process": "functools traceback",
     "unsloth": "tempfile",
+    "save_plots": "itertools",
+    "seed": "random",
+    "seed_numpy": "numpy",
 }
 _RULER = 90
 _USES_OS = re.compile(r"(?<![.\w])os\.")
@@ -158,9 +163,15 @@ def _init_block(facts: Facts, needs: frozenset[Need]) -> str:
     for name in list(helpers):
         helpers.update(_DEPENDS.get(name, ()))
     unused = any(need.helper == "wrap_ddp" and need.value == "True" for need in needs)
+    generations = any(need.value == "generations" for need in needs)
     modules = sorted({m for name in helpers for m in _MODULES.get(name, "").split()} | {"os", "sys"})
     block = render(
-        "script/init.py.j2", helpers=helpers, modules=modules, find_unused_parameters=unused
+        "script/init.py.j2",
+        helpers=helpers,
+        modules=modules,
+        find_unused_parameters=unused,
+        generations=generations,
+        seed=next((need.value for need in needs if need.helper == "seed"), None),
     ).strip("\n")
     tree = cst.parse_module(block)
     taken = {name for name in _names(tree) if facts.our(name) != name}

@@ -16,8 +16,9 @@ from nb2ddp.assemble import Script, assemble
 from nb2ddp.facts import CodeCell, Facts, Place, parse_cell
 from nb2ddp.notebook import Notebook, read_notebook
 from nb2ddp.rewrite import Change, Options, rewrite
-from nb2ddp.rules import RULES
+from nb2ddp.rules import BALANCED_RULES, RULES
 from nb2ddp.targets.kaggle import GPUS, input_sources, kaggle_bundle, oversize
+from nb2ddp.tasks import task_of
 
 Status = Literal["converted", "declined", "failed"]
 SCRIPT, SETUP = "train_ddp.py", "setup_env.py"
@@ -36,6 +37,7 @@ class Conversion:
     changes: Sequence[Change] = ()
     declined: Sequence[Change] = ()
     notes: Sequence[Change] = ()
+    task: str = ""
     script: Script | None = None
     source: Notebook | None = None
 
@@ -46,6 +48,8 @@ def convert(
     nproc: int = 2,
     batch: Literal["preserve", "scale"] = "preserve",
     wrap: Literal["explicit", "trainer"] = "explicit",
+    strategy: Literal["ddp", "balanced"] = "ddp",
+    gpu_memory: float = 15.0,
     owner: str | None = None,
     title: str | None = None,
 ) -> Conversion:
@@ -53,9 +57,11 @@ def convert(
 
     Args:
         path: the ``.ipynb`` file.
-        nproc: processes per node that the texts and the Kaggle bundle name; the script itself takes any number.
+        nproc: processes per node that the texts and the Kaggle bundle name; the script takes any number.
         batch: "preserve" keeps the notebook's effective batch, "scale" its per-device numbers.
         wrap: "explicit" makes one DDP wrapper in the script, "trainer" leaves wrapping to the Trainer.
+        strategy: "ddp" gives each GPU a copy of the model; "balanced" spreads one over all, in one process.
+        gpu_memory: GiB of one GPU; a model that does not fit is noted.
         owner: Kaggle user name for the bundle.
         title: Kaggle title; the notebook's name when None.
 
@@ -64,7 +70,16 @@ def convert(
         BundleError: owner or title cannot be used on Kaggle.
     """
     notebook = read_notebook(Path(path))
-    return convert_notebook(notebook, nproc=nproc, batch=batch, wrap=wrap, owner=owner, title=title)
+    return convert_notebook(
+        notebook,
+        nproc=nproc,
+        batch=batch,
+        wrap=wrap,
+        strategy=strategy,
+        gpu_memory=gpu_memory,
+        owner=owner,
+        title=title,
+    )
 
 
 def convert_notebook(
@@ -73,19 +88,32 @@ def convert_notebook(
     nproc: int = 2,
     batch: Literal["preserve", "scale"] = "preserve",
     wrap: Literal["explicit", "trainer"] = "explicit",
+    strategy: Literal["ddp", "balanced"] = "ddp",
+    gpu_memory: float = 15.0,
     owner: str | None = None,
     title: str | None = None,
 ) -> Conversion:
     """`convert` for a notebook that has been read already."""
-    options = Options(batch=batch, wrap=wrap)
+    options = Options(batch, wrap, strategy, gpu_memory)
+    nproc = 1 if strategy == "balanced" else nproc
     if notebook.language != "python":
         why = f"its kernel speaks {notebook.language}; nb2ddp converts Python notebooks"
         return Conversion(notebook.path, "declined", declined=[Change("read", None, why)], source=notebook)
     cells, broken = _parse(notebook)
     if broken:
         return Conversion(notebook.path, "declined", declined=broken, source=notebook)
-    facts = Facts(cells)
-    rewritten = rewrite(facts, RULES, options)
+    try:
+        return _converted(notebook, Facts(cells), options, nproc=nproc, owner=owner, title=title)
+    except RecursionError:
+        why = "an expression in this notebook is nested too deeply to be followed; split it up"
+        return Conversion(notebook.path, "declined", declined=[Change("read", None, why)], source=notebook)
+
+
+def _converted(
+    notebook: Notebook, facts: Facts, options: Options, *, nproc: int, owner: str | None, title: str | None
+) -> Conversion:
+    rewritten = rewrite(facts, BALANCED_RULES if options.strategy == "balanced" else RULES, options)
+    task = task_of(facts)
     if rewritten.declined:
         return Conversion(
             notebook.path,
@@ -93,6 +121,7 @@ def convert_notebook(
             changes=rewritten.changes,
             declined=rewritten.declined,
             notes=rewritten.notes,
+            task=task,
             source=notebook,
         )
     setup = _setup_script(notebook, facts, options)
@@ -100,7 +129,11 @@ def convert_notebook(
     for text in filter(None, (script.text, setup)):
         if error := _syntax_error(text):
             why = f"the converted script would not be valid Python ({error}); please report this notebook"
-            return Conversion(notebook.path, "declined", declined=[Change("compile", None, why)], source=notebook)
+            if "'await' outside" in error:
+                why = "await works at the top of a notebook alone; give it to asyncio.run()"
+            return Conversion(
+                notebook.path, "declined", declined=[Change("compile", None, why)], source=notebook
+            )
     files = {SCRIPT: script.text}
     if setup is not None:
         files[SETUP] = setup
@@ -113,6 +146,7 @@ def convert_notebook(
         files=files,
         changes=rewritten.changes,
         notes=notes,
+        task=task,
         script=script,
         source=notebook,
     )
@@ -131,7 +165,12 @@ def _parse(notebook: Notebook) -> tuple[list[CodeCell], list[Change]]:
             line = python.notebook_line(error.raw_line)
             why = f"this is not valid Python ({_reason(python.text)}); mend or delete it"
             broken.append(Change("read", Place(cell.number, line), why))
-        except RecursionError:
+        except (SyntaxError, ValueError) as error:
+            line = getattr(error, "lineno", None) or 1
+            line = ipython.to_python(cell.source).notebook_line(line)
+            why = f"this is not valid Python ({getattr(error, 'msg', error)}); mend or delete it"
+            broken.append(Change("read", Place(cell.number, line), why))
+        except (RecursionError, MemoryError):
             why = "an expression here is nested too deeply to be read; split it up"
             broken.append(Change("read", Place(cell.number, 1), why))
     return cells, broken
@@ -189,7 +228,11 @@ def _bundle(
     sources = input_sources(script)
     for name in sources.unresolved:
         notes.append(
-            Change("kaggle", None, f"/kaggle/input/{name} does not tell its owner: add it to kernel-metadata.json")
+            Change(
+                "kaggle",
+                None,
+                f"/kaggle/input/{name} does not tell its owner: add it to kernel-metadata.json",
+            )
         )
     bundle = kaggle_bundle(
         script,

@@ -6,6 +6,7 @@ compose. Nothing outside the edited spot changes, whitespace and comments includ
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 
 import libcst as cst
@@ -41,24 +42,25 @@ def with_keyword(call: cst.Call, name: str, value: str, comment: str = "") -> cs
             changed = argument.with_changes(value=expression(value))
             return call.with_changes(args=[*call.args[:index], changed, *call.args[index + 1 :]])
     new = cst.Arg(value=expression(value), keyword=cst.Name(name), equal=_equal_like(call.args))
-    if not call.args:
-        return call.with_changes(args=[new])
-    *before, last = call.args
     opening = call.whitespace_before_args
-    gap = last.comma.whitespace_after if isinstance(last.comma, cst.Comma) else last.whitespace_after_arg
-    if isinstance(opening, cst.ParenthesizedWhitespace) and isinstance(gap, cst.ParenthesizedWhitespace):
-        # One argument per line: the closing parenthesis keeps its line, comments keep theirs.
-        separator = gap.with_changes(indent=opening.indent, last_line=opening.last_line)
-        note = cst.Comment(f"# {comment}") if comment else None
-        ending = cst.ParenthesizedWhitespace(
-            first_line=cst.TrailingWhitespace(
-                whitespace=cst.SimpleWhitespace("  ") if note else _NO_SPACE, comment=note
-            ),
-            indent=gap.indent,
-            last_line=gap.last_line,
+    if not call.args:
+        if not isinstance(opening, cst.ParenthesizedWhitespace):
+            return call.with_changes(args=[new])
+        inner = cst.SimpleWhitespace(f"{opening.last_line.value}    ")
+        return call.with_changes(
+            args=[new.with_changes(comma=_line_end(opening, comment))],
+            whitespace_before_args=opening.with_changes(last_line=inner),
         )
+    *before, last = call.args
+    if isinstance(last.value, cst.GeneratorExp):
+        last = last.with_changes(value=parenthesised(last.value))  # bare, it has to be the only argument
+    gap = last.comma.whitespace_after if isinstance(last.comma, cst.Comma) else last.whitespace_after_arg
+    line = _line_start(opening, before)
+    if line is not None and isinstance(gap, cst.ParenthesizedWhitespace):
+        # One argument per line: the closing parenthesis keeps its line, comments keep theirs.
+        separator = gap.with_changes(indent=line.indent, last_line=line.last_line)
         last = last.with_changes(comma=cst.Comma(whitespace_after=separator), whitespace_after_arg=_NO_SPACE)
-        new = new.with_changes(comma=cst.Comma(whitespace_after=ending))
+        new = new.with_changes(comma=_line_end(gap, comment))
     elif isinstance(last.comma, cst.Comma):
         new = new.with_changes(comma=last.comma)
         last = last.with_changes(comma=cst.Comma(whitespace_after=_SPACE))
@@ -77,14 +79,35 @@ def without_keyword(call: cst.Call, name: str) -> cst.Call:
     if len(kept) == len(call.args):
         return call
     if kept and call.args[-1] is not kept[-1]:
-        gone = call.args[-1]
-        kept[-1] = kept[-1].with_changes(comma=gone.comma, whitespace_after_arg=gone.whitespace_after_arg)
+        kept[-1] = _closing_like(kept[-1], call.args[-1])
     return call.with_changes(args=kept)
 
 
-def wrapped_call(function: str, inner: cst.BaseExpression) -> cst.Call:
+def with_dict_items(node: cst.Dict, items: dict[str, str]) -> cst.Dict:
+    """``node`` with further ``"key": value`` items at its start, one per line where its own are."""
+    if not items:
+        return node
+    brace = node.lbrace
+    opening = brace.whitespace_after
+    separator: cst.BaseParenthesizableWhitespace = _SPACE
+    closing: cst.Comma | cst.MaybeSentinel = cst.MaybeSentinel.DEFAULT
+    if isinstance(opening, cst.ParenthesizedWhitespace):
+        closing = _line_end(opening, "")
+        if not node.elements:
+            opening = opening.with_changes(last_line=cst.SimpleWhitespace(f"{opening.last_line.value}    "))
+            brace = brace.with_changes(whitespace_after=opening)
+        separator = cst.ParenthesizedWhitespace(indent=opening.indent, last_line=opening.last_line)
+    between = cst.Comma(whitespace_after=separator)
+    new = [cst.DictElement(cst.SimpleString(f'"{k}"'), expression(v), between) for k, v in items.items()]
+    if not node.elements:
+        new[-1] = new[-1].with_changes(comma=closing)
+    return node.with_changes(lbrace=brace, elements=[*new, *node.elements])
+
+
+def wrapped(inner: cst.CSTNode, function: str) -> cst.Call:
     """``function(inner)``, with ``inner`` as it stands; a bare tuple stays one argument."""
-    if isinstance(inner, cst.Tuple | cst.NamedExpr | cst.Yield):
+    assert isinstance(inner, cst.BaseExpression)
+    if isinstance(inner, cst.Tuple | cst.NamedExpr | cst.Yield | cst.GeneratorExp):
         inner = parenthesised(inner)
     return cst.Call(func=expression(function), args=[cst.Arg(value=inner)])
 
@@ -111,6 +134,7 @@ def block_under(
     spaces = cst.SimpleWhitespace("  ") if note else _NO_SPACE
     block = cst.IndentedBlock(
         body=[first.with_changes(leading_lines=()), *rest],
+        indent="    ",
         header=cst.TrailingWhitespace(whitespace=spaces, comment=note),
     )
     return shell.with_changes(body=block, leading_lines=first.leading_lines)
@@ -138,10 +162,16 @@ def one_per_line(module: cst.Module, matters: Callable[[cst.BaseSmallStatement],
 
 def string_value(node: cst.CSTNode | None) -> str | None:
     """The text of a plain string literal; None for anything else."""
-    if isinstance(node, cst.SimpleString | cst.ConcatenatedString):
+    value: str | bytes | None
+    if isinstance(node, cst.SimpleString) and "\\" not in node.value:
         value = node.evaluated_value
-        return value if isinstance(value, str) else None
-    return None
+    elif isinstance(node, cst.SimpleString | cst.ConcatenatedString):
+        with warnings.catch_warnings():  # escapes like "\d" are the notebook's own affair
+            warnings.simplefilter("ignore")
+            value = node.evaluated_value
+    else:
+        return None
+    return value if isinstance(value, str) else None
 
 
 def code_of(node: cst.CSTNode) -> str:
@@ -168,12 +198,37 @@ def _separator_like(before: Sequence[cst.Arg]) -> cst.BaseParenthesizableWhitesp
     return _SPACE
 
 
-def with_dict_items(node: cst.Dict, items: dict[str, str]) -> cst.Dict:
-    """``node`` with further ``"key": value`` items at its start, on the line of the first one."""
-    new = [
-        cst.DictElement(
-            cst.SimpleString(f'"{key}"'), expression(value), comma=cst.Comma(whitespace_after=_SPACE)
-        )
-        for key, value in items.items()
-    ]
-    return node.with_changes(elements=[*new, *node.elements])
+def _line_start(
+    opening: cst.BaseParenthesizableWhitespace, before: Sequence[cst.Arg]
+) -> cst.ParenthesizedWhitespace | None:
+    """The line break that a line of arguments begins with; None where all stand on one line."""
+    commas = (argument.comma for argument in reversed(before))
+    spaces = (opening, *(comma.whitespace_after for comma in commas if isinstance(comma, cst.Comma)))
+    return next((space for space in spaces if isinstance(space, cst.ParenthesizedWhitespace)), None)
+
+
+def _line_end(gap: cst.ParenthesizedWhitespace, comment: str) -> cst.Comma:
+    """A comma with a comment behind it; the closing bracket stands where ``gap`` has it."""
+    note = cst.Comment(f"# {comment}") if comment else None
+    spaces = cst.SimpleWhitespace("  ") if note else _NO_SPACE
+    ending = cst.ParenthesizedWhitespace(
+        first_line=cst.TrailingWhitespace(whitespace=spaces, comment=note),
+        indent=gap.indent,
+        last_line=gap.last_line,
+    )
+    return cst.Comma(whitespace_after=ending)
+
+
+def _closing_like(argument: cst.Arg, gone: cst.Arg) -> cst.Arg:
+    """``argument`` as the last one, closed as ``gone`` was; its own comment stays."""
+    comma, after = gone.comma, gone.whitespace_after_arg
+    own = argument.comma.whitespace_after if isinstance(argument.comma, cst.Comma) else None
+    if not isinstance(own, cst.ParenthesizedWhitespace):
+        return argument.with_changes(comma=comma, whitespace_after_arg=after)
+    if isinstance(comma, cst.Comma):
+        if isinstance(comma.whitespace_after, cst.ParenthesizedWhitespace):
+            closing = comma.whitespace_after.with_changes(first_line=own.first_line, empty_lines=())
+            comma = comma.with_changes(whitespace_after=closing)
+    elif isinstance(after, cst.ParenthesizedWhitespace):
+        after = after.with_changes(first_line=own.first_line, empty_lines=())
+    return argument.with_changes(comma=comma, whitespace_after_arg=after)

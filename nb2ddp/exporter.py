@@ -29,7 +29,7 @@ class DDPExporter(Exporter):
 
     def from_notebook_node(
         self, nb: NotebookNode, resources: Any = None, **kwargs: Any
-    ) -> tuple[str, dict[str, Any]]:
+    ) -> tuple[Any, dict[str, Any]]:
         copy, resources = super().from_notebook_node(nb, resources, **kwargs)
         metadata = resources.get("metadata", {})
         path = Path(metadata.get("path") or "", f"{metadata.get('name') or 'notebook'}.ipynb")

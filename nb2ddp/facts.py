@@ -10,8 +10,10 @@ wins. Inside a function its own bindings come first, then the module's.
 
 from __future__ import annotations
 
+import ast
 import bisect
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -42,9 +44,13 @@ def parse_cell(number: int, source: str) -> CodeCell:
     Of a line ``a; b`` whose parts the rules may have to move, each part gets a line of its own.
 
     Raises:
-        ParserSyntaxError: the cell is no Python.
+        SyntaxError, ValueError, RecursionError, MemoryError, ParserSyntaxError: the cell is no Python, or
+            no text that can be parsed.
     """
     python = ipython.to_python(source)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # an escape that the user's strings should not have is theirs to see
+        ast.parse(python.text)  # refuses what is nested too deeply; LibCST would crash on it
     module = cst.parse_module(python.text)
     text = cstkit.one_per_line(module, _may_move).code if ";" in python.text else python.text
     if text != python.text:
@@ -109,6 +115,8 @@ class _Collected:
     calls: list[cst.Call] = field(default_factory=list)
     loops: list[cst.For | cst.While] = field(default_factory=list)
     strings: list[cst.BaseString] = field(default_factory=list)
+    attribute_targets: list[cst.Attribute] = field(default_factory=list)
+    import_nodes: list[cst.Import | cst.ImportFrom] = field(default_factory=list)
 
 
 class Facts:
@@ -125,6 +133,7 @@ class Facts:
         self._load_orders = [load.order for load in self._seen.loads]
         self._call_orders = [self.order(call) for call in self._seen.calls]
         self._positions: dict[CodeCell, dict[cst.CSTNode, int]] = {}
+        self._kinds: dict[cst.CSTNode, str] = {}
 
     # ---- the tree ---------------------------------------------------------------------------
 
@@ -160,15 +169,19 @@ class Facts:
             current = parent
         raise ValueError("the node belongs to no statement")
 
-    def top_statement(self, node: cst.CSTNode) -> Statement:
-        """The statement of the cell itself that ``node`` stands in."""
+    def statement_in(self, function: cst.FunctionDef | None, node: cst.CSTNode) -> Statement:
+        """The statement of a function's own body that ``node`` stands in; of the cell for None."""
         current = node
         for parent in self.parents(node):
-            if isinstance(parent, cst.Module):
+            if parent is (function.body if function is not None else None) or isinstance(parent, cst.Module):
                 break
             current = parent
         assert isinstance(current, cst.SimpleStatementLine | cst.BaseCompoundStatement)
         return current
+
+    def top_statement(self, node: cst.CSTNode) -> Statement:
+        """The statement of the cell itself that ``node`` stands in."""
+        return self.statement_in(None, node)
 
     def cell(self, node: cst.CSTNode) -> CodeCell:
         current = node
@@ -243,7 +256,7 @@ class Facts:
         )
 
     def is_read_outside(self, name: str, *nodes: cst.CSTNode, until: Statement | None = None) -> bool:
-        """Whether a value that ``name`` gets inside ``nodes`` may be read elsewhere, up to the end of ``until``."""
+        """Whether a value that ``name`` gets inside ``nodes`` may be read elsewhere, up to ``until``."""
         spans = [self._seen.spans[node] for node in nodes]
         limit = self.end(until) if until is not None else sys.maxsize
 
@@ -302,7 +315,7 @@ class Facts:
         module_level = [b for b in candidates if b.scope is None and not self.is_dead(b.node)]
         if own is not None:
             return module_level[-1] if module_level else None
-        before = [b for b in module_level if b.order < here and not self.contains(b.node, name)]
+        before = [b for b in module_level if b.order < here and not self.contains(_evaluated(b.node), name)]
         return before[-1] if before else None
 
     def qualified(self, node: cst.BaseExpression | cst.CSTNode) -> str:
@@ -316,10 +329,16 @@ class Facts:
                 targets = self._seen.imports.get(name)
                 if targets:
                     return targets[-1]
-                if name not in self._seen.bindings:
+                bindings = self._seen.bindings.get(name, ())
+                if not bindings:
                     for module in self._seen.stars:
                         if name in knowledge.STAR_EXPORTS.get(module.partition(".")[0], ()):
                             return f"{module}.{name}"
+                alias = bindings[0].value if len(bindings) == 1 else None
+                if isinstance(alias, cst.Name | cst.Attribute):
+                    root = _root(alias)
+                    if isinstance(root, cst.Name) and root.value in self._seen.imports:
+                        return self.qualified(alias)  # Config = trl.SFTConfig
                 return name
             case cst.Attribute(value=value, attr=attr):
                 inner = self.qualified(value)
@@ -339,6 +358,11 @@ class Facts:
         return tuple(call for call in self._seen.calls if not self.is_dead(call))
 
     @property
+    def name_loads(self) -> Iterator[cst.Name]:
+        """Every place that reads a name, in order."""
+        return (load.node for load in self._seen.loads)
+
+    @property
     def loops(self) -> Sequence[cst.For | cst.While]:
         return self._seen.loops
 
@@ -346,6 +370,11 @@ class Facts:
     def strings(self) -> Sequence[cst.BaseString]:
         """Every string literal that is no docstring."""
         return self._seen.strings
+
+    @property
+    def attribute_targets(self) -> Sequence[cst.Attribute]:
+        """What ``args.x = 1`` sets, dead code included."""
+        return self._seen.attribute_targets
 
     def calls_in(self, node: cst.CSTNode) -> Iterator[cst.Call]:
         start, end = self._seen.spans[node]
@@ -400,11 +429,48 @@ class Facts:
                 return argument.value
         return None
 
+    def star_dicts(self, call: cst.Call) -> list[cst.Call | cst.Dict | None]:
+        """For each ``**x`` of a call the dict literal, or ``dict()``, that it is; None if it may be more."""
+        return [self._dict_of(argument.value) for argument in call.args if argument.star == "**"]
+
+    def _dict_of(self, node: cst.BaseExpression) -> cst.Call | cst.Dict | None:
+        if isinstance(node, cst.Name):
+            binding = self.binding(node)
+            if binding is None or binding.value is None or self._is_changed(binding):
+                return None
+            node = binding.value
+        if isinstance(node, cst.Dict):
+            return node if all(isinstance(e, cst.DictElement) for e in node.elements) else None
+        if isinstance(node, cst.Call) and self.qualified(node.func) == "dict":
+            return node if all(argument.keyword is not None for argument in node.args) else None
+        return None
+
+    def _is_changed(self, binding: Binding) -> bool:
+        """Whether a name's value may be another one, or be changed in place, before it is used."""
+        others = [b for b in self.bindings(binding.name) if b.scope is binding.scope and b is not binding]
+        if any(not self._is_certain(b.node) for b in (binding, *others)) and others:
+            return True
+        return any(load.name == binding.name and self._changes(load.node) for load in self._seen.loads)
+
+    def _changes(self, name: cst.Name) -> bool:
+        """``x["key"] = 1``, ``x.update(...)`` and ``x |= ...``."""
+        around = self.parent(name)
+        if isinstance(around, cst.Subscript):
+            target = self.parent(around)
+            return isinstance(target, cst.AssignTarget | cst.AugAssign | cst.Del)
+        if isinstance(around, cst.Attribute):
+            return around.attr.value in ("update", "setdefault", "pop", "clear")
+        return isinstance(around, cst.AugAssign) and around.target is name
+
     # ---- what a value is ----------------------------------------------------------------------
 
     def kind(self, node: cst.CSTNode | None) -> str:
-        """One of "trainer", "model", "dataset", "loader", "arguments" or "" for what an expression holds."""
-        return self._kind(node, set())
+        """What a value is: "trainer", "model", "dataset", "loader", "arguments", "accelerator" or ""."""
+        if node is None:
+            return ""
+        if node not in self._kinds:
+            self._kinds[node] = self._kind(node, set())
+        return self._kinds[node]
 
     def _kind(self, node: cst.CSTNode | None, seen: set[cst.CSTNode]) -> str:
         if node is None or node in seen:
@@ -415,6 +481,10 @@ class Facts:
                 binding = self.binding(node)
                 if binding is None:
                     return ""
+                if isinstance(binding.node, cst.Param):
+                    return next(filter(None, (self._kind(v, seen) for v in self._given(binding))), "")
+                if prepared := self._prepared(binding, seen):
+                    return self._kind(prepared, seen)
                 kind = self._kind(binding.value, seen)
                 if binding.index:  # `model, tokenizer = ...`: only the first is the model
                     return kind if kind == "dataset" else ""
@@ -423,7 +493,9 @@ class Facts:
                 return self._call_kind(node, seen)
             case cst.Attribute(value=value, attr=attr):
                 owner = self._kind(value, seen)
-                return "model" if owner == "trainer" and attr.value == "model" else ""
+                return (
+                    {"model": "model", "args": "arguments"}.get(attr.value, "") if owner == "trainer" else ""
+                )
             case cst.Subscript(value=value):
                 return "dataset" if self._kind(value, seen) == "dataset" else ""
             case cst.IfExp(body=body, orelse=orelse):
@@ -435,7 +507,7 @@ class Facts:
 
     def _call_kind(self, call: cst.Call, seen: set[cst.CSTNode]) -> str:
         name = self.qualified(call.func)
-        root, last = name.partition(".")[0], name.rpartition(".")[2]
+        last = self.method(call) or name.rpartition(".")[2]
         if isinstance(call.func, cst.Attribute):
             owner = self._kind(call.func.value, seen)
             if owner == "dataset" and last in knowledge.DATASET_METHODS:
@@ -444,15 +516,19 @@ class Facts:
                 return "model"
         if last == "from_pretrained":
             return "model" if knowledge.is_model_class(name.rpartition(".")[0].rpartition(".")[2]) else ""
-        if last in knowledge.MODEL_WRAPPERS:
+        if last in knowledge.MODEL_WRAPPERS or name in knowledge.MODULES:
             return "model"
+        if name in knowledge.PARALLEL_WRAPPERS and call.args:
+            return self._kind(call.args[0].value, seen)
         if name in knowledge.DATASET_MAKERS:
             return "dataset"
         if last == "DataLoader":
             return "loader"
+        if name in knowledge.ACCELERATORS:
+            return "accelerator"
         if self.is_trainer_class(call.func):
             return "trainer"
-        if knowledge.is_arguments_class(root, last):
+        if self.is_arguments_class(call.func):
             return "arguments"
         for binding in self.bindings(name) if name else ():
             if isinstance(binding.scope, cst.ClassDef):
@@ -468,6 +544,44 @@ class Facts:
             return "trainer" if self._kind(first, seen) == "trainer" else ""
         return ""
 
+    def _given(self, binding: Binding) -> Iterator[cst.BaseExpression]:
+        """What the notebook's calls of a function give to one of its parameters."""
+        function = binding.scope
+        if not isinstance(function, cst.FunctionDef) or self.scope(function) is not None:
+            return
+        names = [param.name.value for param in function.params.params]
+        if binding.name not in names:
+            return
+        position = names.index(binding.name)
+        for call, arguments in self._calls_of(function.name.value):
+            given = self.keyword(call, binding.name)
+            unnamed = [a.value for a in arguments if a.keyword is None and not a.star]
+            if given is None and position < len(unnamed):
+                given = unnamed[position]
+            if given is not None:
+                yield given
+
+    def _calls_of(self, name: str) -> Iterator[tuple[cst.Call, Sequence[cst.Arg]]]:
+        """Live calls of a function of the notebook, also through Accelerate's ``notebook_launcher``."""
+        for call in self.live_calls:
+            if isinstance(call.func, cst.Name) and call.func.value == name:
+                yield call, call.args
+            elif self.qualified(call.func) in knowledge.NOTEBOOK_LAUNCHERS:
+                function, given = launched(self, call)
+                if isinstance(function, cst.Name) and function.value == name:
+                    yield call, given
+
+    def _prepared(self, binding: Binding, seen: set[cst.CSTNode]) -> cst.BaseExpression | None:
+        """What went into ``a, b = accelerator.prepare(a, b)`` at this name's place."""
+        call = binding.value
+        if not isinstance(call, cst.Call) or self.method(call) != "prepare":
+            return None
+        assert isinstance(call.func, cst.Attribute)
+        position = binding.index or 0
+        if position >= len(call.args) or self._kind(call.func.value, seen) != "accelerator":
+            return None
+        return call.args[position].value
+
     def _instance_kind(self, node: cst.ClassDef) -> str:
         """What an instance of a class of the notebook is, by what the class is made of."""
         for base in node.bases:
@@ -475,8 +589,6 @@ class Facts:
             last = name.rpartition(".")[2]
             if last in ("Module", "PreTrainedModel") or knowledge.is_model_class(last):
                 return "model"
-            if knowledge.is_arguments_class(name.partition(".")[0], last):
-                return "arguments"
         return ""
 
     def _returned_kind(self, function: cst.FunctionDef, seen: set[cst.CSTNode]) -> str:
@@ -501,14 +613,28 @@ class Facts:
         """Whether an expression names a Transformers-style Trainer, or a subclass of one made here."""
         name = self.qualified(node)
         last = name.rpartition(".")[2]
-        if last.endswith("Trainer") and name.partition(".")[0] in knowledge.TRAINER_PACKAGES:
+        if knowledge.is_trainer_class(name.partition(".")[0], last):
             return True
-        for binding in self.bindings(name) if name else ():
-            if isinstance(binding.node, cst.ClassDef):
-                return any(
-                    self.is_trainer_class(base.value) for base in binding.node.bases if base.value is not node
-                )
-        return False
+        return any(
+            self.is_trainer_class(base.value)
+            for binding in (self.bindings(name) if name else ())
+            if isinstance(binding.node, cst.ClassDef)
+            for base in binding.node.bases
+            if self.qualified(base.value) != name
+        )
+
+    def is_arguments_class(self, node: cst.CSTNode) -> bool:
+        """Whether an expression names a class of training arguments, or a subclass of one made here."""
+        name = self.qualified(node)
+        if knowledge.is_arguments_class(name.partition(".")[0], name.rpartition(".")[2]):
+            return True
+        return any(
+            self.is_arguments_class(base.value)
+            for binding in (self.bindings(name) if name else ())
+            if isinstance(binding.node, cst.ClassDef)
+            for base in binding.node.bases
+            if self.qualified(base.value) != name
+        )
 
     # ---- the run ------------------------------------------------------------------------------
 
@@ -521,16 +647,51 @@ class Facts:
         """The trainer that a call trains; None where it trains none."""
         if isinstance(call.func, cst.Attribute) and call.func.attr.value == "train":
             return call.func.value if self.kind(call.func.value) == "trainer" else None
-        if self.qualified(call.func) in knowledge.COLLECTIVE_FUNCTIONS and call.args:
-            return call.args[0].value
+        if self.qualified(call.func) in knowledge.COLLECTIVE_FUNCTIONS:
+            unnamed = [a.value for a in call.args if a.keyword is None and not a.star]
+            return self.keyword(call, "trainer") or (unnamed[0] if unnamed else None)
         return None
+
+    def trainer_class(self, trainer: cst.CSTNode | None) -> str:
+        """The name of a trainer's class, as its library has it; "" where it cannot be seen."""
+        for _ in range(8):
+            if isinstance(trainer, cst.Name) and (binding := self.binding(trainer)) is not None:
+                trainer = binding.value
+            elif isinstance(trainer, cst.Call):
+                name = self.qualified(trainer.func).rpartition(".")[2]
+                if name not in knowledge.TRAINER_WRAPPERS:
+                    bases = [b.node.bases for b in self.bindings(name) if isinstance(b.node, cst.ClassDef)]
+                    return (
+                        self.qualified(bases[0][0].value).rpartition(".")[2] if bases and bases[0] else name
+                    )
+                trainer = self.keyword(trainer, "trainer") or (
+                    trainer.args[0].value if trainer.args else None
+                )
+            else:
+                break
+        return ""
 
     def is_collective(self, call: cst.Call) -> bool:
         """Whether a call needs every rank: training and evaluation, never to be gated by rank."""
         method = self.method(call)
         if method in knowledge.COLLECTIVE_METHODS and isinstance(call.func, cst.Attribute):
             return self.kind(call.func.value) == "trainer"
-        return method == "backward" or self.qualified(call.func) in knowledge.COLLECTIVE_FUNCTIONS
+        if isinstance(call.func, cst.Attribute) and self.kind(call.func.value) == "accelerator":
+            return method not in ("print", "log", "init_trackers")
+        if method == "backward":  # once, outside a loop, it shows how gradients are made
+            return any(isinstance(parent, cst.For | cst.While) for parent in self.parents(call))
+        return self.qualified(call.func) in knowledge.COLLECTIVE_FUNCTIONS
+
+    def fills_cache(self, call: cst.Call) -> bool:
+        """Whether a call makes or changes a dataset through the cache that Datasets keeps on disk."""
+        name = self.qualified(call.func)
+        if name in knowledge.CACHED_FUNCTIONS or name in knowledge.DATASET_FUNCTIONS:
+            return True
+        return (
+            isinstance(call.func, cst.Attribute)
+            and call.func.attr.value in knowledge.CACHED_METHODS
+            and self.kind(call.func.value) == "dataset"
+        )
 
     def loads_model(self, call: cst.Call) -> bool:
         """Whether a call makes a model or adapts one; ``model.eval()`` and the like only give it back."""
@@ -540,7 +701,7 @@ class Facts:
 
     def joins_group(self, call: cst.Call) -> bool:
         """Whether a call makes Accelerate join the process group: arguments and trainers do."""
-        return self.kind(call) in ("trainer", "arguments")
+        return self.kind(call) in ("trainer", "arguments", "accelerator")
 
     @cached_property
     def collective_statements(self) -> tuple[Statement, ...]:
@@ -563,11 +724,18 @@ class Facts:
         taken = name in self._seen.bindings or not ours.issuperset(self._seen.imports.get(name, ()))
         return f"ddp_{name}" if taken else name
 
+    def imports_of(self, package: str) -> tuple[cst.Import | cst.ImportFrom, ...]:
+        """The import statements that bring something of ``package``."""
+        return tuple(
+            node
+            for node in self._seen.import_nodes
+            if any(name.partition(".")[0] == package for name in _imported_modules(node))
+        )
+
     @cached_property
     def uses_unsloth(self) -> bool:
-        return any(t.partition(".")[0] == "unsloth" for ts in self._seen.imports.values() for t in ts) or any(
-            star.partition(".")[0] == "unsloth" for star in self._seen.stars
-        )
+        targets = [*self._seen.stars, *(t for ts in self._seen.imports.values() for t in ts)]
+        return any(target.partition(".")[0] in knowledge.UNSLOTH_PACKAGES for target in targets)
 
 
 class _Walker(cst.CSTVisitor):
@@ -639,6 +807,8 @@ class _Walker(cst.CSTVisitor):
     def _on_Assign(self, node: cst.Assign) -> None:
         for target in node.targets:
             self._bind_target(target.target, node, node.value)
+            if isinstance(target.target, cst.Attribute):
+                self._seen.attribute_targets.append(target.target)
 
     def _on_AnnAssign(self, node: cst.AnnAssign) -> None:
         if node.value is not None:
@@ -691,6 +861,7 @@ class _Walker(cst.CSTVisitor):
             self._stores.add(name)
 
     def _on_Import(self, node: cst.Import) -> None:
+        self._seen.import_nodes.append(node)
         for alias in node.names:
             self._stores.add(_root(alias.name))
             full = _dotted(alias.name)
@@ -701,6 +872,7 @@ class _Walker(cst.CSTVisitor):
                 self._import(first, first, node)
 
     def _on_ImportFrom(self, node: cst.ImportFrom) -> None:
+        self._seen.import_nodes.append(node)
         module = "." * len(node.relative) + (_dotted(node.module) if node.module else "")
         if node.module is not None:
             self._stores.add(_root(node.module))
@@ -735,6 +907,28 @@ class _Walker(cst.CSTVisitor):
     def _on_SimpleString(self, node: cst.SimpleString) -> None:
         if not isinstance(self._seen.parents.get(node), cst.Expr):
             self._seen.strings.append(node)
+
+
+def _evaluated(node: cst.CSTNode) -> cst.CSTNode:
+    """What runs before a binding's name has its value."""
+    return node.iter if isinstance(node, cst.For) else node
+
+
+def _imported_modules(node: cst.Import | cst.ImportFrom) -> list[str]:
+    if isinstance(node, cst.Import):
+        return [_dotted(alias.name) for alias in node.names]
+    return [_dotted(node.module)] if node.module is not None else []
+
+
+def launched(facts: Facts, call: cst.Call) -> tuple[cst.BaseExpression | None, Sequence[cst.Arg]]:
+    """The function that ``notebook_launcher(function, args)`` runs, and what it gives it."""
+    unnamed = [argument.value for argument in call.args if argument.keyword is None and not argument.star]
+    function = facts.keyword(call, "function") or (unnamed[0] if unnamed else None)
+    given = facts.keyword(call, "args") or (unnamed[1] if len(unnamed) > 1 else None)
+    if isinstance(given, cst.Name) and (binding := facts.binding(given)) is not None:
+        given = binding.value
+    elements = given.elements if isinstance(given, cst.Tuple | cst.List) else ()
+    return function, [cst.Arg(element.value) for element in elements]
 
 
 def _target_names(target: cst.CSTNode) -> Iterator[cst.Name]:

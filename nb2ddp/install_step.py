@@ -6,7 +6,8 @@ that give it its names (versions worked out, imports). Nothing else of the noteb
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import libcst as cst
@@ -14,17 +15,25 @@ import libcst as cst
 from nb2ddp import cstkit
 from nb2ddp.facts import Facts, Statement
 from nb2ddp.rewrite import Drop, Edit, Finding, Need, Options, Rule
-from nb2ddp.shell import ShellCall, shell_calls
-
+from nb2ddp.shell import ShellCall, command_code, shell_calls
 
 # The script's init block imports these.
 _PROVIDED = frozenset({"os", "sys", "torch"})
+# Methods that change the list or dict that they are called on.
+_CHANGING = frozenset("append extend insert remove pop update setdefault add discard sort".split())
+# An install from files that lie here: `-e .`, `-r requirements.txt`, `./a.whl`; no address.
+_FROM_FILES = re.compile(
+    r"\s(?:-e\s+|-r\s+|--requirement[ =])(?!\w+[:+])|\s\.{1,2}(?:/|\s|\[|$)|\s(?!\w+:)\S+\.whl\b"
+)
 
 
 @dataclass(frozen=True)
 class InstallPlan:
-    """``slice``: statements of the step. ``dropped``: installs to take out of the training script.
-    ``leftovers``: what is useless there without them. ``silenced``: installs that are part of something else."""
+    """The notebook, cut in two.
+
+    ``slice``: statements of the step. ``dropped``: installs to take out of the training script.
+    ``leftovers``: what is useless there without them. ``silenced``: installs that are part of another line.
+    """
 
     slice: tuple[Statement, ...]
     dropped: tuple[Statement, ...]
@@ -38,7 +47,7 @@ def plan(facts: Facts) -> InstallPlan:
     for shell in shell_calls(facts):
         if shell.is_install:
             tops.setdefault(facts.top_statement(shell.call), []).append(shell)
-    wanted = _slice(facts, list(tops))
+    wanted = _slice(facts, [*tops, *_callers(facts, tops), *_preparations(facts, tops)])
     lines = {top: [_line_of(facts, shell) for shell in shells] for top, shells in tops.items()}
     useless = {top for top in wanted if lines.get(top) != [top] and _is_quiet(facts, top)}
     while True:  # what stays in the script may need what was to go
@@ -58,6 +67,36 @@ def plan(facts: Facts) -> InstallPlan:
         leftovers=tuple(top for top in wanted if top in useless),
         silenced=tuple(shell for top in mixed for shell in tops[top] if _line_of(facts, shell) is None),
     )
+
+
+def _callers(facts: Facts, tops: Mapping[Statement, list[ShellCall]]) -> Iterator[Statement]:
+    """Calls of functions of the notebook that install and do nothing else."""
+    installs = {shell.call for shells in tops.values() for shell in shells}
+    if all(facts.scope(call) is None for call in installs):
+        return
+    functions = {
+        top.name.value for top in tops if isinstance(top, cst.FunctionDef) and _is_quiet(facts, top.body)
+    }
+    for top in facts.top_statements:
+        match top:
+            case cst.SimpleStatementLine(body=[cst.Expr(value=cst.Call(func=cst.Name(value=name)))]):
+                if name in functions and not facts.is_dead(top):
+                    yield top
+
+
+def _preparations(facts: Facts, tops: Mapping[Statement, list[ShellCall]]) -> Iterator[Statement]:
+    """What brings the files that an install needs, and the way to their folder: `git clone` and `%cd`."""
+    last = max((facts.order(t) for t, shells in tops.items() if any(map(_is_from_files, shells))), default=0)
+    for shell in shell_calls(facts):
+        line = _line_of(facts, shell)
+        if line is None or facts.order(line) >= last or facts.top_statement(line) is not line:
+            continue
+        if shell.kind == "system" or (shell.kind == "line" and shell.name == "cd"):
+            yield line
+
+
+def _is_from_files(shell: ShellCall) -> bool:
+    return _FROM_FILES.search(shell.command) is not None
 
 
 def _line_of(facts: Facts, shell: ShellCall) -> Statement | None:
@@ -88,6 +127,9 @@ def setup_rule(step: InstallPlan) -> Rule:
 
 
 def _runner(facts: Facts, shell: ShellCall) -> Callable[[cst.CSTNode], cst.CSTNode]:
+    if shell.kind == "line" and shell.name == "cd":
+        folder = command_code(shell.text.removeprefix("-q ").strip().strip("\"'") or "~", facts.bound_names)
+        return lambda _: cstkit.expression(f"os.chdir(os.path.expanduser({folder}))")
     code = shell.code(facts.bound_names)
     function = "shell_output" if shell.kind == "output" else "shell"
     return lambda _: cstkit.expression(f"{function}({code})")
@@ -103,10 +145,25 @@ def _slice(facts: Facts, statements: list[Statement]) -> list[Statement]:
         for other in facts.top_statements:
             if facts.order(other) >= facts.order(statement):
                 break
-            if other not in wanted and facts.binds_in(other) & names:
+            if other not in wanted and (facts.binds_in(other) & names or _changed(other) in names):
                 wanted.add(other)
                 queue.append(other)
     return sorted(wanted, key=facts.order)
+
+
+def _changed(statement: Statement) -> str | None:
+    """The name whose value a statement changes: ``packages.append("peft")``, ``versions["trl"] = v``."""
+    match statement:
+        case cst.SimpleStatementLine(
+            body=[cst.Expr(value=cst.Call(func=cst.Attribute(value=cst.Name(value=name), attr=method)))]
+        ) if method.value in _CHANGING:
+            return name
+        case cst.SimpleStatementLine(
+            body=[cst.Assign(targets=[cst.AssignTarget(target=cst.Subscript(value=cst.Name(value=name)))])]
+        ):
+            return name
+        case _:
+            return None
 
 
 def _used_names(facts: Facts, statement: Statement) -> frozenset[str]:
@@ -114,10 +171,7 @@ def _used_names(facts: Facts, statement: Statement) -> frozenset[str]:
     names = set(facts.loads_in(statement))
     for shell in shell_calls(facts):
         if facts.contains(statement, shell.call):
-            code = shell.code(facts.bound_names)
-            if code.startswith("f"):
-                tree = cst.parse_expression(code)
-                names |= {n.value for n in _names(tree)}
+            names |= {n.value for n in _names(cst.parse_expression(shell.code(facts.bound_names)))}
     return frozenset(names)
 
 

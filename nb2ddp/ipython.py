@@ -29,6 +29,15 @@ _CELL_MAGIC = re.compile(r"\A((?:[ \t]*(?:#[^\n]*)?\n)*)%%([A-Za-z!][\w]*)([^\n]
 
 
 @dataclass(frozen=True)
+class Expansion:
+    """Text of a command, and the expression that IPython would expand behind it; None at the end."""
+
+    text: str
+    expression: str | None
+    conversion: str | None
+
+
+@dataclass(frozen=True)
 class PythonText:
     """Python text of one cell; ``lines[i]`` is the notebook's line of text line ``i + 1``."""
 
@@ -67,7 +76,7 @@ def to_python(source: str) -> PythonText:
 def _transform(source: str) -> PythonText:
     from IPython.core.inputtransformer2 import TransformerManager
 
-    manager = TransformerManager()  # type: ignore[no-untyped-call]
+    manager = TransformerManager()
     text: str = manager.transform_cell(source)
     lines = text.removesuffix("\n").split("\n")
     starts = _starts(source.split("\n"))
@@ -77,8 +86,10 @@ def _transform(source: str) -> PythonText:
 
 
 def _starts(source: list[str]) -> list[int]:
-    """The line (from 1) that each line of the transformed cell starts on: IPython drops blank lines at the top
-    and makes one line of a magic that is continued with a backslash."""
+    """The line (from 1) that each line of the transformed cell starts on.
+
+    IPython drops blank lines at the top and makes one line of a magic that is continued with a backslash.
+    """
     starts: list[int] = []
     inside = False
     for number, line in enumerate(source, start=1):
@@ -89,6 +100,22 @@ def _starts(source: list[str]) -> list[int]:
     if starts and not source[-1]:
         starts.pop()  # the text ends with a line break; nothing follows it
     return starts
+
+
+def expansions(command: str) -> list[Expansion]:
+    """A command's ``{...}`` and ``$name``, as IPython's own formatter takes it apart."""
+    if not any(sign in command for sign in "{}$"):
+        return [Expansion(command, None, None)]
+    from IPython.utils.text import DollarFormatter
+
+    parts = []
+    try:
+        for text, field, slice_end, conversion in DollarFormatter().parse(command):
+            expression = f"{field}:{slice_end}" if slice_end else field
+            parts.append(Expansion(text, expression, conversion))
+    except ValueError:  # lone braces: IPython leaves the command alone
+        return [Expansion(command, None, None)]
+    return parts
 
 
 def _untimed(line: str) -> str:

@@ -19,9 +19,15 @@ OUR_IMPORTS = {
     "DDP": frozenset({"torch.nn.parallel.DistributedDataParallel"}),
     "timedelta": frozenset({"datetime.timedelta"}),
     "torch": frozenset({"torch"}),
+    "numpy": frozenset({"numpy"}),
 } | {name: frozenset({name}) for name in sys.stdlib_module_names}
 
-TRAINER_PACKAGES = frozenset("trl transformers unsloth unsloth_zoo sentence_transformers setfit".split())
+# Unsloth, and forks of it that kept its names.
+UNSLOTH_PACKAGES = frozenset({"unsloth", "pantheraml"})
+
+TRAINER_PACKAGES = (
+    frozenset("trl transformers unsloth_zoo sentence_transformers setfit".split()) | UNSLOTH_PACKAGES
+)
 
 # What `from PACKAGE import *` is used for.
 STAR_EXPORTS = {
@@ -36,8 +42,8 @@ STAR_EXPORTS = {
         "GRPOConfig RewardTrainer RewardConfig".split()
     ),
     "transformers": frozenset(
-        "Trainer TrainingArguments Seq2SeqTrainer Seq2SeqTrainingArguments AutoModelForCausalLM AutoTokenizer "
-        "AutoModelForSequenceClassification AutoModelForSeq2SeqLM TextStreamer".split()
+        "Trainer TrainingArguments Seq2SeqTrainer Seq2SeqTrainingArguments AutoModelForCausalLM "
+        "AutoTokenizer AutoModelForSequenceClassification AutoModelForSeq2SeqLM TextStreamer".split()
     ),
     "peft": frozenset("LoraConfig get_peft_model PeftModel TaskType prepare_model_for_kbit_training".split()),
     "datasets": frozenset("load_dataset Dataset DatasetDict load_from_disk concatenate_datasets".split()),
@@ -57,20 +63,25 @@ def is_model_class(name: str) -> bool:
 MODEL_WRAPPERS = frozenset(
     "get_peft_model prepare_model_for_kbit_training prepare_model_for_int8_training patch_peft_model".split()
 )
+# Makers of models that are no ``from_pretrained``.
+MODULES = frozenset(
+    "torch.nn.Linear torch.nn.Sequential torch.nn.Transformer torch.nn.LSTM torch.nn.GRU torch.nn.RNN "
+    "timm.create_model torchvision.models.resnet18 torchvision.models.resnet50".split()
+)
 MODEL_METHODS = frozenset(
     "to cuda half float bfloat16 eval train requires_grad_ merge_and_unload module".split()
 )
 
 DATASET_MAKERS = frozenset(
-    "datasets.load_dataset datasets.load_from_disk datasets.concatenate_datasets datasets.interleave_datasets "
-    "datasets.Dataset.from_dict datasets.Dataset.from_list datasets.Dataset.from_pandas "
-    "datasets.Dataset.from_generator datasets.Dataset.from_json datasets.Dataset.from_csv "
-    "datasets.DatasetDict datasets.Dataset.from_parquet".split()
+    "datasets.load_dataset datasets.load_from_disk datasets.concatenate_datasets "
+    "datasets.interleave_datasets datasets.Dataset.from_dict datasets.Dataset.from_list "
+    "datasets.Dataset.from_pandas datasets.Dataset.from_generator datasets.Dataset.from_json "
+    "datasets.Dataset.from_csv datasets.DatasetDict datasets.Dataset.from_parquet".split()
 )
 DATASET_METHODS = frozenset(
-    "map filter select shuffle sort train_test_split rename_column rename_columns remove_columns select_columns "
-    "cast cast_column with_format with_transform flatten take skip shard add_column class_encode_column "
-    "to_iterable_dataset".split()
+    "map filter select shuffle sort train_test_split rename_column rename_columns remove_columns "
+    "select_columns cast cast_column with_format with_transform flatten take skip shard add_column "
+    "class_encode_column to_iterable_dataset".split()
 )
 # Functions that give back their first argument, prepared.
 DATASET_FUNCTIONS = frozenset(
@@ -78,35 +89,72 @@ DATASET_FUNCTIONS = frozenset(
     "unsloth.standardize_sharegpt unsloth.to_sharegpt unsloth.chat_templates.to_sharegpt "
     "unsloth.apply_chat_template unsloth.standardize_data_formats".split()
 )
+# Functions whose result stays on disk, for the next process that asks.
+CACHED_FUNCTIONS = frozenset(
+    "datasets.load_dataset datasets.Dataset.from_generator datasets.Dataset.from_json "
+    "datasets.Dataset.from_csv datasets.Dataset.from_parquet huggingface_hub.snapshot_download "
+    "huggingface_hub.hf_hub_download".split()
+)
 # Work on the data that Datasets keeps in its cache.
 CACHED_METHODS = frozenset({"map", "filter", "cast", "cast_column"})
 
+# Wrappers that a notebook may have put around its model by hand.
+PARALLEL_WRAPPERS = frozenset(
+    {"torch.nn.parallel.DistributedDataParallel", "torch.nn.DataParallel", "torch.nn.parallel.DataParallel"}
+)
+ACCELERATORS = frozenset({"accelerate.Accelerator", "accelerate.accelerator.Accelerator"})
+NOTEBOOK_LAUNCHERS = frozenset({"accelerate.notebook_launcher", "accelerate.launchers.notebook_launcher"})
+
 # Functions that take a trainer and give it back.
 TRAINER_WRAPPERS = frozenset({"train_on_responses_only"})
+
+
+def is_trainer_class(package: str, name: str) -> bool:
+    """Whether a class trains; ``PatchDPOTrainer`` of Unsloth is a function that changes one."""
+    return package in TRAINER_PACKAGES and name.endswith("Trainer") and not name.startswith("Patch")
+
 
 COLLECTIVE_METHODS = frozenset({"train", "evaluate", "predict", "hyperparameter_search"})
 COLLECTIVE_FUNCTIONS = frozenset({"unsloth.unsloth_train", "unsloth.trainer.unsloth_train"})
 
 
 def is_arguments_class(package: str, name: str) -> bool:
-    """Whether a class holds training arguments: ``SFTConfig`` of TRL does, ``LlamaConfig`` of Transformers not."""
+    """Whether a class holds training arguments: TRL's ``SFTConfig`` does, a model's configuration not."""
     if name.endswith("TrainingArguments"):
         return package in TRAINER_PACKAGES
-    return package in ("trl", "unsloth") and name.endswith("Config") and name not in ("ModelConfig", "ScriptConfig")
+    return (
+        package in ("trl", "unsloth")
+        and name.endswith("Config")
+        and name not in ("ModelConfig", "ScriptConfig")
+    )
 
 
 # Methods that write for the whole run: one process is enough, two would race.
 WRITING_METHODS = frozenset(
     "save_pretrained save_pretrained_merged save_pretrained_gguf save_pretrained_torchao save_lora "
     "save_model save_state push_to_hub push_to_hub_merged push_to_hub_gguf save_to_disk to_csv to_json "
-    "to_parquet to_excel to_pickle savefig write_text write_bytes create_repo upload_folder upload_file".split()
+    "to_parquet to_excel to_pickle savefig write_text write_bytes create_repo upload_folder "
+    "upload_file".split()
 )
+# What writes to an open file (json.dump) is not here: opening the file is what counts.
 WRITING_FUNCTIONS = frozenset(
-    "torch.save numpy.save numpy.savez numpy.savetxt json.dump pickle.dump joblib.dump yaml.dump wandb.init "
-    "wandb.finish shutil.copy shutil.copyfile shutil.copytree shutil.rmtree shutil.move shutil.make_archive "
-    "os.makedirs os.mkdir os.remove os.unlink os.rename os.rmdir soundfile.write scipy.io.wavfile.write "
-    "matplotlib.pyplot.savefig urllib.request.urlretrieve".split()
+    "torch.save joblib.dump shutil.copy shutil.copyfile shutil.copytree shutil.move shutil.rmtree "
+    "shutil.make_archive scipy.io.wavfile.write soundfile.write torchaudio.save numpy.save numpy.savez "
+    "numpy.savetxt os.makedirs os.mkdir os.remove os.unlink os.rename os.rmdir "
+    "matplotlib.pyplot.savefig urllib.request.urlretrieve wandb.init wandb.finish".split()
 )
+# What only the process that made it can see.
+OWN_BUFFERS = frozenset(
+    "io.BytesIO io.StringIO BytesIO StringIO tempfile.NamedTemporaryFile tempfile.TemporaryFile "
+    "tempfile.SpooledTemporaryFile tempfile.mkdtemp tempfile.mkstemp tempfile.TemporaryDirectory".split()
+)
+
+# Run something outside: once is enough, and two might be in each other's way.
+RUNNING_FUNCTIONS = frozenset(
+    "os.system subprocess.run subprocess.call subprocess.check_call subprocess.Popen".split()
+)
+# Methods that write only where they are given a path.
+WRITING_WITH_PATH = frozenset({"to_csv", "to_json"})
 # Questions whose answer changes when another rank has written.
 FILE_TESTS = frozenset("os.path.exists os.path.isfile os.path.isdir os.listdir glob.glob os.access".split())
 FILE_TEST_METHODS = frozenset("exists is_file is_dir glob iterdir".split())

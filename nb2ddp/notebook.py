@@ -45,7 +45,7 @@ def read_notebook(path: Path) -> Notebook:
     import nbformat
 
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")  # some editors put a byte order mark there
     except FileNotFoundError:
         raise NotebookError(f"{path} does not exist.") from None
     except IsADirectoryError:
@@ -60,11 +60,14 @@ def read_notebook(path: Path) -> Notebook:
             nb = nbformat.reads(text, as_version=4)
     except Exception as error:  # nbformat raises whatever the malformed JSON runs into
         raise NotebookError(
-            f"{path} is not a Jupyter notebook ({type(error).__name__}); open it in Jupyter and save it again."
+            f"{path} is not a Jupyter notebook ({type(error).__name__}); open and save it in Jupyter."
         ) from None
     finally:
         quiet.disabled = was_disabled
-    return notebook_of(path, nb)
+    try:
+        return notebook_of(path, nb)
+    except (AttributeError, TypeError):
+        raise NotebookError(f"{path} has cells that Jupyter would not write; save it in Jupyter.") from None
 
 
 def notebook_of(path: Path, nb: Any) -> Notebook:
@@ -73,8 +76,21 @@ def notebook_of(path: Path, nb: Any) -> Notebook:
     for cell in nb.cells:
         is_code = cell.cell_type == "code"
         number += is_code
-        source = cell.source.replace("\r\n", "\n").replace("\r", "\n")
+        source = _whole(cell.source.replace("\r\n", "\n").replace("\r", "\n"))
         cells.append(Cell(cell.cell_type, source, number if is_code else 0))
-    metadata = nb.metadata
-    language = metadata.get("language_info", {}).get("name") or metadata.get("kernelspec", {}).get("language")
-    return Notebook(path, tuple(cells), (language or "python").lower())
+    language = _language(nb.metadata)
+    return Notebook(path, tuple(cells), "python" if language.startswith("ipython") else language)
+
+
+def _language(metadata: Any) -> str:
+    """What the kernel speaks; Python where the notebook does not tell."""
+    for key, name in (("language_info", "name"), ("kernelspec", "language")):
+        entry = metadata.get(key)
+        if isinstance(entry, dict) and isinstance(entry.get(name), str) and entry[name]:
+            return str(entry[name]).lower()
+    return "python"
+
+
+def _whole(text: str) -> str:
+    """JSON may hold halves of characters, which no file can: pairs are joined, lone ones become U+FFFD."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

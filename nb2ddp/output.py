@@ -16,11 +16,17 @@ from nb2ddp.errors import OutputError
 REPORT = "report.json"
 
 
+def _written(folder: Path) -> dict[str, str]:
+    """The files that nb2ddp wrote into ``folder``, with their digests, as its report remembers them."""
+    known: Any = None
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        known = json.loads((folder / REPORT).read_text(encoding="utf-8")).get("files")
+    return known if isinstance(known, dict) else {}
+
+
 def edited_since(folder: Path) -> list[str]:
     """Files in ``folder`` that are not as nb2ddp wrote them, by the digests in its report."""
-    known: dict[str, str] = {}
-    with contextlib.suppress(OSError, ValueError, AttributeError):
-        known = json.loads((folder / REPORT).read_text(encoding="utf-8")).get("files", {})
+    known = _written(folder)
     return [
         name
         for name, digest in known.items()
@@ -31,7 +37,8 @@ def edited_since(folder: Path) -> list[str]:
 def write(folder: Path, files: Mapping[str, str], report: Mapping[str, Any], *, force: bool) -> None:
     """Write ``files`` and the report, which remembers their digests.
 
-    Every file is written under a temporary name first; none is replaced before all are there.
+    Every file is written under a temporary name first; none is replaced before all are there. What an
+    earlier conversion wrote and this one does not is removed.
 
     Raises:
         OutputError: a file was edited since, or is not ours, or the folder cannot be written.
@@ -41,9 +48,11 @@ def write(folder: Path, files: Mapping[str, str], report: Mapping[str, Any], *, 
     everything[REPORT] = (
         json.dumps({**report, "files": digests}, indent=2, ensure_ascii=False) + "\n"
     ).encode()
+    known = _written(folder)
     if not force:
         edited = edited_since(folder)
-        foreign = [n for n in files if (folder / n).exists()] if not (folder / REPORT).exists() else []
+        ours = {*known, REPORT} if known else set()
+        foreign = [name for name in everything if (folder / name).exists() and name not in ours]
         if edited or foreign:
             names = ", ".join(edited or foreign)
             reason = "changed since nb2ddp wrote" if edited else "not written by nb2ddp"
@@ -54,6 +63,8 @@ def write(folder: Path, files: Mapping[str, str], report: Mapping[str, Any], *, 
     try:
         for name, data in everything.items():
             target = folder / name
+            if target.is_dir():
+                raise IsADirectoryError(None, f"{name} is a folder")
             target.parent.mkdir(parents=True, exist_ok=True)
             handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
             staged.append((Path(temporary), target))
@@ -62,6 +73,10 @@ def write(folder: Path, files: Mapping[str, str], report: Mapping[str, Any], *, 
             os.chmod(temporary, 0o644)
         for temporary_path, target in staged:
             os.replace(temporary_path, target)
+        for name in known.keys() - everything.keys():
+            left = folder / name
+            if left.is_file() and _digest_of(left) == known[name]:
+                left.unlink()
     except OSError as error:
         raise OutputError(f"{folder} cannot be written: {error.strerror or error}.") from None
     finally:

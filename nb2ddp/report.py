@@ -15,10 +15,7 @@ def as_json(conversion: Conversion) -> dict[str, Any]:
         "status": conversion.status,
         "script": SCRIPT if conversion.status == "converted" else None,
         "changes": [
-            {
-                **_entry(change),
-                "script_line": conversion.script.line(change.place) if conversion.script else None,
-            }
+            _entry(change, script_line=conversion.script.line(change.place) if conversion.script else None)
             for change in conversion.changes
         ],
         "declined": [_entry(change) for change in conversion.declined],
@@ -26,11 +23,12 @@ def as_json(conversion: Conversion) -> dict[str, Any]:
     }
 
 
-def _entry(change: Change) -> dict[str, Any]:
+def _entry(change: Change, **more: int | None) -> dict[str, Any]:
     return {
         "rule": change.rule,
         "cell": change.place.cell if change.place else None,
         "line": change.place.line if change.place else None,
+        **more,
         "why": change.why,
     }
 
@@ -50,5 +48,10 @@ def lines(conversion: Conversion) -> list[str]:
             seen.add(line)
             text.append(line)
     text += [f"{name}: note: {_sentence(change)} [{change.rule}]" for change in conversion.notes]
-    text += [f"{name}: declined: {_sentence(change)} [{change.rule}]" for change in conversion.declined]
-    return text
+    return text + declines(conversion)
+
+
+def declines(conversion: Conversion) -> list[str]:
+    """The lines of the report that say what was declined, and why."""
+    name = conversion.notebook.name
+    return [f"{name}: declined: {_sentence(change)} [{change.rule}]" for change in conversion.declined]

@@ -16,7 +16,9 @@ import libcst as cst
 from nb2ddp import cstkit
 from nb2ddp.facts import CodeCell, Facts, Place, Statement
 
-GateKind = Literal["rank-zero", "rank-zero-then-wait", "main-first"]
+GateKind = Literal["rank-zero", "rank-zero-then-wait", "main-first", "in-turn"]
+
+_CONTEXTS = {"main-first": "main_process_first", "in-turn": "in_turn"}
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,8 @@ class Options:
 
     batch: Literal["preserve", "scale"] = "preserve"
     wrap: Literal["explicit", "trainer"] = "explicit"
+    strategy: Literal["ddp", "balanced"] = "ddp"
+    gpu_memory: float = 15.0  # GiB, of the GPU that the script is meant for; a T4 has 15
 
 
 @dataclass(frozen=True, eq=False)
@@ -238,8 +242,8 @@ class _Applier(cst.CSTTransformer):
 
     def _gated(self, gate: Gate, body: list[Statement]) -> list[Statement]:
         note = f"nb2ddp: {gate.why}"
-        if gate.kind == "main-first":
-            return [cstkit.block_under(f"with {self._our('main_process_first')}():", body, note)]
+        if gate.kind in _CONTEXTS:
+            return [cstkit.block_under(f"with {self._our(_CONTEXTS[gate.kind])}():", body, note)]
         block = cstkit.block_under(f"if {self._our('is_main_process')}:", body, note)
         if gate.kind == "rank-zero":
             return [block]

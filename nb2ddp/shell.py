@@ -5,28 +5,31 @@ from __future__ import annotations
 import ast
 import builtins
 import re
+import shlex
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import libcst as cst
 
-from nb2ddp import cstkit
+from nb2ddp import cstkit, ipython
 from nb2ddp.facts import Facts
 
+_RUNNERS = frozenset("os.system subprocess.run subprocess.call subprocess.check_call".split())
 _SHELL_METHODS = frozenset({"system", "system_raw", "system_piped"})
 _INSTALL = re.compile(
-    r"""^\s*(?:\w+=\S*\s+)*(?:sudo\s+(?:-\w+\s+)*)?(?:nohup\s+|time\s+)?
+    r"""^[\s(!]*(?:(?:then|else|do|exec|command|env|time|nohup)\s+)*
+    (?:\w+=(?:"[^"]*"|'[^']*'|[^\s"'])*\s+)*(?:sudo\s+(?:-\w+\s+)*)?(?:nohup\s+|time\s+)?
     (?:
-        (?:\S*python[\d.]*|\{sys\.executable\})\s+-m\s+(?:pip|uv|ensurepip)\b.*
-      | (?:\S*/)?(?:pip3?|uv(?:\s+pip)?|conda|mamba|apt|apt-get|dpkg|npm|yarn|brew)\s+(?:-\S+\s+)*
+        (?:(?:\S*python[\d.]*|\{sys\.executable\})\s+-m\s+|\S*/)?
+        (?:pip[\d.]*|uv(?:\s+pip)?|conda|mamba|apt|apt-get|dpkg|npm|yarn|brew)\s+(?:-\S+\s+)*
         (?:install|uninstall|update|upgrade|sync|remove|purge|add|-i)\b.*
+      | (?:\S*python[\d.]*|\{sys\.executable\})\s+-m\s+ensurepip\b.*
+      | \S*python[\d.]*\s+setup\.py\s+(?:-\S+\s+)*(?:install|develop)\b.*
       | pip3?-autoremove\b.*
       | (?:curl|wget)\b.*(?:install|setup)\S*\.sh\b.*
     )""",
     re.VERBOSE | re.DOTALL,
 )
-_EXPANSION = re.compile(r"\{\{|\}\}|\{([^{}\n]+)\}|\$\$|\$([A-Za-z_]\w*)")
-_NAME = re.compile(r"[A-Za-z_]\w*")
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +70,7 @@ class ShellCall:
 
 def is_install(command: str) -> bool:
     """Whether a shell command installs packages (``a && b`` counts if any part does)."""
-    return any(_INSTALL.match(part) for part in re.split(r"&&|\|\||;|\n", command))
+    return any(_INSTALL.match(part) for part in re.split(r"&&|[|;\n]", command))
 
 
 def is_install_script(body: str) -> bool:
@@ -76,12 +79,12 @@ def is_install_script(body: str) -> bool:
 
 
 def shell_calls(facts: Facts) -> Iterator[ShellCall]:
-    """Every ``get_ipython()`` call of the notebook, and ``os.system`` where it installs."""
+    """Every ``get_ipython()`` call of the notebook; ``os.system``, ``subprocess.run`` where they install."""
     inner: set[cst.CSTNode] = set()
     for call in facts.calls:
         func = call.func
-        if facts.qualified(func) == "os.system" and call.args:
-            text = cstkit.string_value(call.args[0].value)
+        if facts.qualified(func) in _RUNNERS and call.args:
+            text = _given_command(facts, call)
             if text is not None and is_install(text):
                 yield ShellCall(call, "system", text=text)
             continue
@@ -106,63 +109,94 @@ def shell_calls(facts: Facts) -> Iterator[ShellCall]:
             yield ShellCall(call, "bare")
 
 
-def command_code(command: str, names: Collection[str]) -> str:
-    """The command as a Python literal: ``{name}`` and ``$name`` of notebook variables become an f-string.
+def _given_command(facts: Facts, call: cst.Call) -> str | None:
+    """The command line that ``os.system`` or ``subprocess.run`` gets; None where that is unclear."""
+    given = call.args[0].value
+    if facts.qualified(call.func) == "os.system":
+        return cstkit.string_value(given)
+    if facts.keyword(call, "cwd") or facts.keyword(call, "env"):
+        return None  # it installs somewhere else
+    if not isinstance(facts.parent(call), cst.Expr) and not (
+        isinstance(facts.parent(call), cst.Assign) and isinstance(call.func, cst.Attribute)
+    ):
+        return None  # its result would have to be made up
+    if not isinstance(given, cst.List | cst.Tuple):
+        return cstkit.string_value(given)
+    parts = []
+    for element in given.elements:
+        text = cstkit.string_value(element.value)
+        if text is None and not isinstance(element.value, cst.Name | cst.Attribute):
+            return None
+        parts.append(shlex.quote(text) if text is not None else f"{{{cstkit.code_of(element.value)}}}")
+    return " ".join(parts)
 
-    IPython expands them from the notebook's variables and leaves all others to the shell; so do we, by the
-    names that the notebook binds.
+
+def command_code(command: str, names: Collection[str]) -> str:
+    """The command as Python: where IPython would expand ``{name}`` and ``$name``, an f-string does.
+
+    IPython expands all of a line or, where anything in it cannot be worked out, nothing: ``{a,b}`` and
+    ``$HOME`` are then the shell's. What can be worked out is told by the names that the notebook binds.
     """
+    parts = ipython.expansions(command)
     known = {*names, *dir(builtins)}
-    parts: list[str] = [""]  # text, expression, text, ...
-    position = 0
-    for match in _EXPANSION.finditer(command):
-        parts[-1] += command[position : match.start()]
-        position = match.end()
-        expression, variable = match.groups()
-        if match.group() in ("{{", "}}", "$$"):
-            parts[-1] += match.group()[0]
-        elif expression is not None and _is_known(expression, known):
-            parts += [expression.strip(), ""]
-        elif variable is not None and variable in names:
-            parts += [variable, ""]
-        else:
-            parts[-1] += match.group()
-    parts[-1] += command[position:]
-    return literal(parts[::2], parts[1::2])
+    if not all(_is_known(part.expression, known) for part in parts if part.expression is not None):
+        return literal([command])
+    texts, expressions = [""], []
+    for part in parts:
+        texts[-1] += part.text
+        if part.expression is not None:
+            expressions.append(part.expression.strip() + (f"!{part.conversion}" if part.conversion else ""))
+            texts.append("")
+    return literal(texts, expressions)
 
 
 def _is_known(expression: str, known: Collection[str]) -> bool:
-    """Whether ``{expression}`` can be worked out from known names; ``{a,b}`` and ``{1..3}`` are the shell's."""
-    if not _NAME.match(expression.strip()):
-        return False
+    """Whether an expression can be worked out from known names."""
     try:
-        tree = ast.parse(f"f{'{' + expression + '}'!r}", mode="eval")
+        tree = ast.parse(expression.strip(), mode="eval")
     except (SyntaxError, ValueError):
         return False
     names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
     own = {node.id for node in names if isinstance(node.ctx, ast.Store)}
+    own |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
     return all(node.id in known or node.id in own for node in names)
 
 
 def literal(texts: Sequence[str], expressions: Sequence[str] = ()) -> str:
-    """A readable literal of texts with expressions between them: one line, or the very lines in triple quotes."""
+    """A readable literal of texts with expressions between them: one line, or its lines in triple quotes."""
     quote = _quote("".join(texts), "".join(expressions))
+    if quote is None or any("\\" in code or "lambda" in code or ":=" in code for code in expressions):
+        return _joined(texts, expressions)
     escaped = [_escaped(text, quote) for text in texts]
+    if texts[-1].endswith(quote[0]) and quote not in texts[-1]:
+        escaped[-1] = f"{escaped[-1][:-1]}\\{quote[0]}"
     if not expressions:
         return quote + escaped[0] + quote
     first, *rest = (text.replace("{", "{{").replace("}", "}}") for text in escaped)
     body = first + "".join(
-        f"{{{expression}}}{text}" for expression, text in zip(expressions, rest, strict=True)
+        f"{{{' ' if expression.startswith('{') else ''}{expression}}}{text}"
+        for expression, text in zip(expressions, rest, strict=True)
     )
     return f"f{quote}{body}{quote}"
 
 
-def _quote(text: str, expressions: str) -> str:
+def _joined(texts: Sequence[str], expressions: Sequence[str]) -> str:
+    """A sum, where Python 3.11 allows no f-string."""
+    functions = {"!r": "repr", "!s": "str", "!a": "ascii"}
+    parts = [literal([texts[0]])] if texts[0] else []
+    for code, text in zip(expressions, texts[1:], strict=True):
+        function = functions.get(code[-2:])
+        parts.append(f"{function}({code[:-2]})" if function else f"str({code})")
+        parts += [literal([text])] if text else []
+    return " + ".join(parts)
+
+
+def _quote(text: str, expressions: str) -> str | None:
     """The quotes that need no escapes, where there are such; expressions must not hold them (Python 3.11)."""
     several = ['"""', "'''"] if "\n" in text else []
     usable = [q for q in (*several, '"', "'", '"""', "'''") if q not in expressions]
     clean = (q for q in usable if q not in text and not text.endswith(q[0]))
-    return next(clean, usable[0] if usable else '"')
+    return next(clean, usable[0] if usable else None)
 
 
 def _escaped(text: str, quote: str) -> str:
@@ -171,7 +205,7 @@ def _escaped(text: str, quote: str) -> str:
         c if c.isprintable() or c in kept else c.encode("unicode_escape").decode()
         for c in text.replace("\\", "\\\\")
     )
-    return text.replace(quote[0], "\\" + quote[0]) if quote in text or text.endswith(quote[0]) else text
+    return text.replace(quote[0], "\\" + quote[0]) if quote in text else text
 
 
 def _is_get_ipython(node: cst.CSTNode) -> bool:

@@ -11,6 +11,7 @@ from nb2ddp.rules import (
     cell_output,
     device_literals,
     device_map,
+    dialects,
     file_guards,
     finish,
     init_block,
@@ -18,10 +19,13 @@ from nb2ddp.rules import (
     loops,
     magics,
     main_first,
+    memory,
     precision,
     process_group,
     rank_zero,
+    seeds,
     shell_lines,
+    surroundings,
     unsloth_train,
     wrap,
 )
@@ -32,6 +36,10 @@ RULES: tuple[Rule, ...] = (
     magics.rule,
     shell_lines.rule,
     cell_output.rule,
+    surroundings.rule,
+    seeds.rule,
+    memory.rule,
+    dialects.rule,
     device_map.rule,
     device_literals.rule,
     precision.rule,
@@ -43,5 +51,19 @@ RULES: tuple[Rule, ...] = (
     file_guards.rule,
     rank_zero.rule,
     main_first.rule,
+    finish.rule,
+)
+
+# One process that spreads the model over the GPUs: the notebook's code, without what DDP needs.
+BALANCED_RULES: tuple[Rule, ...] = (
+    init_block.rule,
+    installs.rule,
+    magics.rule,
+    shell_lines.rule,
+    cell_output.rule,
+    surroundings.rule,
+    dialects.rule,
+    device_map.rule,
+    precision.rule,
     finish.rule,
 )

@@ -7,86 +7,175 @@ alone, every step would take twice the data and save no time at all.
 .. code-block:: diff
 
      from trl import SFTConfig
-    -args = SFTConfig(per_device_train_batch_size=2, gradient_accumulation_steps=4)
-    +batch_per_rank, accumulation_per_rank = share_batch(2, 4)  # nb2ddp: the notebook's batch, split over the ranks
-    +args = SFTConfig(per_device_train_batch_size=batch_per_rank, gradient_accumulation_steps=accumulation_per_rank)
+    +batch_per_rank, accumulation_per_rank = share_batch(2, 4)  # nb2ddp: the notebook's batch, split
+     args = SFTConfig(
+    -    per_device_train_batch_size=2,
+    -    gradient_accumulation_steps=4,
+    +    per_device_train_batch_size=batch_per_rank,
+    +    gradient_accumulation_steps=accumulation_per_rank,
+     )
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 
 import libcst as cst
 
-from nb2ddp import cstkit
+from nb2ddp import cstkit, knowledge
 from nb2ddp.facts import Facts
 from nb2ddp.rewrite import Decline, Edit, Finding, Insert, Need, Note, Options, Rule
 
 BATCH, ACCUMULATION = "per_device_train_batch_size", "gradient_accumulation_steps"
 # What Transformers' TrainingArguments take when nothing is said.
 DEFAULTS = {BATCH: "8", ACCUMULATION: "1"}
+# What TRL's GRPOConfig takes.
+GENERATIONS, GENERATIONS_DEFAULT = "num_generations", "8"
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
-    for node, given in _recipes(facts):
+    recipes = list(_recipes(facts))
+    yield from _out_of_sight(facts, bool(recipes))
+    for node, given in recipes:
+        if given is None:
+            yield Decline("nb2ddp cannot see which batch these training arguments get; write it here", node)
+            continue
         if options.batch == "scale":
             yield Note(
                 "--batch scale: every rank takes the notebook's batch, so a step takes more data", node
             )
             continue
-        statement = facts.statement(node)
-        if isinstance(facts.scope(node), cst.Lambda):
-            yield Decline("training arguments made in a lambda cannot be followed; give them a name", node)
+        if isinstance(facts.scope(node), cst.Lambda) or _in_comprehension(facts, node):
+            yield Decline(
+                "training arguments made in an expression cannot be followed; give them a name", node
+            )
             continue
         names = {BATCH: facts.our("batch_per_rank"), ACCUMULATION: facts.our("accumulation_per_rank")}
-        values = [
-            cstkit.code_of(given[key]) if key in given else DEFAULTS[key] for key in (BATCH, ACCUMULATION)
-        ]
+        values = [cstkit.code_of(given[key]) if key in given else DEFAULTS[key] for key in DEFAULTS]
+        if _generates(facts, node, given):
+            values.append(f"num_generations={_generations(given)}")
+            yield Need("share_batch", "generations")
         code = f"{names[BATCH]}, {names[ACCUMULATION]} = {facts.our('share_batch')}({', '.join(values)})"
         yield Need("share_batch")
         yield Insert(
-            statement,
+            facts.statement(node),
             "before",
-            f"{code}  # nb2ddp: the notebook's batch, split over the ranks",
+            f"{code}  # nb2ddp: the notebook's batch, split",
             "the effective batch stays the notebook's",
         )
         yield Edit(node, "this rank's share of the batch", partial(_with_shares, names=names))
 
 
-def _recipes(facts: Facts) -> Iterator[tuple[cst.Call | cst.Dict, dict[str, cst.BaseExpression]]]:
-    """Calls and dict literals that hold a training run's batch, with the values that they give."""
+def _out_of_sight(facts: Facts, any_in_sight: bool) -> Iterator[Finding]:
+    """Batches that are set where they cannot be split."""
+    for target in facts.attribute_targets:
+        if (
+            target.attr.value in DEFAULTS
+            and facts.kind(target.value) == "arguments"
+            and not facts.is_dead(target)
+        ):
+            yield Decline(f"{target.attr.value} is set later; give it where the arguments are made", target)
     for call in facts.live_calls:
-        given = {key: value for key in DEFAULTS if (value := facts.keyword(call, key)) is not None}
-        if given:
-            yield call, given
-        elif _is_arguments(facts, call) and not any(argument.star for argument in call.args):
-            yield call, {}
-        for argument in call.args:
-            if isinstance(argument.value, cst.Dict):
-                yield from _in_dict(argument.value)
-    for name in facts.bound_names:
-        for binding in facts.bindings(name):
-            if isinstance(binding.value, cst.Dict) and not facts.is_dead(binding.node):
-                yield from _in_dict(binding.value)
+        if _sets_later(facts, call):
+            yield Decline(
+                "the batch is set here once more; give it where the training arguments are made", call
+            )
+        if not facts.is_trainer_class(call.func) or isinstance(facts.scope(call), cst.ClassDef):
+            continue
+        of_package = facts.qualified(call.func).partition(".")[0] in knowledge.TRAINER_PACKAGES
+        unnamed = [argument for argument in call.args if argument.keyword is None]
+        if of_package and facts.keyword(call, "args") is None and len(unnamed) < 2 and not _stars(call):
+            yield Decline(
+                "this Trainer has no training arguments, so its batch cannot be split; give it some", call
+            )
+        elif not any_in_sight:
+            yield Decline(
+                "nb2ddp cannot see how this Trainer's arguments are made; make them in the notebook", call
+            )
 
 
-def _is_arguments(facts: Facts, call: cst.Call) -> bool:
-    return (
-        isinstance(call.func, cst.Name | cst.Attribute)
-        and facts.kind(call) == "arguments"
-        and bool(call.args)
-    )
+def _recipes(facts: Facts) -> Iterator[tuple[cst.Call | cst.Dict, dict[str, cst.BaseExpression] | None]]:
+    """Calls and dict literals that make training arguments, with the parts of the batch that they give.
+
+    None: that cannot be known.
+    """
+    seen: set[cst.CSTNode] = set()
+    for call in facts.live_calls:
+        if not _makes_arguments(facts, call):
+            continue
+        recipe: cst.Call | cst.Dict = call
+        given: dict[str, cst.BaseExpression] | None = _given(facts, call)
+        if not set(DEFAULTS) <= set(given or ()):
+            for made in facts.star_dicts(call):
+                inside = _given(facts, made) if made is not None else None
+                if inside is None or (inside and given):
+                    given = None  # in a dict that is not here, or half here and half there
+                    break
+                if made is not None and inside:
+                    recipe, given = made, inside
+        if recipe not in seen:
+            seen.add(recipe)
+            yield recipe, given
 
 
-def _in_dict(node: cst.Dict) -> Iterator[tuple[cst.Dict, dict[str, cst.BaseExpression]]]:
-    given = {
+def _makes_arguments(facts: Facts, call: cst.Call) -> bool:
+    if facts.qualified(call.func) == "functools.partial" and call.args:
+        return facts.is_arguments_class(call.args[0].value)
+    return facts.is_arguments_class(call.func)
+
+
+def _stars(call: cst.Call) -> bool:
+    return any(argument.star == "**" for argument in call.args)
+
+
+def _in_comprehension(facts: Facts, node: cst.CSTNode) -> bool:
+    """Whether names of a comprehension may be among a call's arguments: no line above it knows them."""
+    for parent in facts.parents(node):
+        if isinstance(parent, cst.BaseComp):
+            return True
+        if isinstance(parent, cst.SimpleStatementLine | cst.BaseCompoundStatement):
+            return False
+    return False
+
+
+def _sets_later(facts: Facts, call: cst.Call) -> bool:
+    """``replace(args, per_device_train_batch_size=4)``, setattr, or the call of a ``partial``."""
+    name = facts.qualified(call.func)
+    if name == "setattr" and len(call.args) > 1:
+        return cstkit.string_value(call.args[1].value) in DEFAULTS
+    if not any(facts.keyword(call, key) for key in DEFAULTS):
+        return False
+    if name in ("dataclasses.replace", "copy.replace"):
+        return True
+    binding = facts.binding(call.func) if isinstance(call.func, cst.Name) else None
+    made = binding.value if binding is not None else None
+    return isinstance(made, cst.Call) and facts.qualified(made.func) == "functools.partial"
+
+
+def _given(facts: Facts, node: cst.Call | cst.Dict) -> dict[str, cst.BaseExpression]:
+    if isinstance(node, cst.Call):
+        return {
+            key: value for key in (*DEFAULTS, GENERATIONS) if (value := facts.keyword(node, key)) is not None
+        }
+    return {
         key: element.value
         for element in node.elements
-        if isinstance(element, cst.DictElement) and (key := cstkit.string_value(element.key)) in DEFAULTS
+        if isinstance(element, cst.DictElement)
+        and (key := cstkit.string_value(element.key)) is not None
+        and key in (*DEFAULTS, GENERATIONS)
     }
-    if given:
-        yield node, {key: value for key, value in given.items() if key is not None}
+
+
+def _generates(facts: Facts, node: cst.Call | cst.Dict, given: Mapping[str, cst.BaseExpression]) -> bool:
+    """Whether a step's samples are groups of completions of one prompt: a group must not be torn."""
+    if GENERATIONS in given:
+        return True
+    return isinstance(node, cst.Call) and "GRPO" in facts.qualified(node.func).rpartition(".")[2]
+
+
+def _generations(given: Mapping[str, cst.BaseExpression]) -> str:
+    return cstkit.code_of(given[GENERATIONS]) if GENERATIONS in given else GENERATIONS_DEFAULT
 
 
 def _with_shares(node: cst.CSTNode, names: dict[str, str]) -> cst.CSTNode:
@@ -98,9 +187,9 @@ def _with_shares(node: cst.CSTNode, names: dict[str, str]) -> cst.CSTNode:
     missing = dict(names)
     elements = []
     for element in node.elements:
-        key = cstkit.string_value(element.key) if isinstance(element, cst.DictElement) else None
-        if key in names:
-            element = element.with_changes(value=cst.Name(missing.pop(key)))
+        if isinstance(element, cst.DictElement) and (found := cstkit.string_value(element.key)) in missing:
+            assert found is not None
+            element = element.with_changes(value=cst.Name(missing.pop(found)))
         elements.append(element)
     node = node.with_changes(elements=elements)
     return cstkit.with_dict_items(node, missing)

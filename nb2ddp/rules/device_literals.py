@@ -15,6 +15,7 @@ counts under plain ``python`` only: a mask that leaves one device makes every ra
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import libcst as cst
 
@@ -23,45 +24,135 @@ from nb2ddp.facts import Facts
 from nb2ddp.rewrite import Edit, Finding, Note, Options, Rule
 from nb2ddp.shell import shell_calls
 
+GPU_0, MASK = "cuda:0", "CUDA_VISIBLE_DEVICES"
+# Functions of torch.cuda to which 0 is no device.
+_NO_DEVICE = frozenset({"manual_seed", "manual_seed_all", "Event", "GradScaler", "autocast"})
+_MASKED = "under torchrun every rank has a GPU of its own; the mask would put all on one"
+
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
     local_rank = facts.our("local_rank")
     for string in facts.strings:
         value = cstkit.string_value(string)
-        if value == "cuda:0":
-            code = f'f"cuda:{{{local_rank}}}"'
-            yield Edit(string, "this rank's GPU", lambda _: cstkit.expression(code))
+        if value == GPU_0:
+            assert isinstance(string, cst.SimpleString)
+            code = f"f{string.quote}cuda:{{{local_rank}}}{string.quote}"
+            yield Edit(string, "this rank's GPU", partial(cstkit.replaced, code=code))
         elif value is not None and value.startswith("cuda:") and value[5:].isdigit():
             yield Note(f'"{value}" names a GPU of another rank', string)
-        elif value == "CUDA_VISIBLE_DEVICES":
+        elif value == MASK and not _is_conditional(facts, string):
             yield from _mask(facts, string)
     for call in facts.calls:
-        is_device_call = facts.qualified(call.func).startswith("torch.cuda.") or facts.method(call) == "cuda"
         for argument in call.args:
-            second = facts.qualified(call.func) == "torch.device" and argument is not call.args[0]
             if (
                 isinstance(argument.value, cst.Integer)
                 and argument.value.value == "0"
-                and (is_device_call or second)
+                and _is_device(facts, call, argument)
             ):
-                yield Edit(argument.value, "this rank's GPU", lambda _: cst.Name(local_rank))
+                yield Edit(argument.value, "this rank's GPU", partial(cstkit.replaced, code=local_rank))
+            elif (
+                argument.keyword is not None
+                and argument.keyword.value == MASK
+                and _is_environment(facts, call)
+            ):
+                yield Edit(argument, _MASKED, partial(_keyword_outside_torchrun, test=_test(facts)))
     for shell in shell_calls(facts):
-        if shell.kind == "line" and shell.name in ("env", "set_env") and "CUDA_VISIBLE_DEVICES" in shell.text:
-            yield from _mask(facts, shell.call)
+        if shell.kind == "line" and shell.name in ("env", "set_env") and _sets_mask(shell.text):
+            yield from _line(facts, shell.call)
 
 
-def _mask(facts: Facts, node: cst.CSTNode) -> Iterator[Finding]:
+def _is_device(facts: Facts, call: cst.Call, argument: cst.Arg) -> bool:
+    """Whether 0, as this argument, means the first GPU."""
+    name = facts.qualified(call.func)
+    if name.startswith("torch.cuda."):
+        return name.rpartition(".")[2] not in _NO_DEVICE
+    keyword = argument.keyword.value if argument.keyword is not None else ""
+    return name == "torch.device" or keyword == "device" or facts.method(call) in ("cuda", "to")
+
+
+def _sets_mask(text: str) -> bool:
+    """Whether ``%env`` with this text sets the mask; the bare name only shows it."""
+    return text.startswith(MASK) and text != MASK
+
+
+def _mask(facts: Facts, string: cst.CSTNode) -> Iterator[Finding]:
+    """What the string CUDA_VISIBLE_DEVICES is there for: to set the variable, to read it, or neither."""
+    parent = facts.parent(string)
+    if isinstance(parent, cst.Index):
+        element = facts.parent(parent)
+        item = facts.parent(element) if element is not None else None
+        target = facts.parent(item) if item is not None else None
+        if not isinstance(item, cst.Subscript) or facts.qualified(item.value) != "os.environ":
+            return
+        if isinstance(target, cst.AssignTarget | cst.AugAssign | cst.Del):
+            yield from _line(facts, string)
+        else:
+            code = f"{cstkit.code_of(item.value)}.get({cstkit.code_of(string)})"
+            yield Edit(item, "under torchrun the mask need not be set", partial(cstkit.replaced, code=code))
+    elif isinstance(parent, cst.Arg):
+        call = facts.parent(parent)
+        name = facts.qualified(call.func) if isinstance(call, cst.Call) else ""
+        if name not in ("os.environ.setdefault", "os.environ.pop", "os.putenv", "os.unsetenv"):
+            return
+        if call is not None and isinstance(facts.parent(call), cst.Expr):
+            yield from _line(facts, string)
+    elif isinstance(parent, cst.DictElement):
+        argument = next((node for node in facts.parents(parent) if isinstance(node, cst.Arg)), None)
+        call = facts.parent(argument) if argument is not None else None
+        if isinstance(call, cst.Call) and _is_environment(facts, call):
+            yield Edit(parent, _MASKED, partial(_item_outside_torchrun, test=_test(facts)))
+
+
+def _line(facts: Facts, node: cst.CSTNode) -> Iterator[Finding]:
+    """Only outside torchrun: the line that ``node`` stands in, or of ``a; b`` the part."""
     statement = facts.statement(node)
-    if not isinstance(statement, cst.SimpleStatementLine) or not isinstance(
-        statement.body[0], cst.Assign | cst.Expr
-    ):
+    if not isinstance(statement, cst.SimpleStatementLine):
         return
-    header = f"if {facts.our('world_size')} == 1:"
-    yield Edit(
-        statement,
-        "under torchrun every rank has a GPU of its own; the mask would put all on one",
-        lambda node: cstkit.block_under(header, [node], "nb2ddp: under torchrun each rank has its own GPU"),  # type: ignore[list-item]
+    if len(statement.body) == 1:
+        yield Edit(statement, _MASKED, partial(_line_outside_torchrun, test=_test(facts)))
+        return
+    part = next(part for part in statement.body if facts.contains(part, node))
+    if isinstance(part, cst.Assign):
+        code = f'{{"{MASK}": {cstkit.code_of(part.value)}}} if {_test(facts)} else {{}}'
+        code = f"{facts.our('os')}.environ.update({code})"
+        semicolon = part.semicolon
+        yield Edit(part, _MASKED, lambda _: cst.Expr(cstkit.expression(code), semicolon=semicolon))
+
+
+def _test(facts: Facts) -> str:
+    """True under plain ``python``; the mask may stand above the init block, which knows the world's size."""
+    return f'{facts.our("os")}.environ.get("WORLD_SIZE", "1") == "1"'
+
+
+def _is_environment(facts: Facts, call: cst.Call) -> bool:
+    return facts.qualified(call.func) == "os.environ.update"
+
+
+def _is_conditional(facts: Facts, node: cst.CSTNode) -> bool:
+    """Whether the world's size decides already: this notebook has been converted before, say."""
+    return any(
+        "world_size" in cstkit.code_of(parent.test).lower()
+        for parent in facts.parents(node)
+        if isinstance(parent, cst.If | cst.IfExp)
     )
+
+
+def _line_outside_torchrun(node: cst.CSTNode, test: str) -> cst.CSTNode:
+    assert isinstance(node, cst.SimpleStatementLine)
+    return cstkit.block_under(f"if {test}:", [node], "nb2ddp: under torchrun each rank has its own GPU")
+
+
+def _item_outside_torchrun(node: cst.CSTNode, test: str) -> cst.CSTNode:
+    assert isinstance(node, cst.DictElement)
+    item = cstkit.code_of(node.with_changes(comma=cst.MaybeSentinel.DEFAULT))
+    only = cstkit.expression(f"({{{item}}} if {test} else {{}})")
+    return cst.StarredDictElement(only, comma=node.comma)
+
+
+def _keyword_outside_torchrun(node: cst.CSTNode, test: str) -> cst.CSTNode:
+    assert isinstance(node, cst.Arg)
+    only = cstkit.expression(f'({{"{MASK}": {cstkit.code_of(node.value)}}} if {test} else {{}})')
+    return cst.Arg(only, star="**", comma=node.comma, whitespace_after_arg=node.whitespace_after_arg)
 
 
 rule = Rule("device-literals", __doc__, find)

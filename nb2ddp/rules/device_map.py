@@ -18,9 +18,9 @@ from functools import partial
 
 import libcst as cst
 
-from nb2ddp import cstkit
+from nb2ddp import cstkit, knowledge
 from nb2ddp.facts import Facts
-from nb2ddp.rewrite import Edit, Finding, Note, Options, Rule
+from nb2ddp.rewrite import Decline, Edit, Finding, Note, Options, Rule
 
 _QUANTIZED = ("load_in_4bit", "load_in_8bit", "quantization_config")
 
@@ -32,29 +32,64 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         if facts.is_after_training(call):
             continue
         given = facts.keyword(call, "device_map")
-        is_unsloth = facts.qualified(call.func).partition(".")[0] == "unsloth"
+        is_unsloth = facts.qualified(call.func).partition(".")[0] in knowledge.UNSLOTH_PACKAGES
         if given is None and not is_unsloth and not any(facts.keyword(call, q) for q in _QUANTIZED):
             continue
         local_rank = facts.our("local_rank")
         value = f'{{"": {local_rank}}}'
         if not is_unsloth:  # Transformers takes a number for a GPU, also where there is none
             value = f'{{"": {local_rank} if torch.cuda.is_available() else "cpu"}}'
+        if options.strategy == "balanced":
+            comment = "nb2ddp: one model, spread over all GPUs"
+            yield Edit(
+                call, comment.removeprefix("nb2ddp: "), partial(_map, value='"balanced"', comment=comment)
+            )
+            continue
+        if given is None and any(argument.star == "**" for argument in call.args):
+            dicts = facts.star_dicts(call)
+            if None in dicts:
+                yield Decline(
+                    "nb2ddp cannot see which device_map is among these arguments; write it out", call
+                )
+                continue
+            element = next((e for made in dicts if (e := _element(made)) is not None), None)
+            if element is not None:
+                yield Edit(
+                    element,
+                    "a whole copy of the model on each rank's GPU",
+                    partial(cstkit.replaced, code=value),
+                )
+                continue
         text = cstkit.string_value(given)
         if text in ("balanced", "auto", "sequential", "balanced_low_0"):
             yield Note(
-                f'device_map="{text}" spread one model over all GPUs; under DDP the whole model must fit on each',
+                f'device_map="{text}" spread one model over all GPUs; under DDP each holds the whole model',
                 call,
             )
         yield Edit(
             call,
             "a whole copy of the model on each rank's GPU",
-            partial(_pin, value=value),
+            partial(_map, value=value, comment="nb2ddp: a whole copy on each rank's GPU"),
         )
 
 
-def _pin(call: cst.CSTNode, value: str) -> cst.CSTNode:
+def _element(made: cst.Call | cst.Dict | None) -> cst.BaseExpression | None:
+    """The value of ``device_map`` in a dict."""
+    if isinstance(made, cst.Call):
+        named = (a.value for a in made.args if a.keyword is not None and a.keyword.value == "device_map")
+        return next(named, None)
+    elements = made.elements if made is not None else ()
+    values = (
+        e.value
+        for e in elements
+        if isinstance(e, cst.DictElement) and cstkit.string_value(e.key) == "device_map"
+    )
+    return next(values, None)
+
+
+def _map(call: cst.CSTNode, value: str, comment: str) -> cst.CSTNode:
     assert isinstance(call, cst.Call)
-    return cstkit.with_keyword(call, "device_map", value, "nb2ddp: a whole copy on each rank's GPU")
+    return cstkit.with_keyword(call, "device_map", value, comment)
 
 
 rule = Rule("device-map", __doc__, find)

@@ -23,16 +23,19 @@ from collections.abc import Iterator
 import libcst as cst
 
 from nb2ddp import knowledge
-from nb2ddp.facts import Facts
+from nb2ddp.facts import Facts, Statement
 from nb2ddp.rewrite import Finding, Gate, Need, Note, Options, Rule
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
-    for statement in facts.top_statements:
-        if not isinstance(statement, cst.If) or facts.last_collective is None:
+    if facts.last_collective is None:
+        return
+    seen: set[Statement] = set()
+    for call in facts.live_calls:
+        statement = facts.statement(call)
+        if statement in seen or facts.is_after_training(call) or not _decides(facts, call):
             continue
-        if facts.is_after_training(statement) or not _looks_at_files(facts, statement.test):
-            continue
+        seen.add(statement)
         if facts.runs(statement, facts.is_collective) or facts.runs(statement, facts.joins_group):
             yield Note(
                 "whether a file is there decides over training: it must be there for all ranks or none",
@@ -43,12 +46,19 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         yield Gate(statement, "main-first", "rank 0 makes the files, the others find them")
 
 
-def _looks_at_files(facts: Facts, test: cst.BaseExpression) -> bool:
-    return any(
-        facts.qualified(call.func) in knowledge.FILE_TESTS
-        or facts.method(call) in knowledge.FILE_TEST_METHODS
-        for call in facts.calls_in(test)
-    )
+def _decides(facts: Facts, call: cst.Call) -> bool:
+    """Whether a call looks at files and an ``if`` that runs once, or in a ``for`` loop, depends on it."""
+    is_test = facts.qualified(call.func) in knowledge.FILE_TESTS
+    if not is_test and facts.method(call) not in knowledge.FILE_TEST_METHODS:
+        return False
+    inner: cst.CSTNode = call
+    tested = False
+    for parent in facts.parents(call):
+        if isinstance(parent, cst.FunctionDef | cst.ClassDef | cst.Lambda | cst.While):
+            return False  # in a `while` the ranks may look a different number of times
+        tested |= isinstance(parent, cst.If | cst.IfExp) and inner is parent.test
+        inner = parent
+    return tested
 
 
 rule = Rule("file-guards", __doc__, find)

@@ -27,6 +27,8 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             "that nb2ddp can follow. Inference and evaluation run on one GPU as they are"
         )
         return
+    if options.strategy == "balanced":
+        return
     yield Need("finish_ddp")
     code = f"{facts.our('finish_ddp')}()  # nb2ddp: below this line there is rank 0 alone"
     yield Insert(last, "after", code, "the other ranks end here; rank 0 goes on alone")

@@ -13,20 +13,26 @@ be set before torch is imported at all.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import libcst as cst
 
-from nb2ddp import cstkit, knowledge
+from nb2ddp import cstkit, install_step, knowledge
 from nb2ddp.facts import Facts
 from nb2ddp.rewrite import Drop, Finding, Insert, Need, Options, Rule
-from nb2ddp.shell import shell_calls
+from nb2ddp.rules import cell_output, device_literals, magics
+from nb2ddp.shell import ShellCall, shell_calls
 
 MARKER = "__nb2ddp_init__"
+_ENVIRONMENT_MAGICS = frozenset({"env", "set_env"})
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
-    shells = {facts.top_statement(s.call): s for s in shell_calls(facts)}
+    shells = {shell.call: shell for shell in shell_calls(facts)}
+    step = install_step.plan(facts)
+    gone = {*step.dropped, *step.leftovers}
+    shown = {value for cell in facts.cells if (value := cell_output.shown(facts, cell)) is not None}
+    missing: set[str] = set()  # names that only the install step binds; the init block imports them again
     sets_environment = False
     if facts.uses_unsloth:
         yield Need("unsloth")
@@ -35,15 +41,21 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             yield Need("from __future__", cstkit.code_of(statement).strip())
             yield Drop(statement, "a __future__ import must be the first statement of a script")
             continue
-        shell = shells.get(statement)
-        if shell is not None and (shell.is_install or shell.name in ("env", "set_env")):
-            sets_environment |= not shell.is_install
+        if statement in gone:
+            missing |= facts.binds_in(statement) - {"os"}
             continue
-        if shell is not None or not _is_light(facts, statement):
+        needs_block = (
+            any(facts.contains(statement, value) for value in shown)
+            or any(_needs_block(facts, call, shells.get(call)) for call in facts.calls_in(statement))
+            or _names_gpu(facts, statement)
+            or facts.loads_in(statement) & missing
+        )
+        if needs_block or not _is_light(facts, statement, shells):
             if sets_environment:
                 yield Insert(statement, "before", MARKER, "who am I: rank, device, process group")
             return
-        sets_environment |= _touches_environment(facts, statement)
+        missing -= facts.binds_in(statement)
+        sets_environment |= _touches_environment(statement)
 
 
 def _is_future(statement: cst.CSTNode) -> bool:
@@ -54,34 +66,64 @@ def _is_future(statement: cst.CSTNode) -> bool:
             return False
 
 
-def _touches_environment(facts: Facts, statement: cst.CSTNode) -> bool:
+def _needs_block(facts: Facts, call: cst.Call, shell: ShellCall | None) -> bool:
+    """Whether other rules put a name of the init block there: around what writes, runs or looks at files."""
+    if shell is not None:
+        return not shell.is_install and shell.name not in _ENVIRONMENT_MAGICS | magics.DISPLAY
+    name, method = facts.qualified(call.func), facts.method(call)
+    return (
+        name in knowledge.WRITING_FUNCTIONS | knowledge.RUNNING_FUNCTIONS | knowledge.FILE_TESTS
+        or method in knowledge.WRITING_METHODS | knowledge.FILE_TEST_METHODS
+        or name in ("open", "io.open")
+    )
+
+
+def _names_gpu(facts: Facts, statement: cst.CSTNode) -> bool:
+    return any(
+        cstkit.string_value(string) == device_literals.GPU_0
+        for string in facts.strings
+        if facts.contains(statement, string)
+    )
+
+
+def _touches_environment(statement: cst.CSTNode) -> bool:
     code = cstkit.code_of(statement)
-    return "environ" in code or "sys.path" in code
+    return "environ" in code or "sys.path" in code or "'env'" in code or "'set_env'" in code
 
 
-def _is_light(facts: Facts, statement: cst.CSTNode) -> bool:
+def _is_light(facts: Facts, node: cst.CSTNode, shells: Mapping[cst.Call, ShellCall]) -> bool:
     """Whether a statement only sets the environment or imports what is no heavy package."""
-    match statement:
-        case cst.SimpleStatementLine(body=parts):
-            return all(_is_light(facts, part) for part in parts)
+
+    def are_light(*parts: cst.CSTNode | None) -> bool:
+        return all(_is_light(facts, part, shells) for part in parts if part is not None)
+
+    match node:
+        case cst.SimpleStatementLine(body=parts) | cst.IndentedBlock(body=parts):
+            return are_light(*parts)
+        case cst.SimpleStatementSuite(body=parts):
+            return are_light(*parts)
         case cst.Import(names=names):
             return not any(
                 cstkit.code_of(a.name).partition(".")[0] in knowledge.HEAVY_PACKAGES for a in names
             )
         case cst.ImportFrom(module=module):
             return module is None or cstkit.code_of(module).partition(".")[0] not in knowledge.HEAVY_PACKAGES
-        case cst.Assign() | cst.Expr():
-            return _touches_environment(facts, statement) or isinstance(
-                statement.value, cst.BaseString | cst.BaseNumber | cst.Name
-            )
-        case cst.If(body=body, orelse=None):
-            return _is_light(facts, body)
-        case cst.IndentedBlock(body=parts) | cst.SimpleStatementSuite(body=parts):
-            return all(_is_light(facts, part) for part in parts)
-        case cst.Pass():
+        case cst.Expr(value=cst.Call() as call) if call in shells:
             return True
+        case cst.Assign() | cst.AugAssign() | cst.Expr():
+            return _touches_environment(node) or isinstance(
+                node.value, cst.BaseString | cst.BaseNumber | cst.Name
+            )
+        case cst.Del():
+            return _touches_environment(node)
+        case cst.If(body=body, orelse=orelse) | cst.For(body=body, orelse=orelse):
+            return are_light(body, orelse)
+        case cst.Try(body=body, handlers=handlers, orelse=orelse, finalbody=finalbody):
+            return are_light(body, *(handler.body for handler in handlers), orelse, finalbody)
+        case cst.Else(body=body) | cst.Finally(body=body):
+            return are_light(body)
         case _:
-            return False
+            return isinstance(node, cst.Pass)
 
 
 rule = Rule("init-block", __doc__, find)

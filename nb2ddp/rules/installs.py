@@ -29,6 +29,8 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         yield Drop(statement, "only the installs need it; it runs in setup_env.py", with_comments=True)
     for shell in step.silenced:
         nothing = {"output": "[]", "system": "0"}.get(shell.kind, "None")
+        if facts.qualified(shell.call.func) == "subprocess.run":
+            nothing = f"{cstkit.code_of(shell.call.func)[: -len('.run')]}.CompletedProcess([], 0)"
         why = "runs once before torchrun, in setup_env.py"
         yield Edit(shell.call, why, partial(cstkit.replaced, code=nothing))
 

@@ -4,6 +4,10 @@ The batches are the notebook's own, in the notebook's order, so the losses are t
 gradients are needed go through the wrapper; evaluation and saving keep using ``model``. A loss that is
 reported is the mean over the ranks.
 
+A loop that runs on Accelerate is distributed already and stays as it is. Its batches are split over the
+ranks, so that a step still takes the notebook's batch, and ``notebook_launcher`` gives way to a plain call:
+torchrun has started the processes.
+
 .. code-block:: diff
 
      from torch.utils.data import DataLoader
@@ -24,40 +28,84 @@ reported is the mean over the ranks.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import libcst as cst
 
-from nb2ddp import cstkit
-from nb2ddp.facts import Facts
-from nb2ddp.rewrite import Decline, Edit, Finding, Insert, Need, Options, Rule
+from nb2ddp import cstkit, knowledge
+from nb2ddp.facts import Facts, Statement, launched
+from nb2ddp.rewrite import Decline, Edit, Finding, Gate, Insert, Need, Note, Options, Rule
+from nb2ddp.rules import rank_zero
 
 _ITERATING = frozenset("enumerate tqdm iter zip track progress_bar trange".split())
+_CONFIGURATION = "DataLoaderConfiguration(split_batches=True, use_seedable_sampler=True)"
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
-    done: set[cst.CSTNode] = set()
+    done: set[object] = set()  # loops, loaders and models that have been seen to
+    gated = {f.statement for f in rank_zero.find(facts, options) if isinstance(f, Gate)}
     for call in facts.live_calls:
+        if facts.kind(call) == "accelerator":
+            yield from _accelerator(facts, call, options)
+        elif facts.qualified(call.func) in knowledge.NOTEBOOK_LAUNCHERS:
+            yield Edit(
+                call, "torchrun starts the processes", partial(cstkit.replaced, code=_plain(facts, call))
+            )
         if facts.method(call) != "backward":
             continue
         loop = next((p for p in facts.parents(call) if isinstance(p, cst.For | cst.While)), None)
         if loop is not None and loop not in done:
             done.add(loop)
-            yield from _loop(facts, call, loop)
+            yield from _loop(facts, call, loop, done, gated)
 
 
-def _loop(facts: Facts, backward: cst.Call, loop: cst.For | cst.While) -> Iterator[Finding]:
+def _accelerator(facts: Facts, call: cst.Call, options: Options) -> Iterator[Finding]:
+    if options.batch == "scale":
+        return
+    if any(facts.keyword(call, name) for name in ("dataloader_config", "split_batches")):
+        yield Note("this Accelerator's own settings decide how much data a step takes on all ranks", call)
+        return
+    yield Insert(
+        facts.statement(call),
+        "before",
+        "from accelerate import DataLoaderConfiguration  # nb2ddp: for the batches, see below",
+        "what splits the batches",
+    )
+
+    def split(node: cst.CSTNode) -> cst.CSTNode:
+        assert isinstance(node, cst.Call)
+        comment = "nb2ddp: the notebook's batch, split over the ranks"
+        return cstkit.with_keyword(node, "dataloader_config", _CONFIGURATION, comment)
+
+    yield Edit(call, "Accelerate splits each batch over the ranks; left alone, a step takes more data", split)
+    yield Note(
+        "Accelerate draws shuffled samples in an order of its own, so single losses are not the notebook's",
+        call,
+    )
+
+
+def _plain(facts: Facts, call: cst.Call) -> str:
+    """``function(*args)`` for ``notebook_launcher(function, args, ...)``."""
+    function, given = launched(facts, call)
+    unnamed = [argument.value for argument in call.args if argument.keyword is None]
+    arguments = facts.keyword(call, "args") or (unnamed[1] if len(unnamed) > 1 else None)
+    name = cstkit.code_of(function) if function is not None else ""
+    if isinstance(arguments, cst.Tuple | cst.List):
+        return f"{name}({', '.join(cstkit.code_of(argument.value) for argument in given)})"
+    return f"{name}({'*' + cstkit.code_of(arguments) if arguments is not None else ''})"
+
+
+def _loop(
+    facts: Facts, backward: cst.Call, loop: cst.For | cst.While, done: set[object], gated: set[Statement]
+) -> Iterator[Finding]:
     assert isinstance(backward.func, cst.Attribute)
-    if backward.args:
-        yield Decline(
-            "this loop runs on Accelerate, which is distributed already: `accelerate launch` runs it on several GPUs",
-            backward,
-        )
+    function = facts.scope(loop)
+    if function is not None and (
+        not isinstance(function, cst.FunctionDef) or facts.scope(function) is not None
+    ):
+        yield Decline("a training loop inside a class cannot be followed; move it to a cell of its own", loop)
         return
-    if facts.scope(loop) is not None:
-        yield Decline(
-            "a training loop inside a function cannot be followed yet; move it to a cell of its own", loop
-        )
-        return
+    statement = facts.statement_in(function, loop)
     models = [
         call
         for call in facts.calls_in(loop)
@@ -65,7 +113,15 @@ def _loop(facts: Facts, backward: cst.Call, loop: cst.For | cst.While) -> Iterat
         and facts.kind(call.func) == "model"
         and _is_trained_call(facts, call, loop)
     ]
-    if len({call.func.value for call in models if isinstance(call.func, cst.Name)}) != 1:
+    names = {call.func.value for call in models if isinstance(call.func, cst.Name)}
+    if facts.kind(backward.func.value) == "accelerator":
+        for name in sorted(names):
+            yield from _check(facts, statement, name)
+        return
+    if backward.args:
+        yield Decline("nb2ddp cannot see what this backward() belongs to; make it in the notebook", backward)
+        return
+    if len(names) != 1:
         yield Decline("nb2ddp cannot tell which model this loop trains", loop)
         return
     loader = _loader(facts, loop)
@@ -74,32 +130,69 @@ def _loop(facts: Facts, backward: cst.Call, loop: cst.For | cst.While) -> Iterat
             "nb2ddp cannot find the DataLoader of this loop, so its batches cannot be shared out", loop
         )
         return
-    model = models[0].func
-    assert isinstance(model, cst.Name)
-    statement = facts.top_statement(loop)
+    (model,) = names
     ddp_model = facts.our("ddp_model")
     yield Need("wrap_ddp", "False")
-    yield Need("check_replicas")
     yield Need("share_batches")
-    share = facts.our("share_batches")
-    yield Edit(
-        loader, "each rank takes its share of every batch", lambda node: cstkit.wrapped_call(share, node)
-    )  # type: ignore[arg-type]
-    yield Insert(
-        statement,
-        "before",
-        f"{ddp_model} = {facts.our('wrap_ddp')}({model.value})  # nb2ddp: `{model.value}` itself stays as it is",
-        "train through one DDP wrapper",
-    )
+    share = partial(cstkit.wrapped, function=facts.our("share_batches"))
+    if loader not in done:
+        done.add(loader)
+        yield Edit(loader, "each rank takes its share of every batch", share)
+    assert isinstance(models[0].func, cst.Name)
+    wrapped = facts.binding(models[0].func)
+    if (wrapped, function) not in done:
+        done.add((wrapped, function))
+        yield Insert(
+            statement,
+            "before",
+            f"{ddp_model} = {facts.our('wrap_ddp')}({model})  # nb2ddp: `{model}` itself stays as it is",
+            "train through one DDP wrapper",
+        )
     for call in models:
-        yield Edit(call.func, "gradients are averaged over the ranks", lambda _: cst.Name(ddp_model))
-    yield from _reports(facts, backward.func.value, loop)
-    yield Insert(
-        statement,
-        "after",
-        f"{facts.our('check_replicas')}({ddp_model})",
-        "compare the trained parameters of all ranks",
+        wrapper = partial(cstkit.replaced, code=ddp_model)
+        yield Edit(call.func, "gradients are averaged over the ranks", wrapper)
+    yield from _accumulation(facts, loop, ddp_model)
+    yield from _reports(facts, backward, loop, gated)
+    yield from _check(facts, statement, ddp_model)
+
+
+def _accumulation(facts: Facts, loop: cst.For | cst.While, ddp_model: str) -> Iterator[Finding]:
+    """A loop that steps every few batches need not average gradients in between."""
+    if not isinstance(loop.body, cst.IndentedBlock):
+        return
+    for part in loop.body.body:
+        if not isinstance(part, cst.If) or part.orelse is not None or "%" not in cstkit.code_of(part.test):
+            continue
+        inside = [call for call in facts.calls_in(part.body) if facts.method(call) == "step"]
+        steps = bool(inside) and not _steps_elsewhere(facts, inside, part)
+        names = facts.loads_in(part.test)
+        changing = any(facts.contains(loop.body, b.node) for name in names for b in facts.bindings(name))
+        if steps and not changing:
+            first = loop.body.body[0]
+            assert isinstance(first, cst.SimpleStatementLine | cst.BaseCompoundStatement)
+            code = (
+                f"{ddp_model}.require_backward_grad_sync = {cstkit.code_of(cstkit.parenthesised(part.test))}"
+            )
+            comment = "nb2ddp: as no_sync() does: average only for a step"
+            yield Insert(first, "before", f"{code}  # {comment}", "gradients are averaged once for a step")
+            return
+
+
+def _steps_elsewhere(facts: Facts, steps: list[cst.Call], inside: cst.If) -> bool:
+    """Whether an optimizer takes a step at another place too, with gradients that were not averaged yet."""
+    optimizers = {cstkit.code_of(step.func) for step in steps}
+    return any(
+        facts.method(call) == "step"
+        and cstkit.code_of(call.func) in optimizers
+        and not facts.contains(inside, call)
+        for call in facts.live_calls
     )
+
+
+def _check(facts: Facts, statement: Statement, model: str) -> Iterator[Finding]:
+    yield Need("check_replicas")
+    code = f"{facts.our('check_replicas')}({model})"
+    yield Insert(statement, "after", code, "compare the trained parameters of all ranks")
 
 
 def _is_trained_call(facts: Facts, call: cst.Call, loop: cst.CSTNode) -> bool:
@@ -115,15 +208,24 @@ def _is_trained_call(facts: Facts, call: cst.Call, loop: cst.CSTNode) -> bool:
     return False
 
 
-def _loader(facts: Facts, loop: cst.For | cst.While) -> cst.Call | None:
-    """The ``DataLoader(...)`` call whose batches a loop takes, through enumerate, tqdm and the like."""
+def _loader(facts: Facts, loop: cst.For | cst.While) -> cst.BaseExpression | None:
+    """Where a loop's batches can be shared out: the ``DataLoader(...)`` call that they come from.
+
+    It is followed through enumerate, tqdm and the like. A loader that came into a function, or that
+    Accelerate gets as well, is shared out where the loop takes it.
+    """
     if isinstance(loop, cst.While):
         return None
+    with_accelerate = any(facts.kind(call) == "accelerator" for call in facts.live_calls)
     source: cst.BaseExpression = loop.iter
     for _ in range(8):
         if isinstance(source, cst.Name):
             binding = facts.binding(source)
-            if binding is None or binding.value is None:
+            if binding is None:
+                return None
+            if isinstance(binding.node, cst.Param) or with_accelerate:
+                return source if facts.kind(source) == "loader" else None
+            if binding.value is None:
                 return None
             source = binding.value
         elif isinstance(source, cst.Call):
@@ -137,16 +239,39 @@ def _loader(facts: Facts, loop: cst.For | cst.While) -> cst.Call | None:
     return None
 
 
-def _reports(facts: Facts, loss: cst.BaseExpression, loop: cst.CSTNode) -> Iterator[Finding]:
+def _reports(facts: Facts, backward: cst.Call, loop: cst.CSTNode, gated: set[Statement]) -> Iterator[Finding]:
     """The loss, wherever the loop reads it for people and not for gradients."""
-    if not isinstance(loss, cst.Name):
+    assert isinstance(backward.func, cst.Attribute)
+    loss = _loss(backward.func.value)
+    if loss is None:
         return
     mean = facts.our("mean_over_ranks")
+    averaged: set[Statement] = set()
     for use in facts.uses(loss.value, loop):
-        if use is loss or _feeds_gradient(facts, use, loss.value):
+        if facts.contains(backward, use) or _feeds_gradient(facts, use, loss.value):
             continue
         yield Need("mean_over_ranks")
-        yield Edit(use, "report the mean over the ranks", lambda node: cstkit.wrapped_call(mean, node))  # type: ignore[arg-type]
+        alone = next((p for p in facts.parents(use) if p in gated), None)
+        if alone is None:
+            wrapped = partial(cstkit.wrapped, function=mean)
+            yield Edit(use, "report the mean over the ranks", wrapped)
+        elif alone not in averaged and facts.order(alone) > facts.order(backward):
+            averaged.add(alone)  # type: ignore[arg-type]
+            code = f"{loss.value} = {mean}({loss.value})  # nb2ddp: of all ranks, for what rank 0 writes"
+            yield Insert(alone, "before", code, "report the mean over the ranks")  # type: ignore[arg-type]
+
+
+def _loss(node: cst.BaseExpression) -> cst.Name | None:
+    """``loss`` of ``loss.backward()``, ``(loss / 4).backward()`` and ``scaler.scale(loss).backward()``."""
+    match node:
+        case cst.Name():
+            return node
+        case cst.BinaryOperation(left=left):
+            return _loss(left)
+        case cst.Call(args=[cst.Arg(value=value), *_]):
+            return _loss(value)
+        case _:
+            return None
 
 
 def _feeds_gradient(facts: Facts, use: cst.Name, loss: str) -> bool:

@@ -24,12 +24,12 @@ from nb2ddp.shell import ShellCall, command_code, literal, shell_calls
 
 # Magics that shape the notebook alone.
 DISPLAY = frozenset(
-    "matplotlib pylab load_ext reload_ext unload_ext autoreload config precision pinfo pinfo2 psearch who whos "
-    "who_ls xmode colors history hist doctest_mode tensorboard lsmagic magic quickref pdb debug "
+    "matplotlib pylab load_ext reload_ext unload_ext autoreload config precision pinfo pinfo2 psearch who "
+    "whos who_ls xmode colors history hist doctest_mode tensorboard lsmagic magic quickref pdb debug "
     "automagic autosave reset_selective memit".split()
 )
 # Line magics that are shell commands.
-COMMANDS = frozenset("ls cat cp mv rm mkdir rmdir pwd man less more ll".split())
+COMMANDS = frozenset("ls cat cp mv rm mkdir rmdir pwd man less more ll pip conda mamba uv".split())
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
@@ -44,6 +44,46 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             yield from _cell(facts, shell)
         else:
             yield Decline(f"get_ipython().{shell.name} has no meaning in a script; remove it", shell.call)
+    if "get_ipython" in facts.bound_names:
+        yield from _imports(facts)
+
+
+def _imports(facts: Facts) -> Iterator[Finding]:
+    """``from IPython import get_ipython``: nothing calls it any more."""
+    found: list[cst.ImportFrom] = []
+
+    class Imports(cst.CSTVisitor):
+        def visit_ImportFrom(self, node: cst.ImportFrom) -> None:
+            if not isinstance(node.names, cst.ImportStar) and any(_is_get_ipython(a) for a in node.names):
+                found.append(node)
+
+    for cell in facts.cells:
+        cell.module.visit(Imports())
+    for node in found:
+        assert not isinstance(node.names, cst.ImportStar)
+        statement, why = facts.statement(node), "there is no IPython in a script"
+        if (
+            len(node.names) == 1
+            and isinstance(statement, cst.SimpleStatementLine)
+            and len(statement.body) == 1
+        ):
+            yield Drop(statement, why)
+        else:
+            yield Edit(node, why, _without_get_ipython)
+
+
+def _is_get_ipython(alias: cst.ImportAlias) -> bool:
+    return isinstance(alias.name, cst.Name) and alias.name.value == "get_ipython" and alias.asname is None
+
+
+def _without_get_ipython(node: cst.CSTNode) -> cst.CSTNode:
+    assert isinstance(node, cst.ImportFrom)
+    assert not isinstance(node.names, cst.ImportStar)
+    names = [alias for alias in node.names if not _is_get_ipython(alias)]
+    if not names:
+        return cst.Pass(semicolon=node.semicolon)
+    names[-1] = names[-1].with_changes(comma=node.names[-1].comma)
+    return node.with_changes(names=names)
 
 
 def _bare(facts: Facts, shell: ShellCall) -> Iterator[Finding]:
@@ -58,11 +98,17 @@ def _bare(facts: Facts, shell: ShellCall) -> Iterator[Finding]:
 
 
 def _line(facts: Facts, shell: ShellCall) -> Iterator[Finding]:
-    statement = facts.statement(shell.call)
-    if not isinstance(facts.parent(shell.call), cst.Expr):
+    statement, line, os = facts.statement(shell.call), facts.parent(shell.call), facts.our("os")
+    if not isinstance(line, cst.Expr):
         yield from _value(facts, shell)
-    elif shell.name == "capture" and shell.text in facts.loaded_names:
-        yield Decline(f"the output that %%capture keeps in {shell.text} is not there in a script", shell.call)
+    elif shell.name == "capture":
+        if shell.text in facts.loaded_names - facts.bound_names:
+            yield Decline(
+                f"the output that %%capture keeps in {shell.text} is not there in a script; print it instead",
+                shell.call,
+            )
+        else:
+            yield Drop(statement, "%%capture hides the output of a cell in the notebook")
     elif shell.name in ("env", "set_env"):
         name, separator, value = shell.text.partition("=" if "=" in shell.text else " ")
         if not separator:
@@ -73,17 +119,19 @@ def _line(facts: Facts, shell: ShellCall) -> Iterator[Finding]:
                 f"IPython keeps the comment as part of {name.strip()}'s value, and so does the script",
                 shell.call,
             )
-        code = f'os.environ["{name.strip()}"] = {command_code(value.strip(), facts.bound_names)}'
-        yield Edit(statement, "%env sets an environment variable", partial(_statement, code=code))
+        code = f'{os}.environ["{name.strip()}"] = {command_code(value.strip(), facts.bound_names)}'
+        yield Edit(line, "%env sets an environment variable", partial(_small_statement, code=code))
     elif shell.name == "cd":
         folder = shell.text.removeprefix("-q ").strip().strip("\"'") or "~"
         if folder.startswith("-"):
             yield Decline(f"%cd {folder}: a script has no history of folders; name the folder", shell.call)
             return
         path = command_code(folder, facts.bound_names)
-        code = f"os.chdir(os.path.expanduser({path}))" if folder.startswith("~") else f"os.chdir({path})"
-        yield Edit(statement, "%cd changes the working folder", partial(_statement, code=code))
-    elif shell.name in DISPLAY or shell.name in ("capture", "time", "timeit", "prun") and not shell.text:
+        path = f"{os}.path.expanduser({path})" if folder.startswith("~") else path
+        yield Edit(
+            shell.call, "%cd changes the working folder", partial(cstkit.replaced, code=f"{os}.chdir({path})")
+        )
+    elif shell.name in DISPLAY or (shell.name in ("time", "timeit", "prun") and not shell.text):
         yield Drop(statement, f"%{shell.name} is for the notebook alone")
     elif shell.name in COMMANDS:
         code = f"{facts.our('shell')}({shell.code(facts.bound_names)})"
@@ -96,9 +144,9 @@ def _line(facts: Facts, shell: ShellCall) -> Iterator[Finding]:
 def _value(facts: Facts, shell: ShellCall) -> Iterator[Finding]:
     """A magic whose value is used: ``here = %pwd``."""
     if shell.name == "pwd":
-        code = "os.getcwd()"
+        code = f"{facts.our('os')}.getcwd()"
     elif shell.name == "env" and shell.text.isidentifier():
-        code = f'os.environ["{shell.text}"]'
+        code = f'{facts.our("os")}.environ["{shell.text}"]'
     else:
         yield Decline(f"the value of %{shell.name} is not there in a script; write it in Python", shell.call)
         return
@@ -112,7 +160,7 @@ def _cell(facts: Facts, shell: ShellCall) -> Iterator[Finding]:
         append = shell.text.startswith("-a ")
         path = command_code(shell.text.removeprefix("-a ").strip().strip("\"'"), facts.bound_names)
         mode = ', "a"' if append else ""
-        code = f"{facts.our('write_file')}({path}, {literal(shell.body)}{mode})"
+        code = f"{facts.our('write_file')}({path}, {literal([shell.body])}{mode})"
         yield Need("write_file")
         yield Edit(
             shell.call,
@@ -125,12 +173,12 @@ def _cell(facts: Facts, shell: ShellCall) -> Iterator[Finding]:
         )
 
 
-def _statement(node: cst.CSTNode, code: str) -> cst.CSTNode:
-    """The one small statement ``code`` on the line ``node``, with the comments of that line."""
-    assert isinstance(node, cst.SimpleStatementLine)
+def _small_statement(node: cst.CSTNode, code: str) -> cst.CSTNode:
+    """The one statement ``code`` in place of ``node``; the rest of the line stays."""
+    assert isinstance(node, cst.Expr)
     new = cstkit.statements(code)[0]
     assert isinstance(new, cst.SimpleStatementLine)
-    return node.with_changes(body=new.body)
+    return new.body[0].with_changes(semicolon=node.semicolon)
 
 
 rule = Rule("magics", __doc__, find)

@@ -21,7 +21,6 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp import knowledge
 from nb2ddp.facts import Facts
 from nb2ddp.rewrite import Finding, Gate, Need, Options, Rule
 from nb2ddp.rules.rank_zero import gated_before_training
@@ -31,16 +30,6 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     if facts.last_collective is None:
         return
 
-    def prepares(call: cst.Call) -> bool:
-        name = facts.qualified(call.func)
-        if name in knowledge.DATASET_MAKERS or name in knowledge.DATASET_FUNCTIONS:
-            return True
-        return (
-            isinstance(call.func, cst.Attribute)
-            and call.func.attr.value in knowledge.CACHED_METHODS
-            and facts.kind(call.func.value) == "dataset"
-        )
-
     def needs_all(call: cst.Call) -> bool:
         return facts.joins_group(call) or facts.is_collective(call)
 
@@ -48,7 +37,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     for statement in facts.top_statements:
         if facts.is_after_training(statement) or statement in gated:
             continue
-        if facts.runs(statement, prepares) and not facts.runs(statement, needs_all):
+        if facts.runs(statement, facts.fills_cache) and not facts.runs(statement, needs_all):
             yield Need("main_process_first")
             yield Gate(statement, "main-first", "rank 0 prepares the data, the others read its cache")
 

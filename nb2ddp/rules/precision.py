@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import libcst as cst
 
@@ -18,36 +19,107 @@ from nb2ddp.facts import Facts
 from nb2ddp.rewrite import Edit, Finding, Need, Options, Rule
 
 _DTYPE_KEYWORDS = ("dtype", "torch_dtype", "bnb_4bit_compute_dtype")
+_INSTEAD = {"bfloat16": "float16", "bf16": "fp16"}
+# Arguments that a GPU without bf16 refuses.
+_REFUSED = ("bf16_full_eval", "tf32")
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
+    seen: set[cst.CSTNode] = set()
+    for finding in (*_arguments(facts), *_dtypes(facts)):
+        if finding.node not in seen:
+            seen.add(finding.node)
+            yield Need("has_bf16")
+            yield finding
+
+
+def _arguments(facts: Facts) -> Iterator[Edit]:
+    """Training arguments with ``bf16=True``, written as keywords or in a dict that becomes them."""
     has_bf16 = facts.our("has_bf16")
     for call in facts.live_calls:
-        bf16 = facts.keyword(call, "bf16")
-        if (
-            isinstance(bf16, cst.Name)
-            and bf16.value == "True"
-            and facts.kind(call) in ("arguments", "trainer")
-        ):
-
-            def switch(node: cst.CSTNode) -> cst.CSTNode:
-                assert isinstance(node, cst.Call)
-                node = cstkit.with_keyword(node, "bf16", has_bf16)
-                return cstkit.with_keyword(node, "fp16", f"not {has_bf16}", "nb2ddp: a T4 has no bf16")
-
-            yield Need("has_bf16")
-            yield Edit(call, "a T4 has no bf16; it trains in fp16 there", switch)
-        for keyword in _DTYPE_KEYWORDS:
-            dtype = facts.keyword(call, keyword)
-            if dtype is None or facts.qualified(dtype) != "torch.bfloat16" or facts.is_after_training(call):
+        if facts.kind(call) not in ("arguments", "trainer") and not _is_partial(facts, call):
+            continue
+        stars = [argument.value for argument in call.args if argument.star == "**"]
+        for node in (call, *(_dict(facts, value) for value in stars)):
+            if node is None:
                 continue
-            if facts.method(call) != "from_pretrained" and not keyword.startswith("bnb"):
+            if _is_true(_value(facts, node, "bf16")):
+                switch = partial(_switched, has_bf16=has_bf16)
+                yield Edit(node, "a T4 has no bf16; it trains in fp16 there", switch)
+            for name in _REFUSED:
+                value = _value(facts, node, name)
+                if value is not None and _is_true(value):
+                    yield Edit(value, f"a T4 has no {name[:4]}", partial(cstkit.replaced, code=has_bf16))
+
+
+def _dtypes(facts: Facts) -> Iterator[Edit]:
+    """``dtype=torch.bfloat16`` and the like, where a model is loaded."""
+    why = "a T4 has no bf16; it computes in fp16 there"
+    has_bf16, torch = facts.our("has_bf16"), facts.our("torch")
+    for call in facts.live_calls:
+        if facts.is_after_training(call):
+            continue
+        keywords = [k for k in _DTYPE_KEYWORDS if facts.method(call) == "from_pretrained" or k[:3] == "bnb"]
+        if facts.qualified(call.func).rpartition(".")[2] == "Accelerator":
+            keywords = ["mixed_precision"]
+        for dtype in filter(None, (facts.keyword(call, keyword) for keyword in keywords)):
+            text = cstkit.string_value(dtype)
+            binding = facts.binding(dtype) if isinstance(dtype, cst.Name) else None
+            if text in _INSTEAD:
+                code = f'"{text}" if {has_bf16} else "{_INSTEAD[text]}"'
+                yield Edit(dtype, why, partial(cstkit.replaced, code=code))
                 continue
-            code = f"torch.bfloat16 if {has_bf16} else torch.float16"
-            yield Need("has_bf16")
-            yield Edit(
-                dtype, "a T4 has no bf16; it computes in fp16 there", lambda _, c=code: cstkit.expression(c)
-            )
+            value = binding.value if binding is not None else dtype
+            if value is not None and facts.qualified(value) == "torch.bfloat16":
+                code = f"{torch}.bfloat16 if {has_bf16} else {torch}.float16"
+                yield Edit(value, why, partial(cstkit.replaced, code=code))
+
+
+def _is_partial(facts: Facts, call: cst.Call) -> bool:
+    return (
+        facts.qualified(call.func) == "functools.partial"
+        and bool(call.args)
+        and facts.is_arguments_class(call.args[0].value)
+    )
+
+
+def _dict(facts: Facts, node: cst.BaseExpression) -> cst.Call | cst.Dict | None:
+    """The dict literal, or the ``dict(...)`` call, that an expression stands for."""
+    if isinstance(node, cst.Name):
+        binding = facts.binding(node)
+        node = binding.value if binding is not None and binding.value is not None else node
+    if isinstance(node, cst.Dict) or (isinstance(node, cst.Call) and facts.qualified(node.func) == "dict"):
+        return node
+    return None
+
+
+def _value(facts: Facts, node: cst.Call | cst.Dict, name: str) -> cst.BaseExpression | None:
+    if isinstance(node, cst.Call):
+        return facts.keyword(node, name)
+    return next((e.value for e in node.elements if _key(e) == name), None)
+
+
+def _key(element: cst.BaseDictElement) -> str | None:
+    return cstkit.string_value(element.key) if isinstance(element, cst.DictElement) else None
+
+
+def _is_true(node: cst.BaseExpression | None) -> bool:
+    return isinstance(node, cst.Name) and node.value == "True"
+
+
+def _switched(node: cst.CSTNode, has_bf16: str) -> cst.CSTNode:
+    if isinstance(node, cst.Call):
+        node = cstkit.with_keyword(node, "bf16", has_bf16)
+        return cstkit.with_keyword(node, "fp16", f"not {has_bf16}", "nb2ddp: a T4 has no bf16")
+    assert isinstance(node, cst.Dict)
+    values = {"bf16": has_bf16, "fp16": f"not {has_bf16}"}
+    elements = [
+        element.with_changes(value=cstkit.expression(values.pop(key)))
+        if (key := _key(element)) in values and key is not None
+        else element
+        for element in node.elements
+    ]
+    return cstkit.with_dict_items(node.with_changes(elements=elements), values)
 
 
 rule = Rule("precision", __doc__, find)

@@ -21,8 +21,9 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from nb2ddp import cstkit
 from nb2ddp.facts import Facts, Statement
-from nb2ddp.rewrite import Finding, Insert, Need, Options, Rule
+from nb2ddp.rewrite import Finding, Insert, Need, Note, Options, Rule
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
@@ -38,6 +39,15 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         else "before it needs the other ranks"
     )
     yield Insert(statement, "after" if where == "after" else "before", code, f"join the process group {why}")
+    for call in facts.live_calls:
+        engine = facts.keyword(call, "fast_inference")
+        if engine is not None and cstkit.code_of(engine) not in ("False", "None"):
+            yield Need("vllm")
+            yield Note(
+                "each rank starts a vLLM engine on its own GPU with the memory share given here; that needs "
+                "unsloth_zoo 2026.10.9 or newer. If it does not fit, fast_inference=False does without vLLM",
+                call,
+            )
 
 
 def _place(facts: Facts) -> tuple[Statement, str] | None:

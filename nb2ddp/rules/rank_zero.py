@@ -24,31 +24,70 @@ import libcst as cst
 from nb2ddp import cstkit, knowledge
 from nb2ddp.facts import Facts, Statement
 from nb2ddp.rewrite import Finding, Gate, Need, Note, Options, Rule
+from nb2ddp.shell import is_install
+
+_WRITES = "one rank writes"
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
-    if facts.last_collective is None:
+    last = facts.last_collective
+    if last is None:
         return
     generating = gated_before_training(facts)
-    for statement in generating:
-        yield Gate(statement, "rank-zero", "one rank generates")
+    for statement in facts.top_statements:
+        if statement in generating:
+            yield Gate(statement, "rank-zero", "one rank generates")
     for call in facts.live_calls:
-        if not _writes(facts, call) or facts.is_after_training(call):
+        why = _why_alone(facts, call)
+        if why is None or facts.is_after_training(call):
             continue
         statement = facts.statement(call)
         if statement in generating or any(parent in generating for parent in facts.parents(call)):
             continue
-        if facts.runs(statement, facts.is_collective) or facts.runs(statement, facts.joins_group):
+        if facts.scope(call) is not None:
+            yield from _in_function(facts, call, statement)
+            continue
+        if _needs_all(facts, statement):
             yield Note("this writes on every rank: the same statement needs all of them", call)
             continue
-        bound = facts.binds_in(statement)
-        if any(facts.is_read_outside(name, statement) for name in bound) and not _is_file_block(statement):
-            yield Note("this writes on every rank: what it gives back is used later", call)
+        if any(facts.is_read_outside(name, statement, until=last) for name in facts.binds_in(statement)) and (
+            not isinstance(statement, cst.With)
+        ):
+            if _maps_file(facts, call):
+                yield Need("in_turn")
+                yield Gate(statement, "in-turn", "the ranks write one after another")
+            else:
+                does = "writes" if why == _WRITES else "runs"
+                yield Note(f"this {does} on every rank: what it gives back is used later", call)
             continue
-        in_function = facts.scope(call) is not None
-        if not in_function:
-            yield Need("wait_for_main_process")
-        yield Gate(statement, "rank-zero" if in_function else "rank-zero-then-wait", "one rank writes")
+        yield Need("wait_for_main_process")
+        yield Gate(statement, "rank-zero-then-wait", why)
+
+
+def _in_function(facts: Facts, call: cst.Call, statement: Statement) -> Iterator[Finding]:
+    """A write in a function: what calls it decides.
+
+    Before training the function may read back what it wrote, so the ranks run it one after another. While
+    training goes on (a callback, a metric) nobody can wait: rank 0 alone writes.
+    """
+    if not _writes(facts, call):
+        return
+    runners = [
+        top
+        for top in facts.top_statements
+        if not facts.is_after_training(top) and facts.runs(top, lambda other: other is call)
+    ]
+    if not runners or any(_needs_all(facts, top) for top in runners):
+        yield Gate(statement, "rank-zero", _WRITES)
+        return
+    for top in runners:
+        if not facts.runs(top, facts.fills_cache):  # main-first sees to these
+            yield Need("in_turn")
+            yield Gate(top, "in-turn", "the ranks write one after another")
+
+
+def _needs_all(facts: Facts, statement: Statement) -> bool:
+    return facts.runs(statement, facts.is_collective) or facts.runs(statement, facts.joins_group)
 
 
 def gated_before_training(facts: Facts) -> frozenset[Statement]:
@@ -91,24 +130,56 @@ def _escapes(facts: Facts, chain: set[Statement]) -> bool:
     return any(isinstance(s, cst.FunctionDef | cst.ClassDef) for s in chain)
 
 
+def _why_alone(facts: Facts, call: cst.Call) -> str | None:
+    """Why one rank is to make this call; None where all may."""
+    if facts.qualified(call.func) in knowledge.RUNNING_FUNCTIONS:
+        text = cstkit.string_value(call.args[0].value) if call.args else None
+        return None if text is not None and is_install(text) else "one rank runs it"
+    return _WRITES if _writes(facts, call) else None
+
+
 def _writes(facts: Facts, call: cst.Call) -> bool:
-    name = facts.qualified(call.func)
+    """Whether a call writes to a file or a service, and not to a buffer of its own."""
+    if any(_is_own(facts, argument.value) for argument in call.args):
+        return False
+    name, method = facts.qualified(call.func), facts.method(call)
     if name in knowledge.WRITING_FUNCTIONS:
-        return not any(
-            cstkit.code_of(a.value) == "True"
-            for a in call.args
-            if a.keyword and a.keyword.value == "exist_ok"
-        )
-    if facts.method(call) in knowledge.WRITING_METHODS:
-        return not (isinstance(call.func, cst.Attribute) and facts.kind(call.func.value) == "trainer")
-    if name in ("open", "io.open") and len(call.args) > 1:
-        mode = cstkit.string_value(call.args[1].value) or ""
-        return any(letter in mode for letter in "wax")
-    return False
+        may_exist = facts.keyword(call, "exist_ok")
+        return may_exist is None or cstkit.code_of(may_exist) != "True"
+    if method in knowledge.WRITING_METHODS:
+        assert isinstance(call.func, cst.Attribute)
+        if method in knowledge.WRITING_WITH_PATH and not call.args:
+            return False
+        return facts.kind(call.func.value) not in ("trainer", "accelerator")  # they see to it themselves
+    return _maps_file(facts, call) or _opens_to_write(facts, call)
 
 
-def _is_file_block(statement: Statement) -> bool:
-    return isinstance(statement, cst.With)
+def _opens_to_write(facts: Facts, call: cst.Call) -> bool:
+    """``open(path, "w")`` and ``path.open("w")``."""
+    is_function = facts.qualified(call.func) in ("open", "io.open")
+    if not is_function and facts.method(call) != "open":
+        return False
+    unnamed = [argument.value for argument in call.args if argument.keyword is None and not argument.star]
+    position = 1 if is_function else 0
+    given = unnamed[position] if len(unnamed) > position else None
+    mode = cstkit.string_value(facts.keyword(call, "mode") or given) or ""
+    return len(mode) < 4 and any(letter in mode for letter in "wax")
+
+
+def _maps_file(facts: Facts, call: cst.Call) -> bool:
+    """``numpy.memmap(..., mode="w+")`` and the like make a file and keep it open."""
+    makers = ("numpy.memmap", "numpy.lib.format.open_memmap")
+    return facts.qualified(call.func) in makers and cstkit.string_value(facts.keyword(call, "mode")) == "w+"
+
+
+def _is_own(facts: Facts, node: cst.BaseExpression) -> bool:
+    """Whether an expression is memory or a temporary file: no other rank can be in its way."""
+    if isinstance(node, cst.Attribute):
+        return _is_own(facts, node.value)
+    if isinstance(node, cst.Name):
+        binding = facts.binding(node)
+        return binding is not None and isinstance(binding.value, cst.Call) and _is_own(facts, binding.value)
+    return isinstance(node, cst.Call) and facts.qualified(node.func) in knowledge.OWN_BUFFERS
 
 
 rule = Rule("rank-zero", __doc__, find)

@@ -17,21 +17,38 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp import knowledge
+from nb2ddp import cstkit, knowledge
 from nb2ddp.facts import Facts
 from nb2ddp.rewrite import Edit, Finding, Options, Rule
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
     for call in facts.calls:
-        if facts.qualified(call.func) in knowledge.COLLECTIVE_FUNCTIONS and call.args:
+        if facts.qualified(call.func) in knowledge.COLLECTIVE_FUNCTIONS and _trainer(call) is not None:
             yield Edit(call, "unsloth_train refuses more than one process", _as_method)
+
+
+def _trainer(call: cst.Call) -> cst.Arg | None:
+    """The argument that is the trainer: the first one, or the one of that name."""
+    for argument in call.args:
+        if not argument.star and (argument.keyword is None or argument.keyword.value == "trainer"):
+            return argument
+    return None
 
 
 def _as_method(node: cst.CSTNode) -> cst.CSTNode:
     assert isinstance(node, cst.Call)
-    trainer, *rest = node.args
-    return node.with_changes(func=cst.Attribute(trainer.value, cst.Name("train")), args=rest)
+    trainer = _trainer(node)
+    assert trainer is not None
+    method = cst.Attribute(cstkit.parenthesised(trainer.value), cst.Name("train"))
+    rest = [argument for argument in node.args if argument is not trainer]
+    if not rest:
+        return cst.Call(method, lpar=node.lpar, rpar=node.rpar)
+    if trainer is node.args[-1]:
+        rest[-1] = rest[-1].with_changes(
+            comma=trainer.comma, whitespace_after_arg=trainer.whitespace_after_arg
+        )
+    return node.with_changes(func=method, args=rest)
 
 
 rule = Rule("unsloth-train", __doc__, find)

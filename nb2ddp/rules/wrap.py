@@ -19,9 +19,9 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp import cstkit
+from nb2ddp import cstkit, knowledge
 from nb2ddp.facts import Facts
-from nb2ddp.rewrite import Edit, Finding, Insert, Need, Note, Options, Rule
+from nb2ddp.rewrite import Decline, Edit, Finding, Insert, Need, Note, Options, Rule
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
@@ -29,6 +29,9 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     for call in facts.train_calls:
         trainer = facts.trained(call)
         assert trainer is not None
+        if not isinstance(trainer, cst.Name | cst.Attribute):
+            yield Decline("this Trainer has no name, so it cannot be wrapped; give it one", call)
+            continue
         statement = facts.statement(call)
         code = cstkit.code_of(trainer)
         check = facts.our("check_replicas")
@@ -37,6 +40,8 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             ddp_model = facts.our("ddp_model")
             yield Need("wrap_ddp", "True" if finds_unused(facts) else "False")
             yield Need("wrap_trainer")
+            if any(_has_stock_loss(facts, other) for other in facts.live_calls):
+                yield Need("keep_loss")
             yield Insert(
                 statement,
                 "before",
@@ -61,6 +66,12 @@ def finds_unused(facts: Facts) -> bool:
     return any(
         facts.qualified(call.func).rpartition(".")[0].endswith("FastVisionModel") for call in facts.live_calls
     )
+
+
+def _has_stock_loss(facts: Facts, call: cst.Call) -> bool:
+    """Whether a Trainer is Transformers' own or a subclass made here; TRL and Unsloth see to their losses."""
+    package = facts.qualified(call.func).partition(".")[0]
+    return facts.is_trainer_class(call.func) and package not in knowledge.TRAINER_PACKAGES - {"transformers"}
 
 
 def _wraps_itself(facts: Facts, trainer: cst.BaseExpression) -> bool:

@@ -1,0 +1,208 @@
+"""What people add by hand for several GPUs is taken over: switches that do nothing, wraps that double ours.
+
+Guides tell to set variables that Unsloth does not know, to wrap the model and hand the Trainer what is
+inside, to join the process group before Unsloth compiles, and to give each rank other arguments, which
+leaves the ranks waiting for one another. Forks with Unsloth's names become Unsloth.
+
+.. code-block:: diff
+
+     import torch.distributed as dist
+     from trl import SFTConfig
+    -dist.init_process_group("nccl")
+    -model = torch.nn.parallel.DistributedDataParallel(model, device_ids=[local_rank])
+    -args = SFTConfig("out", save_strategy="steps" if is_main_process else "no")
+    +args = SFTConfig("out", save_strategy="steps")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import libcst as cst
+
+from nb2ddp import cstkit, knowledge
+from nb2ddp.facts import Facts
+from nb2ddp.rewrite import Decline, Drop, Edit, Finding, Need, Note, Options, Rule
+
+# Switches of forks; Unsloth has none of them.
+_SWITCHES = ("enable_multi_gpu", "use_multi_gpu", "auto_device_map", "multi_gpu_config")
+_VARIABLES = ("UNSLOTH_ENABLE_MULTIGPU", "UNSLOTH_MULTIGPU", "PANTHERAML_ENABLE_MULTIGPU")
+_FORK = "pantheraml"
+_FORK_SETTINGS = frozenset({"MultiGPUConfig", "setup_multi_gpu", "cleanup_multi_gpu"})
+_FORK_ONLY = frozenset(
+    "distributed_context is_distributed_available get_world_size get_rank is_main_process "
+    "PantheraMLTPUTrainer MultiTPUConfig".split()
+)
+_JOINS = "torch.distributed.init_process_group"
+_LEAVES = "torch.distributed.destroy_process_group"
+_BARRIER = "torch.distributed.barrier"
+_OURS = "made by nb2ddp"
+
+
+def find(facts: Facts, options: Options) -> Iterator[Finding]:
+    for cell in facts.cells:
+        if _OURS in cell.source:
+            node = cell.module.body[0] if cell.module.body else None
+            yield Decline("nb2ddp made this already: run it with `nb2ddp run` or torchrun", node)
+            return
+    yield from _switches(facts)
+    yield from _fork(facts)
+    yield from _by_hand(facts)
+    yield from _unwrapped(facts)
+
+
+def _switches(facts: Facts) -> Iterator[Finding]:
+    for string in facts.strings:
+        if cstkit.string_value(string) in _VARIABLES:
+            yield Drop(facts.statement(string), "Unsloth does not know this variable; it does nothing")
+    for call in facts.live_calls:
+        for name in _SWITCHES:
+            if facts.keyword(call, name) is not None:
+                yield Edit(call, f"Unsloth has no {name}", partial(_without, name=name))
+
+
+def _without(node: cst.CSTNode, name: str) -> cst.CSTNode:
+    assert isinstance(node, cst.Call)
+    return cstkit.without_keyword(node, name)
+
+
+def _fork(facts: Facts) -> Iterator[Finding]:
+    """Imports from the fork become imports from Unsloth; its settings go."""
+    for statement in facts.imports_of(_FORK):
+        line = facts.statement(statement)
+        if not isinstance(statement, cst.ImportFrom) or isinstance(statement.names, cst.ImportStar):
+            yield Edit(line, f"Unsloth in place of {_FORK}", partial(_renamed, module=_FORK))
+            continue
+        for alias in statement.names:
+            name = cstkit.code_of(alias.name)
+            if name in _FORK_ONLY:
+                yield Decline(f"{_FORK}.{name} has no counterpart in Unsloth; remove it", statement)
+        yield Edit(statement, f"Unsloth in place of {_FORK}", _from_unsloth)
+    for call in facts.live_calls:
+        package, _, name = facts.qualified(call.func).partition(".")
+        if package == _FORK and name.rpartition(".")[2] in _FORK_SETTINGS:
+            line = facts.statement(call)
+            if isinstance(line, cst.SimpleStatementLine):
+                yield Drop(line, f"a setting of {_FORK}")
+
+
+def _renamed(node: cst.CSTNode, module: str) -> cst.CSTNode:
+    return cstkit.statements(cstkit.code_of(node).replace(module, "unsloth"))[0]
+
+
+def _from_unsloth(node: cst.CSTNode) -> cst.CSTNode:
+    assert isinstance(node, cst.ImportFrom)
+    assert not isinstance(node.names, cst.ImportStar)
+    kept = []
+    for alias in node.names:
+        name = cstkit.code_of(alias.name)
+        if name in _FORK_SETTINGS:
+            continue
+        if name.endswith("DistributedTrainer"):
+            own = alias.asname or cst.AsName(cst.Name(name))
+            alias = alias.with_changes(name=cst.Name("UnslothTrainer"), asname=own)
+        kept.append(alias)
+    if not kept:
+        return cst.Pass()
+    kept[-1] = kept[-1].with_changes(comma=node.names[-1].comma)
+    return node.with_changes(module=cst.Name("unsloth"), names=kept)
+
+
+def _by_hand(facts: Facts) -> Iterator[Finding]:
+    if any(facts.qualified(call.func).endswith("DistributedSampler") for call in facts.live_calls):
+        yield Decline(
+            "this is a DDP loop with a DistributedSampler already: torchrun runs it on several GPUs"
+        )
+        return
+    for call in facts.live_calls:
+        name = facts.qualified(call.func)
+        statement = facts.statement(call)
+        if name == _JOINS and _is_alone(statement):
+            yield Drop(statement, "the ranks join later: Unsloth compiles while it loads")
+        elif name == _LEAVES and _is_alone(statement):
+            yield Drop(statement, "the script leaves the process group after training")
+        elif name == _BARRIER and _is_alone(statement):
+            if facts.is_after_training(call):
+                yield Drop(statement, "rank 0 is alone here")
+            else:
+                yield Need("wait_for_main_process")
+                wait = f"{facts.our('wait_for_main_process')}()"
+                yield Edit(call, "waits without a process group", partial(cstkit.replaced, code=wait))
+        elif name in knowledge.PARALLEL_WRAPPERS and call.args:
+            if isinstance(statement, cst.SimpleStatementLine) and _rebinds(statement, call):
+                yield Drop(statement, "the script wraps the model once, when training starts")
+            else:
+                yield Edit(call, "the script wraps the model once, when training starts", _first_argument)
+        elif facts.kind(call) in ("arguments", "trainer"):
+            for argument in call.args:
+                yield from _by_rank(facts, argument.value)
+
+
+def _unwrapped(facts: Facts) -> Iterator[Finding]:
+    """``model.module`` is ``model`` once nothing is wrapped around it."""
+    for name in facts.name_loads:
+        around = facts.parent(name)
+        if not isinstance(around, cst.Attribute) or around.attr.value != "module":
+            continue
+        wraps = [
+            binding
+            for binding in facts.bindings(name.value)
+            if isinstance(binding.value, cst.Call)
+            and facts.qualified(binding.value.func) in knowledge.PARALLEL_WRAPPERS
+        ]
+        if wraps:
+            yield Edit(around, "nothing is wrapped around it", partial(cstkit.replaced, code=name.value))
+
+
+def _is_alone(statement: cst.CSTNode) -> bool:
+    match statement:
+        case cst.SimpleStatementLine(body=[cst.Expr(value=cst.Call())]):
+            return True
+        case _:
+            return False
+
+
+def _rebinds(statement: cst.SimpleStatementLine, call: cst.Call) -> bool:
+    """``model = DDP(model)``: without it, ``model`` is what it was."""
+    match statement.body:
+        case [cst.Assign(targets=[target], value=value)] if value is call:
+            return cstkit.code_of(target.target) == cstkit.code_of(call.args[0].value)
+        case _:
+            return False
+
+
+def _first_argument(node: cst.CSTNode) -> cst.CSTNode:
+    assert isinstance(node, cst.Call)
+    return cstkit.parenthesised(node.args[0].value)
+
+
+def _by_rank(facts: Facts, value: cst.BaseExpression) -> Iterator[Finding]:
+    """``x if is_main_process else y`` as a training argument: all ranks get what rank 0 gets."""
+    if not isinstance(value, cst.IfExp):
+        return
+    names = facts.loads_in(value.test)
+    if not any("rank" in name.lower() or "main_process" in name.lower() for name in names):
+        return
+    test = cstkit.code_of(value.test)
+    is_not_main = test.startswith("not ") or "!=" in test or "> 0" in test
+    if is_not_main or not ("==" in test or "main" in test or "in" in test):
+        if not is_not_main:
+            yield Note("a training argument depends on the rank: that can leave the ranks waiting", value)
+            return
+        yield Edit(value, "every rank needs the same arguments", _otherwise)
+    else:
+        yield Edit(value, "every rank needs the same arguments", _body)
+
+
+def _body(node: cst.CSTNode) -> cst.CSTNode:
+    assert isinstance(node, cst.IfExp)
+    return node.body
+
+
+def _otherwise(node: cst.CSTNode) -> cst.CSTNode:
+    assert isinstance(node, cst.IfExp)
+    return node.orelse
+
+
+rule = Rule("dialects", __doc__, find)

@@ -1,0 +1,90 @@
+"""Random splits and shuffles come out the same on every rank.
+
+Each process starts with random numbers of its own. Without a seed the ranks would split the data
+differently, and train on each other's test rows.
+
+.. code-block:: diff
+
+     from datasets import load_dataset
+     from trl import SFTTrainer
+     dataset = load_dataset("d", split="train")
+    -parts = dataset.shuffle().train_test_split(test_size=0.1)
+    +parts = dataset.shuffle(seed=3407).train_test_split(test_size=0.1, seed=3407)
+     trainer = SFTTrainer(model, train_dataset=parts["train"])
+     trainer.train()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import libcst as cst
+
+from nb2ddp import cstkit
+from nb2ddp.facts import Facts
+from nb2ddp.rewrite import Edit, Finding, Need, Note, Options, Rule
+
+SEED = "3407"
+_DATASET_METHODS = frozenset({"shuffle", "train_test_split"})
+_SEEDING = frozenset(
+    "random.seed numpy.random.seed transformers.set_seed transformers.enable_full_determinism "
+    "accelerate.utils.set_seed lightning.seed_everything".split()
+)
+# What needs no seed, or makes a generator that has its own.
+_HARMLESS = frozenset({"numpy.random.default_rng", "numpy.random.RandomState", "random.Random"})
+
+
+def find(facts: Facts, options: Options) -> Iterator[Finding]:
+    if facts.last_collective is None:
+        return
+    calls = [call for call in facts.live_calls if not facts.is_after_training(call)]
+    for call in calls:
+        keyword = _seed_keyword(facts, call)
+        if keyword is not None:
+            yield Edit(call, "every rank must draw the same", partial(_seeded, keyword=keyword))
+    drawing = [c for c in calls if _draws(facts, c)]
+    seeding = [c for c in calls if facts.qualified(c.func) in _SEEDING]
+    if drawing and not any(facts.order(seed) < facts.order(drawing[0]) for seed in seeding):
+        yield Need("seed", SEED)
+        packages = {facts.qualified(call.func).partition(".")[0] for call in drawing}
+        if "numpy" in packages:
+            yield Need("seed_numpy", SEED)
+        yield Note(
+            "this draws random numbers without a seed; the script sets one: all ranks must draw the same",
+            drawing[0],
+        )
+
+
+def _seed_keyword(facts: Facts, call: cst.Call) -> str | None:
+    """The argument that fixes what a call draws; None where it draws nothing or has one."""
+    method, name = facts.method(call), facts.qualified(call.func)
+    if any(argument.star == "**" for argument in call.args):
+        return None
+    if name == "sklearn.model_selection.train_test_split":
+        return None if facts.keyword(call, "random_state") else "random_state"
+    if method == "sample" and (facts.keyword(call, "frac") or facts.keyword(call, "n")):
+        return None if facts.keyword(call, "random_state") else "random_state"  # a DataFrame
+    if method not in _DATASET_METHODS or facts.kind(call) != "dataset":
+        return None
+    if any(facts.keyword(call, given) for given in ("seed", "generator", "seeds", "generators")):
+        return None
+    if method == "shuffle" and any(argument.keyword is None for argument in call.args):
+        return None
+    without = facts.keyword(call, "shuffle")
+    return None if without is not None and cstkit.code_of(without) == "False" else "seed"
+
+
+def _seeded(node: cst.CSTNode, keyword: str) -> cst.CSTNode:
+    assert isinstance(node, cst.Call)
+    return cstkit.with_keyword(node, keyword, SEED, "nb2ddp: the same on every rank")
+
+
+def _draws(facts: Facts, call: cst.Call) -> bool:
+    name = facts.qualified(call.func)
+    if name in _SEEDING or name in _HARMLESS:
+        return False
+    return name.startswith(("random.", "numpy.random.")) and not name.endswith("seed")
+
+
+rule = Rule("seeds", __doc__, find)
