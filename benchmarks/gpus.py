@@ -1,11 +1,12 @@
 """Step time and losses of converted notebooks on 1, 2 and 4 GPUs, against the notebook itself.
 
     python benchmarks/gpus.py prepare FOLDER       write the notebooks and convert them (needs nb2ddp, no GPU)
-    python benchmarks/gpus.py run FOLDER [CASE..]  run them one after the other and print the table (needs GPUs)
+    python benchmarks/gpus.py run FOLDER [CASE..]  run them one after the other, print the table (needs GPUs)
 
 The two halves may run on different machines: FOLDER holds all that the second needs. The model is a
 random Llama of 0.8 billion parameters, made on the spot and loaded in 4 bits with Unsloth's checkpointing.
-A row's step time is the median of the steps after the fourth; ratios compare runs of one invocation.
+A row's step time, data loading and logging included, is the median of the steps after the fourth; ratios
+compare runs of one invocation.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import json, os, random
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["UNSLOTH_DISABLE_STATISTICS"] = "1"'''
 
-LOAD = '''\
+LOAD = """\
 from unsloth import FastLanguageModel
 import torch, time
 
@@ -42,28 +43,25 @@ model = FastLanguageModel.get_peft_model(
     lora_dropout = 0,
     use_gradient_checkpointing = "unsloth",
     random_state = 3407,
-)'''
+)"""
 
-DATA = '''\
+DATA = """\
 from datasets import load_dataset
-dataset = load_dataset("json", data_files = "{data}", split = "train")'''
+dataset = load_dataset("json", data_files = "{data}", split = "train")"""
 
-CLOCK = '''\
+CLOCK = """\
 from transformers import TrainerCallback
 
 class Clock(TrainerCallback):
     def __init__(self):
-        self.times = []
-    def on_step_begin(self, args, state, control, **kwargs):
-        torch.cuda.synchronize()
-        self.start = time.perf_counter()
+        self.ends = []
     def on_step_end(self, args, state, control, **kwargs):
         torch.cuda.synchronize()
-        self.times.append(time.perf_counter() - self.start)
+        self.ends.append(time.perf_counter())
 
-clock = Clock()'''
+clock = Clock()"""
 
-SFT = '''\
+SFT = """\
 from trl import SFTConfig, SFTTrainer
 trainer = SFTTrainer(
     model = model,
@@ -85,9 +83,9 @@ trainer = SFTTrainer(
         save_strategy = "no",
         report_to = "none",
     ),
-)'''
+)"""
 
-DPO = '''\
+DPO = """\
 from unsloth import PatchDPOTrainer
 PatchDPOTrainer()
 from trl import DPOConfig, DPOTrainer
@@ -111,24 +109,28 @@ trainer = DPOTrainer(
         report_to = "none",
         max_length = 256,
     ),
-)'''
+)"""
 
 TRAIN = "trainer_stats = trainer.train()"
 
-SAVE = '''\
+SAVE = """\
 model.save_pretrained("lora_model")
-losses = [row["loss"] for row in trainer.state.log_history if "loss" in row]
+result = {
+    "losses": [row["loss"] for row in trainer.state.log_history if "loss" in row],
+    "seconds": [end - start for start, end in zip(clock.ends, clock.ends[1:])],
+    "peak_gb": torch.cuda.max_memory_allocated() / 2**30,
+}
 with open("result.json", "w") as file:
-    json.dump({"losses": [float(x) for x in losses], "seconds": clock.times,
-               "peak_gb": torch.cuda.max_memory_reserved() / 2**30}, file)'''
+    json.dump(result, file)"""
 
 CASES = {
-    "batch 2": dict(kind="sft", batch=2, accumulation=4, steps=20, gpus=(1, 2)),
     "batch 16": dict(kind="sft", batch=16, accumulation=4, steps=20, gpus=(1, 2)),
     "batch 32": dict(kind="sft", batch=32, accumulation=4, steps=16, gpus=(1, 2, 4)),
     "batch 16 trainer wrap": dict(kind="sft", batch=16, accumulation=4, steps=20, gpus=(2,), wrap="trainer"),
     "fp16": dict(kind="sft", batch=16, accumulation=4, steps=20, gpus=(1, 2), dtype="torch.float16"),
     "dpo": dict(kind="dpo", batch=2, accumulation=4, steps=8, gpus=(1, 2)),
+    "full rows": dict(kind="sft", batch=32, accumulation=4, steps=12, gpus=(1, 2, 4), data="full.jsonl"),
+    "batch 2": dict(kind="sft", batch=2, accumulation=4, steps=20, gpus=(1, 2)),
 }
 # Rows without runs of one GPU of their own are compared with these.
 SAME_AS = {"batch 16 trainer wrap": "batch 16"}
@@ -144,10 +146,17 @@ def prepare(folder: Path) -> None:
     for name, case in CASES.items():
         here = folder / name.replace(" ", "_")
         here.mkdir(parents=True, exist_ok=True)
-        data = "../dpo.jsonl" if case["kind"] == "dpo" else "../sft.jsonl"
-        values = {"dtype": "None", "model": "../model", "data": data, **case}
+        data = case.get("data", f"{case['kind']}.jsonl")
+        values = {"dtype": "None", "model": "../model", **case, "data": f"../{data}"}
         trainer = DPO if case["kind"] == "dpo" else SFT
-        cells = [MODEL, *(text.format(**values) for text in (LOAD, DATA)), CLOCK, trainer.format(**values), TRAIN, SAVE]
+        cells = [
+            MODEL,
+            *(text.format(**values) for text in (LOAD, DATA)),
+            CLOCK,
+            trainer.format(**values),
+            TRAIN,
+            SAVE,
+        ]
         nbformat.write(new_notebook(cells=[new_code_cell(cell) for cell in cells]), here / "notebook.ipynb")
         plain = "\n\n".join(cells)
         (here / "notebook.py").write_text(plain)
@@ -158,7 +167,7 @@ def prepare(folder: Path) -> None:
 
 
 def make_model(folder: Path) -> None:
-    """A random 0.8B Llama with its tokenizer, and data whose every row fills 512 tokens."""
+    """A random 0.8B Llama with its tokenizer; rows of 50 to 300 tokens, and rows that fill 512."""
     if (folder / "model").exists():
         return
     import random
@@ -168,13 +177,18 @@ def make_model(folder: Path) -> None:
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
     rng = random.Random(0)
-    words = ["".join(rng.choice("abcdefghijklmnopqrstuvwxyz") for _ in range(rng.randint(2, 9))) for _ in range(3000)]
+    words = [
+        "".join(rng.choice("abcdefghijklmnopqrstuvwxyz") for _ in range(rng.randint(2, 9)))
+        for _ in range(3000)
+    ]
 
     def text(count: int) -> str:
         return " ".join(rng.choice(words) for _ in range(count))
 
-    with open(folder / "sft.jsonl", "w") as file:
-        file.writelines(json.dumps({"text": text(rng.randint(250, 600))}) + "\n" for _ in range(4000))
+    for name, fewest, most in (("sft", 30, 150), ("full", 400, 600)):
+        with open(folder / f"{name}.jsonl", "w") as file:
+            lines = (json.dumps({"text": text(rng.randint(fewest, most))}) for _ in range(3000))
+            file.writelines(f"{line}\n" for line in lines)
     with open(folder / "dpo.jsonl", "w") as file:
         for _ in range(400):
             row = {"prompt": text(20), "chosen": text(60), "rejected": text(60)}
@@ -183,9 +197,15 @@ def make_model(folder: Path) -> None:
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     bpe.decoder = decoders.ByteLevel()
     special = ["<|bos|>", "<|eos|>", "<|pad|>"]
-    bpe.train_from_iterator((text(100) for _ in range(500)), trainers.BpeTrainer(vocab_size=8000, special_tokens=special))
+    bpe.train_from_iterator(
+        (text(100) for _ in range(500)), trainers.BpeTrainer(vocab_size=8000, special_tokens=special)
+    )
     tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=bpe, bos_token="<|bos|>", eos_token="<|eos|>", pad_token="<|pad|>", model_max_length=2048
+        tokenizer_object=bpe,
+        bos_token="<|bos|>",
+        eos_token="<|eos|>",
+        pad_token="<|pad|>",
+        model_max_length=2048,
     )
     config = LlamaConfig(
         vocab_size=len(tokenizer), hidden_size=2048, intermediate_size=5632, num_hidden_layers=16,
@@ -206,7 +226,10 @@ def run(folder: Path, names: list[str]) -> None:
 
     available = torch.cuda.device_count()
     results: dict[tuple[str, int], dict] = {}
-    print(f"{'case':24}{'GPUs':>5}{'s/step':>8}{'ratio':>7}{'max loss diff':>15}  first and last loss, peak GB, exit", flush=True)
+    print(
+        f"{'case':24}{'GPUs':>5}{'s/step':>8}{'ratio':>7}{'max loss diff':>15}  losses, peak GB, exit",
+        flush=True,
+    )
     for name in names or CASES:
         for gpus in CASES[name]["gpus"]:
             if gpus > available:
@@ -214,11 +237,13 @@ def run(folder: Path, names: list[str]) -> None:
             here = folder / name.replace(" ", "_")
             (here / "result.json").unlink(missing_ok=True)
             env = {**os.environ, "CUDA_VISIBLE_DEVICES": ",".join(map(str, range(gpus)))}
-            torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={gpus}", "train_ddp.py"]
+            torchrun = f"-m torch.distributed.run --standalone --nproc_per_node={gpus} train_ddp.py".split()
             command = [sys.executable, *(["notebook.py"] if gpus == 1 else torchrun)]
             start = time.perf_counter()
             with open(here / f"log{gpus}.txt", "w") as log:
-                code = subprocess.run(command, cwd=here, env=env, stdout=log, stderr=subprocess.STDOUT).returncode
+                code = subprocess.run(
+                    command, cwd=here, env=env, stdout=log, stderr=subprocess.STDOUT
+                ).returncode
             wall = time.perf_counter() - start
             if not (here / "result.json").exists():
                 print(f"{name:24}{gpus:>5}  failed with exit code {code} after {wall:.0f} s:", flush=True)
@@ -240,7 +265,9 @@ def run(folder: Path, names: list[str]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("what", choices=["prepare", "run"])
     parser.add_argument("folder", type=Path)
     parser.add_argument("cases", nargs="*", help=", ".join(CASES))

@@ -27,12 +27,19 @@ def apply(rule: Rule, *cells: str, options: Options | None = None) -> Rewritten:
 
 
 def check_rewritten(rule: Rule, before: str, after: str, *, options: Options | None = None) -> Rewritten:
-    """``before``, one cell, becomes exactly ``after``; a second pass changes nothing more."""
+    """``before``, one cell, becomes exactly ``after``."""
     before, after = dedent(before), dedent(after)
     result = apply(rule, before, options=options)
     assert result.code[1] == after
     compile(after, "after", "exec")
     assert all(change.why and change.place for change in result.changes)
+    return result
+
+
+def check_settles(rule: Rule, before: str, after: str, *, options: Options | None = None) -> Rewritten:
+    """`check_rewritten`, and a second pass over ``after`` changes nothing more."""
+    result = check_rewritten(rule, before, after, options=options)
+    assert apply(rule, dedent(after), options=options).code[1] == dedent(after)
     return result
 
 
@@ -47,9 +54,10 @@ def check_untouched(rule: Rule, source: str, *, options: Options | None = None) 
 
 def notebook(*cells: str) -> nbformat.NotebookNode:
     """A notebook of code cells; a cell that starts with ``md:`` is text."""
-    return new_notebook(
+    node: nbformat.NotebookNode = new_notebook(
         cells=[new_markdown_cell(c[3:]) if c.startswith("md:") else new_code_cell(dedent(c)) for c in cells]
     )
+    return node
 
 
 def converted(*cells: str, **options: object) -> Conversion:

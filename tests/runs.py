@@ -45,6 +45,11 @@ class Run:
         loaded: dict[str, Any] = torch.load(self.watch / f"parameters-{rank}.pt", weights_only=True)
         return loaded
 
+    def evaluated(self, rank: int | str = 0) -> list[dict[str, float]]:
+        """What the Trainers logged when they evaluated, without the times."""
+        loaded: list[dict[str, float]] = json.loads((self.watch / f"evaluated-{rank}.json").read_text())
+        return loaded
+
     def written(self, rank: int | str) -> set[str]:
         """Files below the working folder that a rank opened for writing."""
         notes = self.watch / f"writes-{rank}.txt"

@@ -350,6 +350,7 @@ class Kaggle:
     """/kaggle in small: the code file in a folder of its own, inputs, and a working folder."""
 
     def __init__(self, root: Path) -> None:
+        self.python = Path(sys.executable)
         self.source, self.work, self.input, self.bin = (root / n for n in ("src", "working", "input", "bin"))
         for folder in (self.source, self.work, self.input, self.bin):
             folder.mkdir()
@@ -376,7 +377,7 @@ class Kaggle:
         path.write_text(text, encoding="utf-8")
         self.source.chmod(0o555)
         return subprocess.Popen(
-            [sys.executable, str(path)],
+            [self.python, str(path)],
             cwd=self.work,
             env=self.environment | environment,
             stdout=subprocess.PIPE,
@@ -463,7 +464,7 @@ def test_no_internet_stops_the_run_before_the_installs(kaggle: Kaggle) -> None:
     ("script", "words"),
     [
         ("import os\nprint(os.environ['HF_TOKEN'])\n", "the script needs HF_TOKEN: attach a private dataset"),
-        ("token = client.get_secret('HF_TOKEN')\n", "the script reads the Kaggle secret HF_TOKEN: attach it"),
+        ("token = client.get_secret('HF_TOKEN')\n", "the script needs HF_TOKEN: attach a private dataset"),
     ],
 )
 def test_a_missing_token_stops_the_run(kaggle: Kaggle, script: str, words: str) -> None:
@@ -540,6 +541,24 @@ def test_two_processes_train_after_the_installs(kaggle: Kaggle, index: str) -> N
     assert (kaggle.work / "train_ddp.py.old").read_text() == "my own edits\n"
     written = "".join(path.read_text() for path in kaggle.work.rglob("*") if path.is_file())
     assert "hf_quite_secret" not in output + written
+
+
+@pytest.mark.launch
+@needs_torch
+def test_a_dataset_stands_in_for_secrets_that_no_push_can_attach(kaggle: Kaggle) -> None:
+    keys = kaggle.input / "datasets" / "ada" / "keys"
+    keys.mkdir(parents=True)
+    (keys / "HF_TOKEN").write_text("hf_quite_secret\n")
+    script = """
+import hashlib
+from kaggle_secrets import UserSecretsClient
+token = UserSecretsClient().get_secret("HF_TOKEN")
+print("has", hashlib.sha256(token.encode()).hexdigest()[:8])
+"""
+    code_, output = kaggle.run(code(script), NB2DDP_CPU="1")
+    assert code_ == 0, output
+    assert f"has {hashlib.sha256(b'hf_quite_secret').hexdigest()[:8]}\n" in output
+    assert "hf_quite_secret" not in output
 
 
 @pytest.mark.launch

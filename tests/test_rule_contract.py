@@ -31,6 +31,8 @@ def test_the_documented_diff_is_what_the_rule_does(rule: Rule) -> None:
     block = re.search(r"\.\. code-block:: diff\n\n(.*)", rule.doc, re.DOTALL)
     assert block is not None
     diff = dedent(block.group(1)).rstrip().splitlines()
+    if not any(line.startswith(("+", "-")) for line in diff):  # a rule that only tells something
+        diff = [f" {line}" for line in diff]
     before = "\n".join(line[1:] for line in diff if line[:1] != "+")
     after = "\n".join(line[1:] for line in diff if line[:1] != "-")
     result = apply(rule, before)

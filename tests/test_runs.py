@@ -5,11 +5,13 @@ On both stacks, for both ways of wrapping, with the real Unsloth on the CPU.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import nbformat
 import pytest
+from nbformat.v4 import new_code_cell
 
 from nb2ddp import convert
 from tests.runs import ROOT, STACKS, Run, plain_code, processes_of, run
@@ -17,7 +19,11 @@ from tests.runs import ROOT, STACKS, Run, plain_code, processes_of, run
 pytestmark = pytest.mark.launch
 
 SAMPLES = {"alpaca_sft": "llama_lora", "chat_sft": "chat_lora", "peft_loop": "peft_lora"}
-WRAPS = {"alpaca_sft": ("explicit", "trainer"), "chat_sft": ("explicit", "trainer"), "peft_loop": ("explicit",)}
+WRAPS = {
+    "alpaca_sft": ("explicit", "trainer"),
+    "chat_sft": ("explicit", "trainer"),
+    "peft_loop": ("explicit",),
+}
 CASES = [(sample, stack) for sample in SAMPLES for stack in STACKS]
 RUNS = [(sample, stack, wrap) for sample, stack in CASES for wrap in WRAPS[sample]]
 RELATIVE = 1e-5
@@ -26,7 +32,7 @@ Runner = Callable[..., Run]
 
 
 @pytest.fixture(scope="session")
-def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
+def runner(tmp_path_factory: pytest.TempPathFactory) -> Runner:
     """Each run is made once, whichever test asks first."""
     folder = tmp_path_factory.mktemp("runs")
     made: dict[tuple[Any, ...], Run] = {}
@@ -41,7 +47,7 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
             made[key] = run(folder / "-".join(map(str, key)), script, stack=stack, nproc=nproc)
         return made[key]
 
-    yield get
+    return get
 
 
 def single(runner: Runner, sample: str, stack: str) -> Run:
@@ -84,7 +90,9 @@ def test_parameters_are_the_single_runs(runner: Runner, sample: str, stack: str,
     expected = single(runner, sample, stack).parameters("single")
     trained = double(runner, sample, stack, wrap).parameters(0)
     assert trained.keys() == expected.keys()
-    one, other = (torch.cat([tensors[n].double().flatten() for n in expected]) for tensors in (expected, trained))
+    one, other = (
+        torch.cat([tensors[n].double().flatten() for n in expected]) for tensors in (expected, trained)
+    )
     assert float((other - one).norm() / one.norm()) <= RELATIVE
 
 
@@ -138,7 +146,9 @@ def test_a_failing_rank_shows_its_own_traceback_and_ends_the_run(tmp_path: Path)
     script = convert(ROOT / "sample_notebooks" / "peft_loop.ipynb").files["train_ddp.py"]
     wrap = "ddp_model = wrap_ddp(model)"
     assert script.count(wrap) == 1
-    broken = script.replace(wrap, f'if rank == 1:\n    raise ValueError("the data of rank 1 is broken")\n{wrap}')
+    broken = script.replace(
+        wrap, f'if rank == 1:\n    raise ValueError("the data of rank 1 is broken")\n{wrap}'
+    )
     done = run(tmp_path / "failing", broken, stack="newest", nproc=2)
     assert done.exit_code != 0
     assert 'raise ValueError("the data of rank 1 is broken")' in done.output
@@ -150,10 +160,70 @@ def test_replicas_that_diverge_are_found(tmp_path: Path) -> None:
     script = convert(ROOT / "sample_notebooks" / "peft_loop.ipynb").files["train_ddp.py"]
     check = "check_replicas(ddp_model)\n"
     broken = script.replace(
-        f"\n{check}", f"\nif rank == 1:\n    next(p for p in model.parameters() if p.requires_grad).data += 1\n{check}"
+        f"\n{check}",
+        f"\nif rank == 1:\n    next(p for p in model.parameters() if p.requires_grad).data += 1\n{check}",
     )
     assert broken != script
     done = run(tmp_path / "diverged", broken, stack="newest", nproc=2)
     assert done.exit_code != 0
     assert "the ranks have trained different models" in done.output
     assert not any(name.startswith("peft_lora") for name in done.files())
+
+
+def _with_cells(sample: str, folder: Path, *, before: str = "", after: str = "") -> Path:
+    """The sample, in float32, with a cell before the one that trains and one after it."""
+    nb = nbformat.read(ROOT / "sample_notebooks" / f"{sample}.ipynb", as_version=4)
+    at = next(i for i, cell in enumerate(nb.cells) if ".train()" in cell.source and cell.cell_type == "code")
+    for cell in nb.cells:  # in bf16 a batch of two and one of four, which pad differently, round differently
+        cell.source = cell.source.replace("dtype = None", "dtype = torch.float32")
+        cell.source = cell.source.replace('optim = "adamw_torch",', 'optim = "adamw_torch", bf16 = False,')
+    if after:
+        nb.cells.insert(at + 1, new_code_cell(after))
+    if before:
+        nb.cells.insert(at, new_code_cell(before))
+    path = folder / f"{sample}.ipynb"
+    nbformat.write(nb, path)
+    return path
+
+
+EARLY = """\
+FastLanguageModel.for_inference(model)
+probe = tokenizer(["once upon"], return_tensors = "pt").to(model.device)
+early = model.generate(**probe, max_new_tokens = 4, do_sample = True)
+print("early", tokenizer.batch_decode(early))
+FastLanguageModel.for_training(model)
+tokenizer.save_pretrained("start")
+with open("start/note.txt", "w") as file:
+    file.write("before training")
+"""
+SECOND = """\
+metrics = trainer.evaluate(trainer.train_dataset.select(range(16)))
+print("evaluated", round(metrics["eval_loss"], 5))
+second_args = SFTConfig(
+    dataset_text_field = "text", max_length = max_seq_length, per_device_train_batch_size = 4,
+    gradient_accumulation_steps = 1, max_steps = 5, logging_steps = 1, seed = 1, output_dir = "outputs2",
+    report_to = "none", save_strategy = "no", optim = "adamw_torch", bf16 = False, learning_rate = 1e-3,
+)
+trainer = SFTTrainer(model = model, processing_class = tokenizer, train_dataset = dataset, args = second_args)
+trainer.train()
+"""
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_generation_before_and_evaluation_and_another_trainer_after(tmp_path: Path, stack: str) -> None:
+    import torch
+
+    notebook = _with_cells("alpaca_sft", tmp_path, before=EARLY, after=SECOND)
+    expected = run(tmp_path / "one", plain_code(notebook), stack=stack, nproc=0)
+    assert expected.exit_code == 0, expected.output
+    done = run(tmp_path / "two", convert(notebook).files["train_ddp.py"], stack=stack, nproc=2)
+    assert done.exit_code == 0, done.output
+    assert done.losses(0) == pytest.approx(expected.losses("single"), rel=RELATIVE)
+    for name, value in done.parameters(0).items():
+        assert torch.equal(value, done.parameters(1)[name]), name
+    for word in ("early", "evaluated"):
+        said = [line for line in expected.output.splitlines() if line.startswith(word)]
+        assert said == [line for line in done.output.splitlines() if line.startswith(word)] != []
+    assert "batch 2 x 1 accumulation steps x 2 processes = 4 per step" in done.output
+    assert {"start/note.txt"} <= done.files()
+    assert not any(name.startswith("start") for name in done.written(1))

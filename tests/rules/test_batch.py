@@ -1,0 +1,212 @@
+"""The notebook's batch is split over the ranks, wherever its parts are written."""
+
+from __future__ import annotations
+
+import pytest
+
+from nb2ddp.rewrite import Options
+from nb2ddp.rules.batch import rule
+from tests.helpers import apply, check_rewritten, check_untouched
+
+HEAD = "from functools import partial\nfrom trl import DPOConfig, SFTConfig, SFTTrainer\n"
+KEYS = "per_device_train_batch_size=batch_per_rank, gradient_accumulation_steps=accumulation_per_rank"
+
+
+def share(batch: str, steps: str, indent: str = "") -> str:
+    return (
+        f"{indent}batch_per_rank, accumulation_per_rank = share_batch({batch}, {steps})"
+        "  # nb2ddp: the notebook's batch, split\n"
+    )
+
+
+LEFT_ALONE = {
+    "a dict that becomes no arguments": "x = dict(per_device_train_batch_size=2)",
+    "a model's configuration": "from transformers import LlamaConfig\nc = LlamaConfig(4)",
+    "adapters": "from peft import LoraConfig\nc = LoraConfig(r=16)",
+    "dead code": HEAD + 'if False:\n    args = SFTConfig("o", per_device_train_batch_size=2)',
+    "a class of the notebook": "class SFTConfig:\n    pass\nargs = SFTConfig()",
+}
+
+# What the arguments say, and what share_batch is asked.
+RECIPES = {
+    "both parts": ("per_device_train_batch_size=2, gradient_accumulation_steps=4", "2", "4"),
+    "the batch alone": ("per_device_train_batch_size=2", "2", "1"),
+    "names and sums": (
+        "per_device_train_batch_size=B, gradient_accumulation_steps=64 // B",
+        "B",
+        "64 // B",
+    ),
+    "a choice": ("per_device_train_batch_size=2 if big else 1", "2 if big else 1", "1"),
+}
+
+ONE_PER_LINE = {
+    "with comments": (
+        "args = SFTConfig(\n        per_device_train_batch_size = 2, # small\n"
+        '        gradient_accumulation_steps = 4,  # many\n        output_dir = "o",\n    )\n',
+        share("2", "4") + "args = SFTConfig(\n        per_device_train_batch_size = batch_per_rank, # small\n"
+        "        gradient_accumulation_steps = accumulation_per_rank,  # many\n"
+        '        output_dir = "o",\n    )\n',
+    ),
+    "neither part given": (
+        '# the recipe\nargs = SFTConfig(\n    output_dir = "o",\n    max_steps = 5 # short\n)\n',
+        "# the recipe\n" + share("8", "1") + 'args = SFTConfig(\n    output_dir = "o",\n'
+        "    max_steps = 5, # short\n    per_device_train_batch_size = batch_per_rank,\n"
+        "    gradient_accumulation_steps = accumulation_per_rank,\n)\n",
+    ),
+    "inside the trainer": (
+        "trainer = SFTTrainer(\n    model = model,\n    args = SFTConfig(\n"
+        "        per_device_train_batch_size = 2,\n    ),\n)\n",
+        share("2", "1") + "trainer = SFTTrainer(\n    model = model,\n    args = SFTConfig(\n"
+        "        per_device_train_batch_size = batch_per_rank,\n"
+        "        gradient_accumulation_steps = accumulation_per_rank,\n    ),\n)\n",
+    ),
+    "a dict": (
+        'kw = {\n    "output_dir": "o",\n    "per_device_train_batch_size": 2,  # small\n}\n'
+        "args = SFTConfig(**kw)\n",
+        share("2", "1") + 'kw = {\n    "gradient_accumulation_steps": accumulation_per_rank,\n'
+        '    "output_dir": "o",\n    "per_device_train_batch_size": batch_per_rank,  # small\n}\n'
+        "args = SFTConfig(**kw)\n",
+    ),
+}
+
+MADE_ELSEWHERE = {
+    "a dict() call": (
+        'kw = dict(per_device_train_batch_size=2)\nargs = SFTConfig("o", **kw)\n',
+        f'{share("2", "1")}kw = dict({KEYS})\nargs = SFTConfig("o", **kw)\n',
+    ),
+    "a dict in the call": (
+        'args = SFTConfig("o", **{"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4})\n',
+        share("2", "4") + 'args = SFTConfig("o", **{"per_device_train_batch_size": batch_per_rank, '
+        '"gradient_accumulation_steps": accumulation_per_rank})\n',
+    ),
+    "a dict without a batch": (
+        'kw = dict(output_dir="o")\nargs = SFTConfig(per_device_train_batch_size=2, '
+        "gradient_accumulation_steps=4, **kw)\n",
+        f'kw = dict(output_dir="o")\n{share("2", "4")}args = SFTConfig({KEYS}, **kw)\n',
+    ),
+    "one dict for two runs": (
+        'kw = dict(per_device_train_batch_size=2)\na = SFTConfig("a", **kw)\nb = SFTConfig("b", **kw)\n',
+        f'{share("2", "1")}kw = dict({KEYS})\na = SFTConfig("a", **kw)\nb = SFTConfig("b", **kw)\n',
+    ),
+    "functools.partial": (
+        'make = partial(SFTConfig, per_device_train_batch_size=2)\nargs = make("o")\n',
+        f'{share("2", "1")}make = partial(SFTConfig, {KEYS})\nargs = make("o")\n',
+    ),
+    "a function": (
+        'def make(b):\n  return SFTConfig("o", per_device_train_batch_size=b)\nargs = make(2)\n',
+        f'def make(b):\n{share("b", "1", "  ")}  return SFTConfig("o", {KEYS})\nargs = make(2)\n',
+    ),
+    "two runs": (
+        "a = SFTConfig(per_device_train_batch_size=2)\nb = DPOConfig(per_device_train_batch_size=4)\n",
+        f"{share('2', '1')}a = SFTConfig({KEYS})\n{share('4', '1')}b = DPOConfig({KEYS})\n",
+    ),
+    "the trainer's second argument": (
+        't = SFTTrainer(model, SFTConfig("o"))\n',
+        f'{share("8", "1")}t = SFTTrainer(model, SFTConfig("o", {KEYS}))\n',
+    ),
+}
+
+CLASSES = {
+    "another name": ("from trl import SFTConfig as C", "C"),
+    "through the module": ("import trl as rl", "rl.SFTConfig"),
+    "a star import": ("from trl import *", "SFTConfig"),
+    "Transformers' arguments": ("import transformers", "transformers.TrainingArguments"),
+    "Unsloth's arguments": ("from unsloth import UnslothTrainingArguments as C", "C"),
+    "a subclass": ("import trl\nclass C(trl.SFTConfig):\n    pass", "C"),
+}
+
+OUT_OF_SIGHT = {
+    "from a file": ('args = SFTConfig(**yaml.safe_load(open("c")))', 2 + 1, "write it here"),
+    "half here and half there": (
+        "kw = dict(gradient_accumulation_steps=2)\nargs = SFTConfig(per_device_train_batch_size=2, **kw)",
+        4,
+        "write it here",
+    ),
+    "a dict that a function gets": (
+        'def make(**kw):\n    return SFTConfig("o", **kw)\nargs = make(per_device_train_batch_size=2)',
+        4,
+        "write it here",
+    ),
+    "set later": (
+        'args = SFTConfig("o", per_device_train_batch_size=2)\nargs.per_device_train_batch_size = 4',
+        4,
+        "per_device_train_batch_size is set later",
+    ),
+    "its accumulation set later": (
+        'args = SFTConfig("o")\nargs.gradient_accumulation_steps = 4',
+        4,
+        "gradient_accumulation_steps is set later",
+    ),
+    "set later through the trainer": (
+        't = SFTTrainer(model, args=SFTConfig("o"))\nt.args.gradient_accumulation_steps = 4',
+        4,
+        "gradient_accumulation_steps is set later",
+    ),
+    "made in a lambda": (
+        'make = lambda: SFTConfig("o", per_device_train_batch_size=2)',
+        3,
+        "give them a name",
+    ),
+    "no arguments at all": ("t = SFTTrainer(model)", 3, "give it some"),
+    "arguments of an unknown kind": ("t = SFTTrainer(model, args=read())", 3, "make them in the notebook"),
+}
+
+
+@pytest.mark.parametrize("source", LEFT_ALONE.values(), ids=LEFT_ALONE.keys())
+def test_what_holds_no_batch_is_left_alone(source: str) -> None:
+    assert not check_untouched(rule, source).declined
+
+
+@pytest.mark.parametrize(("arguments", "batch", "steps"), RECIPES.values(), ids=RECIPES.keys())
+def test_the_batch_is_split(arguments: str, batch: str, steps: str) -> None:
+    result = check_rewritten(
+        rule,
+        f'{HEAD}args = SFTConfig("o", {arguments})\n',
+        f'{HEAD}{share(batch, steps)}args = SFTConfig("o", {KEYS})\n',
+    )
+    assert {need.helper for need in result.needs} == {"share_batch"}
+
+
+def test_what_is_not_said_is_the_default_of_transformers() -> None:
+    check_rewritten(
+        rule, f'{HEAD}args = SFTConfig("o")\n', f'{HEAD}{share("8", "1")}args = SFTConfig("o", {KEYS})\n'
+    )
+
+
+@pytest.mark.parametrize(("before", "after"), ONE_PER_LINE.values(), ids=ONE_PER_LINE.keys())
+def test_arguments_one_per_line_keep_their_lines_and_comments(before: str, after: str) -> None:
+    check_rewritten(rule, HEAD + before, HEAD + after)
+
+
+@pytest.mark.parametrize(("before", "after"), MADE_ELSEWHERE.values(), ids=MADE_ELSEWHERE.keys())
+def test_the_batch_is_split_where_it_is_written(before: str, after: str) -> None:
+    assert not check_rewritten(rule, HEAD + before, HEAD + after).declined
+
+
+@pytest.mark.parametrize(("header", "name"), CLASSES.values(), ids=CLASSES.keys())
+def test_arguments_are_known_by_their_class(header: str, name: str) -> None:
+    check_rewritten(
+        rule,
+        f"{header}\nargs = {name}(per_device_train_batch_size=2)\n",
+        f"{header}\n{share('2', '1')}args = {name}({KEYS})\n",
+    )
+
+
+@pytest.mark.parametrize(("source", "line", "why"), OUT_OF_SIGHT.values(), ids=OUT_OF_SIGHT.keys())
+def test_a_batch_that_cannot_be_seen_is_declined_at_its_line(source: str, line: int, why: str) -> None:
+    [decline] = apply(rule, HEAD + source).declined
+    assert why in decline.why
+    assert decline.place is not None
+    assert decline.place.line == line
+
+
+def test_a_scaled_batch_keeps_the_notebooks_numbers() -> None:
+    code = HEAD + 'args = SFTConfig("o", per_device_train_batch_size=2)'
+    result = check_untouched(rule, code, options=Options(batch="scale"))
+    [note] = result.notes
+    assert "a step takes more data" in note.why
+
+
+def test_names_of_the_notebook_are_not_taken() -> None:
+    result = apply(rule, HEAD + 'batch_per_rank = 1\nargs = SFTConfig("o")')
+    assert "per_device_train_batch_size=ddp_batch_per_rank" in result.code[1]

@@ -1,0 +1,92 @@
+"""What a notebook shows below a cell, the script prints; what it does not show, stays quiet."""
+
+from __future__ import annotations
+
+import pytest
+
+from nb2ddp.rules.cell_output import rule
+from tests.helpers import apply, check_settles, check_untouched
+
+SHOWS_NOTHING = {
+    "an assignment": "x = 1\n",
+    "a semicolon behind the value": "plt.plot(losses);",
+    "a comment behind the semicolon": "plt.plot(losses);  # no text above the plot",
+    "print": "print(x)",
+    "display of IPython": "from IPython.display import display\ndisplay(df)",
+    "training": "trainer.train()",
+    "evaluation": "trainer.evaluate()",
+    "the model's own report": "model.print_trainable_parameters()",
+    "saving": 'model.save_pretrained("lora")',
+    "pushing": 'tokenizer.push_to_hub("me/lora", token="x")',
+    "appending to a list": "losses.append(1)",
+    "a setting with a default": 'import os\nos.environ.setdefault("WANDB_DISABLED", "true")',
+    "a search path": 'import sys\nsys.path.insert(0, ".")',
+    "a shell line": "!ls",
+    "a text at the end": 'x = 1\n"""\nmodel.save_pretrained("merged")\n"""',
+    "a value inside an if": "if True:\n    x",
+    "a function at the end": "def f():\n    x\n",
+    "an empty cell": "",
+    "only a comment": "# later",
+}
+
+SHOWN = {
+    "a name": ("x", "show(x)"),
+    "a name and a comment": ("x  # the shape", "show(x)  # the shape"),
+    "lines after the value": ("dataset[0]\n# that was it\n\n", "show(dataset[0])\n# that was it\n\n"),
+    "a semicolon in a comment": ("x  # not y;", "show(x)  # not y;"),
+    "two values": ("a, b", "show((a, b))"),
+    "a starred tuple": ("*a, b", "show((*a, b))"),
+    "a generator": ("(i for i in x)", "show((i for i in x))"),
+    "a walrus": ("(n := len(x))", "show((n := len(x)))"),
+    "an f-string": ('f"{len(x)} rows"', 'show(f"{len(x)} rows")'),
+    "a call": ("df.head()", "show(df.head())"),
+    "the notebook's own function": ("def f():\n    return 1\nf()", "def f():\n    return 1\nshow(f())"),
+    "the last of two on a line": ("x; y", "x; show(y)"),
+    "a value over several lines": (
+        "dataset.filter(\n    keep,  # short ones\n)",
+        "show(dataset.filter(\n    keep,  # short ones\n))",
+    ),
+    "a value in parentheses": ("(\n    a\n    + b\n)", "show((\n    a\n    + b\n))"),
+    "a notebook with a show of its own": ("show = 1\nshow", "show = 1\nddp_show(show)"),
+}
+
+
+@pytest.mark.parametrize("source", SHOWS_NOTHING.values(), ids=SHOWS_NOTHING.keys())
+def test_a_cell_that_shows_nothing_is_left_alone(source: str) -> None:
+    assert not check_untouched(rule, source).needs
+
+
+@pytest.mark.parametrize(("before", "after"), SHOWN.values(), ids=SHOWN.keys())
+def test_the_last_value_of_a_cell_is_shown(before: str, after: str) -> None:
+    result = check_settles(rule, before, after) if "ddp_show" not in after else apply(rule, before)
+    assert result.code[1] == after
+    assert {need.helper for need in result.needs} == {"show"}
+
+
+def test_every_cell_shows_its_own_value() -> None:
+    result = apply(rule, "x = 1\nx", "y = 2", "x + y")
+    assert result.code == {1: "x = 1\nshow(x)", 2: "y = 2", 3: "show(x + y)"}
+
+
+def test_the_value_of_a_timed_line_is_shown() -> None:
+    assert apply(rule, "%time len(x)").code[1] == "show(len(x))\n"
+
+
+def test_display_is_print_outside_ipython() -> None:
+    check_settles(
+        rule,
+        """
+        for batch in batches:
+            display(batch, display_id=True)  # look at it
+        display(df, df.shape)
+        """,
+        """
+        for batch in batches:
+            print(batch)  # look at it
+        print(df, df.shape)
+        """,
+    )
+
+
+def test_a_display_of_the_notebook_itself_is_called() -> None:
+    check_untouched(rule, "def display(x):\n    print(x)\ndisplay(1)")

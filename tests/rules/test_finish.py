@@ -1,0 +1,95 @@
+"""After the last statement that needs every rank, the others end and rank 0 goes on."""
+
+from __future__ import annotations
+
+import pytest
+
+from nb2ddp.rules.finish import rule
+from tests.helpers import apply, check_rewritten, check_untouched
+
+TRAINER = "from trl import SFTTrainer\ntrainer = SFTTrainer(model)\n"
+FINISH = "finish_ddp()  # nb2ddp: below this line there is rank 0 alone\n"
+
+DOES_NOT_TRAIN = {
+    "inference": "model.generate(**inputs)",
+    "a model put into training mode": "model.train()",
+    "a trainer that never trains": TRAINER,
+    "training in dead code": TRAINER + "if False:\n    trainer.train()",
+    "a function that nobody calls": TRAINER + "def later():\n    trainer.train()",
+    "a class of another kind": "class Trainer:\n    pass\ntrainer = Trainer()\ntrainer.train()",
+}
+
+TRAINS = {
+    "a trainer called t": "from trl import SFTTrainer as S\nt = S(llm)\nt.train()\n",
+    "through the module": "import trl\nt = trl.SFTTrainer(llm)\nt.train()\n",
+    "star import": "from trl import *\nt = SFTTrainer(llm)\nt.train()\n",
+    "responses only": (
+        "from unsloth.chat_templates import train_on_responses_only\n" + TRAINER + "trainer = "
+        'train_on_responses_only(trainer, response_part="a")\ntrainer.train()\n'
+    ),
+    "a subclass": "from trl import SFTTrainer\nclass Mine(SFTTrainer):\n    pass\nt = Mine(llm)\nt.train()\n",
+    "a subclass of a subclass": (
+        "from transformers import Trainer\nclass A(Trainer):\n    pass\nclass B(A):\n    pass\n"
+        "t = B(llm)\nt.train()\n"
+    ),
+    "unsloth_train": "from unsloth import unsloth_train\n" + TRAINER + "unsloth_train(trainer)\n",
+    "in a with block": TRAINER + "with profiler:\n    trainer.train()\n    y = 1\n",
+    "in a try": TRAINER + "try:\n    trainer.train()\nexcept KeyboardInterrupt:\n    pass\n",
+    "in a for loop": TRAINER + "for seed in seeds:\n    trainer.train()\n",
+    "under a main guard": "if __name__ == '__main__':\n    "
+    + TRAINER.replace("\n", "\n    ")
+    + "trainer.train()\n",
+    "in a function": "from trl import SFTTrainer\ndef go():\n    SFTTrainer(llm).train()\ngo()\n",
+    "in a function of a function": (
+        "from trl import SFTTrainer\ndef run(t):\n    t = SFTTrainer(llm)\n    t.train()\n"
+        "def go():\n    run(1)\ngo()\n"
+    ),
+    "evaluated at the end": TRAINER + "trainer.train()\nmetrics = trainer.evaluate()\n",
+    "evaluated only": TRAINER + "if final:\n    trainer.evaluate()\n",
+    "predictions at the end": TRAINER + "trainer.train()\npredictions = trainer.predict(test)\n",
+    "a search": TRAINER + "trainer.hyperparameter_search()\n",
+    "two trainers": TRAINER + "trainer.train()\nsecond = SFTTrainer(model)\nsecond.train()\n",
+    "a loop by hand": (
+        "from torch.utils.data import DataLoader\nfor batch in DataLoader(data):\n"
+        "    loss = model(batch).loss\n    loss.backward()\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("source", DOES_NOT_TRAIN.values(), ids=DOES_NOT_TRAIN.keys())
+def test_a_notebook_that_does_not_train_is_declined(source: str) -> None:
+    result = check_untouched(rule, source)
+    [decline] = result.declined
+    assert "does not train" in decline.why
+
+
+@pytest.mark.parametrize("source", TRAINS.values(), ids=TRAINS.keys())
+def test_the_other_ranks_end_after_the_last_training(source: str) -> None:
+    after = '# save\nmodel.save_pretrained("lora")\n'
+    result = check_rewritten(rule, source + after, source + FINISH + after)
+    assert not result.declined
+
+
+def test_dead_training_at_the_end_does_not_count() -> None:
+    dead = "if False:\n    trainer.train()\n"
+    check_rewritten(rule, TRAINER + "trainer.train()\n" + dead, TRAINER + "trainer.train()\n" + FINISH + dead)
+
+
+def test_what_stands_behind_training_on_its_line_is_for_rank_0() -> None:
+    check_rewritten(
+        rule,
+        TRAINER + 'trainer.train(); model.save_pretrained("lora")  # done\n',
+        TRAINER + "trainer.train()\n" + FINISH + 'model.save_pretrained("lora")  # done\n',
+    )
+
+
+def test_the_last_training_is_found_across_cells() -> None:
+    result = apply(rule, TRAINER + "trainer.train()", "x = 1", "trainer.evaluate()", "model.push_to_hub('m')")
+    assert result.code[1] == TRAINER + "trainer.train()"
+    assert result.code[3] == "trainer.evaluate()\n" + FINISH.rstrip("\n")
+    assert result.code[4] == "model.push_to_hub('m')"
+
+
+def test_a_name_of_the_notebook_is_not_taken() -> None:
+    result = apply(rule, TRAINER + "finish_ddp = 1\ntrainer.train()")
+    assert result.code[1].splitlines()[-1].startswith("ddp_finish_ddp()")

@@ -1,0 +1,268 @@
+"""One rank writes and generates before training ends; nothing that all ranks need is ever gated."""
+
+from __future__ import annotations
+
+import pytest
+
+from nb2ddp.rules.rank_zero import rule
+from tests.helpers import apply, check_rewritten, check_untouched
+
+HEAD = (
+    "import io, json, os, shutil, subprocess, tempfile\n"
+    "from pathlib import Path\n"
+    "import matplotlib.pyplot as plt\n"
+    "import numpy as np\n"
+    "import torch, wandb\n"
+    "from transformers import TrainerCallback\n"
+    "from trl import DPOTrainer, SFTConfig, SFTTrainer\n"
+)
+TRAIN = "t = SFTTrainer(llm)\nt.train()\n"
+WRITES = "if is_main_process:  # nb2ddp: one rank writes\n"
+RUNS = "if is_main_process:  # nb2ddp: one rank runs it\n"
+GENERATES = "if is_main_process:  # nb2ddp: one rank generates\n"
+IN_TURN = "with in_turn():  # nb2ddp: the ranks write one after another\n"
+WAIT = "wait_for_main_process()\n"
+
+
+def indented(code: str) -> str:
+    return "".join(f"    {line}\n" for line in code.splitlines())
+
+
+NOT_GATED = {
+    "a file read": 'with open("a") as f:\n    x = f.read()\nwith open("b", "rb") as f:\n    y = f.read()\n',
+    "a folder that may exist": 'os.makedirs("out", exist_ok=True)\n',
+    "memory": "buffer = io.BytesIO()\ntorch.save(x, buffer)\n",
+    "memory in a with block": "with io.StringIO() as text:\n    df.to_csv(text)\n",
+    "a temporary file": 'with tempfile.NamedTemporaryFile("w") as f:\n    df.to_csv(f.name)\n',
+    "a temporary folder": "folder = tempfile.mkdtemp()\ntorch.save(x, folder)\n",
+    "dead code": 'if False:\n    llm.save_pretrained("merged")\n    llm.generate(**x)\n',
+    "a function nobody calls": "def show(q):\n    return llm.generate(**q)\n",
+    "printing": 'print("start")\n',
+    "logging in": "wandb.login()\n",
+    "a plot on the screen": "plt.plot(x)\nplt.show()\n",
+    "an install, which the install step runs": 'os.system("pip install x")\n',
+    "what runs in the end": "import atexit\natexit.register(print)\n",
+}
+
+NEEDS_ALL = {
+    "training": "t = SFTTrainer(llm)\nstats = t.train(resume_from_checkpoint=True)\n",
+    "evaluation": "t = SFTTrainer(llm)\nbefore = t.evaluate()\nt.train()\n",
+    "prediction": "t = SFTTrainer(llm)\nt.train()\npredictions = t.predict(test)\n",
+    "saving by the Trainer": 't = SFTTrainer(llm)\nt.save_model("a")\nt.push_to_hub()\nt.train()\n',
+    "how a Trainer saves": (
+        'args = SFTConfig("o", save_strategy="steps", logging_steps=1, max_steps=5)\n'
+        "t = SFTTrainer(llm, args=args)\nt.train()\n"
+    ),
+}
+
+WRITTEN = {
+    "adapters": 'llm.save_pretrained("start")  # the untrained ones\n',
+    "a push": 'llm.push_to_hub("me/m")\n',
+    "a folder": 'os.makedirs("out")\n',
+    "a folder that must not exist": 'os.makedirs("out", exist_ok=False)\n',
+    "a file": 'with open("a.json", "w") as f:\n  json.dump({}, f)\n',
+    "a file in one line": 'json.dump(x, open("a.json", mode="w"))\n',
+    "a file opened by its path": 'with Path("a").open("a") as f:\n    f.write("x")\n',
+    "a file by its path": 'Path("a").write_text("x")\n',
+    "tensors": 'torch.save(x, "x.pt")\n',
+    "an array": 'np.save("x.npy", x)\n',
+    "a table": 'df.to_csv("x.csv")\n',
+    "a dataset": 'data.save_to_disk("d")\n',
+    "a plot": 'plt.savefig("a.png")\n',
+    "a folder removed": 'shutil.rmtree("out", ignore_errors=True)\n',
+    "a run of wandb": 'wandb.init(project="x")\n',
+    "a result that only rank 0 reads later": 'run = wandb.init(project="x")\n',
+}
+
+RUN = {
+    "a command": 'os.system("ls")\n',
+    "a process": 'subprocess.run(["ls", "-l"], check=True)\n',
+}
+
+
+@pytest.mark.parametrize("source", NOT_GATED.values(), ids=NOT_GATED.keys())
+def test_what_two_processes_may_do_is_left_alone(source: str) -> None:
+    assert not check_untouched(rule, HEAD + source + TRAIN).notes
+
+
+@pytest.mark.parametrize("source", NEEDS_ALL.values(), ids=NEEDS_ALL.keys())
+def test_what_needs_every_rank_is_never_gated(source: str) -> None:
+    check_untouched(rule, HEAD + source)
+
+
+@pytest.mark.parametrize("source", [*WRITTEN.values(), "out = llm.generate(**x)\nprint(out)\n"])
+def test_after_training_rank_0_is_alone(source: str) -> None:
+    check_untouched(rule, HEAD + TRAIN + source)
+
+
+def test_a_notebook_that_does_not_train_is_left_alone() -> None:
+    check_untouched(rule, HEAD + 'llm.save_pretrained("a")\n')
+
+
+@pytest.mark.parametrize("source", WRITTEN.values(), ids=WRITTEN.keys())
+def test_one_rank_writes_and_the_others_wait(source: str) -> None:
+    result = check_rewritten(rule, HEAD + source + TRAIN, HEAD + WRITES + indented(source) + WAIT + TRAIN)
+    assert {need.helper for need in result.needs} == {"wait_for_main_process"}
+
+
+@pytest.mark.parametrize("source", RUN.values(), ids=RUN.keys())
+def test_one_rank_runs_a_command(source: str) -> None:
+    check_rewritten(rule, HEAD + source + TRAIN, HEAD + RUNS + indented(source) + WAIT + TRAIN)
+
+
+def test_neighbours_share_a_gate_and_comments_stay_above() -> None:
+    check_rewritten(
+        rule,
+        HEAD + '# results\nos.makedirs("out")\n# the start\nllm.save_pretrained("out")  # small\n\n' + TRAIN,
+        HEAD
+        + "# results\n"
+        + WRITES
+        + '    os.makedirs("out")\n    # the start\n    llm.save_pretrained("out")  # small\n'
+        + WAIT
+        + "\n"
+        + TRAIN,
+    )
+
+
+def test_only_the_write_of_a_line_is_gated() -> None:
+    check_rewritten(
+        rule,
+        HEAD + 'df.to_csv("a.csv"); x = 1\n' + TRAIN,
+        HEAD + WRITES + '    df.to_csv("a.csv")\n' + WAIT + "x = 1\n" + TRAIN,
+    )
+
+
+@pytest.mark.parametrize(
+    "around", ["if big:", "for i in range(3):", "with timer:", "try:"], ids=["if", "for", "with", "try"]
+)
+def test_a_write_in_a_block_is_gated_where_it_stands(around: str) -> None:
+    end = "except OSError:\n  pass\n" if around == "try:" else ""
+    check_rewritten(
+        rule,
+        HEAD + f"{around}\n  x = 1\n  torch.save(x, 'x.pt')\n{end}" + TRAIN,
+        HEAD + f"{around}\n  x = 1\n  {WRITES}      torch.save(x, 'x.pt')\n  {WAIT}{end}" + TRAIN,
+    )
+
+
+def test_texts_inside_gated_code_stay_as_they_are() -> None:
+    check_rewritten(
+        rule,
+        HEAD + 'if big:\n  with open("f", "w") as f:\n    f.write("""\none\n  two""")\n' + TRAIN,
+        HEAD
+        + "if big:\n  "
+        + WRITES
+        + '      with open("f", "w") as f:\n        f.write("""\none\n  two""")\n  '
+        + WAIT
+        + TRAIN,
+    )
+
+
+def test_a_mapped_file_is_made_by_one_rank_after_another() -> None:
+    source = 'array = np.memmap("a.bin", mode="w+", shape=3)\n'
+    result = check_rewritten(
+        rule,
+        HEAD + source + "array[0] = 1\n" + TRAIN,
+        HEAD + IN_TURN + indented(source) + "array[0] = 1\n" + TRAIN,
+    )
+    assert {need.helper for need in result.needs} == {"in_turn"}
+
+
+def test_a_function_that_writes_before_training_runs_on_one_rank_after_another() -> None:
+    function = (
+        'def prepare(x):\n    with open("d", "w") as f:\n        f.write(x)\n    return open("d").read()\n'
+    )
+    check_rewritten(
+        rule,
+        HEAD + function + 'data = prepare("x")\n' + TRAIN,
+        HEAD + function + IN_TURN + '    data = prepare("x")\n' + TRAIN,
+    )
+
+
+@pytest.mark.parametrize(
+    ("definition", "use"),
+    [
+        (
+            "class Log(TrainerCallback):\n  def on_log(self, *args, **kw):\n    BODY",
+            "t = SFTTrainer(llm, callbacks=[Log()])\nt.train()\n",
+        ),
+        (
+            "def metrics(p):\n    BODY    return {}\n",
+            "t = SFTTrainer(llm, compute_metrics=metrics)\nt.train()\n",
+        ),
+        (
+            "def reward(completions, **kw):\n    BODY    return [1.0]\n",
+            "t = SFTTrainer(llm, [reward])\nt.train()\n",
+        ),
+    ],
+    ids=["callback", "metrics", "reward"],
+)
+def test_a_write_while_training_goes_on_is_gated_and_nobody_waits(definition: str, use: str) -> None:
+    result = check_rewritten(
+        rule,
+        HEAD + definition.replace("BODY", 'torch.save(1, "x.pt")\n') + use,
+        HEAD + definition.replace("BODY", f'{WRITES}        torch.save(1, "x.pt")\n') + use,
+    )
+    assert not result.needs
+
+
+def test_a_write_in_a_function_that_is_called_after_training_only_never_waits() -> None:
+    result = apply(rule, HEAD + 'def save():\n    torch.save(1, "x.pt")\n' + TRAIN + "save()\n")
+    assert "wait" not in result.code[1]
+
+
+GENERATED = {
+    "a call": "llm.generate(**x)\n",
+    "its result read": "out = llm.generate(**x)\ntext = tok.decode(out[0])\nprint(text)\n",
+    "in a loop": "for q in questions:\n    out = llm.generate(**q)\n    print(out)\n",
+    "through a function": "print(ask(q))\n",
+    "with vLLM": "out = llm.fast_generate(x)[0].outputs[0].text\nout\n",
+}
+
+
+@pytest.mark.parametrize("source", GENERATED.values(), ids=GENERATED.keys())
+def test_one_rank_generates_before_training(source: str) -> None:
+    head = HEAD + ("def ask(q):\n    return llm.generate(**q)\n" if "ask" in source else "")
+    result = check_rewritten(rule, head + source + TRAIN, head + GENERATES + indented(source) + TRAIN)
+    assert not result.needs
+
+
+def test_mode_switches_around_generation_run_on_every_rank() -> None:
+    head = HEAD + "from unsloth import FastLanguageModel\nFastLanguageModel.for_inference(llm)\n"
+    tail = "FastLanguageModel.for_training(llm)\n" + TRAIN
+    check_rewritten(
+        rule,
+        head + "out = llm.generate(**x)\n" + tail,
+        head + GENERATES + "    out = llm.generate(**x)\n" + tail,
+    )
+
+
+def test_generation_that_feeds_training_runs_on_every_rank() -> None:
+    check_untouched(
+        rule, HEAD + "data = llm.generate(**x)\nt = SFTTrainer(llm, train_dataset=data)\nt.train()\n"
+    )
+
+
+def test_generation_that_a_function_reads_runs_on_every_rank() -> None:
+    check_untouched(rule, HEAD + "out = llm.generate(**x)\ndef reward():\n    return out\n" + TRAIN)
+
+
+def test_between_two_trainings_one_rank_generates_and_writes() -> None:
+    second = "d = DPOTrainer(llm)\nd.train()\n"
+    check_rewritten(
+        rule,
+        HEAD + TRAIN + 'llm.generate(**x)\nllm.save_pretrained("mid")\n' + second + "llm.generate(**x)\n",
+        HEAD
+        + TRAIN
+        + GENERATES
+        + "    llm.generate(**x)\n"
+        + WRITES
+        + '    llm.save_pretrained("mid")\n'
+        + WAIT
+        + second
+        + "llm.generate(**x)\n",
+    )
+
+
+def test_names_of_the_notebook_are_not_taken() -> None:
+    result = apply(rule, HEAD + 'is_main_process = 1\ntorch.save(x, "x.pt")\n' + TRAIN)
+    assert "if ddp_is_main_process:" in result.code[1]

@@ -1,0 +1,75 @@
+"""Random draws before training are the same on every rank."""
+
+from __future__ import annotations
+
+import pytest
+
+from nb2ddp.rules.seeds import rule
+from tests.helpers import apply, check_rewritten, check_untouched
+
+TRAINS = "\nfrom trl import SFTTrainer\ntrainer = SFTTrainer(model, train_dataset=d)\ntrainer.train()\n"
+LOADS = "from datasets import load_dataset\nd = load_dataset('x', split='train')\n"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "d = d.shuffle(seed=1)",
+        "d = d.shuffle(7)",
+        "d = d.shuffle(generator=g)",
+        "d = d.train_test_split(test_size=0.1, seed=0)",
+        "d = d.train_test_split(0.1, shuffle=False)",
+        "d = d.shuffle(**options)",
+        "cards.shuffle()",
+    ],
+)
+def test_what_has_a_seed_or_needs_none_stays(line: str) -> None:
+    check_untouched(rule, LOADS + line + TRAINS)
+
+
+def test_nothing_happens_after_training() -> None:
+    check_untouched(rule, LOADS + TRAINS + "d = d.shuffle()\n")
+
+
+def test_nothing_happens_where_nothing_trains() -> None:
+    check_untouched(rule, LOADS + "d = d.shuffle()\n")
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("d = d.shuffle()", "d = d.shuffle(seed=3407)"),
+        ("d = d['train'].shuffle()", "d = d['train'].shuffle(seed=3407)"),
+        ("d = d.train_test_split(test_size = 9)", "d = d.train_test_split(test_size = 9, seed = 3407)"),
+        ("d = d.shuffle().select(range(9))", "d = d.shuffle(seed=3407).select(range(9))"),
+    ],
+)
+def test_a_dataset_gets_a_seed(before: str, after: str) -> None:
+    check_rewritten(rule, LOADS + before + TRAINS, LOADS + after + TRAINS)
+
+
+def test_scikit_learn_and_pandas_have_their_own_word_for_it() -> None:
+    check_rewritten(
+        rule,
+        "from sklearn.model_selection import train_test_split\na, b = train_test_split(x)\n"
+        "c = frame.sample(frac=1)\nd = 0" + TRAINS,
+        "from sklearn.model_selection import train_test_split\n"
+        "a, b = train_test_split(x, random_state=3407)\n"
+        "c = frame.sample(frac=1, random_state=3407)\nd = 0" + TRAINS,
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "needs"),
+    [
+        ("import random\nrandom.shuffle(d)", {"seed"}),
+        ("import numpy as np\nx = np.random.randn(3)", {"seed", "seed_numpy"}),
+        ("import random\nrandom.seed(3)\nrandom.shuffle(d)", set()),
+        ("from transformers import set_seed\nimport random\nset_seed(1)\nrandom.shuffle(d)", set()),
+        ("import numpy as np\ng = np.random.default_rng(0)", set()),
+    ],
+)
+def test_global_generators_are_seeded_unless_the_notebook_does(line: str, needs: set[str]) -> None:
+    result = apply(rule, LOADS + line + TRAINS)
+    assert {need.helper for need in result.needs} == needs
+    assert bool(result.notes) == bool(needs)

@@ -1,0 +1,160 @@
+"""A Trainer trains through one wrapper of ours, made when training starts; `model` stays as it is."""
+
+from __future__ import annotations
+
+import pytest
+
+from nb2ddp.rewrite import Options
+from nb2ddp.rules.wrap import rule
+from tests.helpers import apply, check_rewritten, check_untouched
+
+HEAD = "from trl import DPOTrainer, SFTConfig, SFTTrainer\nt = SFTTrainer(llm)\n"
+BY_TRAINER = Options(wrap="trainer")
+
+
+def wrapped(train: str, name: str = "t", indent: str = "") -> str:
+    return (
+        f"{indent}ddp_model = wrap_trainer({name})  # nb2ddp: `model` itself stays as it is\n"
+        f"{indent}{train}\n"
+        f"{indent}check_replicas(ddp_model)\n"
+    )
+
+
+LEFT_ALONE = {
+    "a model put into training mode": "llm.train()",
+    "a Trainer that never trains": HEAD,
+    "dead training": HEAD + "if False:\n    t.train()",
+    "a class of the notebook": "class Trainer:\n    pass\nt = Trainer()\nt.train()",
+    "evaluation": HEAD + "t.evaluate()",
+}
+
+PLACES = {
+    "in a with block": ("with profiler:\n", "    ", ""),
+    "in a function": ("def go():\n", "  ", "go()\n"),
+    "in a try": ("try:\n", "    ", "except KeyboardInterrupt:\n    pass\n"),
+    "in a loop over seeds": ("for seed in seeds:\n", "    ", ""),
+}
+
+TRAINERS = {
+    "a subclass": "from transformers import Trainer\nclass Mine(Trainer):\n    pass\nt = Mine(llm)\n",
+    "a star import": "from trl import *\nt = SFTTrainer(llm)\n",
+    "through the module": "import trl as rl\nt = rl.GRPOTrainer(llm)\n",
+    "Unsloth's": "from unsloth import UnslothTrainer\nt = UnslothTrainer(llm)\n",
+    "responses only": (
+        HEAD + "from unsloth.chat_templates import train_on_responses_only as only\nt = only(t, a = 1)\n"
+    ),
+    "made by a function": (
+        "from trl import SFTTrainer\ndef make():\n    return SFTTrainer(llm)\nt = make()\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("source", LEFT_ALONE.values(), ids=LEFT_ALONE.keys())
+def test_what_trains_nothing_is_left_alone(source: str) -> None:
+    assert not check_untouched(rule, source).needs
+
+
+def test_the_wrapper_is_made_between_the_comment_and_the_training() -> None:
+    result = check_rewritten(
+        rule,
+        HEAD + "# go\nstats = t.train()  # slow\nx = 1\n",
+        HEAD + "# go\n" + wrapped("stats = t.train()  # slow") + "x = 1\n",
+    )
+    assert {(need.helper, need.value) for need in result.needs} == {
+        ("wrap_trainer", ""),
+        ("wrap_ddp", "False"),
+        ("check_replicas", ""),
+    }
+
+
+@pytest.mark.parametrize("header", TRAINERS.values(), ids=TRAINERS.keys())
+def test_a_trainer_is_known_by_what_it_is_not_by_its_name(header: str) -> None:
+    check_rewritten(rule, header + "t.train()\n", header + wrapped("t.train()"))
+
+
+@pytest.mark.parametrize(("around", "indent", "end"), PLACES.values(), ids=PLACES.keys())
+def test_training_inside_a_block_is_wrapped_there(around: str, indent: str, end: str) -> None:
+    check_rewritten(
+        rule,
+        f"{HEAD}{around}{indent}t.train()\n{end}",
+        f"{HEAD}{around}{wrapped('t.train()', indent=indent)}{end}",
+    )
+
+
+def test_two_trainers_are_wrapped_one_after_the_other() -> None:
+    second = "d = DPOTrainer(llm)\n"
+    check_rewritten(
+        rule,
+        HEAD + "t.train()\n" + second + "d.train()\n",
+        HEAD + wrapped("t.train()") + second + wrapped("d.train()", "d"),
+    )
+
+
+def test_what_follows_on_the_line_comes_after_the_comparison() -> None:
+    check_rewritten(
+        rule,
+        HEAD + 't.train(); llm.save_pretrained("a")\n',
+        HEAD + wrapped("t.train()") + 'llm.save_pretrained("a")\n',
+    )
+
+
+def test_a_vision_model_may_leave_parameters_unused() -> None:
+    vision = 'from unsloth import FastVisionModel\nm, p = FastVisionModel.from_pretrained("m")\n'
+    assert ("wrap_ddp", "True") in {
+        (need.helper, need.value) for need in apply(rule, vision + HEAD + "t.train()").needs
+    }
+
+
+def test_sentence_transformers_wrap_themselves() -> None:
+    head = "from sentence_transformers import SentenceTransformerTrainer as S\nt = S(llm)\n"
+    result = check_rewritten(rule, head + "t.train()\n", head + "t.train()\ncheck_replicas(t.model)\n")
+    [note] = result.notes
+    assert "wraps it itself" in note.why
+
+
+def test_a_trainer_without_a_name_is_declined() -> None:
+    result = check_untouched(rule, "from trl import SFTTrainer\nSFTTrainer(llm).train()")
+    [decline] = result.declined
+    assert "give it one" in decline.why
+
+
+TOLD = {
+    "one line": (
+        't = SFTTrainer(llm, args=SFTConfig("o"))',
+        't = SFTTrainer(llm, args=SFTConfig("o", ddp_find_unused_parameters=False))',
+    ),
+    "one argument per line": (
+        'args = SFTConfig(\n    output_dir = "o",  # here\n)\nt = SFTTrainer(llm, args=args)',
+        'args = SFTConfig(\n    output_dir = "o",  # here\n    ddp_find_unused_parameters = False,\n)\n'
+        "t = SFTTrainer(llm, args=args)",
+    ),
+    "said already": (
+        't = SFTTrainer(llm, args=SFTConfig("o", ddp_find_unused_parameters=True))',
+        't = SFTTrainer(llm, args=SFTConfig("o", ddp_find_unused_parameters=True))',
+    ),
+}
+
+
+@pytest.mark.parametrize(("before", "after"), TOLD.values(), ids=TOLD.keys())
+def test_a_trainer_that_wraps_is_told_about_unused_parameters(before: str, after: str) -> None:
+    head = "from trl import SFTConfig, SFTTrainer\n"
+    result = check_rewritten(
+        rule,
+        f"{head}{before}\nt.train()\n",
+        f"{head}{after}\nt.train()\ncheck_replicas(t.model)\n",
+        options=BY_TRAINER,
+    )
+    assert {need.helper for need in result.needs} == {"check_replicas"}
+
+
+def test_dead_arguments_are_not_told() -> None:
+    code = "from trl import SFTConfig\nif False:\n    args = SFTConfig('o')\n"
+    check_untouched(rule, code, options=BY_TRAINER)
+
+
+def test_names_of_the_notebook_are_not_taken() -> None:
+    result = apply(rule, HEAD + "ddp_model = check_replicas = 1\nt.train()")
+    assert result.code[1].endswith(
+        "ddp_ddp_model = wrap_trainer(t)  # nb2ddp: `model` itself stays as it is\n"
+        "t.train()\nddp_check_replicas(ddp_ddp_model)"
+    )

@@ -1,0 +1,161 @@
+"""Imports point one way: each module knows only what lies below it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import nb2ddp
+
+PACKAGE = Path(nb2ddp.__file__).parent
+
+
+def name_of(path: Path) -> str:
+    """``rules.batch`` for ``nb2ddp/rules/batch.py``; "" for the package itself."""
+    return ".".join(part for part in path.relative_to(PACKAGE).with_suffix("").parts if part != "__init__")
+
+
+MODULES = {
+    name_of(path): ast.parse(path.read_text(encoding="utf-8")) for path in sorted(PACKAGE.rglob("*.py"))
+}
+RULES = {name for name in MODULES if name.startswith("rules.")}
+
+
+def imports(nodes: Iterator[ast.AST]) -> Iterator[str]:
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, "imports are absolute"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def at_run_time(tree: ast.AST, *, functions: bool = True) -> Iterator[ast.AST]:
+    """The nodes of a module without its ``if TYPE_CHECKING:`` blocks, with or without what runs on call."""
+    for child in ast.iter_child_nodes(tree):
+        if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+            continue
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) and not functions:
+            continue
+        yield child
+        yield from at_run_time(child, functions=functions)
+
+
+def packages(module: str, *, functions: bool = True) -> set[str]:
+    """Everything that a module imports, as dotted names."""
+    return set(imports(at_run_time(MODULES[module], functions=functions)))
+
+
+def ours(module: str, *, functions: bool = True) -> set[str]:
+    """The modules of this package that a module imports."""
+    found = set()
+    for name in packages(module, functions=functions):
+        parts = name.split(".")
+        if parts[0] == "nb2ddp":
+            known = [".".join(parts[1:end]) for end in range(len(parts), 1, -1)]
+            found.add(next((n for n in known if n in MODULES), ""))
+    return found
+
+
+def importers(package: str) -> set[str]:
+    return {
+        module
+        for module in MODULES
+        if any(name == package or name.startswith(f"{package}.") for name in packages(module))
+    }
+
+
+# What a module of the conversion may import; the rules have a row of their own.
+BELOW: dict[str, set[str]] = {
+    "errors": set(),
+    "knowledge": set(),
+    "rendering": set(),
+    "cstkit": set(),
+    "ipython": set(),
+    "notebook": {"errors"},
+    "output": {"errors"},
+    "launch": {"errors"},
+    "facts": {"cstkit", "ipython", "knowledge"},
+    "shell": {"cstkit", "facts", "ipython"},
+    "rewrite": {"cstkit", "facts"},
+    "install_step": {"cstkit", "facts", "rewrite", "shell"},
+    "targets.kaggle": {"errors", "rendering"},
+}
+RULE_MAY = {"facts", "rewrite", "cstkit", "knowledge", "shell", "install_step", "errors"}
+
+
+@pytest.mark.parametrize("module", BELOW)
+def test_a_module_imports_only_what_lies_below(module: str) -> None:
+    assert ours(module) <= BELOW[module]
+
+
+@pytest.mark.parametrize("module", sorted(RULES))
+def test_a_rule_asks_facts_and_gives_findings(module: str) -> None:
+    others = ours(module) - RULE_MAY
+    assert others <= RULES
+
+
+def test_no_circle_anywhere() -> None:
+    left = {module: ours(module, functions=False) for module in MODULES}
+    while ready := {module for module, needs in left.items() if not needs & left.keys() - {""}}:
+        left = {module: needs for module, needs in left.items() if module not in ready}
+    assert not left
+
+
+@pytest.mark.parametrize(
+    ("package", "modules"),
+    [
+        ("nbformat", {"notebook", "exporter"}),
+        ("nbconvert", {"exporter"}),
+        ("IPython", {"ipython", "magic"}),
+        ("libcst.metadata", {"facts"}),
+        ("jinja2", {"rendering"}),
+        ("click", {"cli"}),
+        ("kaggle", {"submit.client"}),
+        ("kagglesdk", {"submit.client"}),
+    ],
+)
+def test_a_package_is_known_in_one_place(package: str, modules: set[str]) -> None:
+    assert importers(package)
+    assert importers(package) <= modules
+
+
+def test_only_submission_talks_to_the_net() -> None:
+    for package in ("requests", "urllib.request", "http.client", "socket", "kaggle", "kagglesdk"):
+        assert all(module.startswith("submit.") for module in importers(package) - {"launch"}), package
+
+
+def test_only_the_command_line_and_the_notebook_know_the_commands() -> None:
+    assert importers("nb2ddp.cli") <= {"__main__", "magic"}
+
+
+@pytest.mark.parametrize("module", sorted(MODULES))
+def test_nothing_heavy_is_imported_by_importing_us(module: str) -> None:
+    heavy = {
+        "torch",
+        "unsloth",
+        "unsloth_zoo",
+        "trl",
+        "peft",
+        "transformers",
+        "datasets",
+        "kaggle",
+        "kagglesdk",
+    }
+    assert not {name.partition(".")[0] for name in packages(module, functions=False)} & heavy
+
+
+@pytest.mark.parametrize("module", ["", "cli", "errors", "rendering"])
+def test_help_needs_neither_converter_nor_ipython(module: str) -> None:
+    roots = {name.partition(".")[0] for name in packages(module, functions=False)}
+    assert not roots & {"libcst", "IPython", "nbformat", "nbconvert", "rich"}
+
+
+def test_conversion_starts_no_process() -> None:
+    starting = {"subprocess", "multiprocessing", "importlib", "runpy"}
+    conversion = [*BELOW, *RULES, "conversion", "assemble", "report"]
+    for module in set(conversion) - {"launch"}:
+        assert not packages(module) & starting, module
