@@ -24,3 +24,103 @@ class LaunchError(Nb2ddpError):
 
 class OutputError(Nb2ddpError):
     """A file cannot be written, or was edited since it was generated."""
+
+
+class KaggleError(Nb2ddpError):
+    """Kaggle, or the way to it, failed; each kind ends with an exit code of its own."""
+
+    exit_code = 10
+
+
+class CredentialsError(KaggleError):
+    """No credentials for Kaggle, or no kaggle client installed."""
+
+    exit_code = 1
+
+
+class RefusedError(KaggleError):
+    """Kaggle refuses the kernel as it is (HTTP 400)."""
+
+
+class SignInError(KaggleError):
+    """Kaggle does not accept the credentials (HTTP 401)."""
+
+    exit_code = 11
+
+
+class ForbiddenError(KaggleError):
+    """The credentials do not allow this: a wrong owner, or no phone number (HTTP 403)."""
+
+    exit_code = 12
+
+
+class NotFoundError(KaggleError):
+    """There is no such kernel (HTTP 404)."""
+
+    exit_code = 13
+
+
+class TitleError(KaggleError):
+    """The title is in use (HTTP 409)."""
+
+    exit_code = 14
+
+
+class TooManyRequestsError(KaggleError):
+    """Too many requests in a short time (HTTP 429)."""
+
+    exit_code = 15
+
+
+class ServerError(KaggleError):
+    """Kaggle fails, or does not answer as it should (HTTP 5xx)."""
+
+    exit_code = 16
+
+
+class UnreachableError(KaggleError):
+    """Kaggle cannot be reached, or a time-out."""
+
+    exit_code = 17
+
+
+class SessionLimitError(KaggleError):
+    """As many GPU sessions run as the account may have, and the wait was over."""
+
+    exit_code = 18
+
+
+class QuotaError(KaggleError):
+    """The GPU hours of this week are used up."""
+
+    exit_code = 19
+
+
+class SourcesError(KaggleError):
+    """A dataset, competition, kernel or model is not valid."""
+
+    exit_code = 20
+
+
+class RunningError(KaggleError):
+    """The kernel runs already."""
+
+    exit_code = 21
+
+
+class SecretError(KaggleError):
+    """A token stands in the notebook or in what would be sent."""
+
+    exit_code = 22
+
+
+class KernelError(KaggleError):
+    """The kernel ended with a failure, or was cancelled."""
+
+    exit_code = 23
+
+
+class DownloadError(KaggleError):
+    """A file of the output cannot be fetched."""
+
+    exit_code = 24

@@ -132,6 +132,8 @@ def kaggle_bundle(
     model_sources: Iterable[str] = (),
     enable_internet: bool = True,
     nproc: int = GPUS,
+    timeout: int | None = None,
+    resume_from: str | None = None,
 ) -> dict[str, str]:
     """The files of the kernel by name: ``kernel-metadata.json`` and ``<slug>.py``.
 
@@ -141,6 +143,9 @@ def kaggle_bundle(
     setup: a Python script that is run once before the training, or None.
     requires_gpu: without it the kernel trains on the CPU where there are too few GPUs, instead of stopping.
     enable_internet: without it ``setup`` is taken to install from attached datasets.
+    timeout: seconds after which Kaggle ends the session; the training stops before that, with a checkpoint.
+    resume_from: go on from the last checkpoint in this output: ``owner/slug`` of a kernel, or
+        ``datasets/owner/slug``; it has to be among the sources.
 
     Raises BundleError for values that Kaggle would refuse.
     """
@@ -149,6 +154,11 @@ def kaggle_bundle(
     if owner is not None and not re.fullmatch(_SLUG, owner):
         raise BundleError(
             f"{owner!r} is no name of a Kaggle user: the one in your profile's address is meant."
+        )
+    if resume_from is not None:
+        _checked(
+            "datasets" if resume_from.startswith("datasets/") else "notebooks",
+            [resume_from.removeprefix("datasets/")],
         )
     slug = slugify(title)
     metadata = {
@@ -174,10 +184,18 @@ def kaggle_bundle(
         requires_gpu=requires_gpu,
         check_internet=setup is not None and enable_internet,
         tokens=json.dumps({"HF_TOKEN": "optional"} | tokens_read(script)),
+        train_for=None if timeout is None else timeout - _time_to_end(timeout),
+        resume_from=resume_from,
+        reads_secrets="kaggle_secrets" in script,
         script=literal(script),
         setup=None if setup is None else literal(setup),
     )
     return {METADATA_FILE: json.dumps(metadata, indent=2) + "\n", f"{slug}.py": code}
+
+
+def _time_to_end(timeout: int) -> int:
+    """Seconds for what comes after the last training step: a checkpoint, and the rest of the script."""
+    return min(900, timeout // 5)
 
 
 def oversize(bundle: Mapping[str, str]) -> str | None:
