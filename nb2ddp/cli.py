@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from nb2ddp import __version__
-from nb2ddp.errors import Nb2ddpError, NotebookError
+from nb2ddp.errors import BundleError, KaggleError, KernelError, Nb2ddpError, NotebookError
 
 if TYPE_CHECKING:
     from nb2ddp.conversion import Conversion
+    from nb2ddp.submit.bundle import Wishes
+    from nb2ddp.submit.client import Client, State
 
 _CODES = """\b
 Exit codes:
@@ -63,7 +66,7 @@ def main() -> None:
     type=click.Choice(["preserve", "scale"]),
     default="preserve",
     show_default=True,
-    help="Keep the notebook's effective batch (the same run), or its per-device numbers (N times the data a step).",
+    help="Keep the notebook's effective batch (the same run), or its per-device numbers (N times the data).",
 )
 @click.option(
     "--wrap",
@@ -71,6 +74,21 @@ def main() -> None:
     default="explicit",
     show_default=True,
     help="Wrap the model with DDP in the script, or leave that to the Trainer.",
+)
+@click.option(
+    "--strategy",
+    type=click.Choice(["ddp", "balanced"]),
+    default="ddp",
+    show_default=True,
+    help="A copy of the model on each GPU, or one model spread over all of them in one process.",
+)
+@click.option(
+    "--gpu-memory",
+    type=click.FloatRange(min=1),
+    default=15.0,
+    show_default=True,
+    metavar="GIB",
+    help="Memory of one GPU; a model that does not fit is noted.",
 )
 @click.option("--owner", metavar="NAME", help="Your Kaggle user name, for the bundle.")
 @click.option("--title", metavar="TEXT", help="Title on Kaggle.  [default: the notebook's name]")
@@ -87,7 +105,7 @@ def convert(
     force: bool,
     **options: Any,
 ) -> None:
-    """Convert NOTEBOOKS into DDP scripts with a Kaggle bundle each.
+    """Convert NOTEBOOKS into DDP scripts with a Kaggle bundle each; of folders, all notebooks in them.
 
     Writes train_ddp.py, setup_env.py (if the notebook installs something), report.json and kaggle/.
     Nothing of the notebook is executed.
@@ -101,6 +119,8 @@ def convert(
     from nb2ddp.output import write
 
     reports, folders = [], []
+    by_task: dict[str, list[str]] = {}
+    in_brief = any(path.is_dir() for path in notebooks)
     for path, folder in _targets(notebooks, output):
         conversion, failure = _convert(path, options)
         document = report.as_json(conversion)
@@ -115,8 +135,9 @@ def convert(
         elif conversion.status == "converted":
             document["script"] = str(folder / document["script"])
         reports.append(document)
+        by_task.setdefault(conversion.task or "unread", []).append(document["status"])
         if not as_json:
-            for line in report.lines(conversion):
+            for line in report.declines(conversion) if in_brief else report.lines(conversion):
                 click.echo(line, err=True)
             if failure is not None:
                 click.echo(f"nb2ddp: {failure}", err=True)
@@ -125,6 +146,8 @@ def convert(
     if as_json:
         click.echo(json.dumps(reports[0] if len(reports) == 1 else reports, indent=2, ensure_ascii=False))
     else:
+        if in_brief:
+            _echo_table(by_task)
         _echo_summary(reports, folders, check, options["nproc"])
     if any(document["status"] != "converted" for document in reports):
         raise SystemExit(1)
@@ -199,13 +222,270 @@ def rules(name: str | None) -> None:
     raise click.UsageError(f"there is no rule {name!r}; `nb2ddp rules` lists them.")
 
 
+def _kaggle_codes() -> str:
+    """The exit codes of the commands that talk to Kaggle, by the error classes."""
+    codes = {0: "done", 2: "the command line is wrong", 130: "interrupted with Ctrl-C"}
+    kinds: list[type[Nb2ddpError]] = [NotebookError, BundleError, *KaggleError.__subclasses__()]
+    for kind in kinds:
+        text = str(kind.__doc__).splitlines()[0].rstrip(".")
+        codes[kind.exit_code] = f"{codes[kind.exit_code]}; {text}" if kind.exit_code in codes else text
+    return "\b\nExit codes:\n" + "\n".join(f"  {code:3}  {codes[code]}" for code in sorted(codes))
+
+
+_SOURCE_OPTIONS = {
+    "dataset": "OWNER/SLUG",
+    "competition": "SLUG",
+    "model": "OWNER/MODEL/FRAMEWORK/VARIATION/VERSION",
+    "kernel": "OWNER/SLUG",
+}
+
+
+def _source_options(command: Callable[..., None]) -> Callable[..., None]:
+    for name, form in reversed(_SOURCE_OPTIONS.items()):
+        text = f"A {name} to attach; may be repeated."
+        command = click.option(f"--{name}", f"{name}_sources", multiple=True, metavar=form, help=text)(
+            command
+        )
+    return command
+
+
+@main.command(epilog=_kaggle_codes())
+@click.argument("target", metavar="[DIR|NOTEBOOK]", required=False, type=click.Path(path_type=Path))
+@click.option("--kaggle", is_flag=True, default=True, help="Push to Kaggle, the only place so far.")
+@click.option("--owner", metavar="NAME", help="Kaggle user or organisation.  [default: who signs in]")
+@click.option("--title", metavar="TEXT", help="Title on Kaggle, which makes the address.")
+@_source_options
+@click.option(
+    "--token-dataset",
+    metavar="OWNER/SLUG",
+    help="A private dataset whose files, named like HF_TOKEN, hold tokens.",
+)
+@click.option(
+    "--timeout",
+    metavar="TIME",
+    help="End the session after this time, such as 11h; the training stops before, with a checkpoint.",
+)
+@click.option("--image", metavar="NAME", help="Docker image: latest, original or an address.")
+@click.option(
+    "--public", is_flag=True, help="Let everybody see the kernel and its output.  [default: private]"
+)
+@click.option(
+    "--resume-from",
+    metavar="OWNER/SLUG|DIR",
+    help="Go on from the last checkpoint of that kernel (or of datasets/OWNER/SLUG), in a new kernel.",
+)
+@click.option("--watch", is_flag=True, help="Watch the kernel until it has ended.")
+@click.option("--dry-run", is_flag=True, help="Show the request; send nothing.")
+@click.option("--yes", is_flag=True, help="Ask nothing.")
+def push(
+    target: Path | None,
+    public: bool,
+    watch: bool,
+    dry_run: bool,
+    yes: bool,
+    token_dataset: str | None,
+    **options: Any,
+) -> None:
+    """Run a notebook, or a converted folder, on two T4 GPUs of Kaggle.
+
+    Without a target it is the only converted folder here. What was sent is kept in DIR/pushed.
+
+    \b
+    Example:
+      nb2ddp push --kaggle finetune.ipynb --timeout 11h --watch
+      nb2ddp push --kaggle finetune_ddp --token-dataset me/keys --dry-run
+    """
+    from nb2ddp.submit import bundle, client
+    from nb2ddp.submit.push import check_quota, check_source
+    from nb2ddp.submit.push import push as send
+    from nb2ddp.submit.secrets import refuse_secrets
+
+    is_notebook = target is not None and target.suffix == ".ipynb"
+    wishes = _wishes(options, public, token_dataset)
+    folder = _script(target, 2).parent if target and is_notebook else bundle.converted_folder(target)
+    kaggle = None if dry_run else client.connect()
+    user = kaggle.user if kaggle else client.user_known_here()
+    made = bundle.bundle_of(folder, wishes, user)
+    refuse_secrets(made.secrets)
+    for note in made.notes:
+        _say(note)
+    if kaggle is None:
+        made.write(folder / "dry_run")
+        request = client.request_of(folder / "dry_run", wishes.timeout)
+        _echo_request(*request, folder / "dry_run", bundle.SESSION_HOURS)
+        return
+    if made.is_public:
+        _confirm_public(made.ref, yes)
+    if wishes.resume_from and not wishes.resume_from.startswith("datasets/"):
+        check_source(kaggle, wishes.resume_from, _say)
+    check_quota(kaggle, wishes.timeout, _say)
+    with _until_interrupted(f"interrupted. `nb2ddp status {made.ref}` tells whether anything was started"):
+        pushed = send(kaggle, made, wishes.timeout, again=yes, say=_say)
+    made.write(folder / bundle.PUSHED, pushed.ref)
+    click.echo(f"Pushed {pushed.ref}, version {pushed.version}: {pushed.url}", err=True)
+    if watch:
+        _watch(kaggle, pushed.ref)
+    else:
+        click.echo(f"Next:\n  nb2ddp status {pushed.ref} --follow\n  nb2ddp fetch {pushed.ref}", err=True)
+
+
+@main.command(epilog=_kaggle_codes())
+@click.argument("target", metavar="[OWNER/SLUG|DIR]", required=False)
+@click.option("--follow", is_flag=True, help="Watch until the kernel has ended.")
+def status(target: str | None, follow: bool) -> None:
+    """Say how a kernel on Kaggle is; a failed one gives a failing exit code.
+
+    \b
+    Example:
+      nb2ddp status finetune_ddp
+      nb2ddp status me/finetune --follow
+    """
+    from nb2ddp.submit import bundle, client
+    from nb2ddp.submit.watch import check
+
+    ref = bundle.kernel_ref(target)
+    kaggle = client.connect()
+    if follow:
+        _watch(kaggle, ref)
+    else:
+        state = kaggle.state(ref)
+        click.echo(f"{ref}: {state.name}")
+        check(ref, state)
+
+
+@main.command(epilog=_kaggle_codes())
+@click.argument("target", metavar="[OWNER/SLUG|DIR]", required=False)
+@click.option("--follow", is_flag=True, help="Go on until the kernel has ended.")
+def logs(target: str | None, follow: bool) -> None:
+    """Show what a kernel on Kaggle prints.
+
+    \b
+    Example:
+      nb2ddp logs finetune_ddp --follow
+    """
+    from nb2ddp.submit import bundle, client
+    from nb2ddp.submit.watch import check
+    from nb2ddp.submit.watch import follow as pieces
+
+    ref = bundle.kernel_ref(target)
+    kaggle = client.connect()
+    if not follow:
+        click.echo(kaggle.log(ref), nl=False)
+        return
+    states: list[client.State] = []
+    with _watching(ref):
+        for _, text in pieces(kaggle, ref, states.append):
+            click.echo(text, nl=False)
+    check(ref, states[-1])
+
+
+@main.command(epilog=_kaggle_codes())
+@click.argument("target", metavar="[OWNER/SLUG|DIR]", required=False)
+@click.option("--follow", is_flag=True, help="Wait until the kernel has ended.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder for the files.  [default: <slug>_output]",
+)
+def fetch(target: str | None, follow: bool, output: Path | None) -> None:
+    """Bring the output of a kernel on Kaggle home; what is here already is not fetched again.
+
+    A failed or stopped kernel's output comes as far as there is any.
+
+    \b
+    Example:
+      nb2ddp fetch finetune_ddp -o result
+    """
+    from nb2ddp.submit import bundle, client
+    from nb2ddp.submit.fetch import fetch as bring
+    from nb2ddp.submit.fetch import summary
+
+    ref = bundle.kernel_ref(target)
+    kaggle = client.connect()
+    state = _watch(kaggle, ref, judge=False) if follow else kaggle.state(ref)
+    folder = output or Path(f"{ref.partition('/')[2]}_output")
+    if state.is_active:
+        _say(f"{ref} is {state.name}: this is what there is so far")
+    if not bring(kaggle, ref, folder, _say):
+        raise KernelError(
+            f"{ref} is {state.name} and has no output{': ' + state.failure if state.failure else ''}."
+        )
+    lines, succeeded = summary(folder, ref)
+    for line in lines:
+        click.echo(line)
+    if not succeeded or state.name not in ("COMPLETE", *client.ACTIVE):
+        raise KernelError(f"{ref} is {state.name}, and its run did not succeed; its log is in {folder}.")
+
+
+def _wishes(options: dict[str, Any], public: bool, token_dataset: str | None) -> Wishes:
+    from nb2ddp.submit import bundle
+
+    sources = {f"{name}_sources": options.pop(f"{name}_sources") for name in _SOURCE_OPTIONS}
+    if token_dataset:
+        sources["dataset_sources"] += (token_dataset,)
+    timeout, resume = options["timeout"], options["resume_from"]
+    return bundle.Wishes(
+        owner=options["owner"],
+        title=options["title"],
+        image=options["image"],
+        sources=sources,
+        public=public,
+        timeout=None if timeout is None else bundle.seconds(timeout),
+        resume_from=resume if resume is None or resume.startswith("datasets/") else bundle.kernel_ref(resume),
+    )
+
+
+def _confirm_public(ref: str, yes: bool) -> None:
+    question = f"{ref} will be public: everybody sees the code, its log and its output. Go on?"
+    if not yes and not click.confirm(question, err=True):
+        raise click.Abort
+
+
+def _echo_request(url: str, request: dict[str, Any], place: Path, hours: int) -> None:
+    text = request["text"]
+    request["text"] = f"<{len(text.encode())} bytes: {place / str(request['slug']).partition('/')[2]}.py>"
+    click.echo(f"POST {url}")
+    click.echo(json.dumps(request, indent=2, ensure_ascii=False))
+    if "sessionTimeoutSeconds" not in request:
+        _say(f"without --timeout Kaggle ends the session after {hours} h, and what is not saved then is lost")
+    _say("nothing was sent")
+
+
+def _watch(kaggle: Client, ref: str, *, judge: bool = True) -> State:
+    from nb2ddp.submit import watch
+
+    with _watching(ref):
+        state = watch.watch(kaggle, ref, sys.stderr)
+    if judge:
+        watch.check(ref, state)
+    return state
+
+
+@contextlib.contextmanager
+def _until_interrupted(sentence: str) -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        _say(sentence)
+        raise SystemExit(130) from None
+
+
+def _watching(ref: str) -> contextlib.AbstractContextManager[None]:
+    return _until_interrupted(f"{ref} goes on without you. To come back: nb2ddp status {ref} --follow")
+
+
+def _say(text: str) -> None:
+    click.echo(f"nb2ddp: {text}", err=True)
+
+
 def _targets(notebooks: Sequence[Path], output: Path | None) -> list[tuple[Path, Path]]:
     """Each notebook with the folder that its conversion goes to."""
-    several = len(notebooks) > 1
+    several = len(notebooks) > 1 or any(path.is_dir() for path in notebooks)
     pairs: list[tuple[Path, Path]] = []
     taken: set[Path] = set()
-    for path in notebooks:
-        name = f"{path.stem}_ddp"
+    for path, below in _walked(notebooks):
+        name = below / f"{path.stem}_ddp"
         if output is None:
             folder = Path(name)
         else:
@@ -215,6 +495,19 @@ def _targets(notebooks: Sequence[Path], output: Path | None) -> list[tuple[Path,
         taken.add(folder)
         pairs.append((path, folder))
     return pairs
+
+
+def _walked(paths: Sequence[Path]) -> Iterator[tuple[Path, Path]]:
+    """The notebooks, those of folders too; each with the folder below its own where it lay."""
+    for path in paths:
+        if not path.is_dir():
+            yield path, Path()
+            continue
+        found = sorted(p for p in path.rglob("*.ipynb") if ".ipynb_checkpoints" not in p.parts)
+        if not found:
+            raise click.UsageError(f"there are no notebooks in {path}.")
+        for notebook in found:
+            yield notebook, notebook.parent.relative_to(path)
 
 
 def _convert(path: Path, options: dict[str, Any]) -> tuple[Conversion, str | None]:
@@ -267,6 +560,16 @@ def _echo_diff(conversion: Conversion) -> None:
     for line in difflib.unified_diff(before, after, name, "train_ddp.py", lineterm=""):
         color = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1])
         click.secho(line, fg=color)
+
+
+def _echo_table(by_task: dict[str, list[str]]) -> None:
+    """How many notebooks of each task became what."""
+    width = max(len("task"), *map(len, by_task))
+    states = ("converted", "declined", "failed")
+    click.echo("  ".join(["task".ljust(width), *states]), err=True)
+    for task, statuses in sorted(by_task.items(), key=lambda item: (-len(item[1]), item[0])):
+        counts = [str(statuses.count(state)).rjust(len(state)) for state in states]
+        click.echo("  ".join([task.ljust(width), *counts]), err=True)
 
 
 def _echo_summary(reports: list[dict[str, Any]], folders: list[Path], check: bool, nproc: int) -> None:
