@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
@@ -18,3 +20,24 @@ def __getattr__(name: str) -> Any:
 
         return getattr(importlib.import_module("nb2ddp.conversion"), name)
     raise AttributeError(f"module 'nb2ddp' has no attribute {name!r}")
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """``%load_ext nb2ddp``: gives the notebook the magics ``%run_ddp`` and ``%%run_ddp``."""
+    from nb2ddp.magic import load
+
+    load(shell)
+
+
+def unload_ipython_extension(shell: Any) -> None:
+    """``%unload_ext nb2ddp``."""
+    from nb2ddp.magic import unload
+
+    unload(shell)
+
+
+if "IPython" in sys.modules and {"KAGGLE_KERNEL_RUN_TYPE", "COLAB_RELEASE_TAG"} & os.environ.keys():
+    # A notebook on Kaggle or Colab: importing is enough there.
+    _shell = sys.modules["IPython"].get_ipython()
+    if _shell is not None:
+        load_ipython_extension(_shell)

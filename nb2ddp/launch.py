@@ -190,6 +190,7 @@ def launch(
     python: str = sys.executable,
     cwd: Path | None = None,
     grace: float = GRACE_SECONDS,
+    repeat_trace: bool = False,
 ) -> int:
     """Run ``script`` on ``nproc`` processes of this machine and wait for them.
 
@@ -201,6 +202,7 @@ def launch(
     setup: a Python file that is run once, first.
     cwd: the working folder of the script; default: the current one.
     grace: seconds from asking the processes to end (or from the first failure) to killing them.
+    repeat_trace: show the traceback of a failed rank 0 at the end too, although rank 0 has printed it.
 
     Returns 0 when all ranks succeed; else the exit code of ``setup`` or of the rank that failed first, with
     128 + n for a signal n. After SIGINT, SIGTERM or SIGHUP to this process all ranks are ended and 128 + n is
@@ -246,7 +248,7 @@ def launch(
             with (logs / "torchrun.log").open("wb") as output:
                 agent = _start(command, environment, run_id, cwd=cwd, output=output.fileno())
                 _wait(agent, run_id, signals, grace, run)
-            return _verdict(agent.returncode, run, signals, nproc)
+            return _verdict(agent.returncode, run, signals, nproc, repeat_trace)
 
 
 def _run_setup(setup: Path, *, python: str, cwd: Path | None, signals: _Signals, grace: float) -> int:
@@ -277,7 +279,7 @@ def _start(
             stdout=output,
             stderr=output,
             start_new_session=True,
-            preexec_fn=_end_with_parent(signal.SIGTERM),
+            preexec_fn=end_with_parent(signal.SIGTERM),
         )
     except OSError as error:
         _fail(f"{command[0]} cannot be started in {cwd or Path.cwd()}: {error.strerror}.")
@@ -457,7 +459,7 @@ class _Run:
 # Telling what happened
 
 
-def _verdict(agent_code: int, run: _Run, signals: _Signals, nproc: int) -> int:
+def _verdict(agent_code: int, run: _Run, signals: _Signals, nproc: int, repeat_trace: bool) -> int:
     """Say what became of the run, and return its exit code."""
     torchrun_log = run.log_dir / "torchrun.log"
     rank = first_failure(run.ranks)
@@ -481,7 +483,9 @@ def _verdict(agent_code: int, run: _Run, signals: _Signals, nproc: int) -> int:
     if message:
         headline += f": {message.splitlines()[0]}"
     log = run.log_dir / f"rank{rank.rank}.log"
-    if not log.exists():  # the rank that wrote to the console
+    if not log.exists() and trace and repeat_trace:
+        _say(headline, trace)
+    elif not log.exists():  # the rank that wrote to the console
         _say(
             f"{headline}\n        {'its traceback' if message else 'what it printed'} is above; "
             f"{_where(nproc, run.log_dir)}"
@@ -683,7 +687,7 @@ def _send(target: int, number: int) -> bool:
     return True
 
 
-def _end_with_parent(number: signal.Signals) -> Callable[[], None] | None:
+def end_with_parent(number: signal.Signals) -> Callable[[], None] | None:
     """For preexec_fn: the kernel shall send ``number`` to the child when we end. None where it cannot."""
     if sys.platform != "linux":
         return None
@@ -733,7 +737,7 @@ def _guard(arguments: Sequence[str]) -> int:
         env={**os.environ, RUN_ID_VARIABLE: run_id},
         stdout=files[0],
         stderr=files[1],
-        preexec_fn=_end_with_parent(signal.SIGKILL),
+        preexec_fn=end_with_parent(signal.SIGKILL),
     )
     for file in files:
         os.close(file)

@@ -1,0 +1,164 @@
+"""GPUs as a running kernel sees them: their load while others train, and what the kernel itself holds."""
+
+from __future__ import annotations
+
+import gc
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, MutableMapping
+from dataclasses import dataclass
+from typing import Any
+
+_EVERY_SECONDS = 2.0
+_QUERY = "index,uuid,memory.used,memory.total,utilization.gpu"
+GIB = 1 << 30
+
+
+@dataclass(frozen=True)
+class Load:
+    """One GPU's memory (bytes) and utilisation (percent; None where the driver does not tell)."""
+
+    rank: int
+    used: int
+    total: int
+    percent: int | None
+
+
+class Monitor:
+    """Asks nvidia-smi every 2 seconds, without ever waiting for it; silent where there is none."""
+
+    def __init__(self, visible: str | None) -> None:
+        """``visible``: the ranks' CUDA_VISIBLE_DEVICES."""
+        self._program = shutil.which("nvidia-smi")
+        self._visible = visible
+        self._asked = -_EVERY_SECONDS
+        self._question: subprocess.Popen[str] | None = None
+        self._loads: list[Load] = []
+
+    def loads(self) -> list[Load]:
+        """What is known now, one for each rank."""
+        if self._question is not None and self._question.poll() is not None:
+            answer, _ = self._question.communicate()
+            self._question = None
+            self._loads = read_loads(answer, self._visible) or self._loads
+        if self._program and self._question is None and time.monotonic() - self._asked >= _EVERY_SECONDS:
+            self._asked = time.monotonic()
+            command = [self._program, f"--query-gpu={_QUERY}", "--format=csv,noheader,nounits"]
+            self._question = subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True
+            )
+        return self._loads
+
+    def close(self) -> None:
+        if self._question is not None:
+            self._question.kill()
+            self._question.communicate()
+
+
+def read_loads(answer: str, visible: str | None) -> list[Load]:
+    """The GPUs in nvidia-smi's CSV, in the order that CUDA_VISIBLE_DEVICES gives them to the ranks."""
+    rows = [[field.strip() for field in line.split(",")] for line in answer.splitlines()]
+    rows = [row for row in rows if len(row) == 5 and row[2].isdigit() and row[3].isdigit()]
+    if visible is not None:
+        wanted = [name.strip() for name in visible.split(",")]
+        rows = [
+            row for name in wanted for row in rows if name and (row[0] == name or row[1].startswith(name))
+        ]
+    return [
+        Load(rank, int(used) << 20, int(total) << 20, int(percent) if percent.isdigit() else None)
+        for rank, (_, _, used, total, percent) in enumerate(rows)
+    ]
+
+
+@dataclass(frozen=True)
+class Held:
+    """What this kernel holds on one GPU: bytes in tensors, bytes reserved, bytes that are free there."""
+
+    device: int
+    allocated: int
+    reserved: int
+    free: int
+
+
+def held() -> list[Held]:
+    """The GPUs that this process holds memory on. Imports no torch: without it, nothing is held."""
+    torch = sys.modules.get("torch")
+    if torch is None or not hasattr(torch, "cuda") or not torch.cuda.is_initialized():
+        return []
+    return [
+        Held(device, torch.cuda.memory_allocated(device), reserved, torch.cuda.mem_get_info(device)[0])
+        for device in range(torch.cuda.device_count())
+        if (reserved := torch.cuda.memory_reserved(device))
+    ]
+
+
+def holders(names: Mapping[str, object], device: str = "cuda") -> dict[str, int]:
+    """Which of these objects hold memory on a kind of device, and how many bytes each, the largest first.
+
+    Objects that share tensors (a model and its trainer) are each counted in full.
+    """
+    sizes = {name: sum(_storages(value, device).values()) for name, value in names.items()}
+    return {name: size for name, size in sorted(sizes.items(), key=lambda item: -item[1]) if size}
+
+
+def _storages(value: object, device: str) -> dict[int, int]:
+    """Bytes by address, in a tensor, a module, an optimizer, and what holds them."""
+    found: dict[int, int] = {}
+    for tensor in _tensors(value, depth=3):
+        if tensor.device.type == device:
+            try:
+                storage = tensor.untyped_storage()
+                found[storage.data_ptr()] = storage.nbytes()
+            except RuntimeError:  # a quantised tensor that is made of others
+                found[id(tensor)] = tensor.numel() * tensor.element_size()
+    return found
+
+
+def _tensors(value: object, depth: int) -> Iterator[Any]:
+    torch: Any = sys.modules["torch"]
+    if isinstance(value, torch.Tensor):
+        yield value
+        grad = getattr(value, "grad", None) if value.is_leaf else None
+        if grad is not None:
+            yield grad
+    elif isinstance(value, torch.nn.Module):
+        for tensor in (*value.parameters(), *value.buffers()):
+            yield from _tensors(tensor, depth)
+    elif depth == 0 or isinstance(value, type):
+        return
+    elif isinstance(value, torch.optim.Optimizer):
+        yield from _tensors([group["params"] for group in value.param_groups], depth)
+        yield from _tensors(list(value.state.values()), depth)
+    elif isinstance(value, Mapping):
+        for item in list(value.values()):
+            yield from _tensors(item, depth - 1)
+    elif isinstance(value, list | tuple | set):
+        for item in list(value)[:10_000]:
+            yield from _tensors(item, depth - 1)
+    elif type(value).__module__.split(".")[0] not in ("builtins", "torch", "numpy", "pandas", "datasets"):
+        for name in ("model", "ref_model", "optimizer", "model_wrapped"):  # a Trainer, a pipeline
+            item = vars(value).get(name) if hasattr(value, "__dict__") else None
+            if item is not None:
+                yield from _tensors(item, depth - 1)
+
+
+def free(names: MutableMapping[str, object], device: str = "cuda") -> list[str]:
+    """Drop the objects that hold GPU memory and give the memory back; returns the names that are gone."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return []
+    gone = list(holders(names, device))
+    for name in gone:
+        value = names[name]
+        if name in ("Out", "_oh") and isinstance(value, dict):
+            value.clear()  # IPython goes on to use it
+        else:
+            del names[name]
+    for attribute in ("last_value", "last_traceback", "last_exc"):  # a traceback keeps its frames' tensors
+        if hasattr(sys, attribute):
+            setattr(sys, attribute, None)
+    gc.collect()
+    torch.cuda.empty_cache()
+    return gone
