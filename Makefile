@@ -2,7 +2,7 @@
 #   .venv         the newest releases, the project itself and what its checks need
 #   .venv-kaggle  the releases that the Kaggle notebooks pin
 .DELETE_ON_ERROR:
-.PHONY: demo test lint pins clean
+.PHONY: demo test lint docs pins clean
 
 PYTHON ?= python3
 STACKS := tests/stacks
@@ -20,6 +20,9 @@ lint: .venv/.ready
 	$(bin)/ruff check
 	$(bin)/ruff format --check
 	$(bin)/mypy
+
+docs: .venv/.ready
+	$(bin)/python docs/make_table.py
 
 # Each stamp is written last: an install that broke off is done again.
 .venv/.ready: pyproject.toml $(STACKS)/newest.txt $(STACKS)/unsloth.txt

@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 
 # Cell magics whose body is the notebook's own Python, run in its namespace.
-PYTHON_CELL_MAGICS = frozenset({"capture", "time", "timeit", "prun"})
+PYTHON_CELL_MAGICS = frozenset({"capture", "time", "timeit", "prun", "run_ddp"})
 # Cell magics that only show something.
 DISPLAY_CELL_MAGICS = frozenset({"html", "HTML", "javascript", "js", "latex", "markdown", "svg", "SVG"})
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pkgutil
 import re
+import subprocess
+import sys
 from pathlib import Path
 from textwrap import dedent
 
@@ -19,6 +21,11 @@ NAMES = {module.name for module in pkgutil.iter_modules(nb2ddp.rules.__path__)}
 
 def test_every_rule_file_is_in_rules() -> None:
     assert {rule.name.replace("-", "_") for rule in RULES} == NAMES
+
+
+def test_the_page_about_the_rules_is_made_from_them() -> None:
+    script = Path(__file__).parent.parent / "docs" / "make_table.py"
+    assert subprocess.run([sys.executable, script, "--check"]).returncode == 0, "`make docs` writes it"
 
 
 def test_every_rule_has_a_test_file() -> None:

@@ -26,7 +26,7 @@ from nb2ddp.shell import ShellCall, command_code, literal, shell_calls
 DISPLAY = frozenset(
     "matplotlib pylab load_ext reload_ext unload_ext autoreload config precision pinfo pinfo2 psearch who "
     "whos who_ls xmode colors history hist doctest_mode tensorboard lsmagic magic quickref pdb debug "
-    "automagic autosave reset_selective memit".split()
+    "automagic run_ddp autosave reset_selective memit".split()
 )
 # Line magics that are shell commands.
 COMMANDS = frozenset("ls cat cp mv rm mkdir rmdir pwd man less more ll pip conda mamba uv".split())
