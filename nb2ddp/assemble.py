@@ -22,6 +22,7 @@ _DEPENDS = {
     "write_file": ("wait_for_main_process",),
     "main_process_first": ("wait_for_main_process",),
     "in_turn": ("wait_for_main_process",),
+    "from_main_process": ("wait_for_main_process",),
     "wrap_trainer": ("wrap_ddp",),
 }
 # The modules that they import.

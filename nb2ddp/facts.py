@@ -298,6 +298,18 @@ class Facts:
             if any(start <= b.order <= end and b.scope is None for b in bindings)
         ) | frozenset(i.name for i in self._seen.import_orders if start <= i.order <= end and i.scope is None)
 
+    def changes_in(self, node: cst.CSTNode) -> frozenset[str]:
+        """Names whose list, dict or set is changed in place inside ``node``."""
+        start, end = self._seen.spans[node]
+        low = bisect.bisect_left(self._load_orders, start)
+        high = bisect.bisect_right(self._load_orders, end)
+        return frozenset(load.name for load in self._seen.loads[low:high] if self._changes(load.node))
+
+    def is_read_after(self, name: str, node: cst.CSTNode, until: cst.CSTNode) -> bool:
+        """Whether ``name`` is read between the ends of two nodes."""
+        start, end = self.end(node), self.end(until)
+        return any(load.name == name and start < load.order <= end for load in self._seen.loads)
+
     def bindings(self, name: str) -> Sequence[Binding]:
         return self._seen.bindings.get(name, ())
 
@@ -459,7 +471,7 @@ class Facts:
             target = self.parent(around)
             return isinstance(target, cst.AssignTarget | cst.AugAssign | cst.Del)
         if isinstance(around, cst.Attribute):
-            return around.attr.value in ("update", "setdefault", "pop", "clear")
+            return around.attr.value in knowledge.CHANGING_METHODS
         return isinstance(around, cst.AugAssign) and around.target is name
 
     # ---- what a value is ----------------------------------------------------------------------

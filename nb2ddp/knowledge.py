@@ -159,6 +159,11 @@ WRITING_WITH_PATH = frozenset({"to_csv", "to_json"})
 FILE_TESTS = frozenset("os.path.exists os.path.isfile os.path.isdir os.listdir glob.glob os.access".split())
 FILE_TEST_METHODS = frozenset("exists is_file is_dir glob iterdir".split())
 
+# What changes the list, dict or set that it is called on.
+CHANGING_METHODS = frozenset(
+    "append extend insert remove pop clear update setdefault add discard sort reverse".split()
+)
+
 GENERATING_METHODS = frozenset({"generate", "fast_generate", "unsloth_generate"})
 
 # Calls before or after which something may have to be put: each stands on a line of its own.

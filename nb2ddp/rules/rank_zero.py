@@ -23,7 +23,7 @@ import libcst as cst
 
 from nb2ddp import cstkit, knowledge
 from nb2ddp.facts import Facts, Statement
-from nb2ddp.rewrite import Finding, Gate, Need, Note, Options, Rule
+from nb2ddp.rewrite import Finding, Gate, Insert, Need, Note, Options, Rule
 from nb2ddp.shell import is_install
 
 _WRITES = "one rank writes"
@@ -33,10 +33,17 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     last = facts.last_collective
     if last is None:
         return
-    generating = gated_before_training(facts)
+    alone, shared = _generation(facts)
+    generating = alone | frozenset(shared)
     for statement in facts.top_statements:
         if statement in generating:
             yield Gate(statement, "rank-zero", "one rank generates")
+        if names := shared.get(statement):
+            yield Need("from_main_process")
+            made = ", ".join(names)
+            value = made if len(names) == 1 else f"({made})"
+            code = f"{made} = {facts.our('from_main_process')}(lambda: {value})"
+            yield Insert(statement, "after", code, "every rank trains on what rank 0 generated")
     for call in facts.live_calls:
         why = _why_alone(facts, call)
         if why is None or facts.is_after_training(call):
@@ -92,9 +99,15 @@ def _needs_all(facts: Facts, statement: Statement) -> bool:
 
 def gated_before_training(facts: Facts) -> frozenset[Statement]:
     """Statements that generate before training ends, and those that only handle what was generated."""
+    gated, shared = _generation(facts)
+    return gated | frozenset(shared)
+
+
+def _generation(facts: Facts) -> tuple[frozenset[Statement], dict[Statement, list[str]]]:
+    """What rank 0 does alone, and what it does for all: statements with the names that all ranks need."""
     last = facts.last_collective
     if last is None:
-        return frozenset()
+        return frozenset(), {}
 
     def generates(call: cst.Call) -> bool:
         return facts.method(call) in knowledge.GENERATING_METHODS
@@ -104,22 +117,26 @@ def gated_before_training(facts: Facts) -> frozenset[Statement]:
 
     statements = [s for s in facts.top_statements if facts.order(s) < facts.order(last)]
     gated: set[Statement] = set()
+    shared: dict[Statement, list[str]] = {}
     for seed in statements:
         if seed in gated or not facts.runs(seed, generates) or facts.runs(seed, needs_all):
             continue
         chain = _chain(facts, seed, [s for s in statements if facts.order(s) > facts.order(seed)])
         if all(not facts.runs(s, needs_all) for s in chain) and not _escapes(facts, chain):
             gated |= chain
-    return frozenset(gated)
+        elif not facts.runs(seed, facts.fills_cache):
+            made = facts.binds_in(seed) | facts.changes_in(seed)
+            shared[seed] = sorted(name for name in made if facts.is_read_after(name, seed, last))
+    return frozenset(gated), shared
 
 
 def _chain(facts: Facts, seed: Statement, later: list[Statement]) -> set[Statement]:
     """``seed`` and the statements after it that read what it made, directly or not."""
-    chain, names = {seed}, set(facts.binds_in(seed))
+    chain, names = {seed}, set(facts.binds_in(seed) | facts.changes_in(seed))
     for statement in later:
         if facts.loads_in(statement) & names:
             chain.add(statement)
-            names |= facts.binds_in(statement)
+            names |= facts.binds_in(statement) | facts.changes_in(statement)
         else:
             names -= facts.binds_in(statement)
     return chain

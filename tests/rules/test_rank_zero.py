@@ -236,14 +236,46 @@ def test_mode_switches_around_generation_run_on_every_rank() -> None:
     )
 
 
-def test_generation_that_feeds_training_runs_on_every_rank() -> None:
-    check_untouched(
-        rule, HEAD + "data = llm.generate(**x)\nt = SFTTrainer(llm, train_dataset=data)\nt.train()\n"
+def test_what_feeds_training_is_generated_once_for_all_ranks() -> None:
+    train = "t = SFTTrainer(llm, train_dataset=data)\nt.train()\n"
+    check_rewritten(
+        rule,
+        HEAD + "data = llm.generate(**x)\n" + train,
+        HEAD
+        + GENERATES
+        + "    data = llm.generate(**x)\n"
+        + "data = from_main_process(lambda: data)\n"
+        + train,
     )
 
 
-def test_generation_that_a_function_reads_runs_on_every_rank() -> None:
-    check_untouched(rule, HEAD + "out = llm.generate(**x)\ndef reward():\n    return out\n" + TRAIN)
+def test_a_list_that_generation_fills_reaches_all_ranks() -> None:
+    loop = "for q in questions:\n    out = llm.generate(q)\n    rows.append(out)\n"
+    train = "t = SFTTrainer(llm, train_dataset=Dataset.from_list(rows))\nt.train()\n"
+    check_rewritten(
+        rule,
+        HEAD + "rows = []\n" + loop + train,
+        HEAD
+        + "rows = []\n"
+        + GENERATES
+        + indented(loop)
+        + "rows = from_main_process(lambda: rows)\n"
+        + train,
+    )
+
+
+def test_what_a_function_reads_is_generated_once_for_all_ranks() -> None:
+    function = "def reward():\n    return out\n"
+    check_rewritten(
+        rule,
+        HEAD + "out = llm.generate(**x)\n" + function + TRAIN,
+        HEAD
+        + GENERATES
+        + "    out = llm.generate(**x)\n"
+        + "out = from_main_process(lambda: out)\n"
+        + function
+        + TRAIN,
+    )
 
 
 def test_between_two_trainings_one_rank_generates_and_writes() -> None:
