@@ -59,6 +59,9 @@ class Net(nn.Module):
         self.inner = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 1))
     def forward(self, x):
         return self.inner(x)
+    def generate(self, x):
+        print("generating")
+        return self.inner(x).detach() + torch.rand(1)
 model = Net()
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
 loss_function = nn.MSELoss()
@@ -95,6 +98,19 @@ def train():
     if accelerator.is_main_process:
         torch.save(model.state_dict(), "net.pt")
 notebook_launcher(train, (), num_processes=2)
+"""
+GENERATED = """\
+answers = []
+for row in x[:32]:
+    answers.append(model.generate(row))
+loader = DataLoader(TensorDataset(x[:32], torch.stack(answers)), batch_size=4)
+for x, y in loader:
+    loss = loss_function(model(x), y)
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    losses.append(loss.item())
+torch.save(model.state_dict(), "net.pt")
 """
 
 
@@ -159,3 +175,9 @@ def test_a_loop_on_accelerate_trains_as_in_one_process(tmp_path: Path) -> None:
     single = plain_code(path).replace("notebook_launcher(train, (), num_processes=2)", "train()")
     done = compared(tmp_path, path, single=single)
     assert "net.pt" in done.files()
+
+
+def test_data_that_is_generated_first_is_the_same_on_all_ranks(tmp_path: Path) -> None:
+    path = written(tmp_path, DATA.format(shuffle=False), GENERATED)
+    done = compared(tmp_path, path, single=plain_code(path))
+    assert done.output.count("generating") == 32

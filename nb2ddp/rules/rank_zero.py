@@ -115,7 +115,7 @@ def _generation(facts: Facts) -> tuple[frozenset[Statement], dict[Statement, lis
     def needs_all(call: cst.Call) -> bool:
         return facts.is_collective(call) or facts.joins_group(call) or facts.loads_model(call)
 
-    statements = [s for s in facts.top_statements if facts.order(s) < facts.order(last)]
+    statements = [s for s in facts.top_statements if facts.order(s) <= facts.order(last)]
     gated: set[Statement] = set()
     shared: dict[Statement, list[str]] = {}
     for seed in statements:

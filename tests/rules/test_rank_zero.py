@@ -249,6 +249,20 @@ def test_what_feeds_training_is_generated_once_for_all_ranks() -> None:
     )
 
 
+def test_a_loop_that_trains_on_what_was_generated_needs_all_ranks() -> None:
+    head = HEAD + "from torch.utils.data import DataLoader\n"
+    loop = "loader = DataLoader(data)\nfor b in loader:\n    llm(b).loss.backward()\n"
+    check_rewritten(
+        rule,
+        head + "data = llm.generate(**x)\n" + loop,
+        head
+        + GENERATES
+        + "    data = llm.generate(**x)\n"
+        + "data = from_main_process(lambda: data)\n"
+        + loop,
+    )
+
+
 def test_a_list_that_generation_fills_reaches_all_ranks() -> None:
     loop = "for q in questions:\n    out = llm.generate(q)\n    rows.append(out)\n"
     train = "t = SFTTrainer(llm, train_dataset=Dataset.from_list(rows))\nt.train()\n"
