@@ -2,7 +2,7 @@
 #   .venv         the newest releases, the project itself and what its checks need
 #   .venv-kaggle  the releases that the Kaggle notebooks pin
 .DELETE_ON_ERROR:
-.PHONY: demo test lint docs pins clean
+.PHONY: demo test test-all lint docs pins clean
 
 PYTHON ?= python3
 STACKS := tests/stacks
@@ -15,6 +15,9 @@ demo: .venv/.ready
 
 test: lint .venv-kaggle/.ready
 	$(bin)/pytest
+
+test-all: lint .venv-kaggle/.ready
+	$(bin)/pytest -m ""
 
 lint: .venv/.ready
 	$(bin)/ruff check

@@ -443,7 +443,22 @@ class Facts:
 
     def star_dicts(self, call: cst.Call) -> list[cst.Call | cst.Dict | None]:
         """For each ``**x`` of a call the dict literal, or ``dict()``, that it is; None if it may be more."""
-        return [self._dict_of(argument.value) for argument in call.args if argument.star == "**"]
+        found: list[cst.Call | cst.Dict | None] = []
+        for argument in call.args:
+            if argument.star == "**":
+                found += self._passed_on(argument.value) or [self._dict_of(argument.value)]
+        return found
+
+    def _passed_on(self, node: cst.BaseExpression) -> list[cst.Call | cst.Dict | None]:
+        """For ``**kwargs`` of a function of the notebook: the one call of it, and what that unpacks."""
+        binding = self.binding(node) if isinstance(node, cst.Name) else None
+        function = binding.scope if binding is not None else None
+        if not isinstance(function, cst.FunctionDef) or binding is None:
+            return []
+        if function.params.star_kwarg is not binding.node or self._is_changed(binding):
+            return []
+        calls = [call for call, _ in self._calls_of(function.name.value)]
+        return [calls[0], *self.star_dicts(calls[0])] if len(calls) == 1 else []
 
     def _dict_of(self, node: cst.BaseExpression) -> cst.Call | cst.Dict | None:
         if isinstance(node, cst.Name):

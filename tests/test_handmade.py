@@ -12,7 +12,7 @@ import pytest
 
 from nb2ddp import convert
 from tests.helpers import notebook
-from tests.runs import ROOT, STACKS, Run, plain_code, run
+from tests.runs import ROOT, Run, plain_code, run
 
 pytestmark = pytest.mark.launch
 
@@ -138,7 +138,7 @@ def written(folder: Path, *cells: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("stack", STACKS)
+@pytest.mark.parametrize("stack", ["newest", pytest.param("kaggle", marks=pytest.mark.thorough)])
 def test_a_notebook_half_converted_after_a_guide_trains_as_the_notebook(tmp_path: Path, stack: str) -> None:
     sample = ROOT / "sample_notebooks" / "alpaca_sft.ipynb"
     nb = nbformat.read(sample, as_version=4)

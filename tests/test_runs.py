@@ -209,7 +209,7 @@ trainer.train()
 """
 
 
-@pytest.mark.parametrize("stack", STACKS)
+@pytest.mark.parametrize("stack", ["newest", pytest.param("kaggle", marks=pytest.mark.thorough)])
 def test_generation_before_and_evaluation_and_another_trainer_after(tmp_path: Path, stack: str) -> None:
     import torch
 

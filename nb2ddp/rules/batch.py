@@ -46,6 +46,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 "--batch scale: every rank takes the notebook's batch, so a step takes more data", node
             )
             continue
+        yield from _by_kind(facts, node)
         if isinstance(facts.scope(node), cst.Lambda) or _in_comprehension(facts, node):
             yield Decline(
                 "training arguments made in an expression cannot be followed; give them a name", node
@@ -123,6 +124,23 @@ def _makes_arguments(facts: Facts, call: cst.Call) -> bool:
     if facts.qualified(call.func) == "functools.partial" and call.args:
         return facts.is_arguments_class(call.args[0].value)
     return facts.is_arguments_class(call.func)
+
+
+def _by_kind(facts: Facts, node: cst.Call | cst.Dict) -> Iterator[Finding]:
+    """What some losses take from the samples that are worked on at one time."""
+    name = facts.qualified(node.func).rpartition(".")[2] if isinstance(node, cst.Call) else ""
+    if name.startswith("KTO"):
+        yield Note(
+            "KTO estimates its KL term on the samples under way on all ranks, so the losses are near the "
+            "notebook's and not equal",
+            node,
+        )
+    elif name.startswith(("ORPO", "CPO")):
+        yield Note(
+            "this loss has a mean over the tokens of one batch: equal to the notebook's where the "
+            "accumulation steps divide, and near it where the batch of a GPU has to be split",
+            node,
+        )
 
 
 def _stars(call: cst.Call) -> bool:

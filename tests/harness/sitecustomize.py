@@ -60,7 +60,7 @@ def dump() -> None:
     losses = getattr(main, "losses", None) or [row["loss"] for row in _logged if "loss" in row]
     _note(f"losses-{RANK}.json", json.dumps([float(loss) for loss in losses]))
     evaluated = [
-        {key: value for key, value in row.items() if not key.endswith(("_runtime", "_second"))}
+        {key: value for key, value in row.items() if not key.endswith(("_runtime", "_second", "_time"))}
         for row in _logged
         if "eval_loss" in row
     ]

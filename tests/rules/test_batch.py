@@ -122,8 +122,9 @@ OUT_OF_SIGHT = {
         4,
         "write it here",
     ),
-    "a dict that a function gets": (
-        'def make(**kw):\n    return SFTConfig("o", **kw)\nargs = make(per_device_train_batch_size=2)',
+    "a dict that a function gets in two ways": (
+        'def make(**kw):\n    return SFTConfig("o", **kw)\n'
+        "a = make(per_device_train_batch_size=2)\nb = make(per_device_train_batch_size=4)",
         4,
         "write it here",
     ),
@@ -210,3 +211,11 @@ def test_a_scaled_batch_keeps_the_notebooks_numbers() -> None:
 def test_names_of_the_notebook_are_not_taken() -> None:
     result = apply(rule, HEAD + 'batch_per_rank = 1\nargs = SFTConfig("o")')
     assert "per_device_train_batch_size=ddp_batch_per_rank" in result.code[1]
+
+
+def test_a_batch_that_a_function_passes_on_is_split_where_it_is_given() -> None:
+    head = "from trl import SFTConfig\ndef make(**kw):\n    return SFTConfig('o', **kw)\n"
+    code = apply(rule, head + "args = make(per_device_train_batch_size=2)\n").code[1]
+    assert "share_batch(2, 1)" in code
+    assert "make(per_device_train_batch_size=batch_per_rank, gradient_accumulation_steps=" in code
+    assert "SFTConfig('o', **kw)" in code
