@@ -26,6 +26,14 @@ Exit codes:
   2  the command line is wrong
 """
 
+_REHEARSE_CODES = """\b
+Exit codes:
+  0  everything that was measured is as it should be
+  1  something is not, or the notebook cannot be read
+  2  the command line is wrong
+  3  this cannot be rehearsed
+"""
+
 
 class _Group(click.Group):
     """Shows our errors as one sentence."""
@@ -198,6 +206,76 @@ def run(
     )
 
 
+@main.command(epilog=_REHEARSE_CODES)
+@click.argument("target", metavar="DIR|NOTEBOOK", type=click.Path(path_type=Path))
+@click.option("--steps", type=click.IntRange(min=1), default=4, show_default=True, help="Optimizer steps.")
+@click.option("--nproc", type=click.IntRange(min=2), default=2, show_default=True, help="Processes.")
+@click.option(
+    "--data",
+    multiple=True,
+    metavar="NAME=PATH",
+    help="A local file (JSON, CSV, Parquet, text) in place of the data set NAME; may be repeated.",
+)
+@click.option("--python", metavar="PATH", help="The Python that has the training packages.  [default: this]")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=1),
+    metavar="SECONDS",
+    help="How long nothing may happen before a run counts as hanging.  [default: by phase, 2 to 5 minutes]",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the report alone, as JSON, on stdout.")
+@click.option("--html", type=click.Path(path_type=Path, dir_okay=False), help="Write the report as a page.")
+@click.option(
+    "--keep", type=click.Path(path_type=Path, file_okay=False), help="Keep all that the runs write, here."
+)
+def rehearse(
+    target: Path,
+    steps: int,
+    nproc: int,
+    data: Sequence[str],
+    python: str | None,
+    timeout: float | None,
+    as_json: bool,
+    html: Path | None,
+    keep: Path | None,
+) -> None:
+    """Run a converted script on this CPU for a few steps, and compare it with its notebook.
+
+    DIR is the folder of a conversion; a NOTEBOOK is converted first, and nothing of that is kept. Models
+    become tiny random ones, data sets their first rows; what was replaced is said.
+
+    \b
+    Example:
+      nb2ddp rehearse finetune_ddp
+      nb2ddp rehearse finetune.ipynb --data yahma/alpaca-cleaned=rows.jsonl --html rehearsal.html
+    """
+    from nb2ddp.rehearse import report
+    from nb2ddp.rehearse.rehearsal import rehearse as run_all
+    from nb2ddp.rehearse.runs import Patience, Settings
+    from nb2ddp.rehearse.subject import subject_of
+
+    if wrong := [pair for pair in data if not all(pair.partition("="))]:
+        raise click.UsageError(f"--data {wrong[0]} is not of the form NAME=PATH.")
+    files = {name: Path(path) for name, _, path in (pair.partition("=") for pair in data)}
+    if missing := [path for path in files.values() if not path.is_file()]:
+        raise click.UsageError(f"there is no file {missing[0]}.")
+    if keep is not None and keep.exists() and any(keep.iterdir()):
+        raise click.UsageError(f"{keep} is not empty.")
+    patience = Patience() if timeout is None else Patience(timeout, timeout, timeout)
+    settings = Settings(steps, nproc, files, python or sys.executable, patience)
+    result = run_all(subject_of(target, nproc), settings, keep=keep, say=_say)
+    if html is not None:
+        html.write_text(report.page(result), encoding="utf-8")
+        _say(f"wrote {html}")
+    if as_json:
+        click.echo(json.dumps(report.as_json(result), indent=2, ensure_ascii=False))
+    else:
+        for line in report.lines(result):
+            click.echo(line)
+    if not result.passed:
+        raise SystemExit(1)
+
+
 @main.command()
 @click.argument("name", metavar="[RULE]", required=False)
 def rules(name: str | None) -> None:
@@ -274,6 +352,9 @@ def _source_options(command: Callable[..., None]) -> Callable[..., None]:
     metavar="OWNER/SLUG|DIR",
     help="Go on from the last checkpoint of that kernel (or of datasets/OWNER/SLUG), in a new kernel.",
 )
+@click.option(
+    "--rehearse", "rehearsed", is_flag=True, help="Rehearse it on this CPU first; push what passes."
+)
 @click.option("--watch", is_flag=True, help="Watch the kernel until it has ended.")
 @click.option("--dry-run", is_flag=True, help="Show the request; send nothing.")
 @click.option("--yes", is_flag=True, help="Ask nothing.")
@@ -281,6 +362,7 @@ def push(
     target: Path | None,
     public: bool,
     watch: bool,
+    rehearsed: bool,
     dry_run: bool,
     yes: bool,
     token_dataset: str | None,
@@ -309,6 +391,8 @@ def push(
     refuse_secrets(made.secrets)
     for note in made.notes:
         _say(note)
+    if rehearsed:
+        _rehearse_first(folder)
     if kaggle is None:
         made.write(folder / "dry_run")
         request = client.request_of(folder / "dry_run", wishes.timeout)
@@ -562,6 +646,24 @@ def _echo_diff(conversion: Conversion) -> None:
         click.secho(line, fg=color)
 
 
+def _rehearse_first(folder: Path) -> None:
+    """Run a conversion on the CPU; one that does not pass is not pushed.
+
+    Raises:
+        RehearsalError: it cannot be rehearsed.
+    """
+    from nb2ddp.rehearse import report
+    from nb2ddp.rehearse.rehearsal import rehearse as run_all
+    from nb2ddp.rehearse.subject import subject_of
+
+    result = run_all(subject_of(folder, 2), say=_say)
+    for line in report.lines(result):
+        _say(line)
+    if not result.passed:
+        _say("nothing was pushed: the rehearsal did not pass")
+        raise SystemExit(1)
+
+
 def _echo_table(by_task: dict[str, list[str]]) -> None:
     """How many notebooks of each task became what."""
     width = max(len("task"), *map(len, by_task))
@@ -583,6 +685,11 @@ def _echo_summary(reports: list[dict[str, Any]], folders: list[Path], check: boo
         click.echo(f"Wrote {folder}/. Next:", err=True)
         setup = " --setup" if (folder / "setup_env.py").exists() else ""
         click.echo(f"  nb2ddp run {_quoted(folder)} --nproc {nproc}{setup}", err=True)
+        click.echo(
+            f"  nb2ddp rehearse {_quoted(folder)}    (a few steps on this CPU, before it costs GPU time)",
+            err=True,
+        )
+        click.echo(f"  nb2ddp push --kaggle {_quoted(folder)}", err=True)
 
 
 def _quoted(path: Path) -> str:

@@ -25,7 +25,16 @@ WRAPS = {
     "peft_loop": ("explicit",),
 }
 CASES = [(sample, stack) for sample in SAMPLES for stack in STACKS]
-RUNS = [(sample, stack, wrap) for sample, stack in CASES for wrap in WRAPS[sample]]
+RUNS = [
+    pytest.param(
+        sample,
+        stack,
+        wrap,
+        marks=pytest.mark.thorough if (sample, wrap) == ("chat_sft", "trainer") else (),
+    )
+    for sample, stack in CASES
+    for wrap in WRAPS[sample]
+]
 RELATIVE = 1e-5
 
 Runner = Callable[..., Run]

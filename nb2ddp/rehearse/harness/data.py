@@ -1,0 +1,139 @@
+"""First rows in place of whole data sets, synthetic ones where there is nothing to read."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable
+from typing import Any
+
+from nb2ddp.rehearse.harness.imports import Patch, around
+from nb2ddp.rehearse.harness.notes import PLAN, replaced
+
+ROWS = 512
+"""As many rows as a rehearsal takes of a data set."""
+
+_WORDS = (
+    "the a small large red old new house river city teacher answer question number story music garden winter "
+    "light water road garden speaks writes counts builds finds gives shows because while after under near "
+    "quickly slowly seven twelve first second python table column model value reason example letter market"
+).split()
+_TURNS = frozenset({"conversations", "conversation", "messages", "dialog", "dialogue", "turns", "chat"})
+_NUMBERS = frozenset("score rating id idx index length year stars difficulty num_turns n count age".split())
+_PARTS = frozenset("role content from value type text_content".split())  # of a turn, not of a row
+_FILES = {
+    ".json": "json",
+    ".jsonl": "json",
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".parquet": "parquet",
+    ".txt": "text",
+}
+_MEDIA = frozenset({"image", "images", "audio", "video", "videos"})
+_SPLITS = ("train", "test", "validation")
+
+
+def sentence(rng: random.Random, low: int = 6, high: int = 30) -> str:
+    """Words at random."""
+    return " ".join(rng.choices(_WORDS, k=rng.randint(low, high)))
+
+
+def _watch_loading(module: Any) -> None:
+    around(module, "load_dataset", _load_dataset)
+
+
+def _load_dataset(original: Callable[..., Any], path: str, *others: Any, **options: Any) -> Any:
+    split, streaming = options.get("split"), bool(options.get("streaming"))
+    files = options.get("data_files")
+    given = PLAN["data"].get(path) or (PLAN["data"].get(files) if isinstance(files, str) else None)
+    if given:
+        kind = _FILES.get(os.path.splitext(given)[1].lower(), "text")
+        found = original(kind, data_files=given, split="train")
+        replaced(f"the data set {files if path in _FILES.values() else path}", f"the first rows of {given}")
+        return _shaped(_first(found), split, streaming)
+    if os.path.exists(path) or (path in _FILES.values() and _is_here(files)):
+        found = original(path, *others, **options)
+        return found if streaming else _first(found, path)
+    try:
+        found = original(path, *others, **{**options, "streaming": False}, cache_dir=_user_cache())
+        return _first(found, path)
+    except Exception:  # not in the cache, and nothing is downloaded
+        return _shaped(_synthetic(files if isinstance(files, str) else path), split, streaming)
+
+
+def _user_cache() -> str:
+    home = os.environ.get("HF_HOME", os.path.expanduser("~/.cache/huggingface"))
+    return os.path.join(home, "datasets")
+
+
+def _is_here(files: Any) -> bool:
+    paths = files.values() if isinstance(files, dict) else files if isinstance(files, list) else [files]
+    return all(isinstance(path, str) and not path.startswith(("http", "hf:", "s3:")) for path in paths)
+
+
+def _first(found: Any, name: str = "") -> Any:
+    if isinstance(found, dict):
+        return type(found)({split: _first(rows, name) for split, rows in found.items()})
+    if isinstance(found, list):
+        return [_first(rows, name) for rows in found]
+    if len(found) <= ROWS:
+        return found
+    if name:
+        replaced(f"the {len(found)} rows of {name}", f"the first {ROWS}", "a rehearsal is short")
+    return found.select(range(ROWS))
+
+
+def _shaped(rows: Any, split: Any, streaming: bool) -> Any:
+    """What load_dataset gives for this ``split``, in which every split is these rows."""
+    import datasets
+
+    if isinstance(split, list | tuple):
+        return [_shaped(rows, one, streaming) for one in split]
+    if split is None:
+        kind = datasets.IterableDatasetDict if streaming else datasets.DatasetDict
+        return kind({name: _shaped(rows, name, streaming) for name in _SPLITS})
+    return rows.to_iterable_dataset() if streaming else rows
+
+
+def _synthetic(name: str) -> Any:
+    import datasets
+
+    columns = [column for column in PLAN["columns"] if column not in _PARTS] or ["text"]
+    if media := _MEDIA & set(columns):
+        raise RuntimeError(
+            f"{name} holds {' and '.join(sorted(media))}: give some rows of it with --data {name}=PATH"
+        )
+    rng = random.Random(0)
+    rows = {column: [_value(rng, column) for _ in range(ROWS)] for column in columns}
+    replaced(
+        f"the data set {name}", f"{ROWS} synthetic rows of {', '.join(columns)}", "it is not on this machine"
+    )
+    return datasets.Dataset.from_dict(rows)
+
+
+def _value(rng: random.Random, column: str) -> Any:
+    role, content = ("from", "value") if {"from", "value"} <= set(PLAN["columns"]) else ("role", "content")
+    names = ("human", "gpt") if role == "from" else ("user", "assistant")
+    turns = [{role: names[i % 2], content: sentence(rng)} for i in range(4)]
+    if column in _TURNS:
+        return turns
+    if column in ("chosen", "rejected") and {"messages", "role", "content"} & set(PLAN["columns"]):
+        return turns[:2]
+    if column in ("label", "labels"):
+        return rng.randrange(2)
+    return rng.randrange(1, 6) if column.lower() in _NUMBERS else sentence(rng)
+
+
+def _fewer_rows(module: Any) -> None:
+    around(module.Dataset, "select", _select)
+
+
+def _select(original: Callable[..., Any], self: Any, indices: Any, *others: Any, **options: Any) -> Any:
+    """``select(range(10000))`` of the first rows takes as many as there are."""
+    if isinstance(indices, range) and len(indices) and max(indices) >= len(self):
+        replaced(f"select({indices})", f"select({range(len(self))})", "a rehearsal is short")
+        indices = range(len(self))
+    return original(self, indices, *others, **options)
+
+
+PATCHES: dict[str, Patch] = {"datasets.load": _watch_loading, "datasets.arrow_dataset": _fewer_rows}

@@ -1,0 +1,66 @@
+"""What a rehearsed process writes down: one JSON object in a line for each thing that happened."""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import os
+import signal
+import sys
+import time
+from types import FrameType
+from typing import Any
+
+FOLDER = os.environ.get("NB2DDP_REHEARSAL", "")
+RANK = int(os.environ.get("NB2DDP_REHEARSAL_RANK", "0"))
+PLAN: dict[str, Any] = {}
+"""What the rehearsal is to be like; `nb2ddp.rehearse.runs` writes it."""
+
+_OWNER = "NB2DDP_REHEARSAL_PID"
+_PATH = os.path.join(FOLDER, f"notes-{RANK}.jsonl")
+
+
+def begin() -> None:
+    """Read the plan; the first process of a rank says that it is there, and shows its stack on SIGUSR1."""
+    with open(os.path.join(FOLDER, "plan.json"), encoding="utf-8") as file:
+        PLAN.update(json.load(file))
+    if os.environ.setdefault(_OWNER, str(os.getpid())) == str(os.getpid()):
+        stacks = os.open(os.path.join(FOLDER, f"stack-{RANK}.txt"), os.O_WRONLY | os.O_CREAT)
+        faulthandler.register(signal.SIGUSR1, file=stacks, all_threads=True)
+        note("start", pid=os.getpid())
+
+
+def is_rank() -> bool:
+    """Whether this process is a rank itself, not one that a rank has started."""
+    return os.environ.get(_OWNER) == str(os.getpid())
+
+
+def note(kind: str, **values: Any) -> None:
+    """Write down one thing; a single write, so that the lines of several threads and processes stay whole."""
+    line = json.dumps({"kind": kind, "time": time.time(), **values}, default=str) + "\n"
+    file = os.open(_PATH, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        os.write(file, line.encode())
+    finally:
+        os.close(file)
+
+
+def replaced(what: str, by: str, why: str = "") -> None:
+    """Say what of the surroundings is not as it will be on the GPU machine."""
+    note("replaced", what=what, by=by, why=why)
+
+
+def line_of_script() -> int | None:
+    """The line of the script that this call comes from."""
+    frame: FrameType | None = sys._getframe(1)
+    script = PLAN["script"]
+    while frame is not None:
+        if frame.f_code.co_filename == script:
+            return frame.f_lineno
+        frame = frame.f_back
+    return None
+
+
+def called_by_script(depth: int = 2) -> bool:
+    """Whether the function that asks was called by the script itself, not by a library."""
+    return sys._getframe(depth).f_code.co_filename == str(PLAN["script"])

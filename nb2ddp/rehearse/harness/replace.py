@@ -1,0 +1,237 @@
+"""Replaces what a laptop does not have or a rehearsal must not do, and says so."""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import os
+import subprocess
+from collections.abc import Callable
+from typing import Any
+
+from nb2ddp.rehearse.harness import notes
+from nb2ddp.rehearse.harness.imports import Patch, around
+from nb2ddp.rehearse.harness.notes import PLAN, replaced
+
+_NEW_TOKENS = 8
+_WARMUP_STEPS = 1
+_PACKED_LENGTH = 128
+_EXPORTS = ("save_pretrained_merged", "push_to_hub_merged", "save_pretrained_gguf")
+_GPU_EXPORTS = ("push_to_hub_gguf", "save_pretrained_torchao", "push_to_hub_openvino")
+_REAL_MODEL = "exports need the real model"
+
+
+def begin() -> None:
+    """Shell commands, and the ``get_ipython`` that the notebook's own code may call."""
+    around(subprocess, "run", functools.partial(_command, subprocess.CompletedProcess([], 0, "", "")))
+    around(subprocess, "check_call", functools.partial(_command, 0))
+    around(subprocess, "check_output", functools.partial(_command, b""))
+    around(os, "system", functools.partial(_command, 0))
+    builtins.get_ipython = _Shell  # type: ignore[attr-defined]
+    builtins.display = lambda *values, **options: print(*values)  # type: ignore[attr-defined]
+
+
+def _command(answer: Any, original: Callable[..., Any], command: Any, *others: Any, **options: Any) -> Any:
+    if not notes.called_by_script(3) or not PLAN:
+        return original(command, *others, **options)
+    replaced(f"the command {_short(command)}", "nothing", "a rehearsal starts no programs")
+    return answer
+
+
+def _short(command: Any) -> str:
+    text = " ".join(command) if isinstance(command, list | tuple) else str(command)
+    line = text.strip().splitlines()[0] if text.strip() else text
+    return f"`{line[:57]}...`" if len(line) > 60 else f"`{line}`"
+
+
+class _Shell:
+    """What the notebook's magics and shell lines come to in a rehearsal."""
+
+    def system(self, command: str) -> None:
+        replaced(f"the command {_short(command)}", "nothing", "a rehearsal starts no programs")
+
+    def getoutput(self, command: str) -> list[str]:
+        self.system(command)
+        return []
+
+    def run_line_magic(self, name: str, line: str) -> None:
+        if name in ("env", "set_env"):
+            key, _, value = line.partition("=") if "=" in line else line.partition(" ")
+            os.environ[key.strip()] = value.strip()
+        elif name == "cd":
+            os.chdir(os.path.expanduser(line))
+
+    def run_cell_magic(self, name: str, line: str, body: str) -> None:
+        if name == "writefile":
+            with open(line.split()[-1], "a" if "-a" in line.split() else "w", encoding="utf-8") as file:
+                file.write(body)
+        else:
+            self.system(body)
+
+
+# ---------------------------------------------------------------------------------------------------------
+# The GPU
+
+
+def _without_gpu(torch: Any) -> None:
+    """Tensors that are sent to a GPU stay on the CPU, and questions about the GPU get an answer."""
+    if torch.cuda.is_available():
+        return
+    for owner in (torch.Tensor, torch.nn.Module):
+        around(owner, "to", _on_cpu)
+        around(owner, "cuda", lambda original, self, *others, **options: self)
+    for name in ("synchronize", "empty_cache", "reset_peak_memory_stats", "set_device", "ipc_collect"):
+        around(torch.cuda, name, lambda original, *arguments, **options: None)
+    for name in ("max_memory_reserved", "max_memory_allocated", "memory_reserved", "memory_allocated"):
+        around(torch.cuda, name, lambda original, *arguments, **options: 0)
+    around(torch.cuda, "get_device_properties", _properties)
+    around(torch.cuda, "get_device_name", lambda original, *arguments, **options: "no GPU")
+    around(torch.cuda, "get_device_capability", lambda original, *arguments, **options: (7, 5))
+
+
+def _on_cpu(original: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    def moved(value: Any) -> Any:
+        is_gpu = str(value).startswith("cuda") if isinstance(value, str) else _is_gpu(value)
+        if is_gpu:
+            replaced("the device cuda", "the CPU", "there is no GPU here")
+        return "cpu" if is_gpu else value
+
+    return original(*map(moved, arguments), **{name: moved(value) for name, value in options.items()})
+
+
+def _is_gpu(value: Any) -> bool:
+    return type(value).__name__ == "device" and value.type == "cuda"
+
+
+def _properties(original: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    from types import SimpleNamespace
+
+    replaced("the properties of the GPU", "those of no GPU", "there is no GPU here")
+    return SimpleNamespace(
+        name="no GPU", total_memory=15 << 30, major=7, minor=5, multi_processor_count=1, uuid="none"
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------
+# The training
+
+
+def _without_dropout(torch: Any) -> None:
+    """One process and several draw other masks by nature, so that nothing could be compared."""
+    around(torch.nn.functional, "dropout", _dropout)
+    around(torch.nn.functional, "scaled_dot_product_attention", _attention)
+
+
+def _dropout(
+    original: Callable[..., Any], value: Any, p: float = 0.5, training: bool = True, inplace: bool = False
+) -> Any:
+    if training and p:
+        replaced("dropout", "none", "one process and several draw other masks by nature")
+    return value
+
+
+def _attention(original: Callable[..., Any], *tensors: Any, **options: Any) -> Any:
+    if options.get("dropout_p"):
+        options["dropout_p"] = 0.0
+        replaced("dropout", "none", "one process and several draw other masks by nature")
+    return original(*tensors, **options)
+
+
+def _shorter_training(module: Any) -> None:
+    around(module.TrainingArguments, "__post_init__", _arguments)
+
+
+def _arguments(original: Callable[..., Any], self: Any) -> None:
+    steps = PLAN["steps"]
+    if not 0 < self.max_steps <= steps:
+        said = f"max_steps {self.max_steps}" if self.max_steps > 0 else f"{self.num_train_epochs} epochs"
+        _set(self, "max_steps", steps, said)
+    if (getattr(self, "warmup_steps", 0) or 0) > _WARMUP_STEPS:
+        _set(self, "warmup_steps", _WARMUP_STEPS, why="a rehearsal is short")
+    for name in ("fp16", "bf16"):
+        if getattr(self, name, False):
+            setattr(self, name, False)
+            replaced(f"{name} arithmetic", "32 bit", "rounding would hide small differences")
+    optimizer = str(getattr(self.optim, "value", self.optim))
+    if any(word in optimizer for word in ("8bit", "4bit", "paged", "bnb")):
+        _set(self, "optim", "adamw_torch", f"the optimizer {optimizer}", "it needs a GPU")
+    if getattr(self, "packing", False):  # else there are too few packed rows for all steps
+        for name in ("max_length", "max_seq_length"):
+            if (getattr(self, name, None) or 0) > _PACKED_LENGTH:
+                _set(self, name, _PACKED_LENGTH, why="few rows are packed")
+    if getattr(self, "neftune_noise_alpha", None):
+        _set(self, "neftune_noise_alpha", None, "NEFTune's noise", "it is random")
+    if self.push_to_hub:
+        _set(self, "push_to_hub", False, why="a rehearsal uploads nothing")
+    self.report_to = "none"
+    original(self)
+
+
+def _set(self: Any, name: str, value: Any, what: str = "", why: str = "") -> None:
+    replaced(what or f"{name} {getattr(self, name)}", f"{name} {value}", why)
+    setattr(self, name, value)
+
+
+def _shorter_generation(module: Any) -> None:
+    around(module.GenerationMixin, "generate", _generate)
+
+
+def _generate(original: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    if (options.get("max_new_tokens") or _NEW_TOKENS + 1) > _NEW_TOKENS:
+        options["max_new_tokens"] = _NEW_TOKENS
+        options.pop("max_length", None)
+        replaced("longer generation", f"{_NEW_TOKENS} new tokens", "a random model has nothing to say")
+    return original(*arguments, **options)
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Exports and uploads
+
+
+def _record(name: str, why: str) -> Callable[..., Any]:
+    def recorded(original: Callable[..., Any], *arguments: Any, **options: Any) -> None:
+        target = next((a for a in (*arguments, *options.values()) if isinstance(a, str)), "")
+        notes.note("export", name=name, target=target, line=notes.line_of_script())
+        replaced(f"{name}({target!r})", "a record of it", why)
+
+    return recorded
+
+
+def _no_exports(module: Any) -> None:
+    for name in _EXPORTS:
+        around(module, name, _record(name, _REAL_MODEL))
+    around(module.FastCPUModel, "_attach", _attach)
+
+
+def _attach(original: Callable[..., Any], model: Any) -> None:
+    """Unsloth's CPU backend lacks some of the exports that it has on a GPU."""
+    original(model)
+    for name in _GPU_EXPORTS:
+        record = functools.partial(_record(name, _REAL_MODEL), None)
+        if not hasattr(model, name):
+            setattr(model, name, record)
+
+
+def _no_uploads(owner: str, *names: str) -> Patch:
+    def patch(module: Any) -> None:
+        target = getattr(module, owner) if owner else module
+        for name in names:
+            around(target, name, _record(name, "a rehearsal uploads nothing"))
+
+    return patch
+
+
+def _patch_torch(torch: Any) -> None:
+    _without_gpu(torch)
+    _without_dropout(torch)
+
+
+PATCHES: dict[str, Patch] = {
+    "torch": _patch_torch,
+    "transformers.training_args": _shorter_training,
+    "transformers.generation.utils": _shorter_generation,
+    "transformers.utils.hub": _no_uploads("PushToHubMixin", "push_to_hub"),
+    "datasets.arrow_dataset": _no_uploads("Dataset", "push_to_hub"),
+    "datasets.dataset_dict": _no_uploads("DatasetDict", "push_to_hub"),
+    "unsloth_zoo.cpu.loader": _no_exports,
+}

@@ -1,0 +1,338 @@
+"""Notes what the script does: loads, batches, losses, gradients, parameters, collectives, files."""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import json
+import os
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from nb2ddp.rehearse.harness import notes
+from nb2ddp.rehearse.harness.imports import Patch, around
+from nb2ddp.rehearse.harness.notes import note
+
+COLLECTIVES = (
+    "all_reduce broadcast barrier monitored_barrier reduce all_gather all_gather_into_tensor gather scatter "
+    "reduce_scatter reduce_scatter_tensor all_to_all all_to_all_single all_gather_object gather_object "
+    "broadcast_object_list scatter_object_list"
+).split()
+_DIGESTED_ROWS = 64
+_DUMPED_NUMBERS = 20_000_000
+_VOLATILE = frozenset(
+    {"local_rank", "logging_dir", "run_name"}
+)  # arguments that differ between ranks by nature
+
+
+def begin() -> None:
+    """What needs no library: files, and the end of the process."""
+    sys.addaudithook(_audit)
+    if notes.is_rank():
+        atexit.register(note, "exit")
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Files
+
+
+def _audit(event: str, arguments: tuple[Any, ...]) -> None:
+    if event == "open":
+        path, mode, flags = arguments
+        writes = (
+            any(letter in mode for letter in "wax+")
+            if isinstance(mode, str)
+            else bool(flags & (os.O_WRONLY | os.O_RDWR))
+        )
+        if writes and isinstance(path, str):
+            _wrote(path)
+    elif event == "os.rename" and isinstance(arguments[1], str):
+        _wrote(arguments[1])
+
+
+def _wrote(path: str) -> None:
+    if not path.startswith((notes.FOLDER, "/dev/", "/proc/")):
+        note("write", path=os.path.abspath(path))
+
+
+def _watch_native_writer(owner: Any, name: str, argument: int) -> None:
+    """Native code opens this function's file itself, which no audit hook sees."""
+
+    def writes(original: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        path = [*arguments, *options.values()][argument] if argument < len(arguments) + len(options) else None
+        if isinstance(path, str | os.PathLike):
+            _wrote(os.fspath(path))
+        return original(*arguments, **options)
+
+    around(owner, name, writes)
+
+
+def _watch_safetensors(module: Any) -> None:
+    _watch_native_writer(module, "save_file", 1)
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Training
+
+
+class _Step:
+    """What happened since the last optimizer step."""
+
+    def __init__(self) -> None:
+        self.losses: list[float] = []
+        self.batches: list[tuple[int, int]] = []  # the data loader's iterator and its batch
+        self.reduced = 0  # numbers in the gradients that were averaged over the ranks
+
+
+_step = _Step()
+_steps = 0
+_iterators = 0
+_latest: Any = None  # the data loader's iterator that gave the last batch
+_hidden = threading.local()
+
+
+def _watch_torch(torch: Any) -> None:
+    around(torch.Tensor, "backward", _backward)
+    around(torch, "save", _torch_save)
+    optimizers = sys.modules["torch.optim.optimizer"]  # not an attribute of torch.optim
+    optimizers.register_optimizer_step_pre_hook(_before_step)
+    optimizers.register_optimizer_step_post_hook(_after_step)
+    loaders = torch.utils.data.dataloader
+    around(loaders._BaseDataLoaderIter, "__init__", _new_iterator)
+    around(loaders._BaseDataLoaderIter, "_next_index", _next_index)
+    around(loaders._BaseDataLoaderIter, "__next__", _next_batch)
+    if torch.distributed.is_available():
+        _watch_distributed(torch.distributed)
+
+
+def _torch_save(original: Callable[..., Any], obj: Any, f: Any, *arguments: Any, **options: Any) -> Any:
+    if isinstance(f, str | os.PathLike):
+        _wrote(os.fspath(f))
+    return original(obj, f, *arguments, **options)
+
+
+def _backward(original: Callable[..., Any], tensor: Any, *arguments: Any, **options: Any) -> Any:
+    if tensor.numel() == 1 and notes.is_rank():
+        _step.losses.append(float(tensor.detach()))
+        if _latest is not None:
+            _step.batches.append((_latest.nb2ddp_number, _latest.nb2ddp_used))
+            _latest.nb2ddp_used += 1
+    return original(tensor, *arguments, **options)
+
+
+def _trained(optimizer: Any) -> Iterator[Any]:
+    for group in optimizer.param_groups:
+        yield from (parameter for parameter in group["params"] if parameter.requires_grad)
+
+
+def _digest(optimizer: Any) -> str:
+    import torch
+
+    digest = hashlib.sha256()
+    for parameter in _trained(optimizer):
+        digest.update(parameter.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+    return digest.hexdigest()[:12]
+
+
+def _before_step(optimizer: Any, arguments: Any, options: Any) -> None:
+    if notes.is_rank() and not hasattr(optimizer, "nb2ddp_seen"):
+        optimizer.nb2ddp_seen = True
+        count = sum(parameter.numel() for parameter in _trained(optimizer))
+        note("begin", digest=_digest(optimizer), trained=count, optimizer=type(optimizer).__name__)
+
+
+def _after_step(optimizer: Any, arguments: Any, options: Any) -> None:
+    global _step, _steps
+    if not notes.is_rank():
+        return
+    done, _step = _step, _Step()
+    _steps += 1
+    trained = sum(parameter.numel() for parameter in _trained(optimizer))
+    note(
+        "step",
+        number=_steps,
+        losses=done.losses,
+        batches=done.batches,
+        sets=done.reduced / trained if trained else 0,
+        digest=_digest(optimizer),
+    )
+    if trained <= _DUMPED_NUMBERS:
+        _dump(optimizer)
+
+
+def _dump(optimizer: Any) -> None:
+    """Keep the trained parameters as plain float32 numbers, those of the last step."""
+    import torch
+
+    with open(os.path.join(notes.FOLDER, f"parameters-{notes.RANK}.f32"), "wb") as file:
+        for parameter in _trained(optimizer):
+            file.write(parameter.detach().to("cpu", torch.float32).contiguous().numpy().tobytes())
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Samples
+
+
+def _new_iterator(original: Callable[..., Any], self: Any, loader: Any, *others: Any, **options: Any) -> None:
+    global _iterators
+    _iterators += 1
+    self.nb2ddp_number, self.nb2ddp_used, self.nb2ddp_given = _iterators, 0, 0
+    self.nb2ddp_drawn = deque()
+    if notes.is_rank():
+        size, digest = _content(loader.dataset)
+        note("loader", iterator=_iterators, size=size, digest=digest, data=type(loader.dataset).__name__)
+    original(self, loader, *others, **options)
+
+
+def _next_index(original: Callable[..., Any], self: Any) -> Any:
+    index = original(self)
+    self.nb2ddp_drawn.append(index)
+    return index
+
+
+def _next_batch(original: Callable[..., Any], self: Any) -> Any:
+    global _latest
+    batch = original(self)
+    if notes.is_rank():
+        _latest = self
+        drawn = self.nb2ddp_drawn.popleft() if self.nb2ddp_drawn else None
+        indices: list[Any] = drawn if isinstance(drawn, list) else [drawn]
+        note(
+            "batch",
+            iterator=self.nb2ddp_number,
+            number=self.nb2ddp_given,
+            indices=None if None in indices else [int(index) for index in indices],
+            rows=_row_digests(batch, len(indices)),
+        )
+        self.nb2ddp_given += 1
+    return batch
+
+
+def _content(dataset: Any) -> tuple[int | None, str | None]:
+    """How many rows a data set has, and a digest of the first ones as they are stored, without transforms."""
+    try:
+        size = len(dataset)
+        if hasattr(dataset, "with_format"):
+            rows: Any = dataset.with_format(None)[:_DIGESTED_ROWS]
+        elif isinstance(dataset, list):
+            rows = dataset[:_DIGESTED_ROWS]
+        else:
+            return size, None
+        text = json.dumps(rows, default=lambda value: type(value).__name__)
+        return size, hashlib.sha256(text.encode()).hexdigest()[:12]
+    except Exception:  # a stream, or somebody's own class: it has no content that can be told so
+        return None, None
+
+
+def _row_digests(batch: Any, count: int) -> list[str] | None:
+    """A digest of each sample's own numbers, whatever it was padded to; None where that cannot be told."""
+    torch: Any = sys.modules["torch"]
+    named = dict(batch) if hasattr(batch, "keys") else {}
+    mask = named.get("attention_mask")
+    values = list(named.values() if named else batch if isinstance(batch, list | tuple) else [batch])
+    rows = next((v for v in values if isinstance(v, torch.Tensor) and v.dim() and len(v) == count), None)
+    if "input_ids" in named:
+        if mask is None or named["input_ids"].shape != mask.shape or len(mask) != count:
+            return None
+        rows = [ids[kept.bool()] for ids, kept in zip(named["input_ids"], mask, strict=True)]
+    if rows is None:
+        return None
+    return [hashlib.sha256(repr(row.detach().cpu().tolist()).encode()).hexdigest()[:12] for row in rows]
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Between the ranks
+
+
+def _watch_distributed(dist: Any) -> None:
+    for name in COLLECTIVES:
+        for module in (dist, dist.distributed_c10d):
+            around(module, name, _collective(name))
+    for module in (dist, dist.distributed_c10d):
+        around(module, "init_process_group", _group("group"))
+        around(module, "destroy_process_group", _group("left_group"))
+    from torch.nn.parallel import DistributedDataParallel
+
+    around(DistributedDataParallel, "register_comm_hook", _register_comm_hook)
+    around(DistributedDataParallel, "forward", _ddp_forward)
+
+
+def _collective(name: str) -> Callable[..., Any]:
+    def enters(original: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        if getattr(_hidden, "depth", 0):
+            return original(*arguments, **options)
+        note("enter", name=name, line=notes.line_of_script())
+        _hidden.depth = 1
+        try:
+            return original(*arguments, **options)
+        finally:
+            _hidden.depth = 0
+            note("leave", name=name)
+
+    return enters
+
+
+def _group(kind: str) -> Callable[..., Any]:
+    def changes(original: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        if not getattr(_hidden, "depth", 0):
+            note(kind)
+        return original(*arguments, **options)
+
+    return changes
+
+
+def _register_comm_hook(original: Callable[..., Any], self: Any, state: Any, hook: Any) -> Any:
+    def counted(state: Any, bucket: Any) -> Any:
+        _step.reduced += bucket.buffer().numel()
+        note("enter", name="gradients", line=None)
+        _hidden.depth = 1
+        try:
+            return hook(state, bucket)
+        finally:
+            _hidden.depth = 0
+            note("leave", name="gradients")
+
+    counted.__annotations__ = {}  # torch checks them, and cannot read ours
+    self.nb2ddp_counted = True
+    return original(self, state, counted)
+
+
+def _ddp_forward(original: Callable[..., Any], self: Any, *inputs: Any, **options: Any) -> Any:
+    import torch
+    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+
+    if torch.is_grad_enabled() and not hasattr(self, "nb2ddp_counted"):
+        self.register_comm_hook(self.process_group, allreduce_hook)  # what DDP does without a hook
+    return original(self, *inputs, **options)
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Transformers
+
+
+def _watch_trainer(module: Any) -> None:
+    class Watch(module.TrainerCallback):  # type: ignore[misc]
+        def on_train_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+            values = {name: str(value) for name, value in args.to_dict().items() if name not in _VOLATILE}
+            note("train", arguments=values)
+
+        def on_train_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+            note("trained")
+
+    module.DEFAULT_CALLBACKS.append(Watch)
+
+
+def loaded(model: Any, name: object, device_map: object) -> None:
+    """Note a model that was loaded, and where its parameters are."""
+    devices = sorted({str(parameter.device) for parameter in model.parameters()})
+    note("load", name=str(name), model=type(model).__name__, devices=devices, device_map=device_map)
+
+
+PATCHES: dict[str, Patch] = {
+    "torch": _watch_torch,
+    "transformers.trainer": _watch_trainer,
+    "safetensors.torch": _watch_safetensors,
+}

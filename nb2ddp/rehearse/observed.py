@@ -1,0 +1,184 @@
+"""What the harness noted in a run, read back: one `Rank` for each process."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from nb2ddp.launch import log_tail
+from nb2ddp.rehearse.runs import Run
+
+Note = dict[str, Any]
+
+_FRAME = re.compile(r'^  File "(?P<file>.+)", line (?P<line>\d+) in (?P<function>.+)$')
+_CACHES = ("unsloth_compiled_cache", "__pycache__", "logs", "wandb", ".cache")
+
+
+@dataclass(frozen=True)
+class Step:
+    """One optimizer step of one rank.
+
+    ``loss`` is the sum of what backward() was called on. ``indices`` and ``rows`` are the samples' places in
+    the data set and digests of their numbers, each None when they cannot be told. ``sets`` counts how often
+    the trained parameters' gradients were averaged over the ranks.
+    """
+
+    loss: float
+    indices: tuple[int, ...] | None
+    rows: tuple[str, ...] | None
+    sets: float
+    digest: str
+
+
+@dataclass(frozen=True)
+class Rank:
+    """One process of a run."""
+
+    number: int
+    notes: Sequence[Note]
+    code: int | None
+    ended: float
+    printed: int
+    errors: str
+    stack: str
+    parameters: Path
+    folder: Path = field(repr=False)
+
+    def of(self, *kinds: str) -> list[Note]:
+        return [note for note in self.notes if note["kind"] in kinds]
+
+    @cached_property
+    def steps(self) -> list[Step]:
+        given = {(note["iterator"], note["number"]): note for note in self.of("batch")}
+        steps = []
+        for note in self.of("step"):
+            batches = [given.get((iterator, number)) for iterator, number in note["batches"]]
+            steps.append(
+                Step(
+                    sum(note["losses"]),
+                    _joined(batches, "indices"),
+                    _joined(batches, "rows"),
+                    note["sets"],
+                    note["digest"],
+                )
+            )
+        return steps
+
+    @property
+    def losses(self) -> list[float]:
+        return [step.loss for step in self.steps]
+
+    @property
+    def first_digest(self) -> str | None:
+        return next((note["digest"] for note in self.of("begin")), None)
+
+    @property
+    def trained(self) -> int:
+        return sum(note["trained"] for note in self.of("begin"))
+
+    @cached_property
+    def training_data(self) -> list[tuple[int | None, str | None]]:
+        """Size and digest of each data set that it trained on."""
+        used = {iterator for note in self.of("step") for iterator, _ in note["batches"]}
+        return [(note["size"], note["digest"]) for note in self.of("loader") if note["iterator"] in used]
+
+    @cached_property
+    def written(self) -> list[str]:
+        """Files below the working folder that it opened for writing, caches and locks left out."""
+        found = dict.fromkeys(note["path"] for note in self.of("write"))
+        below = [
+            Path(path).relative_to(self.folder) for path in found if Path(path).is_relative_to(self.folder)
+        ]
+        return [str(path) for path in below if path.suffix != ".lock" and not _is_cache(path)]
+
+    @property
+    def collectives(self) -> list[tuple[str, int | None]]:
+        return [(note["name"], note["line"]) for note in self.of("enter")]
+
+    @property
+    def pending(self) -> tuple[str, int | None] | None:
+        """The collective that it entered and never left."""
+        entered = self.of("enter", "leave")
+        return (
+            (entered[-1]["name"], entered[-1]["line"]) if entered and entered[-1]["kind"] == "enter" else None
+        )
+
+    @property
+    def finished(self) -> bool:
+        """Whether it came to the end of the training."""
+        return bool(self.of("left_group", "exit")) and self.code in (0, None)
+
+    def numbers(self) -> array[float] | None:
+        """Its trained parameters after the last step."""
+        values = array("f")
+        with contextlib.suppress(OSError):
+            values.frombytes(self.parameters.read_bytes())
+            return values
+        return None
+
+
+def _joined(batches: Sequence[Note | None], key: str) -> tuple[Any, ...] | None:
+    parts = [None if batch is None else batch[key] for batch in batches]
+    if not parts or any(part is None for part in parts):
+        return None
+    return tuple(item for part in parts if part is not None for item in part)
+
+
+def _is_cache(path: Path) -> bool:
+    return any(part.startswith(_CACHES) for part in path.parts)
+
+
+def observe(run: Run) -> list[Rank]:
+    """What is known of each rank of a run that has ended."""
+    return [_rank(run, number) for number in run.ranks]
+
+
+def _rank(run: Run, number: int) -> Rank:
+    ending: dict[str, Any] = {}
+    with contextlib.suppress(OSError, ValueError):
+        ending = json.loads((run.notes / f"exit-{number}.json").read_text(encoding="utf-8"))
+    return Rank(
+        number,
+        _notes(run.notes / f"notes-{number}.jsonl"),
+        ending.get("code"),
+        ending.get("time", 0.0),
+        len(_text(run.notes / f"rank{number}.out").splitlines()),
+        log_tail(run.notes / f"rank{number}.err"),
+        _stack(_text(run.notes / f"stack-{number}.txt")),
+        run.notes / f"parameters-{number}.f32",
+        run.folder,
+    )
+
+
+def _notes(path: Path) -> list[Note]:
+    notes = []
+    for line in _text(path).splitlines():
+        with contextlib.suppress(ValueError):  # the last line of a rank that was killed
+            notes.append(json.loads(line))
+    return notes
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _stack(text: str) -> str:
+    """The main thread's part of what faulthandler wrote, the innermost call first."""
+    threads = text.strip().split("\n\n")
+    return threads[-1].strip() if text.strip() else ""
+
+
+def frames(stack: str, script: str) -> list[tuple[str, int]]:
+    """The calls of the script in a stack: function and line."""
+    found = [_FRAME.match(line) for line in stack.splitlines()]
+    return [(m["function"], int(m["line"])) for m in found if m and Path(m["file"]).name == script]

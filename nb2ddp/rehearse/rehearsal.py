@@ -1,0 +1,145 @@
+"""The rehearsal as a whole: run, look, judge."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from nb2ddp.rehearse.observed import Rank, observe
+from nb2ddp.rehearse.points import CAUSES, POINTS, Evidence, Fault, Point, last_line
+from nb2ddp.rehearse.runs import REFERENCE, SCRIPT, Run, Settings, execute, prepare
+from nb2ddp.rehearse.subject import RehearsalError, Subject
+
+NOT_SHOWN = (
+    ("NCCL", "the ranks talk through gloo: its topology, time-outs and speed are other ones"),
+    ("memory of a GPU", "the model is tiny; whether the real one fits on a T4 is another question"),
+    ("4-bit and 16-bit arithmetic", "a CPU trains in 32 bit; rounding and overflow are not seen"),
+    ("GPU kernels", "Triton kernels are interpreted, and those of bitsandbytes and FlashAttention not used"),
+    ("vLLM, and Unsloth's own models", "they need a GPU; on a CPU Unsloth takes those of Transformers"),
+    ("speed, and how good the model gets", "a few steps of a random model on a CPU tell neither"),
+)
+"""What no rehearsal shows, and why."""
+
+
+@dataclass(frozen=True)
+class Replaced:
+    """Something of the surroundings that was not the real thing."""
+
+    what: str
+    by: str
+    why: str
+    times: int
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """The result: ``points`` and the losses of each step, in one process and in ``nproc``."""
+
+    name: str
+    nproc: int
+    points: tuple[Point, ...]
+    losses: tuple[tuple[float | None, float | None], ...]
+    replaced: tuple[Replaced, ...]
+    notes: tuple[str, ...]
+    stacks: tuple[tuple[int, str], ...]
+    seconds: float
+
+    @property
+    def passed(self) -> bool:
+        return not any(point.faults for point in self.points)
+
+    @property
+    def faults(self) -> list[Fault]:
+        """What is wrong, causes before consequences."""
+        return sorted((f for point in self.points for f in point.faults), key=lambda f: CAUSES.index(f.key))
+
+
+def rehearse(
+    subject: Subject,
+    settings: Settings | None = None,
+    *,
+    keep: Path | None = None,
+    say: Callable[[str], None] = lambda text: None,
+) -> Rehearsal:
+    """Run the subject, and judge what happened.
+
+    ``keep``: a folder for all that the runs write; else it is temporary.
+
+    Raises:
+        RehearsalError: the notebook's own code does not train here, so that there is nothing to compare with.
+    """
+    settings = settings or Settings()
+    start = time.monotonic()
+    short = None if len(tempfile.gettempdir()) < 30 else "/tmp"
+    scratch = Path(tempfile.mkdtemp(prefix="nb2ddp-", dir=short))
+    work = scratch / "runs" if keep is None else keep.resolve()
+    try:
+        one = prepare(work, "one", subject, settings, REFERENCE)
+        alone = prepare(work, "alone", subject, settings, SCRIPT)
+        several = prepare(work, "several", subject, settings, SCRIPT, settings.nproc)
+        say("the notebook's own code, and the script, in one process each")
+        execute([one, alone], settings, scratch)
+        (reference,) = observe(one)
+        _check(reference, one)
+        say(f"the script in {settings.nproc} processes")
+        execute([several], settings, scratch)
+        (single,) = observe(alone)
+        evidence = Evidence(several, reference, single, alone, observe(several), subject.other_losses)
+        return Rehearsal(
+            subject.name,
+            settings.nproc,
+            tuple(point(evidence) for point in POINTS),
+            tuple(evidence.rows),
+            _replaced(evidence.ranks),
+            _notes(evidence),
+            tuple((rank.number, rank.stack) for rank in evidence.ranks if rank.stack),
+            time.monotonic() - start,
+        )
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _check(reference: Rank, run: Run) -> None:
+    """There is something to compare with: the notebook's own code trains here."""
+    if run.hung:
+        raise RehearsalError(f"The notebook's own code does not come to its end here: {run.hung}.")
+    if reference.code and not _has_trained(reference):
+        raise RehearsalError(f"The notebook's own code fails on this machine{_place(reference, run.folder)}.")
+    if not reference.steps:
+        raise RehearsalError("The notebook's own code makes no optimizer step that could be compared.")
+
+
+def _place(rank: Rank, folder: Path) -> str:
+    """Where a run failed, in its own code, and with what."""
+    error = last_line(rank) or f"exit code {rank.code}"
+    calls = re.findall(rf'File ".*/{re.escape(REFERENCE)}", line (\d+)', rank.errors)
+    if not calls:
+        return f": {error}"
+    code = (folder / REFERENCE).read_text(encoding="utf-8").splitlines()
+    return f" at `{code[int(calls[-1]) - 1].strip()}`: {error.rstrip('.')}"
+
+
+def _has_trained(rank: Rank) -> bool:
+    return bool(rank.steps) and len(rank.of("train")) == len(rank.of("trained"))
+
+
+def _notes(evidence: Evidence) -> tuple[str, ...]:
+    if not evidence.reference_error:
+        return ()
+    place = _place(evidence.one, evidence.one.folder)
+    return (f"After its training the notebook's own code fails here{place}; what follows is not seen.",)
+
+
+def _replaced(ranks: Sequence[Rank]) -> tuple[Replaced, ...]:
+    counts = Counter(
+        (str(note["what"]), str(note["by"]), str(note["why"]))
+        for rank in ranks
+        for note in rank.of("replaced")
+    )
+    return tuple(Replaced(*key, times) for key, times in counts.items())

@@ -1,0 +1,116 @@
+"""A rehearsal told: as text for people, as JSON for machines, as a page with curves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from nb2ddp.rehearse.points import relative
+from nb2ddp.rehearse.rehearsal import NOT_SHOWN, Rehearsal
+
+_ROWS = 12  # steps in the table of the terminal; of more, the first and the last
+
+
+def as_json(rehearsal: Rehearsal) -> dict[str, Any]:
+    """{notebook, passed, points, faults, losses, replaced, not_shown, notes, stacks, seconds}."""
+    return {
+        "notebook": rehearsal.name,
+        "passed": rehearsal.passed,
+        "nproc": rehearsal.nproc,
+        "points": [
+            {
+                "number": point.number,
+                "title": point.title,
+                "state": point.state,
+                "measured": point.measured,
+                "faults": [vars(fault) for fault in point.faults],
+            }
+            for point in rehearsal.points
+        ],
+        "faults": [vars(fault) for fault in rehearsal.faults],
+        "losses": [{"step": n, "one": a, "several": b} for n, (a, b) in enumerate(rehearsal.losses, start=1)],
+        "replaced": [vars(replaced) for replaced in rehearsal.replaced],
+        "not_shown": [{"what": what, "why": why} for what, why in NOT_SHOWN],
+        "notes": list(rehearsal.notes),
+        "stacks": {str(rank): stack for rank, stack in rehearsal.stacks},
+        "seconds": round(rehearsal.seconds, 1),
+    }
+
+
+def verdict(rehearsal: Rehearsal) -> str:
+    """The result in one sentence."""
+    if rehearsal.passed and rehearsal.notes:
+        return f"{rehearsal.name} passed as far as it could be seen. {rehearsal.notes[0]}"
+    if rehearsal.passed:
+        return f"{rehearsal.name} passed: {rehearsal.nproc} processes train what the notebook trains."
+    return f"{rehearsal.name} failed: {rehearsal.faults[0].sentence}."
+
+
+def lines(rehearsal: Rehearsal) -> Iterator[str]:
+    """The report for a terminal."""
+    width = max(len(point.title) for point in rehearsal.points)
+    for point in rehearsal.points:
+        state = point.state.upper() if point.faults else point.state
+        yield f"{point.number or ' '}  {point.title.ljust(width)}  {state}  {point.measured}"
+        for fault in point.faults:
+            yield f"{' ' * (width + 5)}        {fault.sentence} [{fault.key}]"
+    yield ""
+    yield from _table(rehearsal)
+    for rank, stack in rehearsal.stacks:
+        yield f"\nWhere rank {rank} stood:\n{stack}"
+    if rehearsal.replaced:
+        yield "\nReplaced:"
+    for replaced in rehearsal.replaced:
+        yield f"  {replaced.what} by {replaced.by}{f' ({replaced.why})' if replaced.why else ''}"
+    yield "\nNot shown:"
+    for what, why in NOT_SHOWN:
+        yield f"  {what}: {why}"
+    yield ""
+    yield f"{verdict(rehearsal)} ({rehearsal.seconds:.0f} s)"
+
+
+def page(rehearsal: Rehearsal) -> str:
+    """The report as one HTML file, which needs nothing else."""
+    from nb2ddp.display import curve_svg
+    from nb2ddp.rendering import render
+
+    names = ("one process", f"{rehearsal.nproc} processes")
+    steps = list(enumerate(rehearsal.losses, start=1))
+    curves = {
+        name: [(float(step), loss) for step, row in steps if (loss := row[side]) is not None]
+        for side, name in enumerate(names)
+    }
+    return render(
+        "rehearse/page.html.j2",
+        title=rehearsal.name,
+        nproc=rehearsal.nproc,
+        passed=rehearsal.passed,
+        verdict=verdict(rehearsal),
+        points=rehearsal.points,
+        curve=curve_svg(curves),
+        losses=list(_losses(rehearsal)),
+        stacks=rehearsal.stacks,
+        replaced=rehearsal.replaced,
+        not_shown=NOT_SHOWN,
+    )
+
+
+def _table(rehearsal: Rehearsal) -> Iterator[str]:
+    yield f"step  one process  {rehearsal.nproc} processes  difference"
+    rows = list(_losses(rehearsal))
+    for number, one, several, off in rows:
+        if len(rows) > _ROWS and _ROWS // 2 < number <= len(rows) - _ROWS // 2:
+            if number == _ROWS // 2 + 1:
+                yield " ..."
+            continue
+        yield f"{number:4}  {one:>11}  {several:>11}  {off:>10}"
+
+
+def _losses(rehearsal: Rehearsal) -> Iterator[tuple[int, str, str, str]]:
+    for number, (one, several) in enumerate(rehearsal.losses, start=1):
+        off = f"{relative(one, several):.1e}" if one is not None and several is not None else "-"
+        yield number, _number(one), _number(several), off
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.5f}"

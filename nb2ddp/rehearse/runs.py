@@ -1,0 +1,221 @@
+"""Start the runs of a rehearsal, see when one hangs, and leave nothing behind."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from nb2ddp.launch import (
+    RUN_ID_VARIABLE,
+    end_processes,
+    end_with_parent,
+    processes_of,
+    torchrun_command,
+    torchrun_environment,
+)
+from nb2ddp.rehearse.subject import Subject
+
+SCRIPT, REFERENCE = "train_ddp.py", "notebook.py"
+"""What a run may run: the converted script, or the notebook's own code."""
+
+_WARDEN = Path(__file__).parent / "harness" / "warden.py"
+_GRACE = 3.0  # seconds that processes get to end by themselves
+_COPIED_BYTES = 200 << 20  # more than this beside a notebook is not copied
+_LAUNCHER = frozenset(
+    "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT GROUP_RANK".split()
+)
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How many seconds may pass without a sign of life: until the first step, between steps, and after.
+
+    ``total`` is how long a run may take in all, whatever it still does.
+    """
+
+    start: float = 300
+    training: float = 120
+    end: float = 180
+    total: float = 1200
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What all runs of a rehearsal share."""
+
+    steps: int = 4
+    nproc: int = 2
+    data: Mapping[str, Path] = field(default_factory=dict)
+    python: str = sys.executable
+    patience: Patience = Patience()
+
+
+@dataclass
+class Run:
+    """One run: where it works, where its ranks' notes are, and how it ended.
+
+    ``nproc`` is 0 without torchrun. ``hung`` says why it was ended, if it did not end itself. ``left`` are
+    the processes that were still there when it had ended.
+    """
+
+    name: str
+    folder: Path
+    notes: Path
+    nproc: int
+    run_id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    started: float = 0.0
+    seconds: float = 0.0
+    hung: str | None = None
+    left: int = 0
+
+    @property
+    def ranks(self) -> range:
+        return range(max(1, self.nproc))
+
+
+def prepare(work: Path, name: str, subject: Subject, settings: Settings, file: str, nproc: int = 0) -> Run:
+    """The working folder for a run of ``file``, with the notebook's files in it; and its harness's plan."""
+    folder, notes = work / name, work / f"{name}-notes"
+    for path in (folder, notes):
+        path.mkdir(parents=True)
+    script = folder / file
+    script.write_text(subject.script if file == SCRIPT else subject.reference, encoding="utf-8")
+    for path in subject.files:
+        _copy(path, folder / path.name)
+    plan = {
+        "script": str(script),
+        "steps": settings.steps,
+        "data": {name: str(path.resolve()) for name, path in settings.data.items()},
+        "columns": subject.columns,
+        "markers": subject.markers,
+        "models": str(work / "models"),
+    }
+    (notes / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
+    return Run(name, folder, notes, nproc)
+
+
+def _copy(path: Path, to: Path) -> None:
+    files = [file for file in path.rglob("*") if file.is_file()] if path.is_dir() else [path]
+    if sum(file.stat().st_size for file in files) <= _COPIED_BYTES:
+        shutil.copytree(path, to) if path.is_dir() else shutil.copy2(path, to)
+
+
+def _start(run: Run, settings: Settings, scratch: Path) -> subprocess.Popen[bytes]:
+    plan = json.loads((run.notes / "plan.json").read_text(encoding="utf-8"))
+    script = Path(plan["script"])
+    guard = [settings.python, "-I", "-S", str(_WARDEN), str(run.notes)]
+    if run.nproc:
+        command = torchrun_command(script, nproc=run.nproc, python=settings.python, guard=guard)
+    else:
+        command = [*guard, settings.python, "-u", str(script)]
+    base = {k: v for k, v in os.environ.items() if k not in _LAUNCHER and not k.startswith("COV")}
+    environment = {
+        **torchrun_environment(base, nproc=1, cpu=True, cores=1),
+        RUN_ID_VARIABLE: run.run_id,
+        "HF_HUB_OFFLINE": "1",
+        "HF_DATASETS_CACHE": str(scratch / f"{run.name}-data"),
+        "TMPDIR": str(scratch),
+        "TOKENIZERS_PARALLELISM": "false",
+        "TRITON_INTERPRET": "1",  # TRL's preference trainers compute their losses in Triton kernels
+        "WANDB_MODE": "disabled",
+    }
+    with (run.notes / "output.txt").open("wb") as output:
+        run.started = time.time()
+        return subprocess.Popen(
+            command,
+            cwd=run.folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+            preexec_fn=end_with_parent(signal.SIGTERM),
+        )
+
+
+def execute(runs: Sequence[Run], settings: Settings, scratch: Path) -> None:
+    """Make the runs, at the same time, and come back when all their processes are gone.
+
+    ``scratch`` has a short name: the paths of Unix sockets in it may have about 100 characters.
+    """
+    living: dict[str, tuple[Run, subprocess.Popen[bytes]]] = {}
+    try:
+        for run in runs:
+            living[run.name] = run, _start(run, settings, scratch)
+        while living:
+            time.sleep(0.1)
+            for run, process in list(living.values()):
+                if process.poll() is None and not _hangs(run, settings.patience):
+                    continue
+                if process.poll() is None:
+                    _show_stacks(run)
+                else:
+                    run.left = _left(run)
+                run.seconds = time.time() - run.started
+                del living[run.name]
+                _end(run, process)
+    finally:
+        for run, process in living.values():
+            _end(run, process)
+
+
+def _end(run: Run, process: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        process.terminate()
+    end_processes(run.run_id, grace=_GRACE, groups=[process.pid])
+    process.wait()
+
+
+def _left(run: Run) -> int:
+    """How many processes are there still, a moment after the run has ended."""
+    deadline = time.monotonic() + 1
+    while (left := processes_of(run.run_id)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return len(left)
+
+
+def _hangs(run: Run, patience: Patience) -> bool:
+    """Whether nothing was noted and nothing printed for longer than this phase may be silent."""
+    now = time.time()
+    if now - run.started > patience.total:
+        run.hung = f"it still ran after {patience.total:.0f} s"
+        return True
+    files = [path for path in run.notes.iterdir() if path.name.startswith(("notes-", "rank"))]
+    latest = max([run.started, *(path.stat().st_mtime for path in files)])
+    if now - latest <= min(patience.start, patience.training, patience.end):
+        return False
+    phase, seconds = _phase(run, patience)
+    if now - latest > seconds:
+        run.hung = f"nothing happened any more {phase}"
+    return run.hung is not None
+
+
+def _phase(run: Run, patience: Patience) -> tuple[str, float]:
+    """The phase of the rank that is furthest."""
+    kinds: set[str] = set()
+    for rank in run.ranks:
+        with contextlib.suppress(OSError):
+            text = (run.notes / f"notes-{rank}.jsonl").read_text(encoding="utf-8")
+            kinds |= {kind for kind in ("step", "trained", "left_group") if f'{{"kind": "{kind}"' in text}
+    if kinds & {"trained", "left_group"}:
+        return "after training", patience.end
+    return ("in training", patience.training) if kinds else ("before training", patience.start)
+
+
+def _show_stacks(run: Run) -> None:
+    """Let each rank write its stack to a file, by the signal that `notes.begin` has registered."""
+    for rank in run.ranks:
+        with contextlib.suppress(OSError, ValueError, LookupError):
+            first = (run.notes / f"notes-{rank}.jsonl").read_text(encoding="utf-8").splitlines()[0]
+            os.kill(json.loads(first)["pid"], signal.SIGUSR1)
+    time.sleep(0.5)

@@ -1,0 +1,170 @@
+"""What is rehearsed: a converted script, and the notebook's own code to compare it with."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nb2ddp.errors import Nb2ddpError
+from nb2ddp.notebook import Notebook, read_notebook
+
+if TYPE_CHECKING:
+    from nb2ddp.facts import Facts
+
+_SEEDED = re.compile(r"^(?:random|numpy\.random)\.seed\(\d+\)", re.MULTILINE)
+_GIVEN_BY_TRAINING = frozenset(
+    "input_ids attention_mask labels loss logits position_ids train_runtime train_loss".split()
+)
+
+# Tasks whose losses are not the same in one process and in several, and why.
+_OTHER_LOSSES = {
+    "grpo": "it trains on what its model generates, which is drawn anew in each process",
+    "kto": "its KL term is estimated over the samples of all ranks, not over those of one micro-batch",
+    "embeddings": "its loss compares the samples of a batch with one another, and each rank sees its share",
+}
+
+
+class RehearsalError(Nb2ddpError):
+    """This cannot be rehearsed, for the reason that is said."""
+
+    exit_code = 3
+
+
+@dataclass(frozen=True)
+class Subject:
+    """``script`` is what is under test, ``reference`` what it promises to train like.
+
+    ``files``: what lies beside the notebook and is named in it. ``columns`` are those that the notebook reads
+    of its data, ``markers`` the texts around an answer, with which it masks the rest. ``other_losses`` says
+    why the losses of one process and of several are not the same by nature; empty where they are.
+    """
+
+    name: str
+    script: str
+    reference: str
+    files: tuple[Path, ...] = ()
+    columns: tuple[str, ...] = ()
+    markers: tuple[str, str] | None = None
+    other_losses: str = ""
+
+
+def subject_of(target: Path, nproc: int = 2) -> Subject:
+    """A notebook, which is converted now, or the folder of a conversion.
+
+    Raises:
+        NotebookError: the notebook cannot be read.
+        RehearsalError: there is nothing to rehearse.
+    """
+    from nb2ddp.conversion import SCRIPT, convert_notebook
+
+    if not target.exists():
+        raise RehearsalError(f"{target} does not exist.")
+    if target.is_dir():
+        path = target / SCRIPT
+        if not path.is_file():
+            raise RehearsalError(f"{target} holds no {SCRIPT}; `nb2ddp convert` makes one.")
+        script = path.read_text(encoding="utf-8")
+        return _subject(read_notebook(_notebook_of(target)), script)
+    if target.suffix != ".ipynb":
+        raise RehearsalError(
+            f"{target} is neither a notebook nor the folder of a conversion, so there is nothing to compare."
+        )
+    notebook = read_notebook(target)
+    conversion = convert_notebook(notebook, nproc=nproc)
+    if conversion.status != "converted":
+        raise RehearsalError(f"{target} was not converted: {conversion.declined[0].why.rstrip('.')}.")
+    return _subject(notebook, conversion.files[SCRIPT])
+
+
+def _notebook_of(folder: Path) -> Path:
+    try:
+        name = Path(json.loads((folder / "report.json").read_text(encoding="utf-8"))["notebook"])
+    except (OSError, ValueError, KeyError, TypeError):
+        raise RehearsalError(f"{folder} holds no report.json that names its notebook.") from None
+    for place in (name, folder / name, folder.parent / name.name):
+        if place.is_file():
+            return place
+    raise RehearsalError(f"The notebook {name}, which {folder} was made from, is not found; rehearse that.")
+
+
+def _subject(notebook: Notebook, script: str) -> Subject:
+    from nb2ddp.tasks import task_of
+
+    reference = reference_code(notebook, script)
+    tree = ast.parse(reference)
+    return Subject(
+        notebook.path.name,
+        script,
+        reference,
+        files=tuple(_files(notebook)),
+        columns=tuple(sorted(_columns(tree))),
+        markers=_markers(tree),
+        other_losses=_OTHER_LOSSES.get(task_of(_facts(notebook)), ""),
+    )
+
+
+def _facts(notebook: Notebook) -> Facts:
+    from nb2ddp.facts import Facts, parse_cell
+
+    return Facts([parse_cell(cell.number, cell.source) for cell in notebook.cells if cell.kind == "code"])
+
+
+def reference_code(notebook: Notebook, script: str) -> str:
+    """The notebook's own Python, cell by cell, with the seeds that its script sets.
+
+    Shell lines and magics stay what IPython makes of them, calls of ``get_ipython()``.
+    """
+    from nb2ddp.rewrite import Options, rewrite
+    from nb2ddp.rules import seeds
+
+    facts = _facts(notebook)
+    code = rewrite(facts, [seeds.rule], Options()).code
+    set_seeds = [f"import {seed.partition('.')[0]}\n{seed}" for seed in _SEEDED.findall(script)]
+    return "\n".join([*set_seeds, *(code[cell.number] for cell in facts.cells)]) + "\n"
+
+
+def _files(notebook: Notebook) -> Iterator[Path]:
+    """What lies beside the notebook and is named in it."""
+    text = "\n".join(cell.source for cell in notebook.cells if cell.kind == "code")
+    folder = notebook.path.parent
+    if not folder.is_dir():
+        return
+    for path in sorted(folder.iterdir()):
+        named = re.search(rf"(?<![\w.-]){re.escape(path.name)}(?![\w-])", text)
+        imported = path.suffix == ".py" and re.search(rf"\bimport {path.stem}\b|\bfrom {path.stem}\b", text)
+        if path.suffix != ".ipynb" and (named or imported):
+            yield path
+
+
+def _columns(tree: ast.AST) -> set[str]:
+    """The string keys that are read before the notebook itself writes them."""
+    read: dict[str, int] = {}
+    written: dict[str, int] = {}
+    for node in ast.walk(tree):
+        match node:
+            case ast.Subscript(slice=ast.Constant(value=str(name)), ctx=context):
+                lines = read if isinstance(context, ast.Load) else written
+                lines[name] = min(lines.get(name, node.lineno), node.lineno)
+            case ast.keyword(arg="dataset_text_field", value=ast.Constant(value=str(name))):
+                read.setdefault(name, node.lineno)
+    columns = {name for name, line in read.items() if line <= written.get(name, line)}
+    return {name for name in columns if name.isidentifier()} - _GIVEN_BY_TRAINING
+
+
+def _markers(tree: ast.AST) -> tuple[str, str] | None:
+    """``instruction_part`` and ``response_part`` of train_on_responses_only."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            said = {
+                keyword.arg: keyword.value.value
+                for keyword in node.keywords
+                if isinstance(keyword.value, ast.Constant) and isinstance(keyword.value.value, str)
+            }
+            if {"instruction_part", "response_part"} <= said.keys():
+                return said["instruction_part"], said["response_part"]
+    return None
