@@ -2,7 +2,7 @@
 #   .venv         the newest releases, the project itself and what its checks need
 #   .venv-kaggle  the releases that the Kaggle notebooks pin
 .DELETE_ON_ERROR:
-.PHONY: demo test test-all lint docs pins clean
+.PHONY: demo test test-all engines lint docs pins clean
 
 PYTHON ?= python3
 STACKS := tests/stacks
@@ -18,6 +18,11 @@ test: lint .venv-kaggle/.ready
 
 test-all: lint .venv-kaggle/.ready
 	$(bin)/pytest -m ""
+
+# Debian's SLURM, and what makes several hosts of one machine: tests that need them skip without. Needs root.
+engines:
+	apt-get update -qq
+	DEBIAN_FRONTEND=noninteractive apt-get install -qq --yes --no-install-recommends slurm-wlm munge iproute2 >/dev/null
 
 lint: .venv/.ready
 	$(bin)/ruff check

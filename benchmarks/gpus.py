@@ -6,7 +6,9 @@
 The two halves may run on different machines: FOLDER holds all that the second needs. The model is a
 random Llama of 0.8 billion parameters, made on the spot and loaded in 4 bits with Unsloth's checkpointing.
 A row's step time, data loading and logging included, is the median of the steps after the fourth; ratios
-compare runs of one invocation.
+compare runs of one invocation. The row "apart" is what the machine allows: as many single-GPU runs at once,
+each with one rank's share of the work and none that waits for another; its step is the slowest one's.
+ratios.svg beside the notebooks shows the ratios (a grey bar: "apart"), where matplotlib is there.
 """
 
 from __future__ import annotations
@@ -125,7 +127,10 @@ with open("result.json", "w") as file:
 
 CASES = {
     "batch 16": dict(kind="sft", batch=16, accumulation=4, steps=20, gpus=(1, 2)),
-    "batch 32": dict(kind="sft", batch=32, accumulation=4, steps=16, gpus=(1, 2, 4)),
+    "batch 32": dict(kind="sft", batch=32, accumulation=4, steps=16, gpus=(1, 2, 4), apart=(2, 4)),
+    "batch 64 of full rows": dict(
+        kind="sft", batch=64, accumulation=4, steps=12, gpus=(1, 2, 4), apart=(2, 4), data="full.jsonl"
+    ),
     "batch 16 trainer wrap": dict(kind="sft", batch=16, accumulation=4, steps=20, gpus=(2,), wrap="trainer"),
     "fp16": dict(kind="sft", batch=16, accumulation=4, steps=20, gpus=(1, 2), dtype="torch.float16"),
     "dpo": dict(kind="dpo", batch=2, accumulation=4, steps=8, gpus=(1, 2)),
@@ -160,6 +165,14 @@ def prepare(folder: Path) -> None:
         nbformat.write(new_notebook(cells=[new_code_cell(cell) for cell in cells]), here / "notebook.ipynb")
         plain = "\n\n".join(cells)
         (here / "notebook.py").write_text(plain)
+        for ranks in case.get("apart", ()):
+            steps = f"accumulation_steps = {case['accumulation'] // ranks}"
+            share = plain.replace(f"accumulation_steps = {case['accumulation']}", steps).replace(
+                '"../', '"../../'
+            )
+            for rank in range(ranks):
+                (here / f"rank{rank}_of_{ranks}").mkdir(exist_ok=True)
+                (here / f"rank{rank}_of_{ranks}" / "notebook.py").write_text(share)
         conversion = convert(here / "notebook.ipynb", wrap=case.get("wrap", "explicit"))
         assert conversion.status == "converted", conversion.declined
         (here / "train_ddp.py").write_text(conversion.files["train_ddp.py"])
@@ -225,43 +238,101 @@ def run(folder: Path, names: list[str]) -> None:
     import torch
 
     available = torch.cuda.device_count()
-    results: dict[tuple[str, int], dict] = {}
+    single: dict[str, dict] = {}
+    ratios: dict[str, dict[str, float]] = {}
     print(
-        f"{'case':24}{'GPUs':>5}{'s/step':>8}{'ratio':>7}{'max loss diff':>15}  losses, peak GB, exit",
+        f"{'case':24}{'GPUs':>7}{'s/step':>8}{'ratio':>7}{'max loss diff':>15}  losses, peak GB, exit",
         flush=True,
     )
     for name in names or CASES:
-        for gpus in CASES[name]["gpus"]:
-            if gpus > available:
-                continue
-            here = folder / name.replace(" ", "_")
-            (here / "result.json").unlink(missing_ok=True)
-            env = {**os.environ, "CUDA_VISIBLE_DEVICES": ",".join(map(str, range(gpus)))}
-            torchrun = f"-m torch.distributed.run --standalone --nproc_per_node={gpus} train_ddp.py".split()
-            command = [sys.executable, *(["notebook.py"] if gpus == 1 else torchrun)]
+        case = CASES[name]
+        here = folder / name.replace(" ", "_")
+        rows = [str(gpus) for gpus in case["gpus"] if gpus <= available]
+        fit = [count for count in case.get("apart", ()) if count <= available]
+        if fit:
+            rows.append("apart")
+        for row in rows:
             start = time.perf_counter()
-            with open(here / f"log{gpus}.txt", "w") as log:
-                code = subprocess.run(
-                    command, cwd=here, env=env, stdout=log, stderr=subprocess.STDOUT
-                ).returncode
+            if row == "apart":
+                results = together(here, max(fit))
+            else:
+                results = [one(here, int(row))]
             wall = time.perf_counter() - start
-            if not (here / "result.json").exists():
-                print(f"{name:24}{gpus:>5}  failed with exit code {code} after {wall:.0f} s:", flush=True)
-                print("\n".join((here / f"log{gpus}.txt").read_text().splitlines()[-25:]), flush=True)
+            if None in results:
+                print(f"{name:24}{row:>7}  failed after {wall:.0f} s, see the logs in {here}", flush=True)
                 continue
-            result = json.loads((here / "result.json").read_text())
-            results[name, gpus] = result
-            step = statistics.median(result["seconds"][4:])
-            base = results.get((SAME_AS.get(name, name), 1))
-            ratio = f"{statistics.median(base['seconds'][4:]) / step:.2f}" if base else ""
-            pairs = zip(base["losses"], result["losses"], strict=True) if base else ()
-            difference = f"{max((abs(a - b) for a, b in pairs), default=0):.1e}"
+            step = max(statistics.median(result["seconds"][4:]) for result in results)
+            result = results[0]
+            if row == "1":
+                single[name] = result
+            base = single.get(SAME_AS.get(name, name))
+            ratio, difference = "", ""
+            if base:
+                ratios.setdefault(name, {})[row] = statistics.median(base["seconds"][4:]) / step
+                ratio = f"{ratios[name][row]:.2f}"
+            if base and row != "apart":
+                pairs = zip(base["losses"], result["losses"], strict=True)
+                difference = f"{max(abs(a - b) for a, b in pairs):.1e}"
             losses = result["losses"]
             print(
-                f"{name:24}{gpus:>5}{step:>8.3f}{ratio:>7}{difference:>15}  "
-                f"{losses[0]:.4f} {losses[-1]:.4f}  {result['peak_gb']:.2f}  {code}  ({wall:.0f} s)",
+                f"{name:24}{row:>7}{step:>8.3f}{ratio:>7}{difference:>15}  "
+                f"{losses[0]:.4f} {losses[-1]:.4f}  {result['peak_gb']:.2f}  ({wall:.0f} s)",
                 flush=True,
             )
+    plot(folder / "ratios.svg", ratios)
+
+
+def one(here: Path, gpus: int) -> dict | None:
+    """The notebook on one GPU, or its script on several; None when it failed."""
+    env = {**os.environ, "CUDA_VISIBLE_DEVICES": ",".join(map(str, range(gpus)))}
+    torchrun = f"-m torch.distributed.run --standalone --nproc_per_node={gpus} train_ddp.py".split()
+    (here / "result.json").unlink(missing_ok=True)
+    with open(here / f"log{gpus}.txt", "w") as log:
+        command = [sys.executable, *(["notebook.py"] if gpus == 1 else torchrun)]
+        code = subprocess.run(command, cwd=here, env=env, stdout=log, stderr=subprocess.STDOUT).returncode
+    return json.loads((here / "result.json").read_text()) if code == 0 else None
+
+
+def together(here: Path, count: int) -> list[dict | None]:
+    """One rank's share of the work on each of ``count`` GPUs at once, each on its own."""
+    started = []
+    for rank in range(count):
+        env = {**os.environ, "CUDA_VISIBLE_DEVICES": str(rank)}
+        folder = here / f"rank{rank}_of_{count}"
+        (folder / "result.json").unlink(missing_ok=True)
+        with open(folder / "log.txt", "w") as log:
+            command = [sys.executable, "notebook.py"]
+            started.append(
+                subprocess.Popen(command, cwd=folder, env=env, stdout=log, stderr=subprocess.STDOUT)
+            )
+    codes = [process.wait() for process in started]
+    return [
+        json.loads((here / f"rank{rank}_of_{count}" / "result.json").read_text()) if code == 0 else None
+        for rank, code in enumerate(codes)
+    ]
+
+
+def plot(path: Path, ratios: dict[str, dict[str, float]]) -> None:
+    """How much faster on how many GPUs, a line for each case."""
+    try:
+        from matplotlib import pyplot
+    except ImportError:
+        return
+    figure, axes = pyplot.subplots(figsize=(5, 4))
+    most = 1
+    for name, found in ratios.items():
+        counts = [int(row) for row in found if row != "apart"]
+        most = max(most, *counts)
+        if len(counts) > 1:
+            axes.plot(counts, [found[str(count)] for count in counts], marker="o", label=name)
+        if "apart" in found:
+            axes.plot(
+                [max(counts)], [found["apart"]], marker="_", markersize=16, color="grey", linestyle="none"
+            )
+    axes.plot([1, most], [1, most], color="lightgrey", linestyle="--", zorder=0)
+    axes.set(xlabel="GPUs", ylabel="times as fast as one", xticks=range(1, most + 1))
+    axes.legend(frameon=False)
+    figure.savefig(path, bbox_inches="tight")
 
 
 def main() -> None:

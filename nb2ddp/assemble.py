@@ -10,7 +10,8 @@ from functools import cached_property
 
 import libcst as cst
 
-from nb2ddp.facts import CodeCell, Facts, Place
+from nb2ddp.cells import CodeCell, Place
+from nb2ddp.facts import Facts
 from nb2ddp.ipython import PythonText
 from nb2ddp.notebook import Notebook
 from nb2ddp.rewrite import Need, Options, Rewritten
@@ -22,7 +23,8 @@ _DEPENDS = {
     "write_file": ("wait_for_main_process",),
     "main_process_first": ("wait_for_main_process",),
     "in_turn": ("wait_for_main_process",),
-    "from_main_process": ("wait_for_main_process",),
+    "from_main_process": ("from_all_ranks", "wait_for_main_process"),
+    "share_loop": ("from_all_ranks", "wait_for_main_process"),
     "wrap_trainer": ("wrap_ddp",),
 }
 # The modules that they import.
@@ -32,7 +34,10 @@ _MODULES = {
     "shell": "subprocess",
     "shell_output": "subprocess",
     "check_replicas": "hashlib",
+    "drop_weight_tying": "functools",
+    "from_all_ranks": "io",
     "share_batch": "math",
+    "share_loop": "itertools",
     "setup_ddp": "atexit",
     "wait_for_main_process": "functools traceback",
     "unsloth": "tempfile",

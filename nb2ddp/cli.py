@@ -16,6 +16,7 @@ from nb2ddp.errors import BundleError, KaggleError, KernelError, Nb2ddpError, No
 
 if TYPE_CHECKING:
     from nb2ddp.conversion import Conversion
+    from nb2ddp.launch import Observer
     from nb2ddp.submit.bundle import Wishes
     from nb2ddp.submit.client import Client, State
 
@@ -32,6 +33,13 @@ Exit codes:
   1  something is not, or the notebook cannot be read
   2  the command line is wrong
   3  this cannot be rehearsed
+"""
+
+_DOCTOR_CODES = """\b
+Exit codes:
+  0  nothing fails; there may be warnings
+  1  something fails, or there is nothing to check
+  2  the command line is wrong
 """
 
 
@@ -169,6 +177,11 @@ def convert(
     "--log-dir", type=click.Path(path_type=Path, file_okay=False), help="Where the ranks' output goes."
 )
 @click.option("--setup", is_flag=True, help="Run the install step (setup_env.py) once first.")
+@click.option(
+    "--monitor",
+    is_flag=True,
+    help="Show each rank's memory and load, and the speed, live; a summary and a plot at the end.",
+)
 @click.argument("torchrun_options", nargs=-1, type=click.UNPROCESSED)
 def run(
     target: Path,
@@ -176,6 +189,7 @@ def run(
     cpu: bool,
     log_dir: Path | None,
     setup: bool,
+    monitor: bool,
     torchrun_options: Sequence[str],
 ) -> None:
     """Run a converted script under torchrun. TARGET is a script, a converted folder or a notebook.
@@ -202,6 +216,7 @@ def run(
             log_dir=log_dir,
             setup=step if setup and step.exists() else None,
             torchrun_options=torchrun_options,
+            observer=_monitor(script) if monitor else None,
         )
     )
 
@@ -242,7 +257,8 @@ def rehearse(
     """Run a converted script on this CPU for a few steps, and compare it with its notebook.
 
     DIR is the folder of a conversion; a NOTEBOOK is converted first, and nothing of that is kept. Models
-    become tiny random ones, data sets their first rows; what was replaced is said.
+    become tiny random ones, data sets their first rows: from --data, the local cache or the hub (which
+    HF_HUB_OFFLINE=1 leaves alone), else made-up ones. What was replaced is said.
 
     \b
     Example:
@@ -274,6 +290,152 @@ def rehearse(
             click.echo(line)
     if not result.passed:
         raise SystemExit(1)
+
+
+@main.command(epilog=_DOCTOR_CODES)
+@click.argument("folder", metavar="[DIR]", required=False, type=click.Path(path_type=Path, exists=True))
+@click.option("--nproc", type=click.IntRange(min=1), help="Processes.  [default: one per GPU; 2 with --cpu]")
+@click.option("--cpu", is_flag=True, help="Check for training on the CPU, with gloo.")
+@click.option("--python", metavar="PATH", help="The Python that has the training packages.  [default: this]")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=1),
+    default=120,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long torch may take to start, and then the all-reduce.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the report alone, as JSON, on stdout.")
+def doctor(
+    folder: Path | None, nproc: int | None, cpu: bool, python: str | None, timeout: float, as_json: bool
+) -> None:
+    """Check whether this machine can train on several GPUs, and say what to do about what cannot.
+
+    GPUs, driver, CUDA and torch, NCCL with a real all-reduce, port, shared memory, disk, versions, Kaggle's
+    credentials; with DIR, whether that conversion's script finds its packages. Nothing is installed or sent.
+
+    \b
+    Example:
+      nb2ddp doctor
+      nb2ddp doctor finetune_ddp --nproc 2 --python venv/bin/python
+    """
+    from nb2ddp.doctor import examination
+    from nb2ddp.doctor.machine import Settings, look
+    from nb2ddp.doctor.script import imports_of
+
+    if folder is not None and not folder.is_dir():
+        raise click.UsageError(f"{folder} is no folder of a conversion; `nb2ddp convert` makes one.")
+    imports = () if folder is None else imports_of(folder)
+    machine = look(Settings(nproc, cpu, python or sys.executable, folder, imports, timeout))
+    results = []
+
+    def told() -> Iterator[tuple[str, Any]]:
+        for result in examination.examine(machine):
+            results.append(result)
+            yield result
+
+    for name, outcome in told() if as_json else examination.grouped(told()):
+        if as_json:
+            continue
+        color = {"ok": "green", "warn": "yellow", "fail": "red"}.get(outcome.status)
+        first, *more = examination.lines(name, outcome)
+        click.echo(f"{click.style(outcome.status.ljust(4), fg=color)}  {first}")
+        for line in more:
+            click.echo(f"      {line}")
+    report = examination.as_json(results, machine)
+    if as_json:
+        click.echo(json.dumps(report, indent=2, ensure_ascii=False))
+    else:
+        click.echo(examination.verdict([outcome for _, outcome in results]))
+    if not report["passed"]:
+        raise SystemExit(1)
+
+
+@main.command()
+@click.argument("source", metavar="DIR|NOTEBOOK", type=click.Path(path_type=Path))
+@click.option(
+    "--target",
+    type=click.Choice(["torchrun", "slurm", "accelerate", "kubeflow"]),
+    required=True,
+    help="What starts it there.",
+)
+@click.option("--nodes", default="1", show_default=True, help="Machines; 1:4 for torchrun is one to four.")
+@click.option(
+    "--gpus", type=click.IntRange(min=1), default=2, show_default=True, help="GPUs of each machine."
+)
+@click.option("--cpu", is_flag=True, help="Processes on the CPU, as many as --gpus says.")
+@click.option(
+    "--shared-fs/--no-shared-fs",
+    default=None,
+    help="The machines share the disk, or each one prepares the data for itself.  [default: kubeflow: no]",
+)
+@click.option("--save-steps", type=int, help="torchrun, slurm: a checkpoint every so many steps.")
+@click.option("--rdzv-port", type=int, help="torchrun: port of the rendezvous.  [default: 29500]")
+@click.option("--max-restarts", type=int, help="torchrun: starts after a failure.  [default: 3]")
+@click.option("--time", help="slurm: time limit.  [default: 08:00:00]")
+@click.option("--partition", metavar="NAME", help="slurm: partition.")
+@click.option("--account", metavar="NAME", help="slurm: account.")
+@click.option("--job-name", metavar="NAME", help="slurm: name of the job.")
+@click.option("--mem", help="slurm: memory of a node, such as 64G.")
+@click.option("--cpus-per-task", type=int, help="slurm: cores of a node.")
+@click.option(
+    "--signal-seconds", type=int, help="slurm: stop this long before the time limit.  [default: 300]"
+)
+@click.option(
+    "--module", "modules", multiple=True, metavar="NAME", help="slurm: a module to load; repeatable."
+)
+@click.option("--container-image", metavar="IMAGE", help="slurm: image for srun (the Pyxis plugin).")
+@click.option("--main-process-ip", metavar="HOST", help="accelerate: the first machine.")
+@click.option("--main-process-port", type=int, help="accelerate: its port.  [default: 29500]")
+@click.option("--name", metavar="NAME", help="kubeflow: name of the TrainJob.")
+@click.option("--namespace", metavar="NAME", help="kubeflow: namespace.")
+@click.option("--runtime", metavar="NAME", help="kubeflow: training runtime.  [default: torch-distributed]")
+@click.option("--image", metavar="IMAGE", help="kubeflow: container image.  [default: the runtime's]")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder for the files.  [default: DIR/<target>]",
+)
+@click.option("--force", is_flag=True, help="Overwrite files that were edited since.")
+def emit(
+    source: Path,
+    target: str,
+    nodes: str,
+    gpus: int,
+    cpu: bool,
+    shared_fs: bool | None,
+    save_steps: int | None,
+    output: Path | None,
+    force: bool,
+    **options: Any,
+) -> None:
+    """Write what a cluster needs to run a converted script: a folder with the script and its launcher.
+
+    \b
+    Example:
+      nb2ddp emit --target torchrun --nodes 2 --gpus 4 finetune_ddp
+      nb2ddp emit --target slurm --nodes 2 --gpus 4 --time 12:00:00 --partition gpu finetune_ddp
+      nb2ddp emit --target accelerate --nodes 2 --main-process-ip node1 finetune_ddp
+      nb2ddp emit --target kubeflow --nodes 2 --image me/unsloth finetune_ddp
+    """
+    from nb2ddp import emit as emitting
+
+    starter = emitting.target_of(target, options)
+    folder = _script(source, gpus).parent
+    job = emitting.job_of(
+        folder,
+        nodes=nodes,
+        gpus=gpus,
+        cpu=cpu,
+        shared_fs=starter.shared_fs if shared_fs is None else shared_fs,
+        save_steps=save_steps,
+    )
+    place = output or folder / target
+    for note in emitting.emit(job, target, starter, place, force=force):
+        _say(note)
+    click.echo(f"Wrote {place}/ for {job.machines}. Next, in that folder on the cluster:", err=True)
+    click.echo(f"  {starter.next_command(job)}", err=True)
 
 
 @main.command()
@@ -607,6 +769,12 @@ def _convert(path: Path, options: dict[str, Any]) -> tuple[Conversion, str | Non
             "https://github.com/nb2ddp/nb2ddp/issues"
         )
         return Conversion(path, "failed"), sentence
+
+
+def _monitor(script: Path) -> Observer:
+    from nb2ddp.monitor import Monitor
+
+    return Monitor(script.name)
 
 
 def _script(target: Path, nproc: int) -> Path:

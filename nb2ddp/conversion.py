@@ -13,7 +13,8 @@ import libcst as cst
 
 from nb2ddp import install_step, ipython
 from nb2ddp.assemble import Script, assemble
-from nb2ddp.facts import CodeCell, Facts, Place, parse_cell
+from nb2ddp.cells import CodeCell, Place, parse_cell
+from nb2ddp.facts import Facts
 from nb2ddp.notebook import Notebook, read_notebook
 from nb2ddp.rewrite import Change, Options, rewrite
 from nb2ddp.rules import BALANCED_RULES, RULES

@@ -123,6 +123,16 @@ def parenthesised(node: cst.BaseExpression) -> cst.BaseExpression:
     return node.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
 
 
+def with_comment(loop: cst.For, comment: str) -> cst.For:
+    """``loop`` with a comment behind its first line, unless there is one or its body stands there."""
+    if not isinstance(loop.body, cst.IndentedBlock) or loop.body.header.comment is not None:
+        return loop
+    header = loop.body.header.with_changes(
+        whitespace=cst.SimpleWhitespace("  "), comment=cst.Comment(f"# {comment}")
+    )
+    return loop.with_changes(body=loop.body.with_changes(header=header))
+
+
 def block_under(
     header: str, body: Sequence[cst.SimpleStatementLine | cst.BaseCompoundStatement], comment: str = ""
 ) -> cst.BaseCompoundStatement:

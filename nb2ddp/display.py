@@ -5,17 +5,20 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from nb2ddp.assemble import Script
-from nb2ddp.gpus import GIB, Load
+from nb2ddp.nvml import GIB, Load
 from nb2ddp.progress import Progress
 from nb2ddp.rendering import render
+
+if TYPE_CHECKING:
+    from nb2ddp.assemble import Script  # what shows a run has no need of the converter
 
 Points = Sequence[tuple[float, float]]
 
 _WIDTH, _HEIGHT, _LEFT, _TOP, _BOTTOM = 600, 170, 52, 10, 22
-_COLORS = ("#f37726", "#2f7ed8")
+_COLORS = ("#f37726", "#2f7ed8", "#3cb45a", "#9b59b6", "#d9534f", "#16a2b8", "#8d6e63", "#c0a000")
 _RUNNING, _DONE, _FAILED = "#f37726", "#3cb45a", "#d9534f"
 _MOST_POINTS = 500
 _GREEN = "background:rgba(60,180,90,.18)"
@@ -91,14 +94,33 @@ def loss_curve(progress: Progress) -> str:
     return curve_svg({key: progress.curve(key) for key in ("loss", "eval_loss")})
 
 
-def curve_svg(curves: Mapping[str, Points]) -> str:
-    """One picture of some curves by their names; empty while none of them has two points."""
+def legend(names: Iterable[str]) -> list[tuple[str, str]]:
+    """The colours that `curve_svg` gives to so many curves."""
+    return list(zip(names, itertools.cycle(_COLORS), strict=False))
+
+
+def curve_svg(
+    curves: Mapping[str, Points],
+    *,
+    by: str = "step",
+    across: tuple[float, float] | None = None,
+    low: float | None = None,
+    high: float | None = None,
+    labels: bool = True,
+) -> str:
+    """One picture of some curves by their names; empty while none of them has two points.
+
+    by: what the x axis counts. across: its ends, if not the points' own. low, high: what the y axis shows at
+        least. labels: write the names beside the curves.
+    """
     curves = {name: _thinned(points) for name, points in curves.items() if len(points) > 1}
     if not curves:
         return ""
     xs = [x for points in curves.values() for x, _ in points]
     ys = [y for points in curves.values() for _, y in points]
-    x0, x1, y0, y1 = min(xs), max(xs), min(ys), max(ys)
+    ends = [y for y in (low, high) if y is not None]
+    x0, x1 = across or (min(xs), max(xs))
+    y0, y1 = min(ys + ends), max(ys + ends)
     right, bottom = _WIDTH - 8, _HEIGHT - _BOTTOM
 
     def place(x: float, y: float) -> tuple[float, float]:
@@ -106,20 +128,21 @@ def curve_svg(curves: Mapping[str, Points]) -> str:
         up = (y - y0) / (y1 - y0) if y1 > y0 else 0.5
         return round(_LEFT + across * (right - _LEFT), 1), round(bottom - up * (bottom - _TOP), 1)
 
+    colored = legend(curves)
     lines = [
         {
-            "label": name,
+            "label": name if labels else "",
             "color": color,
             "points": " ".join(f"{a},{b}" for a, b in (place(x, y) for x, y in points)),
             "end": place(*points[-1]),
         }
-        for (name, points), color in zip(curves.items(), _COLORS * len(curves), strict=False)
+        for (name, points), (_, color) in zip(curves.items(), colored, strict=True)
     ]
     rows = [y0, (y0 + y1) / 2, y1] if y1 > y0 else [y0]
     columns = sorted({round(x0), round((x0 + x1) / 2), round(x1)})
     return render(
         "magic/curve.svg.j2",
-        title=f"{', '.join(curves)} by step",
+        title=f"{', '.join(curves)} by {by}",
         width=_WIDTH,
         height=_HEIGHT,
         left=_LEFT,

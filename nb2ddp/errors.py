@@ -18,8 +18,16 @@ class BundleError(Nb2ddpError):
     """A Kaggle bundle cannot be made with these values."""
 
 
+class EmitError(Nb2ddpError):
+    """What starts the script on a cluster cannot be made with these values."""
+
+
 class LaunchError(Nb2ddpError):
     """A training run cannot be started."""
+
+
+class MonitorError(Nb2ddpError):
+    """The load of this machine cannot be read."""
 
 
 class OutputError(Nb2ddpError):

@@ -1,75 +1,12 @@
-"""GPUs as a running kernel sees them: their load while others train, and what the kernel itself holds."""
+"""What a running kernel itself holds on the GPUs, and how to give that back."""
 
 from __future__ import annotations
 
 import gc
-import shutil
-import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any
-
-_EVERY_SECONDS = 2.0
-_QUERY = "index,uuid,memory.used,memory.total,utilization.gpu"
-GIB = 1 << 30
-
-
-@dataclass(frozen=True)
-class Load:
-    """One GPU's memory (bytes) and utilisation (percent; None where the driver does not tell)."""
-
-    rank: int
-    used: int
-    total: int
-    percent: int | None
-
-
-class Monitor:
-    """Asks nvidia-smi every 2 seconds, without ever waiting for it; silent where there is none."""
-
-    def __init__(self, visible: str | None) -> None:
-        """``visible``: the ranks' CUDA_VISIBLE_DEVICES."""
-        self._program = shutil.which("nvidia-smi")
-        self._visible = visible
-        self._asked = -_EVERY_SECONDS
-        self._question: subprocess.Popen[str] | None = None
-        self._loads: list[Load] = []
-
-    def loads(self) -> list[Load]:
-        """What is known now, one for each rank."""
-        if self._question is not None and self._question.poll() is not None:
-            answer, _ = self._question.communicate()
-            self._question = None
-            self._loads = read_loads(answer, self._visible) or self._loads
-        if self._program and self._question is None and time.monotonic() - self._asked >= _EVERY_SECONDS:
-            self._asked = time.monotonic()
-            command = [self._program, f"--query-gpu={_QUERY}", "--format=csv,noheader,nounits"]
-            self._question = subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True
-            )
-        return self._loads
-
-    def close(self) -> None:
-        if self._question is not None:
-            self._question.kill()
-            self._question.communicate()
-
-
-def read_loads(answer: str, visible: str | None) -> list[Load]:
-    """The GPUs in nvidia-smi's CSV, in the order that CUDA_VISIBLE_DEVICES gives them to the ranks."""
-    rows = [[field.strip() for field in line.split(",")] for line in answer.splitlines()]
-    rows = [row for row in rows if len(row) == 5 and row[2].isdigit() and row[3].isdigit()]
-    if visible is not None:
-        wanted = [name.strip() for name in visible.split(",")]
-        rows = [
-            row for name in wanted for row in rows if name and (row[0] == name or row[1].startswith(name))
-        ]
-    return [
-        Load(rank, int(used) << 20, int(total) << 20, int(percent) if percent.isdigit() else None)
-        for rank, (_, _, used, total, percent) in enumerate(rows)
-    ]
 
 
 @dataclass(frozen=True)
@@ -151,11 +88,10 @@ def free(names: MutableMapping[str, object], device: str = "cuda") -> list[str]:
         return []
     gone = list(holders(names, device))
     for name in gone:
-        value = names[name]
-        if name in ("Out", "_oh") and isinstance(value, dict):
-            value.clear()  # IPython goes on to use it
+        if name in ("Out", "_oh") and isinstance(history := names[name], dict):
+            history.clear()  # IPython goes on to use it
         else:
-            del names[name]
+            del names[name]  # no name of ours may hold it while the memory is given back
     for attribute in ("last_value", "last_traceback", "last_exc"):  # a traceback keeps its frames' tensors
         if hasattr(sys, attribute):
             setattr(sys, attribute, None)

@@ -7,13 +7,19 @@ that give it its names (versions worked out, imports). Nothing else of the noteb
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import libcst as cst
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.specifiers import Specifier
+from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 from nb2ddp import cstkit
-from nb2ddp.facts import Facts, Statement
+from nb2ddp.cells import Statement
+from nb2ddp.facts import Facts
 from nb2ddp.rewrite import Drop, Edit, Finding, Need, Options, Rule
 from nb2ddp.shell import ShellCall, command_code, shell_calls
 
@@ -107,6 +113,49 @@ def _line_of(facts: Facts, shell: ShellCall) -> Statement | None:
             return line
         case _:
             return None
+
+
+def pins(facts: Facts, package: str) -> list[Specifier]:
+    """What the notebook's installs ask of a package's version: ``==0.17.1`` of ``pip install peft==0.17.1``.
+
+    What stands in variables is not seen.
+    """
+    found: list[Specifier] = []
+    for shell in shell_calls(facts):
+        if not shell.is_install or facts.is_dead(shell.call):
+            continue
+        try:
+            words = shlex.split(shell.command, comments=True)
+        except ValueError:  # an open quote
+            continue
+        for word in words:
+            try:
+                requirement = Requirement(word)
+            except InvalidRequirement:
+                continue
+            if canonicalize_name(requirement.name) == package:
+                found += requirement.specifier
+    return found
+
+
+def keeps_below(pins: Sequence[Specifier], version: str) -> bool:
+    """Whether one of the pins keeps a package below a version."""
+    limit = Version(version)
+    tops = [(pin.operator, Version(pin.version.removesuffix(".*"))) for pin in pins]
+    return any(
+        top < limit or (operator == "<" and top == limit)
+        for operator, top in tops
+        if operator in ("==", "<=", "<")
+    )
+
+
+def keeps_from(pins: Sequence[Specifier], version: str) -> bool:
+    """Whether one of the pins keeps a package at a version or above."""
+    return any(
+        Version(pin.version.removesuffix(".*")) >= Version(version)
+        for pin in pins
+        if pin.operator in ("==", ">=", ">", "~=")
+    )
 
 
 def setup_rule(step: InstallPlan) -> Rule:

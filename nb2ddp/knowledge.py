@@ -177,3 +177,18 @@ MOVED_CALLS = (
 
 # Shell commands that set the machine up, once, before any process trains.
 INSTALLERS = ("pip", "pip3", "uv", "conda", "mamba", "apt", "apt-get", "sudo", "npm", "curl", "brew")
+
+# Calls that give nothing to show, or whose result nobody reads.
+SILENT_CALLS = frozenset(
+    "train print display show pprint get_ipython print_trainable_parameters evaluate login notebook_login "
+    "empty_cache collect seed manual_seed set_seed clear_output makedirs mkdir append extend insert update "
+    "setdefault add filterwarnings".split()
+)
+# Magics that shape the notebook alone.
+DISPLAY_MAGICS = frozenset(
+    "matplotlib pylab load_ext reload_ext unload_ext autoreload config precision pinfo pinfo2 psearch who "
+    "whos who_ls xmode colors history hist doctest_mode tensorboard lsmagic magic quickref pdb debug "
+    "automagic run_ddp autosave reset_selective memit".split()
+)
+
+GPU_0 = "cuda:0"

@@ -7,9 +7,10 @@ How a run is put together::
 torchrun does the rendezvous and sets RANK, WORLD_SIZE and the rest. In place of the script it starts,
 for each rank, a *guard*: this very file, run with nothing but the standard library. The guard connects to
 ``launch`` through a Unix socket and gets the two file descriptors that its script shall write to: the
-console for rank 0, ``rank<i>.log`` for the others. It tells ``launch`` how and when the script ended, to
-the millisecond; torchrun looks only ten times a second and cannot say which rank failed first. When the
-connection breaks, ``launch`` has died, and the guard ends its rank.
+console (or what an `Observer` gives in its place) for rank 0, ``rank<i>.log`` for the others. It tells
+``launch`` how and when the script ended, to the millisecond; torchrun looks only ten times a second and
+cannot say which rank failed first. When the connection breaks, ``launch`` has died, and the guard ends its
+rank.
 
 Every process of a run carries the variable ``NB2DDP_RUN_ID``, so that those that are left in the end
 (data loader workers, programs that the script started) are found in /proc and ended too.
@@ -32,16 +33,21 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
 GRACE_SECONDS = 10.0
 """How long (seconds) processes that are asked to end may take before they are killed."""
 
 RUN_ID_VARIABLE = "NB2DDP_RUN_ID"
+
+LAUNCHER_VARIABLES = frozenset(
+    "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT GROUP_RANK".split()
+)
+"""What torchrun sets for each rank."""
 
 _PROC = Path("/proc")
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -179,6 +185,22 @@ def visible_gpus(python: str = sys.executable) -> int:
 # Running it
 
 
+class Observer(Protocol):
+    """Somebody who looks on while a run goes on. Called in its thread, which must not wait long."""
+
+    def begin(self, logs: Path, *, cpu: bool) -> tuple[int, int]:
+        """The run starts now. Returns the file descriptors that rank 0 shall write to: stdout and stderr."""
+
+    def started(self, rank: int, local_rank: int, pid: int) -> None:
+        """A rank starts, or starts again. ``pid``: of its guard, whose child is the script."""
+
+    def ended(self, rank: int, code: int) -> None:
+        """A rank's script has ended; ``code`` is negative for a signal."""
+
+    def end(self, stopped: Callable[[], bool]) -> None:
+        """All processes have ended. Called whatever happens; ``stopped`` says whether we got a signal."""
+
+
 def launch(
     script: Path,
     *,
@@ -191,6 +213,7 @@ def launch(
     cwd: Path | None = None,
     grace: float = GRACE_SECONDS,
     repeat_trace: bool = False,
+    observer: Observer | None = None,
 ) -> int:
     """Run ``script`` on ``nproc`` processes of this machine and wait for them.
 
@@ -203,6 +226,7 @@ def launch(
     cwd: the working folder of the script; default: the current one.
     grace: seconds from asking the processes to end (or from the first failure) to killing them.
     repeat_trace: show the traceback of a failed rank 0 at the end too, although rank 0 has printed it.
+    observer: hears how the run goes, and takes rank 0's output in place of our stdout and stderr.
 
     Returns 0 when all ranks succeed; else the exit code of ``setup`` or of the rank that failed first, with
     128 + n for a signal n. After SIGINT, SIGTERM or SIGHUP to this process all ranks are ended and 128 + n is
@@ -233,7 +257,7 @@ def launch(
         short = None if len(tempfile.gettempdir()) < 70 else "/tmp"
         with (
             tempfile.TemporaryDirectory(prefix="nb2ddp-", dir=short, ignore_cleanup_errors=True) as folder,
-            _Run(Path(folder) / "socket", logs) as run,
+            _Run(Path(folder) / "socket", logs, observer) as run,
         ):
             command = torchrun_command(
                 script.absolute(),
@@ -245,10 +269,22 @@ def launch(
             )
             environment = torchrun_environment(os.environ, nproc=nproc, cpu=cpu)
             run_id = uuid.uuid4().hex
-            with (logs / "torchrun.log").open("wb") as output:
+            with (logs / "torchrun.log").open("wb") as output, _observed(run, signals, cpu=cpu):
                 agent = _start(command, environment, run_id, cwd=cwd, output=output.fileno())
                 _wait(agent, run_id, signals, grace, run)
             return _verdict(agent.returncode, run, signals, nproc, repeat_trace)
+
+
+@contextlib.contextmanager
+def _observed(run: _Run, signals: _Signals, *, cpu: bool) -> Iterator[None]:
+    if run.observer is None:
+        yield
+        return
+    try:
+        run.console = run.observer.begin(run.log_dir, cpu=cpu)
+        yield
+    finally:
+        run.observer.end(lambda: bool(signals.received))
 
 
 def _run_setup(setup: Path, *, python: str, cwd: Path | None, signals: _Signals, grace: float) -> int:
@@ -257,7 +293,7 @@ def _run_setup(setup: Path, *, python: str, cwd: Path | None, signals: _Signals,
     _wait(process, run_id, signals, grace, None)
     code = _exit_code(process.returncode)
     if code and not signals.received:
-        _say(f"the install step {setup} failed ({_ending(process.returncode)})")
+        _say(f"the install step {setup} failed ({ending(process.returncode)})")
     return code
 
 
@@ -360,6 +396,7 @@ class _Rank:
 
     rank: int
     pid: int
+    local_rank: int = 0
     attempt: int = 0
     last_attempt: bool = True
     error_file: str = ""
@@ -370,9 +407,11 @@ class _Rank:
 class _Run:
     """Our end of the guards' connections."""
 
-    def __init__(self, address: Path, log_dir: Path) -> None:
+    def __init__(self, address: Path, log_dir: Path, observer: Observer | None = None) -> None:
         self.address = address
         self.log_dir = log_dir
+        self.observer = observer
+        self.console = (1, 2)
         self.ranks: list[_Rank] = []
         self._connected: dict[socket.socket, _Rank] = {}
         self._selector = selectors.DefaultSelector()
@@ -435,12 +474,16 @@ class _Run:
         if connection in self._connected:
             rank = self._connected[connection]
             rank.code, rank.ended = int(str(message["code"])), float(str(message["ended"]))
+            if self.observer is not None:
+                self.observer.ended(rank.rank, rank.code)
             return
         console = bool(message.pop("console"))
         rank = self._connected[connection] = _Rank(**message)  # type: ignore[arg-type]
         self.ranks.append(rank)
+        if self.observer is not None:
+            self.observer.started(rank.rank, rank.local_rank, rank.pid)
         if console:
-            socket.send_fds(connection, [b"."], [1, 2])
+            socket.send_fds(connection, [b"."], self.console)
             return
         path = self.log_dir / f"rank{rank.rank}.log"
         try:
@@ -472,14 +515,14 @@ def _verdict(agent_code: int, run: _Run, signals: _Signals, nproc: int, repeat_t
     if succeeded:
         return 0
     if rank is None:
-        what = f"failed ({_ending(agent_code)})" if agent_code else "ended without starting the script"
+        what = f"failed ({ending(agent_code)})" if agent_code else "ended without starting the script"
         _say(f"torchrun itself {what}; its output:", log_tail(torchrun_log))
         return _exit_code(agent_code) or 1
 
     message, trace = recorded_exception(rank.error_file)
     who = "the script" if nproc == 1 else f"rank {rank.rank}"
     first = "" if nproc == 1 else " first"
-    headline = f"{who} failed{first} ({_ending(rank.code, message is not None)})"
+    headline = f"{who} failed{first} ({ending(rank.code, message is not None)})"
     if message:
         headline += f": {message.splitlines()[0]}"
     log = run.log_dir / f"rank{rank.rank}.log"
@@ -552,7 +595,8 @@ def log_tail(path: Path) -> str:
     return "\n".join(lines[min([start, *traces[-1:]]) :])
 
 
-def _ending(code: int | None, recorded: bool = False) -> str:
+def ending(code: int | None, recorded: bool = False) -> str:
+    """How a process ended, in words: "exit code 3", "ended by SIGBUS, often because ..."; None: killed."""
     if code is None:
         return "killed"
     if code >= 0:
@@ -723,6 +767,7 @@ def _guard(arguments: Sequence[str]) -> int:
     hello = {
         "rank": rank,
         "pid": os.getpid(),
+        "local_rank": int(os.environ.get("LOCAL_RANK", "0")),
         "attempt": attempt,
         "last_attempt": attempt >= int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0")),
         "error_file": os.environ.get("TORCHELASTIC_ERROR_FILE", ""),

@@ -18,7 +18,7 @@ from IPython.display import display
 from IPython.utils._process_common import arg_split
 
 from nb2ddp import display as pictures
-from nb2ddp import gpus, report, session
+from nb2ddp import gpus, nvml, report, session
 from nb2ddp.conversion import SCRIPT, Conversion, convert, convert_notebook
 from nb2ddp.errors import Nb2ddpError
 from nb2ddp.notebook import Cell, Notebook
@@ -269,13 +269,13 @@ class DDPMagics(Magics):
             gone = gpus.free(self.shell.user_ns)
             freed = before - sum(held.reserved for held in gpus.held())
             names = f" (dropped: {', '.join(gone)})" if gone else ""
-            print(f"Freed {freed / gpus.GIB:.2f} GiB of GPU memory{names}.")
+            print(f"Freed {freed / nvml.GIB:.2f} GiB of GPU memory{names}.")
         for held in gpus.held():
             sizes = gpus.holders(self.shell.user_ns)
-            names = ", ".join(f"{name} {size / gpus.GIB:.2f}" for name, size in list(sizes.items())[:5])
+            names = ", ".join(f"{name} {size / nvml.GIB:.2f}" for name, size in list(sizes.items())[:5])
             sentence = (
-                f"this kernel holds {held.reserved / gpus.GIB:.2f} GiB on GPU {held.device}"
-                f"{f' ({names})' if names else ''}, and {held.free / gpus.GIB:.2f} GiB are free there"
+                f"this kernel holds {held.reserved / nvml.GIB:.2f} GiB on GPU {held.device}"
+                f"{f' ({names})' if names else ''}, and {held.free / nvml.GIB:.2f} GiB are free there"
             )
             advice = (
                 "--free drops these objects first; %%run_ddp --collect on the cell that loads the model "
@@ -320,7 +320,7 @@ class DDPMagics(Magics):
             environment=environment,
         )
         rich = hasattr(self.shell, "kernel")
-        monitor = gpus.Monitor("" if options.cpu else environment.get("CUDA_VISIBLE_DEVICES"))
+        monitor = nvml.Watch("" if options.cpu else environment.get("CUDA_VISIBLE_DEVICES"))
         live = _Live(progress, training, folder / "logs", self._start, monitor, rich=rich)
         try:
             interrupts = live.follow()
@@ -356,7 +356,7 @@ class _Live:
         training: Training,
         logs: Path,
         base: Path,
-        monitor: gpus.Monitor,
+        monitor: nvml.Watch,
         *,
         rich: bool,
     ) -> None:

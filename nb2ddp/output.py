@@ -70,7 +70,7 @@ def write(folder: Path, files: Mapping[str, str], report: Mapping[str, Any], *, 
             staged.append((Path(temporary), target))
             with os.fdopen(handle, "wb") as file:
                 file.write(data)
-            os.chmod(temporary, 0o644)
+            os.chmod(temporary, 0o755 if data.startswith(b"#!") else 0o644)
         for temporary_path, target in staged:
             os.replace(temporary_path, target)
         for name in known.keys() - everything.keys():

@@ -27,7 +27,8 @@ _COUNT = re.compile(
     r"[ \t]*[^\r\n|{]*: \d+ \w+ \[[\d:]+, +[\d.?]+ [^\]]*\]"
 )  # a bar whose total is not known
 _LOSS = re.compile(
-    r"(?<![\w_])(?:train_?)?loss['\"]?[ \t]*[:=]?[ \t]*(?:tensor\()?(?P<loss>\d[\d.]*(?:e[-+]?\d+)?|nan)",
+    r"(?<![\w_])(?:train_?)?loss['\"]?[ \t]*[:=]?[ \t]*(?:tensor\()?"
+    r"(?P<loss>\d+(?:\.\d+)?(?:e[-+]?\d+)?|nan)",
     re.I,
 )
 _STEP = re.compile(r"(?<![\w_])(?:step|iter(?:ation)?)[ \t]*[:=]?[ \t]*(?P<step>\d+)", re.I)
@@ -61,6 +62,12 @@ class Progress:
     @property
     def loss(self) -> float | None:
         return next((record["loss"] for record in reversed(self.records) if "loss" in record), None)
+
+    @property
+    def steps(self) -> int:
+        """Training steps so far, of all epochs; by what was logged where there is no bar."""
+        logged = self.records[-1]["step"] if self.records else 0
+        return int(max(self._earlier_steps + self.step, logged))
 
     @property
     def samples_per_second(self) -> float | None:

@@ -1,6 +1,8 @@
 """Where the templates are, and how they are filled in."""
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import jinja2
 
@@ -27,6 +29,8 @@ def environment() -> jinja2.Environment:
     )
 
 
-def render(name: str, **values: object) -> str:
-    """Fill in one template: ``render("kaggle/kernel.py.j2", nproc=2, …)``."""
-    return environment().get_template(name).render(values)
+def render(name: str, filters: Mapping[str, Callable[..., Any]] | None = None, /, **values: object) -> str:
+    """Fill in one template: ``render("kaggle/kernel.py.j2", nproc=2)``; ``filters`` quote values."""
+    jinja = environment()
+    jinja.filters.update(filters or {})
+    return jinja.get_template(name).render(values)

@@ -13,7 +13,7 @@ from typing import Any
 
 from nb2ddp import display, ipython
 from nb2ddp.assemble import Script
-from nb2ddp.facts import Place
+from nb2ddp.cells import Place
 from nb2ddp.progress import Progress, Record
 from nb2ddp.rendering import render
 

@@ -14,7 +14,8 @@ from typing import Literal
 import libcst as cst
 
 from nb2ddp import cstkit
-from nb2ddp.facts import CodeCell, Facts, Place, Statement
+from nb2ddp.cells import CodeCell, Place, Statement
+from nb2ddp.facts import Facts
 
 GateKind = Literal["rank-zero", "rank-zero-then-wait", "main-first", "in-turn"]
 
@@ -52,7 +53,7 @@ class Insert:
 
 @dataclass(frozen=True, eq=False)
 class Gate:
-    """Indent ``statement`` under ``if is_main_process:`` or ``with main_process_first():``.
+    """Indent ``statement`` under ``if is_main_process:`` or ``with main_process_first():`` or the like.
 
     Neighbours of one kind share a block.
     """
@@ -100,11 +101,15 @@ Finding = Edit | Insert | Gate | Drop | Decline | Note | Need
 
 @dataclass(frozen=True)
 class Rule:
-    """One kind of change. ``name`` is kebab-case and the same as the file's; ``doc`` its docstring."""
+    """One kind of change. ``name`` is kebab-case and the same as the file's; ``doc`` its docstring.
+
+    ``balanced`` says that it is also for one process that spreads the model over the GPUs.
+    """
 
     name: str
     doc: str
     find: Callable[[Facts, Options], Iterable[Finding]]
+    balanced: bool = False
 
 
 @dataclass(frozen=True)
@@ -244,10 +249,10 @@ class _Applier(cst.CSTTransformer):
         note = f"nb2ddp: {gate.why}"
         if gate.kind in _CONTEXTS:
             return [cstkit.block_under(f"with {self._our(_CONTEXTS[gate.kind])}():", body, note)]
-        block = cstkit.block_under(f"if {self._our('is_main_process')}:", body, note)
-        if gate.kind == "rank-zero":
-            return [block]
-        return [block, *cstkit.statements(f"{self._our('wait_for_main_process')}()")]
+        waits = gate.kind == "rank-zero-then-wait"
+        who = self._our("is_main_on_disk" if waits else "is_main_process")
+        block = cstkit.block_under(f"if {who}:", body, note)
+        return [block, *cstkit.statements(f"{self._our('wait_for_main_process')}()")] if waits else [block]
 
 
 @dataclass

@@ -9,8 +9,9 @@ import nbformat
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from nb2ddp import ipython
+from nb2ddp.cells import parse_cell
 from nb2ddp.conversion import Conversion, convert_notebook
-from nb2ddp.facts import Facts, parse_cell
+from nb2ddp.facts import Facts
 from nb2ddp.notebook import notebook_of
 from nb2ddp.rewrite import Options, Rewritten, Rule, rewrite
 

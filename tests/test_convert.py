@@ -283,7 +283,7 @@ def test_every_broken_cell_is_told() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["rank", "local_rank", "world_size", "is_main_process", "share_batch", "shell"]
+    "name", ["rank", "local_rank", "world_size", "is_main_process", "one_disk", "share_batch", "shell"]
 )
 def test_a_name_of_ours_that_the_notebook_uses_is_changed(name: str) -> None:
     script = script_of(f"{name} = 16\nprint({name})\n!ls", TRAIN)

@@ -6,7 +6,8 @@ import libcst as cst
 import pytest
 
 from nb2ddp import cstkit
-from nb2ddp.facts import Facts, Place
+from nb2ddp.cells import Place
+from nb2ddp.facts import Facts
 from tests.helpers import facts_of
 
 

@@ -5,6 +5,7 @@ A notebook half converted after a public guide, a training loop in a function, a
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import nbformat
@@ -181,3 +182,63 @@ def test_data_that_is_generated_first_is_the_same_on_all_ranks(tmp_path: Path) -
     path = written(tmp_path, DATA.format(shuffle=False), GENERATED)
     done = compared(tmp_path, path, single=plain_code(path))
     assert done.output.count("generating") == 32
+
+
+DIVIDED_MODEL = """\
+import json, os, sys
+import torch
+from tqdm import tqdm
+from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
+torch.manual_seed(0)
+model = LlamaForCausalLM(LlamaConfig(vocab_size=64, hidden_size=16, intermediate_size=32, num_hidden_layers=1,
+    num_attention_heads=2, num_key_value_heads=2, bos_token_id=1, eos_token_id=None, pad_token_id=0))
+def count(module, args, output):
+    print("forward on rank", os.environ.get("ROLE_RANK"), file=sys.stderr)
+questions = [[1, 5 + n, 7, 9 + n, 3] for n in range(7)]
+"""
+DIVIDED_LOOP = """\
+handle = model.register_forward_hook(count)
+answers, kept = [], []
+for number, question in enumerate(tqdm(questions, disable=True)):
+    tokens = model.generate(torch.tensor([question]), max_new_tokens=3, min_new_tokens=3, do_sample=False)
+    if number == 2:
+        continue
+    answers.append(tokens[0].tolist())
+    kept.extend([torch.full((500_000,), number), number])
+handle.remove()
+"""
+SAMPLED_LOOP = """\
+sampled = []
+for _ in range(8):
+    sampled.append(model.generate(torch.tensor([[1, 2]]), max_new_tokens=16, do_sample=True)[0].tolist())
+"""
+DIVIDED_TRAINING = """\
+rows = [{"input_ids": answer, "labels": answer} for answer in answers for _ in range(4)]
+trainer = Trainer(model=model, train_dataset=rows, args=TrainingArguments("o", per_device_train_batch_size=2,
+    gradient_accumulation_steps=2, max_steps=6, logging_steps=1, report_to=[], save_strategy="no"))
+trainer.train()
+with open("made.json", "w") as file:
+    json.dump([answers, [int(k.sum()) if torch.is_tensor(k) else k for k in kept], sampled], file)
+"""
+
+
+def test_what_is_generated_before_the_ranks_have_joined_is_the_same_on_all(tmp_path: Path) -> None:
+    first = (
+        "first = model.generate(torch.tensor([[1, 5, 7]]), max_new_tokens=8, do_sample=True)[0].tolist()\n"
+    )
+    training = DIVIDED_TRAINING.partition("with open")[0].replace("in answers", "in [first, first[::-1]]")
+    path = written(tmp_path, DIVIDED_MODEL, first, training)
+    done = compared(tmp_path, path, single=plain_code(path))
+    assert "from_main_process(lambda: first)" in (done.folder / "script.py").read_text()
+
+
+def test_a_loop_that_generates_is_divided_and_gathered_in_order(tmp_path: Path) -> None:
+    path = written(tmp_path, DIVIDED_MODEL, DIVIDED_LOOP, SAMPLED_LOOP, DIVIDED_TRAINING)
+    done = compared(tmp_path, path, single=plain_code(path))
+    one, two = (json.loads((tmp_path / name / "made.json").read_text()) for name in ("one", "two"))
+    assert len(one[0]) == 6
+    assert two[:2] == one[:2], "what is greedy is the same, in the same order"
+    forwards = [done.output.count(f"forward on rank {rank}") for rank in (0, 1)]
+    assert forwards == [4 * 3, 3 * 3]
+    assert len(two[2]) == 8
+    assert two[2][::2] != two[2][1::2], "what is sampled for one prompt is not sampled twice"

@@ -26,6 +26,7 @@ KINDS = {
     "classification": "my_classifier",
     "continued_pretraining": "cpt_lora",
     "dpo": "dpo_lora",
+    "embeddings": "my_embeddings",
     "full_finetuning": "full_model",
     "kto": "kto_lora",
     "llm_in_function": "llm_lora",

@@ -18,6 +18,7 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import nbformat
 import pytest
@@ -87,8 +88,7 @@ def test_bar_and_curve_move_in_jupyterlab(lab: str) -> None:
         page.goto(lab)
         page.wait_for_selector(".jp-Notebook .jp-CodeCell")
         page.wait_for_selector(".jp-Notebook-ExecutionIndicator[data-status=idle]")
-        page.get_by_role("menuitem", name="Run", exact=True).click()
-        page.get_by_text("Run All Cells", exact=True).first.click()
+        _run_all(page)
         page.wait_for_selector(".nb2ddp-live", timeout=60_000)
         seen: list[tuple[float, int]] = []
         deadline = time.monotonic() + 120
@@ -117,7 +117,22 @@ def test_bar_and_curve_move_in_jupyterlab(lab: str) -> None:
         browser.close()
 
 
-def _picture(page: object, selector: str, name: str) -> None:
+def _run_all(page: Any) -> None:
+    """Click until the cells run: after a click that comes too soon JupyterLab asks for a kernel instead."""
+    for _ in range(10):
+        if page.locator(".jp-Dialog").count():
+            page.locator(".jp-Dialog .jp-mod-accept").click()
+        else:
+            page.get_by_role("menuitem", name="Run", exact=True).click()
+            page.get_by_text("Run All Cells", exact=True).first.click()
+        page.wait_for_timeout(3000)
+        if any(re.search(r"[*\d]", text) for text in page.locator(".jp-InputPrompt").all_inner_texts()):
+            return
+    raise AssertionError("no cell runs")
+
+
+def _picture(page: Any, selector: str, name: str) -> None:
     if folder := os.environ.get("NB2DDP_SCREENSHOTS"):
-        page.locator(selector).first.scroll_into_view_if_needed()  # type: ignore[attr-defined]
-        page.screenshot(path=str(Path(folder, name)))  # type: ignore[attr-defined]
+        # the display is replaced as it goes on, so no locator may wait for it to stand still
+        page.evaluate("selector => document.querySelector(selector).scrollIntoView()", selector)
+        page.screenshot(path=str(Path(folder, name)))

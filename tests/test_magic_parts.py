@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -14,6 +15,7 @@ from nb2ddp import display, gpus
 from nb2ddp.conversion import convert_notebook
 from nb2ddp.magic import ranks_environment
 from nb2ddp.notebook import Cell, Notebook
+from nb2ddp.nvml import Load
 from nb2ddp.progress import Progress
 from nb2ddp.result import Places, Result, failure
 from nb2ddp.session import Ran, choose
@@ -77,6 +79,8 @@ def test_what_is_no_log_is_text() -> None:
     assert progress.feed("no end") == ""
     assert progress.finish() == "no end\n"
     assert progress.records == []
+    progress.feed("The loss is at loss 1.5.\n")
+    assert progress.loss == 1.5
 
 
 def history(*cells: tuple[str, str]) -> list[Ran]:
@@ -128,39 +132,13 @@ def test_text_in_html_is_text() -> None:
     assert "a%20b/%3Cp%3E.log" in html
 
 
-NVIDIA_SMI = """\
-0, GPU-aaaa-1, 1024, 15360, 97
-1, GPU-bbbb-2, 2048, 15360, [N/A]
-"""
-
-
-@pytest.mark.parametrize(("visible", "used"), [(None, [1, 2]), ("1,0", [2, 1]), ("GPU-bbbb", [2]), ("", [])])
-def test_gpus_in_the_ranks_order(visible: str | None, used: list[int]) -> None:
-    loads = gpus.read_loads(NVIDIA_SMI, visible)
-    assert [load.used // gpus.GIB for load in loads] == used
-    assert [load.rank for load in loads] == list(range(len(used)))
-    assert gpus.read_loads("No devices were found\n", visible) == []
-
-
 def test_gpus_are_in_the_display() -> None:
-    loads = gpus.read_loads(NVIDIA_SMI, None)
+    gib = 1 << 30
+    loads = [Load(0, 1 * gib, 15 * gib, 97), Load(1, 2 * gib, 15 * gib)]
     html = display.live_html(Progress(), title="t", seconds=1, loads=loads, logs={}, state="running")
     assert "1.0 of 15 GiB" in html
     assert "97 % busy" in html
     assert "rank 1 2.0/15 GiB" in display.live_text(Progress(), title="t", seconds=1, loads=loads)
-
-
-def test_nvidia_smi_is_never_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program = tmp_path / "nvidia-smi"
-    program.write_text(f"#!/bin/sh\nsleep 0.2\nprintf '%s' '{NVIDIA_SMI}'\n")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    monitor = gpus.Monitor(None)
-    assert monitor.loads() == []
-    assert monitor._question is not None
-    monitor._question.wait()
-    assert len(monitor.loads()) == 2
-    monitor.close()
 
 
 def test_without_torch_nothing_is_held() -> None:
@@ -190,6 +168,21 @@ def test_what_holds_memory_is_named_and_dropped() -> None:
     assert gpus.free(names, "cpu") == list(expected)
     assert names.keys() == {"torch", "Model", "text", "Out"}
     assert names["Out"] == {}
+
+
+def test_what_is_dropped_is_gone_before_the_memory_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    models = [torch.nn.Linear(100, 10), torch.nn.Linear(10, 10)]
+    alive = [weakref.ref(model) for model in models]
+    names: dict[str, object] = {"large": models[0], "small": models[1]}
+    models.clear()
+    seen: list[bool] = []
+    monkeypatch.setattr(
+        torch.cuda, "empty_cache", lambda: seen.extend(model() is not None for model in alive)
+    )
+    gpus.free(names, "cpu")
+    assert seen == [False, False]
 
 
 def test_a_scripts_environment_has_nothing_of_the_kernels_libraries() -> None:

@@ -186,7 +186,10 @@ def test_a_sample_passes_and_its_page_stands_alone(tmp_path: Path) -> None:
 
 @pytest.mark.launch
 @pytest.mark.thorough
-def test_a_notebook_of_the_hub_is_rehearsed_without_the_hub(tmp_path: Path) -> None:
+def test_a_notebook_of_the_hub_is_rehearsed_without_the_hub(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     rules = tmp_path / "rules.jsonl"
     rules.write_text("".join(json.dumps({"rule": f"rule {number}"}) + "\n" for number in range(9)))
     given = f"https://example.org/rules.json={rules}"
@@ -206,6 +209,76 @@ def test_a_notebook_of_the_hub_is_rehearsed_without_the_hub(tmp_path: Path) -> N
     assert (keep / "several" / "lora" / "adapter_model.safetensors").exists()
     assert not (keep / "several" / "touched").exists()
     assert list(keep.parent.glob("lora")) == []
+
+
+# What Unsloth takes on a GPU: arguments that TRL has dropped, `beta` and `tokenizer` for the trainer itself.
+DPO_NOTEBOOK = (
+    "from unsloth import FastLanguageModel, PatchDPOTrainer\nPatchDPOTrainer()\n"
+    'model, tokenizer = FastLanguageModel.from_pretrained("unsloth/zephyr-sft", load_in_fp8=False)\n'
+    "model = FastLanguageModel.get_peft_model(model, r=8)",
+    'from IPython.display import Audio\nAudio("https://example.org/speech.mp3")',
+    'parts = [{"type": "image"}, {"type": "text", "text": "what is it"}]\n'
+    'turns = [{"role": "user", "content": parts}]\n'
+    'assert "what is it" in tokenizer.apply_chat_template(turns, tokenize=False)',
+    'from datasets import load_dataset\ndata = load_dataset("some/preferences", split="train")\n'
+    "data = data.select(range(int(0.005 * len(data))))\n"
+    'print(data[30]["prompt"], data[30]["chosen"], data[30]["rejected"])',
+    "from trl import DPOConfig, DPOTrainer\n"
+    "trainer = DPOTrainer(model=model, ref_model=None, train_dataset=data, tokenizer=tokenizer, beta=0.2,\n"
+    "    max_prompt_length=64, args=DPOConfig(per_device_train_batch_size=1, gradient_accumulation_steps=4,\n"
+    "    warmup_ratio=0.1, generate_during_eval=False, max_steps=30, learning_rate=1e-3, report_to='none'))\n"
+    "trainer.train()",
+)
+
+
+@pytest.mark.launch
+@pytest.mark.thorough
+def test_what_unsloth_takes_on_a_gpu_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    code, report = rehearsed(saved(tmp_path, *DPO_NOTEBOOK), "--steps", "3")
+    assert code == 0, report["faults"]
+    assert {point["state"] for point in report["points"]} == {"passed"}
+    replaced = {item["what"]: item["by"] for item in report["replaced"]}
+    assert replaced["the data set some/preferences"] == "8192 synthetic rows of chosen, prompt, rejected"
+    assert replaced["the trainer's argument beta"] == "beta of its configuration"
+    assert replaced["Audio(https://example.org/speech.mp3)"] == "nothing"
+
+
+GRPO_NOTEBOOK = (
+    "from unsloth import FastLanguageModel\nfrom vllm import SamplingParams\n"
+    'model, tokenizer = FastLanguageModel.from_pretrained("unsloth/Qwen2.5-3B", fast_inference=True)\n'
+    "model = FastLanguageModel.get_peft_model(model, r=8)",
+    'from datasets import load_dataset\ndata = load_dataset("some/questions", split="train")\n'
+    'data = data.map(lambda row: {"prompt": [{"role": "user", "content": row["question"]}]})\n'
+    "def right(prompts, completions, **others):\n    return [0.0 for _ in completions]",
+    "from trl import GRPOConfig, GRPOTrainer\n"
+    "trainer = GRPOTrainer(model=model, processing_class=tokenizer, reward_funcs=[right],\n"
+    "    train_dataset=data, args=GRPOConfig(per_device_train_batch_size=1, num_generations=4,\n"
+    "    use_vllm=True, vllm_sampling_params=SamplingParams(seed=3407), max_completion_length=8,\n"
+    "    learning_rate=1e-3, max_steps=30, report_to='none'))\ntrainer.train()",
+    'model.save_lora("lora")\n'
+    'out = model.fast_generate(["so"], sampling_params=SamplingParams(top_k=50),\n'
+    '    lora_request=model.load_lora("lora"))[0].outputs[0].text\nprint(out)',
+)
+
+
+@pytest.mark.launch
+@pytest.mark.thorough
+def test_grpo_is_rehearsed_without_vllm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    keep = tmp_path / "keep"
+    code, report = rehearsed(saved(tmp_path, *GRPO_NOTEBOOK), "--steps", "3", "--keep", str(keep))
+    assert code == 0, report["faults"]
+    states = {point["title"]: point["state"] for point in report["points"]}
+    assert states.pop("losses") == "unseen"  # each process draws its own completions
+    assert set(states.values()) == {"passed"}
+    replaced = {item["what"]: item["by"] for item in report["replaced"]}
+    assert replaced["equal rewards of right"] == "numbers made of the texts"
+    measured = {point["title"]: point["measured"] for point in report["points"]}
+    assert measured["effective batch"] == "4 = 2 + 2 samples per step, the notebook's 4"
+    start, end = re.findall(r"rank 0: (\w+) to (\w+)", measured["replicas"])[0]
+    assert start != end
+    assert (keep / "several" / "lora" / "adapter_model.safetensors").exists()
 
 
 @pytest.mark.launch

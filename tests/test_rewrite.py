@@ -9,7 +9,8 @@ import libcst as cst
 import pytest
 
 from nb2ddp import cstkit
-from nb2ddp.facts import Facts, Place, Statement
+from nb2ddp.cells import Place, Statement
+from nb2ddp.facts import Facts
 from nb2ddp.rewrite import (
     Decline,
     Drop,
@@ -121,7 +122,7 @@ def test_an_edit_inside_a_statement_that_is_gated_and_moved() -> None:
     ("kind", "block", "wait"),
     [
         ("rank-zero", "if is_main_process:  # nb2ddp: why\n", ""),
-        ("rank-zero-then-wait", "if is_main_process:  # nb2ddp: why\n", "wait_for_main_process()\n"),
+        ("rank-zero-then-wait", "if is_main_on_disk:  # nb2ddp: why\n", "wait_for_main_process()\n"),
         ("main-first", "with main_process_first():  # nb2ddp: why\n", ""),
         ("in-turn", "with in_turn():  # nb2ddp: why\n", ""),
     ],
@@ -177,8 +178,8 @@ def test_a_gate_inside_a_function_keeps_the_indent() -> None:
 
 
 def test_a_name_of_ours_that_is_taken() -> None:
-    result = run(on("a", gate("rank-zero-then-wait")), "is_main_process = 1\na()\n")
-    assert "if ddp_is_main_process:" in result.code[1]
+    result = run(on("a", gate("rank-zero-then-wait")), "is_main_on_disk = 1\na()\n")
+    assert "if ddp_is_main_on_disk:" in result.code[1]
     assert "\nwait_for_main_process()\n" in result.code[1]
 
 

@@ -5,6 +5,9 @@ On both stacks, for both ways of wrapping, with the real Unsloth on the CPU.
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -151,16 +154,18 @@ def test_three_processes_keep_the_batch_as_far_as_it_divides(runner: Runner) -> 
     assert "WARNING: the notebook's batch of 8 does not divide" in done.output
 
 
-def test_a_failing_rank_shows_its_own_traceback_and_ends_the_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_failing_rank_shows_its_own_traceback_and_ends_the_run(rank: int, tmp_path: Path) -> None:
     script = convert(ROOT / "sample_notebooks" / "peft_loop.ipynb").files["train_ddp.py"]
     wrap = "ddp_model = wrap_ddp(model)"
     assert script.count(wrap) == 1
     broken = script.replace(
-        wrap, f'if rank == 1:\n    raise ValueError("the data of rank 1 is broken")\n{wrap}'
+        wrap, f'if rank == {rank}:\n    raise ValueError("the data of rank {rank} is broken")\n{wrap}'
     )
     done = run(tmp_path / "failing", broken, stack="newest", nproc=2)
     assert done.exit_code != 0
-    assert 'raise ValueError("the data of rank 1 is broken")' in done.output
+    said, _, _ = done.output.partition("Root Cause")  # torchrun's own report comes after it
+    assert f'raise ValueError("the data of rank {rank} is broken")' in said
     assert "NoneType: None" not in done.output
     assert processes_of(done.watch) == []
 
@@ -236,3 +241,30 @@ def test_generation_before_and_evaluation_and_another_trainer_after(tmp_path: Pa
     assert "batch 2 x 1 accumulation steps x 2 processes = 4 per step" in done.output
     assert {"start/note.txt"} <= done.files()
     assert not any(name.startswith("start") for name in done.written(1))
+
+
+def test_buffers_are_sent_to_all_ranks_only_where_they_change(tmp_path: Path) -> None:
+    """A batch norm counts as it trains; what else models hold in buffers is the same on every rank."""
+    script = convert(ROOT / "sample_notebooks" / "alpaca_sft.ipynb").files["train_ddp.py"]
+    wrap = script[
+        script.index("def wrap_ddp") : script.index("    return ddp_model") + len("    return ddp_model")
+    ]
+    file = tmp_path / "buffers.py"
+    file.write_text(
+        "import torch, torch.distributed as dist\n"
+        "from torch.nn.parallel import DistributedDataParallel as DDP\n"
+        f"local_rank, world_size = 0, 2\n\n\n{wrap}\n\n\n"
+        f"dist.init_process_group('gloo', init_method='file://{tmp_path}/store', rank=0, world_size=1)\n"
+        "linear = torch.nn.Linear(2, 2)\n"
+        "for model in (linear, torch.nn.Sequential(linear, torch.nn.BatchNorm1d(2))):\n"
+        "    print(wrap_ddp(model).broadcast_buffers)\n"
+        "dist.destroy_process_group()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, file],
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.split() == ["False", "True"], done.stderr

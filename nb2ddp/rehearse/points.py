@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -217,8 +218,10 @@ def samples(evidence: Evidence) -> Point:
         counted = [sample for share in shares for sample in share]
         drawn += len(counted)
         mine = _own(single, steps)
+        # GRPO draws a sample once for each of its completions, in one process too
+        often = Counter(mine or ())
+        twice = [sample for sample, times in Counter(counted).items() if times > max(1, often[sample])]
         # fewer samples than ranks: some rank has to take one that another has
-        twice = sorted({sample for sample in counted if counted.count(sample) > 1})
         whole = mine is not None and len(mine) >= len(steps)
         if twice and (whole or mine is None) and not any(f.key == "same-samples" for f in faults):
             faults.append(Fault("same-samples", _same(shares, number, len(twice), len(counted))))

@@ -8,7 +8,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nb2ddp.rehearse.observed import Rank, observe
@@ -16,6 +16,8 @@ from nb2ddp.rehearse.points import CAUSES, POINTS, Evidence, Fault, Point, last_
 from nb2ddp.rehearse.runs import REFERENCE, SCRIPT, Run, Settings, execute, prepare
 from nb2ddp.rehearse.subject import RehearsalError, Subject
 
+_MORE_ROWS = 8192  # for a notebook that takes half a percent of its data set
+_TOO_FEW = ("IndexError", "num_samples=0")
 NOT_SHOWN = (
     ("NCCL", "the ranks talk through gloo: its topology, time-outs and speed are other ones"),
     ("memory of a GPU", "the model is tiny; whether the real one fits on a T4 is another question"),
@@ -80,13 +82,16 @@ def rehearse(
     scratch = Path(tempfile.mkdtemp(prefix="nb2ddp-", dir=short))
     work = scratch / "runs" if keep is None else keep.resolve()
     try:
-        one = prepare(work, "one", subject, settings, REFERENCE)
-        alone = prepare(work, "alone", subject, settings, SCRIPT)
-        several = prepare(work, "several", subject, settings, SCRIPT, settings.nproc)
         say("the notebook's own code, and the script, in one process each")
-        execute([one, alone], settings, scratch)
+        one, alone = _alone(work, "", subject, settings, scratch)
         (reference,) = observe(one)
+        if _has_too_few_rows(reference):
+            say(f"again with {_MORE_ROWS} rows of a data set: {settings.rows} are too few for it")
+            settings = replace(settings, rows=_MORE_ROWS)
+            one, alone = _alone(work, "-again", subject, settings, scratch)
+            (reference,) = observe(one)
         _check(reference, one)
+        several = prepare(work, "several", subject, settings, SCRIPT, settings.nproc)
         say(f"the script in {settings.nproc} processes")
         execute([several], settings, scratch)
         (single,) = observe(alone)
@@ -105,12 +110,30 @@ def rehearse(
         shutil.rmtree(scratch, ignore_errors=True)
 
 
+def _alone(work: Path, again: str, subject: Subject, settings: Settings, scratch: Path) -> tuple[Run, Run]:
+    """The notebook's own code and the script, each in one process."""
+    one = prepare(work, f"one{again}", subject, settings, REFERENCE)
+    alone = prepare(work, f"alone{again}", subject, settings, SCRIPT)
+    execute([one, alone], settings, scratch)
+    return one, alone
+
+
+def _has_too_few_rows(reference: Rank) -> bool:
+    """Whether the notebook's own code failed because its data set is shorter than the real one."""
+    shortened = any("rows" in note["what"] + note["by"] for note in reference.of("replaced"))
+    error = last_line(reference)
+    return shortened and not reference.steps and any(word in error for word in _TOO_FEW)
+
+
 def _check(reference: Rank, run: Run) -> None:
     """There is something to compare with: the notebook's own code trains here."""
     if run.hung:
         raise RehearsalError(f"The notebook's own code does not come to its end here: {run.hung}.")
     if reference.code and not _has_trained(reference):
-        raise RehearsalError(f"The notebook's own code fails on this machine{_place(reference, run.folder)}.")
+        made_up = [n["what"] for n in reference.of("replaced") if "synthetic rows" in n["by"]]
+        hint = f" Synthetic rows stood for {made_up[0]}: --data NAME=PATH gives real ones." if made_up else ""
+        place = _place(reference, run.folder)
+        raise RehearsalError(f"The notebook's own code fails on this machine{place}.{hint}")
     if not reference.steps:
         raise RehearsalError("The notebook's own code makes no optimizer step that could be compared.")
 
@@ -118,11 +141,17 @@ def _check(reference: Rank, run: Run) -> None:
 def _place(rank: Rank, folder: Path) -> str:
     """Where a run failed, in its own code, and with what."""
     error = last_line(rank) or f"exit code {rank.code}"
+    line = _line(rank, folder)
+    return f" at `{line}`: {error.rstrip('.')}" if line else f": {error}"
+
+
+def _line(rank: Rank, folder: Path) -> str:
+    """The line of the notebook's own code in which it failed; empty where no line of it is to blame."""
     calls = re.findall(rf'File ".*/{re.escape(REFERENCE)}", line (\d+)', rank.errors)
     if not calls:
-        return f": {error}"
+        return ""
     code = (folder / REFERENCE).read_text(encoding="utf-8").splitlines()
-    return f" at `{code[int(calls[-1]) - 1].strip()}`: {error.rstrip('.')}"
+    return code[int(calls[-1]) - 1].strip()
 
 
 def _has_trained(rank: Rank) -> bool:
@@ -133,7 +162,10 @@ def _notes(evidence: Evidence) -> tuple[str, ...]:
     if not evidence.reference_error:
         return ()
     place = _place(evidence.one, evidence.one.folder)
-    return (f"After its training the notebook's own code fails here{place}; what follows is not seen.",)
+    code = (evidence.one.folder / REFERENCE).read_text(encoding="utf-8")
+    trained = len(evidence.one.of("trained"))
+    told = f" (number {trained} of {total})" if trained < (total := code.count(".train()")) else ""
+    return (f"After its training{told} the notebook's own code fails here{place}; what follows is not seen.",)
 
 
 def _replaced(ranks: Sequence[Rank]) -> tuple[Replaced, ...]:

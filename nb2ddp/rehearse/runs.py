@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from nb2ddp.launch import (
+    LAUNCHER_VARIABLES,
     RUN_ID_VARIABLE,
     end_processes,
     end_with_parent,
@@ -31,9 +32,8 @@ SCRIPT, REFERENCE = "train_ddp.py", "notebook.py"
 _WARDEN = Path(__file__).parent / "harness" / "warden.py"
 _GRACE = 3.0  # seconds that processes get to end by themselves
 _COPIED_BYTES = 200 << 20  # more than this beside a notebook is not copied
-_LAUNCHER = frozenset(
-    "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT GROUP_RANK".split()
-)
+_OFFLINE = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE")
+_TRUE = frozenset({"1", "ON", "YES", "TRUE"})  # as huggingface_hub reads them
 
 
 @dataclass(frozen=True)
@@ -51,13 +51,14 @@ class Patience:
 
 @dataclass(frozen=True)
 class Settings:
-    """What all runs of a rehearsal share."""
+    """What all runs of a rehearsal share. ``rows`` is how many are taken of each split of a data set."""
 
     steps: int = 4
     nproc: int = 2
     data: Mapping[str, Path] = field(default_factory=dict)
     python: str = sys.executable
     patience: Patience = Patience()
+    rows: int = 512
 
 
 @dataclass
@@ -99,6 +100,9 @@ def prepare(work: Path, name: str, subject: Subject, settings: Settings, file: s
         "columns": subject.columns,
         "markers": subject.markers,
         "models": str(work / "models"),
+        "rows": settings.rows,
+        "datasets": str(work / "datasets"),
+        "hub": not any(os.environ.get(name, "").upper() in _TRUE for name in _OFFLINE),
     }
     (notes / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
     return Run(name, folder, notes, nproc)
@@ -118,7 +122,7 @@ def _start(run: Run, settings: Settings, scratch: Path) -> subprocess.Popen[byte
         command = torchrun_command(script, nproc=run.nproc, python=settings.python, guard=guard)
     else:
         command = [*guard, settings.python, "-u", str(script)]
-    base = {k: v for k, v in os.environ.items() if k not in _LAUNCHER and not k.startswith("COV")}
+    base = {k: v for k, v in os.environ.items() if k not in LAUNCHER_VARIABLES and not k.startswith("COV")}
     environment = {
         **torchrun_environment(base, nproc=1, cpu=True, cores=1),
         RUN_ID_VARIABLE: run.run_id,

@@ -109,7 +109,8 @@ def _subject(notebook: Notebook, script: str) -> Subject:
 
 
 def _facts(notebook: Notebook) -> Facts:
-    from nb2ddp.facts import Facts, parse_cell
+    from nb2ddp.cells import parse_cell
+    from nb2ddp.facts import Facts
 
     return Facts([parse_cell(cell.number, cell.source) for cell in notebook.cells if cell.kind == "code"])
 

@@ -8,10 +8,13 @@ from __future__ import annotations
 from nb2ddp.rewrite import Rule
 from nb2ddp.rules import (
     batch,
+    capability,
     cell_output,
+    compatibility,
     device_literals,
     device_map,
     dialects,
+    divide,
     file_guards,
     finish,
     init_block,
@@ -39,7 +42,9 @@ RULES: tuple[Rule, ...] = (
     surroundings.rule,
     seeds.rule,
     memory.rule,
+    capability.rule,
     dialects.rule,
+    compatibility.rule,
     device_map.rule,
     device_literals.rule,
     precision.rule,
@@ -48,6 +53,7 @@ RULES: tuple[Rule, ...] = (
     process_group.rule,
     loops.rule,
     wrap.rule,
+    divide.rule,
     file_guards.rule,
     rank_zero.rule,
     main_first.rule,
@@ -55,15 +61,4 @@ RULES: tuple[Rule, ...] = (
 )
 
 # One process that spreads the model over the GPUs: the notebook's code, without what DDP needs.
-BALANCED_RULES: tuple[Rule, ...] = (
-    init_block.rule,
-    installs.rule,
-    magics.rule,
-    shell_lines.rule,
-    cell_output.rule,
-    surroundings.rule,
-    dialects.rule,
-    device_map.rule,
-    precision.rule,
-    finish.rule,
-)
+BALANCED_RULES: tuple[Rule, ...] = tuple(rule for rule in RULES if rule.balanced)

@@ -18,12 +18,13 @@ alone, every step would take twice the data and save no time at all.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from functools import partial
 
 import libcst as cst
 
-from nb2ddp import cstkit, knowledge
+from nb2ddp import cstkit, install_step, knowledge
 from nb2ddp.facts import Facts
 from nb2ddp.rewrite import Decline, Edit, Finding, Insert, Need, Note, Options, Rule
 
@@ -32,6 +33,9 @@ BATCH, ACCUMULATION = "per_device_train_batch_size", "gradient_accumulation_step
 DEFAULTS = {BATCH: "8", ACCUMULATION: "1"}
 # What TRL's GRPOConfig takes.
 GENERATIONS, GENERATIONS_DEFAULT = "num_generations", "8"
+# Losses of Sentence Transformers that take the other samples of a batch for negatives.
+_IN_BATCH = re.compile(r"(?:MultipleNegatives\w*|(?:Cached)?GISTEmbed)Loss$")
+_GATHERS = "5.1.0"  # the Sentence Transformers from which on they can take them from all ranks
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
@@ -47,6 +51,8 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             )
             continue
         yield from _by_kind(facts, node)
+        if cstkit.code_of(given.get(ACCUMULATION, cst.Integer("1"))) == "1":
+            yield from _in_batch(facts)
         if isinstance(facts.scope(node), cst.Lambda) or _in_comprehension(facts, node):
             yield Decline(
                 "training arguments made in an expression cannot be followed; give them a name", node
@@ -140,6 +146,44 @@ def _by_kind(facts: Facts, node: cst.Call | cst.Dict) -> Iterator[Finding]:
             "this loss has a mean over the tokens of one batch: equal to the notebook's where the "
             "accumulation steps divide, and near it where the batch of a GPU has to be split",
             node,
+        )
+
+
+def _in_batch(facts: Facts) -> Iterator[Finding]:
+    """A batch that is split has fewer negatives, where there are no accumulation steps to divide."""
+    old = install_step.keeps_below(install_step.pins(facts, "sentence-transformers"), _GATHERS)
+    samplers = [value for c in facts.live_calls if (value := facts.keyword(c, "batch_sampler")) is not None]
+    for call in facts.live_calls:
+        name = facts.qualified(call.func).rpartition(".")[2]
+        gathers = facts.keyword(call, "gather_across_devices")
+        if not _IN_BATCH.search(name) or (gathers is not None and cstkit.code_of(gathers) != "False"):
+            continue
+        if facts.is_after_training(call):
+            continue
+        if old or _stars(call):
+            yield Note(
+                f"{name} takes a batch's other samples for negatives. With 1 accumulation step the batch "
+                "itself is split: on two GPUs a sample meets half of them, and the loss is another one. "
+                f"gather_across_devices=True here (Sentence Transformers {_GATHERS} or newer) brings them "
+                "together again",
+                call,
+            )
+            continue
+        for sampler in samplers:
+            yield Note(
+                "a batch sampler makes the batch of one rank: what it keeps apart in a batch can meet in the "
+                "batch of all ranks, so the losses come near the notebook's and are not equal",
+                sampler,
+            )
+        yield Edit(
+            call,
+            "the batch is split, and a sample still meets all of it as negatives",
+            lambda updated: cstkit.with_keyword(
+                cst.ensure_type(updated, cst.Call),
+                "gather_across_devices",
+                f"{facts.our('world_size')} > 1",
+                "nb2ddp: negatives from all ranks",
+            ),
         )
 
 

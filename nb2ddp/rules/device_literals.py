@@ -19,12 +19,12 @@ from functools import partial
 
 import libcst as cst
 
-from nb2ddp import cstkit
+from nb2ddp import cstkit, knowledge
 from nb2ddp.facts import Facts
 from nb2ddp.rewrite import Edit, Finding, Note, Options, Rule
 from nb2ddp.shell import shell_calls
 
-GPU_0, MASK = "cuda:0", "CUDA_VISIBLE_DEVICES"
+MASK = "CUDA_VISIBLE_DEVICES"
 # Functions of torch.cuda to which 0 is no device.
 _NO_DEVICE = frozenset({"manual_seed", "manual_seed_all", "Event", "GradScaler", "autocast"})
 _MASKED = "under torchrun every rank has a GPU of its own; the mask would put all on one"
@@ -34,7 +34,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     local_rank = facts.our("local_rank")
     for string in facts.strings:
         value = cstkit.string_value(string)
-        if value == GPU_0:
+        if value == knowledge.GPU_0:
             assert isinstance(string, cst.SimpleString)
             code = f"f{string.quote}cuda:{{{local_rank}}}{string.quote}"
             yield Edit(string, "this rank's GPU", partial(cstkit.replaced, code=code))

@@ -92,4 +92,4 @@ def _map(call: cst.CSTNode, value: str, comment: str) -> cst.CSTNode:
     return cstkit.with_keyword(call, "device_map", value, comment)
 
 
-rule = Rule("device-map", __doc__, find)
+rule = Rule("device-map", __doc__, find, balanced=True)

@@ -205,4 +205,4 @@ def _otherwise(node: cst.CSTNode) -> cst.CSTNode:
     return node.orelse
 
 
-rule = Rule("dialects", __doc__, find)
+rule = Rule("dialects", __doc__, find, balanced=True)

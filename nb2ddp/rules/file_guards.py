@@ -23,7 +23,8 @@ from collections.abc import Iterator
 import libcst as cst
 
 from nb2ddp import knowledge
-from nb2ddp.facts import Facts, Statement
+from nb2ddp.cells import Statement
+from nb2ddp.facts import Facts
 from nb2ddp.rewrite import Finding, Gate, Need, Note, Options, Rule
 
 

@@ -34,4 +34,4 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     yield Insert(last, "after", code, "the other ranks end here; rank 0 goes on alone")
 
 
-rule = Rule("finish", __doc__, find)
+rule = Rule("finish", __doc__, find, balanced=True)

@@ -20,7 +20,6 @@ import libcst as cst
 from nb2ddp import cstkit, install_step, knowledge
 from nb2ddp.facts import Facts
 from nb2ddp.rewrite import Drop, Finding, Insert, Need, Options, Rule
-from nb2ddp.rules import cell_output, device_literals, magics
 from nb2ddp.shell import ShellCall, shell_calls
 
 MARKER = "__nb2ddp_init__"
@@ -31,7 +30,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     shells = {shell.call: shell for shell in shell_calls(facts)}
     step = install_step.plan(facts)
     gone = {*step.dropped, *step.leftovers}
-    shown = {value for cell in facts.cells if (value := cell_output.shown(facts, cell)) is not None}
+    shown = {value for cell in facts.cells if (value := facts.shown(cell)) is not None}
     missing: set[str] = set()  # names that only the install step binds; the init block imports them again
     sets_environment = False
     if facts.uses_unsloth:
@@ -69,7 +68,7 @@ def _is_future(statement: cst.CSTNode) -> bool:
 def _needs_block(facts: Facts, call: cst.Call, shell: ShellCall | None) -> bool:
     """Whether other rules put a name of the init block there: around what writes, runs or looks at files."""
     if shell is not None:
-        return not shell.is_install and shell.name not in _ENVIRONMENT_MAGICS | magics.DISPLAY
+        return not shell.is_install and shell.name not in _ENVIRONMENT_MAGICS | knowledge.DISPLAY_MAGICS
     name, method = facts.qualified(call.func), facts.method(call)
     return (
         name in knowledge.WRITING_FUNCTIONS | knowledge.RUNNING_FUNCTIONS | knowledge.FILE_TESTS
@@ -80,7 +79,7 @@ def _needs_block(facts: Facts, call: cst.Call, shell: ShellCall | None) -> bool:
 
 def _names_gpu(facts: Facts, statement: cst.CSTNode) -> bool:
     return any(
-        cstkit.string_value(string) == device_literals.GPU_0
+        cstkit.string_value(string) == knowledge.GPU_0
         for string in facts.strings
         if facts.contains(statement, string)
     )
@@ -126,4 +125,4 @@ def _is_light(facts: Facts, node: cst.CSTNode, shells: Mapping[cst.Call, ShellCa
             return isinstance(node, cst.Pass)
 
 
-rule = Rule("init-block", __doc__, find)
+rule = Rule("init-block", __doc__, find, balanced=True)

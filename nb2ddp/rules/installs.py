@@ -35,4 +35,4 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         yield Edit(shell.call, why, partial(cstkit.replaced, code=nothing))
 
 
-rule = Rule("installs", __doc__, find)
+rule = Rule("installs", __doc__, find, balanced=True)

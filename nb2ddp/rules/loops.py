@@ -32,10 +32,10 @@ from functools import partial
 
 import libcst as cst
 
-from nb2ddp import cstkit, knowledge
-from nb2ddp.facts import Facts, Statement, launched
-from nb2ddp.rewrite import Decline, Edit, Finding, Gate, Insert, Need, Note, Options, Rule
-from nb2ddp.rules import rank_zero
+from nb2ddp import alone, cstkit, knowledge
+from nb2ddp.cells import Statement
+from nb2ddp.facts import Facts, launched
+from nb2ddp.rewrite import Decline, Edit, Finding, Insert, Need, Note, Options, Rule
 
 _ITERATING = frozenset("enumerate tqdm iter zip track progress_bar trange".split())
 _CONFIGURATION = "DataLoaderConfiguration(split_batches=True, use_seedable_sampler=True)"
@@ -43,7 +43,7 @@ _CONFIGURATION = "DataLoaderConfiguration(split_batches=True, use_seedable_sampl
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
     done: set[object] = set()  # loops, loaders and models that have been seen to
-    gated = {f.statement for f in rank_zero.find(facts, options) if isinstance(f, Gate)}
+    gated = {facts.statement(call) for call in facts.live_calls if alone.why_alone(facts, call)}
     for call in facts.live_calls:
         if facts.kind(call) == "accelerator":
             yield from _accelerator(facts, call, options)
@@ -251,14 +251,14 @@ def _reports(facts: Facts, backward: cst.Call, loop: cst.CSTNode, gated: set[Sta
         if facts.contains(backward, use) or _feeds_gradient(facts, use, loss.value):
             continue
         yield Need("mean_over_ranks")
-        alone = next((p for p in facts.parents(use) if p in gated), None)
-        if alone is None:
+        write = next((p for p in facts.parents(use) if p in gated), None)
+        if write is None:
             wrapped = partial(cstkit.wrapped, function=mean)
             yield Edit(use, "report the mean over the ranks", wrapped)
-        elif alone not in averaged and facts.order(alone) > facts.order(backward):
-            averaged.add(alone)  # type: ignore[arg-type]
+        elif write not in averaged and facts.order(write) > facts.order(backward):
+            averaged.add(write)  # type: ignore[arg-type]
             code = f"{loss.value} = {mean}({loss.value})  # nb2ddp: of all ranks, for what rank 0 writes"
-            yield Insert(alone, "before", code, "report the mean over the ranks")  # type: ignore[arg-type]
+            yield Insert(write, "before", code, "report the mean over the ranks")  # type: ignore[arg-type]
 
 
 def _loss(node: cst.BaseExpression) -> cst.Name | None:

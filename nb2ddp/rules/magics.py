@@ -17,17 +17,11 @@ from functools import partial
 
 import libcst as cst
 
-from nb2ddp import cstkit
+from nb2ddp import cstkit, knowledge
 from nb2ddp.facts import Facts
 from nb2ddp.rewrite import Decline, Drop, Edit, Finding, Need, Note, Options, Rule
 from nb2ddp.shell import ShellCall, command_code, literal, shell_calls
 
-# Magics that shape the notebook alone.
-DISPLAY = frozenset(
-    "matplotlib pylab load_ext reload_ext unload_ext autoreload config precision pinfo pinfo2 psearch who "
-    "whos who_ls xmode colors history hist doctest_mode tensorboard lsmagic magic quickref pdb debug "
-    "automagic run_ddp autosave reset_selective memit".split()
-)
 # Line magics that are shell commands.
 COMMANDS = frozenset("ls cat cp mv rm mkdir rmdir pwd man less more ll pip conda mamba uv".split())
 
@@ -131,7 +125,9 @@ def _line(facts: Facts, shell: ShellCall) -> Iterator[Finding]:
         yield Edit(
             shell.call, "%cd changes the working folder", partial(cstkit.replaced, code=f"{os}.chdir({path})")
         )
-    elif shell.name in DISPLAY or (shell.name in ("time", "timeit", "prun") and not shell.text):
+    elif shell.name in knowledge.DISPLAY_MAGICS or (
+        shell.name in ("time", "timeit", "prun") and not shell.text
+    ):
         yield Drop(statement, f"%{shell.name} is for the notebook alone")
     elif shell.name in COMMANDS:
         code = f"{facts.our('shell')}({shell.code(facts.bound_names)})"
@@ -181,4 +177,4 @@ def _small_statement(node: cst.CSTNode, code: str) -> cst.CSTNode:
     return new.body[0].with_changes(semicolon=node.semicolon)
 
 
-rule = Rule("magics", __doc__, find)
+rule = Rule("magics", __doc__, find, balanced=True)

@@ -21,9 +21,9 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from nb2ddp.alone import generated
 from nb2ddp.facts import Facts
 from nb2ddp.rewrite import Finding, Gate, Need, Options, Rule
-from nb2ddp.rules.rank_zero import gated_before_training
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
@@ -33,7 +33,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     def needs_all(call: cst.Call) -> bool:
         return facts.joins_group(call) or facts.is_collective(call)
 
-    gated = gated_before_training(facts)
+    gated = generated(facts)
     for statement in facts.top_statements:
         if facts.is_after_training(statement) or statement in gated:
             continue

@@ -35,7 +35,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             continue
         if facts.is_after_training(call):
             continue
-        name = _name(facts, call)
+        name = facts.loaded_name(call)
         billions = parameters(name)
         if billions is None:
             continue
@@ -59,15 +59,6 @@ def parameters(name: str) -> float | None:
         for number, unit in _SIZE.findall(name)
     ]
     return max(found, default=None)
-
-
-def _name(facts: Facts, call: cst.Call) -> str:
-    unnamed = [argument.value for argument in call.args if argument.keyword is None]
-    node = facts.keyword(call, "model_name") or (unnamed[0] if unnamed else None)
-    if isinstance(node, cst.Name):
-        binding = facts.binding(node)
-        node = binding.value if binding is not None else None
-    return cstkit.string_value(node) or ""
 
 
 def _bits(facts: Facts, call: cst.Call) -> int:

@@ -122,4 +122,4 @@ def _switched(node: cst.CSTNode, has_bf16: str) -> cst.CSTNode:
     return cstkit.with_dict_items(node.with_changes(elements=elements), values)
 
 
-rule = Rule("precision", __doc__, find)
+rule = Rule("precision", __doc__, find, balanced=True)

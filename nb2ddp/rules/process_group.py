@@ -22,7 +22,8 @@ from collections.abc import Iterator
 import libcst as cst
 
 from nb2ddp import cstkit
-from nb2ddp.facts import Facts, Statement
+from nb2ddp.cells import Statement
+from nb2ddp.facts import Facts
 from nb2ddp.rewrite import Finding, Insert, Need, Note, Options, Rule
 
 

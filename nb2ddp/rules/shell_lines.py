@@ -35,4 +35,4 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         )
 
 
-rule = Rule("shell-lines", __doc__, find)
+rule = Rule("shell-lines", __doc__, find, balanced=True)

@@ -1,4 +1,4 @@
-"""What only a notebook has around it: a page to show things on, a keyboard, Colab's services.
+"""What only a notebook has around it: a page to show things on, a keyboard, Colab's services, a free port.
 
 .. code-block:: diff
 
@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from functools import partial
 
@@ -24,6 +25,10 @@ from nb2ddp.rewrite import Decline, Drop, Edit, Finding, Need, Note, Options, Ru
 
 _COLAB = "google.colab"
 _KEYBOARD = frozenset({"input", "getpass.getpass"})
+# What a function is called that opens a port, rather than asking somebody else's.
+_SERVING = re.compile(r"launch|serve|start|run|listen|bind|spawn", re.IGNORECASE)
+_PORT = re.compile(r"(?:.*_)?port", re.IGNORECASE)
+_FINDS_A_PORT = frozenset({"launch_openenv"})  # Unsloth's: it draws ports until one is free
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
@@ -46,6 +51,55 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             yield from _colab(facts, call, name.removeprefix(f"{_COLAB}."))
         elif name == "torch.cuda.device_count":
             yield Note("this counts the GPUs of the machine; each rank uses one of them", call)
+    if options.strategy == "ddp":
+        yield from _ports(facts)
+
+
+def _ports(facts: Facts) -> Iterator[Note]:
+    """A server that every rank would start on one port, before training ends."""
+    if facts.last_collective is None:
+        return
+    said: set[cst.CSTNode] = set()
+    for call in facts.live_calls:
+        name = _called(call)
+        if facts.is_after_training(call) or not _SERVING.search(name) or name in _FINDS_A_PORT:
+            continue
+        for argument in call.args:
+            place = _port(facts, argument)
+            if place is not None and place not in said:
+                said.add(place)
+                yield Note(
+                    "every rank starts a server on this port, and only the first one gets it: add "
+                    'int(os.environ.get("LOCAL_RANK", 0)) to the number',
+                    place,
+                )
+
+
+def _port(facts: Facts, argument: cst.Arg) -> cst.CSTNode | None:
+    """Where the number of a port stands: ``port=8000``, ``("", 8000)``, or a name that is bound to one."""
+    value, is_port = argument.value, bool(argument.keyword and _PORT.fullmatch(argument.keyword.value))
+    match value:
+        case cst.Tuple(elements=[host, number]):
+            value, is_port = number.value, cstkit.string_value(host.value) is not None
+    if isinstance(value, cst.Integer):
+        return value if is_port and value.value != "0" else None
+    if not isinstance(value, cst.Name) or not _PORT.fullmatch(value.value):
+        return None
+    binding = facts.binding(value)
+    if binding is None or binding.scope is not None:
+        return None
+    return next((b.node for b in facts.bindings(value.value) if isinstance(b.value, cst.Integer)), None)
+
+
+def _called(call: cst.Call) -> str:
+    """The last name of what is called: ``run`` of ``uvicorn.run(app)``."""
+    match call.func:
+        case cst.Attribute(attr=attr):
+            return attr.value
+        case cst.Name(value=name):
+            return name
+        case _:
+            return ""
 
 
 def _keyboard(facts: Facts, call: cst.Call, name: str) -> Iterator[Finding]:
@@ -81,4 +135,4 @@ def _is_whole_line(facts: Facts, node: cst.ImportFrom) -> bool:
     return isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1
 
 
-rule = Rule("surroundings", __doc__, find)
+rule = Rule("surroundings", __doc__, find, balanced=True)

@@ -54,11 +54,6 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             continue
         if options.wrap == "explicit":
             yield Note("this Trainer's loss holds the model, so the Trainer wraps it itself", call)
-            yield Note(
-                "negatives of the same batch come from one rank's share of it: as in the notebook as long as "
-                "the accumulation steps divide, else give the loss gather_across_devices=True",
-                call,
-            )
         yield Insert(
             statement, "after", f"{check}({code}.model)", "compare the trained parameters of all ranks"
         )

@@ -13,6 +13,7 @@ from typing import Any
 from nb2ddp.errors import BundleError, OutputError
 from nb2ddp.output import REPORT, edited_since
 from nb2ddp.submit.secrets import secrets_in, secrets_in_notebook
+from nb2ddp.targets.job import has_trainer
 from nb2ddp.targets.kaggle import METADATA_FILE, UNKNOWN_OWNER, kaggle_bundle, kernel_title, oversize, slugify
 
 PUSHED = "pushed"
@@ -206,7 +207,7 @@ def bundle_of(folder: Path, wishes: Wishes, user: str | None) -> Bundle:
     found = list(secrets_in_notebook(notebook)) if notebook else []
     found += [(f"{code_file}, line {line}", kind) for line, kind in secrets_in(code)]
     notes = []
-    if wishes.timeout and not re.search(r"Trainer\(", script):
+    if wishes.timeout and not has_trainer(script):
         notes.append(
             "the script trains without a Trainer, so --timeout ends it without a checkpoint; what it has "
             "saved itself by then can be fetched"

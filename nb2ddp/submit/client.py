@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 import re
 import warnings
 from collections.abc import Callable, Iterator
@@ -250,6 +251,28 @@ def user_known_here() -> str | None:
             api.authenticate()
     name: str | None = api.config_values.get("username")
     return name
+
+
+def credentials_known_here() -> str | None:
+    """Where the credentials stand that the client would use first; nothing is asked of Kaggle.
+
+    Raises CredentialsError where the client cannot be imported.
+    """
+    with _caught():
+        api = _api()
+        from kagglesdk.kaggle_creds import KaggleCredentials
+        from kagglesdk.kaggle_env import get_access_token_from_env
+
+        token, source = get_access_token_from_env()
+        if token:
+            return "~/.kaggle/access_token" if source == "access_token" else f"the variable {source}"
+        with contextlib.suppress(Exception, SystemExit):
+            api.authenticate()
+        if {"username", "key"} <= api.config_values.keys():
+            in_variables = {"KAGGLE_USERNAME", "KAGGLE_KEY"} <= os.environ.keys()
+            return "the variables KAGGLE_USERNAME and KAGGLE_KEY" if in_variables else str(api.config)
+        login = str(KaggleCredentials.DEFAULT_CREDENTIALS_FILE)
+        return login if Path(login).expanduser().is_file() else None
 
 
 def _api() -> Any:

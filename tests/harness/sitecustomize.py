@@ -57,7 +57,8 @@ def dump() -> None:
     _dumped = True
     parameters = {n: p.detach().clone() for n, p in model.named_parameters() if p.requires_grad}
     torch.save(parameters, os.path.join(FOLDER, f"parameters-{RANK}.pt"))
-    losses = getattr(main, "losses", None) or [row["loss"] for row in _logged if "loss" in row]
+    held = getattr(main, "losses", None)
+    losses = held if isinstance(held, list) and held else [row["loss"] for row in _logged if "loss" in row]
     _note(f"losses-{RANK}.json", json.dumps([float(loss) for loss in losses]))
     evaluated = [
         {key: value for key, value in row.items() if not key.endswith(("_runtime", "_second", "_time"))}

@@ -219,3 +219,76 @@ def test_a_batch_that_a_function_passes_on_is_split_where_it_is_given() -> None:
     assert "share_batch(2, 1)" in code
     assert "make(per_device_train_batch_size=batch_per_rank, gradient_accumulation_steps=" in code
     assert "SFTConfig('o', **kw)" in code
+
+
+EMBEDDING = """\
+from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments, losses
+loss = losses.{loss}
+args = SentenceTransformerTrainingArguments("o", per_device_train_batch_size=256{steps})
+trainer = SentenceTransformerTrainer(model, args=args, loss=loss)
+trainer.train()
+"""
+
+
+@pytest.mark.parametrize("steps", ["", ", gradient_accumulation_steps=1"])
+@pytest.mark.parametrize(
+    ("loss", "gathers"),
+    [
+        ("MultipleNegativesRankingLoss(model)", "(model, gather_across_devices=world_size > 1)"),
+        (
+            "CachedMultipleNegativesRankingLoss(model, mini_batch_size = 32)",
+            "(model, mini_batch_size = 32, gather_across_devices = world_size > 1)",
+        ),
+        (
+            "GISTEmbedLoss(model, guide, gather_across_devices=False)",
+            "(model, guide, gather_across_devices=world_size > 1)",
+        ),
+    ],
+)
+def test_negatives_of_a_split_batch_come_from_all_ranks(loss: str, gathers: str, steps: str) -> None:
+    result = apply(rule, EMBEDDING.format(loss=loss, steps=steps))
+    assert f"loss = losses.{loss.partition('(')[0]}{gathers}\n" in result.code[1]
+    assert not result.notes
+
+
+@pytest.mark.parametrize(
+    ("install", "loss"),
+    [
+        ("!pip install 'sentence-transformers<5.1'\n", "MultipleNegativesRankingLoss(model)"),
+        ("!pip install sentence-transformers==4.1.0\n", "MultipleNegativesSymmetricRankingLoss(model)"),
+        ("", "MultipleNegativesRankingLoss(model, **options)"),
+    ],
+)
+def test_negatives_that_cannot_be_gathered_are_noted(install: str, loss: str) -> None:
+    result = apply(rule, install + EMBEDDING.format(loss=loss, steps=""))
+    (note,) = result.notes
+    assert loss.partition("(")[0] in note.why
+    assert "gather_across_devices=True" in note.why
+    assert f"losses.{loss}" in result.code[1]
+
+
+def test_a_batch_sampler_knows_one_rank_alone() -> None:
+    steps = ", batch_sampler=BatchSamplers.NO_DUPLICATES"
+    result = apply(rule, EMBEDDING.format(loss="MultipleNegativesRankingLoss(model)", steps=steps))
+    (note,) = result.notes
+    assert "not equal" in note.why
+    assert note.place is not None
+    assert note.place.line == 3
+
+
+@pytest.mark.parametrize(
+    ("loss", "steps"),
+    [
+        ("MultipleNegativesRankingLoss(model, gather_across_devices=True)", ""),
+        ("MultipleNegativesRankingLoss(model)", ", gradient_accumulation_steps=4"),
+        ("CosineSimilarityLoss(model)", ""),
+    ],
+)
+def test_a_batch_that_stays_whole_or_is_gathered_loses_none(loss: str, steps: str) -> None:
+    assert not apply(rule, EMBEDDING.format(loss=loss, steps=steps)).notes
+
+
+def test_a_scaled_batch_keeps_its_negatives() -> None:
+    source = EMBEDDING.format(loss="MultipleNegativesRankingLoss(model)", steps="")
+    (note,) = apply(rule, source, options=Options(batch="scale")).notes
+    assert "--batch scale" in note.why

@@ -17,8 +17,9 @@ HEAD = (
     "from trl import DPOTrainer, SFTConfig, SFTTrainer\n"
 )
 TRAIN = "t = SFTTrainer(llm)\nt.train()\n"
-WRITES = "if is_main_process:  # nb2ddp: one rank writes\n"
-RUNS = "if is_main_process:  # nb2ddp: one rank runs it\n"
+WRITES = "if is_main_on_disk:  # nb2ddp: one rank writes\n"
+WRITES_MEANWHILE = "if is_main_process:  # nb2ddp: one rank writes\n"
+RUNS = "if is_main_on_disk:  # nb2ddp: one rank runs it\n"
 GENERATES = "if is_main_process:  # nb2ddp: one rank generates\n"
 IN_TURN = "with in_turn():  # nb2ddp: the ranks write one after another\n"
 WAIT = "wait_for_main_process()\n"
@@ -200,7 +201,7 @@ def test_a_write_while_training_goes_on_is_gated_and_nobody_waits(definition: st
     result = check_rewritten(
         rule,
         HEAD + definition.replace("BODY", 'torch.save(1, "x.pt")\n') + use,
-        HEAD + definition.replace("BODY", f'{WRITES}        torch.save(1, "x.pt")\n') + use,
+        HEAD + definition.replace("BODY", f'{WRITES_MEANWHILE}        torch.save(1, "x.pt")\n') + use,
     )
     assert not result.needs
 
@@ -310,5 +311,5 @@ def test_between_two_trainings_one_rank_generates_and_writes() -> None:
 
 
 def test_names_of_the_notebook_are_not_taken() -> None:
-    result = apply(rule, HEAD + 'is_main_process = 1\ntorch.save(x, "x.pt")\n' + TRAIN)
-    assert "if ddp_is_main_process:" in result.code[1]
+    result = apply(rule, HEAD + 'is_main_on_disk = 1\ntorch.save(x, "x.pt")\n' + TRAIN)
+    assert "if ddp_is_main_on_disk:" in result.code[1]

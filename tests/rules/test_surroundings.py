@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from nb2ddp.rewrite import Options
 from nb2ddp.rules.surroundings import rule
 from tests.helpers import apply, check_rewritten, check_untouched, converted
 
@@ -59,6 +60,48 @@ def test_an_upload_is_declined() -> None:
 
 def test_counting_gpus_is_noted() -> None:
     assert apply(rule, "import torch\nn = torch.cuda.device_count()\n").notes
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "port = 9000\nport, game = launch_game(port, None)\n",
+        "HTTP_PORT = 9000\nserver.start(port=HTTP_PORT)\n",
+        "uvicorn.run(app, port=8000)\n",
+        'server = HTTPServer(("", 8000), Handler)\n',
+        "def play():\n    return launch_game(port)\nport = 9000\nplay()\nlaunch_game(port)\n",
+    ],
+)
+def test_a_server_on_one_port_is_noted_once(source: str) -> None:
+    (note,) = check_untouched(rule, source + TRAINS).notes
+    assert "LOCAL_RANK" in note.why
+    assert note.place is not None
+    assert "000" in source.splitlines()[note.place.line - 1]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "head_port = 11000\nrequests.get(f'http://127.0.0.1:{head_port}/x')\n",
+        "db = connect(host='h', port=5432)\n",
+        "port = 9000\nprint(port)\n",
+        "serve(app, port=0)\n",
+        "serve(app, port=9000 + int(os.environ.get('LOCAL_RANK', 0)))\n",
+        "def start(port):\n    return launch_game(port)\n",
+        "from unsloth import launch_openenv\nport = 9000\nport, game = launch_openenv(port, None)\n",
+    ],
+)
+def test_a_port_that_is_asked_or_left_open_is_not_noted(source: str) -> None:
+    assert not check_untouched(rule, source + TRAINS).notes
+
+
+def test_one_process_starts_one_server() -> None:
+    balanced = Options(strategy="balanced")
+    assert not apply(rule, "uvicorn.run(app, port=8000)\n" + TRAINS, options=balanced).notes
+
+
+def test_a_server_after_training_is_rank_0s() -> None:
+    assert not apply(rule, TRAINS + "demo.launch(server_port=7860)\n").notes
 
 
 def test_saved_plots_are_numbered_in_the_script() -> None:

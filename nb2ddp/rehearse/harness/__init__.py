@@ -11,14 +11,15 @@ def begin() -> None:
     """Take up the work in a process that has just started."""
     import random
 
-    from nb2ddp.rehearse.harness import data, imports, models, notes, replace, watch
+    from nb2ddp.rehearse.harness import compat, data, imports, models, notes, replace, vllm, watch
 
     notes.begin()
     random.seed(models.SEED)
     watch.begin()
     replace.begin()
+    vllm.begin()
     patches: dict[str, list[imports.Patch]] = {}
-    for module in (watch, replace, models, data):
+    for module in (watch, replace, models, data, compat, vllm):
         for name, patch in module.PATCHES.items():
             patches.setdefault(name, []).append(patch)
     imports.begin(patches)

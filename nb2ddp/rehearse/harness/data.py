@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import random
 from collections.abc import Callable
 from typing import Any
 
+from nb2ddp.rehearse.harness import hub
 from nb2ddp.rehearse.harness.imports import Patch, around
 from nb2ddp.rehearse.harness.notes import PLAN, replaced
-
-ROWS = 512
-"""As many rows as a rehearsal takes of a data set."""
 
 _WORDS = (
     "the a small large red old new house river city teacher answer question number story music garden winter "
@@ -43,8 +42,8 @@ def _watch_loading(module: Any) -> None:
 
 
 def _load_dataset(original: Callable[..., Any], path: str, *others: Any, **options: Any) -> Any:
-    split, streaming = options.get("split"), bool(options.get("streaming"))
-    files = options.get("data_files")
+    asked = inspect.signature(original).bind(path, *others, **options).arguments
+    split, streaming, files = asked.get("split"), bool(asked.get("streaming")), asked.get("data_files")
     given = PLAN["data"].get(path) or (PLAN["data"].get(files) if isinstance(files, str) else None)
     if given:
         kind = _FILES.get(os.path.splitext(given)[1].lower(), "text")
@@ -54,11 +53,20 @@ def _load_dataset(original: Callable[..., Any], path: str, *others: Any, **optio
     if os.path.exists(path) or (path in _FILES.values() and _is_here(files)):
         found = original(path, *others, **options)
         return found if streaming else _first(found, path)
+    name = files if isinstance(files, str) else path
     try:
         found = original(path, *others, **{**options, "streaming": False}, cache_dir=_user_cache())
-        return _first(found, path)
-    except Exception:  # not in the cache, and nothing is downloaded
-        return _shaped(_synthetic(files if isinstance(files, str) else path), split, streaming)
+        return _streamed(_in_memory(_first(found, path)), streaming)
+    except Exception as error:  # not in the cache
+        why = f"it is not on this machine ({type(error).__name__})"
+    try:
+        rows = hub.first_rows({key: asked[key] for key in hub.KEYS & asked.keys()}, PLAN["rows"])
+    except hub.Unavailable as error:
+        why = f"it is not on this machine, and {error}"
+    else:
+        replaced(f"the data set {name}", f"its first {PLAN['rows']} rows", "a rehearsal is short")
+        return _streamed(_of_splits(_in_memory(rows), split), streaming)
+    return _shaped(_synthetic(name, why), split, streaming)
 
 
 def _user_cache() -> str:
@@ -76,11 +84,11 @@ def _first(found: Any, name: str = "") -> Any:
         return type(found)({split: _first(rows, name) for split, rows in found.items()})
     if isinstance(found, list):
         return [_first(rows, name) for rows in found]
-    if len(found) <= ROWS:
+    if len(found) <= PLAN["rows"]:
         return found
     if name:
-        replaced(f"the {len(found)} rows of {name}", f"the first {ROWS}", "a rehearsal is short")
-    return found.select(range(ROWS))
+        replaced(f"the {len(found)} rows of {name}", f"the first {PLAN['rows']}", "a rehearsal is short")
+    return found.select(range(PLAN["rows"]))
 
 
 def _shaped(rows: Any, split: Any, streaming: bool) -> Any:
@@ -95,7 +103,45 @@ def _shaped(rows: Any, split: Any, streaming: bool) -> Any:
     return rows.to_iterable_dataset() if streaming else rows
 
 
-def _synthetic(name: str) -> Any:
+def _in_memory(found: Any) -> Any:
+    """The same rows, away from their files: what `map` makes of them is not kept beside those."""
+    if isinstance(found, dict):
+        return type(found)({split: _in_memory(rows) for split, rows in found.items()})
+    if isinstance(found, list):
+        return [_in_memory(rows) for rows in found]
+    return type(found)(found.with_format("arrow")[:], info=found.info, split=found.split)
+
+
+def _streamed(found: Any, streaming: bool) -> Any:
+    import datasets
+
+    if not streaming:
+        return found
+    if isinstance(found, dict):
+        return datasets.IterableDatasetDict({k: rows.to_iterable_dataset() for k, rows in found.items()})
+    if isinstance(found, list):
+        return [rows.to_iterable_dataset() for rows in found]
+    return found.to_iterable_dataset()
+
+
+def _of_splits(rows: Any, split: Any) -> Any:
+    """The split, or slice of one, of the first rows of each split; "train[:10%]" is a tenth of those."""
+    import datasets
+
+    if split is None:
+        return rows
+    if isinstance(split, list | tuple):
+        return [_of_splits(rows, one) for one in split]
+    sizes = {name: len(part) for name, part in rows.items()}
+    parts = []
+    for piece in datasets.ReadInstruction.from_spec(hub.spec(split)).to_absolute(sizes):
+        whole = rows[piece.splitname]
+        # of rows that lie beyond the first ones, all first ones
+        parts.append(whole.select(range(piece.from_, piece.to)) if piece.from_ < piece.to else whole)
+    return parts[0] if len(parts) == 1 else datasets.concatenate_datasets(parts)
+
+
+def _synthetic(name: str, why: str) -> Any:
     import datasets
 
     columns = [column for column in PLAN["columns"] if column not in _PARTS] or ["text"]
@@ -104,10 +150,8 @@ def _synthetic(name: str) -> Any:
             f"{name} holds {' and '.join(sorted(media))}: give some rows of it with --data {name}=PATH"
         )
     rng = random.Random(0)
-    rows = {column: [_value(rng, column) for _ in range(ROWS)] for column in columns}
-    replaced(
-        f"the data set {name}", f"{ROWS} synthetic rows of {', '.join(columns)}", "it is not on this machine"
-    )
+    rows = {column: [_value(rng, column) for _ in range(PLAN["rows"])] for column in columns}
+    replaced(f"the data set {name}", f"{PLAN['rows']} synthetic rows of {', '.join(columns)}", why)
     return datasets.Dataset.from_dict(rows)
 
 

@@ -98,7 +98,10 @@ _ENDS = {
 }
 _TEMPLATE = (
     "{{%- for message in messages %}}"
-    "{{%- set said = message['content'] %}}{{%- set text = said if said is string else said[0]['text'] %}}"
+    "{{%- set said = message['content'] %}}{{%- if said is not string %}}"
+    "{{%- set said = (said or []) | selectattr('text', 'defined') | map(attribute='text') | join %}}"
+    "{{%- endif %}}"
+    "{{%- set text = said %}}"
     "{{%- if message['role'] == 'assistant' %}}{{{{ {answer} + text + {end} }}}}"
     "{{%- else %}}{{{{ {ask} + text + {end} }}}}{{%- endif %}}"
     "{{%- endfor %}}{{%- if add_generation_prompt %}}{{{{ {answer} }}}}{{%- endif %}}"
@@ -247,8 +250,8 @@ def _unsloth_model(original: Callable[..., Any], model_name: Any = None, *others
     for name in ("load_in_4bit", "load_in_8bit", "load_in_fp8", "fast_inference"):
         if options.get(name, name == "load_in_4bit"):
             replaced(name, f"{name}=False", "it needs a GPU")
-        if name in options or name == "load_in_4bit":
-            options[name] = False
+        options.pop(name, None)
+    options["load_in_4bit"] = False  # the others are off where they are not given
     for name in _GPU_OPTIONS & options.keys():
         if options.pop(name):
             replaced(name, f"no {name}", "only Unsloth on a GPU has it")

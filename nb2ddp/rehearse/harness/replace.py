@@ -6,10 +6,11 @@ import builtins
 import functools
 import os
 import subprocess
+import zlib
 from collections.abc import Callable
 from typing import Any
 
-from nb2ddp.rehearse.harness import notes
+from nb2ddp.rehearse.harness import notes, vllm
 from nb2ddp.rehearse.harness.imports import Patch, around
 from nb2ddp.rehearse.harness.notes import PLAN, replaced
 
@@ -159,6 +160,8 @@ def _arguments(original: Callable[..., Any], self: Any) -> None:
         for name in ("max_length", "max_seq_length"):
             if (getattr(self, name, None) or 0) > _PACKED_LENGTH:
                 _set(self, name, _PACKED_LENGTH, why="few rows are packed")
+    if getattr(self, "use_vllm", False):
+        _set(self, "use_vllm", False, "vLLM", "it needs a GPU")
     if getattr(self, "neftune_noise_alpha", None):
         _set(self, "neftune_noise_alpha", None, "NEFTune's noise", "it is random")
     if self.push_to_hub:
@@ -184,6 +187,52 @@ def _generate(original: Callable[..., Any], *arguments: Any, **options: Any) -> 
     return original(*arguments, **options)
 
 
+def _rewards_that_differ(module: Any) -> None:
+    around(module.GRPOTrainer, "__init__", _grpo_trainer)
+
+
+def _grpo_trainer(original: Callable[..., Any], self: Any, *others: Any, **options: Any) -> None:
+    functions = options.get("reward_funcs")
+    if isinstance(functions, list):
+        options["reward_funcs"] = [_rewarding(one) if callable(one) else one for one in functions]
+    elif callable(functions):
+        options["reward_funcs"] = _rewarding(functions)
+    original(self, *others, **options)
+
+
+def _rewarding(function: Any) -> Any:
+    """Without differences between the rewards of a group there are no gradients, and nothing to compare."""
+    if isinstance(function, type) or hasattr(function, "parameters"):  # a reward model
+        return function
+
+    @functools.wraps(function)
+    def rewards(*arguments: Any, **options: Any) -> Any:
+        given = function(*arguments, **options)
+        completions = options.get("completions")
+        if completions is None or not isinstance(given, list) or len(set(map(str, given))) > 1:
+            return given
+        replaced(f"equal rewards of {getattr(function, '__name__', function)}", "numbers made of the texts")
+        return [zlib.crc32(str(completion).encode()) % 100 / 100 for completion in completions]
+
+    return rewards
+
+
+# ---------------------------------------------------------------------------------------------------------
+# What is shown
+
+
+def _no_media(module: Any) -> None:
+    around(module.DisplayObject, "reload", _reload)
+
+
+def _reload(original: Callable[..., Any], self: Any) -> None:
+    """``Audio(URL)`` downloads what it would show as soon as it is made."""
+    if getattr(self, "url", None):
+        replaced(f"{type(self).__name__}({self.url})", "nothing", "nothing is downloaded")
+    else:
+        original(self)
+
+
 # ---------------------------------------------------------------------------------------------------------
 # Exports and uploads
 
@@ -206,6 +255,7 @@ def _no_exports(module: Any) -> None:
 def _attach(original: Callable[..., Any], model: Any) -> None:
     """Unsloth's CPU backend lacks some of the exports that it has on a GPU."""
     original(model)
+    vllm.attach(model)
     for name in _GPU_EXPORTS:
         record = functools.partial(_record(name, _REAL_MODEL), None)
         if not hasattr(model, name):
@@ -228,6 +278,8 @@ def _patch_torch(torch: Any) -> None:
 
 PATCHES: dict[str, Patch] = {
     "torch": _patch_torch,
+    "trl.trainer.grpo_trainer": _rewards_that_differ,
+    "IPython.core.display": _no_media,
     "transformers.training_args": _shorter_training,
     "transformers.generation.utils": _shorter_generation,
     "transformers.utils.hub": _no_uploads("PushToHubMixin", "push_to_hub"),

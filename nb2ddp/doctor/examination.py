@@ -1,0 +1,98 @@
+"""All checks, in order, and their outcomes told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nb2ddp.doctor import gpu, group, script, surroundings, versions
+from nb2ddp.doctor.machine import Machine
+from nb2ddp.doctor.outcome import Outcome, counted, skip
+
+
+def _always(machine: Machine) -> str:
+    return ""
+
+
+@dataclass(frozen=True)
+class Check:
+    """``unless``: why there is nothing to check on a machine; empty where there is."""
+
+    name: str
+    run: Callable[[Machine], Outcome]
+    unless: Callable[[Machine], str] = _always
+
+
+CHECKS = (
+    Check("torch", gpu.torch_imports),
+    Check("GPUs", gpu.gpus_alike, gpu.not_on_gpus),
+    Check("hidden GPUs", gpu.none_hidden, gpu.without_gpus),
+    Check("driver", gpu.driver_fits, gpu.without_gpus),
+    Check("GPU code", gpu.code_for_gpus, gpu.without_gpus),
+    Check("GPU memory", gpu.gpus_free, gpu.without_gpus),
+    Check("NCCL", gpu.nccl_there, gpu.without_gpus),
+    Check("all-reduce", group.all_reduce, group.nobody_to_reduce_with),
+    Check("variables", surroundings.variables_clean),
+    Check("port", surroundings.port_free),
+    Check("shared memory", surroundings.shared_memory),
+    Check("disk", surroundings.disk_free),
+    Check("versions", versions.versions_fit, versions.nothing_known),
+    Check("missing packages", versions.nothing_missing, versions.no_training_package),
+    Check("known faults", versions.no_known_fault, versions.no_training_package),
+    Check("script", script.script_fits),
+    Check("Kaggle", surroundings.kaggle_credentials),
+)
+"""In the order in which they are shown: what the others stand on comes first."""
+
+
+def examine(machine: Machine) -> Iterator[tuple[str, Outcome]]:
+    """Make the checks one after the other, so that each can be shown as soon as it is known."""
+    for check in CHECKS:
+        reason = check.unless(machine)
+        yield check.name, skip(reason) if reason else check.run(machine)
+
+
+def grouped(results: Iterable[tuple[str, Outcome]]) -> Iterator[tuple[str, Outcome]]:
+    """The results; neighbours that were skipped for the same reason become one, with their names together."""
+    names: list[str] = []
+    waiting: Outcome | None = None
+    for name, outcome in results:
+        if waiting is not None and outcome != waiting:
+            yield ", ".join(names), waiting
+            names, waiting = [], None
+        if outcome.status == "skip":
+            names, waiting = [*names, name], outcome
+        else:
+            yield name, outcome
+    if waiting is not None:
+        yield ", ".join(names), waiting
+
+
+def lines(name: str, outcome: Outcome) -> Iterator[str]:
+    """One result for a terminal, without its status; the second line is what to do."""
+    yield f"{name}: {outcome.seen}" if outcome.status == "skip" else outcome.seen
+    if outcome.to_do:
+        yield f"-> {outcome.to_do}"
+
+
+def verdict(outcomes: Sequence[Outcome]) -> str:
+    """The last line."""
+    fails = sum(outcome.status == "fail" for outcome in outcomes)
+    warnings = sum(outcome.status == "warn" for outcome in outcomes)
+    if not fails:
+        return f"Nothing fails, {counted(warnings, 'warning')}." if warnings else "All is well."
+    return f"{counted(fails, 'failure')}, {counted(warnings, 'warning')}."
+
+
+def as_json(results: Sequence[tuple[str, Outcome]], machine: Machine) -> dict[str, Any]:
+    """{"passed", "python", "nproc", "checks": [{"name", "status", "seen", "to_do"}]}."""
+    return {
+        "passed": all(outcome.status != "fail" for _, outcome in results),
+        "python": machine.settings.python,
+        "nproc": machine.nproc,
+        "checks": [
+            {"name": name, "status": outcome.status, "seen": outcome.seen, "to_do": outcome.to_do}
+            for name, outcome in results
+        ],
+    }

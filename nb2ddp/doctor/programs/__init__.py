@@ -1,0 +1,1 @@
+"""What runs in the Python that trains: any from 3.9 on, without nb2ddp."""

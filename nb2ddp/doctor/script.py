@@ -1,0 +1,59 @@
+"""Whether a converted script fits this machine."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from nb2ddp.doctor.machine import Machine
+from nb2ddp.doctor.outcome import Outcome, command, fail, ok, skip
+from nb2ddp.errors import NotebookError
+
+_SCRIPT, _SETUP = "train_ddp.py", "setup_env.py"
+
+
+def imports_of(folder: Path) -> tuple[str, ...]:
+    """The packages and modules that the folder's script cannot do without, by their first name.
+
+    Raises NotebookError when there is no script that can be read.
+    """
+    path = folder / _SCRIPT
+    if not path.is_file():
+        raise NotebookError(f"{folder} holds no {_SCRIPT}; `nb2ddp convert` makes one.")
+    try:
+        module = ast.parse(path.read_bytes())
+    except (SyntaxError, ValueError) as error:
+        raise NotebookError(f"{path} is not Python that can be read ({error}).") from None
+    return tuple(dict.fromkeys(_imports(module)))
+
+
+def _imports(node: ast.AST) -> Iterator[str]:
+    """The imports that run whenever the script does: none of a branch, a function or a ``try``."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in child.names)
+        elif isinstance(child, ast.ImportFrom) and child.module and not child.level:
+            yield child.module.partition(".")[0]
+        elif isinstance(child, ast.With):
+            yield from _imports(child)
+
+
+def script_fits(machine: Machine) -> Outcome:
+    """Whether all that the script imports is installed."""
+    folder = machine.settings.folder
+    if folder is None:
+        return skip("no folder of a conversion was given")
+    script = folder / _SCRIPT
+    if not machine.markers:
+        return skip(f"{script}: the packages of the Python that trains are not known")
+    if not machine.missing:
+        return ok(f"{script}: all that it imports is installed")
+    seen = f"{script} imports {', '.join(machine.missing)}, which the Python that trains does not have"
+    python = machine.settings.python
+    if (folder / _SETUP).is_file():
+        own = python == sys.executable
+        step = command("nb2ddp", "run", folder, "--setup") if own else command(python, folder / _SETUP)
+        return fail(seen, f"the install step has not run yet: {step}")
+    return fail(seen, command(python, "-m", "pip", "install", *machine.missing))

@@ -1,0 +1,110 @@
+"""Which of the installed packages fit together, by what they themselves ask for."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+
+from nb2ddp.doctor.machine import TRAINING, Machine
+from nb2ddp.doctor.outcome import Outcome, command, fail, ok, warn
+
+_BREAKING = {*TRAINING, "torch", "huggingface-hub", "tokenizers", "safetensors"}
+"""A wrong version of one of these stops an import, or changes the training; of others, hardly ever."""
+
+_SHOWN = ("unsloth", "unsloth-zoo", "transformers", "trl", "peft", "accelerate")
+
+
+def nothing_known(machine: Machine) -> str:
+    """Why no version can be judged; empty where one can."""
+    return "" if machine.python_version else "the packages of the Python that trains are not known"
+
+
+def no_training_package(machine: Machine) -> str:
+    """Why there is nothing to judge; empty where there is."""
+    return nothing_known(machine) or ("" if machine.requires else "no training package is installed")
+
+
+def _requirements(machine: Machine) -> Iterator[tuple[str, Requirement]]:
+    """What each installed package of TRAINING asks for on this machine, without extras."""
+    for name in TRAINING:
+        for text in machine.requires.get(name, ()):
+            with contextlib.suppress(InvalidRequirement):
+                requirement = Requirement(text)
+                if requirement.marker is None or requirement.marker.evaluate(
+                    {**machine.markers, "extra": ""}
+                ):
+                    yield name, requirement
+
+
+def _allows(specifier: SpecifierSet, version: str) -> bool:
+    try:
+        return specifier.contains(Version(version), prereleases=True)
+    except InvalidVersion:  # "0.1-custom": nothing can be said
+        return True
+
+
+def versions_fit(machine: Machine) -> Outcome:
+    """Whether installed packages contradict what the training packages ask for; pip does not keep watch
+    over that once they are installed."""
+    here = [f"{name} {machine.installed[name]}" for name in _SHOWN if name in machine.installed]
+    if not here:
+        return warn(
+            "neither transformers nor trl, peft, accelerate or unsloth is installed",
+            "`nb2ddp run DIR --setup` installs what the notebook installs; if another Python is to train, "
+            "name it with --python",
+        )
+    asked: dict[str, SpecifierSet] = {}
+    wrong: dict[str, list[str]] = {}
+    for name, requirement in _requirements(machine):
+        package = canonicalize_name(requirement.name)
+        asked[package] = asked.get(package, SpecifierSet()) & requirement.specifier
+        version = machine.installed.get(package)
+        if version is not None and not _allows(requirement.specifier, version):
+            wrong.setdefault(package, []).append(
+                f"{name} {machine.installed[name]} asks for {package}{requirement.specifier}"
+            )
+    if not wrong:
+        return ok(f"{', '.join(here)} fit together")
+    seen = [
+        f"{package} {machine.installed[package]}, but {' and '.join(why)}" for package, why in wrong.items()
+    ]
+    wanted = [f"{package}{asked[package]}" for package in wrong]
+    judge = fail if _BREAKING & wrong.keys() else warn
+    return judge("; ".join(seen), command(machine.settings.python, "-m", "pip", "install", *wanted))
+
+
+def nothing_missing(machine: Machine) -> Outcome:
+    """Whether what the training packages ask for is there at all."""
+    missing: dict[str, dict[str, None]] = {}
+    for name, requirement in _requirements(machine):
+        package = canonicalize_name(requirement.name)
+        if package not in machine.installed:
+            missing.setdefault(package, {})[name] = None
+    if not missing:
+        return ok("all packages that they ask for are installed")
+    seen = ", ".join(f"{package} ({', '.join(names)})" for package, names in missing.items())
+    return warn(
+        f"asked for (by), and not installed: {seen}",
+        "expected after `pip install --no-deps`; if an import of one of them fails, install that one",
+    )
+
+
+def no_known_fault(machine: Machine) -> Outcome:
+    """Versions that train wrong on several GPUs without an error.
+
+    Unsloth before 2026.9 does not average the gradients of GRPO over the ranks: the replicas drift apart.
+    """
+    version = machine.installed.get("unsloth")
+    with contextlib.suppress(InvalidVersion):
+        if version is not None and Version(version) < Version("2026.9"):
+            upgrade = [machine.settings.python, "-m", "pip", "install", "--upgrade", "unsloth", "unsloth_zoo"]
+            return warn(
+                f"unsloth {version} does not average GRPO's gradients over the GPUs, and says nothing",
+                f"for GRPO, {command(*upgrade)} (2026.9 or newer); other trainers are not concerned",
+            )
+    return ok("no version that is known to train wrong on several GPUs")

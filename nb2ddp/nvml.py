@@ -1,0 +1,210 @@
+"""How busy each rank's GPU is, read from the driver's own library (NVML) through ``nvidia-ml-py``.
+
+The only place that asks for GPU load. Nothing here goes through CUDA: it takes no memory on a GPU, needs no
+torch and may be called while others train.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nb2ddp.errors import MonitorError
+
+GIB = 1 << 30
+
+_EVERY_SECONDS = 2.0
+
+# https://docs.nvidia.com/deploy/nvml-api/group__nvmlClocksEventReasons.html. A software power cap (0x4) is
+# left out: a GPU that works hard is often at its power limit.
+_SLOWDOWNS = {
+    0x08: "hardware slowdown",
+    0x20: "too hot (driver)",
+    0x40: "too hot (hardware)",
+    0x80: "power brake",
+}
+
+
+_UNKNOWN = (
+    "NOT_SUPPORTED FUNCTION_NOT_FOUND INVALID_ARGUMENT NOT_FOUND NO_PERMISSION ARGUMENT_VERSION_MISMATCH"
+).split()
+
+
+@dataclass(frozen=True)
+class Load:
+    """One rank's GPU now, with everything on it, other programs too. None: the driver does not tell.
+
+    used, total: memory in bytes; used leaves out what the driver reserves, as nvidia-smi does.
+    percent: of the last moments (1/6 to 1 second, by the device), those in which any kernel ran. A rank that
+        waits in NCCL runs a kernel.
+    clock: of the multiprocessors, in MHz. power, power_limit: in watts.
+    slowdowns: why the hardware holds its clock down, apart from the usual power limit.
+    index: of the whole GPU in this machine, as nvidia-smi counts.
+    """
+
+    rank: int
+    used: int
+    total: int
+    percent: int | None = None
+    name: str = ""
+    clock: int | None = None
+    power: float | None = None
+    power_limit: float | None = None
+    slowdowns: tuple[str, ...] = ()
+    index: int | None = None
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One GPU of the machine: NVML's handle, identity and number, and its MIG devices if it is split."""
+
+    handle: Any
+    uuid: str
+    migs: tuple[Gpu, ...] = ()
+    index: int = 0
+
+
+def visible_gpus(gpus: Sequence[Gpu], visible: str | None) -> list[Gpu]:
+    """What CUDA shows a process, in its order; the rank with local rank i takes the i-th.
+
+    visible: CUDA_VISIBLE_DEVICES: indices, UUIDs of GPUs or of MIG devices, or beginnings of UUIDs that fit
+        one device. As in CUDA, the list ends at the first entry that names nothing. An index counts as NVML
+        counts, by PCI bus; for CUDA this holds among GPUs of one kind, or with CUDA_DEVICE_ORDER=PCI_BUS_ID.
+        Of a GPU that is split, an index means the first MIG device.
+    """
+    whole = [gpu.migs[0] if gpu.migs else gpu for gpu in gpus]
+    if visible is None:
+        return whole
+    devices = [device for gpu in gpus for device in (gpu, *gpu.migs)]
+    chosen: list[Gpu] = []
+    for entry in (part.strip() for part in visible.split(",")):
+        if entry.isdigit():
+            named = whole[int(entry) :][:1]
+        else:
+            named = [device for device in devices if entry and device.uuid.startswith(entry)]
+        if len(named) != 1:
+            break
+        chosen += named
+    return chosen
+
+
+class Reader:
+    """A connection to NVML for the GPUs that the ranks see."""
+
+    def __init__(self, visible: str | None, nvml: Any = None) -> None:
+        """``visible``: the ranks' CUDA_VISIBLE_DEVICES; ``nvml``: the module to ask, normally ``pynvml``.
+
+        May take seconds where no other program holds the driver.
+
+        Raises:
+            MonitorError: there is no nvidia-ml-py, no driver, or it refuses.
+        """
+        if nvml is None:
+            try:
+                import pynvml
+            except ImportError:
+                raise MonitorError(
+                    "The GPUs' load is not known: nvidia-ml-py is not installed here "
+                    "(pip install nvidia-ml-py)."
+                ) from None
+            nvml = pynvml
+        self._nvml = nvml
+        try:
+            nvml.nvmlInit()
+            count = nvml.nvmlDeviceGetCount()
+            gpus = [self._gpu(index) for index in range(count)]
+        except nvml.NVMLError as error:
+            raise MonitorError(
+                f"The GPUs' load is not known: NVIDIA's driver does not answer ({error})."
+            ) from None
+        self._gpus = visible_gpus(gpus, visible)
+
+    def loads(self) -> list[Load]:
+        """One for each GPU that the ranks see, by local rank. Takes milliseconds.
+
+        Raises:
+            MonitorError: a GPU cannot be read any more.
+        """
+        try:
+            return [self._load(rank, gpu) for rank, gpu in enumerate(self._gpus)]
+        except self._nvml.NVMLError as error:
+            raise MonitorError(f"The GPUs' load cannot be read any more ({error}).") from None
+
+    def close(self) -> None:
+        with contextlib.suppress(self._nvml.NVMLError):
+            self._nvml.nvmlShutdown()
+
+    def _load(self, rank: int, gpu: Gpu) -> Load:
+        nvml, handle = self._nvml, gpu.handle
+        memory = self._ask("nvmlDeviceGetMemoryInfo", handle, getattr(nvml, "nvmlMemory_v2", None))
+        memory = memory or nvml.nvmlDeviceGetMemoryInfo(handle)  # drivers before 510
+        # Clock and power belong to the whole GPU, of which a MIG device is a part.
+        board = self._ask("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", handle) or handle
+        busy = self._ask("nvmlDeviceGetUtilizationRates", handle)
+        power = self._ask("nvmlDeviceGetPowerUsage", board)
+        limit = self._ask("nvmlDeviceGetEnforcedPowerLimit", board)
+        reasons = self._ask("nvmlDeviceGetCurrentClocksEventReasons", board)
+        if reasons is None:  # its name before driver 535
+            reasons = self._ask("nvmlDeviceGetCurrentClocksThrottleReasons", board) or 0
+        return Load(
+            rank,
+            memory.used,
+            memory.total,
+            None if busy is None else busy.gpu,
+            name=self._ask("nvmlDeviceGetName", handle) or "",
+            clock=self._ask("nvmlDeviceGetClockInfo", board, nvml.NVML_CLOCK_SM),
+            power=None if power is None else power / 1000,
+            power_limit=None if limit is None else limit / 1000,
+            slowdowns=tuple(word for bit, word in _SLOWDOWNS.items() if reasons & bit),
+            index=gpu.index,
+        )
+
+    def _gpu(self, index: int) -> Gpu:
+        """A GPU with its MIG devices."""
+        handle = self._nvml.nvmlDeviceGetHandleByIndex(index)
+        count = self._ask("nvmlDeviceGetMaxMigDeviceCount", handle) or 0
+        found = (self._ask("nvmlDeviceGetMigDeviceHandleByIndex", handle, n) for n in range(count))
+        uuid = self._nvml.nvmlDeviceGetUUID
+        migs = tuple(Gpu(mig, uuid(mig), index=index) for mig in found if mig is not None)
+        return Gpu(handle, uuid(handle), migs, index)
+
+    def _ask(self, name: str, *arguments: Any) -> Any:
+        """None where the device, the driver or the binding does not know this."""
+        nvml = self._nvml
+        if not hasattr(nvml, name):
+            return None
+        unknown = [getattr(nvml, f"NVML_ERROR_{reason}", None) for reason in _UNKNOWN]
+        try:
+            return getattr(nvml, name)(*arguments)
+        except nvml.NVMLError as error:
+            if error.value in unknown:
+                return None
+            raise
+
+
+class Watch:
+    """Reads the load every 2 seconds in a thread of its own, so that nobody waits; silent without NVML."""
+
+    def __init__(self, visible: str | None) -> None:
+        """``visible``: the ranks' CUDA_VISIBLE_DEVICES."""
+        self._loads: list[Load] = []
+        self._ended = threading.Event()
+        threading.Thread(target=self._read, args=(visible,), name="nb2ddp-gpus", daemon=True).start()
+
+    def loads(self) -> list[Load]:
+        """What is known now, one for each rank."""
+        return self._loads
+
+    def close(self) -> None:
+        self._ended.set()
+
+    def _read(self, visible: str | None) -> None:
+        if visible == "":
+            return
+        with contextlib.suppress(MonitorError), contextlib.closing(Reader(visible)) as reader:
+            while not self._ended.is_set():
+                self._loads = reader.loads()
+                self._ended.wait(_EVERY_SECONDS)

@@ -1,0 +1,139 @@
+"""What Unsloth accepts on a GPU and its CPU backend does not.
+
+On a GPU Unsloth rewrites TRL's trainers, and then takes arguments that the installed TRL and Transformers
+have renamed or dropped, and formatting functions that work on batches (``unsloth/trainer.py``,
+``unsloth/models/rl_config_compat.py``, ``sft_prepare_dataset`` of ``unsloth_zoo/dataset_utils.py``). Its
+CPU backend leaves TRL as it is, so that here such a notebook would fail for a reason that it does not have
+there.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import inspect
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from nb2ddp.rehearse.harness.imports import Patch, around
+from nb2ddp.rehearse.harness.notes import replaced
+
+_KINDS = "sft dpo kto orpo cpo bco reward prm grpo rloo gkd".split()
+_WHY = "Unsloth on a GPU does the same"
+
+
+@functools.cache
+def _rules() -> Any:
+    """Unsloth's own list of what was renamed and dropped; None without it."""
+    package = sys.modules.get("unsloth")
+    path = Path(getattr(package, "__file__", None) or "none").with_name("models") / "rl_config_compat.py"
+    if not path.is_file():
+        return None
+    # from its file: the package around it is for GPUs
+    spec = importlib.util.spec_from_file_location("nb2ddp_unsloth_rules", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _patch_config(module: Any) -> None:
+    for owner in _own_classes(module, "Config"):
+        around(owner, "__init__", functools.partial(_config, owner))
+
+
+def _patch_trainer(module: Any) -> None:
+    for owner in _own_classes(module, "Trainer"):
+        around(owner, "__init__", _trainer)
+
+
+def _own_classes(module: Any, ending: str) -> list[type]:
+    return [
+        value
+        for name, value in vars(module).items()
+        if isinstance(value, type) and value.__module__ == module.__name__ and name.endswith(ending)
+    ]
+
+
+def _config(owner: type, original: Callable[..., Any], self: Any, *others: Any, **options: Any) -> None:
+    if "unsloth" in sys.modules and _rules() is not None:
+        kept = _rules().filter_config_init_kwargs(owner, options, notify=lambda said: None)
+        for name in options.keys() - kept.keys():
+            replaced(f"the argument {name}", "what this version has for it", _WHY)
+        options = kept
+        if "num_generations" in inspect.signature(original).parameters:
+            _whole_groups(options)
+    original(self, *others, **options)
+
+
+def _whole_groups(options: dict[str, Any]) -> None:
+    """GRPO: a batch that does not hold whole groups of completions becomes one group."""
+    batch, steps = (
+        options.get(name) or default
+        for name, default in (("per_device_train_batch_size", 8), ("gradient_accumulation_steps", 1))
+    )
+    group = options.get("num_generations") or 8
+    chosen = options.get("steps_per_generation") or options.get("generation_batch_size")
+    if not chosen and batch * steps * int(os.environ.get("WORLD_SIZE", "1")) % group:
+        options["per_device_train_batch_size"] = group
+        replaced(f"per_device_train_batch_size {batch}", f"num_generations, {group}", _WHY)
+
+
+def _trainer(original: Callable[..., Any], self: Any, *others: Any, **options: Any) -> None:
+    if "unsloth" in sys.modules:
+        names = inspect.signature(original).parameters
+        if "processing_class" in names and "tokenizer" not in names and "tokenizer" in options:
+            options["processing_class"] = options.pop("tokenizer")
+        config = options.get("args")
+        if config is not None and _rules() is not None:
+            for name in options.keys() - names.keys():
+                _move(name, options, config)
+        if options.get("formatting_func") and options.get("train_dataset") is not None:
+            options["formatting_func"] = _of_one_row(options["formatting_func"], options["train_dataset"])
+    original(self, *others, **options)
+
+
+def _move(name: str, options: dict[str, Any], config: Any) -> None:
+    """An argument that the trainer does not have: to its configuration, or away."""
+    verdict, detail = _rules().classify_config_kwarg(type(config), name)
+    if verdict in ("accepted", "rename"):
+        setattr(config, detail, options.pop(name))
+        replaced(f"the trainer's argument {name}", f"{detail} of its configuration", _WHY)
+    elif verdict == "retired":
+        del options[name]
+        replaced(f"the trainer's argument {name}", "nothing: this TRL has dropped it", _WHY)
+
+
+def _of_one_row(function: Callable[..., Any], rows: Any) -> Callable[..., Any]:
+    """TRL wants one text for one row; Unsloth takes a list of texts for a batch as well."""
+    row = next(iter(rows))
+    try:
+        texts = function({name: [value] for name, value in row.items()})
+    except Exception:  # it wants one row
+        return function
+    if not isinstance(texts, list) or len(texts) != 1:
+        return function
+
+    def text_of(row: dict[str, Any]) -> Any:
+        return function({name: [value] for name, value in row.items()})[0]
+
+    return text_of
+
+
+def _modules(ending: str) -> list[str]:
+    """Where the versions of TRL have their trainers."""
+    return [
+        module
+        for kind in _KINDS
+        for module in (f"trl.trainer.{kind}_{ending}", f"trl.experimental.{kind}.{kind}_{ending}")
+    ]
+
+
+PATCHES: dict[str, Patch] = {
+    **dict.fromkeys(_modules("config"), _patch_config),
+    **dict.fromkeys(_modules("trainer"), _patch_trainer),
+}

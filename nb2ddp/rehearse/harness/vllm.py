@@ -1,0 +1,67 @@
+"""What notebooks say to vLLM, answered without it: its sampling parameters, and text from its engine.
+
+Only the script itself gets the stand-in. TRL and Transformers ask whether vLLM is installed, and shall
+hear the truth.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable
+from pathlib import Path
+from types import MethodType, SimpleNamespace
+from typing import Any
+
+from nb2ddp.rehearse.harness.imports import Patch, around
+from nb2ddp.rehearse.harness.notes import PLAN, replaced
+
+_WHY = "it needs a GPU"
+
+
+def begin() -> None:
+    """Answer the script's ``import vllm``, where it has one."""
+    if "vllm" in Path(PLAN["script"]).read_text(encoding="utf-8"):
+        around(builtins, "__import__", _import)
+
+
+def _import(
+    original: Callable[..., Any], name: str, namespace: Any = None, *others: Any, **options: Any
+) -> Any:
+    try:
+        return original(name, namespace, *others, **options)
+    except ImportError:
+        if name != "vllm" or (namespace or {}).get("__file__") != PLAN["script"]:
+            raise
+    replaced("vLLM", "a stand-in", _WHY)
+    return SimpleNamespace(SamplingParams=SimpleNamespace)
+
+
+def attach(owner: Any) -> None:
+    """The methods that Unsloth gives a model on a GPU, for its vLLM engine."""
+    for method in (fast_generate, load_lora, save_lora):
+        if not hasattr(owner, method.__name__):
+            setattr(owner, method.__name__, method if isinstance(owner, type) else MethodType(method, owner))
+
+
+def fast_generate(self: Any, prompts: Any, *arguments: Any, **options: Any) -> list[Any]:
+    """A word for each prompt."""
+    replaced("fast_generate", "a word for each prompt", _WHY)
+    asked = prompts if isinstance(prompts, list) else [prompts]
+    return [SimpleNamespace(prompt=prompt, outputs=[SimpleNamespace(text="word")]) for prompt in asked]
+
+
+def load_lora(self: Any, path: str, *arguments: Any, **options: Any) -> None:
+    """What it gives is for `fast_generate`."""
+    replaced(f"load_lora({path!r})", "nothing", _WHY)
+
+
+def save_lora(self: Any, path: str, *arguments: Any, **options: Any) -> None:
+    """The adapter, where Unsloth saves it too."""
+    self.save_pretrained(path)
+
+
+def _patch_peft(module: Any) -> None:
+    attach(module.PeftModel)
+
+
+PATCHES: dict[str, Patch] = {"peft.peft_model": _patch_peft}

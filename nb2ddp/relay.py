@@ -1,0 +1,171 @@
+"""Rank 0's output on its way to the screen: somebody listens, and a display may stand below it."""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import os
+import re
+import selectors
+import sys
+import threading
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+
+if sys.platform != "win32":
+    import pty
+    import termios
+    import tty
+
+_EVERY_SECONDS = 0.2
+_PATIENCE_SECONDS = 2.0  # with somebody who does not read what we write, after Ctrl-C
+_MOVES = re.compile(r"(\r|\n|\x1b\[\d*A|\x1b\[\d*K)")
+
+
+class Lines:
+    """Text as a terminal shows it while programs write over their own last lines, as tqdm does.
+
+    Carriage returns, line feeds, cursor up and "erase line" are followed. What comes after a carriage return
+    replaces the line.
+    """
+
+    def __init__(self) -> None:
+        self._rows = [""]
+        self._row = 0
+        self._highest = 0  # where the cursor was since the last `take`
+        self._replace = False
+
+    def write(self, text: str) -> None:
+        for part in _MOVES.split(text):
+            if part == "\r":
+                self._replace = True
+            elif part == "\n":
+                self._row += 1
+                self._rows += [""] * (self._row + 1 - len(self._rows))
+                self._replace = True
+            elif part.startswith("\x1b[") and part.endswith("A"):
+                self._row = max(0, self._row - int(part[2:-1] or 1))
+                self._highest = min(self._highest, self._row)
+            elif part.startswith("\x1b[") and part.endswith("K"):
+                if self._replace:
+                    self._rows[self._row] = ""
+            elif part:
+                self._rows[self._row] = part if self._replace else self._rows[self._row] + part
+                self._replace = False
+
+    def take(self, *, everything: bool = False) -> list[str]:
+        """Remove and return the lines that the cursor has been below since the last call; or all, at the end.
+
+        A bar below another one is drawn by going down, writing, and going up again: a call may come between.
+        """
+        count = len(self._rows) if everything else self._highest
+        done, self._rows = self._rows[:count], self._rows[count:] or [""]
+        self._row = self._highest = max(0, self._row - count)
+        while everything and done and not done[-1].strip():
+            done.pop()
+        return done
+
+    @property
+    def unfinished(self) -> list[str]:
+        return [row for row in self._rows if row.strip()]
+
+
+@dataclass
+class _Channel:
+    """source: where we read what rank 0 writes to ``sink``; target: where it goes, None: the listener."""
+
+    source: int
+    sink: int
+    target: int | None
+    decoder: codecs.IncrementalDecoder = field(
+        default_factory=lambda: codecs.getincrementaldecoder("utf-8")(errors="replace")
+    )
+
+
+class Relay(threading.Thread):
+    """Passes on, in a thread of its own, what rank 0 writes into ``stdout`` and ``stderr``.
+
+    What would have gone to a terminal that now holds a display goes to the listener alone; rank 0 finds a
+    terminal there too, of the same width. All else is copied byte for byte.
+    """
+
+    def __init__(
+        self, hear: Callable[[str, bool], None], tick: Callable[[], None], shown: Collection[int] = ()
+    ) -> None:
+        """Opens the channels.
+
+        hear: gets every piece of text, and whether it is the listener's to show.
+        tick: is called about 5 times a second.
+        shown: which of our file descriptors 1 and 2 are terminals that hold a display.
+
+        Raises:
+            OSError: the system gives no pipe or no terminal.
+        """
+        super().__init__(name="nb2ddp-relay", daemon=True)
+        self._hear, self._tick = hear, tick
+        self._ended = threading.Event()
+        self._size_of = next(iter(shown), None)
+        self._channels: dict[int, _Channel] = {}
+        for target in (1, 2):
+            if target not in shown:
+                self._channels[target] = _Channel(*os.pipe(), target)
+            elif terminal := next((c for c in self._channels.values() if c.target is None), None):
+                self._channels[target] = terminal
+            else:
+                source, sink = pty.openpty()
+                tty.setraw(sink)  # a line feed stays a line feed
+                self._channels[target] = _Channel(source, sink, None)
+        self._resize()
+
+    @property
+    def sinks(self) -> tuple[int, int]:
+        """What rank 0 shall write to: stdout and stderr."""
+        return self._channels[1].sink, self._channels[2].sink
+
+    def close(self, stopped: Callable[[], bool]) -> None:
+        """Nobody writes any more: pass on what is left. Does not wait for a blocked reader if ``stopped``."""
+        self._ended.set()
+        for sink in {*self.sinks}:
+            os.close(sink)
+        patience = _PATIENCE_SECONDS
+        while self.is_alive() and patience > 0:
+            self.join(0.1)
+            patience -= 0.1 * stopped()
+
+    def run(self) -> None:
+        ticked = 0.0
+        with selectors.DefaultSelector() as selector:
+            for channel in {c.source: c for c in self._channels.values()}.values():
+                selector.register(channel.source, selectors.EVENT_READ, channel)
+            while selector.get_map():
+                events = selector.select(_EVERY_SECONDS)
+                for key, _ in events:
+                    if not self._pass_on(key.data):
+                        selector.unregister(key.fd)
+                        os.close(key.fd)  # rank 0 is told as if it wrote there itself
+                if time.monotonic() - ticked >= _EVERY_SECONDS:
+                    ticked = time.monotonic()
+                    self._resize()
+                    self._tick()
+                if self._ended.is_set() and not events:
+                    return
+
+    def _pass_on(self, channel: _Channel) -> bool:
+        """False when nothing comes any more, or nobody takes it."""
+        try:
+            data = os.read(channel.source, 1 << 16)
+            left = data if channel.target is not None else b""
+            while left:
+                left = left[os.write(channel.target or 0, left) :]
+        except OSError:  # a terminal whose other end is closed says EIO
+            return False
+        if data:
+            self._hear(channel.decoder.decode(data), channel.target is None)
+        return bool(data)
+
+    def _resize(self) -> None:
+        if self._size_of is not None:
+            with contextlib.suppress(OSError, termios.error):
+                columns, rows = os.get_terminal_size(self._size_of)
+                termios.tcsetwinsize(self._channels[self._size_of].source, (rows, columns))

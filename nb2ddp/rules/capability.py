@@ -1,0 +1,140 @@
+"""What a T4 cannot do is said before it costs GPU time: FP8, FlashAttention, bf16 that nothing switches off.
+
+A T4 has compute capability 7.5. FP8 needs 8.9 and FlashAttention 8.0; bf16, from 8.0 on, is emulated at
+best. Nothing is changed for it, as the notebook may be meant for another GPU; what ``precision`` changes is
+not said again, and ``--gpu-memory`` above 16 means another GPU.
+
+.. code-block:: diff
+
+     from unsloth import FastLanguageModel
+     model, tokenizer = FastLanguageModel.from_pretrained("m", load_in_fp8=True)
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import libcst as cst
+
+from nb2ddp import cstkit
+from nb2ddp.facts import Facts
+from nb2ddp.rewrite import Finding, Note, Options, Rule
+
+T4_MEMORY = 16.0  # GiB; PyTorch sees 15 of them
+_FP8 = "a T4 computes no FP8 (that takes compute capability 8.9: an L4, an H100); "
+_FLASH = (
+    'a T4 runs no FlashAttention (that takes compute capability 8.0: an A100, an L4); write "sdpa" for '
+    "attn_implementation"
+)
+_BF16 = (
+    "a T4 has no bf16, and here nothing chooses another type; write torch.bfloat16 if "
+    "torch.cuda.get_device_capability()[0] >= 8 else torch.float16"
+)
+_STOPS = (
+    "this asks for a newer GPU and ends the run on a T4 (compute capability 7.5); take it out, or convert "
+    "with the GPU's --gpu-memory"
+)
+_FP8_NAME = re.compile(r"(?<![A-Za-z0-9])fp8(?![A-Za-z0-9])", re.IGNORECASE)
+_FP8_CONFIG = re.compile(r"(?:fp8|float8)\w*Config$", re.IGNORECASE)
+_NEWER = re.compile(r"(?<![\w.])(?:8|9|1[0-9])(?:\.\d)?(?![\w.])|\b(?:8|9)\d\b")
+# `dtype=` of these decides what a whole model computes in; `from_pretrained` is seen to by `precision`.
+_DECIDING = frozenset(
+    {"transformers.pipeline", "torch.autocast", "torch.amp.autocast", "torch.set_default_dtype"}
+)
+
+
+def find(facts: Facts, options: Options) -> Iterator[Finding]:
+    if options.gpu_memory > T4_MEMORY:
+        return
+    said: set[object] = set()  # the statements and reasons that were given
+    for node, why in (*_fp8(facts), *_flash(facts), *_bf16(facts), *_demands(facts)):
+        key = (facts.statement(node), why)
+        if key not in said:
+            said.add(key)
+            yield Note(why, node)
+
+
+def _fp8(facts: Facts) -> Iterator[tuple[cst.CSTNode, str]]:
+    for call in facts.live_calls:
+        wanted = facts.keyword(call, "load_in_fp8")
+        if wanted is not None and cstkit.code_of(wanted) not in ("False", "None"):
+            yield call, f"{_FP8}load_in_4bit=True in place of load_in_fp8 loads the model there"
+        elif facts.method(call) == "from_pretrained" and _FP8_NAME.search(facts.loaded_name(call)):
+            if facts.kind(call) == "model":
+                yield call, f"{_FP8}load the model's 16-bit or 4-bit weights"
+        elif _FP8_CONFIG.search(facts.qualified(call.func).rpartition(".")[2]):
+            yield call, f"{_FP8}BitsAndBytesConfig(load_in_4bit=True) quantises there"
+        elif cstkit.string_value(facts.keyword(call, "mixed_precision")) == "fp8":
+            yield call, f'{_FP8}mixed_precision="fp16" trains there'
+    for name in facts.name_loads:
+        around = facts.parent(name)
+        named = facts.qualified(around) if isinstance(around, cst.Attribute) else ""
+        if named.startswith("torch.float8") and not facts.is_dead(name):
+            yield name, f"{_FP8}torch.float16 is what it has"
+
+
+def _flash(facts: Facts) -> Iterator[tuple[cst.CSTNode, str]]:
+    for call in facts.live_calls:
+        wanted = cstkit.string_value(facts.keyword(call, "attn_implementation")) or ""
+        older = facts.keyword(call, "use_flash_attention_2")
+        if "flash" in wanted or (older is not None and cstkit.code_of(older) == "True"):
+            yield call, _FLASH
+
+
+def _bf16(facts: Facts) -> Iterator[tuple[cst.CSTNode, str]]:
+    for call in facts.live_calls:
+        if facts.is_after_training(call):
+            continue
+        name, method = facts.qualified(call.func), facts.method(call)
+        values = [facts.keyword(call, keyword) for keyword in ("dtype", "torch_dtype")]
+        on_model = isinstance(call.func, cst.Attribute) and facts.kind(call.func.value) == "model"
+        if on_model and method == "bfloat16":
+            yield call, _BF16
+        elif name in _DECIDING or method == "from_config" or (on_model and method == "to"):
+            given = [*values, *(argument.value for argument in call.args if argument.keyword is None)]
+            if any(value is not None and facts.qualified(value) == "torch.bfloat16" for value in given):
+                yield call, _BF16
+
+
+def _demands(facts: Facts) -> Iterator[tuple[cst.CSTNode, str]]:
+    """``assert torch.cuda.get_device_capability()[0] >= 8``, and an ``if`` that raises; also by a name."""
+    for call in facts.live_calls:
+        if facts.qualified(call.func) != "torch.cuda.get_device_capability":
+            continue
+        names = {
+            name
+            for parent in facts.parents(call)
+            if isinstance(parent, cst.Assign)
+            for name in facts.binds_in(parent)
+        }
+        uses = [
+            use for use in facts.name_loads if use.value in names and facts.order(use) > facts.order(call)
+        ]
+        for node in (call, *uses):
+            if _ends_run(facts, node):
+                yield node, _STOPS
+
+
+def _ends_run(facts: Facts, node: cst.CSTNode) -> bool:
+    for parent in facts.parents(node):
+        if isinstance(parent, cst.Assert):
+            return (
+                facts.contains(parent.test, node) and _NEWER.search(cstkit.code_of(parent.test)) is not None
+            )
+        if isinstance(parent, cst.If):
+            if not facts.contains(parent.test, node) or not _NEWER.search(cstkit.code_of(parent.test)):
+                return False
+            first = parent.body.body[0] if parent.body.body else None
+            part = first.body[0] if isinstance(first, cst.SimpleStatementLine) else first
+            return isinstance(part, cst.Raise)
+        if isinstance(parent, cst.BaseStatement):
+            return False
+    return False
+
+
+def _asks_for_newer(test: cst.BaseExpression) -> bool:
+    return _NEWER.search(cstkit.code_of(test)) is not None
+
+
+rule = Rule("capability", __doc__, find, balanced=True)

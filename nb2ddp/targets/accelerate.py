@@ -1,0 +1,37 @@
+"""A configuration file for ``accelerate launch``.
+
+https://huggingface.co/docs/accelerate/package_reference/cli#accelerate-launch
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from nb2ddp.errors import EmitError
+from nb2ddp.targets import job
+
+
+@dataclass(frozen=True)
+class Accelerate:
+    """Where the first machine is, by the names that Accelerate's configuration has for it."""
+
+    shared_fs: ClassVar[bool] = True
+    main_process_ip: str | None = None
+    main_process_port: int = 29500
+
+    def __post_init__(self) -> None:
+        job.checked("--main-process-ip", self.main_process_ip, r"[A-Za-z0-9][\w.:-]*", "10.0.0.1 or node1")
+        job.port("--main-process-port", self.main_process_port)
+
+    def files(self, what: job.Job) -> dict[str, str]:
+        what.fixed_nodes("accelerate launch")
+        if what.max_nodes > 1 and self.main_process_ip is None:
+            raise EmitError("--main-process-ip is missing: the name or address of the first machine.")
+        if what.save_steps is not None:
+            raise EmitError("--save-steps works with torchrun and slurm, which go on from checkpoints.")
+        return job.files(what, "accelerate.yaml", "accelerate.yaml.j2", self, resumes=False)
+
+    def next_command(self, what: job.Job) -> str:
+        rank = " --machine_rank 0" if what.max_nodes > 1 else ""
+        return f"accelerate launch --config_file accelerate.yaml{rank} train_ddp.py"

@@ -1,0 +1,160 @@
+"""What is to run and on how many machines: the same for every target. And how values are quoted."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from nb2ddp import rendering
+from nb2ddp.errors import EmitError
+
+SCRIPT, SETUP = "train_ddp.py", "setup_env.py"
+
+# A Trainer is made; the tokenizers library has classes of that name too, which train no model.
+_TRAINER = re.compile(r"(?<!Bpe)(?<!WordPiece)(?<!Unigram)(?<!WordLevel)Trainer\(")
+
+_NODES = re.compile(r"(?P<fewest>[1-9]\d{0,3})(?::(?P<most>[1-9]\d{0,3}))?")
+
+
+@dataclass(frozen=True)
+class Job:
+    """A converted script and the machines that it shall run on.
+
+    notebook: name of the notebook, for the texts.
+    script, setup: ``train_ddp.py`` and ``setup_env.py``; ``setup`` is None where nothing is installed.
+    nodes: how many machines, as torchrun writes it: "2", or "1:4" for at least one and at most four.
+    gpus: processes on each machine, one for each GPU.
+    cpu: the processes run on the CPU.
+    shared_fs: the machines share the disk that the script works on.
+    save_steps: optimizer steps from one extra checkpoint to the next; None for the script's own alone.
+
+    Raises EmitError for numbers that cannot be, and for a script that is for one process.
+    """
+
+    notebook: str
+    script: str
+    setup: str | None
+    nodes: str = "1"
+    gpus: int = 2
+    cpu: bool = False
+    shared_fs: bool = True
+    save_steps: int | None = None
+
+    def __post_init__(self) -> None:
+        plain = "".join(c if c.isprintable() else "_" for c in self.notebook)
+        object.__setattr__(self, "notebook", plain)
+        found = _NODES.fullmatch(self.nodes)
+        if not found or int(found["most"] or found["fewest"]) < int(found["fewest"]):
+            raise EmitError(f"--nodes {self.nodes} is no number of machines; give one, such as 2, or 1:4.")
+        for name, value in (("gpus", self.gpus), ("save-steps", self.save_steps)):
+            if value is not None and value < 1:
+                raise EmitError(f"--{name} {value} has to be at least 1.")
+        if "torchrun" not in (ast.get_docstring(ast.parse(self.script)) or "torchrun"):
+            raise EmitError(
+                "This script is for one process that spreads the model over the GPUs of one machine "
+                "(--strategy balanced): run it with `python train_ddp.py`, or convert without --strategy."
+            )
+
+    @property
+    def min_nodes(self) -> int:
+        return int(self.nodes.split(":")[0])
+
+    @property
+    def max_nodes(self) -> int:
+        return int(self.nodes.split(":")[-1])
+
+    @property
+    def world_size(self) -> int:
+        return self.max_nodes * self.gpus
+
+    @property
+    def machines(self) -> str:
+        """For example "2 machines with 4 GPUs each"."""
+        count = self.nodes.replace(":", " to ")
+        what = ("process" if self.gpus == 1 else "processes") if self.cpu else "GPU" + "s" * (self.gpus > 1)
+        if self.nodes == "1":
+            return f"1 machine with {self.gpus} {what}"
+        return f"{count} machines with {self.gpus} {what} each"
+
+    def fixed_nodes(self, engine: str) -> None:
+        """Raises EmitError where ``engine`` needs to know the number of machines and it is a range."""
+        if self.min_nodes != self.max_nodes:
+            raise EmitError(f"--nodes {self.nodes}: {engine} starts a fixed number of machines; give one.")
+
+
+def has_trainer(script: str) -> bool:
+    """Whether a script trains with a Trainer, which can save checkpoints and go on from them."""
+    return _TRAINER.search(script) is not None
+
+
+def files(job: Job, name: str, template: str, options: object, *, resumes: bool) -> dict[str, str]:
+    """The files of one target: the script, its install step, and what starts them."""
+    made = {SCRIPT: job.script}
+    if job.setup is not None:
+        made[SETUP] = job.setup
+    if resumes:
+        made["resume.py"] = rendering.render("cluster/resume.py.j2")
+    filters: dict[str, Callable[..., Any]] = {
+        "sh": shlex.quote,
+        "yaml": yaml_string,
+        "yaml_block": yaml_block,
+        "argument": argument,
+    }
+    made[name] = rendering.render(f"cluster/{template}", filters, job=job, options=options)
+    return made
+
+
+def checked(option: str, value: str | None, pattern: str, form: str) -> None:
+    """Raises EmitError for a value that its engine would not take, or that would break out of its place."""
+    if value is not None and not re.fullmatch(pattern, value):
+        raise EmitError(f"{option} {value!r} cannot be used: it has to look like {form}.")
+
+
+def port(option: str, value: int) -> None:
+    """Raises EmitError for a number that is no port of a user's program."""
+    if not 1024 <= value < 65536:
+        raise EmitError(f"{option} {value} is no port to use: it has to be between 1024 and 65535.")
+
+
+# ---- quoting ----------------------------------------------------------------------------------------
+
+# What YAML (1.1 and 1.2) takes in a text as it is; of line breaks only \n means the same everywhere.
+_PLAIN = re.compile(
+    r"[\t\n\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]*"
+)
+_SPECIAL = re.compile(r"[^\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
+
+
+def yaml_string(text: str) -> str:
+    """``text`` between double quotes, as YAML reads it back."""
+    return _SPECIAL.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(text, ensure_ascii=False))
+
+
+def yaml_block(text: str, indent: int) -> str:
+    """``text`` as a literal block with its lines as they are, ``indent`` spaces in; else between quotes."""
+    first = text.split("\n", 1)[0]
+    if not _PLAIN.fullmatch(text) or not first.strip() or first.startswith((" ", "\t")):
+        return yaml_string(text)
+    body = text.rstrip("\n")
+    breaks = len(text) - len(body)
+    lines = [f"{' ' * indent}{line}" if line else "" for line in body.split("\n")]
+    return "\n".join([{0: "|-", 1: "|"}.get(breaks, "|+"), *lines]) + "\n" * (breaks - 1)
+
+
+def argument(text: str) -> str:
+    """``text`` for a Kubernetes ``args`` list, which replaces ``$(NAME)`` and takes ``$$`` for ``$``.
+
+    Raises EmitError when it is longer than Linux takes in one argument (MAX_ARG_STRLEN, 128 KiB).
+    """
+    size = len(text.encode())
+    if size >= 128 * 1024:
+        raise EmitError(
+            f"A script of {size / 1024:.0f} KiB is too long for an argument of a container (128 KiB): move "
+            "the data that is written out in the notebook to a file."
+        )
+    return re.sub(r"\$(?=[$(])", "$$", text)

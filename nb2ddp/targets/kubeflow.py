@@ -1,0 +1,46 @@
+"""A TrainJob for Kubeflow Trainer v2, with the script in it.
+
+Only fields that have been there since the first release of v2 are used:
+https://www.kubeflow.org/docs/components/trainer/
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from nb2ddp.errors import EmitError
+from nb2ddp.targets import job
+
+_LABEL = r"[a-z]([a-z0-9-]{0,48}[a-z0-9])?"
+_LABEL_FORM = "lower-case letters, digits and -, a letter first, 50 characters at most"
+
+
+@dataclass(frozen=True)
+class Kubeflow:
+    """Names of the job, its namespace, its runtime and its image; without an image the runtime's is used."""
+
+    shared_fs: ClassVar[bool] = False  # pods share no disk by themselves
+    name: str = "train"
+    namespace: str | None = None
+    runtime: str = "torch-distributed"
+    image: str | None = None
+
+    def __post_init__(self) -> None:
+        for option, value in (
+            ("--name", self.name),
+            ("--namespace", self.namespace),
+            ("--runtime", self.runtime),
+        ):
+            job.checked(option, value, _LABEL, _LABEL_FORM)
+        job.checked("--image", self.image, r"[\w][\w./:@-]*", "registry.example.org/me/unsloth:2026.10")
+
+    def files(self, what: job.Job) -> dict[str, str]:
+        what.fixed_nodes("a TrainJob")
+        if what.save_steps is not None:
+            raise EmitError("--save-steps works with torchrun and slurm, which go on from checkpoints.")
+        made = job.files(what, "trainjob.yaml", "trainjob.yaml.j2", self, resumes=False)
+        return {"trainjob.yaml": made["trainjob.yaml"]}
+
+    def next_command(self, what: job.Job) -> str:
+        return "kubectl apply -f trainjob.yaml"

@@ -1,0 +1,59 @@
+"""A batch file for SLURM, which stops before its time limit with a checkpoint and queues itself again.
+
+https://slurm.schedmd.com/sbatch.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from nb2ddp.errors import EmitError
+from nb2ddp.targets import job
+
+_NAME, _NAME_FORM = r"[A-Za-z0-9][\w.@+-]*", "a name of letters, digits, _ . @ + and -"
+
+
+@dataclass(frozen=True)
+class Slurm:
+    """sbatch's options, by their own names.
+
+    signal_seconds: how long before the time limit the training is asked to stop; SLURM may be a minute early.
+    modules: for ``module load``. container_image: for srun's --container-image (the Pyxis plugin).
+    """
+
+    shared_fs: ClassVar[bool] = True
+    time: str = "08:00:00"
+    job_name: str = "train"
+    partition: str | None = None
+    account: str | None = None
+    mem: str | None = None
+    cpus_per_task: int | None = None
+    signal_seconds: int = 300
+    modules: Sequence[str] = ()
+    container_image: str | None = None
+
+    def __post_init__(self) -> None:
+        job.checked(
+            "--time", self.time, r"(\d+-)?\d{1,3}(:\d{1,2}){0,2}", "30 (minutes), 08:00:00 or 2-12:00"
+        )
+        job.checked("--mem", self.mem, r"\d+[KMGT]?", "64G")
+        for option, name in (
+            ("--job-name", self.job_name),
+            ("--partition", self.partition),
+            ("--account", self.account),
+        ):
+            job.checked(option, name, _NAME, _NAME_FORM)
+        for name in self.modules:
+            job.checked("--module", name, r"[\w.+/-]+", "cuda/13.0")
+        job.checked("--container-image", self.container_image, r"[^\s'\"\\]+", "an image's name, or a path")
+        if self.signal_seconds < 1 or (self.cpus_per_task is not None and self.cpus_per_task < 1):
+            raise EmitError("--signal-seconds and --cpus-per-task have to be at least 1.")
+
+    def files(self, what: job.Job) -> dict[str, str]:
+        what.fixed_nodes("SLURM")
+        return job.files(what, "train.sbatch", "train.sbatch.j2", self, resumes=True)
+
+    def next_command(self, what: job.Job) -> str:
+        return "sbatch train.sbatch"

@@ -1,0 +1,32 @@
+"""A script that starts torchrun on each machine: several machines, restarts, going on from checkpoints.
+
+https://docs.pytorch.org/docs/stable/elastic/run.html
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from nb2ddp.errors import EmitError
+from nb2ddp.targets import job
+
+
+@dataclass(frozen=True)
+class Torchrun:
+    """torchrun's options: the port of the rendezvous, and how often a failed run is started again."""
+
+    shared_fs: ClassVar[bool] = True
+    rdzv_port: int = 29500
+    max_restarts: int = 3
+
+    def __post_init__(self) -> None:
+        job.port("--rdzv-port", self.rdzv_port)
+        if self.max_restarts < 0:
+            raise EmitError(f"--max-restarts {self.max_restarts} has to be 0 or more.")
+
+    def files(self, what: job.Job) -> dict[str, str]:
+        return job.files(what, "train_torchrun.sh", "train_torchrun.sh.j2", self, resumes=True)
+
+    def next_command(self, what: job.Job) -> str:
+        return "./train_torchrun.sh" if what.max_nodes == 1 else "HEAD=node1 ./train_torchrun.sh"
