@@ -349,7 +349,7 @@ for cell in {cells!r}:
     environment = {**os.environ, "IPYTHONDIR": str(tmp_path / "ipython")}
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
     assert "step 11: loss" in done.stdout
     assert re.search(r"Trained 0:\d\d \[#{20}\]  step 12 of 12", done.stdout)
     assert re.search(r"loss [\d.]+ [▁▂▃▄▅▆▇█]+ [\d.]+", done.stdout)
