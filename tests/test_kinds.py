@@ -27,6 +27,7 @@ KINDS = {
     "continued_pretraining": "cpt_lora",
     "dpo": "dpo_lora",
     "embeddings": "my_embeddings",
+    "embeddings_no_duplicates": "my_embeddings",
     "full_finetuning": "full_model",
     "kto": "kto_lora",
     "llm_in_function": "llm_lora",

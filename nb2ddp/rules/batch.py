@@ -19,7 +19,7 @@ alone, every step would take twice the data and save no time at all.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from functools import partial
 
 import libcst as cst
@@ -29,6 +29,7 @@ from nb2ddp.facts import Facts
 from nb2ddp.rewrite import Decline, Edit, Finding, Insert, Need, Note, Options, Rule
 
 BATCH, ACCUMULATION = "per_device_train_batch_size", "gradient_accumulation_steps"
+DROPS_LAST = "dataloader_drop_last"
 # What Transformers' TrainingArguments take when nothing is said.
 DEFAULTS = {BATCH: "8", ACCUMULATION: "1"}
 # What TRL's GRPOConfig takes.
@@ -36,6 +37,10 @@ GENERATIONS, GENERATIONS_DEFAULT = "num_generations", "8"
 # Losses of Sentence Transformers that take the other samples of a batch for negatives.
 _IN_BATCH = re.compile(r"(?:MultipleNegatives\w*|(?:Cached)?GISTEmbed)Loss$")
 _GATHERS = "5.1.0"  # the Sentence Transformers from which on they can take them from all ranks
+# Those that compare the samples of a batch with one another, and cannot.
+_WITHIN_BATCH = re.compile(
+    r"(?:Batch(?:All|Hard|SemiHard)\w*Triplet|MegaBatchMargin|CoSENT|AnglE|OnlineContrastive)Loss$"
+)
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
@@ -52,7 +57,15 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             continue
         yield from _by_kind(facts, node)
         if cstkit.code_of(given.get(ACCUMULATION, cst.Integer("1"))) == "1":
-            yield from _in_batch(facts)
+            gathered = yield from _in_batch(facts)
+            if gathered and DROPS_LAST not in given:
+                yield Note(
+                    "on several GPUs Sentence Transformers drops an epoch's last batch if it is not full",
+                    node,
+                )
+            if gathered and (split := _split_batches(facts, node)) is not None:
+                yield split
+                continue
         if isinstance(facts.scope(node), cst.Lambda) or _in_comprehension(facts, node):
             yield Decline(
                 "training arguments made in an expression cannot be followed; give them a name", node
@@ -149,18 +162,29 @@ def _by_kind(facts: Facts, node: cst.Call | cst.Dict) -> Iterator[Finding]:
         )
 
 
-def _in_batch(facts: Facts) -> Iterator[Finding]:
-    """A batch that is split has fewer negatives, where there are no accumulation steps to divide."""
+def _in_batch(facts: Facts) -> Generator[Finding, None, bool]:
+    """A batch that is split has fewer negatives, where there are no accumulation steps to divide.
+
+    Returns whether all ranks bring theirs together again.
+    """
     old = install_step.keeps_below(install_step.pins(facts, "sentence-transformers"), _GATHERS)
-    samplers = [value for c in facts.live_calls if (value := facts.keyword(c, "batch_sampler")) is not None]
+    gathered = False
     for call in facts.live_calls:
         name = facts.qualified(call.func).rpartition(".")[2]
-        gathers = facts.keyword(call, "gather_across_devices")
-        if not _IN_BATCH.search(name) or (gathers is not None and cstkit.code_of(gathers) != "False"):
-            continue
         if facts.is_after_training(call):
             continue
-        if old or _stars(call):
+        if _WITHIN_BATCH.match(name):
+            yield Note(
+                f"{name} compares the samples of a batch with one another. With 1 accumulation step the "
+                "batch itself is split, and a sample meets those of one GPU alone: the loss is another one",
+                call,
+            )
+        if not _IN_BATCH.search(name):
+            continue
+        gathers = facts.keyword(call, "gather_across_devices")
+        if gathers is not None and cstkit.code_of(gathers) != "False":
+            gathered = True
+        elif old or _stars(call):
             yield Note(
                 f"{name} takes a batch's other samples for negatives. With 1 accumulation step the batch "
                 "itself is split: on two GPUs a sample meets half of them, and the loss is another one. "
@@ -168,23 +192,50 @@ def _in_batch(facts: Facts) -> Iterator[Finding]:
                 "together again",
                 call,
             )
-            continue
-        for sampler in samplers:
-            yield Note(
-                "a batch sampler makes the batch of one rank: what it keeps apart in a batch can meet in the "
-                "batch of all ranks, so the losses come near the notebook's and are not equal",
-                sampler,
+        else:
+            gathered = True
+            yield Edit(
+                call,
+                "the batch is split, and a sample still meets all of it as negatives",
+                partial(
+                    _with_keyword,
+                    name="gather_across_devices",
+                    value=f"{facts.our('world_size')} > 1",
+                    comment="nb2ddp: negatives from all ranks",
+                ),
             )
-        yield Edit(
-            call,
-            "the batch is split, and a sample still meets all of it as negatives",
-            lambda updated: cstkit.with_keyword(
-                cst.ensure_type(updated, cst.Call),
-                "gather_across_devices",
-                f"{facts.our('world_size')} > 1",
-                "nb2ddp: negatives from all ranks",
-            ),
+    return gathered
+
+
+def _split_batches(facts: Facts, node: cst.Call | cst.Dict) -> Finding | None:
+    """What a batch sampler keeps apart in a batch is to stay apart in the batch of all ranks.
+
+    So it makes the notebook's batches, and Accelerate gives each rank its part of them.
+    """
+    sampler = facts.keyword(node, "batch_sampler") if isinstance(node, cst.Call) else None
+    if not isinstance(node, cst.Call) or sampler is None:
+        return None
+    if facts.keyword(node, "accelerator_config") is not None:
+        return Note(
+            "this batch sampler makes the batch of one rank: what it keeps apart in a batch can meet in the "
+            'batch of all ranks. "split_batches": True in accelerator_config gives each rank a part of its '
+            "batches instead",
+            sampler,
         )
+    return Edit(
+        node,
+        "the sampler makes the notebook's batches, and each rank takes its part of them",
+        partial(
+            _with_keyword,
+            name="accelerator_config",
+            value=f'{{"split_batches": {facts.our("world_size")} > 1}}',
+            comment="nb2ddp: each rank takes its part of a batch",
+        ),
+    )
+
+
+def _with_keyword(node: cst.CSTNode, name: str, value: str, comment: str) -> cst.CSTNode:
+    return cstkit.with_keyword(cst.ensure_type(node, cst.Call), name, value, comment)
 
 
 def _stars(call: cst.Call) -> bool:
@@ -216,16 +267,15 @@ def _sets_later(facts: Facts, call: cst.Call) -> bool:
 
 
 def _given(facts: Facts, node: cst.Call | cst.Dict) -> dict[str, cst.BaseExpression]:
+    wanted = (*DEFAULTS, GENERATIONS, DROPS_LAST)
     if isinstance(node, cst.Call):
-        return {
-            key: value for key in (*DEFAULTS, GENERATIONS) if (value := facts.keyword(node, key)) is not None
-        }
+        return {key: value for key in wanted if (value := facts.keyword(node, key)) is not None}
     return {
         key: element.value
         for element in node.elements
         if isinstance(element, cst.DictElement)
         and (key := cstkit.string_value(element.key)) is not None
-        and key in (*DEFAULTS, GENERATIONS)
+        and key in wanted
     }
 
 

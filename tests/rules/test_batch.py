@@ -248,7 +248,8 @@ trainer.train()
 def test_negatives_of_a_split_batch_come_from_all_ranks(loss: str, gathers: str, steps: str) -> None:
     result = apply(rule, EMBEDDING.format(loss=loss, steps=steps))
     assert f"loss = losses.{loss.partition('(')[0]}{gathers}\n" in result.code[1]
-    assert not result.notes
+    (note,) = result.notes
+    assert "drops an epoch's last batch" in note.why
 
 
 @pytest.mark.parametrize(
@@ -267,19 +268,36 @@ def test_negatives_that_cannot_be_gathered_are_noted(install: str, loss: str) ->
     assert f"losses.{loss}" in result.code[1]
 
 
-def test_a_batch_sampler_knows_one_rank_alone() -> None:
-    steps = ", batch_sampler=BatchSamplers.NO_DUPLICATES"
+def test_the_batches_of_a_batch_sampler_are_split_by_accelerate() -> None:
+    steps = ", batch_sampler=BatchSamplers.NO_DUPLICATES, dataloader_drop_last=True"
     result = apply(rule, EMBEDDING.format(loss="MultipleNegativesRankingLoss(model)", steps=steps))
-    (note,) = result.notes
-    assert "not equal" in note.why
+    split = ', accelerator_config={"split_batches": world_size > 1})\n'
+    assert f'("o", per_device_train_batch_size=256{steps}{split}' in result.code[1]
+    assert "gather_across_devices=world_size > 1" in result.code[1]
+    assert "share_batch" not in result.code[1]
+    assert not result.notes
+
+
+def test_an_accelerator_config_of_the_notebooks_own_is_left_alone() -> None:
+    steps = ", batch_sampler=BatchSamplers.NO_DUPLICATES, accelerator_config=config"
+    result = apply(rule, EMBEDDING.format(loss="MultipleNegativesRankingLoss(model)", steps=steps))
+    _, note = result.notes
+    assert '"split_batches": True' in note.why
     assert note.place is not None
     assert note.place.line == 3
+    assert "accelerator_config=config)" in result.code[1]
+
+
+@pytest.mark.parametrize("loss", ["BatchHardSoftMarginTripletLoss", "CoSENTLoss", "MegaBatchMarginLoss"])
+def test_losses_that_compare_within_a_batch_are_noted(loss: str) -> None:
+    (note,) = apply(rule, EMBEDDING.format(loss=f"{loss}(model)", steps="")).notes
+    assert f"{loss} compares" in note.why
 
 
 @pytest.mark.parametrize(
     ("loss", "steps"),
     [
-        ("MultipleNegativesRankingLoss(model, gather_across_devices=True)", ""),
+        ("MultipleNegativesRankingLoss(model, gather_across_devices=True)", ", dataloader_drop_last=True"),
         ("MultipleNegativesRankingLoss(model)", ", gradient_accumulation_steps=4"),
         ("CosineSimilarityLoss(model)", ""),
     ],
