@@ -169,14 +169,12 @@ def _init_block(facts: Facts, needs: frozenset[Need]) -> str:
     helpers = {need.helper for need in needs}
     for name in list(helpers):
         helpers.update(_DEPENDS.get(name, ()))
-    unused = any(need.helper == "wrap_ddp" and need.value == "True" for need in needs)
     generations = any(need.value == "generations" for need in needs)
     modules = sorted({m for name in helpers for m in _MODULES.get(name, "").split()} | {"os", "sys"})
     block = render(
         "script/init.py.j2",
         helpers=helpers,
         modules=modules,
-        find_unused_parameters=unused,
         generations=generations,
         seed=next((need.value for need in needs if need.helper == "seed"), None),
     ).strip("\n")

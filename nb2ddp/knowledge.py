@@ -105,6 +105,13 @@ PARALLEL_WRAPPERS = frozenset(
 ACCELERATORS = frozenset({"accelerate.Accelerator", "accelerate.accelerator.Accelerator"})
 NOTEBOOK_LAUNCHERS = frozenset({"accelerate.notebook_launcher", "accelerate.launchers.notebook_launcher"})
 
+# Classes that load a model with a tower for images or sound.
+MULTIMODAL_CLASSES = (
+    "FastVisionModel",
+    "AutoModelForImageTextToText",
+    "AutoModelForMultimodalLM",
+    "AutoModelForVision2Seq",
+)
 # Functions that take a trainer and give it back.
 TRAINER_WRAPPERS = frozenset({"train_on_responses_only"})
 

@@ -5,6 +5,7 @@ Whatever a kind computes, two processes must give the losses, the parameters and
 
 from __future__ import annotations
 
+import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -37,6 +38,7 @@ KINDS = {
     "sft_then_dpo": "dpo_lora",
     "trainer_dict": "dict_lora",
     "trainer_subclass": "smooth_model",
+    "vision": "vision_lora",
 }
 ON_KAGGLE = ("continued_pretraining", "dpo", "classification")
 # One of each sort for every change; `make test-all` runs the others too.
@@ -98,4 +100,26 @@ def test_two_processes_do_what_one_does(kind: str, stack: str, tmp_path: Path) -
     assert done.files() - states == expected.files() - states
     by_others = {name for name in done.written(1) if not name.startswith(("hf/", "unsloth_compiled_cache/"))}
     assert by_others <= states
+    assert processes_of(done.watch) == []
+
+
+@pytest.mark.thorough
+def test_grpo_takes_the_same_prompts_in_whole_groups(tmp_path: Path) -> None:
+    """What is generated differs, as each rank draws its own; the prompts and their counts do not."""
+    import torch
+
+    expected, done = both("grpo", "newest", tmp_path)
+    assert expected.exit_code == 0, expected.output
+    assert done.exit_code == 0, done.output
+    tokens = [re.findall(r"'num_tokens': '(\d+)'", ended.output) for ended in (expected, done)]
+    assert tokens[0] == tokens[1]
+    assert len(set(tokens[0])) == 6
+    assert "batch 4 x 1 accumulation steps x 2 processes = 8 per step" in done.output
+    first, second = done.parameters(0), done.parameters(1)
+    assert all(torch.equal(first[name], second[name]) for name in first), "the ranks differ"
+    assert any(value.abs().max() > 0 for name, value in first.items() if "lora_B" in name), (
+        "it learnt nothing"
+    )
+    assert done.files() == expected.files() >= {"grpo_lora/adapter_model.safetensors"}
+    assert not any(name.startswith("grpo_lora") for name in done.written(1))
     assert processes_of(done.watch) == []

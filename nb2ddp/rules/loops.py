@@ -132,7 +132,7 @@ def _loop(
         return
     (model,) = names
     ddp_model = facts.our("ddp_model")
-    yield Need("wrap_ddp", "False")
+    yield Need("wrap_ddp")
     yield Need("share_batches")
     share = partial(cstkit.wrapped, function=facts.our("share_batches"))
     if loader not in done:

@@ -38,7 +38,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         yield Need("check_replicas")
         if options.wrap == "explicit" and not _wraps_itself(facts, trainer):
             ddp_model = facts.our("ddp_model")
-            yield Need("wrap_ddp", "True" if finds_unused(facts) else "False")
+            yield Need("wrap_ddp")
             yield Need("wrap_trainer")
             if any(_has_stock_loss(facts, other) for other in facts.live_calls):
                 yield Need("keep_loss")
@@ -61,10 +61,11 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         yield from _tell_the_trainer(facts)
 
 
-def finds_unused(facts: Facts) -> bool:
+def _has_towers(facts: Facts) -> bool:
     """Whether a step may leave a trainable parameter without a gradient: a vision tower and text alone."""
     return any(
-        facts.qualified(call.func).rpartition(".")[0].endswith("FastVisionModel") for call in facts.live_calls
+        name.rpartition(".")[0].endswith(knowledge.MULTIMODAL_CLASSES)
+        for name in map(facts.qualified, (call.func for call in facts.live_calls))
     )
 
 
@@ -88,7 +89,7 @@ def _wraps_itself(facts: Facts, trainer: cst.BaseExpression) -> bool:
 
 
 def _tell_the_trainer(facts: Facts) -> Iterator[Finding]:
-    value = "True" if finds_unused(facts) else "False"
+    value = "True" if _has_towers(facts) else "False"
     for call in facts.live_calls:
         if facts.kind(call) == "arguments" and facts.keyword(call, "ddp_find_unused_parameters") is None:
 

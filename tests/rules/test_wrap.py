@@ -62,7 +62,7 @@ def test_the_wrapper_is_made_between_the_comment_and_the_training() -> None:
     )
     assert {(need.helper, need.value) for need in result.needs} == {
         ("wrap_trainer", ""),
-        ("wrap_ddp", "False"),
+        ("wrap_ddp", ""),
         ("check_replicas", ""),
     }
 
@@ -98,11 +98,15 @@ def test_what_follows_on_the_line_comes_after_the_comparison() -> None:
     )
 
 
-def test_a_vision_model_may_leave_parameters_unused() -> None:
-    vision = 'from unsloth import FastVisionModel\nm, p = FastVisionModel.from_pretrained("m")\n'
-    assert ("wrap_ddp", "True") in {
-        (need.helper, need.value) for need in apply(rule, vision + HEAD + "t.train()").needs
-    }
+@pytest.mark.parametrize("model", ["unsloth.FastVisionModel", "transformers.AutoModelForImageTextToText"])
+def test_a_vision_model_may_leave_parameters_unused(model: str) -> None:
+    package, _, name = model.partition(".")
+    vision = f'from {package} import {name}\nm = {name}.from_pretrained("m")\n'
+    told = HEAD.replace("(llm)", '(llm, args=SFTConfig("o"))').replace(
+        "SFTTrainer\n", "SFTConfig, SFTTrainer\n", 1
+    )
+    result = apply(rule, vision + told + "t.train()\n", options=BY_TRAINER)
+    assert "ddp_find_unused_parameters=True" in result.code[1]
 
 
 def test_sentence_transformers_wrap_themselves() -> None:
