@@ -8,16 +8,17 @@ PYTHON ?= python3
 STACKS := tests/stacks
 DEMO := build/demo
 bin := .venv/bin
+WORKERS := --numprocesses 2 --dist loadgroup
 
 demo: .venv/.ready
 	$(bin)/nb2ddp convert sample_notebooks/alpaca_sft.ipynb -o $(DEMO)
 	cd $(DEMO) && "$(CURDIR)/$(bin)/nb2ddp" run . --cpu --nproc 2
 
 test: lint .venv-kaggle/.ready
-	$(bin)/pytest
+	$(bin)/pytest $(WORKERS)
 
 test-all: lint .venv-kaggle/.ready
-	$(bin)/pytest -m ""
+	$(bin)/pytest $(WORKERS) -m ""
 
 # Debian's SLURM, and what makes several hosts of one machine: tests that need them skip without. Needs root.
 engines:

@@ -139,6 +139,7 @@ def test_a_host_that_fails_and_comes_back(tmp_path: Path, single: list[float]) -
         assert losses(*hosts) == pytest.approx(single[4:], rel=1e-5)
 
 
+@pytest.mark.thorough
 def test_accelerate_launch_on_two_hosts(tmp_path: Path, single: list[float]) -> None:
     folder = emitted(tmp_path / "work", "accelerate", {"main_process_ip": "node1"}, gpus=1)
     launch = "accelerate launch --config_file accelerate.yaml --machine_rank {} train_ddp.py"

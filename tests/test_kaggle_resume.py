@@ -111,6 +111,7 @@ def test_killed_in_the_middle_and_resumed_it_has_the_losses_of_a_whole_run(
     assert second.losses() == whole(script, tmp_path / "whole", "newest")[6:]
 
 
+@pytest.mark.thorough
 def test_stopped_in_time_and_resumed_it_has_the_losses_of_a_whole_run(script: str, tmp_path: Path) -> None:
     expected = whole(script, tmp_path / "whole", "kaggle")
     # The time is up as soon as the fourth step has been made, on the clock of rank 0 alone

@@ -136,9 +136,9 @@ def test_cells_about_our_own_results_are_left_out(kernel: Kernel) -> None:
 
 
 def test_only_takes_this_cell_alone(kernel: Kernel) -> None:
-    kernel.run("elsewhere = 1", "a")
+    kernel.run("in_another_cell = 1", "a")
     text = script(kernel, f"%%run_ddp --only --show --batch scale\n{DATA}{MODEL}{LOOP}")
-    assert "elsewhere" not in text
+    assert "in_another_cell" not in text
     assert "mse_loss" in text
 
 

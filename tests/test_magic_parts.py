@@ -214,7 +214,7 @@ def test_every_line_of_the_users_leads_back_to_its_cell() -> None:
         assert place is not None
         assert (place.cell, place.line) == (cell, line)
     assert made.of(1) is None
-    assert made.of(text.index("def wrap_ddp(model, weigh=True):") + 1) is None
+    assert made.of(text.index("def end_on_error(kind, error, trace):") + 1) is None
     assert made.of(100_000) is None
 
 

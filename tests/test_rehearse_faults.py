@@ -102,6 +102,7 @@ def test_a_script_that_keeps_its_promise_passes() -> None:
     assert len(result.losses) == 4
 
 
+@pytest.mark.thorough
 def test_both_ranks_on_one_shard() -> None:
     result = rehearsed(broken(DDP_LOOP, "range(rank, 16, world_size)", "range(0, 16, world_size)"), LOOP)
     assert result.faults[0].key == "same-samples"
@@ -110,6 +111,7 @@ def test_both_ranks_on_one_shard() -> None:
     assert not {"gradients", "ends"} & failed(result)
 
 
+@pytest.mark.thorough
 def test_all_ranks_save() -> None:
     result = rehearsed(broken(DDP_LOOP, "if rank == 0:", "if True:"), LOOP)
     assert [fault.key for fault in result.faults] == ["all-ranks-save"]
@@ -132,6 +134,7 @@ def test_rank_1_ends_early() -> None:
     assert "ends" in failed(result)
 
 
+@pytest.mark.thorough
 def test_a_rank_dependent_save_strategy() -> None:
     script = broken(TRAINER, 'save_strategy="no"', 'save_strategy="steps" if rank == 0 else "no"')
     result = rehearsed(script, TRAINER, patience=15)
@@ -151,6 +154,7 @@ def test_a_trainer_whose_model_is_wrapped_afterwards() -> None:
     assert "ends" not in failed(result)
 
 
+@pytest.mark.thorough
 def test_a_shuffle_without_a_seed() -> None:
     result = rehearsed(broken(TRAINER, '"labels": ids})', '"labels": ids}).shuffle()'), TRAINER)
     assert result.faults[0].key == "other-order"
