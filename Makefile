@@ -2,23 +2,30 @@
 #   .venv         the newest releases, the project itself and what its checks need
 #   .venv-kaggle  the releases that the Kaggle notebooks pin
 .DELETE_ON_ERROR:
-.PHONY: demo test test-all engines lint docs pins clean
+.PHONY: demo test units runs test-all engines lint docs pins clean
 
 PYTHON ?= python3
 STACKS := tests/stacks
 DEMO := build/demo
 bin := .venv/bin
-WORKERS := --numprocesses 2 --dist loadgroup
 
 demo: .venv/.ready
 	$(bin)/nb2ddp convert sample_notebooks/alpaca_sft.ipynb -o $(DEMO)
 	cd $(DEMO) && "$(CURDIR)/$(bin)/nb2ddp" run . --cpu --nproc 2
 
+# Training runs one after another, and beside them what needs one core; each shows its output when it ends.
 test: lint .venv-kaggle/.ready
-	$(bin)/pytest $(WORKERS)
+	@echo "Two halves of the tests run side by side, some 15 minutes on two cores"
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target units runs
+
+units: .venv/.ready
+	$(bin)/pytest -m "not launch and not thorough"
+
+runs: .venv/.ready .venv-kaggle/.ready
+	$(bin)/pytest -m "launch and not thorough"
 
 test-all: lint .venv-kaggle/.ready
-	$(bin)/pytest $(WORKERS) -m ""
+	$(bin)/pytest -m ""
 
 # Debian's SLURM, and what makes several hosts of one machine: tests that need them skip without. Needs root.
 engines:
