@@ -237,7 +237,9 @@ def expanded(text: str) -> str:
 
 def test_a_pod_runs_the_script_as_it_is(tmp_path: Path) -> None:
     """The command of the TrainJob, with the variables of its runtime, on two real processes."""
-    script = '"""torchrun"""\nimport os\nprint(f"{os.environ[\'RANK\']} of {os.environ[\'WORLD_SIZE\']}")\n'
+    # in one piece: unbuffered, print() writes the end of a line for itself, and the other rank comes between
+    say = """sys.stdout.write(f"{os.environ['RANK']} of {os.environ['WORLD_SIZE']}\\n")"""
+    script = f'"""torchrun"""\nimport os, sys\n{say}\n'
     script += "s = '$(HOME) $$ $HOME \\\\n \"q\"'\n"
     setup = "open('installed', 'w').close()\n"
     document = yaml.safe_load(files("kubeflow", job(script, setup, cpu=True))["trainjob.yaml"])
