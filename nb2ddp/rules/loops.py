@@ -27,7 +27,7 @@ torchrun has started the processes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import partial
 
 import libcst as cst
@@ -245,26 +245,36 @@ def _reports(facts: Facts, backward: cst.Call, loop: cst.CSTNode, gated: set[Sta
     loss = _loss(backward.func.value)
     if loss is None:
         return
+    losses = {cstkit.code_of(loss): loss}
+    if isinstance(loss, cst.Name):
+        binding = facts.binding(loss)
+        value = _loss(binding.value) if binding is not None and binding.value is not None else None
+        if isinstance(value, cst.Attribute) and facts.contains(loop, value):  # the output holds it too
+            losses[cstkit.code_of(value)] = value
     mean = facts.our("mean_over_ranks")
     averaged: set[Statement] = set()
-    for use in facts.uses(loss.value, loop):
-        if facts.contains(backward, use) or _feeds_gradient(facts, use, loss.value):
-            continue
-        yield Need("mean_over_ranks")
-        write = next((p for p in facts.parents(use) if p in gated), None)
-        if write is None:
-            wrapped = partial(cstkit.wrapped, function=mean)
-            yield Edit(use, "report the mean over the ranks", wrapped)
-        elif write not in averaged and facts.order(write) > facts.order(backward):
-            averaged.add(write)  # type: ignore[arg-type]
-            code = f"{loss.value} = {mean}({loss.value})  # nb2ddp: of all ranks, for what rank 0 writes"
-            yield Insert(write, "before", code, "report the mean over the ranks")  # type: ignore[arg-type]
+    for name, held in losses.items():
+        for use in _uses(facts, held, loop):
+            if facts.contains(backward, use) or _feeds_gradient(facts, use, losses):
+                continue
+            yield Need("mean_over_ranks")
+            write = next((p for p in facts.parents(use) if p in gated), None)
+            if write is None:
+                wrapped = partial(cstkit.wrapped, function=mean)
+                yield Edit(use, "report the mean over the ranks", wrapped)
+            elif write not in averaged and facts.order(write) > facts.order(backward):
+                averaged.add(write)  # type: ignore[arg-type]
+                code = f"{name} = {mean}({name})  # nb2ddp: of all ranks, for what rank 0 writes"
+                yield Insert(write, "before", code, "report the mean over the ranks")  # type: ignore[arg-type]
 
 
-def _loss(node: cst.BaseExpression) -> cst.Name | None:
-    """``loss`` of ``loss.backward()``, ``(loss / 4).backward()`` and ``scaler.scale(loss).backward()``."""
+def _loss(node: cst.BaseExpression) -> cst.Name | cst.Attribute | None:
+    """``loss`` of ``loss.backward()``, ``(loss / 4).backward()`` and ``scaler.scale(loss).backward()``.
+
+    It may be ``outputs.loss`` too.
+    """
     match node:
-        case cst.Name():
+        case cst.Name() | cst.Attribute(value=cst.Name(), attr=cst.Name("loss")):
             return node
         case cst.BinaryOperation(left=left):
             return _loss(left)
@@ -274,13 +284,35 @@ def _loss(node: cst.BaseExpression) -> cst.Name | None:
             return None
 
 
-def _feeds_gradient(facts: Facts, use: cst.Name, loss: str) -> bool:
+def _uses(
+    facts: Facts, loss: cst.Name | cst.Attribute, loop: cst.CSTNode
+) -> Iterator[cst.Name | cst.Attribute]:
+    """Where a loss that _loss() found is read, in its loop or between this and the next epoch."""
+    name = loss if isinstance(loss, cst.Name) else cst.ensure_type(loss.value, cst.Name)
+    epochs = loop
+    for parent in facts.parents(loop):
+        if isinstance(parent, cst.FunctionDef | cst.ClassDef):
+            break
+        if isinstance(parent, cst.For | cst.While):
+            epochs = parent
+    for use in facts.uses(name.value, epochs):
+        binding = facts.binding(use)
+        if not facts.contains(loop, use) and (binding is None or not facts.contains(loop, binding.node)):
+            continue
+        around = facts.parent(use)
+        if isinstance(loss, cst.Name):
+            yield use
+        elif isinstance(around, cst.Attribute) and around.attr.value == loss.attr.value:
+            yield around
+
+
+def _feeds_gradient(facts: Facts, use: cst.CSTNode, losses: Collection[str]) -> bool:
     parent = facts.parent(use)
     if isinstance(parent, cst.Attribute) and parent.attr.value == "backward":
         return True
     for around in facts.parents(use):
         if isinstance(around, cst.Assign):
-            return any(isinstance(t.target, cst.Name) and t.target.value == loss for t in around.targets)
+            return any(cstkit.code_of(t.target) in losses for t in around.targets)
         if isinstance(around, cst.BaseSmallStatement):
             return False
     return False

@@ -25,6 +25,7 @@ from nb2ddp.rewrite import Decline, Drop, Edit, Finding, Need, Note, Options, Ru
 
 _COLAB = "google.colab"
 _KEYBOARD = frozenset({"input", "getpass.getpass"})
+_LOGINS = frozenset(f"huggingface_hub.{name}" for name in ("login", "notebook_login", "interpreter_login"))
 # What a function is called that opens a port, rather than asking somebody else's.
 _SERVING = re.compile(r"launch|serve|start|run|listen|bind|spawn", re.IGNORECASE)
 _PORT = re.compile(r"(?:.*_)?port", re.IGNORECASE)
@@ -49,6 +50,11 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             yield from _keyboard(facts, call, name)
         elif name.startswith(f"{_COLAB}."):
             yield from _colab(facts, call, name.removeprefix(f"{_COLAB}."))
+        elif name in _LOGINS and not _has_token(facts, call):
+            yield from _login(facts, call)
+        elif facts.method(call) == "launch" and _is_gradio(facts, call.func):
+            if facts.keyword(call, "prevent_thread_lock") is None:
+                yield Edit(call, "a notebook goes on while this serves, a script would wait here", _launched)
         elif name == "torch.cuda.device_count":
             yield Note("this counts the GPUs of the machine; each rank uses one of them", call)
     if options.strategy == "ddp":
@@ -111,6 +117,40 @@ def _keyboard(facts: Facts, call: cst.Call, name: str) -> Iterator[Finding]:
             "or read it from os.environ",
             call,
         )
+
+
+def _has_token(facts: Facts, call: cst.Call) -> bool:
+    token = call.args[0].value if call.args and call.args[0].keyword is None else facts.keyword(call, "token")
+    return token is not None and cstkit.code_of(token) != "None"
+
+
+def _login(facts: Facts, call: cst.Call) -> Iterator[Finding]:
+    """A login that asks somebody: every rank would wait, minutes long, for a page that nobody opens."""
+    statement = facts.statement(call)
+    if isinstance(statement, cst.SimpleStatementLine) and isinstance(statement.body[0], cst.Expr):
+        yield Drop(statement, "nobody is there to log in: set HF_TOKEN, which the hub reads by itself")
+    else:
+        yield Note("nobody is there to log in: set HF_TOKEN, which the hub reads by itself", call)
+
+
+def _is_gradio(facts: Facts, node: cst.BaseExpression, depth: int = 3) -> bool:
+    """Whether ``node`` comes out of gradio, as ``demo.queue().launch`` does with ``demo = gr.Blocks()``."""
+    while isinstance(node, cst.Attribute | cst.Call):
+        if facts.qualified(node).partition(".")[0] == "gradio":
+            return True
+        node = node.func if isinstance(node, cst.Call) else node.value
+    binding = facts.binding(node) if isinstance(node, cst.Name) else None
+    made = binding.value if binding is not None else None
+    return isinstance(made, cst.Call) and depth > 0 and _is_gradio(facts, made, depth - 1)
+
+
+def _launched(node: cst.CSTNode) -> cst.CSTNode:
+    return cstkit.with_keyword(
+        cst.ensure_type(node, cst.Call),
+        "prevent_thread_lock",
+        "True",
+        "nb2ddp: the server ends with the script",
+    )
 
 
 def _colab(facts: Facts, call: cst.Call, name: str) -> Iterator[Finding]:

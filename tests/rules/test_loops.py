@@ -92,6 +92,32 @@ LOOPS = {
         "    total += mean_over_ranks(loss).item()\n"
         '    print(f"{mean_over_ranks(loss):.3f}")\n    losses.append(mean_over_ranks(loss).detach())\n',
     ),
+    "a loss that the output holds": (
+        "for batch in loader:\n    out = llm(**batch)\n    (out.loss / 4).backward()\n"
+        "    total += out.loss.item()\n",
+        "for batch in loader:\n    out = ddp_model(**batch)\n    (out.loss / 4).backward()\n"
+        "    total += mean_over_ranks(out.loss).item()\n",
+    ),
+    "a loss that the output holds too": (
+        "for batch in loader:\n    out = llm(**batch)\n    loss = out.loss\n    loss.backward()\n"
+        "    print(out.loss.item(), out.logits.shape)\n",
+        "for batch in loader:\n    out = ddp_model(**batch)\n    loss = out.loss\n    loss.backward()\n"
+        "    print(mean_over_ranks(out.loss).item(), out.logits.shape)\n",
+    ),
+    "the last loss of an epoch, and one of an evaluation": (
+        "for epoch in range(3):\n"
+        "    for batch in loader:\n        loss = llm(**batch).loss\n        loss.backward()\n"
+        "    print(epoch, loss.item())\n"
+        "    with torch.no_grad():\n"
+        "        for batch in test:\n            loss = llm(**batch).loss\n"
+        "            total += loss.item()\n",
+        "for epoch in range(3):\n"
+        "    for batch in loader:\n        loss = ddp_model(**batch).loss\n        loss.backward()\n"
+        "    print(epoch, mean_over_ranks(loss).item())\n"
+        "    with torch.no_grad():\n"
+        "        for batch in test:\n            loss = llm(**batch).loss\n"
+        "            total += loss.item()\n",
+    ),
     "a loss that is scaled before": (
         "for b in loader:\n    loss = llm(**b).loss\n    loss = loss / 4\n    loss.backward()\n",
         "for b in loader:\n    loss = ddp_model(**b).loss\n    loss = loss / 4\n    loss.backward()\n",

@@ -111,3 +111,43 @@ def test_saved_plots_are_numbered_in_the_script() -> None:
     script = converted(load, plot, trainer, "trainer.train()").files["train_ddp.py"]
     assert "def save_plots():" in script
     assert "import itertools" in script
+
+
+@pytest.mark.parametrize(
+    "call", ["login()", "login(token=None)", "login(add_to_git_credential=True)", "notebook_login()"]
+)
+def test_a_login_that_asks_somebody_goes(call: str) -> None:
+    name = call.partition("(")[0]
+    head = f"from huggingface_hub import {name}\n"
+    result = check_rewritten(rule, f"{head}{call}\nx = 1\n", f"{head}x = 1\n")
+    assert "HF_TOKEN" in result.changes[0].why
+
+
+@pytest.mark.parametrize("call", ["login(token)", "login(token=key)", 'login("hf_x")'])
+def test_a_login_with_a_token_stays(call: str) -> None:
+    check_untouched(rule, f"from huggingface_hub import login\n{call}\n")
+
+
+def test_a_login_whose_result_is_used_is_noted() -> None:
+    (note,) = apply(rule, "from huggingface_hub import login\ndone = login()\n").notes
+    assert "HF_TOKEN" in note.why
+
+
+@pytest.mark.parametrize(
+    ("made", "launch"),
+    [
+        ("demo = gr.ChatInterface(chat)", "demo.launch(share=True"),
+        ("demo = gr.Interface(chat, 'text', 'text').queue()", "demo.launch(share=True"),
+        ("demo = gr.Blocks()", "demo.queue().launch(share=True"),
+        ("with gr.Blocks() as demo:\n    gr.Textbox()", "demo.launch(share=True"),
+        ("import gradio", "gradio.Interface(chat, 'text', 'text').launch(share=True"),
+    ],
+)
+def test_a_page_that_serves_does_not_hold_the_script(made: str, launch: str) -> None:
+    head = f"import gradio as gr\n{made}\n"
+    check_rewritten(rule, f"{head}{launch})\n", f"{head}{launch}, prevent_thread_lock=True)\n")
+
+
+@pytest.mark.parametrize("call", ["rocket.launch()", "demo.launch(prevent_thread_lock=False)"])
+def test_other_launches_are_left_alone(call: str) -> None:
+    check_untouched(rule, f"import gradio as gr\ndemo = gr.Blocks()\nrocket = Rocket()\n{call}\n")
