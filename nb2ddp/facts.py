@@ -376,7 +376,13 @@ class Facts:
     def _dict_of(self, node: cst.BaseExpression) -> cst.Call | cst.Dict | None:
         if isinstance(node, cst.Name):
             binding = self.binding(node)
-            if binding is None or binding.value is None or self._is_changed(binding):
+            if binding is None or self._is_changed(binding):
+                return None
+            if isinstance(binding.node, cst.Param):
+                given = [] if binding.node.default is not None else list(self.given(binding))
+                inside = any(self.contains(binding.scope or node, value) for value in given)
+                return self._dict_of(given[0]) if len(given) == 1 and not inside else None
+            if binding.value is None:
                 return None
             node = binding.value
         if isinstance(node, cst.Dict):
@@ -690,6 +696,16 @@ class Facts:
         """Whether ``node`` runs once training is over, when rank 0 is alone."""
         last = self.last_collective
         return last is not None and self.order(node) > self.end(last)
+
+    def is_deleted(self, scope: Scope | None) -> bool:
+        """Whether ``del`` takes a model or a trainer away from ``scope``, to free its memory."""
+        return any(
+            self.kind(load.node) in ("model", "trainer")
+            and self.scope(load.node) is scope
+            and any(isinstance(parent, cst.Del) for parent in self.parents(load.node))
+            and isinstance(self.parent(load.node), cst.Del | cst.Element)
+            for load in self._seen.loads
+        )
 
     def our(self, name: str) -> str:
         """A name of the script's own, changed where the notebook uses it for something else."""

@@ -51,12 +51,17 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             yield Edit(
                 call, "torchrun starts the processes", partial(cstkit.replaced, code=_plain(facts, call))
             )
-        if facts.method(call) != "backward":
-            continue
-        loop = next((p for p in facts.parents(call) if isinstance(p, cst.For | cst.While)), None)
+        loop = _loop_of(facts, call)
         if loop is not None and loop not in done:
             done.add(loop)
             yield from _loop(facts, call, loop, done, gated)
+
+
+def _loop_of(facts: Facts, call: cst.Call) -> cst.For | cst.While | None:
+    """The loop in which a call of ``backward()`` stands."""
+    if facts.method(call) != "backward":
+        return None
+    return next((p for p in facts.parents(call) if isinstance(p, cst.For | cst.While)), None)
 
 
 def _accelerator(facts: Facts, call: cst.Call, options: Options) -> Iterator[Finding]:
@@ -154,6 +159,10 @@ def _loop(
     yield from _accumulation(facts, loop, ddp_model)
     yield from _reports(facts, backward, loop, gated)
     yield from _check(facts, statement, ddp_model)
+    loops = {_loop_of(facts, other) for other in facts.live_calls} - {None}
+    if facts.is_deleted(function) and len(loops) == 1:
+        code = f"del {ddp_model}  # nb2ddp: it holds the model too, which is to be freed"
+        yield Insert(statement, "after", code, "the notebook frees the model's memory")
 
 
 def _accumulation(facts: Facts, loop: cst.For | cst.While, ddp_model: str) -> Iterator[Finding]:

@@ -31,6 +31,10 @@ _SEEDING = frozenset(
     "random.seed numpy.random.seed transformers.set_seed transformers.enable_full_determinism "
     "accelerate.utils.set_seed lightning.seed_everything".split()
 )
+_SPLITTERS = frozenset(
+    "ShuffleSplit StratifiedShuffleSplit GroupShuffleSplit RepeatedKFold RepeatedStratifiedKFold".split()
+)
+_SPLITTERS_IF_SHUFFLED = frozenset("KFold StratifiedKFold StratifiedGroupKFold".split())
 # What needs no seed, or makes a generator that has its own.
 _HARMLESS = frozenset({"numpy.random.default_rng", "numpy.random.RandomState", "random.Random"})
 
@@ -39,9 +43,11 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     if facts.last_collective is None:
         return
     calls = [call for call in facts.live_calls if not facts.is_after_training(call)]
+    numpys = [facts.order(c) for c in calls if facts.qualified(c.func) in _SEEDING - {"random.seed"}]
     for call in calls:
         keyword = _seed_keyword(facts, call)
-        if keyword is not None:
+        # all of these draw from numpy's generator: where the notebook seeds that, they draw its numbers
+        if keyword is not None and not any(order < facts.order(call) for order in numpys):
             yield Edit(call, "every rank must draw the same", partial(_seeded, keyword=keyword))
     drawing = [c for c in calls if _draws(facts, c)]
     seeding = [c for c in calls if facts.qualified(c.func) in _SEEDING]
@@ -61,10 +67,12 @@ def _seed_keyword(facts: Facts, call: cst.Call) -> str | None:
     method, name = facts.method(call), facts.qualified(call.func)
     if any(argument.star == "**" for argument in call.args):
         return None
-    if name == "sklearn.model_selection.train_test_split":
+    if (
+        _splits(facts, call, name)
+        or (method == "sample" and (facts.keyword(call, "frac") or facts.keyword(call, "n")))
+        or (method == "sample" and len(call.args) == 1 and _is_frame(facts, call.func))
+    ):
         return None if facts.keyword(call, "random_state") else "random_state"
-    if method == "sample" and (facts.keyword(call, "frac") or facts.keyword(call, "n")):
-        return None if facts.keyword(call, "random_state") else "random_state"  # a DataFrame
     if method not in _DATASET_METHODS or facts.kind(call) != "dataset":
         return None
     if any(facts.keyword(call, given) for given in ("seed", "generator", "seeds", "generators")):
@@ -73,6 +81,28 @@ def _seed_keyword(facts: Facts, call: cst.Call) -> str | None:
         return None
     without = facts.keyword(call, "shuffle")
     return None if without is not None and cstkit.code_of(without) == "False" else "seed"
+
+
+def _splits(facts: Facts, call: cst.Call, name: str) -> bool:
+    """Whether a function or class of scikit-learn draws which rows come together."""
+    package, _, last = name.rpartition(".")
+    if package != "sklearn.model_selection":
+        return False
+    shuffles = facts.keyword(call, "shuffle")
+    if last in _SPLITTERS_IF_SHUFFLED:
+        return shuffles is not None and cstkit.code_of(shuffles) != "False"
+    return last == "train_test_split" or last in _SPLITTERS
+
+
+def _is_frame(facts: Facts, node: cst.BaseExpression) -> bool:
+    """Whether a chain of methods begins at what pandas made."""
+    while isinstance(node, cst.Attribute | cst.Call | cst.Subscript):
+        if isinstance(node, cst.Call) and facts.qualified(node.func).startswith("pandas."):
+            return True
+        node = node.func if isinstance(node, cst.Call) else node.value
+    binding = facts.binding(node) if isinstance(node, cst.Name) else None
+    made = binding.value if binding is not None else None
+    return isinstance(made, cst.Call) and facts.qualified(made.func).startswith("pandas.")
 
 
 def _seeded(node: cst.CSTNode, keyword: str) -> cst.CSTNode:

@@ -51,6 +51,9 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             yield Insert(
                 statement, "after", f"{check}({ddp_model})", "compare the trained parameters of all ranks"
             )
+            if facts.is_deleted(facts.scope(call)):
+                code = f"del {ddp_model}  # nb2ddp: it holds the model too, which is to be freed"
+                yield Insert(statement, "after", code, "the notebook frees the model's memory")
             continue
         if options.wrap == "explicit":
             yield Note("this Trainer's loss holds the model, so the Trainer wraps it itself", call)

@@ -74,6 +74,12 @@ MADE_ELSEWHERE = {
         'kw = dict(per_device_train_batch_size=2)\nargs = SFTConfig("o", **kw)\n',
         f'{share("2", "1")}kw = dict({KEYS})\nargs = SFTConfig("o", **kw)\n',
     ),
+    "a dict that a function gets": (
+        'kw = dict(per_device_train_batch_size=2)\ndef make(cfg):\n    return SFTConfig("o", **cfg)\n'
+        "args = make(kw)\n",
+        f'{share("2", "1")}kw = dict({KEYS})\ndef make(cfg):\n    return SFTConfig("o", **cfg)\n'
+        "args = make(kw)\n",
+    ),
     "a dict in the call": (
         'args = SFTConfig("o", **{"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4})\n',
         share("2", "4") + 'args = SFTConfig("o", **{"per_device_train_batch_size": batch_per_rank, '
@@ -125,6 +131,18 @@ OUT_OF_SIGHT = {
     "a dict that a function gets in two ways": (
         'def make(**kw):\n    return SFTConfig("o", **kw)\n'
         "a = make(per_device_train_batch_size=2)\nb = make(per_device_train_batch_size=4)",
+        4,
+        "write it here",
+    ),
+    "a dict that a parameter takes in two ways": (
+        'def make(cfg):\n    return SFTConfig("o", **cfg)\n'
+        "a = make(dict(per_device_train_batch_size=2))\nb = make(dict(per_device_train_batch_size=4))",
+        4,
+        "write it here",
+    ),
+    "a dict that a parameter may not take": (
+        'def make(cfg={}):\n    return SFTConfig("o", **cfg)\n'
+        "a = make(dict(per_device_train_batch_size=2))\nb = make()",
         4,
         "write it here",
     ),

@@ -162,6 +162,13 @@ def test_a_loop_trains_through_the_wrapper_on_its_share(before: str, after: str)
     assert ("mean_over_ranks" in after) == ("mean_over_ranks" in {need.helper for need in result.needs})
 
 
+def test_a_model_that_is_deleted_is_not_kept_by_its_wrapper() -> None:
+    before = "for batch in loader:\n    llm(**batch).loss.backward()\n"
+    freed = "del ddp_model  # nb2ddp: it holds the model too, which is to be freed\ndel llm\n"
+    after = before.replace("llm(", "ddp_model(")
+    check_rewritten(rule, HEAD + LOADER + before + "del llm\n", HEAD + SHARED + WRAP + after + CHECK + freed)
+
+
 def test_a_loader_made_in_the_loop_is_shared_there() -> None:
     check_rewritten(
         rule,

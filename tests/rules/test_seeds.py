@@ -60,6 +60,64 @@ def test_scikit_learn_and_pandas_have_their_own_word_for_it() -> None:
 
 
 @pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("KFold(5, shuffle=True)", "KFold(5, shuffle=True, random_state=3407)"),
+        ("StratifiedKFold(shuffle=yes)", "StratifiedKFold(shuffle=yes, random_state=3407)"),
+        ("ShuffleSplit(3)", "ShuffleSplit(3, random_state=3407)"),
+    ],
+)
+def test_splitters_of_scikit_learn_that_draw_get_a_seed(before: str, after: str) -> None:
+    head = "from sklearn.model_selection import KFold, ShuffleSplit, StratifiedKFold\n"
+    check_rewritten(rule, f"{head}k = {before}\n{TRAINS}", f"{head}k = {after}\n{TRAINS}")
+
+
+@pytest.mark.parametrize(
+    "line", ["KFold(5)", "KFold(5, shuffle=False)", "GroupKFold(3)", "ShuffleSplit(random_state=1)"]
+)
+def test_splitters_that_draw_nothing_stay(line: str) -> None:
+    check_untouched(
+        rule, f"from sklearn.model_selection import GroupKFold, KFold, ShuffleSplit\nk = {line}\n{TRAINS}"
+    )
+
+
+@pytest.mark.parametrize(
+    "rows", ["df.sample(100)", "df[df.x > 1].sample(100)", "pd.concat([df, df]).sample(100)"]
+)
+def test_rows_of_a_frame_are_drawn_with_a_seed(rows: str) -> None:
+    head = 'import pandas as pd\ndf = pd.read_csv("a.csv")\n'
+    seeded = rows.replace("(100)", "(100, random_state=3407)")
+    check_rewritten(rule, f"{head}x = {rows}\n{TRAINS}", f"{head}x = {seeded}\n{TRAINS}")
+
+
+@pytest.mark.parametrize(
+    "line", ["import random\nx = random.sample(d, 3)\nrandom.seed(1)", "x = other.sample(100)"]
+)
+def test_other_samples_get_no_argument(line: str) -> None:
+    assert "random_state" not in apply(rule, LOADS + line + TRAINS).code[1]
+
+
+@pytest.mark.parametrize(
+    "seeding",
+    [
+        "import numpy as np\nnp.random.seed(42)\n",
+        "from transformers import set_seed\nset_seed(42)\n",
+        "import numpy as np\ndef seed_all(seed):\n    np.random.seed(seed)\nseed_all(42)\n",
+    ],
+)
+def test_what_the_notebook_seeds_keeps_its_numbers(seeding: str) -> None:
+    split = "from sklearn.model_selection import train_test_split\na, b = train_test_split(x)\n"
+    check_untouched(rule, LOADS + seeding + split + "d = d.shuffle()" + TRAINS)
+
+
+def test_a_seed_of_the_random_module_does_not_count_for_numpy() -> None:
+    seeding = "import random\nrandom.seed(1)\n"
+    check_rewritten(
+        rule, f"{LOADS}{seeding}d = d.shuffle(){TRAINS}", f"{LOADS}{seeding}d = d.shuffle(seed=3407){TRAINS}"
+    )
+
+
+@pytest.mark.parametrize(
     ("line", "needs"),
     [
         ("import random\nrandom.shuffle(d)", {"seed"}),

@@ -90,6 +90,22 @@ def test_two_trainers_are_wrapped_one_after_the_other() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "freed", ["del llm\n", "del t, llm\n", "del (t)\n", "x = 1\nif x:\n    del llm, x\n"]
+)
+def test_a_model_that_is_deleted_is_not_kept_by_its_wrapper(freed: str) -> None:
+    made = 'from transformers import AutoModel\nllm = AutoModel.from_pretrained("m")\n'
+    gone = "del ddp_model  # nb2ddp: it holds the model too, which is to be freed\n"
+    check_rewritten(
+        rule, made + HEAD + "t.train()\n" + freed, made + HEAD + wrapped("t.train()") + gone + freed
+    )
+
+
+@pytest.mark.parametrize("freed", ["del other\n", "del t.x\n", "def f(t):\n    del t\n"])
+def test_what_else_is_deleted_does_not_matter(freed: str) -> None:
+    check_rewritten(rule, HEAD + "t.train()\n" + freed, HEAD + wrapped("t.train()") + freed)
+
+
 def test_what_follows_on_the_line_comes_after_the_comparison() -> None:
     check_rewritten(
         rule,
