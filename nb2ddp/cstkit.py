@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable, Sequence
 
 import libcst as cst
+from libcst import matchers
 
 _NO_SPACE = cst.SimpleWhitespace("")
 _SPACE = cst.SimpleWhitespace(" ")
@@ -182,6 +183,11 @@ def string_value(node: cst.CSTNode | None) -> str | None:
     else:
         return None
     return value if isinstance(value, str) else None
+
+
+def holds_text(node: cst.CSTNode) -> bool:
+    """Whether a string literal stands anywhere in ``node``."""
+    return bool(matchers.findall(node, matchers.SimpleString() | matchers.FormattedString()))
 
 
 def code_of(node: cst.CSTNode) -> str:

@@ -23,8 +23,9 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     last = facts.last_collective
     if last is None:
         yield Decline(
-            "this notebook does not train: there is no Trainer whose train() is called and no training loop "
-            "that nb2ddp can follow. Inference and evaluation run on one GPU as they are"
+            "this notebook does not train, or not in a way that nb2ddp can follow: there is no Trainer whose "
+            "train() is called and no loop over batches with its backward(). Inference and evaluation run on "
+            "one GPU as they are"
         )
         return
     if options.strategy == "balanced":

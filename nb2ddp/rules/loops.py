@@ -55,6 +55,12 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         if loop is not None and loop not in done:
             done.add(loop)
             yield from _loop(facts, call, loop, done, gated)
+        elif loop is None and facts.last_collective is None and _is_step(facts, call):
+            yield Decline(
+                "this backward() stands in a function, apart from the loop over the batches, so that the two "
+                "cannot be followed together; write the step into the loop",
+                call,
+            )
 
 
 def _loop_of(facts: Facts, call: cst.Call) -> cst.For | cst.While | None:
@@ -62,6 +68,16 @@ def _loop_of(facts: Facts, call: cst.Call) -> cst.For | cst.While | None:
     if facts.method(call) != "backward":
         return None
     return next((p for p in facts.parents(call) if isinstance(p, cst.For | cst.While)), None)
+
+
+def _is_step(facts: Facts, call: cst.Call) -> bool:
+    """Whether this is ``backward()`` in a function that is one step of a training."""
+    function = facts.scope(call)
+    return (
+        facts.method(call) == "backward"
+        and isinstance(function, cst.FunctionDef)
+        and not isinstance(facts.scope(function), cst.ClassDef)
+    )
 
 
 def _accelerator(facts: Facts, call: cst.Call, options: Options) -> Iterator[Finding]:

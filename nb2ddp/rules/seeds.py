@@ -23,7 +23,7 @@ import libcst as cst
 
 from nb2ddp import cstkit
 from nb2ddp.facts import Facts
-from nb2ddp.rewrite import Edit, Finding, Need, Note, Options, Rule
+from nb2ddp.rewrite import Decline, Edit, Finding, Need, Note, Options, Rule
 
 SEED = "3407"
 _DATASET_METHODS = frozenset({"shuffle", "train_test_split"})
@@ -35,6 +35,10 @@ _SPLITTERS = frozenset(
     "ShuffleSplit StratifiedShuffleSplit GroupShuffleSplit RepeatedKFold RepeatedStratifiedKFold".split()
 )
 _SPLITTERS_IF_SHUFFLED = frozenset("KFold StratifiedKFold StratifiedGroupKFold".split())
+_SEARCHES = frozenset(
+    "optuna.create_study optuna.study.create_study ray.tune.run ray.tune.Tuner hyperopt.fmin "
+    "wandb.agent".split()
+)
 # What needs no seed, or makes a generator that has its own.
 _HARMLESS = frozenset({"numpy.random.default_rng", "numpy.random.RandomState", "random.Random"})
 
@@ -46,9 +50,15 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     numpys = [facts.order(c) for c in calls if facts.qualified(c.func) in _SEEDING - {"random.seed"}]
     for call in calls:
         keyword = _seed_keyword(facts, call)
-        # all of these draw from numpy's generator: where the notebook seeds that, they draw its numbers
+        # these draw from numpy's generator: where the notebook seeds that, they keep its numbers
         if keyword is not None and not any(order < facts.order(call) for order in numpys):
             yield Edit(call, "every rank must draw the same", partial(_seeded, keyword=keyword))
+        if facts.qualified(call.func) in _SEARCHES:
+            yield Decline(
+                "this search would draw other values on every rank; train with the best values, or search with "
+                "trainer.hyperparameter_search(), which draws them on rank 0",
+                call,
+            )
     drawing = [c for c in calls if _draws(facts, c)]
     seeding = [c for c in calls if facts.qualified(c.func) in _SEEDING]
     if drawing and not any(facts.order(seed) < facts.order(drawing[0]) for seed in seeding):

@@ -142,6 +142,11 @@ DECLINED = {
         "    loss = llm(**batch).loss + other(**batch).loss\n    loss.backward()\n",
         "which model",
     ),
+    "a step in a function of its own": (
+        LOADER
+        + "def step(batch):\n    llm(**batch).loss.backward()\nfor batch in loader:\n    step(batch)\n",
+        "write the step into the loop",
+    ),
     "no model that can be seen": (
         LOADER + "for batch in loader:\n    step(batch).backward()\n",
         "which model",

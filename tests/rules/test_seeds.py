@@ -131,3 +131,15 @@ def test_global_generators_are_seeded_unless_the_notebook_does(line: str, needs:
     result = apply(rule, LOADS + line + TRAINS)
     assert {need.helper for need in result.needs} == needs
     assert bool(result.notes) == bool(needs)
+
+
+@pytest.mark.parametrize(
+    "search",
+    [
+        "import optuna\nstudy = optuna.create_study()\nstudy.optimize(objective)\n",
+        "import wandb\nwandb.agent(sweep, train)\n",
+    ],
+)
+def test_a_search_that_every_rank_would_make_for_itself_is_declined(search: str) -> None:
+    (declined,) = apply(rule, search + TRAINS).declined
+    assert "hyperparameter_search" in declined.why

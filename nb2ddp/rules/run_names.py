@@ -1,0 +1,90 @@
+"""A name that a clock or a random id gives is made once, by rank 0.
+
+Each process asks for itself, a moment later: the ranks would read and write in folders of their own, and
+one would look for a checkpoint that another has.
+
+.. code-block:: diff
+
+     from datetime import datetime
+     from trl import SFTConfig, SFTTrainer
+    -run_name = f"run-{datetime.now():%Y%m%d-%H%M%S}"
+    +run_name = from_main_process(lambda: f"run-{datetime.now():%Y%m%d-%H%M%S}")
+     trainer = SFTTrainer(model, args=SFTConfig(output_dir=run_name))
+     trainer.train()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import libcst as cst
+
+from nb2ddp import alone, cstkit
+from nb2ddp.facts import Facts
+from nb2ddp.rewrite import Edit, Finding, Need, Options, Rule
+
+_CLOCKS = frozenset(
+    "datetime.datetime.now datetime.datetime.utcnow datetime.datetime.today datetime.date.today "
+    "pandas.Timestamp.now time.time time.time_ns time.localtime time.gmtime".split()
+)
+_IDS = frozenset(
+    "time.strftime time.ctime uuid.uuid1 uuid.uuid4 secrets.token_hex secrets.token_urlsafe "
+    "tempfile.mkdtemp os.getpid".split()
+)
+# What else may stand in such a name: it gives the same on every rank, and needs none of them.
+_PLAIN = frozenset(
+    "str int round os.path.join os.path.basename os.environ.get os.getenv pathlib.Path "
+    "pytz.timezone zoneinfo.ZoneInfo".split()
+)
+_TO_TEXT = frozenset("strftime isoformat format replace lower upper join timestamp split strip".split())
+_OPTIONS = ("output_dir", "logging_dir", "run_name", "hub_model_id")
+
+
+def find(facts: Facts, options: Options) -> Iterator[Finding]:
+    if facts.last_collective is None:
+        return
+    for value in _values(facts):
+        if facts.is_after_training(value) or not _is_drawn_name(facts, value):
+            continue
+        yield Need("from_main_process")
+        yield Edit(value, "every rank must have the same name", partial(_asked_once, facts=facts))
+
+
+def _values(facts: Facts) -> Iterator[cst.BaseExpression]:
+    """What names of the notebook are bound to, and what training arguments take for names."""
+    by_one, _ = alone.generation(facts)
+    for statement in facts.top_statements:
+        if isinstance(statement, cst.SimpleStatementLine) and statement not in by_one:
+            for part in statement.body:
+                if isinstance(part, cst.Assign) and isinstance(part.targets[0].target, cst.Name):
+                    yield part.value
+    for call in facts.live_calls:
+        if facts.is_arguments_class(call.func):
+            given = (facts.keyword(call, name) for name in _OPTIONS)
+            yield from (value for value in given if value is not None)
+
+
+def _is_drawn_name(facts: Facts, value: cst.BaseExpression) -> bool:
+    """Whether ``value`` is text with a time or an id in it; the time alone is there to measure something."""
+    calls = list(facts.calls_in(value))
+    names = [facts.qualified(call.func) for call in calls]
+    drawn = [name for name in names if name in _CLOCKS | _IDS]
+    others = [
+        call
+        for call, name in zip(calls, names, strict=True)
+        if name not in _CLOCKS | _IDS | _PLAIN and facts.method(call) not in _TO_TEXT
+    ]
+    if not drawn or others:
+        return False
+    is_text = any(name in _IDS for name in names) or any(facts.method(call) in _TO_TEXT for call in calls)
+    return is_text or "str" in names or cstkit.holds_text(value)
+
+
+def _asked_once(node: cst.CSTNode, facts: Facts) -> cst.CSTNode:
+    assert isinstance(node, cst.BaseExpression)
+    made = cst.Lambda(params=cst.Parameters(), body=node)
+    return cstkit.wrapped(made, facts.our("from_main_process"))
+
+
+rule = Rule("run-names", __doc__, find)

@@ -1,0 +1,69 @@
+"""A name with a time or a random id in it is one name for all ranks."""
+
+from __future__ import annotations
+
+import pytest
+
+from nb2ddp.rules.run_names import rule
+from tests.helpers import check_rewritten, check_untouched, converted
+
+HEAD = (
+    "import os, time, uuid\nimport datetime as dt\nfrom datetime import datetime\n"
+    "from trl import SFTConfig, SFTTrainer\n"
+)
+TRAINS = "trainer = SFTTrainer(model)\ntrainer.train()\n"
+
+NAMES = [
+    'f"run-{datetime.now():%H%M}"',
+    '"run-" + time.strftime("%Y%m%d")',
+    'datetime.now().strftime("%H%M%S")',
+    "dt.datetime.now().isoformat()",
+    'os.path.join("out", str(int(time.time())))',
+    "uuid.uuid4().hex[:8]",
+    '"run-%d" % time.time()',
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_drawn_name_is_asked_once(name: str) -> None:
+    check_rewritten(
+        rule,
+        f"{HEAD}name = {name}\n{TRAINS}",
+        f"{HEAD}name = from_main_process(lambda: {name})\n{TRAINS}",
+    )
+
+
+def test_a_name_in_the_training_arguments() -> None:
+    check_rewritten(
+        rule,
+        HEAD + 'args = SFTConfig(output_dir=f"out/{time.time()}", learning_rate=1e-4)\n' + TRAINS,
+        HEAD
+        + 'args = SFTConfig(output_dir=from_main_process(lambda: f"out/{time.time()}"), learning_rate=1e-4)\n'
+        + TRAINS,
+    )
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "start = time.time()",
+        "start = datetime.now()",
+        "took = time.time() - start",
+        'print(f"{time.time():.1f}")',
+        'name = f"run-{number}"',
+        'name = f"{ask()}-{time.time()}"',
+        'def name():\n    text = f"{time.time()}"\n    return text',
+    ],
+)
+def test_what_is_no_name_or_needs_more_stays(line: str) -> None:
+    check_untouched(rule, f"{HEAD}{line}\n{TRAINS}")
+
+
+def test_nothing_happens_after_training() -> None:
+    check_untouched(rule, f'{HEAD}{TRAINS}name = f"{{time.time()}}"\n')
+
+
+def test_the_script_asks_before_any_package_is_loaded() -> None:
+    trains = TRAINS.replace("(model)", "(model, args=SFTConfig(name))")
+    text = converted('import time\nname = f"run-{time.time()}"\n' + HEAD + trains).files["train_ddp.py"]
+    assert text.index("def from_main_process") < text.index("name = from_main_process(")
