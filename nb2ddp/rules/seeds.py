@@ -55,8 +55,8 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             yield Edit(call, "every rank must draw the same", partial(_seeded, keyword=keyword))
         if facts.qualified(call.func) in _SEARCHES:
             yield Decline(
-                "this search would draw other values on every rank; train with the best values, or search with "
-                "trainer.hyperparameter_search(), which draws them on rank 0",
+                "this search would draw other values on every rank; train with the best values, or search "
+                "with trainer.hyperparameter_search(), which draws them on rank 0",
                 call,
             )
     drawing = [c for c in calls if _draws(facts, c)]
