@@ -1,4 +1,7 @@
-"""The emitted batch file on a real SLURM: stopped before its limit, requeued, and trained to the end."""
+"""The emitted batch file on a real SLURM: stopped before its limit, requeued, and trained to the end.
+
+It waits for most of its time, so it is not among the launches, which have the cores for themselves.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,6 @@ from nb2ddp.targets.job import Job
 from nb2ddp.targets.slurm import Slurm
 from tests.runs import ROOT, plain_code, run
 from tests.slurm import slurm_cluster
-
-pytestmark = pytest.mark.launch
 
 NOTEBOOK = ROOT / "sample_notebooks" / "alpaca_sft.ipynb"
 # In its first run the script waits, at step 6 at the latest, until SLURM says that the time is nearly up.

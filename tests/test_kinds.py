@@ -42,7 +42,7 @@ KINDS = {
 }
 ON_KAGGLE = ("continued_pretraining", "dpo", "classification")
 # One of each sort for every change; `make test-all` runs the others too.
-FIRST = ("accumulating_loop", "classification", "continued_pretraining", "dpo", "llm_in_function")
+FIRST = ("accumulating_loop", "classification", "continued_pretraining", "dpo")
 CASES = [(kind, "newest") for kind in KINDS] + [(kind, "kaggle") for kind in ON_KAGGLE]
 
 # TRL takes the mean of these over batches, or over the tokens of the batches that all ranks have at one time.

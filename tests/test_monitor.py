@@ -281,6 +281,11 @@ class Ended:
 Start = Callable[..., "subprocess.Popen[bytes]"]
 
 
+def heed_ctrl_c() -> None:
+    """The background of a shell, where the tests may run, ignores it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.fixture
 def start(tmp_path: Path) -> Start:
     """Start ``nb2ddp run --monitor`` on two processes, with modules of these texts before all others."""
@@ -305,6 +310,7 @@ def start(tmp_path: Path) -> Start:
             stdout=to,
             stderr=to,
             start_new_session=True,
+            preexec_fn=heed_ctrl_c,
         )
 
     return start
@@ -380,7 +386,7 @@ def test_gpus_in_a_run_and_ctrl_c(start: Start, tmp_path: Path, monkeypatch: pyt
         said += data
     process.send_signal(signal.SIGINT)
     run = ended(process, tmp_path)
-    assert run.code == 130
+    assert run.code == 130, (said, run)
     table = [line.split() for line in run.err.splitlines() if "Tesla T4" in line]
     rows = [(line[0], line[1], line[4], line[-2]) for line in table]
     assert rows == [("0", "1", "2.0", "100"), ("1", "0", "1.0", "0")], "rank, GPU, memory, waited for"

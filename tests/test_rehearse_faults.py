@@ -31,7 +31,7 @@ LOOP = dedent("""\
     torch.save(model.state_dict(), "model.pt")
 """)
 DDP_LOOP = dedent("""\
-    import os, sys, torch
+    import os, sys, time, torch
     import torch.distributed as dist
     rank, world_size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
     if world_size > 1:
@@ -59,9 +59,10 @@ DDP_LOOP = dedent("""\
         torch.save(model.state_dict(), "model.pt")
     if world_size > 1:
         dist.destroy_process_group()
+        time.sleep(0.2)  # else gloo's threads may abort the process
 """)
 TRAINER = dedent("""\
-    import os, torch
+    import os, time, torch
     from datasets import Dataset
     from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
     rank, world_size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
@@ -78,6 +79,9 @@ TRAINER = dedent("""\
         remove_unused_columns=False)
     trainer = Trainer(model, arguments, train_dataset=dataset)
     trainer.train()
+    if world_size > 1:
+        torch.distributed.destroy_process_group()
+        time.sleep(0.2)  # else gloo's threads may abort the process
 """)
 
 
