@@ -203,7 +203,7 @@ def test_help_has_examples(kernel: Kernel) -> None:
 def test_loading_twice_and_unloading(kernel: Kernel) -> None:
     kernel.run("%reload_ext nb2ddp")
     kernel.run("x = 1")
-    assert "no training loop" in kernel.run("%run_ddp --cpu").text
+    assert "does not train" in kernel.run("%run_ddp --cpu").text
     kernel.run("%unload_ext nb2ddp")
     assert "not found" in kernel.run("%run_ddp --cpu").text
 

@@ -94,7 +94,7 @@ def test_files_that_the_notebook_names_come_along(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("cells", "reason"),
     [
-        (("print(1)",), "was not converted: .*no training loop"),
+        (("print(1)",), "was not converted: .*does not train"),
         ((LOADS, "x = input()", TRAINS), "was not converted: .*keyboard"),
     ],
 )
