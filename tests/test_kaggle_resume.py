@@ -90,13 +90,22 @@ def whole(script: str, folder: Path, stack: str) -> list[float]:
     return kernel.losses()
 
 
+def is_whole(checkpoint: Path) -> bool:
+    """The Trainer writes its state last; once the file is there, it is empty for a moment."""
+    try:
+        json.loads((checkpoint / "trainer_state.json").read_text())
+    except (OSError, ValueError):
+        return False
+    return (checkpoint / "rng_state_1.pth").exists()
+
+
 def test_killed_in_the_middle_and_resumed_it_has_the_losses_of_a_whole_run(
     script: str, tmp_path: Path
 ) -> None:
     first = Kernel(tmp_path / "first", script)
     with first.start(first.code) as process:
         deadline = time.monotonic() + 100
-        while not (first.work / "outputs" / "checkpoint-6" / "trainer_state.json").exists():
+        while not is_whole(first.work / "outputs" / "checkpoint-6"):
             assert time.monotonic() < deadline
             assert process.poll() is None
             time.sleep(0.02)
