@@ -47,11 +47,13 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     if facts.last_collective is None:
         return
     calls = [call for call in facts.live_calls if not facts.is_after_training(call)]
+    # these draw from numpy's generator: where the notebook seeds that, they keep its numbers; not so a stream
+    streams = any(_streams(facts, call) for call in calls)
     numpys = [facts.order(c) for c in calls if facts.qualified(c.func) in _SEEDING - {"random.seed"}]
     for call in calls:
         keyword = _seed_keyword(facts, call)
-        # these draw from numpy's generator: where the notebook seeds that, they keep its numbers
-        if keyword is not None and not any(order < facts.order(call) for order in numpys):
+        seeded = any(order < facts.order(call) for order in numpys) and not (keyword == "seed" and streams)
+        if keyword is not None and not seeded:
             yield Edit(call, "every rank must draw the same", partial(_seeded, keyword=keyword))
         if facts.qualified(call.func) in _SEARCHES:
             yield Decline(
@@ -91,6 +93,14 @@ def _seed_keyword(facts: Facts, call: cst.Call) -> str | None:
         return None
     without = facts.keyword(call, "shuffle")
     return None if without is not None and cstkit.code_of(without) == "False" else "seed"
+
+
+def _streams(facts: Facts, call: cst.Call) -> bool:
+    """Whether a call makes a data set that is read as it comes."""
+    streaming = facts.keyword(call, "streaming")
+    if streaming is not None and cstkit.code_of(streaming) != "False":
+        return True
+    return "IterableDataset" in facts.qualified(call.func) or facts.method(call) == "to_iterable_dataset"
 
 
 def _splits(facts: Facts, call: cst.Call, name: str) -> bool:

@@ -110,6 +110,12 @@ def test_what_the_notebook_seeds_keeps_its_numbers(seeding: str) -> None:
     check_untouched(rule, LOADS + seeding + split + "d = d.shuffle()" + TRAINS)
 
 
+def test_a_stream_is_not_seeded_by_numpy() -> None:
+    head = "from datasets import load_dataset\nimport numpy as np\nnp.random.seed(42)\n"
+    head += 'd = load_dataset("d", split="train", streaming=True)\n'
+    check_rewritten(rule, head + "d = d.shuffle()" + TRAINS, head + "d = d.shuffle(seed=3407)" + TRAINS)
+
+
 def test_a_seed_of_the_random_module_does_not_count_for_numpy() -> None:
     seeding = "import random\nrandom.seed(1)\n"
     check_rewritten(
