@@ -697,6 +697,16 @@ class Facts:
         last = self.last_collective
         return last is not None and self.order(node) > self.end(last)
 
+    def comes_from(self, node: cst.BaseExpression, package: str, depth: int = 3) -> bool:
+        """Whether a chain of methods begins at what ``package`` made, as ``df[x].sample`` at pandas."""
+        while isinstance(node, cst.Attribute | cst.Call | cst.Subscript):
+            if isinstance(node, cst.Call) and self.qualified(node.func).partition(".")[0] == package:
+                return True
+            node = node.func if isinstance(node, cst.Call) else node.value
+        binding = self.binding(node) if isinstance(node, cst.Name) else None
+        made = binding.value if binding is not None else None
+        return isinstance(made, cst.Call) and depth > 0 and self.comes_from(made, package, depth - 1)
+
     def is_deleted(self, scope: Scope | None) -> bool:
         """Whether ``del`` takes a model or a trainer away from ``scope``, to free its memory."""
         return any(

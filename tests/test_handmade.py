@@ -242,3 +242,48 @@ def test_a_loop_that_generates_is_divided_and_gathered_in_order(tmp_path: Path) 
     assert forwards == [4 * 3, 3 * 3]
     assert len(two[2]) == 8
     assert two[2][::2] != two[2][1::2], "what is sampled for one prompt is not sampled twice"
+
+
+FOLDS = [
+    """\
+import gc
+import numpy as np
+from datetime import datetime
+run_name = f"run-{datetime.now():%H%M%S-%f}"
+""",
+    """\
+import torch
+from datasets import Dataset
+from sklearn.model_selection import KFold
+from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
+ids = np.random.default_rng(0).integers(5, 60, (96, 10)).tolist()
+data = Dataset.from_dict({"input_ids": ids, "labels": [int(row[0] > 30) for row in ids]})
+config = BertConfig(vocab_size=64, hidden_size=32, num_hidden_layers=1, num_attention_heads=2,
+    intermediate_size=64, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+""",
+    """\
+def make_args(cfg, fold):
+    return TrainingArguments(f"{run_name}/fold{fold}", **cfg)
+cfg = dict(per_device_train_batch_size=4, gradient_accumulation_steps=2, max_steps=6, logging_steps=1,
+    eval_strategy="steps", eval_steps=3, save_steps=3, load_best_model_at_end=True, report_to="none")
+np.random.seed(42)
+for fold, (rows, others) in enumerate(KFold(2, shuffle=True).split(np.zeros(96))):
+    torch.manual_seed(0)
+    model = BertForSequenceClassification(config)
+    trainer = Trainer(model, make_args(cfg, fold), train_dataset=data.select(rows),
+        eval_dataset=data.select(others))
+    trainer.train()
+    if fold == 0:
+        del model, trainer
+        gc.collect()
+""",
+]
+
+
+def test_folds_in_a_folder_named_by_the_clock(tmp_path: Path) -> None:
+    """One name and one split for all ranks; the best model is found where rank 0 saved it."""
+    path = written(tmp_path, *FOLDS)
+    done = compared(tmp_path, path, single=plain_code(path))
+    assert len(done.losses(0)) == 12
+    assert len({Path(file).parts[0] for file in done.files()}) == 1
+    assert {Path(name).parts[0] for name in done.written(1)} <= {Path(file).parts[0] for file in done.files()}

@@ -82,7 +82,7 @@ def _seed_keyword(facts: Facts, call: cst.Call) -> str | None:
     if (
         _splits(facts, call, name)
         or (method == "sample" and (facts.keyword(call, "frac") or facts.keyword(call, "n")))
-        or (method == "sample" and len(call.args) == 1 and _is_frame(facts, call.func))
+        or (method == "sample" and len(call.args) == 1 and facts.comes_from(call.func, "pandas"))
     ):
         return None if facts.keyword(call, "random_state") else "random_state"
     if method not in _DATASET_METHODS or facts.kind(call) != "dataset":
@@ -112,17 +112,6 @@ def _splits(facts: Facts, call: cst.Call, name: str) -> bool:
     if last in _SPLITTERS_IF_SHUFFLED:
         return shuffles is not None and cstkit.code_of(shuffles) != "False"
     return last == "train_test_split" or last in _SPLITTERS
-
-
-def _is_frame(facts: Facts, node: cst.BaseExpression) -> bool:
-    """Whether a chain of methods begins at what pandas made."""
-    while isinstance(node, cst.Attribute | cst.Call | cst.Subscript):
-        if isinstance(node, cst.Call) and facts.qualified(node.func).startswith("pandas."):
-            return True
-        node = node.func if isinstance(node, cst.Call) else node.value
-    binding = facts.binding(node) if isinstance(node, cst.Name) else None
-    made = binding.value if binding is not None else None
-    return isinstance(made, cst.Call) and facts.qualified(made.func).startswith("pandas.")
 
 
 def _seeded(node: cst.CSTNode, keyword: str) -> cst.CSTNode:

@@ -52,7 +52,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             yield from _colab(facts, call, name.removeprefix(f"{_COLAB}."))
         elif name in _LOGINS and not _has_token(facts, call):
             yield from _login(facts, call)
-        elif facts.method(call) == "launch" and _is_gradio(facts, call.func):
+        elif facts.method(call) == "launch" and facts.comes_from(call.func, "gradio"):
             if facts.keyword(call, "prevent_thread_lock") is None:
                 yield Edit(call, "a notebook goes on while this serves, a script would wait here", _launched)
         elif name == "torch.cuda.device_count":
@@ -131,17 +131,6 @@ def _login(facts: Facts, call: cst.Call) -> Iterator[Finding]:
         yield Drop(statement, "nobody is there to log in: set HF_TOKEN, which the hub reads by itself")
     else:
         yield Note("nobody is there to log in: set HF_TOKEN, which the hub reads by itself", call)
-
-
-def _is_gradio(facts: Facts, node: cst.BaseExpression, depth: int = 3) -> bool:
-    """Whether ``node`` comes out of gradio, as ``demo.queue().launch`` does with ``demo = gr.Blocks()``."""
-    while isinstance(node, cst.Attribute | cst.Call):
-        if facts.qualified(node).partition(".")[0] == "gradio":
-            return True
-        node = node.func if isinstance(node, cst.Call) else node.value
-    binding = facts.binding(node) if isinstance(node, cst.Name) else None
-    made = binding.value if binding is not None else None
-    return isinstance(made, cst.Call) and depth > 0 and _is_gradio(facts, made, depth - 1)
 
 
 def _launched(node: cst.CSTNode) -> cst.CSTNode:
