@@ -2,12 +2,15 @@
 
     python benchmarks/gpus.py prepare FOLDER       write the notebooks and convert them (needs nb2ddp, no GPU)
     python benchmarks/gpus.py run FOLDER [CASE..]  run them one after the other, print the table (needs GPUs)
+                              [--repeat N]         each case N times over, its rows in turn
+                              [--rows 1,4]         these rows alone
 
 The two halves may run on different machines: FOLDER holds all that the second needs. The model is a
 random Llama of 0.8 billion parameters, made on the spot and loaded in 4 bits with Unsloth's checkpointing.
-A row's step time, data loading and logging included, is the median of the steps after the fourth; ratios
-compare runs of one invocation. The row "apart" is what the machine allows: as many single-GPU runs at once,
-each with one rank's share of the work and none that waits for another; its step is the slowest one's.
+A row's step time, data loading and logging included, is the median of the steps after the fourth; a ratio
+compares it with the single run just before. The row "apart" is what the machine allows: as many single-GPU
+runs at once, each with one rank's share of the work and none that waits for another; its step is the slowest
+one's.
 ratios.svg beside the notebooks shows the ratios (a grey bar: "apart"), where matplotlib is there.
 """
 
@@ -131,6 +134,9 @@ CASES = {
     "batch 64 of full rows": dict(
         kind="sft", batch=64, accumulation=4, steps=12, gpus=(1, 2, 4), apart=(2, 4), data="full.jsonl"
     ),
+    "batch 128 of full rows": dict(
+        kind="sft", batch=128, accumulation=4, steps=10, gpus=(1, 2, 4), apart=(2, 4), data="full.jsonl"
+    ),
     "batch 16 trainer wrap": dict(kind="sft", batch=16, accumulation=4, steps=20, gpus=(2,), wrap="trainer"),
     "fp16": dict(kind="sft", batch=16, accumulation=4, steps=20, gpus=(1, 2), dtype="torch.float16"),
     "dpo": dict(kind="dpo", batch=2, accumulation=4, steps=8, gpus=(1, 2)),
@@ -198,9 +204,10 @@ def make_model(folder: Path) -> None:
     def text(count: int) -> str:
         return " ".join(rng.choice(words) for _ in range(count))
 
-    for name, fewest, most in (("sft", 30, 150), ("full", 400, 600)):
+    # As many rows as the largest case takes in one epoch: none ends in a smaller batch.
+    for name, count, fewest, most in (("sft", 3000, 30, 150), ("full", 5200, 400, 600)):
         with open(folder / f"{name}.jsonl", "w") as file:
-            lines = (json.dumps({"text": text(rng.randint(fewest, most))}) for _ in range(3000))
+            lines = (json.dumps({"text": text(rng.randint(fewest, most))}) for _ in range(count))
             file.writelines(f"{line}\n" for line in lines)
     with open(folder / "dpo.jsonl", "w") as file:
         for _ in range(400):
@@ -232,14 +239,14 @@ def make_model(folder: Path) -> None:
     print(f"{sum(p.numel() for p in model.parameters()) / 1e9:.2f} B parameters", flush=True)
 
 
-def run(folder: Path, names: list[str]) -> None:
-    """Run the cases one after the other and print a row for each."""
+def run(folder: Path, names: list[str], repeat: int, wanted: list[str]) -> None:
+    """Run the cases one after the other and print a row for each run, then the ratios' median and spread."""
     make_model(folder)
     import torch
 
     available = torch.cuda.device_count()
     single: dict[str, dict] = {}
-    ratios: dict[str, dict[str, float]] = {}
+    ratios: dict[str, dict[str, list[float]]] = {}
     print(
         f"{'case':24}{'GPUs':>7}{'s/step':>8}{'ratio':>7}{'max loss diff':>15}  losses, peak GB, exit",
         flush=True,
@@ -251,7 +258,7 @@ def run(folder: Path, names: list[str]) -> None:
         fit = [count for count in case.get("apart", ()) if count <= available]
         if fit:
             rows.append("apart")
-        for row in rows:
+        for row in [row for row in rows if not wanted or row in wanted] * repeat:
             start = time.perf_counter()
             if row == "apart":
                 results = together(here, max(fit))
@@ -268,8 +275,9 @@ def run(folder: Path, names: list[str]) -> None:
             base = single.get(SAME_AS.get(name, name))
             ratio, difference = "", ""
             if base:
-                ratios.setdefault(name, {})[row] = statistics.median(base["seconds"][4:]) / step
-                ratio = f"{ratios[name][row]:.2f}"
+                found = statistics.median(base["seconds"][4:]) / step
+                ratios.setdefault(name, {}).setdefault(row, []).append(found)
+                ratio = f"{found:.2f}"
             if base and row != "apart":
                 pairs = zip(base["losses"], result["losses"], strict=True)
                 difference = f"{max(abs(a - b) for a, b in pairs):.1e}"
@@ -279,7 +287,15 @@ def run(folder: Path, names: list[str]) -> None:
                 f"{losses[0]:.4f} {losses[-1]:.4f}  {result['peak_gb']:.2f}  ({wall:.0f} s)",
                 flush=True,
             )
-    plot(folder / "ratios.svg", ratios)
+    for name, of_rows in ratios.items() if repeat > 1 else ():
+        for row, values in of_rows.items():
+            spread = f"{statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
+            print(f"{name:24}{row:>7}  median ratio {spread}", flush=True)
+    medians = {
+        name: {row: statistics.median(values) for row, values in found.items()}
+        for name, found in ratios.items()
+    }
+    plot(folder / "ratios.svg", medians)
 
 
 def one(here: Path, gpus: int) -> dict | None:
@@ -342,11 +358,18 @@ def main() -> None:
     parser.add_argument("what", choices=["prepare", "run"])
     parser.add_argument("folder", type=Path)
     parser.add_argument("cases", nargs="*", help=", ".join(CASES))
+    parser.add_argument("--repeat", type=int, default=1)
+    parser.add_argument("--rows", default="")
     arguments = parser.parse_args()
     if arguments.what == "prepare":
         prepare(arguments.folder)
     else:
-        run(arguments.folder, arguments.cases)
+        run(
+            arguments.folder,
+            arguments.cases,
+            arguments.repeat,
+            [row for row in arguments.rows.split(",") if row],
+        )
 
 
 if __name__ == "__main__":

@@ -78,10 +78,12 @@ def launch(here: Path, form: str, gpus: int) -> int:
     watch = here / f"{form}-watch"
     shutil.rmtree(watch, ignore_errors=True)
     watch.mkdir()
+    given = os.environ.get("CUDA_VISIBLE_DEVICES")
+    visible = given.split(",") if given else [str(index) for index in range(gpus)]
     paths = [str(here.parent / "harness"), os.environ.get("PYTHONPATH", "")]
     env = {
         **os.environ,
-        "CUDA_VISIBLE_DEVICES": ",".join(map(str, range(gpus))),
+        "CUDA_VISIBLE_DEVICES": ",".join(visible[:gpus]),
         "NB2DDP_WATCH": str(watch.resolve()),
         "PYTHONPATH": os.pathsep.join(
             str(Path(path).resolve()) for paths_ in paths for path in paths_.split(os.pathsep) if path

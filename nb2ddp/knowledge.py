@@ -5,6 +5,7 @@ Plain data, so that a new class or function is one line here.
 
 from __future__ import annotations
 
+import re
 import sys
 
 # Packages whose import is slow or initialises CUDA: this rank's device must be chosen before.
@@ -112,6 +113,19 @@ MULTIMODAL_CLASSES = (
     "AutoModelForMultimodalLM",
     "AutoModelForVision2Seq",
 )
+# Names of models in which a step may leave out some of the experts: "30B-A3B" is 3 active billions of 30.
+_EXPERTS = re.compile(
+    r"moe|mixtral|\d+x\d+(\.\d+)?b|[-_]a\d+([._]\d+)?b|gpt-?oss|llama-?4|glm-?4[._][5-9]|deepseek-?v"
+    r"|deepseek-?r1(?!.*distill)|kimi|minimax|dbrx|jamba",
+    re.IGNORECASE,
+)
+
+
+def has_experts(name: str) -> bool:
+    """Whether a model's name tells that it is a mixture of experts."""
+    return _EXPERTS.search(name) is not None
+
+
 # Functions that take a trainer and give it back.
 TRAINER_WRAPPERS = frozenset({"train_on_responses_only"})
 

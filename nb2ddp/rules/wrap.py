@@ -4,6 +4,9 @@ The wrapper has a name of its own, so that every other use of ``model`` stays as
 because a Trainer's constructor may cast or replace adapter parameters. Afterwards the ranks compare their
 trainable parameters: silent divergence is the worst that can happen.
 
+DDP waits for a gradient of every trained parameter. Where a step may leave some out (experts, towers for
+images or sound), they get a gradient of zero.
+
 .. code-block:: diff
 
      from trl import SFTTrainer
@@ -42,6 +45,8 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             yield Need("wrap_trainer")
             if any(_has_stock_loss(facts, other) for other in facts.live_calls):
                 yield Need("keep_loss")
+            if any(_may_skip(facts, other) for other in facts.live_calls):
+                yield Need("fill_gradients")
             yield Insert(
                 statement,
                 "before",
@@ -72,6 +77,23 @@ def _has_towers(facts: Facts) -> bool:
     )
 
 
+def _may_skip(facts: Facts, call: cst.Call) -> bool:
+    """Whether a call loads a model of which a step may leave out parts, or says so in training arguments.
+
+    A model whose name cannot be seen may be any.
+    """
+    told = facts.keyword(call, "ddp_find_unused_parameters")
+    if told is not None and facts.kind(call) == "arguments":
+        return cstkit.code_of(told) != "False"
+    if facts.method(call) != "from_pretrained" or facts.kind(call) != "model":
+        return False
+    load = facts.qualified(call.func).rpartition(".")[0]
+    name = facts.loaded_name(call)
+    return (
+        load.endswith((*knowledge.MULTIMODAL_CLASSES, "FastModel")) or not name or knowledge.has_experts(name)
+    )
+
+
 def _has_stock_loss(facts: Facts, call: cst.Call) -> bool:
     """Whether a Trainer is Transformers' own or a subclass made here; TRL and Unsloth see to their losses."""
     package = facts.qualified(call.func).partition(".")[0]
@@ -94,6 +116,9 @@ def _wraps_itself(facts: Facts, trainer: cst.BaseExpression) -> bool:
 def _tell_the_trainer(facts: Facts) -> Iterator[Finding]:
     value = "True" if _has_towers(facts) else "False"
     for call in facts.live_calls:
+        if facts.loads_model(call) and knowledge.has_experts(facts.loaded_name(call)):
+            why = "with --wrap trainer the run stops at a step that leaves out one of this model's experts"
+            yield Note(f"{why}; without it the run goes on", call)
         if facts.kind(call) == "arguments" and facts.keyword(call, "ddp_find_unused_parameters") is None:
 
             def told(node: cst.CSTNode) -> cst.CSTNode:

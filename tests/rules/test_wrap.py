@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from nb2ddp import knowledge
 from nb2ddp.rewrite import Options
 from nb2ddp.rules.wrap import rule
 from tests.helpers import apply, check_rewritten, check_untouched
@@ -123,6 +124,63 @@ def test_a_vision_model_may_leave_parameters_unused(model: str) -> None:
     )
     result = apply(rule, vision + told + "t.train()\n", options=BY_TRAINER)
     assert "ddp_find_unused_parameters=True" in result.code[1]
+
+
+FILLED = {
+    "a mixture of experts": (
+        'from unsloth import FastLanguageModel as F\nm = F.from_pretrained("x/Q-30B-A3B")\n',
+        True,
+    ),
+    "a dense model": (
+        'from unsloth import FastLanguageModel as F\nm = F.from_pretrained("x/Q-32B")\n',
+        False,
+    ),
+    "a name from elsewhere": (
+        "from unsloth import FastLanguageModel as F\nm = F.from_pretrained(name)\n",
+        True,
+    ),
+    "a model of any kind": ('from unsloth import FastModel\nm = FastModel.from_pretrained("x/G-4B")\n', True),
+    "a vision model": ('from unsloth import FastVisionModel as F\nm = F.from_pretrained("x/V-4B")\n', True),
+    "a tokenizer": (
+        'from transformers import AutoTokenizer as A\nm = A.from_pretrained("x/Q-30B-A3B")\n',
+        False,
+    ),
+    "told to search": ("from trl import SFTConfig\na = SFTConfig(ddp_find_unused_parameters=True)\n", True),
+    "told not to": ("from trl import SFTConfig\na = SFTConfig(ddp_find_unused_parameters=False)\n", False),
+}
+
+
+@pytest.mark.parametrize(("load", "filled"), FILLED.values(), ids=FILLED.keys())
+def test_gradients_are_filled_where_a_step_may_leave_some_out(load: str, filled: bool) -> None:
+    result = apply(rule, load + HEAD + "t.train()\n")
+    assert ("fill_gradients" in {need.helper for need in result.needs}) is filled
+
+
+@pytest.mark.parametrize(
+    ("name", "experts"),
+    {
+        "unsloth/Qwen3-30B-A3B-Instruct-2507": True,
+        "unsloth/gpt-oss-20b": True,
+        "mistralai/Mixtral-8x7B-v0.1": True,
+        "unsloth/gemma-4-26B-A4B-it": True,
+        "deepseek-ai/DeepSeek-V3.1": True,
+        "ibm/PowerMoE-3b": True,
+        "unsloth/DeepSeek-R1-Distill-Llama-8B": False,
+        "unsloth/DeepSeek-R1-0528-Qwen3-8B": True,  # not told from the mixture that it was distilled from
+        "unsloth/Meta-Llama-3.1-8B-bnb-4bit": False,
+        "unsloth/gemma-3-270m-it": False,
+        "unsloth/Phi-4": False,
+    }.items(),
+)
+def test_a_mixture_of_experts_is_known_by_its_name(name: str, experts: bool) -> None:
+    assert knowledge.has_experts(name) is experts
+
+
+def test_a_trainer_that_wraps_waits_for_experts_and_that_is_said() -> None:
+    load = 'from unsloth import FastLanguageModel as F\nm = F.from_pretrained("x/Q-30B-A3B")\n'
+    result = apply(rule, load + HEAD + "t.train()\n", options=BY_TRAINER)
+    [note] = result.notes
+    assert "experts" in note.why
 
 
 def test_sentence_transformers_wrap_themselves() -> None:
