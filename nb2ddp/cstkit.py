@@ -113,6 +113,15 @@ def wrapped(inner: cst.CSTNode, function: str) -> cst.Call:
     return cst.Call(func=expression(function), args=[cst.Arg(value=inner)])
 
 
+def multiplied(node: cst.CSTNode, factor: str) -> cst.BaseExpression:
+    """``node * factor`` in parentheses; ``(a / b)`` becomes ``(a / b * factor)``."""
+    assert isinstance(node, cst.BaseExpression)
+    product = isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.Multiply | cst.Divide)
+    inner = node.with_changes(lpar=(), rpar=()) if product else parenthesised(node)
+    whole = cst.BinaryOperation(left=inner, operator=cst.Multiply(), right=expression(factor))
+    return whole.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
+
+
 def parenthesised(node: cst.BaseExpression) -> cst.BaseExpression:
     """``node`` in parentheses, unless it needs none wherever an expression may stand."""
     if isinstance(

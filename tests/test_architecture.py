@@ -92,6 +92,7 @@ BELOW: dict[str, set[str]] = {
     "effects": {"cells", "cstkit", "facts", "knowledge"},
     "independent": {"cells", "cstkit", "effects", "facts", "knowledge"},
     "alone": {"cells", "cstkit", "facts", "independent", "knowledge", "shell"},
+    "turns": {"cells", "cstkit", "facts"},
     "install_step": {"cells", "cstkit", "facts", "rewrite", "shell"},
     "targets.kaggle": {"errors", "rendering"},
     "targets.job": {"errors", "rendering"},
@@ -115,7 +116,7 @@ DOCTOR_BELOW: dict[str, set[str]] = {
     },
     "doctor.script": {"doctor.machine", "doctor.outcome", "errors"},
 }
-RULE_MAY = set("cells facts rewrite cstkit knowledge shell alone independent install_step errors".split())
+RULE_MAY = set("cells facts rewrite cstkit knowledge shell alone independent turns install_step errors".split())
 
 
 @pytest.mark.parametrize(("module", "below"), [*BELOW.items(), *DOCTOR_BELOW.items()])

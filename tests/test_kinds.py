@@ -32,6 +32,7 @@ KINDS = {
     "full_finetuning": "full_model",
     "kto": "kto_lora",
     "llm_in_function": "llm_lora",
+    "loop_over_rows": "turns_lora",
     "moe": "moe_lora",
     "orpo": "orpo_lora",
     "reward": "reward_model",
@@ -48,6 +49,7 @@ FIRST = {
     ("classification", "newest"),
     ("continued_pretraining", "newest"),
     ("dpo", "newest"),
+    ("loop_over_rows", "newest"),
     ("moe", "kaggle"),  # Transformers 4 has a module for each expert, 5 one for all
 }
 CASES = [(kind, "newest") for kind in KINDS] + [(kind, "kaggle") for kind in ON_KAGGLE]

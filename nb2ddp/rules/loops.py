@@ -4,6 +4,9 @@ The batches are the notebook's own, in the notebook's order, so the losses are t
 gradients are needed go through the wrapper; evaluation and saving keep using ``model``. A loss that is
 reported is the mean over the ranks.
 
+Where no DataLoader makes the batches, and an inner loop gathers the gradients of several for a step, the
+ranks take turns at them.
+
 A loop that runs on Accelerate is distributed already and stays as it is. Its batches are split over the
 ranks, so that a step still takes the notebook's batch, and ``notebook_launcher`` gives way to a plain call:
 torchrun has started the processes.
@@ -36,6 +39,7 @@ from nb2ddp import alone, cstkit, knowledge
 from nb2ddp.cells import Statement
 from nb2ddp.facts import Facts, launched
 from nb2ddp.rewrite import Decline, Edit, Finding, Insert, Need, Note, Options, Rule
+from nb2ddp.turns import Turns, turns_of
 
 _ITERATING = frozenset("enumerate tqdm iter zip track progress_bar trange".split())
 _CONFIGURATION = "DataLoaderConfiguration(split_batches=True, use_seedable_sampler=True)"
@@ -146,7 +150,9 @@ def _loop(
         yield Decline("nb2ddp cannot tell which model this loop trains", loop)
         return
     loader = _loader(facts, loop)
-    if loader is None:
+    one_rank_alone = any(facts.contains(loop, part) for part in gated)
+    turns = turns_of(facts, loop, models) if loader is None and not one_rank_alone else None
+    if loader is None and turns is None:
         yield Decline(
             "nb2ddp cannot find the DataLoader of this loop, so its batches cannot be shared out", loop
         )
@@ -154,10 +160,11 @@ def _loop(
     (model,) = names
     ddp_model = facts.our("ddp_model")
     yield Need("wrap_ddp")
-    yield Need("share_batches")
-    share = partial(cstkit.wrapped, function=facts.our("share_batches"))
-    if loader not in done:
+    if loader is not None:
+        yield Need("share_batches")
+    if loader is not None and loader not in done:
         done.add(loader)
+        share = partial(cstkit.wrapped, function=facts.our("share_batches"))
         yield Edit(loader, "each rank takes its share of every batch", share)
     assert isinstance(models[0].func, cst.Name)
     wrapped = facts.binding(models[0].func)
@@ -169,16 +176,54 @@ def _loop(
             f"{ddp_model} = {facts.our('wrap_ddp')}({model})  # nb2ddp: `{model}` itself stays as it is",
             "train through one DDP wrapper",
         )
-    for call in models:
+    for call in models if turns is None or not turns.draws else ():
         wrapper = partial(cstkit.replaced, code=ddp_model)
         yield Edit(call.func, "gradients are averaged over the ranks", wrapper)
-    yield from _accumulation(facts, loop, ddp_model)
-    yield from _reports(facts, backward, loop, gated)
+    if turns is not None:
+        yield from _take_turns(facts, backward, loop, models[0], turns, ddp_model)
+    else:
+        yield from _accumulation(facts, loop, ddp_model)
+        yield from _reports(facts, backward, loop, gated)
     yield from _check(facts, statement, ddp_model)
     loops = {_loop_of(facts, other) for other in facts.live_calls} - {None}
     if facts.is_deleted(function) and len(loops) == 1:
         code = f"del {ddp_model}  # nb2ddp: it holds the model too, which is to be freed"
         yield Insert(statement, "after", code, "the notebook frees the model's memory")
+
+
+def _take_turns(
+    facts: Facts,
+    backward: cst.Call,
+    loop: cst.For | cst.While,
+    call: cst.Call,
+    turns: Turns,
+    ddp_model: str,
+) -> Iterator[Finding]:
+    """Each batch that a step gathers is one rank's; what the turns add up is added up over the ranks too."""
+    assert isinstance(backward.func, cst.Attribute)
+    yield Need("takes_turn")
+    if turns.draws:
+        inputs = facts.our("inputs")
+        made = cstkit.code_of(call.with_changes(func=cst.Name("dict")))
+        made = f"{inputs} = {made}  # nb2ddp: every rank draws them, so that all draw the same"
+        yield Insert(turns.statement, "before", made, "all ranks draw the same random numbers")
+        yield Edit(
+            call,
+            "gradients are averaged over the ranks",
+            partial(cstkit.replaced, code=f"{ddp_model}(**{inputs})"),
+        )
+    test = f"not {facts.our('takes_turn')}({turns.turn}, {turns.count}, {ddp_model})"
+    code = f"if {test}:  # nb2ddp: this batch is another rank's\n    continue"
+    yield Insert(turns.statement, "before", code, "the ranks take turns")
+    world_size = facts.our("world_size")
+    times = partial(cstkit.multiplied, factor=world_size)
+    yield Edit(backward.func.value, "the sum of the gradients of all turns, not their mean", times)
+    for name in turns.sums:
+        yield Need("mean_over_ranks")
+        code = (
+            f"{name} = {facts.our('mean_over_ranks')}({name}) * {world_size}  # nb2ddp: of all ranks' turns"
+        )
+        yield Insert(loop, "after", code, "report the sum over the ranks")
 
 
 def _accumulation(facts: Facts, loop: cst.For | cst.While, ddp_model: str) -> Iterator[Finding]:

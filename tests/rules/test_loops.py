@@ -349,3 +349,96 @@ def test_an_accelerator_with_settings_of_its_own_keeps_them() -> None:
 def test_a_notebook_launcher_becomes_a_call(launch: str, call: str) -> None:
     function = "def f(a, b):\n    pass\n"
     check_rewritten(rule, ACCELERATE + function + launch + "\n", ACCELERATE + function + call + "\n")
+
+
+# A loop over single rows: what stands before and behind the inner loop's body, and what the ranks do.
+ROWS = (
+    "import random\n"
+    "order = list(range(len(rows)))\n"
+    "at = 0\n"
+    "for step in range(100):\n"
+    "    total = 0.0\n"
+    "    for i in range(4):\n"
+    "        row = rows[order[at]]; at += 1\n"
+)
+STEP = "    opt.step()\n    print(total)\n"
+TURN = (
+    "        if not takes_turn(i, 4, ddp_model):  # nb2ddp: this batch is another rank's\n"
+    "            continue\n"
+)
+TOTAL = "    total = mean_over_ranks(total) * world_size  # nb2ddp: of all ranks' turns\n"
+WRAPPED_ROWS = ROWS.replace("for step", WRAP + "for step")
+TURNS = {
+    "a row": (
+        "        loss = llm(**row).loss\n        (loss / 4).backward()\n        total += loss.item()\n",
+        TURN + "        loss = ddp_model(**row).loss\n        (loss / 4 * world_size).backward()\n"
+        "        total += loss.item()\n" + TOTAL,
+    ),
+    "nothing to report": (
+        "        llm(**row).loss.backward()\n",
+        TURN + "        (ddp_model(**row).loss * world_size).backward()\n",
+    ),
+    "a sum of losses": (
+        "        out = llm(**row)\n        (out.a + out.b).backward()\n",
+        TURN + "        out = ddp_model(**row)\n        ((out.a + out.b) * world_size).backward()\n",
+    ),
+    "arguments that draw": (
+        "        out = llm(x=torch.rand(8),  # noise\n                  y=row)\n"
+        "        out.loss.backward()\n",
+        "        inputs = dict(x=torch.rand(8),  # noise\n                  y=row)"
+        "  # nb2ddp: every rank draws them, so that all draw the same\n"
+        + TURN
+        + "        out = ddp_model(**inputs)\n        (out.loss * world_size).backward()\n",
+    ),
+}
+NO_TURNS = {
+    "the last loss, read later": "        loss = llm(**row).loss\n        loss.backward()\n"
+    + STEP
+    + "print(loss)\n",
+    "the last loss, read in the next step": (
+        "        print(loss)\n        loss = llm(**row).loss\n        loss.backward()\n"
+    ),
+    "a running mean": (
+        "        loss = llm(**row).loss\n        loss.backward()\n        mean = 0.9 * mean + loss.item()\n"
+    ),
+    "a list of losses": (
+        "        loss = llm(**row).loss\n        loss.backward()\n        seen.append(loss.item())\n"
+    ),
+    "a total over all steps": (
+        "        loss = llm(**row).loss\n        loss.backward()\n        at += loss.item()\n"
+    ),
+    "a place that moves on behind the model": (
+        "        loss = llm(**row).loss\n        loss.backward()\n        at = at + 1\n"
+    ),
+    "a draw behind the model": (
+        "        loss = llm(**row).loss * random.random()\n        loss.backward()\n"
+    ),
+    "a row that PyTorch draws": (
+        "        row = rows[torch.randint(9, (1,))]\n"
+        "        loss = llm(**row).loss\n        loss.backward()\n"
+    ),
+    "a row that is left out": (
+        "        loss = llm(**row).loss\n        if bad(loss): continue\n        loss.backward()\n"
+    ),
+    "a step for every row": ("        loss = llm(**row).loss\n        loss.backward()\n        opt.step()\n"),
+    "a state that is set": (
+        "        loss = llm(**row).loss\n        loss.backward()\n        llm.last = loss\n"
+    ),
+    "a file for every row": (
+        "        loss = llm(**row).loss\n        loss.backward()\n        torch.save(loss, 'x')\n"
+    ),
+    "two calls of the model": ("        loss = llm(**row).loss - llm(**row).loss\n        loss.backward()\n"),
+}
+
+
+@pytest.mark.parametrize(("before", "after"), TURNS.values(), ids=TURNS.keys())
+def test_ranks_take_turns_at_the_rows_of_a_step(before: str, after: str) -> None:
+    result = check_rewritten(rule, HEAD + ROWS + before + STEP, HEAD + WRAPPED_ROWS + after + STEP + CHECK)
+    assert {need.helper for need in result.needs} >= {"takes_turn", "wrap_ddp", "check_replicas"}
+    assert "share_batches" not in {need.helper for need in result.needs}
+
+
+@pytest.mark.parametrize("body", NO_TURNS.values(), ids=NO_TURNS.keys())
+def test_turns_that_need_one_another_are_declined(body: str) -> None:
+    result = check_untouched(rule, HEAD + ROWS + body + ("" if STEP in body else STEP))
+    assert len(result.declined) == 1
