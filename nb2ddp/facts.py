@@ -649,8 +649,28 @@ class Facts:
         if isinstance(call.func, cst.Attribute) and self.kind(call.func.value) == "accelerator":
             return method not in ("print", "log", "init_trackers")
         if method == "backward":  # once, outside a loop, it shows how gradients are made
-            return any(isinstance(parent, cst.For | cst.While) for parent in self.parents(call))
+            return self.training_loop(call) is not None
         return self.qualified(call.func) in knowledge.COLLECTIVE_FUNCTIONS
+
+    def training_loop(self, call: cst.Call) -> cst.For | cst.While | None:
+        """The loop in which a call of ``backward()`` stands, or the one that calls its function.
+
+        A function is followed where it is a cell's own, and called at one place.
+        """
+        loop = self._loop_around(call)
+        function = self.scope(call)
+        if loop is not None or not isinstance(function, cst.FunctionDef) or self.scope(function) is not None:
+            return loop
+        name = function.name.value
+        uses = [use for use in self.name_loads if use.value == name and not self.is_dead(use)]
+        if len(uses) != 1 or len(self.bindings(name)) != 1:
+            return None
+        site = self.parent(uses[0])
+        called = isinstance(site, cst.Call) and site.func is uses[0] and self.scope(site) is None
+        return self._loop_around(site) if called and site is not None else None
+
+    def _loop_around(self, node: cst.CSTNode) -> cst.For | cst.While | None:
+        return next((p for p in self.parents(node) if isinstance(p, cst.For | cst.While)), None)
 
     def fills_cache(self, call: cst.Call) -> bool:
         """Whether a call makes or changes a dataset through the cache that Datasets keeps on disk."""

@@ -116,7 +116,9 @@ DOCTOR_BELOW: dict[str, set[str]] = {
     },
     "doctor.script": {"doctor.machine", "doctor.outcome", "errors"},
 }
-RULE_MAY = set("cells facts rewrite cstkit knowledge shell alone independent turns install_step errors".split())
+RULE_MAY = set(
+    "cells facts rewrite cstkit knowledge shell alone independent turns install_step errors".split()
+)
 
 
 @pytest.mark.parametrize(("module", "below"), [*BELOW.items(), *DOCTOR_BELOW.items()])

@@ -81,6 +81,19 @@ def train(net, batches, epochs):
 train(model, loader, epochs=3)
 torch.save(model.state_dict(), "net.pt")
 """
+IN_STEPS = """\
+def training_step(batch):
+    x, y = batch
+    loss = loss_function(model(x), y)
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    return loss.item()
+for epoch in range(3):
+    for batch in loader:
+        losses.append(training_step(batch))
+torch.save(model.state_dict(), "net.pt")
+"""
 ON_ACCELERATE = """\
 from accelerate import Accelerator, notebook_launcher
 def train():
@@ -165,8 +178,9 @@ def test_a_notebook_half_converted_after_a_guide_trains_as_the_notebook(tmp_path
     assert "batch 2 x 2 accumulation steps x 2 processes = 8 per step" in done.output
 
 
-def test_a_loop_in_a_function_trains_as_in_one_process(tmp_path: Path) -> None:
-    path = written(tmp_path, DATA.format(shuffle=True), IN_FUNCTION)
+@pytest.mark.parametrize("code", [IN_FUNCTION, IN_STEPS], ids=["loop", "step"])
+def test_a_loop_or_its_step_in_a_function_trains_as_in_one_process(tmp_path: Path, code: str) -> None:
+    path = written(tmp_path, DATA.format(shuffle=True), code)
     done = compared(tmp_path, path, single=plain_code(path))
     assert "net.pt" in done.files()
 

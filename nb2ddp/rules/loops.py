@@ -4,7 +4,7 @@ The batches are the notebook's own, in the notebook's order, so the losses are t
 gradients are needed go through the wrapper; evaluation and saving keep using ``model``. A loss that is
 reported is the mean over the ranks.
 
-Where no DataLoader makes the batches, and an inner loop gathers the gradients of several for a step, the
+The step may stand in a function that the loop calls. Where no DataLoader makes the batches, and an inner loop gathers the gradients of several for a step, the
 ranks take turns at them.
 
 A loop that runs on Accelerate is distributed already and stays as it is. Its batches are split over the
@@ -68,10 +68,8 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
 
 
 def _loop_of(facts: Facts, call: cst.Call) -> cst.For | cst.While | None:
-    """The loop in which a call of ``backward()`` stands."""
-    if facts.method(call) != "backward":
-        return None
-    return next((p for p in facts.parents(call) if isinstance(p, cst.For | cst.While)), None)
+    """The loop that a call of ``backward()`` trains in; it may call the function in which that stands."""
+    return facts.training_loop(call) if facts.method(call) == "backward" else None
 
 
 def _is_step(facts: Facts, call: cst.Call) -> bool:
@@ -131,12 +129,15 @@ def _loop(
         yield Decline("a training loop inside a class cannot be followed; move it to a cell of its own", loop)
         return
     statement = facts.statement_in(function, loop)
+    step: cst.CSTNode = loop  # what one batch goes through
+    if not facts.contains(loop, backward):
+        step = cst.ensure_type(facts.scope(backward), cst.FunctionDef)
     models = [
         call
-        for call in facts.calls_in(loop)
+        for call in facts.calls_in(step)
         if isinstance(call.func, cst.Name)
         and facts.kind(call.func) == "model"
-        and _is_trained_call(facts, call, loop)
+        and _is_trained_call(facts, call, step)
     ]
     names = {call.func.value for call in models if isinstance(call.func, cst.Name)}
     if facts.kind(backward.func.value) == "accelerator":
@@ -149,9 +150,16 @@ def _loop(
     if len(names) != 1:
         yield Decline("nb2ddp cannot tell which model this loop trains", loop)
         return
+    if step is not loop and not all(_is_global(facts, call.func) for call in models):
+        yield Decline(
+            "this backward() stands in a function that is given its model, apart from the loop over the "
+            "batches; let it use the notebook's model, or write the step into the loop",
+            backward,
+        )
+        return
     loader = _loader(facts, loop)
     one_rank_alone = any(facts.contains(loop, part) for part in gated)
-    turns = turns_of(facts, loop, models) if loader is None and not one_rank_alone else None
+    turns = turns_of(facts, loop, models) if loader is None and not one_rank_alone and step is loop else None
     if loader is None and turns is None:
         yield Decline(
             "nb2ddp cannot find the DataLoader of this loop, so its batches cannot be shared out", loop
@@ -183,7 +191,7 @@ def _loop(
         yield from _take_turns(facts, backward, loop, models[0], turns, ddp_model)
     else:
         yield from _accumulation(facts, loop, ddp_model)
-        yield from _reports(facts, backward, loop, gated)
+        yield from _reports(facts, backward, step, gated)
     yield from _check(facts, statement, ddp_model)
     loops = {_loop_of(facts, other) for other in facts.live_calls} - {None}
     if facts.is_deleted(function) and len(loops) == 1:
@@ -263,6 +271,12 @@ def _check(facts: Facts, statement: Statement, model: str) -> Iterator[Finding]:
     yield Need("check_replicas")
     code = f"{facts.our('check_replicas')}({model})"
     yield Insert(statement, "after", code, "compare the trained parameters of all ranks")
+
+
+def _is_global(facts: Facts, name: cst.CSTNode) -> bool:
+    """Whether a name is one of the cells', which a function finds when it is called."""
+    binding = facts.binding(name) if isinstance(name, cst.Name) else None
+    return binding is not None and binding.scope is None
 
 
 def _is_trained_call(facts: Facts, call: cst.Call, loop: cst.CSTNode) -> bool:

@@ -142,10 +142,20 @@ DECLINED = {
         "    loss = llm(**batch).loss + other(**batch).loss\n    loss.backward()\n",
         "which model",
     ),
-    "a step in a function of its own": (
-        LOADER
-        + "def step(batch):\n    llm(**batch).loss.backward()\nfor batch in loader:\n    step(batch)\n",
+    "a step in a function that two loops call": (
+        LOADER + "def step(batch):\n    llm(**batch).loss.backward()\n"
+        "for batch in loader:\n    step(batch)\nfor batch in loader:\n    step(batch)\n",
         "write the step into the loop",
+    ),
+    "a step in a function that another calls": (
+        LOADER + "def step(batch):\n    llm(**batch).loss.backward()\n"
+        "def train():\n    for batch in loader:\n        step(batch)\ntrain()\n",
+        "write the step into the loop",
+    ),
+    "a step in a function that is given the model": (
+        LOADER + "def step(net, batch):\n    net(**batch).loss.backward()\n"
+        "for batch in loader:\n    step(llm, batch)\n",
+        "let it use the notebook's model",
     ),
     "no model that can be seen": (
         LOADER + "for batch in loader:\n    step(batch).backward()\n",
@@ -255,6 +265,19 @@ def test_a_loop_that_cannot_be_followed_is_declined(source: str, why: str) -> No
 def test_names_of_the_notebook_are_not_taken() -> None:
     result = apply(rule, HEAD + LOADER + "ddp_model = 1\nfor b in loader:\n    llm(**b).loss.backward()\n")
     assert "ddp_ddp_model(**b).loss.backward()" in result.code[1]
+
+
+def test_a_step_in_a_function_is_followed_from_the_loop_that_calls_it() -> None:
+    step = (
+        "def step(batch):\n    out = {}(**batch)\n    loss = out.loss\n    loss.backward()\n"
+        "    opt.step()\n    return {}.item()\n"
+    )
+    loop = "for epoch in range(2):\n    for batch in loader:\n        print(step(batch))\n"
+    check_rewritten(
+        rule,
+        HEAD + LOADER + step.format("llm", "loss") + loop,
+        HEAD + SHARED + step.format("ddp_model", "mean_over_ranks(loss)") + WRAP + loop + CHECK,
+    )
 
 
 IN_FUNCTION = """\
