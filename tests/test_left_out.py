@@ -74,8 +74,11 @@ for uses, reentrant, spare, parts in itertools.product(USES, (None, False, True)
     wrapper = wrap_ddp(model, False)
     accelerator = SimpleNamespace(backward=lambda loss: loss.backward())
     told = SimpleNamespace(ddp_find_unused_parameters=None)
-    fill_gradients(SimpleNamespace(model_wrapped=wrapper, accelerator=accelerator, args=told))
+    trainer = SimpleNamespace(model_wrapped=wrapper, accelerator=accelerator, args=told)
+    fill_gradients(trainer)
     backward = accelerator.backward
+    fill_gradients(trainer)  # before a second train()
+    assert accelerator.backward is backward
     halt = lambda part: contextlib.nullcontext() if part == parts - 1 else wrapper.no_sync()
     here = train(model, [rank], wrapper, parts, USES[uses], reentrant, halt)
     backward = torch.Tensor.backward

@@ -4,8 +4,8 @@ The batches are the notebook's own, in the notebook's order, so the losses are t
 gradients are needed go through the wrapper; evaluation and saving keep using ``model``. A loss that is
 reported is the mean over the ranks.
 
-The step may stand in a function that the loop calls. Where no DataLoader makes the batches, and an inner loop gathers the gradients of several for a step, the
-ranks take turns at them.
+The step may stand in a function that the loop calls. Where no DataLoader makes the batches, and an inner
+loop gathers the gradients of several for a step, the ranks take turns at them.
 
 A loop that runs on Accelerate is distributed already and stays as it is. Its batches are split over the
 ranks, so that a step still takes the notebook's batch, and ``notebook_launcher`` gives way to a plain call:
