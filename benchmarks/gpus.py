@@ -46,7 +46,7 @@ model = FastLanguageModel.get_peft_model(
     target_modules = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"],
     lora_alpha = 16,
     lora_dropout = 0,
-    use_gradient_checkpointing = "unsloth",
+    use_gradient_checkpointing = {checkpointing},
     random_state = 3407,
 )"""
 
@@ -137,6 +137,16 @@ CASES = {
     "batch 128 of full rows": dict(
         kind="sft", batch=128, accumulation=4, steps=10, gpus=(1, 2, 4), apart=(2, 4), data="full.jsonl"
     ),
+    # Unsloth's checkpointing copies activations to the host, whose memory all GPUs share.
+    "batch 64 kept on the GPU": dict(
+        kind="sft",
+        batch=64,
+        accumulation=4,
+        steps=12,
+        gpus=(1, 2, 4),
+        data="full.jsonl",
+        checkpointing="True",
+    ),
     "batch 16 trainer wrap": dict(kind="sft", batch=16, accumulation=4, steps=20, gpus=(2,), wrap="trainer"),
     "fp16": dict(kind="sft", batch=16, accumulation=4, steps=20, gpus=(1, 2), dtype="torch.float16"),
     "dpo": dict(kind="dpo", batch=2, accumulation=4, steps=8, gpus=(1, 2)),
@@ -158,7 +168,8 @@ def prepare(folder: Path) -> None:
         here = folder / name.replace(" ", "_")
         here.mkdir(parents=True, exist_ok=True)
         data = case.get("data", f"{case['kind']}.jsonl")
-        values = {"dtype": "None", "model": "../model", **case, "data": f"../{data}"}
+        values = {"dtype": "None", "checkpointing": '"unsloth"', "model": "../model", **case}
+        values["data"] = f"../{data}"
         trainer = DPO if case["kind"] == "dpo" else SFT
         cells = [
             MODEL,

@@ -45,7 +45,6 @@ KINDS = {
 ON_KAGGLE = ("continued_pretraining", "dpo", "classification", "moe")
 # One of each sort for every change; `make test-all` runs the others too.
 FIRST = {
-    ("accumulating_loop", "newest"),
     ("classification", "newest"),
     ("continued_pretraining", "newest"),
     ("dpo", "newest"),
