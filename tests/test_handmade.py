@@ -69,10 +69,12 @@ loss_function = nn.MSELoss()
 losses = []
 """
 IN_FUNCTION = """\
+def compute_loss(x, y, net):
+    return loss_function(net(x), y)
 def train(net, batches, epochs):
     for epoch in range(epochs):
         for step, (x, y) in enumerate(batches):
-            loss = loss_function(net(x), y) / 2
+            loss = compute_loss(x, y, net) / 2
             loss.backward()
             losses.append(loss.item())
             if (step + 1) % 2 == 0:

@@ -139,7 +139,9 @@ def _loop(
         and facts.kind(call.func) == "model"
         and _is_trained_call(facts, call, step)
     ]
-    names = {call.func.value for call in models if isinstance(call.func, cst.Name)}
+    called = [call.func for call in models if isinstance(call.func, cst.Name)]
+    called = called or _given_to_function(facts, backward, step)
+    names = {name.value for name in called}
     if facts.kind(backward.func.value) == "accelerator":
         for name in sorted(names):
             yield from _check(facts, statement, name)
@@ -150,7 +152,7 @@ def _loop(
     if len(names) != 1:
         yield Decline("nb2ddp cannot tell which model this loop trains", loop)
         return
-    if step is not loop and not all(_is_global(facts, call.func) for call in models):
+    if step is not loop and not all(_is_global(facts, name) for name in called):
         yield Decline(
             "this backward() stands in a function that is given its model, apart from the loop over the "
             "batches; let it use the notebook's model, or write the step into the loop",
@@ -174,8 +176,7 @@ def _loop(
         done.add(loader)
         share = partial(cstkit.wrapped, function=facts.our("share_batches"))
         yield Edit(loader, "each rank takes its share of every batch", share)
-    assert isinstance(models[0].func, cst.Name)
-    wrapped = facts.binding(models[0].func)
+    wrapped = facts.binding(called[0])
     if (wrapped, function) not in done:
         done.add((wrapped, function))
         yield Insert(
@@ -184,14 +185,15 @@ def _loop(
             f"{ddp_model} = {facts.our('wrap_ddp')}({model})  # nb2ddp: `{model}` itself stays as it is",
             "train through one DDP wrapper",
         )
-    for call in models if turns is None or not turns.draws else ():
+    for held in called if turns is None or not turns.draws else ():
         wrapper = partial(cstkit.replaced, code=ddp_model)
-        yield Edit(call.func, "gradients are averaged over the ranks", wrapper)
+        yield Edit(held, "gradients are averaged over the ranks", wrapper)
     if turns is not None:
         yield from _take_turns(facts, backward, loop, models[0], turns, ddp_model)
     else:
         yield from _accumulation(facts, loop, ddp_model)
         yield from _reports(facts, backward, step, gated)
+        yield from _counts(facts, loop)
     yield from _check(facts, statement, ddp_model)
     loops = {_loop_of(facts, other) for other in facts.live_calls} - {None}
     if facts.is_deleted(function) and len(loops) == 1:
@@ -273,9 +275,51 @@ def _check(facts: Facts, statement: Statement, model: str) -> Iterator[Finding]:
     yield Insert(statement, "after", code, "compare the trained parameters of all ranks")
 
 
-def _is_global(facts: Facts, name: cst.CSTNode) -> bool:
+def _given_to_function(facts: Facts, backward: cst.Call, step: cst.CSTNode) -> list[cst.Name]:
+    """The model in ``loss = function(batch, model)``, where the function does nothing but call it."""
+    assert isinstance(backward.func, cst.Attribute)
+    loss = _loss(backward.func.value)
+    binding = facts.binding(loss) if isinstance(loss, cst.Name) else None
+    value = binding.value if binding is not None and facts.contains(step, binding.node) else None
+    while isinstance(value, cst.BinaryOperation):
+        value = value.left
+    if not isinstance(value, cst.Call):
+        return []
+    found = [
+        argument.value
+        for argument in value.args
+        if isinstance(argument.value, cst.Name)
+        and facts.kind(argument.value) == "model"
+        and _only_calls(facts, value, argument)
+    ]
+    return found if len(found) == 1 else []
+
+
+def _only_calls(facts: Facts, call: cst.Call, argument: cst.Arg, depth: int = 3) -> bool:
+    """Whether the function that gets ``argument`` calls it, or lets another call it, and does no more."""
+    functions = list(facts.called_functions(call.with_changes(args=())))
+    if depth == 0 or len(functions) != 1 or any(other.star for other in call.args):
+        return False
+    names = [parameter.name.value for parameter in functions[0].params.params]
+    position = call.args.index(argument)
+    name = argument.keyword.value if argument.keyword else names[position] if position < len(names) else ""
+    uses = facts.uses(name, functions[0].body)
+    bindings = [binding for binding in facts.bindings(name) if binding.scope is functions[0]]
+    if name not in names or not uses or len(bindings) != 1:
+        return False
+    for use in uses:
+        around = facts.parent(use)
+        if isinstance(around, cst.Call) and around.func is use:
+            continue
+        outer = facts.parent(around) if isinstance(around, cst.Arg) else None
+        if not isinstance(outer, cst.Call) or not _only_calls(facts, outer, around, depth - 1):  # type: ignore[arg-type]
+            return False
+    return True
+
+
+def _is_global(facts: Facts, name: cst.Name) -> bool:
     """Whether a name is one of the cells', which a function finds when it is called."""
-    binding = facts.binding(name) if isinstance(name, cst.Name) else None
+    binding = facts.binding(name)
     return binding is not None and binding.scope is None
 
 
@@ -350,6 +394,17 @@ def _reports(facts: Facts, backward: cst.Call, loop: cst.CSTNode, gated: set[Sta
                 averaged.add(write)  # type: ignore[arg-type]
                 code = f"{name} = {mean}({name})  # nb2ddp: of all ranks, for what rank 0 writes"
                 yield Insert(write, "before", code, "report the mean over the ranks")  # type: ignore[arg-type]
+
+
+def _counts(facts: Facts, loop: cst.CSTNode) -> Iterator[Finding]:
+    """A loop may add up how many rows or tokens it has seen, for people to read."""
+    for call in facts.calls_in(loop):
+        counts = facts.method(call) in ("numel", "size") or facts.qualified(call.func) == "len"
+        parents = facts.parents(call)
+        added = next((p for p in parents if isinstance(p, cst.AugAssign | cst.BaseCompoundStatement)), None)
+        if counts and isinstance(added, cst.AugAssign):
+            yield Note("this counts a rank's own share of the batches, not what all ranks have seen", call)
+            return
 
 
 def _loss(node: cst.BaseExpression) -> cst.Name | cst.Attribute | None:

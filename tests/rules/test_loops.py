@@ -280,6 +280,45 @@ def test_a_step_in_a_function_is_followed_from_the_loop_that_calls_it() -> None:
     )
 
 
+LOSS_FUNCTIONS = {
+    "by place": ("def compute(batch, net):\n    return net(**batch).loss\n", "compute(batch, {})"),
+    "divided": ("def compute(batch, net):\n    return net(**batch).loss\n", "compute(batch, {}) / 4"),
+    "by name": ("def compute(batch, net):\n    return net(**batch).loss\n", "compute(net={}, batch=batch)"),
+    "through another": (
+        "def inner(net, batch):\n    return net(**batch).loss\ndef compute(batch, net):\n"
+        "    return inner(net, batch) / 2\n",
+        "compute(batch, {})",
+    ),
+}
+
+
+@pytest.mark.parametrize(("functions", "call"), LOSS_FUNCTIONS.values(), ids=LOSS_FUNCTIONS.keys())
+def test_a_function_that_computes_the_loss_gets_the_wrapper(functions: str, call: str) -> None:
+    loop = "for batch in loader:\n    loss = {}\n    loss.backward()\n"
+    check_rewritten(
+        rule,
+        HEAD + LOADER + functions + loop.format(call.format("llm")),
+        HEAD + SHARED + functions + WRAP + loop.format(call.format("ddp_model")) + CHECK,
+    )
+
+
+@pytest.mark.parametrize("use", ["net.config", "str(net)", "net", "[net]"])
+def test_a_function_that_does_more_than_call_the_model_is_not_followed(use: str) -> None:
+    function = f"def compute(batch, net):\n    print({use})\n    return net(**batch).loss\n"
+    loop = "for batch in loader:\n    loss = compute(batch, llm)\n    loss.backward()\n"
+    [decline] = check_untouched(rule, HEAD + LOADER + function + loop).declined
+    assert "which model" in decline.why
+
+
+def test_a_count_of_the_batches_is_noted() -> None:
+    loop = "for batch in loader:\n    llm(**batch).loss.backward()\n    seen += batch.x.numel()\n"
+    result = check_rewritten(
+        rule, HEAD + LOADER + loop, HEAD + SHARED + WRAP + loop.replace("llm(", "ddp_model(") + CHECK
+    )
+    [note] = result.notes
+    assert "own share" in note.why
+
+
 IN_FUNCTION = """\
 def train(net, batches, epochs):
     for epoch in range(epochs):
