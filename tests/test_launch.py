@@ -51,6 +51,7 @@ from pathlib import Path
 from nb2ddp.errors import LaunchError
 from nb2ddp.launch import launch
 signal.signal(signal.SIGINT, signal.default_int_handler)  # it is ignored in the background of a shell
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # and this under nohup
 for name in sys.argv[2].split():
     signal.signal(getattr(signal, name), signal.SIG_IGN)
 arguments = json.loads(sys.argv[1])
