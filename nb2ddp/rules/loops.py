@@ -142,8 +142,9 @@ def _loop(
     called = [call.func for call in models if isinstance(call.func, cst.Name)]
     called = called or _given_to_function(facts, backward, step)
     names = {name.value for name in called}
+    in_reach = step is loop or all(_is_global(facts, name) for name in called)  # the loop has the names too
     if facts.kind(backward.func.value) == "accelerator":
-        for name in sorted(names):
+        for name in sorted(names) if in_reach else ():
             yield from _check(facts, statement, name)
         return
     if backward.args:
@@ -152,7 +153,7 @@ def _loop(
     if len(names) != 1:
         yield Decline("nb2ddp cannot tell which model this loop trains", loop)
         return
-    if step is not loop and not all(_is_global(facts, name) for name in called):
+    if not in_reach:
         yield Decline(
             "this backward() stands in a function that is given its model, apart from the loop over the "
             "batches; let it use the notebook's model, or write the step into the loop",

@@ -395,6 +395,16 @@ def test_an_accelerate_loop_stays_and_splits_its_batches() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("given", "model", "check"), [("net, ", "net", ""), ("", "llm", "check_replicas(llm)\n")]
+)
+def test_an_accelerate_step_in_a_function_stays_too(given: str, model: str, check: str) -> None:
+    head = HEAD + LOADER + "from accelerate import Accelerator\na = Accelerator(split_batches=True)\n"
+    step = f"def step({given}batch):\n    a.backward({model}(**batch).loss)\n"
+    loop = f"for batch in a.prepare(loader):\n    step({given.replace('net', 'llm')}batch)\n"
+    check_rewritten(rule, head + step + loop, head + step + loop + check)
+
+
 def test_an_accelerator_with_settings_of_its_own_keeps_them() -> None:
     assert check_untouched(rule, ACCELERATE + "a = Accelerator(dataloader_config=mine)\n").notes
 
