@@ -69,7 +69,12 @@ def turns_of(facts: Facts, loop: cst.For | cst.While, calls: Sequence[cst.Call])
         return None
     others = [*shared, *(part for part in step.body.body if part is not loop)]
     drawn = any(facts.runs(part, lambda call: _draws(facts, call)) for part in own[1:])
-    if drawn or any(facts.runs(part, lambda call: _torch_draws(facts, call)) for part in others):
+    beside = [call for call in facts.calls_in(own[0]) if not facts.contains(calls[0], call)]
+    if (
+        drawn
+        or any(_draws_itself(facts, call) for call in beside)
+        or any(facts.runs(part, lambda call: _torch_draws(facts, call)) for part in others)
+    ):
         return None  # these numbers may choose rows, and dropout draws from the same source
     draws = facts.runs(own[0], lambda call: _draws(facts, call))
     if draws and any(argument.keyword is None for argument in calls[0].args):
@@ -143,6 +148,14 @@ def _is_made_in(facts: Facts, name: str, function: cst.FunctionDef) -> bool:
 
 def _draws(facts: Facts, call: cst.Call) -> bool:
     return facts.qualified(call.func).startswith(_RANDOM) or _torch_draws(facts, call)
+
+
+def _draws_itself(facts: Facts, call: cst.Call) -> bool:
+    """Whether a call draws, and not only what its arguments are made of."""
+    functions = facts.called_functions(call)
+    return _draws(facts, call) or any(
+        facts.runs(function.body, lambda inner: _draws(facts, inner)) for function in functions
+    )
 
 
 def _torch_draws(facts: Facts, call: cst.Call) -> bool:

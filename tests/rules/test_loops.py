@@ -302,9 +302,9 @@ def test_a_function_that_computes_the_loss_gets_the_wrapper(functions: str, call
     )
 
 
-@pytest.mark.parametrize("use", ["net.config", "str(net)", "net", "[net]"])
+@pytest.mark.parametrize("use", ["print(net.config)", "print(str(net))", "y = net", "net = other"])
 def test_a_function_that_does_more_than_call_the_model_is_not_followed(use: str) -> None:
-    function = f"def compute(batch, net):\n    print({use})\n    return net(**batch).loss\n"
+    function = f"def compute(batch, net):\n    {use}\n    return net(**batch).loss\n"
     loop = "for batch in loader:\n    loss = compute(batch, llm)\n    loss.backward()\n"
     [decline] = check_untouched(rule, HEAD + LOADER + function + loop).declined
     assert "which model" in decline.why
@@ -482,8 +482,27 @@ NO_TURNS = {
     "a place that moves on behind the model": (
         "        loss = llm(**row).loss\n        loss.backward()\n        at = at + 1\n"
     ),
+    "arguments without a name that draw": (
+        "        loss = llm(torch.rand(8)).loss\n        loss.backward()\n"
+    ),
     "a draw behind the model": (
-        "        loss = llm(**row).loss * random.random()\n        loss.backward()\n"
+        "        loss = llm(**row).loss\n        loss = loss * random.random()\n        loss.backward()\n"
+    ),
+    "a draw beside the model": (
+        "        loss = llm(x=row).loss * random.random()\n        loss.backward()\n"
+    ),
+    "a draw in a function around the model": (
+        "        loss = noisy(llm(x=row).loss)\n        loss.backward()\n"
+    ),
+    "a function that notes what it gets": (
+        "        loss = llm(**row).loss\n        loss.backward()\n        note(loss)\n"
+    ),
+    "a total that nothing resets": (
+        "        loss = llm(**row).loss\n        loss.backward()\n        grand += loss.item()\n"
+    ),
+    "a sum that the turns read": (
+        "        loss = llm(**row).loss\n        loss.backward()\n        total += loss.item()\n"
+        "        print(total)\n"
     ),
     "a row that PyTorch draws": (
         "        row = rows[torch.randint(9, (1,))]\n"
@@ -512,5 +531,6 @@ def test_ranks_take_turns_at_the_rows_of_a_step(before: str, after: str) -> None
 
 @pytest.mark.parametrize("body", NO_TURNS.values(), ids=NO_TURNS.keys())
 def test_turns_that_need_one_another_are_declined(body: str) -> None:
-    result = check_untouched(rule, HEAD + ROWS + body + ("" if STEP in body else STEP))
+    functions = "def noisy(x):\n    return x * random.random()\ndef note(x):\n    seen.append(x)\n"
+    result = check_untouched(rule, HEAD + functions + ROWS + body + ("" if STEP in body else STEP))
     assert len(result.declined) == 1
