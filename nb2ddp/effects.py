@@ -202,7 +202,7 @@ class Effects:
         name, method = self._facts.qualified(call.func), self._facts.method(call)
         if name in _STATEFUL or method in _STATEFUL_METHODS or (method.endswith("_") and method[:1] != "_"):
             return False
-        if name.startswith(("random.", "numpy.random.")) or name.rpartition(".")[2] in _SEEDING:
+        if name.startswith(knowledge.RANDOM_MODULES) or name.rpartition(".")[2] in _SEEDING:
             return False
         if self._facts.keyword(call, "past_key_values") is not None:
             return False  # a cache is filled

@@ -126,6 +126,8 @@ def has_experts(name: str) -> bool:
     return _EXPERTS.search(name) is not None
 
 
+# Modules whose functions draw from the random numbers that a process has as a whole.
+RANDOM_MODULES = ("random.", "numpy.random.")
 # Functions that take a trainer and give it back.
 TRAINER_WRAPPERS = frozenset({"train_on_responses_only"})
 

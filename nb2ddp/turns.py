@@ -12,11 +12,10 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from nb2ddp import cstkit
+from nb2ddp import cstkit, knowledge
 from nb2ddp.cells import Statement
 from nb2ddp.facts import Facts
 
-_RANDOM = ("random.", "numpy.random.")
 _TORCH_RANDOM = tuple(
     f"torch.{name}" for name in "rand randn randint randperm bernoulli multinomial normal poisson".split()
 )
@@ -147,7 +146,7 @@ def _is_made_in(facts: Facts, name: str, function: cst.FunctionDef) -> bool:
 
 
 def _draws(facts: Facts, call: cst.Call) -> bool:
-    return facts.qualified(call.func).startswith(_RANDOM) or _torch_draws(facts, call)
+    return facts.qualified(call.func).startswith(knowledge.RANDOM_MODULES) or _torch_draws(facts, call)
 
 
 def _draws_itself(facts: Facts, call: cst.Call) -> bool:

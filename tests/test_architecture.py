@@ -92,7 +92,8 @@ BELOW: dict[str, set[str]] = {
     "effects": {"cells", "cstkit", "facts", "knowledge"},
     "independent": {"cells", "cstkit", "effects", "facts", "knowledge"},
     "alone": {"cells", "cstkit", "facts", "independent", "knowledge", "shell"},
-    "turns": {"cells", "cstkit", "facts"},
+    "trained": {"cstkit", "facts"},
+    "turns": {"cells", "cstkit", "facts", "knowledge"},
     "install_step": {"cells", "cstkit", "facts", "rewrite", "shell"},
     "targets.kaggle": {"errors", "rendering"},
     "targets.job": {"errors", "rendering"},
@@ -117,7 +118,7 @@ DOCTOR_BELOW: dict[str, set[str]] = {
     "doctor.script": {"doctor.machine", "doctor.outcome", "errors"},
 }
 RULE_MAY = set(
-    "cells facts rewrite cstkit knowledge shell alone independent turns install_step errors".split()
+    "cells facts rewrite cstkit knowledge shell alone independent trained turns install_step errors".split()
 )
 
 

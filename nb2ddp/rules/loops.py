@@ -39,9 +39,9 @@ from nb2ddp import alone, cstkit, knowledge
 from nb2ddp.cells import Statement
 from nb2ddp.facts import Facts, launched
 from nb2ddp.rewrite import Decline, Edit, Finding, Insert, Need, Note, Options, Rule
+from nb2ddp.trained import given_to_function, is_global, is_trained_call, loader_of, loss_of
 from nb2ddp.turns import Turns, turns_of
 
-_ITERATING = frozenset("enumerate tqdm iter zip track progress_bar trange".split())
 _CONFIGURATION = "DataLoaderConfiguration(split_batches=True, use_seedable_sampler=True)"
 
 
@@ -137,12 +137,12 @@ def _loop(
         for call in facts.calls_in(step)
         if isinstance(call.func, cst.Name)
         and facts.kind(call.func) == "model"
-        and _is_trained_call(facts, call, step)
+        and is_trained_call(facts, call, step)
     ]
     called = [call.func for call in models if isinstance(call.func, cst.Name)]
-    called = called or _given_to_function(facts, backward, step)
+    called = called or given_to_function(facts, backward, step)
     names = {name.value for name in called}
-    in_reach = step is loop or all(_is_global(facts, name) for name in called)  # the loop has the names too
+    in_reach = step is loop or all(is_global(facts, name) for name in called)  # the loop has the names too
     if facts.kind(backward.func.value) == "accelerator":
         for name in sorted(names) if in_reach else ():
             yield from _check(facts, statement, name)
@@ -160,7 +160,7 @@ def _loop(
             backward,
         )
         return
-    loader = _loader(facts, loop)
+    loader = loader_of(facts, loop)
     one_rank_alone = any(facts.contains(loop, part) for part in gated)
     turns = turns_of(facts, loop, models) if loader is None and not one_rank_alone and step is loop else None
     if loader is None and turns is None:
@@ -276,108 +276,16 @@ def _check(facts: Facts, statement: Statement, model: str) -> Iterator[Finding]:
     yield Insert(statement, "after", code, "compare the trained parameters of all ranks")
 
 
-def _given_to_function(facts: Facts, backward: cst.Call, step: cst.CSTNode) -> list[cst.Name]:
-    """The model in ``loss = function(batch, model)``, where the function does nothing but call it."""
-    assert isinstance(backward.func, cst.Attribute)
-    loss = _loss(backward.func.value)
-    binding = facts.binding(loss) if isinstance(loss, cst.Name) else None
-    value = binding.value if binding is not None and facts.contains(step, binding.node) else None
-    while isinstance(value, cst.BinaryOperation):
-        value = value.left
-    if not isinstance(value, cst.Call):
-        return []
-    found = [
-        argument.value
-        for argument in value.args
-        if isinstance(argument.value, cst.Name)
-        and facts.kind(argument.value) == "model"
-        and _only_calls(facts, value, argument)
-    ]
-    return found if len(found) == 1 else []
-
-
-def _only_calls(facts: Facts, call: cst.Call, argument: cst.Arg, depth: int = 3) -> bool:
-    """Whether the function that gets ``argument`` calls it, or lets another call it, and does no more."""
-    functions = list(facts.called_functions(call.with_changes(args=())))
-    if depth == 0 or len(functions) != 1 or any(other.star for other in call.args):
-        return False
-    names = [parameter.name.value for parameter in functions[0].params.params]
-    position = call.args.index(argument)
-    name = argument.keyword.value if argument.keyword else names[position] if position < len(names) else ""
-    uses = facts.uses(name, functions[0].body)
-    bindings = [binding for binding in facts.bindings(name) if binding.scope is functions[0]]
-    if name not in names or not uses or len(bindings) != 1:
-        return False
-    for use in uses:
-        around = facts.parent(use)
-        if isinstance(around, cst.Call) and around.func is use:
-            continue
-        outer = facts.parent(around) if isinstance(around, cst.Arg) else None
-        if not isinstance(outer, cst.Call) or not _only_calls(facts, outer, around, depth - 1):  # type: ignore[arg-type]
-            return False
-    return True
-
-
-def _is_global(facts: Facts, name: cst.Name) -> bool:
-    """Whether a name is one of the cells', which a function finds when it is called."""
-    binding = facts.binding(name)
-    return binding is not None and binding.scope is None
-
-
-def _is_trained_call(facts: Facts, call: cst.Call, loop: cst.CSTNode) -> bool:
-    """Not under ``with torch.no_grad()``."""
-    for parent in facts.parents(call):
-        if parent is loop:
-            return True
-        if isinstance(parent, cst.With) and any(
-            "no_grad" in cstkit.code_of(item.item) or "inference_mode" in cstkit.code_of(item.item)
-            for item in parent.items
-        ):
-            return False
-    return False
-
-
-def _loader(facts: Facts, loop: cst.For | cst.While) -> cst.BaseExpression | None:
-    """Where a loop's batches can be shared out: the ``DataLoader(...)`` call that they come from.
-
-    It is followed through enumerate, tqdm and the like. A loader that came into a function, or that
-    Accelerate gets as well, is shared out where the loop takes it.
-    """
-    if isinstance(loop, cst.While):
-        return None
-    with_accelerate = any(facts.kind(call) == "accelerator" for call in facts.live_calls)
-    source: cst.BaseExpression = loop.iter
-    for _ in range(8):
-        if isinstance(source, cst.Name):
-            binding = facts.binding(source)
-            if binding is None:
-                return None
-            if isinstance(binding.node, cst.Param) or with_accelerate:
-                return source if facts.kind(source) == "loader" else None
-            if binding.value is None:
-                return None
-            source = binding.value
-        elif isinstance(source, cst.Call):
-            if facts.kind(source) == "loader":
-                return source
-            if facts.qualified(source.func).rpartition(".")[2] not in _ITERATING or not source.args:
-                return None
-            source = source.args[0].value
-        else:
-            return None
-    return None
-
-
 def _reports(facts: Facts, backward: cst.Call, loop: cst.CSTNode, gated: set[Statement]) -> Iterator[Finding]:
     """The loss, wherever the loop reads it for people and not for gradients."""
     assert isinstance(backward.func, cst.Attribute)
-    loss = _loss(backward.func.value)
+    loss = loss_of(backward.func.value)
     if loss is None:
         return
     losses = {cstkit.code_of(loss): loss}
     if isinstance(loss, cst.Name):
         binding = facts.binding(loss)
-        value = _loss(binding.value) if binding is not None and binding.value is not None else None
+        value = loss_of(binding.value) if binding is not None and binding.value is not None else None
         if isinstance(value, cst.Attribute) and facts.contains(loop, value):  # the output holds it too
             losses[cstkit.code_of(value)] = value
     mean = facts.our("mean_over_ranks")
@@ -408,26 +316,10 @@ def _counts(facts: Facts, loop: cst.CSTNode) -> Iterator[Finding]:
             return
 
 
-def _loss(node: cst.BaseExpression) -> cst.Name | cst.Attribute | None:
-    """``loss`` of ``loss.backward()``, ``(loss / 4).backward()`` and ``scaler.scale(loss).backward()``.
-
-    It may be ``outputs.loss`` too.
-    """
-    match node:
-        case cst.Name() | cst.Attribute(value=cst.Name(), attr=cst.Name("loss")):
-            return node
-        case cst.BinaryOperation(left=left):
-            return _loss(left)
-        case cst.Call(args=[cst.Arg(value=value), *_]):
-            return _loss(value)
-        case _:
-            return None
-
-
 def _uses(
     facts: Facts, loss: cst.Name | cst.Attribute, loop: cst.CSTNode
 ) -> Iterator[cst.Name | cst.Attribute]:
-    """Where a loss that _loss() found is read, in its loop or between this and the next epoch."""
+    """Where a loss that loss_of() found is read, in its loop or between this and the next epoch."""
     name = loss if isinstance(loss, cst.Name) else cst.ensure_type(loss.value, cst.Name)
     epochs = loop
     for parent in facts.parents(loop):

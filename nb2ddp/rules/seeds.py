@@ -21,7 +21,7 @@ from functools import partial
 
 import libcst as cst
 
-from nb2ddp import cstkit
+from nb2ddp import cstkit, knowledge
 from nb2ddp.facts import Facts
 from nb2ddp.rewrite import Decline, Edit, Finding, Need, Note, Options, Rule
 
@@ -123,7 +123,7 @@ def _draws(facts: Facts, call: cst.Call) -> bool:
     name = facts.qualified(call.func)
     if name in _SEEDING or name in _HARMLESS:
         return False
-    return name.startswith(("random.", "numpy.random.")) and not name.endswith("seed")
+    return name.startswith(knowledge.RANDOM_MODULES) and not name.endswith("seed")
 
 
 rule = Rule("seeds", __doc__, find)
