@@ -19,7 +19,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 
 from nb2ddp import errors
 from nb2ddp.cli import main
-from nb2ddp.submit import bundle, client
+from nb2ddp.submit import client
 from nb2ddp.submit import push as pushing
 from nb2ddp.submit import watch as watching
 from nb2ddp.submit.watch import Progress
@@ -895,13 +895,3 @@ def test_without_the_client_everything_else_works(tmp_path: Path, server: Kaggle
             in done.stderr
         )
         assert "Traceback" not in done.stderr
-
-
-def test_the_client_is_imported_in_one_place() -> None:
-    package = Path(bundle.__file__).parents[1]
-    importers = [
-        str(path.relative_to(package))
-        for path in package.rglob("*.py")
-        if any(f"{word} kaggle" in path.read_text() for word in ("from", "import"))
-    ]
-    assert importers == ["submit/client.py"]

@@ -1,0 +1,77 @@
+"""``nb2ddp doctor``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+_DOCTOR_CODES = """\b
+Exit codes:
+  0  nothing fails; there may be warnings
+  1  something fails, or there is nothing to check
+  2  the command line is wrong
+"""
+
+
+@click.command(epilog=_DOCTOR_CODES)
+@click.argument("folder", metavar="[DIR]", required=False, type=click.Path(path_type=Path, exists=True))
+@click.option("--nproc", type=click.IntRange(min=1), help="Processes.  [default: one per GPU; 2 with --cpu]")
+@click.option("--cpu", is_flag=True, help="Check for training on the CPU, with gloo.")
+@click.option("--python", metavar="PATH", help="The Python that has the training packages.  [default: this]")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=1),
+    default=120,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long torch may take to start, and then the all-reduce.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the report alone, as JSON, on stdout.")
+def doctor(
+    folder: Path | None, nproc: int | None, cpu: bool, python: str | None, timeout: float, as_json: bool
+) -> None:
+    """Check whether this machine can train on several GPUs, and say what to do about what cannot.
+
+    GPUs, driver, CUDA and torch, NCCL with a real all-reduce, port, shared memory, disk, versions, Kaggle's
+    credentials; with DIR, whether that conversion's script finds its packages. Nothing is installed or sent.
+
+    \b
+    Example:
+      nb2ddp doctor
+      nb2ddp doctor finetune_ddp --nproc 2 --python venv/bin/python
+    """
+    from nb2ddp.doctor import examination
+    from nb2ddp.doctor.machine import Settings, look
+    from nb2ddp.doctor.script import imports_of
+
+    if folder is not None and not folder.is_dir():
+        raise click.UsageError(f"{folder} is no folder of a conversion; `nb2ddp convert` makes one.")
+    imports = () if folder is None else imports_of(folder)
+    machine = look(Settings(nproc, cpu, python or sys.executable, folder, imports, timeout))
+    results = []
+
+    def told() -> Iterator[tuple[str, Any]]:
+        for result in examination.examine(machine):
+            results.append(result)
+            yield result
+
+    for name, outcome in told() if as_json else examination.grouped(told()):
+        if as_json:
+            continue
+        color = {"ok": "green", "warn": "yellow", "fail": "red"}.get(outcome.status)
+        first, *more = examination.lines(name, outcome)
+        click.echo(f"{click.style(outcome.status.ljust(4), fg=color)}  {first}")
+        for line in more:
+            click.echo(f"      {line}")
+    report = examination.as_json(results, machine)
+    if as_json:
+        click.echo(json.dumps(report, indent=2, ensure_ascii=False))
+    else:
+        click.echo(examination.verdict([outcome for _, outcome in results]))
+    if not report["passed"]:
+        raise SystemExit(1)

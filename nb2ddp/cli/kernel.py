@@ -1,0 +1,129 @@
+"""``nb2ddp status``, ``logs`` and ``fetch``: a kernel that was pushed to Kaggle."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from nb2ddp.cli.common import say, until_interrupted
+from nb2ddp.errors import BundleError, KaggleError, KernelError, Nb2ddpError, NotebookError
+
+if TYPE_CHECKING:
+    from nb2ddp.submit.client import Client, State
+
+
+def kaggle_codes() -> str:
+    """The exit codes of the commands that talk to Kaggle, by the error classes."""
+    codes = {0: "done", 2: "the command line is wrong", 130: "interrupted with Ctrl-C"}
+    kinds: list[type[Nb2ddpError]] = [NotebookError, BundleError, *KaggleError.__subclasses__()]
+    for kind in kinds:
+        text = str(kind.__doc__).splitlines()[0].rstrip(".")
+        codes[kind.exit_code] = f"{codes[kind.exit_code]}; {text}" if kind.exit_code in codes else text
+    return "\b\nExit codes:\n" + "\n".join(f"  {code:3}  {codes[code]}" for code in sorted(codes))
+
+
+@click.command(epilog=kaggle_codes())
+@click.argument("target", metavar="[OWNER/SLUG|DIR]", required=False)
+@click.option("--follow", is_flag=True, help="Watch until the kernel has ended.")
+def status(target: str | None, follow: bool) -> None:
+    """Say how a kernel on Kaggle is; a failed one gives a failing exit code.
+
+    \b
+    Example:
+      nb2ddp status finetune_ddp
+      nb2ddp status me/finetune --follow
+    """
+    from nb2ddp.submit import bundle, client
+    from nb2ddp.submit.watch import check
+
+    ref = bundle.kernel_ref(target)
+    kaggle = client.connect()
+    if follow:
+        watch_kernel(kaggle, ref)
+    else:
+        state = kaggle.state(ref)
+        click.echo(f"{ref}: {state.name}")
+        check(ref, state)
+
+
+@click.command(epilog=kaggle_codes())
+@click.argument("target", metavar="[OWNER/SLUG|DIR]", required=False)
+@click.option("--follow", is_flag=True, help="Go on until the kernel has ended.")
+def logs(target: str | None, follow: bool) -> None:
+    """Show what a kernel on Kaggle prints.
+
+    \b
+    Example:
+      nb2ddp logs finetune_ddp --follow
+    """
+    from nb2ddp.submit import bundle, client
+    from nb2ddp.submit.watch import check
+    from nb2ddp.submit.watch import follow as pieces
+
+    ref = bundle.kernel_ref(target)
+    kaggle = client.connect()
+    if not follow:
+        click.echo(kaggle.log(ref), nl=False)
+        return
+    states: list[client.State] = []
+    with _watching(ref):
+        for _, text in pieces(kaggle, ref, states.append):
+            click.echo(text, nl=False)
+    check(ref, states[-1])
+
+
+@click.command(epilog=kaggle_codes())
+@click.argument("target", metavar="[OWNER/SLUG|DIR]", required=False)
+@click.option("--follow", is_flag=True, help="Wait until the kernel has ended.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder for the files.  [default: <slug>_output]",
+)
+def fetch(target: str | None, follow: bool, output: Path | None) -> None:
+    """Bring the output of a kernel on Kaggle home; what is here already is not fetched again.
+
+    A failed or stopped kernel's output comes as far as there is any.
+
+    \b
+    Example:
+      nb2ddp fetch finetune_ddp -o result
+    """
+    from nb2ddp.submit import bundle, client
+    from nb2ddp.submit.fetch import fetch as bring
+    from nb2ddp.submit.fetch import summary
+
+    ref = bundle.kernel_ref(target)
+    kaggle = client.connect()
+    state = watch_kernel(kaggle, ref, judge=False) if follow else kaggle.state(ref)
+    folder = output or Path(f"{ref.partition('/')[2]}_output")
+    if state.is_active:
+        say(f"{ref} is {state.name}: this is what there is so far")
+    if not bring(kaggle, ref, folder, say):
+        raise KernelError(
+            f"{ref} is {state.name} and has no output{': ' + state.failure if state.failure else ''}."
+        )
+    lines, succeeded = summary(folder, ref)
+    for line in lines:
+        click.echo(line)
+    if not succeeded or state.name not in ("COMPLETE", *client.ACTIVE):
+        raise KernelError(f"{ref} is {state.name}, and its run did not succeed; its log is in {folder}.")
+
+
+def watch_kernel(kaggle: Client, ref: str, *, judge: bool = True) -> State:
+    from nb2ddp.submit import watch
+
+    with _watching(ref):
+        state = watch.watch(kaggle, ref, sys.stderr)
+    if judge:
+        watch.check(ref, state)
+    return state
+
+
+def _watching(ref: str) -> contextlib.AbstractContextManager[None]:
+    return until_interrupted(f"{ref} goes on without you. To come back: nb2ddp status {ref} --follow")

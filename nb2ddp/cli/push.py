@@ -1,0 +1,171 @@
+"""``nb2ddp push``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from nb2ddp.cli.common import say, script_of, until_interrupted
+from nb2ddp.cli.kernel import kaggle_codes, watch_kernel
+
+if TYPE_CHECKING:
+    from nb2ddp.submit.bundle import Wishes
+
+
+_SOURCE_OPTIONS = {
+    "dataset": "OWNER/SLUG",
+    "competition": "SLUG",
+    "model": "OWNER/MODEL/FRAMEWORK/VARIATION/VERSION",
+    "kernel": "OWNER/SLUG",
+}
+
+
+def _source_options(command: Callable[..., None]) -> Callable[..., None]:
+    for name, form in reversed(_SOURCE_OPTIONS.items()):
+        text = f"A {name} to attach; may be repeated."
+        command = click.option(f"--{name}", f"{name}_sources", multiple=True, metavar=form, help=text)(
+            command
+        )
+    return command
+
+
+@click.command(epilog=kaggle_codes())
+@click.argument("target", metavar="[DIR|NOTEBOOK]", required=False, type=click.Path(path_type=Path))
+@click.option("--kaggle", is_flag=True, default=True, help="Push to Kaggle, the only place so far.")
+@click.option("--owner", metavar="NAME", help="Kaggle user or organisation.  [default: who signs in]")
+@click.option("--title", metavar="TEXT", help="Title on Kaggle, which makes the address.")
+@_source_options
+@click.option(
+    "--token-dataset",
+    metavar="OWNER/SLUG",
+    help="A private dataset whose files, named like HF_TOKEN, hold tokens.",
+)
+@click.option(
+    "--timeout",
+    metavar="TIME",
+    help="End the session after this time, such as 11h; the training stops before, with a checkpoint.",
+)
+@click.option("--image", metavar="NAME", help="Docker image: latest, original or an address.")
+@click.option(
+    "--public", is_flag=True, help="Let everybody see the kernel and its output.  [default: private]"
+)
+@click.option(
+    "--resume-from",
+    metavar="OWNER/SLUG|DIR",
+    help="Go on from the last checkpoint of that kernel (or of datasets/OWNER/SLUG), in a new kernel.",
+)
+@click.option(
+    "--rehearse", "rehearsed", is_flag=True, help="Rehearse it on this CPU first; push what passes."
+)
+@click.option("--watch", is_flag=True, help="Watch the kernel until it has ended.")
+@click.option("--dry-run", is_flag=True, help="Show the request; send nothing.")
+@click.option("--yes", is_flag=True, help="Ask nothing.")
+def push(
+    target: Path | None,
+    public: bool,
+    watch: bool,
+    rehearsed: bool,
+    dry_run: bool,
+    yes: bool,
+    token_dataset: str | None,
+    **options: Any,
+) -> None:
+    """Run a notebook, or a converted folder, on two T4 GPUs of Kaggle.
+
+    Without a target it is the only converted folder here. What was sent is kept in DIR/pushed.
+
+    \b
+    Example:
+      nb2ddp push --kaggle finetune.ipynb --timeout 11h --watch
+      nb2ddp push --kaggle finetune_ddp --token-dataset me/keys --dry-run
+    """
+    from nb2ddp.submit import bundle, client
+    from nb2ddp.submit.push import check_quota, check_source
+    from nb2ddp.submit.push import push as send
+    from nb2ddp.submit.secrets import refuse_secrets
+
+    is_notebook = target is not None and target.suffix == ".ipynb"
+    wishes = _wishes(options, public, token_dataset)
+    folder = script_of(target, 2).parent if target and is_notebook else bundle.converted_folder(target)
+    kaggle = None if dry_run else client.connect()
+    user = kaggle.user if kaggle else client.user_known_here()
+    made = bundle.bundle_of(folder, wishes, user)
+    refuse_secrets(made.secrets)
+    for note in made.notes:
+        say(note)
+    if rehearsed:
+        _rehearse_first(folder)
+    if kaggle is None:
+        made.write(folder / "dry_run")
+        request = client.request_of(folder / "dry_run", wishes.timeout)
+        _echo_request(*request, folder / "dry_run", bundle.SESSION_HOURS)
+        return
+    if made.is_public:
+        _confirm_public(made.ref, yes)
+    if wishes.resume_from and not wishes.resume_from.startswith("datasets/"):
+        check_source(kaggle, wishes.resume_from, say)
+    check_quota(kaggle, wishes.timeout, say)
+    with until_interrupted(f"interrupted. `nb2ddp status {made.ref}` tells whether anything was started"):
+        pushed = send(kaggle, made, wishes.timeout, again=yes, say=say)
+    made.write(folder / bundle.PUSHED, pushed.ref)
+    click.echo(f"Pushed {pushed.ref}, version {pushed.version}: {pushed.url}", err=True)
+    if watch:
+        watch_kernel(kaggle, pushed.ref)
+    else:
+        click.echo(f"Next:\n  nb2ddp status {pushed.ref} --follow\n  nb2ddp fetch {pushed.ref}", err=True)
+
+
+def _wishes(options: dict[str, Any], public: bool, token_dataset: str | None) -> Wishes:
+    from nb2ddp.submit import bundle
+
+    sources = {f"{name}_sources": options.pop(f"{name}_sources") for name in _SOURCE_OPTIONS}
+    if token_dataset:
+        sources["dataset_sources"] += (token_dataset,)
+    timeout, resume = options["timeout"], options["resume_from"]
+    return bundle.Wishes(
+        owner=options["owner"],
+        title=options["title"],
+        image=options["image"],
+        sources=sources,
+        public=public,
+        timeout=None if timeout is None else bundle.seconds(timeout),
+        resume_from=resume if resume is None or resume.startswith("datasets/") else bundle.kernel_ref(resume),
+    )
+
+
+def _confirm_public(ref: str, yes: bool) -> None:
+    question = f"{ref} will be public: everybody sees the code, its log and its output. Go on?"
+    if not yes and not click.confirm(question, err=True):
+        raise click.Abort
+
+
+def _echo_request(url: str, request: dict[str, Any], place: Path, hours: int) -> None:
+    text = request["text"]
+    request["text"] = f"<{len(text.encode())} bytes: {place / str(request['slug']).partition('/')[2]}.py>"
+    click.echo(f"POST {url}")
+    click.echo(json.dumps(request, indent=2, ensure_ascii=False))
+    if "sessionTimeoutSeconds" not in request:
+        say(f"without --timeout Kaggle ends the session after {hours} h, and what is not saved then is lost")
+    say("nothing was sent")
+
+
+def _rehearse_first(folder: Path) -> None:
+    """Run a conversion on the CPU; one that does not pass is not pushed.
+
+    Raises:
+        RehearsalError: it cannot be rehearsed.
+    """
+    from nb2ddp.rehearse import report
+    from nb2ddp.rehearse.rehearsal import rehearse as run_all
+    from nb2ddp.rehearse.subject import subject_of
+
+    result = run_all(subject_of(folder, 2), say=say)
+    for line in report.lines(result):
+        say(line)
+    if not result.passed:
+        say("nothing was pushed: the rehearsal did not pass")
+        raise SystemExit(1)

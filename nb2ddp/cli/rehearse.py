@@ -1,0 +1,91 @@
+"""``nb2ddp rehearse``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from nb2ddp.cli.common import say
+
+_REHEARSE_CODES = """\b
+Exit codes:
+  0  everything that was measured is as it should be
+  1  something is not, or the notebook cannot be read
+  2  the command line is wrong
+  3  this cannot be rehearsed
+"""
+
+
+@click.command(epilog=_REHEARSE_CODES)
+@click.argument("target", metavar="DIR|NOTEBOOK", type=click.Path(path_type=Path))
+@click.option("--steps", type=click.IntRange(min=1), default=4, show_default=True, help="Optimizer steps.")
+@click.option("--nproc", type=click.IntRange(min=2), default=2, show_default=True, help="Processes.")
+@click.option(
+    "--data",
+    multiple=True,
+    metavar="NAME=PATH",
+    help="A local file (JSON, CSV, Parquet, text) in place of the data set NAME; may be repeated.",
+)
+@click.option("--python", metavar="PATH", help="The Python that has the training packages.  [default: this]")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=1),
+    metavar="SECONDS",
+    help="How long nothing may happen before a run counts as hanging.  [default: by phase, 2 to 5 minutes]",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the report alone, as JSON, on stdout.")
+@click.option("--html", type=click.Path(path_type=Path, dir_okay=False), help="Write the report as a page.")
+@click.option(
+    "--keep", type=click.Path(path_type=Path, file_okay=False), help="Keep all that the runs write, here."
+)
+def rehearse(
+    target: Path,
+    steps: int,
+    nproc: int,
+    data: Sequence[str],
+    python: str | None,
+    timeout: float | None,
+    as_json: bool,
+    html: Path | None,
+    keep: Path | None,
+) -> None:
+    """Run a converted script on this CPU for a few steps, and compare it with its notebook.
+
+    DIR is the folder of a conversion; a NOTEBOOK is converted first, and nothing of that is kept. Models
+    become tiny random ones, data sets their first rows: from --data, the local cache or the hub (which
+    HF_HUB_OFFLINE=1 leaves alone), else made-up ones. What was replaced is said.
+
+    \b
+    Example:
+      nb2ddp rehearse finetune_ddp
+      nb2ddp rehearse finetune.ipynb --data yahma/alpaca-cleaned=rows.jsonl --html rehearsal.html
+    """
+    from nb2ddp.rehearse import report
+    from nb2ddp.rehearse.rehearsal import rehearse as run_all
+    from nb2ddp.rehearse.runs import Patience, Settings
+    from nb2ddp.rehearse.subject import subject_of
+
+    if wrong := [pair for pair in data if not all(pair.partition("="))]:
+        raise click.UsageError(f"--data {wrong[0]} is not of the form NAME=PATH.")
+    files = {name: Path(path) for name, _, path in (pair.partition("=") for pair in data)}
+    if missing := [path for path in files.values() if not path.is_file()]:
+        raise click.UsageError(f"there is no file {missing[0]}.")
+    if keep is not None and keep.exists() and any(keep.iterdir()):
+        raise click.UsageError(f"{keep} is not empty.")
+    patience = Patience() if timeout is None else Patience(timeout, timeout, timeout)
+    settings = Settings(steps, nproc, files, python or sys.executable, patience)
+    result = run_all(subject_of(target, nproc), settings, keep=keep, say=say)
+    if html is not None:
+        html.write_text(report.page(result), encoding="utf-8")
+        say(f"wrote {html}")
+    if as_json:
+        click.echo(json.dumps(report.as_json(result), indent=2, ensure_ascii=False))
+    else:
+        for line in report.lines(result):
+            click.echo(line)
+    if not result.passed:
+        raise SystemExit(1)
