@@ -3,14 +3,15 @@
     python benchmarks/gpus.py prepare FOLDER       write the notebooks and convert them (needs nb2ddp, no GPU)
     python benchmarks/gpus.py run FOLDER [CASE..]  run them one after the other, print the table (needs GPUs)
                               [--repeat N]         each case N times over, its rows in turn
-                              [--rows 1,4]         these rows alone
+                              [--rows 1,4]         these rows alone: 1, 2, 4, "2 of 4" or apart
 
 The two halves may run on different machines: FOLDER holds all that the second needs. The model is a
 random Llama of 0.8 billion parameters, made on the spot and loaded in 4 bits with Unsloth's checkpointing.
 A row's step time, data loading and logging included, is the median of the steps after the fourth; a ratio
 compares it with the single run just before. The row "apart" is what the machine allows: as many single-GPU
 runs at once, each with one rank's share of the work and none that waits for another; its step is the slowest
-one's.
+one's. The row "2 of 4" is the script on two GPUs with the share that these would have among four (half of the
+notebook's accumulation steps): what four come to, but for the other two's part in each exchange.
 ratios.svg beside the notebooks shows the ratios (a grey bar: "apart"), where matplotlib is there.
 """
 
@@ -192,7 +193,14 @@ def prepare(folder: Path) -> None:
                 (here / f"rank{rank}_of_{ranks}" / "notebook.py").write_text(share)
         conversion = convert(here / "notebook.ipynb", wrap=case.get("wrap", "explicit"))
         assert conversion.status == "converted", conversion.declined
-        (here / "train_ddp.py").write_text(conversion.files["train_ddp.py"])
+        script = conversion.files["train_ddp.py"]
+        (here / "train_ddp.py").write_text(script)
+        if 4 in case["gpus"]:
+            whole = f"share_batch({case['batch']}, {case['accumulation']})"
+            assert whole in script
+            (here / "2_of_4").mkdir(exist_ok=True)
+            half = script.replace(whole, f"share_batch({case['batch']}, {case['accumulation'] // 2})")
+            (here / "2_of_4" / "train_ddp.py").write_text(half.replace('"../', '"../../'))
     print(f"{len(CASES)} notebooks in {folder}")
 
 
@@ -266,6 +274,8 @@ def run(folder: Path, names: list[str], repeat: int, wanted: list[str]) -> None:
         case = CASES[name]
         here = folder / name.replace(" ", "_")
         rows = [str(gpus) for gpus in case["gpus"] if gpus <= available]
+        if 4 in case["gpus"] and available >= 2:
+            rows.append("2 of 4")
         fit = [count for count in case.get("apart", ()) if count <= available]
         if fit:
             rows.append("apart")
@@ -273,6 +283,8 @@ def run(folder: Path, names: list[str], repeat: int, wanted: list[str]) -> None:
             start = time.perf_counter()
             if row == "apart":
                 results = together(here, max(fit))
+            elif row == "2 of 4":
+                results = [one(here / "2_of_4", 2)]
             else:
                 results = [one(here, int(row))]
             wall = time.perf_counter() - start
@@ -289,7 +301,7 @@ def run(folder: Path, names: list[str], repeat: int, wanted: list[str]) -> None:
                 found = statistics.median(base["seconds"][4:]) / step
                 ratios.setdefault(name, {}).setdefault(row, []).append(found)
                 ratio = f"{found:.2f}"
-            if base and row != "apart":
+            if base and row.isdigit():
                 pairs = zip(base["losses"], result["losses"], strict=True)
                 difference = f"{max(abs(a - b) for a, b in pairs):.1e}"
             losses = result["losses"]
@@ -348,7 +360,7 @@ def plot(path: Path, ratios: dict[str, dict[str, float]]) -> None:
     figure, axes = pyplot.subplots(figsize=(5, 4))
     most = 1
     for name, found in ratios.items():
-        counts = [int(row) for row in found if row != "apart"]
+        counts = [int(row) for row in found if row.isdigit()]
         most = max(most, *counts)
         if len(counts) > 1:
             axes.plot(counts, [found[str(count)] for count in counts], marker="o", label=name)

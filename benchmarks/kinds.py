@@ -2,6 +2,8 @@
 
     python benchmarks/kinds.py prepare FOLDER [NOTEBOOK...]    convert them (needs nb2ddp, no GPU)
     python benchmarks/kinds.py run FOLDER [--gpus 2]           run both forms of each, print the table
+                               [--nodes 2]         a torchrun for each node, all on this machine, which NCCL
+                                                   takes for several hosts that talk over the network
 
 Without notebooks: those of benchmarks/notebooks, and of tests/notebooks those that a CPU cannot show whole.
 The two halves may run on different machines: FOLDER holds all that the second needs.
@@ -48,7 +50,7 @@ def prepare(folder: Path, notebooks: list[Path]) -> None:
     print(f"{folder} is ready")
 
 
-def run(folder: Path, gpus: int) -> None:
+def run(folder: Path, gpus: int, nodes: int) -> None:
     """One row for each notebook: exit codes, losses, and whether the ranks and the files agree."""
     print(
         f"{'notebook':24}{'exit':>6}{'steps':>7}{'loss diff':>11}  {'ranks':8}{'files':8}{'seconds':>10}",
@@ -56,7 +58,7 @@ def run(folder: Path, gpus: int) -> None:
     )
     for here in sorted(path.parent for path in folder.glob("*/one")):
         start = time.perf_counter()
-        codes = [launch(here, "one", 1), launch(here, "ddp", gpus)]
+        codes = [launch(here, "one", 1), launch(here, "ddp", gpus, nodes)]
         seconds = time.perf_counter() - start
         row = f"{here.name:24}{'/'.join(map(str, codes)):>6}"
         if any(codes):
@@ -73,8 +75,11 @@ def run(folder: Path, gpus: int) -> None:
         print(f"{row}{len(single):>7}{difference:>11.1e}  {ranks:8}{files:8}{seconds:>10.0f}", flush=True)
 
 
-def launch(here: Path, form: str, gpus: int) -> int:
-    """Run a form of a notebook, watched from inside; its output is in a log beside it."""
+def launch(here: Path, form: str, gpus: int, nodes: int = 1) -> int:
+    """Run a form of a notebook, watched from inside; its output is in a log beside it.
+
+    ``gpus`` are those of all nodes together.
+    """
     watch = here / f"{form}-watch"
     shutil.rmtree(watch, ignore_errors=True)
     watch.mkdir()
@@ -83,21 +88,29 @@ def launch(here: Path, form: str, gpus: int) -> int:
     paths = [str(here.parent / "harness"), os.environ.get("PYTHONPATH", "")]
     env = {
         **os.environ,
-        "CUDA_VISIBLE_DEVICES": ",".join(visible[:gpus]),
         "NB2DDP_WATCH": str(watch.resolve()),
         "PYTHONPATH": os.pathsep.join(
             str(Path(path).resolve()) for paths_ in paths for path in paths_.split(os.pathsep) if path
         ),
         "HF_HUB_OFFLINE": "1",
     }
-    torchrun = (
-        f"-m torch.distributed.run --standalone --nproc_per_node={gpus}".split() if form == "ddp" else []
-    )
-    with open(here / f"{form}.log", "w") as log:
-        command = [sys.executable, *torchrun, "script.py"]
-        return subprocess.run(
-            command, cwd=here / form, env=env, stdout=log, stderr=subprocess.STDOUT
-        ).returncode
+    torchrun = ["-m", "torch.distributed.run", f"--nproc_per_node={gpus // nodes}"]
+    torchrun += ["--master_addr=127.0.0.1", "--master_port=29511"] if nodes > 1 else ["--standalone"]
+    started = []
+    for node in range(nodes):
+        env["CUDA_VISIBLE_DEVICES"] = ",".join(visible[node * gpus // nodes : (node + 1) * gpus // nodes])
+        if (
+            nodes > 1
+        ):  # NCCL tells hosts by these names, and uses neither shared memory nor NVLink between them
+            env |= {"NCCL_HOSTID": f"node{node}", "NCCL_SOCKET_IFNAME": "lo"}
+        command = [sys.executable, *torchrun, f"--nnodes={nodes}", f"--node_rank={node}", "script.py"]
+        if form == "one":
+            command = [sys.executable, "script.py"]
+        with open(here / f"{form}{node or ''}.log", "w") as log:
+            started.append(
+                subprocess.Popen(command, cwd=here / form, env=env, stdout=log, stderr=subprocess.STDOUT)
+            )
+    return max((process.wait() for process in started), key=abs)
 
 
 def equal_ranks(watch: Path, gpus: int) -> bool:
@@ -122,11 +135,12 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("notebooks", nargs="*", type=Path)
     parser.add_argument("--gpus", type=int, default=2)
+    parser.add_argument("--nodes", type=int, default=1)
     arguments = parser.parse_args()
     if arguments.what == "prepare":
         prepare(arguments.folder, arguments.notebooks)
     else:
-        run(arguments.folder.resolve(), arguments.gpus)
+        run(arguments.folder.resolve(), arguments.gpus, arguments.nodes)
 
 
 if __name__ == "__main__":
