@@ -153,11 +153,19 @@ def block_under(
     note = cst.Comment(f"# {comment}") if comment else None
     spaces = cst.SimpleWhitespace("  ") if note else _NO_SPACE
     block = cst.IndentedBlock(
-        body=[first.with_changes(leading_lines=()), *rest],
+        body=[first.with_changes(leading_lines=()), *map(_without_blanks, rest)],
         indent="    ",
         header=cst.TrailingWhitespace(whitespace=spaces, comment=note),
     )
     return shell.with_changes(body=block, leading_lines=first.leading_lines)
+
+
+def _without_blanks(
+    statement: cst.SimpleStatementLine | cst.BaseCompoundStatement,
+) -> cst.SimpleStatementLine | cst.BaseCompoundStatement:
+    """``statement`` with nothing on the empty lines above it: those of a module would be indented with it."""
+    lines = [line if line.comment else line.with_changes(indent=False) for line in statement.leading_lines]
+    return statement.with_changes(leading_lines=lines)
 
 
 def one_per_line(module: cst.Module, matters: Callable[[cst.BaseSmallStatement], bool]) -> cst.Module:

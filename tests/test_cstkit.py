@@ -261,6 +261,10 @@ def test_comments_above_the_first_statement_stay_above_the_block() -> None:
     check(after, "x = 1\n# about a\nif main:\n    a()\n    # about b\n    b()  # behind b\n")
 
 
+def test_an_empty_line_between_two_statements_stays_empty() -> None:
+    check(block("a()\n\n# about b\n\nb()\n"), "if main:\n    a()\n\n    # about b\n\n    b()\n")
+
+
 def test_a_string_over_several_lines_is_not_indented() -> None:
     check(
         block('text = """\nfirst\n  second\n"""\nsave(text)\n'),
