@@ -113,6 +113,8 @@ def writes(facts: Facts, call: cst.Call) -> bool:
         if method in knowledge.WRITING_WITH_PATH and not call.args:
             return False
         return facts.kind(call.func.value) not in ("trainer", "accelerator")  # they see to it themselves
+    if name in knowledge.LOG_FILES:
+        return kept_open(facts, call) is not None
     return maps_file(facts, call) or _opens_to_write(facts, call)
 
 
@@ -126,6 +128,21 @@ def _opens_to_write(facts: Facts, call: cst.Call) -> bool:
     given = unnamed[position] if len(unnamed) > position else None
     mode = cstkit.string_value(facts.keyword(call, "mode") or given) or ""
     return len(mode) < 4 and any(letter in mode for letter in "wax")
+
+
+def kept_open(facts: Facts, call: cst.Call) -> cst.BaseExpression | None:
+    """The path of a file that a call opens to write and that stays open: no ``with`` closes it."""
+    name = facts.qualified(call.func)
+    if name in knowledge.LOG_FILES:
+        named = facts.keyword(call, knowledge.LOG_FILES[name])
+        first = call.args[0] if call.args and not name.endswith("basicConfig") else None
+        return named or (first.value if first is not None and first.keyword is None else None)
+    if name not in ("open", "io.open") or not _opens_to_write(facts, call):
+        return None
+    if isinstance(facts.parent(call), cst.WithItem) or not call.args:
+        return None
+    mode = cstkit.code_of(call.args[1].value) if len(call.args) > 1 else ""
+    return None if call.args[0].keyword is not None or "+" in mode else call.args[0].value
 
 
 def maps_file(facts: Facts, call: cst.Call) -> bool:

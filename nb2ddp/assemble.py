@@ -170,10 +170,12 @@ def _init_block(facts: Facts, needs: frozenset[Need]) -> str:
     for name in list(helpers):
         helpers.update(_DEPENDS.get(name, ()))
     generations = any(need.value == "generations" for need in needs)
+    passes_result = Need("check_replicas", "result") in needs
     modules = sorted({m for name in helpers for m in _MODULES.get(name, "").split()} | {"os", "sys"})
     block = render(
         "script/init.py.j2",
         helpers=helpers,
+        passes_result=passes_result,
         modules=modules,
         generations=generations,
         seed=next((need.value for need in needs if need.helper == "seed"), None),

@@ -6,6 +6,7 @@ Nothing is judged here: `nb2ddp.facts` answers questions from these notes.
 from __future__ import annotations
 
 import ast
+import re
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -32,7 +33,7 @@ class CodeCell:
 def parse_cell(number: int, source: str) -> CodeCell:
     """Parse one cell; nothing is executed.
 
-    Of a line ``a; b`` whose parts the rules may have to move, each part gets a line of its own.
+    Of a line ``a; b`` or ``def f(): a`` whose parts the rules may have to move, each gets a line of its own.
 
     Raises:
         SyntaxError, ValueError, RecursionError, MemoryError, ParserSyntaxError: the cell is no Python, or
@@ -43,12 +44,16 @@ def parse_cell(number: int, source: str) -> CodeCell:
         warnings.simplefilter("ignore")  # an escape that the user's strings should not have is theirs to see
         ast.parse(python.text)  # refuses what is nested too deeply; LibCST would crash on it
     module = cst.parse_module(python.text)
-    text = cstkit.one_per_line(module, _may_move).code if ";" in python.text else python.text
+    crowded = ";" in python.text or _ONE_LINE.search(python.text)
+    text = cstkit.one_per_line(module, _may_move).code if crowded else python.text
     if text != python.text:
         origins = ipython.align(python.text.split("\n"), text.split("\n"))
         python = PythonText(text, tuple(python.notebook_line(line) for line in origins))
         module = cst.parse_module(text)
     return CodeCell(number, source, python, module)
+
+
+_ONE_LINE = re.compile(r"^[ \t]*(?:async )?def .*:[ \t]*[^\s#]", re.MULTILINE)
 
 
 def _may_move(part: cst.BaseSmallStatement) -> bool:
@@ -106,6 +111,7 @@ class Collected:
     calls: list[cst.Call] = field(default_factory=list)
     loops: list[cst.For | cst.While] = field(default_factory=list)
     strings: list[cst.BaseString] = field(default_factory=list)
+    attributes: list[cst.Attribute] = field(default_factory=list)
     attribute_targets: list[cst.Attribute] = field(default_factory=list)
     import_nodes: list[cst.Import | cst.ImportFrom] = field(default_factory=list)
 
@@ -272,6 +278,9 @@ class Walker(cst.CSTVisitor):
         if isinstance(parent, cst.ImportAlias | cst.ImportFrom | cst.AsName | cst.NameItem):
             return
         self._seen.loads.append(Load(self._seen.spans[node][0], node.value, node))
+
+    def _on_Attribute(self, node: cst.Attribute) -> None:
+        self._seen.attributes.append(node)
 
     def _on_Call(self, node: cst.Call) -> None:
         self._seen.calls.append(node)

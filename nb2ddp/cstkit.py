@@ -169,7 +169,7 @@ def _without_blanks(
 
 
 def one_per_line(module: cst.Module, matters: Callable[[cst.BaseSmallStatement], bool]) -> cst.Module:
-    """``module`` with every line ``a; b`` split that has a part that ``matters``."""
+    """``module`` with every line ``a; b`` split that has a part that ``matters``; behind a colon too."""
 
     class Splitter(cst.CSTTransformer):
         def leave_SimpleStatementLine(
@@ -185,7 +185,31 @@ def one_per_line(module: cst.Module, matters: Callable[[cst.BaseSmallStatement],
             lines[0] = lines[0].with_changes(leading_lines=updated_node.leading_lines)
             return cst.FlattenSentinel([*lines, updated_node.with_changes(body=[last], leading_lines=())])
 
+        def leave_SimpleStatementSuite(
+            self, original_node: cst.SimpleStatementSuite, updated_node: cst.SimpleStatementSuite
+        ) -> cst.SimpleStatementSuite | cst.IndentedBlock:
+            return _unfolded(updated_node) if self._crowded(updated_node) else updated_node
+
+        def leave_FunctionDef(
+            self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef
+        ) -> cst.FunctionDef:
+            body = updated_node.body
+            if not isinstance(body, cst.SimpleStatementSuite) or not any(map(matters, body.body)):
+                return updated_node
+            return updated_node.with_changes(body=_unfolded(body))
+
+        def _crowded(self, node: cst.SimpleStatementSuite) -> bool:
+            return len(node.body) > 1 and any(map(matters, node.body))
+
     return module.visit(Splitter())
+
+
+def _unfolded(suite: cst.SimpleStatementSuite) -> cst.IndentedBlock:
+    """What stands behind a colon, on lines of its own below."""
+    parts = [part.with_changes(semicolon=cst.MaybeSentinel.DEFAULT) for part in suite.body]
+    lines = [cst.SimpleStatementLine([part]) for part in parts]
+    lines[-1] = lines[-1].with_changes(trailing_whitespace=suite.trailing_whitespace)
+    return cst.IndentedBlock(lines)
 
 
 def string_value(node: cst.CSTNode | None) -> str | None:

@@ -297,6 +297,11 @@ class Facts:
         return self._seen.strings
 
     @property
+    def attributes(self) -> Sequence[cst.Attribute]:
+        """Every ``a.b``, what is set and dead code included."""
+        return self._seen.attributes
+
+    @property
     def attribute_targets(self) -> Sequence[cst.Attribute]:
         """What ``args.x = 1`` sets, dead code included."""
         return self._seen.attribute_targets
@@ -535,6 +540,11 @@ class Facts:
             last = name.rpartition(".")[2]
             if last in ("Module", "PreTrainedModel") or knowledge.is_model_class(last):
                 return "model"
+            of_base = self.binding(base.value) if isinstance(base.value, cst.Name) else None
+            made_of = of_base.node if of_base is not None and of_base.node is not node else None
+            above = isinstance(made_of, cst.ClassDef) and self.order(made_of) < self.order(node)
+            if above and (kind := self._instance_kind(cst.ensure_type(made_of, cst.ClassDef))):
+                return kind
         return ""
 
     def _returned_kind(self, function: cst.FunctionDef, seen: set[cst.CSTNode]) -> str:
@@ -682,6 +692,13 @@ class Facts:
             and call.func.attr.value in knowledge.CACHED_METHODS
             and self.kind(call.func.value) == "dataset"
         )
+
+    def streams(self, call: cst.Call) -> bool:
+        """Whether a call makes a data set that is read as it comes."""
+        streaming = self.keyword(call, "streaming")
+        if streaming is not None and cstkit.code_of(streaming) != "False":
+            return True
+        return "IterableDataset" in self.qualified(call.func) or self.method(call) == "to_iterable_dataset"
 
     def loads_model(self, call: cst.Call) -> bool:
         """Whether a call makes a model or adapts one; ``model.eval()`` and the like only give it back."""

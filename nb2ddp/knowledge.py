@@ -164,7 +164,7 @@ WRITING_FUNCTIONS = frozenset(
     "torch.save joblib.dump shutil.copy shutil.copyfile shutil.copytree shutil.move shutil.rmtree "
     "shutil.make_archive scipy.io.wavfile.write soundfile.write torchaudio.save numpy.save numpy.savez "
     "numpy.savetxt os.makedirs os.mkdir os.remove os.unlink os.rename os.rmdir "
-    "matplotlib.pyplot.savefig urllib.request.urlretrieve wandb.init wandb.finish".split()
+    "matplotlib.pyplot.savefig urllib.request.urlretrieve".split()
 )
 # What only the process that made it can see.
 OWN_BUFFERS = frozenset(
@@ -172,6 +172,13 @@ OWN_BUFFERS = frozenset(
     "tempfile.SpooledTemporaryFile tempfile.mkdtemp tempfile.mkstemp tempfile.TemporaryDirectory".split()
 )
 
+# Open a file for a log and keep it open: the function, and the argument that names the file.
+LOG_FILES = {
+    "logging.basicConfig": "filename",
+    "logging.FileHandler": "filename",
+    "logging.handlers.RotatingFileHandler": "filename",
+    "logging.handlers.TimedRotatingFileHandler": "filename",
+}
 # Run something outside: once is enough, and two might be in each other's way.
 RUNNING_FUNCTIONS = frozenset(
     "os.system subprocess.run subprocess.call subprocess.check_call subprocess.Popen".split()
@@ -195,7 +202,8 @@ MOVED_CALLS = (
     | WRITING_METHODS
     | GENERATING_METHODS
     | MODEL_WRAPPERS
-    | {"from_pretrained", "unsloth_train", "system"}
+    | {name.rpartition(".")[2] for name in WRITING_FUNCTIONS | RUNNING_FUNCTIONS}
+    | {"from_pretrained", "unsloth_train"}
 )
 
 # Shell commands that set the machine up, once, before any process trains.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from nb2ddp import cstkit
+from nb2ddp.cells import Binding
 from nb2ddp.facts import Facts
 
 _ITERATING = frozenset("enumerate tqdm iter zip track progress_bar trange".split())
@@ -90,7 +91,7 @@ def loader_of(facts: Facts, loop: cst.For | cst.While) -> cst.BaseExpression | N
                 return source if facts.kind(source) == "loader" else None
             if binding.value is None:
                 return None
-            source = binding.value
+            source = _returned(facts, binding) or binding.value
         elif isinstance(source, cst.Call):
             if facts.kind(source) == "loader":
                 return source
@@ -99,6 +100,20 @@ def loader_of(facts: Facts, loop: cst.For | cst.While) -> cst.BaseExpression | N
             source = source.args[0].value
         else:
             return None
+    return None
+
+
+def _returned(facts: Facts, binding: Binding) -> cst.BaseExpression | None:
+    """What ``a, b = make()`` gives ``a``, where the notebook's own function ends with ``return x, y``."""
+    if binding.index is None or not isinstance(binding.value, cst.Call):
+        return None
+    for function in facts.called_functions(binding.value):
+        last = function.body.body[-1] if isinstance(function.body, cst.IndentedBlock) else None
+        end = last.body[-1] if isinstance(last, cst.SimpleStatementLine) else None
+        if isinstance(end, cst.Return) and isinstance(end.value, cst.Tuple):
+            return (
+                end.value.elements[binding.index].value if binding.index < len(end.value.elements) else None
+            )
     return None
 
 

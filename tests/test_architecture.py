@@ -93,7 +93,7 @@ BELOW: dict[str, set[str]] = {
     "effects": {"cells", "cstkit", "facts", "knowledge"},
     "independent": {"cells", "cstkit", "effects", "facts", "knowledge"},
     "alone": {"cells", "cstkit", "facts", "independent", "knowledge", "shell"},
-    "trained": {"cstkit", "facts"},
+    "trained": {"cells", "cstkit", "facts"},
     "turns": {"cells", "cstkit", "facts", "knowledge"},
     "install_step": {"cells", "cstkit", "facts", "rewrite", "shell"},
     "targets.kaggle": {"errors", "rendering"},

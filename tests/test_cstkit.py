@@ -291,7 +291,9 @@ def is_call(part: cst.BaseSmallStatement) -> bool:
         ("a = 1; b = 2\n", "a = 1; b = 2\n"),
         ("f();\n", "f();\n"),
         ("text = 'a; b'\n", "text = 'a; b'\n"),
-        ("if x: f(); a = 1\n", "if x: f(); a = 1\n"),
+        ("if x: f(); a = 1\n", "if x:\n    f()\n    a = 1\n"),
+        ("if x: f()\n", "if x: f()\n"),
+        ("def g(): f()  # behind\n", "def g():\n    f()  # behind\n"),
     ],
 )
 def test_a_line_is_split_where_a_part_matters(before: str, after: str) -> None:

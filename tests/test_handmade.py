@@ -96,6 +96,35 @@ for epoch in range(3):
         losses.append(training_step(batch))
 torch.save(model.state_dict(), "net.pt")
 """
+IN_MAIN = """\
+class Pooled(Net):
+    def __init__(self):
+        super().__init__()
+        self.pooler = nn.Linear(16, 16)  # which nothing reads
+def loaders():
+    train = DataLoader(rows, batch_size=8, shuffle=True)
+    test = DataLoader(rows, batch_size=16)
+    return train, test
+def main():
+    model = Pooled()
+    train_loader, test_loader = loaders()
+    print(next(iter(train_loader))[0].shape)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+    best = 1e9
+    for epoch in range(3):
+        for step, (x, y) in enumerate(train_loader):
+            loss = loss_function(model(x), y)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            losses.append(loss.item())
+            if (step + 1) % 4 == 0: scheduler.step()
+        if losses[-1] < best: best = losses[-1]; torch.save(model.state_dict(), "net.pt")
+        if losses[-1] > best: break
+if __name__ == "__main__":
+    main()
+"""
 ON_ACCELERATE = """\
 from accelerate import Accelerator, notebook_launcher
 def train():
@@ -180,7 +209,7 @@ def test_a_notebook_half_converted_after_a_guide_trains_as_the_notebook(tmp_path
     assert "batch 2 x 2 accumulation steps x 2 processes = 8 per step" in done.output
 
 
-@pytest.mark.parametrize("code", [IN_FUNCTION, IN_STEPS], ids=["loop", "step"])
+@pytest.mark.parametrize("code", [IN_FUNCTION, IN_STEPS, IN_MAIN], ids=["loop", "step", "main"])
 def test_a_loop_or_its_step_in_a_function_trains_as_in_one_process(tmp_path: Path, code: str) -> None:
     path = written(tmp_path, DATA.format(shuffle=True), code)
     done = compared(tmp_path, path, single=plain_code(path))

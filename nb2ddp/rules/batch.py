@@ -34,6 +34,7 @@ DROPS_LAST = "dataloader_drop_last"
 DEFAULTS = {BATCH: "8", ACCUMULATION: "1"}
 # What TRL's GRPOConfig takes.
 GENERATIONS, GENERATIONS_DEFAULT = "num_generations", "8"
+GENERATING_STEPS = "steps_per_generation"
 # Losses of Sentence Transformers that take the other samples of a batch for negatives.
 _IN_BATCH = re.compile(r"(?:MultipleNegatives\w*|(?:Cached)?GISTEmbed)Loss$")
 _GATHERS = "5.1.0"  # the Sentence Transformers from which on they can take them from all ranks
@@ -45,6 +46,9 @@ _WITHIN_BATCH = re.compile(
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
     recipes = list(_recipes(facts))
+    yield from _own_batches(facts)
+    if options.batch == "preserve":
+        yield from _read_back(facts, recipes)
     yield from _out_of_sight(facts, bool(recipes))
     for node, given in recipes:
         if given is None:
@@ -71,6 +75,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 "training arguments made in an expression cannot be followed; give them a name", node
             )
             continue
+        yield from _order_of_rows(facts, node)
         names = {BATCH: facts.our("batch_per_rank"), ACCUMULATION: facts.our("accumulation_per_rank")}
         values = [cstkit.code_of(given[key]) if key in given else DEFAULTS[key] for key in DEFAULTS]
         if _generates(facts, node, given):
@@ -84,7 +89,16 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             f"{code}  # nb2ddp: the notebook's batch, split",
             "the effective batch stays the notebook's",
         )
-        yield Edit(node, "this rank's share of the batch", partial(_with_shares, names=names))
+        shares = dict(names)
+        if GENERATING_STEPS in given:
+            share = _generating_steps(given, names[ACCUMULATION])
+            if share is None:
+                yield Decline(
+                    f"{GENERATING_STEPS} is split as {ACCUMULATION} is, so it must be a multiple of it", node
+                )
+                continue
+            shares[GENERATING_STEPS] = share
+        yield Edit(node, "this rank's share of the batch", partial(_with_shares, names=shares))
 
 
 def _out_of_sight(facts: Facts, any_in_sight: bool) -> Iterator[Finding]:
@@ -113,6 +127,92 @@ def _out_of_sight(facts: Facts, any_in_sight: bool) -> Iterator[Finding]:
             yield Decline(
                 "nb2ddp cannot see how this Trainer's arguments are made; make them in the notebook", call
             )
+
+
+def _own_batches(facts: Facts) -> Iterator[Finding]:
+    """Batches that the run finds for itself, or that a Trainer of the notebook's own makes."""
+    for call in facts.live_calls:
+        finds = facts.keyword(call, "auto_find_batch_size")
+        if finds is not None and cstkit.code_of(finds) != "False" and _makes_arguments(facts, call):
+            yield Decline(
+                "auto_find_batch_size would find another batch on each rank; give a batch that fits instead",
+                finds,
+            )
+        method = facts.scope(call)
+        if (
+            facts.kind(call) == "loader"
+            and isinstance(method, cst.FunctionDef)
+            and method.name.value == "get_train_dataloader"
+            and "prepare" not in cstkit.code_of(method.body)
+        ):
+            yield Decline(
+                "this DataLoader gives every rank all the data, for the Trainer shares out its own alone; "
+                "override _get_train_sampler() instead, or return self.accelerator.prepare(DataLoader(...))",
+                call,
+            )
+
+
+def _generating_steps(given: Mapping[str, cst.BaseExpression], accumulation: str) -> str | None:
+    """``steps_per_generation`` for a rank's accumulation steps: the same prompts for each generation."""
+    steps = cstkit.code_of(given[GENERATING_STEPS])
+    notebooks = cstkit.code_of(given.get(ACCUMULATION, cst.Integer(DEFAULTS[ACCUMULATION])))
+    if steps == "None":
+        return steps
+    if steps == notebooks:
+        return accumulation
+    if steps.isdigit() and notebooks.isdigit() and int(steps) % int(notebooks) == 0:
+        return f"{int(steps) // int(notebooks)} * {accumulation}"
+    return None
+
+
+def _order_of_rows(facts: Facts, node: cst.Call | cst.Dict) -> Iterator[Finding]:
+    """What decides which rows come together, and in what order."""
+    if not isinstance(node, cst.Call):
+        return
+    grouped = facts.keyword(node, "group_by_length")
+    strategy = cstkit.string_value(facts.keyword(node, "train_sampling_strategy"))
+    if strategy == "group_by_length" or (grouped is not None and cstkit.code_of(grouped) != "False"):
+        yield Note(
+            "rows are grouped by length within portions that depend on a rank's batch: each comes once, in "
+            "another order than the notebook's",
+            node,
+        )
+    streams = any(facts.streams(call) for call in facts.live_calls if not facts.is_after_training(call))
+    given = any(facts.keyword(node, name) for name in ("accelerator_config", "dispatch_batches"))
+    if streams and not given:
+        yield Edit(
+            node,
+            "each rank reads the stream and takes its part: batches of unlike lengths cannot be sent on",
+            partial(
+                _with_keyword,
+                name="accelerator_config",
+                value='{"dispatch_batches": False}',
+                comment="nb2ddp: each rank reads the stream and takes its part",
+            ),
+        )
+
+
+def _read_back(
+    facts: Facts, recipes: list[tuple[cst.Call | cst.Dict, dict[str, cst.BaseExpression] | None]]
+) -> Iterator[Finding]:
+    """``args.per_device_train_batch_size`` would be one rank's share; the notebook means its own number."""
+    for attribute in facts.attributes:
+        name = {"train_batch_size": BATCH}.get(attribute.attr.value, attribute.attr.value)
+        if name not in DEFAULTS or attribute in facts.attribute_targets or facts.is_dead(attribute):
+            continue
+        of = attribute.value
+        of_trainer = isinstance(of, cst.Attribute) and of.attr.value == "args"
+        if facts.kind(of.value if of_trainer and isinstance(of, cst.Attribute) else of) not in (
+            ("trainer",) if of_trainer else ("arguments",)
+        ):
+            continue
+        given = recipes[0][1] if len(recipes) == 1 else None
+        number = None if given is None else cstkit.code_of(given.get(name, cst.Integer(DEFAULTS[name])))
+        if number is not None and number.isdigit():
+            number_code = partial(cstkit.replaced, code=number)
+            yield Edit(attribute, "the notebook's number, not this rank's share of it", number_code)
+        else:
+            yield Note("this reads one rank's share of the batch, not the notebook's number", attribute)
 
 
 def _recipes(facts: Facts) -> Iterator[tuple[cst.Call | cst.Dict, dict[str, cst.BaseExpression] | None]]:
@@ -267,7 +367,7 @@ def _sets_later(facts: Facts, call: cst.Call) -> bool:
 
 
 def _given(facts: Facts, node: cst.Call | cst.Dict) -> dict[str, cst.BaseExpression]:
-    wanted = (*DEFAULTS, GENERATIONS, DROPS_LAST)
+    wanted = (*DEFAULTS, GENERATIONS, GENERATING_STEPS, DROPS_LAST)
     if isinstance(node, cst.Call):
         return {key: value for key in wanted if (value := facts.keyword(node, key)) is not None}
     return {
@@ -301,7 +401,7 @@ def _with_shares(node: cst.CSTNode, names: dict[str, str]) -> cst.CSTNode:
     for element in node.elements:
         if isinstance(element, cst.DictElement) and (found := cstkit.string_value(element.key)) in missing:
             assert found is not None
-            element = element.with_changes(value=cst.Name(missing.pop(found)))
+            element = element.with_changes(value=cstkit.expression(missing.pop(found)))
         elements.append(element)
     node = node.with_changes(elements=elements)
     return cstkit.with_dict_items(node, missing)

@@ -27,6 +27,8 @@ from nb2ddp.cells import Statement
 from nb2ddp.facts import Facts
 from nb2ddp.rewrite import Finding, Gate, Need, Note, Options, Rule
 
+_DELETING = frozenset({"shutil.rmtree", "os.remove", "os.unlink", "os.rmdir"})
+
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
     if facts.last_collective is None:
@@ -43,8 +45,20 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 statement,
             )
             continue
+        if _only_deletes(facts, statement):  # a rank that came later would delete what rank 0 made meanwhile
+            yield Need("wait_for_main_process")
+            yield Gate(statement, "rank-zero-then-wait", "one rank deletes")
+            continue
         yield Need("main_process_first")
         yield Gate(statement, "main-first", "rank 0 makes the files, the others find them")
+
+
+def _only_deletes(facts: Facts, statement: Statement) -> bool:
+    """``if os.path.exists(folder): shutil.rmtree(folder)``."""
+    if not isinstance(statement, cst.If) or statement.orelse is not None:
+        return False
+    calls = [facts.qualified(call.func) for call in facts.calls_in(statement.body)]
+    return any(name in _DELETING for name in calls) and set(calls) <= {*_DELETING, "print"}
 
 
 def _decides(facts: Facts, call: cst.Call) -> bool:

@@ -30,6 +30,7 @@ torchrun has started the processes.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator
 from functools import partial
 
@@ -42,6 +43,7 @@ from nb2ddp.rewrite import Decline, Edit, Finding, Insert, Need, Note, Options, 
 from nb2ddp.trained import given_to_function, is_global, is_trained_call, loader_of, loss_of
 from nb2ddp.turns import Turns, turns_of
 
+_SCHEDULES = re.compile(r"sched|plateau|lr_|warmup|LR\b", re.IGNORECASE)
 _CONFIGURATION = "DataLoaderConfiguration(split_batches=True, use_seedable_sampler=True)"
 
 
@@ -57,6 +59,8 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             )
         loop = _loop_of(facts, call)
         if loop is not None and loop not in done:
+            if not any(isinstance(seen, cst.For | cst.While) for seen in done):
+                yield from _batch_norms(facts)
             done.add(loop)
             yield from _loop(facts, call, loop, done, gated)
         elif loop is None and facts.last_collective is None and _is_step(facts, call):
@@ -65,6 +69,18 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 "cannot be followed together; write the step into the loop",
                 call,
             )
+
+
+def _batch_norms(facts: Facts) -> Iterator[Note]:
+    for call in facts.live_calls:
+        if facts.qualified(call.func).startswith("torch.nn.BatchNorm"):
+            yield Note(
+                "a batch norm takes mean and variance of one rank's share of a batch, so losses are near the "
+                "notebook's, not equal; on GPUs torch.nn.SyncBatchNorm.convert_sync_batchnorm(model) takes "
+                "them of all shares",
+                call,
+            )
+            return
 
 
 def _loop_of(facts: Facts, call: cst.Call) -> cst.For | cst.While | None:
@@ -244,8 +260,12 @@ def _accumulation(facts: Facts, loop: cst.For | cst.While, ddp_model: str) -> It
     for part in loop.body.body:
         if not isinstance(part, cst.If) or part.orelse is not None or "%" not in cstkit.code_of(part.test):
             continue
-        inside = [call for call in facts.calls_in(part.body) if facts.method(call) == "step"]
-        steps = bool(inside) and not _steps_elsewhere(facts, inside, part)
+        inside = [call for call in facts.calls_in(part.body) if _steps_optimizer(facts, call)]
+        steps = (
+            bool(inside)
+            and not _steps_elsewhere(facts, inside, part)
+            and not _clips_outside(facts, loop, part)
+        )
         names = facts.loads_in(part.test)
         changing = any(facts.contains(loop.body, b.node) for name in names for b in facts.bindings(name))
         if steps and not changing:
@@ -267,6 +287,25 @@ def _steps_elsewhere(facts: Facts, steps: list[cst.Call], inside: cst.If) -> boo
         and cstkit.code_of(call.func) in optimizers
         and not facts.contains(inside, call)
         for call in facts.live_calls
+    )
+
+
+def _steps_optimizer(facts: Facts, call: cst.Call) -> bool:
+    """``optimizer.step()`` or ``scaler.step(optimizer)``, and not a scheduler's."""
+    if facts.method(call) != "step":
+        return False
+    assert isinstance(call.func, cst.Attribute)
+    binding = facts.binding(call.func.value) if isinstance(call.func.value, cst.Name) else None
+    made = binding.value if binding is not None else None
+    maker = facts.qualified(made.func) if isinstance(made, cst.Call) else ""
+    return not _SCHEDULES.search(f"{cstkit.code_of(call.func.value)} {maker}")
+
+
+def _clips_outside(facts: Facts, loop: cst.For | cst.While, inside: cst.If) -> bool:
+    """Whether gradients are clipped after each batch: that needs those of all ranks."""
+    return any(
+        facts.method(call).startswith("clip_grad") and not facts.contains(inside, call)
+        for call in facts.calls_in(loop.body)
     )
 
 

@@ -66,7 +66,10 @@ def _place(facts: Facts) -> tuple[Statement, str] | None:
     ]
     if not facts.runs(first, loads):
         return (loading[-1], "after") if loading else (first, "before")
-    # One statement loads and trains: a call of a function, mostly. Look inside it.
+    # One statement loads and trains: a call of a function, mostly.
+    if not facts.uses_unsloth:
+        return first, "before"
+    # Unsloth compiles while it loads, which must come before: look inside.
     joining = [c for c in facts.live_calls if joins(c) and not facts.is_after_training(c)]
     scope = facts.scope(joining[0])
     here = [

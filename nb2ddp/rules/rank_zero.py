@@ -18,13 +18,14 @@ gated by rank: a rank that takes another path leaves the others waiting for ever
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import libcst as cst
 
-from nb2ddp import alone
+from nb2ddp import alone, cstkit
 from nb2ddp.cells import Statement
 from nb2ddp.facts import Facts
-from nb2ddp.rewrite import Finding, Gate, Insert, Need, Note, Options, Rule
+from nb2ddp.rewrite import Edit, Finding, Gate, Insert, Need, Note, Options, Rule
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
@@ -49,15 +50,17 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         statement = facts.statement(call)
         if statement in generating or any(parent in generating for parent in facts.parents(call)):
             continue
+        kept = alone.kept_open(facts, call)
+        if kept is not None and (facts.scope(call) is not None or _is_used(facts, call, last)):
+            yield Edit(kept, "one rank writes", partial(_to_nowhere, facts.our("is_main_process")))
+            continue
         if facts.scope(call) is not None:
             yield from _in_function(facts, call, statement)
             continue
         if _needs_all(facts, statement):
             yield Note("this writes on every rank: the same statement needs all of them", call)
             continue
-        if any(facts.is_read_outside(name, statement, until=last) for name in facts.binds_in(statement)) and (
-            not isinstance(statement, cst.With)
-        ):
+        if _is_used(facts, call, last):
             if alone.maps_file(facts, call):
                 yield Need("in_turn")
                 yield Gate(statement, "in-turn", "the ranks write one after another")
@@ -67,6 +70,22 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             continue
         yield Need("wait_for_main_process")
         yield Gate(statement, "rank-zero-then-wait", why)
+
+
+def _is_used(facts: Facts, call: cst.Call, last: Statement) -> bool:
+    """Whether what a call gives back is needed by more than its own statement."""
+    statement = facts.statement(call)
+    names = facts.binds_in(statement)
+    return not isinstance(statement, cst.With) and any(
+        facts.is_read_outside(name, statement, until=last) for name in names
+    )
+
+
+def _to_nowhere(is_main_process: str, node: cst.CSTNode) -> cst.CSTNode:
+    """A path that is rank 0's own: what the others write goes nowhere."""
+    assert isinstance(node, cst.BaseExpression)
+    path = cstkit.parenthesised(node) if isinstance(node, cst.IfExp | cst.Lambda) else node
+    return cst.IfExp(test=cst.Name(is_main_process), body=path, orelse=cstkit.expression("os.devnull"))
 
 
 def _in_function(facts: Facts, call: cst.Call, statement: Statement) -> Iterator[Finding]:

@@ -27,10 +27,19 @@ from nb2ddp.rewrite import Decline, Edit, Finding, Need, Note, Options, Rule
 
 SEED = "3407"
 _DATASET_METHODS = frozenset({"shuffle", "train_test_split"})
-_SEEDING = frozenset(
-    "random.seed numpy.random.seed transformers.set_seed transformers.enable_full_determinism "
-    "accelerate.utils.set_seed lightning.seed_everything".split()
+_SEEDING_ALL = frozenset(
+    "transformers.set_seed transformers.enable_full_determinism accelerate.utils.set_seed "
+    "lightning.seed_everything".split()
 )
+_SEEDING = _SEEDING_ALL | {"random.seed", "numpy.random.seed", "torch.manual_seed"}
+# Functions of a library that draw, and the argument that fixes what.
+_DRAWING_FUNCTIONS = {
+    "sklearn.utils.shuffle": "random_state",
+    "sklearn.utils.resample": "random_state",
+    "datasets.interleave_datasets": "seed",
+}
+_TORCH_DRAWS = frozenset({"torch.randperm", "torch.utils.data.random_split"})
+_TORCH_SEED = f"torch.Generator().manual_seed({SEED})"
 _SPLITTERS = frozenset(
     "ShuffleSplit StratifiedShuffleSplit GroupShuffleSplit RepeatedKFold RepeatedStratifiedKFold".split()
 )
@@ -39,8 +48,8 @@ _SEARCHES = frozenset(
     "optuna.create_study optuna.study.create_study ray.tune.run ray.tune.Tuner hyperopt.fmin "
     "wandb.agent".split()
 )
-# What needs no seed, or makes a generator that has its own.
-_HARMLESS = frozenset({"numpy.random.default_rng", "numpy.random.RandomState", "random.Random"})
+# Generators of their own: given nothing, each process gets another one.
+_GENERATORS = frozenset({"numpy.random.default_rng", "numpy.random.RandomState", "random.Random"})
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
@@ -48,22 +57,38 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         return
     calls = [call for call in facts.live_calls if not facts.is_after_training(call)]
     # these draw from numpy's generator: where the notebook seeds that, they keep its numbers; not so a stream
-    streams = any(_streams(facts, call) for call in calls)
-    numpys = [facts.order(c) for c in calls if facts.qualified(c.func) in _SEEDING - {"random.seed"}]
+    streams = any(facts.streams(call) for call in calls)
+    numpys = _seeded_from(facts, calls, "numpy.random.seed")
+    torches = _seeded_from(facts, calls, "torch.manual_seed")
     for call in calls:
         keyword = _seed_keyword(facts, call)
         seeded = any(order < facts.order(call) for order in numpys) and not (keyword == "seed" and streams)
         if keyword is not None and not seeded:
             yield Edit(call, "every rank must draw the same", partial(_seeded, keyword=keyword))
-        if facts.qualified(call.func) in _SEARCHES:
+        name = facts.qualified(call.func)
+        if name in _GENERATORS and not call.args:
+            yield Edit(call, "every rank must draw the same", _with_seed)
+        unseeded = not any(order < facts.order(call) for order in torches)
+        if name in _TORCH_DRAWS and unseeded and not facts.keyword(call, "generator") and not _stars(call):
+            drawn = partial(_seeded, keyword="generator", value=_TORCH_SEED)
+            yield Edit(call, "every rank must draw the same", drawn)
+        if name in _SEARCHES:
             yield Decline(
                 "this search would draw other values on every rank; train with the best values, or search "
                 "with trainer.hyperparameter_search(), which draws them on rank 0",
                 call,
             )
-    drawing = [c for c in calls if _draws(facts, c)]
-    seeding = [c for c in calls if facts.qualified(c.func) in _SEEDING]
-    if drawing and not any(facts.order(seed) < facts.order(drawing[0]) for seed in seeding):
+    yield from _orders_of_sets(facts, calls)
+    drawing = [
+        call
+        for package in ("random", "numpy")
+        for call in [c for c in calls if _draws(facts, c) and facts.qualified(c.func).startswith(package)][:1]
+        if not any(
+            order < facts.order(call)
+            for order in (numpys if package == "numpy" else _seeded_from(facts, calls, "random.seed"))
+        )
+    ]
+    if drawing:
         yield Need("seed", SEED)
         packages = {facts.qualified(call.func).partition(".")[0] for call in drawing}
         if "numpy" in packages:
@@ -77,12 +102,17 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
 def _seed_keyword(facts: Facts, call: cst.Call) -> str | None:
     """The argument that fixes what a call draws; None where it draws nothing or has one."""
     method, name = facts.method(call), facts.qualified(call.func)
-    if any(argument.star == "**" for argument in call.args):
+    if _stars(call):
         return None
+    if name in _DRAWING_FUNCTIONS:
+        given = _DRAWING_FUNCTIONS[name]
+        draws = given != "seed" or facts.keyword(call, "probabilities") is not None
+        return given if draws and facts.keyword(call, given) is None else None
     if (
         _splits(facts, call, name)
         or (method == "sample" and (facts.keyword(call, "frac") or facts.keyword(call, "n")))
         or (method == "sample" and len(call.args) == 1 and facts.comes_from(call.func, "pandas"))
+        or (method == "sample" and _samples_group(facts, call))
     ):
         return None if facts.keyword(call, "random_state") else "random_state"
     if method not in _DATASET_METHODS or facts.kind(call) != "dataset":
@@ -95,12 +125,60 @@ def _seed_keyword(facts: Facts, call: cst.Call) -> str | None:
     return None if without is not None and cstkit.code_of(without) == "False" else "seed"
 
 
-def _streams(facts: Facts, call: cst.Call) -> bool:
-    """Whether a call makes a data set that is read as it comes."""
-    streaming = facts.keyword(call, "streaming")
-    if streaming is not None and cstkit.code_of(streaming) != "False":
-        return True
-    return "IterableDataset" in facts.qualified(call.func) or facts.method(call) == "to_iterable_dataset"
+def _stars(call: cst.Call) -> bool:
+    return any(argument.star == "**" for argument in call.args)
+
+
+def _seeded_from(facts: Facts, calls: list[cst.Call], own: str) -> list[int]:
+    """Where the generator that ``own`` seeds gets a seed."""
+    return [facts.order(c) for c in calls if facts.qualified(c.func) in _SEEDING_ALL | {own}]
+
+
+def _samples_group(facts: Facts, call: cst.Call) -> bool:
+    """``group.sample(10)`` of a group that pandas made, whose name tells nothing."""
+    return (
+        len(call.args) == 1
+        and isinstance(call.args[0].value, cst.Integer)
+        and bool(facts.imports_of("pandas"))
+        and not facts.imports_of("polars")
+    )
+
+
+def _orders_of_sets(facts: Facts, calls: list[cst.Call]) -> Iterator[Finding]:
+    """Strings in a set have another order in each process: where it is read, all ranks take rank 0's."""
+    shared = facts.our("from_main_process")
+    for call in calls:
+        name = facts.qualified(call.func)
+        if name not in ("list", "tuple", "enumerate") or not call.args or facts.scope(call) is not None:
+            continue
+        made = call.args[0].value
+        is_set = isinstance(made, cst.SetComp) or (
+            isinstance(made, cst.Call) and facts.qualified(made.func) in ("set", "frozenset")
+        )
+        if not is_set or any(isinstance(parent, cst.BaseComp) for parent in facts.parents(call)):
+            continue
+        yield Need("from_main_process")
+        if name == "enumerate":
+            yield Edit(
+                made,
+                "a set has another order on each rank",
+                partial(_from_rank_0, shared=shared, made="list"),
+            )
+        else:
+            yield Edit(call, "a set has another order on each rank", partial(_from_rank_0, shared=shared))
+
+
+def _from_rank_0(node: cst.CSTNode, shared: str, made: str = "") -> cst.CSTNode:
+    assert isinstance(node, cst.BaseExpression)
+    value = node
+    if made:
+        value = cst.Call(cst.Name(made), [cst.Arg(value)])
+    function = cst.Lambda(params=cst.Parameters(), body=value)
+    return cst.Call(cst.Name(shared), [cst.Arg(function)])
+
+
+def _with_seed(node: cst.CSTNode) -> cst.CSTNode:
+    return cst.ensure_type(node, cst.Call).with_changes(args=[cst.Arg(cst.Integer(SEED))])
 
 
 def _splits(facts: Facts, call: cst.Call, name: str) -> bool:
@@ -114,14 +192,14 @@ def _splits(facts: Facts, call: cst.Call, name: str) -> bool:
     return last == "train_test_split" or last in _SPLITTERS
 
 
-def _seeded(node: cst.CSTNode, keyword: str) -> cst.CSTNode:
+def _seeded(node: cst.CSTNode, keyword: str, value: str = SEED) -> cst.CSTNode:
     assert isinstance(node, cst.Call)
-    return cstkit.with_keyword(node, keyword, SEED, "nb2ddp: the same on every rank")
+    return cstkit.with_keyword(node, keyword, value, "nb2ddp: the same on every rank")
 
 
 def _draws(facts: Facts, call: cst.Call) -> bool:
     name = facts.qualified(call.func)
-    if name in _SEEDING or name in _HARMLESS:
+    if name in _SEEDING | _GENERATORS:
         return False
     return name.startswith(knowledge.RANDOM_MODULES) and not name.endswith("seed")
 

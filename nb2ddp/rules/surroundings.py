@@ -58,6 +58,8 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         elif name == "torch.cuda.device_count":
             yield Note("this counts the GPUs of the machine; each rank uses one of them", call)
     if options.strategy == "ddp":
+        if facts.imports_of("wandb"):
+            yield Need("wandb")
         yield from _ports(facts)
 
 

@@ -23,6 +23,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from nb2ddp import cstkit, knowledge
+from nb2ddp.cells import Statement
 from nb2ddp.facts import Facts
 from nb2ddp.rewrite import Decline, Edit, Finding, Insert, Need, Note, Options, Rule
 
@@ -53,20 +54,31 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 f"{ddp_model} = {facts.our('wrap_trainer')}({code})  # nb2ddp: `model` itself stays as it is",
                 "train through one DDP wrapper",
             )
-            yield Insert(
-                statement, "after", f"{check}({ddp_model})", "compare the trained parameters of all ranks"
-            )
+            yield from _checked(call, statement, check, ddp_model)
             if facts.is_deleted(facts.scope(call)):
                 code = f"del {ddp_model}  # nb2ddp: it holds the model too, which is to be freed"
                 yield Insert(statement, "after", code, "the notebook frees the model's memory")
             continue
         if options.wrap == "explicit":
-            yield Note("this Trainer's loss holds the model, so the Trainer wraps it itself", call)
-        yield Insert(
-            statement, "after", f"{check}({code}.model)", "compare the trained parameters of all ranks"
-        )
+            yield Note("this Trainer makes the model, or its loss holds it, so it wraps it itself", call)
+        yield from _checked(call, statement, check, f"{code}.model")
     if options.wrap == "trainer":
         yield from _tell_the_trainer(facts)
+
+
+def _checked(call: cst.Call, statement: Statement, check: str, model: str) -> Iterator[Finding]:
+    """Compare the ranks when training has ended; nothing is run after a ``return``."""
+    why = "compare the trained parameters of all ranks"
+    if isinstance(statement, cst.SimpleStatementLine) and isinstance(statement.body[-1], cst.Return):
+
+        def returned(node: cst.CSTNode) -> cst.CSTNode:
+            trained = cst.ensure_type(node, cst.Call)
+            return cst.Call(cst.Name(check), [cst.Arg(cstkit.expression(model)), cst.Arg(trained)])
+
+        yield Need("check_replicas", "result")
+        yield Edit(call, why, returned)
+    else:
+        yield Insert(statement, "after", f"{check}({model})", why)
 
 
 def _has_towers(facts: Facts) -> bool:
@@ -101,16 +113,16 @@ def _has_stock_loss(facts: Facts, call: cst.Call) -> bool:
 
 
 def _wraps_itself(facts: Facts, trainer: cst.BaseExpression) -> bool:
-    """Sentence Transformers swap the model inside their loss when the Trainer wraps it."""
+    """Sentence Transformers swap the model inside their loss; ``model_init`` makes another one."""
     if isinstance(trainer, cst.Name):
         binding = facts.binding(trainer)
         value = binding.value if binding is not None else None
     else:
         value = trainer
-    return (
-        isinstance(value, cst.Call)
-        and facts.qualified(value.func).partition(".")[0] == "sentence_transformers"
-    )
+    if not isinstance(value, cst.Call):
+        return False
+    makes_model = facts.keyword(value, "model_init") is not None  # when training starts
+    return makes_model or facts.qualified(value.func).partition(".")[0] == "sentence_transformers"
 
 
 def _tell_the_trainer(facts: Facts) -> Iterator[Finding]:

@@ -328,3 +328,64 @@ def test_a_scaled_batch_keeps_its_negatives() -> None:
     source = EMBEDDING.format(loss="MultipleNegativesRankingLoss(model)", steps="")
     (note,) = apply(rule, source, options=Options(batch="scale")).notes
     assert "--batch scale" in note.why
+
+
+def test_a_batch_that_each_rank_would_find_for_itself_is_declined() -> None:
+    (declined,) = apply(rule, HEAD + 'args = SFTConfig("o", auto_find_batch_size=True)').declined
+    assert "another batch on each rank" in declined.why
+
+
+@pytest.mark.parametrize(("end", "count"), [("", 1), (".prepare", 0)], ids=["all the data", "shared out"])
+def test_a_loader_of_its_own_gives_every_rank_all_the_data(end: str, count: int) -> None:
+    loader = "DataLoader(self.train_dataset, batch_size=2)"
+    value = f"self.accelerator.prepare({loader})" if end else loader
+    source = (
+        "from torch.utils.data import DataLoader\nfrom transformers import Trainer\n"
+        f"class Mine(Trainer):\n    def get_train_dataloader(self):\n        return {value}\n"
+        'args = SFTConfig("o", per_device_train_batch_size=2)\nt = Mine(llm, args)\nt.train()\n'
+    )
+    assert len(apply(rule, HEAD + source).declined) == count
+
+
+@pytest.mark.parametrize(
+    ("given", "made"), [("4", "accumulation_per_rank"), ("8", "2 * accumulation_per_rank")]
+)
+def test_each_generation_serves_as_many_steps_as_in_the_notebook(given: str, made: str) -> None:
+    args = f"num_generations=4, gradient_accumulation_steps=4, steps_per_generation={given}"
+    source = f"from trl import GRPOConfig\nargs = GRPOConfig('o', {args})\n"
+    assert f"steps_per_generation={made}," in apply(rule, source).code[1]
+
+
+def test_generations_that_cannot_be_split_are_declined() -> None:
+    args = "gradient_accumulation_steps=4, steps_per_generation=2"
+    source = f"from trl import GRPOConfig\nargs = GRPOConfig('o', {args})\n"
+    assert "multiple" in apply(rule, source).declined[0].why
+
+
+def test_rows_grouped_by_length_come_in_another_order() -> None:
+    (note,) = apply(rule, HEAD + 'args = SFTConfig("o", group_by_length=True)').notes
+    assert "another order" in note.why
+
+
+def test_each_rank_reads_a_stream_and_takes_its_part() -> None:
+    source = (
+        "from datasets import load_dataset\nd = load_dataset('x', streaming=True)\nargs = SFTConfig('o')\n"
+    )
+    code = apply(rule, HEAD + source + "t = SFTTrainer(llm, args=args, train_dataset=d)\nt.train()\n").code[1]
+    assert 'accelerator_config={"dispatch_batches": False}' in code
+
+
+def test_who_reads_the_batch_back_gets_the_notebooks_number() -> None:
+    args = 'args = SFTConfig("o", per_device_train_batch_size=2, gradient_accumulation_steps=4)\n'
+    read = "t = SFTTrainer(llm, args=args)\nn = {} * {}\n"
+    code = apply(
+        rule,
+        HEAD + args + read.format("args.per_device_train_batch_size", "t.args.gradient_accumulation_steps"),
+    ).code[1]
+    assert code.endswith(read.format("2", "4"))
+
+
+def test_a_number_that_cannot_be_told_is_noted() -> None:
+    args = 'args = SFTConfig("o", per_device_train_batch_size=B)\n'
+    (note,) = apply(rule, HEAD + args + "print(args.per_device_train_batch_size)\n").notes
+    assert "one rank's share" in note.why

@@ -127,3 +127,16 @@ def test_training_that_a_file_decides_about_is_noted_and_never_guarded() -> None
     assert note.place is not None
     assert (note.place.cell, note.place.line) == (1, 4)
     assert "for all ranks or none" in note.why
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        'if os.path.exists("d"):\n    shutil.rmtree("d")\n',
+        'if Path("log").exists():\n    os.remove("log")\n    print("gone")\n',
+    ],
+)
+def test_one_rank_deletes_or_a_later_one_would_delete_what_rank_0_made(source: str) -> None:
+    inside = "".join(f"    {line}\n" for line in source.splitlines())
+    gated = "if is_main_on_disk:  # nb2ddp: one rank deletes\n" + inside + "wait_for_main_process()\n"
+    check_rewritten(rule, "import shutil\n" + HEAD + source + TRAIN, "import shutil\n" + HEAD + gated + TRAIN)

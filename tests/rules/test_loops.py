@@ -534,3 +534,40 @@ def test_turns_that_need_one_another_are_declined(body: str) -> None:
     functions = "def noisy(x):\n    return x * random.random()\ndef note(x):\n    seen.append(x)\n"
     result = check_untouched(rule, HEAD + functions + ROWS + body + ("" if STEP in body else STEP))
     assert len(result.declined) == 1
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        "    opt.step()\n    if (step + 1) % 3 == 0:\n        scheduler.step()\n",
+        "    opt.step()\n    if (step + 1) % 3 == 0: plateau.step(0.1)\n",
+        "    torch.nn.utils.clip_grad_norm_(llm.parameters(), 1)\n    if step % 2:\n        opt.step()\n",
+    ],
+    ids=["a scheduler", "a plateau", "gradients clipped after every batch"],
+)
+def test_gradients_that_every_batch_needs_are_averaged_every_time(step: str) -> None:
+    loop = "for step, batch in enumerate(loader):\n    llm(**batch).loss.backward()\n"
+    assert "require_backward_grad_sync" not in apply(rule, HEAD + LOADER + loop + step).code[1]
+
+
+def test_a_loader_that_a_function_gives_with_others_is_shared() -> None:
+    made = (
+        "def loaders():\n    train = {}\n    valid = DataLoader(data)\n    return train, valid\n"
+        "train_loader, valid_loader = loaders()\n"
+    )
+    plain = "DataLoader(data, batch_size=8, shuffle=True)"
+    check_rewritten(
+        rule,
+        HEAD + made.format(plain) + "for batch in train_loader:\n    llm(**batch).loss.backward()\n",
+        HEAD
+        + made.format(f"share_batches({plain})")
+        + WRAP
+        + "for batch in train_loader:\n    ddp_model(**batch).loss.backward()\n"
+        + CHECK,
+    )
+
+
+def test_a_batch_norm_is_noted() -> None:
+    loop = "norm = torch.nn.BatchNorm1d(8)\nfor batch in loader:\n    llm(**batch).loss.backward()\n"
+    (note,) = apply(rule, HEAD + LOADER + loop).notes
+    assert "batch norm" in note.why

@@ -95,3 +95,12 @@ def test_the_load_is_found_across_cells() -> None:
 def test_a_name_of_the_notebook_is_not_taken() -> None:
     result = apply(rule, IMPORTS + "setup_ddp = 1\n" + LOAD + TRAIN)
     assert "ddp_setup_ddp()" in result.code[1]
+
+
+def test_without_unsloth_the_group_is_joined_before_a_function_that_loads_and_trains() -> None:
+    before = (
+        "from torch.utils.data import DataLoader\nfrom transformers import AutoModel\n"
+        "def epoch(model):\n    for batch in DataLoader(data):\n        model(**batch).loss.backward()\n"
+        'def main():\n    model = AutoModel.from_pretrained("m")\n    epoch(model)\n'
+    )
+    check_rewritten(rule, before + "main()\n", before + JOIN + "main()\n")

@@ -8,7 +8,7 @@ from nb2ddp.rules.rank_zero import rule
 from tests.helpers import apply, check_rewritten, check_untouched
 
 HEAD = (
-    "import io, json, os, shutil, subprocess, tempfile\n"
+    "import io, json, logging, os, shutil, subprocess, tempfile\n"
     "from pathlib import Path\n"
     "import matplotlib.pyplot as plt\n"
     "import numpy as np\n"
@@ -40,6 +40,8 @@ NOT_GATED = {
     "a function nobody calls": "def show(q):\n    return llm.generate(**q)\n",
     "printing": 'print("start")\n',
     "logging in": "wandb.login()\n",
+    "a run of wandb, which the other ranks have switched off": 'run = wandb.init(project="x")\n',
+    "a log on the screen": "logging.basicConfig(level=20)\n",
     "a plot on the screen": "plt.plot(x)\nplt.show()\n",
     "an install, which the install step runs": 'os.system("pip install x")\n',
     "what runs in the end": "import atexit\natexit.register(print)\n",
@@ -71,8 +73,8 @@ WRITTEN = {
     "a dataset": 'data.save_to_disk("d")\n',
     "a plot": 'plt.savefig("a.png")\n',
     "a folder removed": 'shutil.rmtree("out", ignore_errors=True)\n',
-    "a run of wandb": 'wandb.init(project="x")\n',
-    "a result that only rank 0 reads later": 'run = wandb.init(project="x")\n',
+    "a result that nobody reads later": 'figure = plt.savefig("a.png")\n',
+    "a log": 'logging.basicConfig(filename="a.log")\n',
 }
 
 RUN = {
@@ -313,3 +315,39 @@ def test_between_two_trainings_one_rank_generates_and_writes() -> None:
 def test_names_of_the_notebook_are_not_taken() -> None:
     result = apply(rule, HEAD + 'is_main_on_disk = 1\ntorch.save(x, "x.pt")\n' + TRAIN)
     assert "if ddp_is_main_on_disk:" in result.code[1]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ('open("a.csv", "w")', 'open("a.csv" if is_main_process else os.devnull, "w")'),
+        (
+            'open(a if b else c, mode="a")',
+            'open((a if b else c) if is_main_process else os.devnull, mode="a")',
+        ),
+        ('logging.FileHandler("a")', 'logging.FileHandler("a" if is_main_process else os.devnull)'),
+    ],
+)
+def test_a_file_that_stays_open_is_rank_0s_and_goes_nowhere_on_the_others(before: str, after: str) -> None:
+    kept = "file = {}\nclass Log(TrainerCallback):\n    def __init__(self):\n        self.file = {}\n"
+    train = "t = SFTTrainer(llm, callbacks=[Log(), file])\nt.train()\n"
+    check_rewritten(
+        rule, HEAD + kept.format(before, before) + train, HEAD + kept.format(after, after) + train
+    )
+
+
+def test_a_function_in_one_line_is_there_on_every_rank() -> None:
+    result = apply(
+        rule,
+        HEAD + 'def keep(x): torch.save(x, "x.pt")\nclass C(TrainerCallback):\n'
+        "    def on_save(self, *args, **kwargs):\n        keep(1)\n"
+        "t = SFTTrainer(llm, callbacks=[C()])\nt.train()\n",
+    )
+    expected = "def keep(x):\n    " + WRITES_MEANWHILE + '        torch.save(x, "x.pt")\n'
+    assert expected in result.code[1]
+
+
+def test_only_the_write_behind_a_colon_is_gated() -> None:
+    before = 'if loss < best: best = loss; torch.save(x, "x.pt")\n'
+    after = "if loss < best:\n    best = loss\n" + indented(WRITES + '    torch.save(x, "x.pt")\n' + WAIT)
+    check_rewritten(rule, HEAD + before + TRAIN, HEAD + after + TRAIN)

@@ -149,3 +149,73 @@ def test_global_generators_are_seeded_unless_the_notebook_does(line: str, needs:
 def test_a_search_that_every_rank_would_make_for_itself_is_declined(search: str) -> None:
     (declined,) = apply(rule, search + TRAINS).declined
     assert "hyperparameter_search" in declined.why
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (
+            "import numpy as np\nr = np.random.default_rng()",
+            "import numpy as np\nr = np.random.default_rng(3407)",
+        ),
+        ("import random\nr = random.Random()", "import random\nr = random.Random(3407)"),
+        (
+            "from sklearn.utils import resample\nx = resample(x, n_samples=5)",
+            "from sklearn.utils import resample\nx = resample(x, n_samples=5, random_state=3407)",
+        ),
+        (
+            "import sklearn.utils\nx = sklearn.utils.shuffle(x)",
+            "import sklearn.utils\nx = sklearn.utils.shuffle(x, random_state=3407)",
+        ),
+        (
+            "from datasets import interleave_datasets\nd = interleave_datasets([a, b], probabilities=p)",
+            "from datasets import interleave_datasets\n"
+            "d = interleave_datasets([a, b], probabilities=p, seed=3407)",
+        ),
+        (
+            "import pandas as pd\nx = pd.concat([g.sample(10) for g in groups])",
+            "import pandas as pd\nx = pd.concat([g.sample(10, random_state=3407) for g in groups])",
+        ),
+        (
+            "import torch\norder = torch.randperm(9)",
+            "import torch\norder = torch.randperm(9, generator=torch.Generator().manual_seed(3407))",
+        ),
+        (
+            "import torch\na, b = torch.utils.data.random_split(d, [9, 1])\ntorch.manual_seed(0)",
+            "import torch\na, b = torch.utils.data.random_split("
+            "d, [9, 1], generator=torch.Generator().manual_seed(3407))\ntorch.manual_seed(0)",
+        ),
+        ("labels = list(set(rows))", "labels = from_main_process(lambda: list(set(rows)))"),
+        ("texts = tuple({t for t in rows})", "texts = from_main_process(lambda: tuple({t for t in rows}))"),
+        (
+            "ids = {l: i for i, l in enumerate(set(rows))}\nfor i, l in enumerate(set(rows)):\n    print(i)",
+            "ids = {l: i for i, l in enumerate(set(rows))}\n"
+            "for i, l in enumerate(from_main_process(lambda: list(set(rows)))):\n    print(i)",
+        ),
+    ],
+)
+def test_what_each_process_would_draw_for_itself_is_the_same(before: str, after: str) -> None:
+    check_rewritten(rule, before + TRAINS, after + TRAINS)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import numpy as np\nr = np.random.default_rng(7)",
+        "from sklearn.utils import shuffle\nx = shuffle(x, random_state=1)",
+        "from datasets import interleave_datasets\nd = interleave_datasets([a, b])",
+        "import torch\ntorch.manual_seed(0)\norder = torch.randperm(9)",
+        "import torch\norder = torch.randperm(9, generator=g)",
+        "labels = sorted(set(rows))\nn = len(set(rows))",
+        "def unique(rows):\n    return list(set(rows))",  # may run on one rank alone
+        "import random\nrandom.seed(1)\nx = random.sample(rows, 3)",
+    ],
+)
+def test_what_is_drawn_alike_already_stays(source: str) -> None:
+    assert not check_untouched(rule, source + TRAINS).needs
+
+
+def test_the_seed_of_another_generator_does_not_count() -> None:
+    source = "import random\nimport numpy as np\nrandom.seed(42)\norder = np.random.permutation(9)"
+    helpers = {need.helper for need in check_untouched(rule, source + TRAINS).needs}
+    assert helpers == {"seed", "seed_numpy"}

@@ -151,3 +151,8 @@ def test_a_page_that_serves_does_not_hold_the_script(made: str, launch: str) -> 
 @pytest.mark.parametrize("call", ["rocket.launch()", "demo.launch(prevent_thread_lock=False)"])
 def test_other_launches_are_left_alone(call: str) -> None:
     check_untouched(rule, f"import gradio as gr\ndemo = gr.Blocks()\nrocket = Rocket()\n{call}\n")
+
+
+def test_one_rank_has_a_run_of_wandb() -> None:
+    result = check_untouched(rule, "import wandb\nwandb.init()\nwandb.log({'a': 1})\n" + TRAINS)
+    assert {need.helper for need in result.needs} == {"wandb"}

@@ -236,3 +236,23 @@ def test_names_of_the_notebook_are_not_taken() -> None:
         "ddp_ddp_model = wrap_trainer(t)  # nb2ddp: `model` itself stays as it is\n"
         "t.train()\nddp_check_replicas(ddp_ddp_model)"
     )
+
+
+def test_the_ranks_are_compared_before_a_function_gives_training_back() -> None:
+    go = "def go(resume):\n    {}return {}\ngo(True)\n"
+    result = check_rewritten(
+        rule,
+        HEAD + go.format("", "t.train(resume_from_checkpoint=resume)"),
+        HEAD
+        + go.format(
+            "ddp_model = wrap_trainer(t)  # nb2ddp: `model` itself stays as it is\n    ",
+            "check_replicas(ddp_model, t.train(resume_from_checkpoint=resume))",
+        ),
+    )
+    assert ("check_replicas", "result") in {(need.helper, need.value) for need in result.needs}
+
+
+def test_a_trainer_that_makes_its_model_wraps_it_itself() -> None:
+    made = "from transformers import Trainer\nt = Trainer(model_init=make)\nt.train()\n"
+    result = check_rewritten(rule, made, made + "check_replicas(t.model)\n")
+    assert "makes the model" in result.notes[0].why

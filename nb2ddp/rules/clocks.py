@@ -1,0 +1,101 @@
+"""Whether time is up is asked of one clock: the ranks stop together.
+
+Each process has a start time of its own. A rank that stops a step before the others leaves them waiting
+for ever.
+
+.. code-block:: diff
+
+     import time
+     from transformers import TrainerCallback
+     from trl import SFTTrainer
+     start = time.time()
+     class Limit(TrainerCallback):
+         def on_step_end(self, args, state, control, **kwargs):
+    -        if time.time() - start > 3600:
+    +        if from_main_process(lambda: time.time() - start > 3600):
+                 control.should_training_stop = True
+     trainer = SFTTrainer(model, callbacks=[Limit()])
+     trainer.train()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import libcst as cst
+
+from nb2ddp import cstkit
+from nb2ddp.facts import Facts
+from nb2ddp.rewrite import Edit, Finding, Need, Options, Rule
+
+_CLOCKS = frozenset(
+    "time.time time.perf_counter time.monotonic datetime.datetime.now datetime.datetime.utcnow".split()
+)
+
+
+def find(facts: Facts, options: Options) -> Iterator[Finding]:
+    if facts.last_collective is None:
+        return
+    seen: set[cst.If] = set()
+    for call in facts.live_calls:
+        if facts.qualified(call.func) not in _CLOCKS or facts.is_after_training(call):
+            continue
+        for reading in (call, *_kept(facts, call)):
+            asked = _asked(facts, reading)
+            if asked is None or asked in seen or not _stops(asked.body):
+                continue
+            seen.add(asked)
+            yield Need("from_main_process")
+            shared = partial(_shared, function=facts.our("from_main_process"))
+            yield Edit(asked.test, "the ranks stop together, by rank 0's clock", shared)
+
+
+def _kept(facts: Facts, call: cst.Call) -> Iterator[cst.Name]:
+    """Where ``elapsed = time.time() - start`` is read."""
+    assigned = next(
+        (p for p in facts.parents(call) if isinstance(p, cst.Assign | cst.BaseCompoundStatement)), None
+    )
+    for target in assigned.targets if isinstance(assigned, cst.Assign) else ():
+        if isinstance(target.target, cst.Name):
+            for use in facts.uses(target.target.value, facts.scope(call) or facts.cell(call).module):
+                if facts.order(use) > facts.order(call):
+                    yield use
+
+
+def _asked(facts: Facts, reading: cst.CSTNode) -> cst.If | None:
+    """The ``if`` whose test reads the clock."""
+    inner = reading
+    for parent in facts.parents(reading):
+        if isinstance(parent, cst.If):
+            return parent if inner is parent.test else None
+        if isinstance(parent, cst.BaseSmallStatement | cst.Lambda | cst.BaseComp):
+            return None
+        inner = parent
+    return None
+
+
+def _stops(body: cst.BaseSuite) -> bool:
+    """Whether a loop, a function or a training ends here."""
+    code = cstkit.code_of(body)
+    found = _Ends()
+    body.visit(found)
+    return found.ends or ".should_training_stop" in code
+
+
+class _Ends(cst.CSTVisitor):
+    def __init__(self) -> None:
+        self.ends = False
+
+    def on_visit(self, node: cst.CSTNode) -> bool:
+        self.ends |= isinstance(node, cst.Break | cst.Return | cst.Raise)
+        return not isinstance(node, cst.FunctionDef | cst.ClassDef | cst.Lambda)
+
+
+def _shared(node: cst.CSTNode, function: str) -> cst.CSTNode:
+    assert isinstance(node, cst.BaseExpression)
+    asked = cst.Lambda(params=cst.Parameters(), body=node)
+    return cst.Call(cst.Name(function), [cst.Arg(asked)])
+
+
+rule = Rule("clocks", __doc__, find)

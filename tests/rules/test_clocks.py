@@ -1,0 +1,49 @@
+"""What stops by the clock stops on all ranks at once."""
+
+from __future__ import annotations
+
+import pytest
+
+from nb2ddp.rules.clocks import rule
+from tests.helpers import check_rewritten, check_untouched
+
+HEAD = "import time\nfrom datetime import datetime\nfrom trl import SFTTrainer\n"
+TRAIN = "t = SFTTrainer(llm)\nt.train()\n"
+CALLBACK = "class Limit:\n    def on_step_end(self, args, state, control):\n"
+
+ASKED = {
+    "in a loop": ("for row in rows:\n    if {}:\n        break\n", "time.time() - start > LIMIT"),
+    "with another condition": (
+        "while True:\n    if {}:\n        print(1)\n        break\n",
+        "n > 3 or datetime.now() > end",
+    ),
+    "a time that was kept": (
+        CALLBACK + "        spent = time.perf_counter() - start\n        if {}:\n"
+        "            control.should_training_stop = True\n",
+        "spent > 60",
+    ),
+    "a function that gives up": ("def go():\n    if {}:\n        return\n", "time.monotonic() > end"),
+}
+
+LEFT_ALONE = {
+    "a report": "if time.time() - start > 60:\n    print('slow')\n",
+    "a time that is only kept": "start = time.time()\n",
+    "another condition": "start = time.time()\nfor x in xs:\n    if x > 1:\n        break\n",
+    "a question in the body": "for x in xs:\n    if x:\n        y = time.time() > 1\n        break\n",
+}
+
+
+@pytest.mark.parametrize(("source", "test"), ASKED.values(), ids=ASKED.keys())
+def test_all_ranks_ask_one_clock(source: str, test: str) -> None:
+    shared = f"from_main_process(lambda: {test})"
+    result = check_rewritten(rule, HEAD + source.format(test) + TRAIN, HEAD + source.format(shared) + TRAIN)
+    assert {need.helper for need in result.needs} == {"from_main_process"}
+
+
+@pytest.mark.parametrize("source", LEFT_ALONE.values(), ids=LEFT_ALONE.keys())
+def test_what_nothing_ends_by_is_left_alone(source: str) -> None:
+    check_untouched(rule, HEAD + source + TRAIN)
+
+
+def test_after_training_rank_0_is_alone() -> None:
+    check_untouched(rule, HEAD + TRAIN + "for x in xs:\n    if time.time() > end:\n        break\n")
