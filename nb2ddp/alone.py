@@ -56,12 +56,8 @@ def divided(facts: Facts) -> list[IndependentLoop]:
     """The loops that the ranks divide among them: nothing around them is for one rank alone."""
 
     def keeps_rank(call: cst.Call) -> bool:
-        tests = facts.qualified(call.func) in knowledge.FILE_TESTS or (
-            facts.method(call) in knowledge.FILE_TEST_METHODS
-        )
         return (
-            tests
-            or why_alone(facts, call) is not None
+            is_for_some(facts, call)
             or facts.fills_cache(call)
             or facts.loads_model(call)
             or facts.joins_group(call)
@@ -90,6 +86,14 @@ def _chain(facts: Facts, seed: Statement, later: list[Statement]) -> set[Stateme
 def _escapes(facts: Facts, chain: set[Statement]) -> bool:
     """Whether a function defined outside, which every rank may call, reads what the chain made."""
     return any(isinstance(s, cst.FunctionDef | cst.ClassDef) for s in chain)
+
+
+def is_for_some(facts: Facts, call: cst.Call) -> bool:
+    """Whether a call is for one rank, or for one before the others, who wait meanwhile."""
+    tests = facts.qualified(call.func) in knowledge.FILE_TESTS or (
+        facts.method(call) in knowledge.FILE_TEST_METHODS
+    )
+    return tests or why_alone(facts, call) is not None
 
 
 def why_alone(facts: Facts, call: cst.Call) -> str | None:

@@ -693,6 +693,17 @@ class Facts:
             and self.kind(call.func.value) == "dataset"
         )
 
+    def runs_once(self, node: cst.CSTNode) -> bool:
+        """Whether code stands in a cell itself, in no function and in no loop's body."""
+        inner = node
+        for parent in self.parents(node):
+            if isinstance(parent, cst.FunctionDef | cst.ClassDef | cst.Lambda | cst.While | cst.BaseComp):
+                return False
+            if isinstance(parent, cst.For) and inner is not parent.iter:
+                return False
+            inner = parent
+        return True
+
     def streams(self, call: cst.Call) -> bool:
         """Whether a call makes a data set that is read as it comes."""
         streaming = self.keyword(call, "streaming")

@@ -20,6 +20,7 @@ for ever.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from functools import partial
 
@@ -33,22 +34,24 @@ _CLOCKS = frozenset(
     "time.time time.perf_counter time.monotonic datetime.datetime.now datetime.datetime.utcnow".split()
 )
 
+_OF_ONE_RANK = re.compile(r"process_zero|main_process|rank")
+
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
     if facts.last_collective is None:
         return
-    seen: set[cst.If] = set()
+    seen: set[cst.BaseExpression] = set()
     for call in facts.live_calls:
         if facts.qualified(call.func) not in _CLOCKS or facts.is_after_training(call):
             continue
         for reading in (call, *_kept(facts, call)):
-            asked = _asked(facts, reading)
-            if asked is None or asked in seen or not _stops(asked.body):
+            found = _asked(facts, reading)
+            if found is None or found[1] in seen or not _stops_training(facts, found[0]):
                 continue
-            seen.add(asked)
+            seen.add(found[1])
             yield Need("from_main_process")
             shared = partial(_shared, function=facts.our("from_main_process"))
-            yield Edit(asked.test, "the ranks stop together, by rank 0's clock", shared)
+            yield Edit(found[1], "the ranks stop together, by rank 0's clock", shared)
 
 
 def _kept(facts: Facts, call: cst.Call) -> Iterator[cst.Name]:
@@ -63,32 +66,46 @@ def _kept(facts: Facts, call: cst.Call) -> Iterator[cst.Name]:
                     yield use
 
 
-def _asked(facts: Facts, reading: cst.CSTNode) -> cst.If | None:
-    """The ``if`` whose test reads the clock."""
-    inner = reading
+def _asked(facts: Facts, reading: cst.CSTNode) -> tuple[cst.If, cst.BaseExpression] | None:
+    """The ``if`` whose test reads the clock, and the comparison in it that does."""
+    inner, compared = reading, None
     for parent in facts.parents(reading):
+        if isinstance(parent, cst.Comparison):
+            compared = parent
         if isinstance(parent, cst.If):
-            return parent if inner is parent.test else None
+            return (parent, compared) if compared is not None and inner is parent.test else None
         if isinstance(parent, cst.BaseSmallStatement | cst.Lambda | cst.BaseComp):
             return None
         inner = parent
     return None
 
 
-def _stops(body: cst.BaseSuite) -> bool:
-    """Whether a loop, a function or a training ends here."""
-    code = cstkit.code_of(body)
-    found = _Ends()
-    body.visit(found)
-    return found.ends or ".should_training_stop" in code
+def _stops_training(facts: Facts, asked: cst.If) -> bool:
+    """Whether all ranks come here equally often, and training may end here.
+
+    A loop that waits for something else may go round more often on one rank than on another.
+    """
+
+    def trains(call: cst.Call) -> bool:
+        return facts.method(call) == "backward" or facts.is_collective(call)
+
+    around = list(facts.parents(asked))
+    tests = [cstkit.code_of(parent.test) for parent in around if isinstance(parent, cst.If)]
+    if any(_OF_ONE_RANK.search(test) for test in tests):
+        return False
+    if ".should_training_stop" in cstkit.code_of(asked.body):
+        return True
+    ends = _Ends()
+    asked.body.visit(ends)
+    return ends.found and any(isinstance(p, cst.For | cst.While) and facts.runs(p, trains) for p in around)
 
 
 class _Ends(cst.CSTVisitor):
     def __init__(self) -> None:
-        self.ends = False
+        self.found = False
 
     def on_visit(self, node: cst.CSTNode) -> bool:
-        self.ends |= isinstance(node, cst.Break | cst.Return | cst.Raise)
+        self.found |= isinstance(node, cst.Break | cst.Return | cst.Raise)
         return not isinstance(node, cst.FunctionDef | cst.ClassDef | cst.Lambda)
 
 

@@ -21,7 +21,7 @@ from functools import partial
 
 import libcst as cst
 
-from nb2ddp import cstkit, knowledge
+from nb2ddp import alone, cstkit, knowledge
 from nb2ddp.facts import Facts
 from nb2ddp.rewrite import Decline, Edit, Finding, Need, Note, Options, Rule
 
@@ -66,10 +66,17 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         if keyword is not None and not seeded:
             yield Edit(call, "every rank must draw the same", partial(_seeded, keyword=keyword))
         name = facts.qualified(call.func)
-        if name in _GENERATORS and not call.args:
+        once = facts.runs_once(call)  # else each call would draw the same again
+        if name in _GENERATORS and not call.args and once:
             yield Edit(call, "every rank must draw the same", _with_seed)
         unseeded = not any(order < facts.order(call) for order in torches)
-        if name in _TORCH_DRAWS and unseeded and not facts.keyword(call, "generator") and not _stars(call):
+        if (
+            name in _TORCH_DRAWS
+            and once
+            and unseeded
+            and not facts.keyword(call, "generator")
+            and not _stars(call)
+        ):
             drawn = partial(_seeded, keyword="generator", value=_TORCH_SEED)
             yield Edit(call, "every rank must draw the same", drawn)
         if name in _SEARCHES:
@@ -147,10 +154,18 @@ def _samples_group(facts: Facts, call: cst.Call) -> bool:
 def _orders_of_sets(facts: Facts, calls: list[cst.Call]) -> Iterator[Finding]:
     """Strings in a set have another order in each process: where it is read, all ranks take rank 0's."""
     shared = facts.our("from_main_process")
+    by_one = alone.generated(facts)
+
+    def keeps_rank(call: cst.Call) -> bool:
+        return alone.is_for_some(facts, call) or facts.fills_cache(call)
+
     for call in calls:
         name = facts.qualified(call.func)
-        if name not in ("list", "tuple", "enumerate") or not call.args or facts.scope(call) is not None:
+        if name not in ("list", "tuple", "enumerate") or not call.args or not facts.runs_once(call):
             continue
+        statement = facts.top_statement(call)
+        if statement in by_one or facts.runs(statement, keeps_rank):
+            continue  # one rank alone comes here, or one after another: they cannot wait for one another
         made = call.args[0].value
         is_set = isinstance(made, cst.SetComp) or (
             isinstance(made, cst.Call) and facts.qualified(made.func) in ("set", "frozenset")

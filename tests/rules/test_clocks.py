@@ -12,20 +12,27 @@ TRAIN = "t = SFTTrainer(llm)\nt.train()\n"
 CALLBACK = "class Limit:\n    def on_step_end(self, args, state, control):\n"
 
 ASKED = {
-    "in a loop": ("for row in rows:\n    if {}:\n        break\n", "time.time() - start > LIMIT"),
-    "with another condition": (
-        "while True:\n    if {}:\n        print(1)\n        break\n",
-        "n > 3 or datetime.now() > end",
+    "in a loop": (
+        "for row in rows:\n    loss.backward()\n    if {}:\n        break\n",
+        "time.time() - start > LIMIT",
     ),
     "a time that was kept": (
         CALLBACK + "        spent = time.perf_counter() - start\n        if {}:\n"
         "            control.should_training_stop = True\n",
         "spent > 60",
     ),
-    "a function that gives up": ("def go():\n    if {}:\n        return\n", "time.monotonic() > end"),
+    "rounds of training": (
+        "tr = SFTTrainer(llm)\nfor i in range(9):\n    tr.train()\n    if {}:\n        raise SystemExit\n",
+        "time.monotonic() > end",
+    ),
 }
 
 LEFT_ALONE = {
+    "waiting for something": "while True:\n    if time.time() - start > 60:\n        raise TimeoutError\n",
+    "one rank alone": (
+        CALLBACK + "        if state.is_world_process_zero:\n            if time.time() > end:\n"
+        "                control.should_training_stop = True\n"
+    ),
     "a report": "if time.time() - start > 60:\n    print('slow')\n",
     "a time that is only kept": "start = time.time()\n",
     "another condition": "start = time.time()\nfor x in xs:\n    if x > 1:\n        break\n",
@@ -38,6 +45,12 @@ def test_all_ranks_ask_one_clock(source: str, test: str) -> None:
     shared = f"from_main_process(lambda: {test})"
     result = check_rewritten(rule, HEAD + source.format(test) + TRAIN, HEAD + source.format(shared) + TRAIN)
     assert {need.helper for need in result.needs} == {"from_main_process"}
+
+
+def test_the_clock_alone_is_shared() -> None:
+    loop = "for x in xs:\n    x.backward()\n    if loss < 1 or {}:\n        break\n"
+    plain, shared = "datetime.now() > end", "from_main_process(lambda: datetime.now() > end)"
+    check_rewritten(rule, HEAD + loop.format(plain) + TRAIN, HEAD + loop.format(shared) + TRAIN)
 
 
 @pytest.mark.parametrize("source", LEFT_ALONE.values(), ids=LEFT_ALONE.keys())

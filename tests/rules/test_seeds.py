@@ -208,6 +208,13 @@ def test_what_each_process_would_draw_for_itself_is_the_same(before: str, after:
         "import torch\norder = torch.randperm(9, generator=g)",
         "labels = sorted(set(rows))\nn = len(set(rows))",
         "def unique(rows):\n    return list(set(rows))",  # may run on one rank alone
+        "for part in parts:\n    x = list(set(part))",
+        "import json\nwith open('l.json', 'w') as f:\n    json.dump(list(set(rows)), f)",  # rank 0 writes
+        "import os\nif not os.path.exists('l'):\n    x = list(set(rows))",  # rank 0 first, then the others
+        "from datasets import Dataset\nd = Dataset.from_dict({'t': list(set(rows))}).map(f)",
+        "x = list(set(llm.generate(p)))\nprint(x)",
+        "import numpy as np\ndef mask(row):\n    return np.random.default_rng().random()",
+        "import torch\nfor row in rows:\n    mixed = row[torch.randperm(9)]",
         "import random\nrandom.seed(1)\nx = random.sample(rows, 3)",
     ],
 )
