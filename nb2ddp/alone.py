@@ -149,6 +149,19 @@ def kept_open(facts: Facts, call: cst.Call) -> cst.BaseExpression | None:
     return None if call.args[0].keyword is not None or "+" in mode else call.args[0].value
 
 
+def stays_open(facts: Facts, call: cst.Call) -> bool:
+    """Whether nothing closes the file of `kept_open`, so that nobody waits for it to be read."""
+    if kept_open(facts, call) is None:
+        return False
+    if facts.qualified(call.func) in knowledge.LOG_FILES:
+        return True
+    if isinstance(facts.parent(call), cst.Attribute | cst.Arg):  # open(...).write(x), json.dump(x, open(...))
+        return False
+    around = facts.scope(call)
+    closing = facts.calls_in(around) if around is not None else iter(facts.live_calls)
+    return not any(facts.method(other) == "close" for other in closing)
+
+
 def maps_file(facts: Facts, call: cst.Call) -> bool:
     """``numpy.memmap(..., mode="w+")`` and the like make a file and keep it open."""
     makers = ("numpy.memmap", "numpy.lib.format.open_memmap")

@@ -58,7 +58,9 @@ def _only_deletes(facts: Facts, statement: Statement) -> bool:
     if not isinstance(statement, cst.If) or statement.orelse is not None:
         return False
     calls = [facts.qualified(call.func) for call in facts.calls_in(statement.body)]
-    return any(name in _DELETING for name in calls) and set(calls) <= {*_DELETING, "print"}
+    return any(name in _DELETING for name in calls) and all(
+        name in _DELETING | knowledge.FILE_TESTS | {"print", "os.path.join"} for name in calls
+    )
 
 
 def _decides(facts: Facts, call: cst.Call) -> bool:

@@ -18,7 +18,6 @@ gated by rank: a rank that takes another path leaves the others waiting for ever
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 
 import libcst as cst
 
@@ -50,12 +49,11 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         statement = facts.statement(call)
         if statement in generating or any(parent in generating for parent in facts.parents(call)):
             continue
-        kept = alone.kept_open(facts, call)
-        if kept is not None and (facts.scope(call) is not None or _is_used(facts, call, last)):
-            yield Edit(kept, "one rank writes", partial(_to_nowhere, facts.our("is_main_process")))
-            continue
         if facts.scope(call) is not None:
             yield from _in_function(facts, call, statement)
+            continue
+        if alone.stays_open(facts, call) and _is_used(facts, call, last):
+            yield _to_nowhere(facts, call)
             continue
         if _needs_all(facts, statement):
             yield Note("this writes on every rank: the same statement needs all of them", call)
@@ -81,11 +79,18 @@ def _is_used(facts: Facts, call: cst.Call, last: Statement) -> bool:
     )
 
 
-def _to_nowhere(is_main_process: str, node: cst.CSTNode) -> cst.CSTNode:
-    """A path that is rank 0's own: what the others write goes nowhere."""
-    assert isinstance(node, cst.BaseExpression)
-    path = cstkit.parenthesised(node) if isinstance(node, cst.IfExp | cst.Lambda) else node
-    return cst.IfExp(test=cst.Name(is_main_process), body=path, orelse=cstkit.expression("os.devnull"))
+def _to_nowhere(facts: Facts, call: cst.Call) -> Edit:
+    """The path of a file is rank 0's own: what the others write goes nowhere."""
+    path = alone.kept_open(facts, call)
+    assert path is not None
+
+    def of_one_rank(node: cst.CSTNode) -> cst.CSTNode:
+        assert isinstance(node, cst.BaseExpression)
+        whole = cstkit.parenthesised(node) if isinstance(node, cst.IfExp | cst.Lambda) else node
+        test = cst.Name(facts.our("is_main_process"))
+        return cst.IfExp(test=test, body=whole, orelse=cstkit.expression("os.devnull"))
+
+    return Edit(path, alone.WRITES, of_one_rank)
 
 
 def _in_function(facts: Facts, call: cst.Call, statement: Statement) -> Iterator[Finding]:
@@ -101,8 +106,12 @@ def _in_function(facts: Facts, call: cst.Call, statement: Statement) -> Iterator
         for top in facts.top_statements
         if not facts.is_after_training(top) and facts.runs(top, lambda other: other is call)
     ]
+    if alone.stays_open(facts, call):
+        yield _to_nowhere(facts, call)
+        return
     if not runners or any(_needs_all(facts, top) for top in runners):
-        yield Gate(statement, "rank-zero", alone.WRITES)
+        kept = alone.kept_open(facts, call) is not None
+        yield _to_nowhere(facts, call) if kept else Gate(statement, "rank-zero", alone.WRITES)
         return
     for top in runners:
         if not facts.runs(top, facts.fills_cache):  # main-first sees to these

@@ -133,6 +133,7 @@ def test_training_that_a_file_decides_about_is_noted_and_never_guarded() -> None
     "source",
     [
         'if os.path.exists("d"):\n    shutil.rmtree("d")\n',
+        'if os.path.isdir("d"):\n    for f in os.listdir("d"):\n        os.remove(os.path.join("d", f))\n',
         'if Path("log").exists():\n    os.remove("log")\n    print("gone")\n',
     ],
 )

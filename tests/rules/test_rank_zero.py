@@ -336,6 +336,14 @@ def test_a_file_that_stays_open_is_rank_0s_and_goes_nowhere_on_the_others(before
     )
 
 
+def test_a_file_that_is_closed_may_be_read_next() -> None:
+    source = 'f = open("a", "w")\nf.write("x")\nf.close()\nx = read("a")\n'
+    assert "on every rank" in check_untouched(rule, HEAD + source + TRAIN).notes[0].why
+    function = "def go():\n" + indented(source) + "go()\n"
+    result = apply(rule, HEAD + function + TRAIN)
+    assert result.code[1].endswith(indented(source) + IN_TURN + "    go()\n" + TRAIN)
+
+
 def test_a_function_in_one_line_is_there_on_every_rank() -> None:
     result = apply(
         rule,
