@@ -60,6 +60,12 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     if options.strategy == "ddp":
         if facts.imports_of("wandb"):
             yield Need("wandb")
+            for attribute in facts.attributes:
+                of_run = facts.qualified(attribute.value) == "wandb.run" or facts.comes_from(
+                    attribute, "wandb"
+                )
+                if attribute.attr.value in ("name", "id") and of_run and not facts.is_dead(attribute):
+                    yield Note("only rank 0 has this run, so its name is another one elsewhere", attribute)
         yield from _ports(facts)
 
 

@@ -156,3 +156,9 @@ def test_other_launches_are_left_alone(call: str) -> None:
 def test_one_rank_has_a_run_of_wandb() -> None:
     result = check_untouched(rule, "import wandb\nwandb.init()\nwandb.log({'a': 1})\n" + TRAINS)
     assert {need.helper for need in result.needs} == {"wandb"}
+
+
+@pytest.mark.parametrize("name", ["wandb.run.name", "run.id"])
+def test_the_name_of_a_run_is_rank_0s(name: str) -> None:
+    (note,) = check_untouched(rule, f"import wandb\nrun = wandb.init()\nfolder = {name}\n" + TRAINS).notes
+    assert "only rank 0" in note.why
