@@ -26,6 +26,8 @@ from nb2ddp.cells import Statement
 from nb2ddp.facts import Facts
 from nb2ddp.rewrite import Edit, Finding, Gate, Insert, Need, Note, Options, Rule
 
+_WITHOUT_RANK = '{k: v for k, v in os.environ.items() if k not in ("RANK", "LOCAL_RANK", "WORLD_SIZE")}'
+
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
     last = facts.last_collective
@@ -66,8 +68,24 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 does = "writes" if why == alone.WRITES else "runs"
                 yield Note(f"this {does} on every rank: what it gives back is used later", call)
             continue
+        if _starts_python(facts, call):
+            yield Edit(call, "what it starts is no rank of this run", _on_its_own)
         yield Need("wait_for_main_process")
         yield Gate(statement, "rank-zero-then-wait", why)
+
+
+def _starts_python(facts: Facts, call: cst.Call) -> bool:
+    """Whether a call starts a program that would take itself for a rank, and wait for the others."""
+    given = any(argument.star for argument in call.args) or facts.keyword(call, "env") is not None
+    if given or not facts.qualified(call.func).startswith("subprocess.") or not call.args:
+        return False
+    command = cstkit.code_of(call.args[0].value)
+    return any(word in command for word in ("python", "sys.executable", "accelerate"))
+
+
+def _on_its_own(node: cst.CSTNode) -> cst.CSTNode:
+    assert isinstance(node, cst.Call)
+    return cstkit.with_keyword(node, "env", _WITHOUT_RANK, "nb2ddp: what it starts is no rank of this run")
 
 
 def _is_used(facts: Facts, call: cst.Call, last: Statement) -> bool:

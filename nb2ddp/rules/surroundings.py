@@ -65,7 +65,10 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                     attribute, "wandb"
                 )
                 if attribute.attr.value in ("name", "id") and of_run and not facts.is_dead(attribute):
-                    yield Note("only rank 0 has this run, so its name is another one elsewhere", attribute)
+                    yield Note(
+                        "only rank 0 has this run, and others read another name here: name folders otherwise",
+                        attribute,
+                    )
         yield from _ports(facts)
 
 

@@ -113,6 +113,13 @@ def test_one_rank_runs_a_command(source: str) -> None:
     check_rewritten(rule, HEAD + source + TRAIN, HEAD + RUNS + indented(source) + WAIT + TRAIN)
 
 
+def test_a_python_that_is_started_is_no_rank() -> None:
+    after = apply(rule, HEAD + 'subprocess.run(["python", "a.py"], check=True)\n' + TRAIN).code[1]
+    assert 'k not in ("RANK", "LOCAL_RANK", "WORLD_SIZE")}' in after
+    given = 'subprocess.run(["python", "a.py"], env=mine)\n'
+    check_rewritten(rule, HEAD + given + TRAIN, HEAD + RUNS + indented(given) + WAIT + TRAIN)
+
+
 def test_neighbours_share_a_gate_and_comments_stay_above() -> None:
     check_rewritten(
         rule,
