@@ -213,7 +213,7 @@ INSTALLERS = ("pip", "pip3", "uv", "conda", "mamba", "apt", "apt-get", "sudo", "
 SILENT_CALLS = frozenset(
     "train print display show pprint get_ipython print_trainable_parameters evaluate login notebook_login "
     "empty_cache collect seed manual_seed set_seed clear_output makedirs mkdir append extend insert update "
-    "setdefault add filterwarnings save savefig to_json_file".split()
+    "setdefault add filterwarnings save savefig to_json_file notebook_launcher".split()
 )
 # Magics that shape the notebook alone.
 DISPLAY_MAGICS = frozenset(

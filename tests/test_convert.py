@@ -358,3 +358,10 @@ def test_the_script_runs_plainly_without_torchrun(tmp_path: Path) -> None:
     losses = [line for line in result.stdout.splitlines() if line.startswith("losses [")]
     assert len(losses) == 2
     assert losses[0] == losses[1]
+
+
+def test_a_value_that_is_shown_is_what_other_rules_made_of_it() -> None:
+    train = "from trl import SFTConfig, SFTTrainer\nt = SFTTrainer(m, SFTConfig('o'))\nt.train()"
+    result = converted("import pandas as pd\ndf = pd.read_csv('a.csv')\ndf.sample(5)", train)
+    assert result.script is not None
+    assert "show(df.sample(5, random_state=3407))" in result.script.text

@@ -40,7 +40,6 @@ RULES: tuple[Rule, ...] = (
     installs.rule,
     magics.rule,
     shell_lines.rule,
-    cell_output.rule,
     surroundings.rule,
     seeds.rule,
     clocks.rule,
@@ -62,6 +61,7 @@ RULES: tuple[Rule, ...] = (
     rank_zero.rule,
     main_first.rule,
     finish.rule,
+    cell_output.rule,  # puts a call around what the others have changed
 )
 
 # One process that spreads the model over the GPUs: the notebook's code, without what DDP needs.

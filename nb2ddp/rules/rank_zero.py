@@ -17,6 +17,7 @@ gated by rank: a rank that takes another path leaves the others waiting for ever
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import libcst as cst
@@ -26,6 +27,7 @@ from nb2ddp.cells import Statement
 from nb2ddp.facts import Facts
 from nb2ddp.rewrite import Edit, Finding, Gate, Insert, Need, Note, Options, Rule
 
+_PYTHON = re.compile(r"""[\[(]?\s*(?:sys\.executable|f?["'](?:python|accelerate|torchrun|\{sys\.exec))""")
 _WITHOUT_RANK = '{k: v for k, v in os.environ.items() if k not in ("RANK", "LOCAL_RANK", "WORLD_SIZE")}'
 
 
@@ -79,8 +81,7 @@ def _starts_python(facts: Facts, call: cst.Call) -> bool:
     given = any(argument.star for argument in call.args) or facts.keyword(call, "env") is not None
     if given or not facts.qualified(call.func).startswith("subprocess.") or not call.args:
         return False
-    command = cstkit.code_of(call.args[0].value)
-    return any(word in command for word in ("python", "sys.executable", "accelerate"))
+    return _PYTHON.match(cstkit.code_of(call.args[0].value)) is not None
 
 
 def _on_its_own(node: cst.CSTNode) -> cst.CSTNode:

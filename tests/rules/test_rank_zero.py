@@ -116,7 +116,7 @@ def test_one_rank_runs_a_command(source: str) -> None:
 def test_a_python_that_is_started_is_no_rank() -> None:
     after = apply(rule, HEAD + 'subprocess.run(["python", "a.py"], check=True)\n' + TRAIN).code[1]
     assert 'k not in ("RANK", "LOCAL_RANK", "WORLD_SIZE")}' in after
-    given = 'subprocess.run(["python", "a.py"], env=mine)\n'
+    given = 'subprocess.run(["python", "a.py"], env=mine)\nsubprocess.run(["uv", "python", "list"])\n'
     check_rewritten(rule, HEAD + given + TRAIN, HEAD + RUNS + indented(given) + WAIT + TRAIN)
 
 
