@@ -113,6 +113,12 @@ def wrapped(inner: cst.CSTNode, function: str) -> cst.Call:
     return cst.Call(func=expression(function), args=[cst.Arg(value=inner)])
 
 
+def deferred(node: cst.CSTNode, function: str) -> cst.Call:
+    """``function(lambda: node)``: it decides who works ``node`` out."""
+    assert isinstance(node, cst.BaseExpression)
+    return wrapped(cst.Lambda(params=cst.Parameters(), body=node), function)
+
+
 def multiplied(node: cst.CSTNode, factor: str) -> cst.BaseExpression:
     """``node * factor`` in parentheses; ``(a / b)`` becomes ``(a / b * factor)``."""
     assert isinstance(node, cst.BaseExpression)

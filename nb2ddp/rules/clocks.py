@@ -50,7 +50,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 continue
             seen.add(found[1])
             yield Need("from_main_process")
-            shared = partial(_shared, function=facts.our("from_main_process"))
+            shared = partial(cstkit.deferred, function=facts.our("from_main_process"))
             yield Edit(found[1], "the ranks stop together, by rank 0's clock", shared)
 
 
@@ -107,12 +107,6 @@ class _Ends(cst.CSTVisitor):
     def on_visit(self, node: cst.CSTNode) -> bool:
         self.found |= isinstance(node, cst.Break | cst.Return | cst.Raise)
         return not isinstance(node, cst.FunctionDef | cst.ClassDef | cst.Lambda)
-
-
-def _shared(node: cst.CSTNode, function: str) -> cst.CSTNode:
-    assert isinstance(node, cst.BaseExpression)
-    asked = cst.Lambda(params=cst.Parameters(), body=node)
-    return cst.Call(cst.Name(function), [cst.Arg(asked)])
 
 
 rule = Rule("clocks", __doc__, find)

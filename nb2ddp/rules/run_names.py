@@ -48,7 +48,11 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         if facts.is_after_training(value) or not _is_drawn_name(facts, value):
             continue
         yield Need("from_main_process")
-        yield Edit(value, "every rank must have the same name", partial(_asked_once, facts=facts))
+        yield Edit(
+            value,
+            "every rank must have the same name",
+            partial(cstkit.deferred, function=facts.our("from_main_process")),
+        )
 
 
 def _values(facts: Facts) -> Iterator[cst.BaseExpression]:
@@ -79,12 +83,6 @@ def _is_drawn_name(facts: Facts, value: cst.BaseExpression) -> bool:
         return False
     is_text = any(name in _IDS for name in names) or any(facts.method(call) in _TO_TEXT for call in calls)
     return is_text or "str" in names or cstkit.holds_text(value)
-
-
-def _asked_once(node: cst.CSTNode, facts: Facts) -> cst.CSTNode:
-    assert isinstance(node, cst.BaseExpression)
-    made = cst.Lambda(params=cst.Parameters(), body=node)
-    return cstkit.wrapped(made, facts.our("from_main_process"))
 
 
 rule = Rule("run-names", __doc__, find)

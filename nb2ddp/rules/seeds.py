@@ -173,23 +173,10 @@ def _orders_of_sets(facts: Facts, calls: list[cst.Call]) -> Iterator[Finding]:
         if not is_set or any(isinstance(parent, cst.BaseComp) for parent in facts.parents(call)):
             continue
         yield Need("from_main_process")
+        why = "a set has another order on each rank"
         if name == "enumerate":
-            yield Edit(
-                made,
-                "a set has another order on each rank",
-                partial(_from_rank_0, shared=shared, made="list"),
-            )
-        else:
-            yield Edit(call, "a set has another order on each rank", partial(_from_rank_0, shared=shared))
-
-
-def _from_rank_0(node: cst.CSTNode, shared: str, made: str = "") -> cst.CSTNode:
-    assert isinstance(node, cst.BaseExpression)
-    value = node
-    if made:
-        value = cst.Call(cst.Name(made), [cst.Arg(value)])
-    function = cst.Lambda(params=cst.Parameters(), body=value)
-    return cst.Call(cst.Name(shared), [cst.Arg(function)])
+            yield Edit(made, why, partial(cstkit.wrapped, function="list"))
+        yield Edit(made if name == "enumerate" else call, why, partial(cstkit.deferred, function=shared))
 
 
 def _with_seed(node: cst.CSTNode) -> cst.CSTNode:
