@@ -10,7 +10,7 @@ __version__ = "0.1.0"
 __all__ = ["Conversion", "convert"]
 
 if TYPE_CHECKING:
-    from nb2ddp.conversion import Conversion, convert
+    from nb2ddp.conversion.pipeline import Conversion, convert
 
 
 def __getattr__(name: str) -> Any:
@@ -18,20 +18,20 @@ def __getattr__(name: str) -> Any:
     if name in __all__:
         import importlib
 
-        return getattr(importlib.import_module("nb2ddp.conversion"), name)
+        return getattr(importlib.import_module("nb2ddp.conversion.pipeline"), name)
     raise AttributeError(f"module 'nb2ddp' has no attribute {name!r}")
 
 
 def load_ipython_extension(shell: Any) -> None:
     """``%load_ext nb2ddp``: gives the notebook the magics ``%run_ddp`` and ``%%run_ddp``."""
-    from nb2ddp.magic import load
+    from nb2ddp.jupyter.magic import load
 
     load(shell)
 
 
 def unload_ipython_extension(shell: Any) -> None:
     """``%unload_ext nb2ddp``."""
-    from nb2ddp.magic import unload
+    from nb2ddp.jupyter.magic import unload
 
     unload(shell)
 

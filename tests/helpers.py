@@ -8,12 +8,13 @@ from textwrap import dedent
 import nbformat
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from nb2ddp import ipython
-from nb2ddp.cells import parse_cell
-from nb2ddp.conversion import Conversion, convert_notebook
-from nb2ddp.facts import Facts
-from nb2ddp.notebook import notebook_of
-from nb2ddp.rewrite import Options, Rewritten, Rule, rewrite
+from nb2ddp.analysis.facts import Facts
+from nb2ddp.conversion.pipeline import Conversion, convert_notebook
+from nb2ddp.rewriting.engine import Rewritten, rewrite
+from nb2ddp.rewriting.findings import Options, Rule
+from nb2ddp.source import ipython_syntax
+from nb2ddp.source.cells import parse_cell
+from nb2ddp.source.notebook import notebook_of
 
 
 def facts_of(*cells: str) -> Facts:
@@ -48,7 +49,7 @@ def check_untouched(rule: Rule, source: str, *, options: Options | None = None) 
     """``source``, one cell, stays as it is, byte for byte."""
     source = dedent(source)
     result = apply(rule, source, options=options)
-    assert result.code[1] == ipython.to_python(source).text
+    assert result.code[1] == ipython_syntax.to_python(source).text
     assert not result.changes
     return result
 

@@ -13,9 +13,9 @@ import nbformat
 import pytest
 
 from nb2ddp import convert
-from nb2ddp.conversion import SCRIPT, SETUP, Conversion, convert_notebook
-from nb2ddp.notebook import notebook_of
-from nb2ddp.report import as_json
+from nb2ddp.conversion.pipeline import SCRIPT, SETUP, Conversion, convert_notebook
+from nb2ddp.conversion.report import as_json
+from nb2ddp.source.notebook import notebook_of
 from tests.helpers import converted, notebook
 
 ROOT = Path(__file__).parents[1]
@@ -72,7 +72,7 @@ def test_nothing_of_the_notebook_is_executed(tmp_path: Path) -> None:
 def test_a_second_conversion_gives_the_same_bytes() -> None:
     code = (
         "import sys, json, nb2ddp\n"
-        "from nb2ddp.report import as_json\n"
+        "from nb2ddp.conversion.report import as_json\n"
         "for path in sys.argv[1:]:\n"
         "    for wrap in ('explicit', 'trainer'):\n"
         "        done = nb2ddp.convert(path, wrap=wrap)\n"

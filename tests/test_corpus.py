@@ -24,8 +24,8 @@ import pytest
 from pyflakes.checker import Checker  # type: ignore[import-untyped]
 from pyflakes.messages import UndefinedName  # type: ignore[import-untyped]
 
-from nb2ddp import ipython
-from nb2ddp.conversion import SCRIPT, Conversion, convert
+from nb2ddp.conversion.pipeline import SCRIPT, Conversion, convert
+from nb2ddp.source import ipython_syntax
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 CORPUS = REPOSITORY.parent / "shared" / "corpus"
@@ -41,7 +41,7 @@ _RUNNERS = frozenset(
 )
 _DIGESTS = """
 import json, sys, hashlib
-from nb2ddp.conversion import convert
+from nb2ddp.conversion.pipeline import convert
 for path in json.load(sys.stdin):
     files = sorted(convert(path).files.items())
     print(hashlib.sha256(repr(files).encode()).hexdigest())
@@ -90,7 +90,7 @@ def _problems_of_text(conversion: Conversion) -> Iterator[str]:
         if _INSTALL.search(command):
             yield f"the script installs something: {command}"
     assert conversion.source is not None
-    own = [ipython.to_python(c.source).text for c in conversion.source.cells if c.kind == "code"]
+    own = [ipython_syntax.to_python(c.source).text for c in conversion.source.cells if c.kind == "code"]
     try:
         excused = _undefined("\n".join(own))
     except SyntaxError:  # IPython lets a cell await, a module may not

@@ -5,7 +5,7 @@ from __future__ import annotations
 import libcst as cst
 import pytest
 
-from nb2ddp import cstkit
+from nb2ddp.source import cst_nodes
 
 
 def call_of(code: str) -> cst.Call:
@@ -21,7 +21,7 @@ def dict_of(code: str) -> cst.Dict:
 
 
 def check(node: cst.CSTNode, expected: str) -> None:
-    code = node.code if isinstance(node, cst.Module) else cstkit.code_of(node)
+    code = node.code if isinstance(node, cst.Module) else cst_nodes.code_of(node)
     assert code == expected
     compile(code, "after", "exec")
 
@@ -106,20 +106,20 @@ WITH_KEYWORD = {
 
 @pytest.mark.parametrize(("before", "after"), WITH_KEYWORD.values(), ids=WITH_KEYWORD.keys())
 def test_a_new_keyword_takes_the_layout_of_the_call(before: str, after: str) -> None:
-    check(cstkit.with_keyword(call_of(before), "new", "1", "why"), after)
+    check(cst_nodes.with_keyword(call_of(before), "new", "1", "why"), after)
 
 
 @pytest.mark.parametrize("before", [b for b, _ in WITH_KEYWORD.values()], ids=WITH_KEYWORD.keys())
 def test_without_a_comment_none_is_written(before: str) -> None:
-    after = cstkit.code_of(cstkit.with_keyword(call_of(before), "new", "1"))
+    after = cst_nodes.code_of(cst_nodes.with_keyword(call_of(before), "new", "1"))
     assert after.count("#") == before.count("#")
     assert not any(line != line.rstrip() for line in after.splitlines())
 
 
 @pytest.mark.parametrize("before", [b for b, _ in WITH_KEYWORD.values()], ids=WITH_KEYWORD.keys())
 def test_a_second_time_changes_nothing(before: str) -> None:
-    once = cstkit.with_keyword(call_of(before), "new", "1", "why")
-    assert cstkit.with_keyword(once, "new", "1", "why").deep_equals(once)
+    once = cst_nodes.with_keyword(call_of(before), "new", "1", "why")
+    assert cst_nodes.with_keyword(once, "new", "1", "why").deep_equals(once)
 
 
 @pytest.mark.parametrize("before", [b for b, _ in WITH_KEYWORD.values()], ids=WITH_KEYWORD.keys())
@@ -129,9 +129,11 @@ def test_every_layout_holds_inside_a_block(before: str) -> None:
 
     class Add(cst.CSTTransformer):
         def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.Call:
-            return cstkit.with_keyword(updated_node, "new", "1", "why")
+            return cst_nodes.with_keyword(updated_node, "new", "1", "why")
 
-    after = cstkit.code_of(cstkit.with_keyword(call_of(before), "new", "1", "why")).replace("\n", "\n    ")
+    after = cst_nodes.code_of(cst_nodes.with_keyword(call_of(before), "new", "1", "why")).replace(
+        "\n", "\n    "
+    )
     assert module.visit(Add()).code == f"if x:\n    y = {after}\n"
 
 
@@ -148,7 +150,7 @@ def test_every_layout_holds_inside_a_block(before: str) -> None:
     ],
 )
 def test_a_keyword_that_is_there_gets_the_value(before: str, after: str) -> None:
-    check(cstkit.with_keyword(call_of(before), "new", "1", "why"), after)
+    check(cst_nodes.with_keyword(call_of(before), "new", "1", "why"), after)
 
 
 @pytest.mark.parametrize(
@@ -170,7 +172,7 @@ def test_a_keyword_that_is_there_gets_the_value(before: str, after: str) -> None
     ],
 )
 def test_a_keyword_goes_and_the_rest_keeps_its_layout(before: str, after: str) -> None:
-    check(cstkit.without_keyword(call_of(before), "gone"), after)
+    check(cst_nodes.without_keyword(call_of(before), "gone"), after)
 
 
 @pytest.mark.parametrize(
@@ -193,7 +195,7 @@ def test_a_keyword_goes_and_the_rest_keeps_its_layout(before: str, after: str) -
     ],
 )
 def test_new_items_stand_first_in_a_dict(before: str, after: str) -> None:
-    check(cstkit.with_dict_items(dict_of(before), {"k": "v", "l": "w"}), after)
+    check(cst_nodes.with_dict_items(dict_of(before), {"k": "v", "l": "w"}), after)
 
 
 @pytest.mark.parametrize(
@@ -210,7 +212,7 @@ def test_new_items_stand_first_in_a_dict(before: str, after: str) -> None:
     ],
 )
 def test_a_wrapped_expression_is_one_argument(inner: str, after: str) -> None:
-    check(cstkit.wrapped(cst.parse_expression(inner), "g"), after)
+    check(cst_nodes.wrapped(cst.parse_expression(inner), "g"), after)
 
 
 def test_a_tuple_without_parentheses_is_one_argument() -> None:
@@ -218,7 +220,7 @@ def test_a_tuple_without_parentheses_is_one_argument() -> None:
     assert isinstance(line, cst.SimpleStatementLine)
     statement = line.body[0]
     assert isinstance(statement, cst.Expr)
-    check(cstkit.wrapped(statement.value, "g"), "g((a, b))")
+    check(cst_nodes.wrapped(statement.value, "g"), "g((a, b))")
 
 
 @pytest.mark.parametrize(
@@ -237,12 +239,12 @@ def test_a_tuple_without_parentheses_is_one_argument() -> None:
     ],
 )
 def test_parentheses_come_only_where_they_are_needed(code: str, after: str) -> None:
-    check(cstkit.parenthesised(cst.parse_expression(code)), after)
+    check(cst_nodes.parenthesised(cst.parse_expression(code)), after)
 
 
 def block(code: str, header: str = "if main:", comment: str = "") -> cst.Module:
     module = cst.parse_module(code)
-    return module.with_changes(body=[cstkit.block_under(header, module.body, comment)])
+    return module.with_changes(body=[cst_nodes.block_under(header, module.body, comment)])
 
 
 def test_a_block_stands_under_its_header() -> None:
@@ -257,7 +259,7 @@ def test_comments_above_the_first_statement_stay_above_the_block() -> None:
     before = "x = 1\n# about a\na()\n# about b\nb()  # behind b\n"
     module = cst.parse_module(before)
     first, *rest = module.body
-    after = module.with_changes(body=[first, cstkit.block_under("if main:", rest)])
+    after = module.with_changes(body=[first, cst_nodes.block_under("if main:", rest)])
     check(after, "x = 1\n# about a\nif main:\n    a()\n    # about b\n    b()  # behind b\n")
 
 
@@ -297,7 +299,7 @@ def is_call(part: cst.BaseSmallStatement) -> bool:
     ],
 )
 def test_a_line_is_split_where_a_part_matters(before: str, after: str) -> None:
-    check(cstkit.one_per_line(cst.parse_module(before), is_call), after)
+    check(cst_nodes.one_per_line(cst.parse_module(before), is_call), after)
 
 
 @pytest.mark.parametrize(
@@ -313,14 +315,14 @@ def test_a_line_is_split_where_a_part_matters(before: str, after: str) -> None:
     ],
 )
 def test_only_a_plain_literal_has_a_text(code: str, value: str | None) -> None:
-    assert cstkit.string_value(cst.parse_expression(code)) == value
+    assert cst_nodes.string_value(cst.parse_expression(code)) == value
 
 
 def test_nothing_has_no_text() -> None:
-    assert cstkit.string_value(None) is None
+    assert cst_nodes.string_value(None) is None
 
 
 def test_comments_above_parsed_statements_belong_to_the_first() -> None:
-    first, second = cstkit.statements("# above\na = 1\nb = 2\n")
+    first, second = cst_nodes.statements("# above\na = 1\nb = 2\n")
     assert [line.comment.value for line in first.leading_lines if line.comment] == ["# above"]
     assert not second.leading_lines

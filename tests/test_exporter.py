@@ -12,7 +12,7 @@ import pytest
 from nbconvert.exporters import get_exporter
 
 from nb2ddp import convert
-from nb2ddp.conversion import SCRIPT
+from nb2ddp.conversion.pipeline import SCRIPT
 from nb2ddp.errors import NotebookError
 from tests.helpers import notebook
 

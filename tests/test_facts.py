@@ -5,9 +5,9 @@ from __future__ import annotations
 import libcst as cst
 import pytest
 
-from nb2ddp import cstkit
-from nb2ddp.cells import Place
-from nb2ddp.facts import Facts
+from nb2ddp.analysis.facts import Facts
+from nb2ddp.source import cst_nodes
+from nb2ddp.source.cells import Place
 from tests.helpers import facts_of
 
 
@@ -19,7 +19,7 @@ def use(facts: Facts, name: str) -> cst.Name:
 def bound(facts: Facts, name: str) -> str | None:
     """The value that the last use of a name sees, as code."""
     binding = facts.binding(use(facts, name))
-    return None if binding is None or binding.value is None else cstkit.code_of(binding.value)
+    return None if binding is None or binding.value is None else cst_nodes.code_of(binding.value)
 
 
 def kind(facts: Facts, name: str = "it") -> str:
@@ -27,7 +27,7 @@ def kind(facts: Facts, name: str = "it") -> str:
 
 
 def call_to(facts: Facts, code: str) -> cst.Call:
-    (found,) = [call for call in facts.calls if cstkit.code_of(call).startswith(code)]
+    (found,) = [call for call in facts.calls if cst_nodes.code_of(call).startswith(code)]
     return found
 
 
@@ -173,7 +173,7 @@ TRAINER = f"{MAKE}trainer = SFTTrainer(model=m)\n"
 )
 def test_the_last_statement_that_needs_every_rank(cells: list[str], last: str | None) -> None:
     statement = facts_of(*cells).last_collective
-    assert (None if statement is None else cstkit.code_of(statement).strip()) == last
+    assert (None if statement is None else cst_nodes.code_of(statement).strip()) == last
 
 
 def test_what_comes_after_training() -> None:
@@ -209,7 +209,7 @@ def test_a_function_runs_what_it_calls() -> None:
     )
 
     def wanted(call: cst.Call) -> bool:
-        return cstkit.code_of(call) == "it()"
+        return cst_nodes.code_of(call) == "it()"
 
     assert [facts.runs(s, wanted) for s in facts.top_statements] == [False, False, True, True, False, False]
 
@@ -275,7 +275,7 @@ def test_a_place_is_the_line_that_the_user_typed(cell: str, line: int) -> None:
 def test_statements_around_a_call() -> None:
     facts = facts_of("for x in y:\n    if x:\n        a = it()  # c\n    b = 1\n")
     call = call_to(facts, "it")
-    assert cstkit.code_of(facts.statement(call)).strip() == "a = it()  # c"
+    assert cst_nodes.code_of(facts.statement(call)).strip() == "a = it()  # c"
     assert facts.top_statement(call) is facts.top_statements[0]
     assert facts.cell(call) is facts.cells[0]
 

@@ -10,8 +10,9 @@ from textwrap import dedent
 
 import pytest
 
-from nb2ddp import cstkit, install_step
-from nb2ddp.conversion import SCRIPT, SETUP
+from nb2ddp.analysis import installs
+from nb2ddp.conversion.pipeline import SCRIPT, SETUP
+from nb2ddp.source import cst_nodes
 from tests.helpers import converted, facts_of
 
 TRAIN = """
@@ -22,11 +23,11 @@ trainer.train()
 
 
 def parts(*cells: str) -> dict[str, list[str]]:
-    plan = install_step.plan(facts_of(*map(dedent, cells)))
+    plan = installs.plan(facts_of(*map(dedent, cells)))
     return {
-        "slice": [cstkit.code_of(s).strip() for s in plan.slice],
-        "dropped": [cstkit.code_of(s).strip() for s in plan.dropped],
-        "leftovers": [cstkit.code_of(s).strip() for s in plan.leftovers],
+        "slice": [cst_nodes.code_of(s).strip() for s in plan.slice],
+        "dropped": [cst_nodes.code_of(s).strip() for s in plan.dropped],
+        "leftovers": [cst_nodes.code_of(s).strip() for s in plan.leftovers],
         "silenced": [shell.text for shell in plan.silenced],
     }
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nb2ddp.ipython import to_python
+from nb2ddp.source.ipython_syntax import to_python
 
 CORPUS = Path(__file__).parents[2] / "shared" / "corpus"
 

@@ -19,10 +19,10 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 
 from nb2ddp import errors
 from nb2ddp.cli import main
-from nb2ddp.submit import client
-from nb2ddp.submit import push as pushing
-from nb2ddp.submit import watch as watching
-from nb2ddp.submit.watch import Progress
+from nb2ddp.kaggle import client
+from nb2ddp.kaggle import push as pushing
+from nb2ddp.kaggle import watch as watching
+from nb2ddp.kaggle.watch import Progress
 from tests.kaggle_server import (
     KEY,
     USER,

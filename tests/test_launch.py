@@ -22,9 +22,9 @@ from typing import Any
 
 import pytest
 
-import nb2ddp.launch as launch_module
+import nb2ddp.launch.run as launch_module
 from nb2ddp.errors import LaunchError
-from nb2ddp.launch import (
+from nb2ddp.launch.run import (
     RUN_ID_VARIABLE,
     _Rank,
     end_processes,
@@ -49,7 +49,7 @@ DRIVER = """
 import json, signal, sys
 from pathlib import Path
 from nb2ddp.errors import LaunchError
-from nb2ddp.launch import launch
+from nb2ddp.launch.run import launch
 signal.signal(signal.SIGINT, signal.default_int_handler)  # it is ignored in the background of a shell
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # and this under nohup
 for name in sys.argv[2].split():
@@ -1013,7 +1013,8 @@ def test_rank_0_sees_the_terminal(project: Project) -> None:
     master, slave = os.openpty()
     values = f"Path({str(project.script)!r}), nproc=2, cpu=True, log_dir=None"
     code = (
-        f"import sys; from pathlib import Path; from nb2ddp.launch import launch; sys.exit(launch({values}))"
+        "import sys; from pathlib import Path; from nb2ddp.launch.run import launch; "
+        f"sys.exit(launch({values}))"
     )
     process = subprocess.Popen(
         [sys.executable, "-c", code],

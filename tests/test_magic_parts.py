@@ -11,14 +11,16 @@ from xml.etree import ElementTree
 
 import pytest
 
-from nb2ddp import display, gpus
-from nb2ddp.conversion import convert_notebook
-from nb2ddp.magic import ranks_environment
-from nb2ddp.notebook import Cell, Notebook
-from nb2ddp.nvml import Load
-from nb2ddp.progress import Progress
-from nb2ddp.result import Places, Result, failure
-from nb2ddp.session import Ran, choose
+from nb2ddp.conversion.pipeline import convert_notebook
+from nb2ddp.jupyter import html as html_of_run
+from nb2ddp.jupyter import kernel_gpu
+from nb2ddp.jupyter.history import Ran, choose
+from nb2ddp.jupyter.magic import ranks_environment
+from nb2ddp.jupyter.result import Places, Result, failure
+from nb2ddp.monitor import charts
+from nb2ddp.monitor.nvml import Load
+from nb2ddp.monitor.progress import Progress
+from nb2ddp.source.notebook import Cell, Notebook
 from tests.test_magic import DATA, LOOP, MODEL
 
 TRAINER = (
@@ -51,7 +53,7 @@ def test_progress_of_a_trainer_in_pieces_of_any_size(size: int) -> None:
     assert progress.curve("eval_loss") == [(2, 7.0)]
     assert progress.seconds_left == 62
     assert progress.samples_per_second == 16
-    assert display.facts(progress) == ["step 2 of 4", "1:02 left", "loss 7.5", "16 samples/s"]
+    assert html_of_run.facts(progress) == ["step 2 of 4", "1:02 left", "loss 7.5", "16 samples/s"]
 
 
 def test_the_trainers_own_speed_counts_in_the_end() -> None:
@@ -112,19 +114,19 @@ def test_a_plain_cell_that_became_a_run_ddp_cell_is_no_part_any_more() -> None:
 
 
 def test_the_curve_is_a_picture() -> None:
-    svg = display.curve_svg({"loss": [(1, 3.0), (2, 2.0), (4, 1.5)], "eval_loss": [(2, 2.5), (4, 2.0)]})
+    svg = charts.curve_svg({"loss": [(1, 3.0), (2, 2.0), (4, 1.5)], "eval_loss": [(2, 2.5), (4, 2.0)]})
     lines = [element for element in ElementTree.fromstring(svg).iter() if element.tag.endswith("polyline")]
     points = [[float(n) for n in p.split(",")] for p in lines[0].attrib["points"].split()]
     assert points[0][1] < points[1][1] < points[2][1], "down is less"
     assert len(lines) == 2
-    assert display.curve_svg({"loss": [(1, 3.0)]}) == ""
-    long = display.curve_svg({"loss": [(float(n), 1.0) for n in range(10_000)]})
+    assert charts.curve_svg({"loss": [(1, 3.0)]}) == ""
+    long = charts.curve_svg({"loss": [(float(n), 1.0) for n in range(10_000)]})
     assert long.count(",") <= 501
-    assert display.sparkline([(1, 2.0), (2, 1.0)]) == "2 █▁ 1"
+    assert charts.sparkline([(1, 2.0), (2, 1.0)]) == "2 █▁ 1"
 
 
 def test_text_in_html_is_text() -> None:
-    html = display.live_html(
+    html = html_of_run.live_html(
         Progress(stage="<s>"), title="<t>", seconds=1, loads=[], logs={"<l>": "a b/<p>.log"}, state="running"
     )
     assert [tag for tag in ("<s>", "<t>", "<l>", "<p>") if tag in html] == []
@@ -135,15 +137,16 @@ def test_text_in_html_is_text() -> None:
 def test_gpus_are_in_the_display() -> None:
     gib = 1 << 30
     loads = [Load(0, 1 * gib, 15 * gib, 97), Load(1, 2 * gib, 15 * gib)]
-    html = display.live_html(Progress(), title="t", seconds=1, loads=loads, logs={}, state="running")
+    html = html_of_run.live_html(Progress(), title="t", seconds=1, loads=loads, logs={}, state="running")
     assert "1.0 of 15 GiB" in html
     assert "97 % busy" in html
-    assert "rank 1 2.0/15 GiB" in display.live_text(Progress(), title="t", seconds=1, loads=loads)
+    assert "rank 1 2.0/15 GiB" in html_of_run.live_text(Progress(), title="t", seconds=1, loads=loads)
 
 
 def test_without_torch_nothing_is_held() -> None:
     code = (
-        "import sys; from nb2ddp import gpus; print(gpus.held(), gpus.free({'x': 1}), 'torch' in sys.modules)"
+        "import sys; from nb2ddp.jupyter import kernel_gpu; "
+        "print(kernel_gpu.held(), kernel_gpu.free({'x': 1}), 'torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[] [] False"
@@ -163,9 +166,9 @@ def test_what_holds_memory_is_named_and_dropped() -> None:
     }  # fmt: skip
     size = 4 * (100 * 10 + 10)
     expected = dict(model=size, trainer=size, optimizer=size, batch=4000, again=4000, Out=4000)
-    assert gpus.holders(names, "cpu") == expected
-    assert gpus.holders(names) == {}
-    assert gpus.free(names, "cpu") == list(expected)
+    assert kernel_gpu.holders(names, "cpu") == expected
+    assert kernel_gpu.holders(names) == {}
+    assert kernel_gpu.free(names, "cpu") == list(expected)
     assert names.keys() == {"torch", "Model", "text", "Out"}
     assert names["Out"] == {}
 
@@ -181,7 +184,7 @@ def test_what_is_dropped_is_gone_before_the_memory_is_given_back(monkeypatch: py
     monkeypatch.setattr(
         torch.cuda, "empty_cache", lambda: seen.extend(model() is not None for model in alive)
     )
-    gpus.free(names, "cpu")
+    kernel_gpu.free(names, "cpu")
     assert seen == [False, False]
 
 

@@ -22,10 +22,10 @@ import pytest
 
 import nb2ddp
 from nb2ddp.errors import MonitorError
-from nb2ddp.monitor import Pace
-from nb2ddp.nvml import Gpu, Load, Reader, Watch, visible_gpus
-from nb2ddp.relay import Lines
-from nb2ddp.samples import Sample, straggler
+from nb2ddp.monitor.console import Lines
+from nb2ddp.monitor.nvml import Gpu, Load, Reader, Watch, visible_gpus
+from nb2ddp.monitor.observer import Pace
+from nb2ddp.monitor.samples import Sample, straggler
 
 PACKAGE_PARENT = Path(nb2ddp.__file__).parent.parent
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from nb2ddp.ddp_folder import edited_since, write
 from nb2ddp.errors import OutputError
-from nb2ddp.output import edited_since, write
 
 FIRST = {"train_ddp.py": "print(1)\n", "kaggle/a.py": "é\n"}
 SECOND = {"train_ddp.py": "print(2)\n", "kaggle/a.py": "è\n"}

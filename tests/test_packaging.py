@@ -43,7 +43,7 @@ def test_the_wheel_tells_its_commands(wheel: Path) -> None:
         entry_points = archive.read(f"{info}/entry_points.txt").decode()
         metadata = email.message_from_bytes(archive.read(f"{info}/METADATA"))
     assert "nb2ddp = nb2ddp.cli:main" in entry_points
-    assert "ddp = nb2ddp.exporter:DDPExporter" in entry_points
+    assert "ddp = nb2ddp.conversion.nbconvert_exporter:DDPExporter" in entry_points
     assert metadata["Version"] == nb2ddp.__version__
     assert {"kaggle", "train", "dev"} <= set(metadata.get_all("Provides-Extra") or [])
 

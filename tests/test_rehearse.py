@@ -14,10 +14,10 @@ from click.testing import CliRunner
 
 from nb2ddp import convert
 from nb2ddp.cli import main
-from nb2ddp.notebook import read_notebook
 from nb2ddp.rehearse.harness import models
 from nb2ddp.rehearse.points import CAUSES
 from nb2ddp.rehearse.subject import RehearsalError, reference_code, subject_of
+from nb2ddp.source.notebook import read_notebook
 from tests.helpers import notebook
 from tests.runs import ROOT
 

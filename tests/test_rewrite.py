@@ -8,10 +8,9 @@ from functools import partial
 import libcst as cst
 import pytest
 
-from nb2ddp import cstkit
-from nb2ddp.cells import Place, Statement
-from nb2ddp.facts import Facts
-from nb2ddp.rewrite import (
+from nb2ddp.analysis.facts import Facts
+from nb2ddp.rewriting.engine import Rewritten, rewrite
+from nb2ddp.rewriting.findings import (
     Decline,
     Drop,
     Edit,
@@ -22,10 +21,10 @@ from nb2ddp.rewrite import (
     Need,
     Note,
     Options,
-    Rewritten,
     Rule,
-    rewrite,
 )
+from nb2ddp.source import cst_nodes
+from nb2ddp.source.cells import Place, Statement
 from tests.helpers import facts_of
 
 Find = Callable[[Facts], Iterator[Finding]]
@@ -44,7 +43,7 @@ def statement_with(facts: Facts, code: str) -> Statement:
     (found,) = {
         facts.statement(call)
         for call in facts.calls
-        if cstkit.code_of(facts.statement(call).with_changes(leading_lines=())).strip().startswith(code)
+        if cst_nodes.code_of(facts.statement(call).with_changes(leading_lines=())).strip().startswith(code)
     }
     return found
 
@@ -87,7 +86,7 @@ def test_nothing_found_changes_no_byte(source: str) -> None:
 def test_edits_of_nested_nodes_compose() -> None:
     def find(facts: Facts) -> Iterator[Finding]:
         for call in facts.calls:
-            yield Edit(call, "why", partial(cstkit.wrapped, function="w"))
+            yield Edit(call, "why", partial(cst_nodes.wrapped, function="w"))
 
     assert run(find, "x = f(g(1), h)  # c\n").code[1] == "x = w(f(w(g(1)), h))  # c\n"
 
@@ -97,7 +96,7 @@ def test_edits_of_one_node_apply_in_the_order_of_the_rules() -> None:
 
     def rule(name: str) -> Rule:
         def find(facts: Facts, options: Options) -> Iterator[Finding]:
-            yield Edit(facts.calls[0], "why", partial(cstkit.wrapped, function=name))
+            yield Edit(facts.calls[0], "why", partial(cst_nodes.wrapped, function=name))
 
         return Rule(name, "", find)
 
@@ -109,7 +108,7 @@ def test_edits_of_one_node_apply_in_the_order_of_the_rules() -> None:
 def test_an_edit_inside_a_statement_that_is_gated_and_moved() -> None:
     def find(facts: Facts) -> Iterator[Finding]:
         inner = facts.calls[-1]
-        yield Edit(inner, "why", partial(cstkit.replaced, code="new"))
+        yield Edit(inner, "why", partial(cst_nodes.replaced, code="new"))
         yield Gate(facts.statement(inner), "rank-zero", "why")
         yield Insert(facts.statement(inner), "before", "first()", "why")
 

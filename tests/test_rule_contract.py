@@ -12,7 +12,7 @@ from textwrap import dedent
 import pytest
 
 import nb2ddp.rules
-from nb2ddp.rewrite import Rule
+from nb2ddp.rewriting.findings import Rule
 from nb2ddp.rules import RULES
 from tests.helpers import apply
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from IPython.utils.text import DollarFormatter
 
-from nb2ddp.shell import command_code, is_install, is_install_script, literal, shell_calls
+from nb2ddp.analysis.shell_commands import command_code, is_install, is_install_script, literal, shell_calls
 from tests.helpers import facts_of
 
 INSTALLS = [

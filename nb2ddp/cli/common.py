@@ -12,7 +12,7 @@ import click
 from nb2ddp.errors import Nb2ddpError, NotebookError
 
 if TYPE_CHECKING:
-    from nb2ddp.conversion import Conversion
+    from nb2ddp.conversion.pipeline import Conversion
 
 
 def say(text: str) -> None:
@@ -21,7 +21,7 @@ def say(text: str) -> None:
 
 def converted(path: Path, options: dict[str, Any]) -> tuple[Conversion, str | None]:
     """A notebook's conversion, and why it failed if it did: several notebooks must not stop at the first."""
-    from nb2ddp.conversion import Conversion, convert
+    from nb2ddp.conversion.pipeline import Conversion, convert
 
     try:
         return convert(path, **options), None
@@ -46,8 +46,8 @@ def script_of(target: Path, nproc: int) -> Path:
         raise NotebookError(f"{target} does not exist.")
     if target.suffix != ".ipynb":
         return target
-    from nb2ddp import report
-    from nb2ddp.output import write
+    from nb2ddp.conversion import report
+    from nb2ddp.ddp_folder import write
 
     conversion, failure = converted(target, {"nproc": nproc})
     for line in report.lines(conversion):

@@ -13,7 +13,7 @@ from nb2ddp.cli.common import converted
 from nb2ddp.errors import Nb2ddpError
 
 if TYPE_CHECKING:
-    from nb2ddp.conversion import Conversion
+    from nb2ddp.conversion.pipeline import Conversion
 
 
 _CODES = """\b
@@ -89,8 +89,8 @@ def convert(
       nb2ddp convert finetune.ipynb
       nb2ddp convert finetune.ipynb --check --diff
     """
-    from nb2ddp import report
-    from nb2ddp.output import write
+    from nb2ddp.conversion import report
+    from nb2ddp.ddp_folder import write
 
     reports, folders = [], []
     by_task: dict[str, list[str]] = {}

@@ -78,7 +78,7 @@ def emit(
       nb2ddp emit --target accelerate --nodes 2 --main-process-ip node1 finetune_ddp
       nb2ddp emit --target kubeflow --nodes 2 --image me/unsloth finetune_ddp
     """
-    from nb2ddp import emit as emitting
+    from nb2ddp.targets import emit as emitting
 
     starter = emitting.target_of(target, options)
     folder = script_of(source, gpus).parent

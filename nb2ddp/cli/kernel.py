@@ -13,7 +13,7 @@ from nb2ddp.cli.common import say, until_interrupted
 from nb2ddp.errors import BundleError, KaggleError, KernelError, Nb2ddpError, NotebookError
 
 if TYPE_CHECKING:
-    from nb2ddp.submit.client import Client, State
+    from nb2ddp.kaggle.client import Client, State
 
 
 def kaggle_codes() -> str:
@@ -37,8 +37,8 @@ def status(target: str | None, follow: bool) -> None:
       nb2ddp status finetune_ddp
       nb2ddp status me/finetune --follow
     """
-    from nb2ddp.submit import bundle, client
-    from nb2ddp.submit.watch import check
+    from nb2ddp.kaggle import bundle, client
+    from nb2ddp.kaggle.watch import check
 
     ref = bundle.kernel_ref(target)
     kaggle = client.connect()
@@ -60,9 +60,9 @@ def logs(target: str | None, follow: bool) -> None:
     Example:
       nb2ddp logs finetune_ddp --follow
     """
-    from nb2ddp.submit import bundle, client
-    from nb2ddp.submit.watch import check
-    from nb2ddp.submit.watch import follow as pieces
+    from nb2ddp.kaggle import bundle, client
+    from nb2ddp.kaggle.watch import check
+    from nb2ddp.kaggle.watch import follow as pieces
 
     ref = bundle.kernel_ref(target)
     kaggle = client.connect()
@@ -94,9 +94,9 @@ def fetch(target: str | None, follow: bool, output: Path | None) -> None:
     Example:
       nb2ddp fetch finetune_ddp -o result
     """
-    from nb2ddp.submit import bundle, client
-    from nb2ddp.submit.fetch import fetch as bring
-    from nb2ddp.submit.fetch import summary
+    from nb2ddp.kaggle import bundle, client
+    from nb2ddp.kaggle.fetch import fetch as bring
+    from nb2ddp.kaggle.fetch import summary
 
     ref = bundle.kernel_ref(target)
     kaggle = client.connect()
@@ -116,7 +116,7 @@ def fetch(target: str | None, follow: bool, output: Path | None) -> None:
 
 
 def watch_kernel(kaggle: Client, ref: str, *, judge: bool = True) -> State:
-    from nb2ddp.submit import watch
+    from nb2ddp.kaggle import watch
 
     with _watching(ref):
         state = watch.watch(kaggle, ref, sys.stderr)

@@ -13,7 +13,7 @@ from nb2ddp.cli.common import say, script_of, until_interrupted
 from nb2ddp.cli.kernel import kaggle_codes, watch_kernel
 
 if TYPE_CHECKING:
-    from nb2ddp.submit.bundle import Wishes
+    from nb2ddp.kaggle.bundle import Wishes
 
 
 _SOURCE_OPTIONS = {
@@ -83,10 +83,10 @@ def push(
       nb2ddp push --kaggle finetune.ipynb --timeout 11h --watch
       nb2ddp push --kaggle finetune_ddp --token-dataset me/keys --dry-run
     """
-    from nb2ddp.submit import bundle, client
-    from nb2ddp.submit.push import check_quota, check_source
-    from nb2ddp.submit.push import push as send
-    from nb2ddp.submit.secrets import refuse_secrets
+    from nb2ddp.kaggle import bundle, client
+    from nb2ddp.kaggle.push import check_quota, check_source
+    from nb2ddp.kaggle.push import push as send
+    from nb2ddp.kaggle.secrets import refuse_secrets
 
     is_notebook = target is not None and target.suffix == ".ipynb"
     wishes = _wishes(options, public, token_dataset)
@@ -120,7 +120,7 @@ def push(
 
 
 def _wishes(options: dict[str, Any], public: bool, token_dataset: str | None) -> Wishes:
-    from nb2ddp.submit import bundle
+    from nb2ddp.kaggle import bundle
 
     sources = {f"{name}_sources": options.pop(f"{name}_sources") for name in _SOURCE_OPTIONS}
     if token_dataset:

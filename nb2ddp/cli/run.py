@@ -11,7 +11,7 @@ import click
 from nb2ddp.cli.common import script_of
 
 if TYPE_CHECKING:
-    from nb2ddp.launch import Observer
+    from nb2ddp.launch.run import Observer
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
@@ -47,7 +47,7 @@ def run(
       nb2ddp run finetune_ddp
       nb2ddp run finetune.ipynb --cpu --nproc 2
     """
-    from nb2ddp.launch import launch
+    from nb2ddp.launch.run import launch
 
     script = script_of(target, nproc or 2)
     step = script.with_name("setup_env.py")
@@ -67,6 +67,6 @@ def run(
 
 
 def _monitor(script: Path) -> Observer:
-    from nb2ddp.monitor import Monitor
+    from nb2ddp.monitor.observer import Monitor
 
     return Monitor(script.name)

@@ -18,7 +18,7 @@ from typing import Any
 from nb2ddp.doctor.gpu import without_gpus
 from nb2ddp.doctor.machine import Machine
 from nb2ddp.doctor.outcome import Outcome, counted, fail, ok, warn
-from nb2ddp.launch import (
+from nb2ddp.launch.run import (
     LAUNCHER_VARIABLES,
     RUN_ID_VARIABLE,
     end_processes,

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from nb2ddp import nvml
-from nb2ddp.launch import torchrun_environment
+from nb2ddp.launch.run import torchrun_environment
+from nb2ddp.monitor import nvml
 
 SMI_SECONDS = 60.0
 """nvidia-smi initialises every GPU first when no process holds the driver: seconds for each of them."""

@@ -16,7 +16,7 @@ from nb2ddp.doctor.group import is_p2p_off
 from nb2ddp.doctor.machine import Machine
 from nb2ddp.doctor.outcome import Outcome, fail, ok, size, skip, warn
 from nb2ddp.errors import CredentialsError
-from nb2ddp.launch import LAUNCHER_VARIABLES
+from nb2ddp.launch.run import LAUNCHER_VARIABLES
 
 DEFAULT_PORT = 29500
 """Where torchrun without --standalone, Accelerate and plain ``python`` let the ranks meet."""
@@ -161,7 +161,7 @@ def kaggle_credentials(machine: Machine) -> Outcome:
             "Kaggle: its client is not installed, and only `nb2ddp push` needs it",
             "`pip install 'nb2ddp[kaggle]'`",
         )
-    from nb2ddp.submit.client import credentials_known_here
+    from nb2ddp.kaggle.client import credentials_known_here
 
     try:
         source = credentials_known_here()

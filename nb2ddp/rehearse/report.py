@@ -71,7 +71,7 @@ def lines(rehearsal: Rehearsal) -> Iterator[str]:
 
 def page(rehearsal: Rehearsal) -> str:
     """The report as one HTML file, which needs nothing else."""
-    from nb2ddp.display import curve_svg
+    from nb2ddp.monitor.charts import curve_svg
     from nb2ddp.rendering import render
 
     names = ("one process", f"{rehearsal.nproc} processes")

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from nb2ddp.launch import (
+from nb2ddp.launch.run import (
     LAUNCHER_VARIABLES,
     RUN_ID_VARIABLE,
     end_processes,

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nb2ddp.errors import Nb2ddpError
-from nb2ddp.notebook import Notebook, read_notebook
+from nb2ddp.source.notebook import Notebook, read_notebook
 
 if TYPE_CHECKING:
-    from nb2ddp.facts import Facts
+    from nb2ddp.analysis.facts import Facts
 
 _SEEDED = re.compile(r"^(?:random|numpy\.random)\.seed\(\d+\)", re.MULTILINE)
 _GIVEN_BY_TRAINING = frozenset(
@@ -60,7 +60,7 @@ def subject_of(target: Path, nproc: int = 2) -> Subject:
         NotebookError: the notebook cannot be read.
         RehearsalError: there is nothing to rehearse.
     """
-    from nb2ddp.conversion import SCRIPT, convert_notebook
+    from nb2ddp.conversion.pipeline import SCRIPT, convert_notebook
 
     if not target.exists():
         raise RehearsalError(f"{target} does not exist.")
@@ -93,7 +93,7 @@ def _notebook_of(folder: Path) -> Path:
 
 
 def _subject(notebook: Notebook, script: str) -> Subject:
-    from nb2ddp.tasks import task_of
+    from nb2ddp.analysis.task import task_of
 
     reference = reference_code(notebook, script)
     tree = ast.parse(reference)
@@ -109,8 +109,8 @@ def _subject(notebook: Notebook, script: str) -> Subject:
 
 
 def _facts(notebook: Notebook) -> Facts:
-    from nb2ddp.cells import parse_cell
-    from nb2ddp.facts import Facts
+    from nb2ddp.analysis.facts import Facts
+    from nb2ddp.source.cells import parse_cell
 
     return Facts([parse_cell(cell.number, cell.source) for cell in notebook.cells if cell.kind == "code"])
 
@@ -120,7 +120,8 @@ def reference_code(notebook: Notebook, script: str) -> str:
 
     Shell lines and magics stay what IPython makes of them, calls of ``get_ipython()``.
     """
-    from nb2ddp.rewrite import Options, rewrite
+    from nb2ddp.rewriting.engine import rewrite
+    from nb2ddp.rewriting.findings import Options
     from nb2ddp.rules import seeds
 
     facts = _facts(notebook)

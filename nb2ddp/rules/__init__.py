@@ -5,7 +5,7 @@ A new rule is a file here, a test file, and one line below.
 
 from __future__ import annotations
 
-from nb2ddp.rewrite import Rule
+from nb2ddp.rewriting.findings import Rule
 from nb2ddp.rules import (
     batch,
     capability,

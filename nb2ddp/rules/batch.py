@@ -24,9 +24,11 @@ from functools import partial
 
 import libcst as cst
 
-from nb2ddp import cstkit, install_step, knowledge
-from nb2ddp.facts import Facts
-from nb2ddp.rewrite import Decline, Edit, Finding, Insert, Need, Note, Options, Rule
+from nb2ddp import libraries
+from nb2ddp.analysis import installs
+from nb2ddp.analysis.facts import Facts
+from nb2ddp.rewriting.findings import Decline, Edit, Finding, Insert, Need, Note, Options, Rule
+from nb2ddp.source import cst_nodes
 
 BATCH, ACCUMULATION = "per_device_train_batch_size", "gradient_accumulation_steps"
 DROPS_LAST = "dataloader_drop_last"
@@ -60,7 +62,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             )
             continue
         yield from _by_kind(facts, node)
-        if cstkit.code_of(given.get(ACCUMULATION, cst.Integer("1"))) == "1":
+        if cst_nodes.code_of(given.get(ACCUMULATION, cst.Integer("1"))) == "1":
             gathered = yield from _in_batch(facts)
             if gathered and DROPS_LAST not in given:
                 yield Note(
@@ -77,7 +79,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             continue
         yield from _order_of_rows(facts, node)
         names = {BATCH: facts.our("batch_per_rank"), ACCUMULATION: facts.our("accumulation_per_rank")}
-        values = [cstkit.code_of(given[key]) if key in given else DEFAULTS[key] for key in DEFAULTS]
+        values = [cst_nodes.code_of(given[key]) if key in given else DEFAULTS[key] for key in DEFAULTS]
         if _generates(facts, node, given):
             values.append(f"num_generations={_generations(given)}")
             yield Need("share_batch", "generations")
@@ -117,7 +119,7 @@ def _out_of_sight(facts: Facts, any_in_sight: bool) -> Iterator[Finding]:
             )
         if not facts.is_trainer_class(call.func) or isinstance(facts.scope(call), cst.ClassDef):
             continue
-        of_package = facts.qualified(call.func).partition(".")[0] in knowledge.TRAINER_PACKAGES
+        of_package = facts.qualified(call.func).partition(".")[0] in libraries.TRAINER_PACKAGES
         unnamed = [argument for argument in call.args if argument.keyword is None]
         if of_package and facts.keyword(call, "args") is None and len(unnamed) < 2 and not _stars(call):
             yield Decline(
@@ -133,7 +135,7 @@ def _own_batches(facts: Facts) -> Iterator[Finding]:
     """Batches that the run finds for itself, or that a Trainer of the notebook's own makes."""
     for call in facts.live_calls:
         finds = facts.keyword(call, "auto_find_batch_size")
-        if finds is not None and cstkit.code_of(finds) != "False" and _makes_arguments(facts, call):
+        if finds is not None and cst_nodes.code_of(finds) != "False" and _makes_arguments(facts, call):
             yield Decline(
                 "auto_find_batch_size would find another batch on each rank; give a batch that fits instead",
                 finds,
@@ -143,7 +145,7 @@ def _own_batches(facts: Facts) -> Iterator[Finding]:
             facts.kind(call) == "loader"
             and isinstance(method, cst.FunctionDef)
             and method.name.value == "get_train_dataloader"
-            and "prepare" not in cstkit.code_of(method.body)
+            and "prepare" not in cst_nodes.code_of(method.body)
         ):
             yield Decline(
                 "this DataLoader gives every rank all the data, for the Trainer shares out its own alone; "
@@ -154,8 +156,8 @@ def _own_batches(facts: Facts) -> Iterator[Finding]:
 
 def _generating_steps(given: Mapping[str, cst.BaseExpression], accumulation: str) -> str | None:
     """``steps_per_generation`` for a rank's accumulation steps: the same prompts for each generation."""
-    steps = cstkit.code_of(given[GENERATING_STEPS])
-    notebooks = cstkit.code_of(given.get(ACCUMULATION, cst.Integer(DEFAULTS[ACCUMULATION])))
+    steps = cst_nodes.code_of(given[GENERATING_STEPS])
+    notebooks = cst_nodes.code_of(given.get(ACCUMULATION, cst.Integer(DEFAULTS[ACCUMULATION])))
     if steps == "None":
         return steps
     if steps == notebooks:
@@ -170,8 +172,8 @@ def _order_of_rows(facts: Facts, node: cst.Call | cst.Dict) -> Iterator[Finding]
     if not isinstance(node, cst.Call):
         return
     grouped = facts.keyword(node, "group_by_length")
-    strategy = cstkit.string_value(facts.keyword(node, "train_sampling_strategy"))
-    if strategy == "group_by_length" or (grouped is not None and cstkit.code_of(grouped) != "False"):
+    strategy = cst_nodes.string_value(facts.keyword(node, "train_sampling_strategy"))
+    if strategy == "group_by_length" or (grouped is not None and cst_nodes.code_of(grouped) != "False"):
         yield Note(
             "rows are grouped by length within portions that depend on a rank's batch: each comes once, in "
             "another order than the notebook's",
@@ -207,9 +209,9 @@ def _read_back(
         ):
             continue
         given = recipes[0][1] if len(recipes) == 1 else None
-        number = None if given is None else cstkit.code_of(given.get(name, cst.Integer(DEFAULTS[name])))
+        number = None if given is None else cst_nodes.code_of(given.get(name, cst.Integer(DEFAULTS[name])))
         if number is not None and number.isdigit():
-            number_code = partial(cstkit.replaced, code=number)
+            number_code = partial(cst_nodes.replaced, code=number)
             yield Edit(attribute, "the notebook's number, not this rank's share of it", number_code)
         else:
             yield Note("this reads one rank's share of the batch, not the notebook's number", attribute)
@@ -267,7 +269,7 @@ def _in_batch(facts: Facts) -> Generator[Finding, None, bool]:
 
     Returns whether all ranks bring theirs together again.
     """
-    old = install_step.keeps_below(install_step.pins(facts, "sentence-transformers"), _GATHERS)
+    old = installs.keeps_below(installs.pins(facts, "sentence-transformers"), _GATHERS)
     gathered = False
     for call in facts.live_calls:
         name = facts.qualified(call.func).rpartition(".")[2]
@@ -282,7 +284,7 @@ def _in_batch(facts: Facts) -> Generator[Finding, None, bool]:
         if not _IN_BATCH.search(name):
             continue
         gathers = facts.keyword(call, "gather_across_devices")
-        if gathers is not None and cstkit.code_of(gathers) != "False":
+        if gathers is not None and cst_nodes.code_of(gathers) != "False":
             gathered = True
         elif old or _stars(call):
             yield Note(
@@ -335,7 +337,7 @@ def _split_batches(facts: Facts, node: cst.Call | cst.Dict) -> Finding | None:
 
 
 def _with_keyword(node: cst.CSTNode, name: str, value: str, comment: str) -> cst.CSTNode:
-    return cstkit.with_keyword(cst.ensure_type(node, cst.Call), name, value, comment)
+    return cst_nodes.with_keyword(cst.ensure_type(node, cst.Call), name, value, comment)
 
 
 def _stars(call: cst.Call) -> bool:
@@ -356,7 +358,7 @@ def _sets_later(facts: Facts, call: cst.Call) -> bool:
     """``replace(args, per_device_train_batch_size=4)``, setattr, or the call of a ``partial``."""
     name = facts.qualified(call.func)
     if name == "setattr" and len(call.args) > 1:
-        return cstkit.string_value(call.args[1].value) in DEFAULTS
+        return cst_nodes.string_value(call.args[1].value) in DEFAULTS
     if not any(facts.keyword(call, key) for key in DEFAULTS):
         return False
     if name in ("dataclasses.replace", "copy.replace"):
@@ -374,7 +376,7 @@ def _given(facts: Facts, node: cst.Call | cst.Dict) -> dict[str, cst.BaseExpress
         key: element.value
         for element in node.elements
         if isinstance(element, cst.DictElement)
-        and (key := cstkit.string_value(element.key)) is not None
+        and (key := cst_nodes.string_value(element.key)) is not None
         and key in wanted
     }
 
@@ -387,24 +389,24 @@ def _generates(facts: Facts, node: cst.Call | cst.Dict, given: Mapping[str, cst.
 
 
 def _generations(given: Mapping[str, cst.BaseExpression]) -> str:
-    return cstkit.code_of(given[GENERATIONS]) if GENERATIONS in given else GENERATIONS_DEFAULT
+    return cst_nodes.code_of(given[GENERATIONS]) if GENERATIONS in given else GENERATIONS_DEFAULT
 
 
 def _with_shares(node: cst.CSTNode, names: dict[str, str]) -> cst.CSTNode:
     if isinstance(node, cst.Call):
         for key, name in names.items():
-            node = cstkit.with_keyword(node, key, name)
+            node = cst_nodes.with_keyword(node, key, name)
         return node
     assert isinstance(node, cst.Dict)
     missing = dict(names)
     elements = []
     for element in node.elements:
-        if isinstance(element, cst.DictElement) and (found := cstkit.string_value(element.key)) in missing:
+        if isinstance(element, cst.DictElement) and (found := cst_nodes.string_value(element.key)) in missing:
             assert found is not None
-            element = element.with_changes(value=cstkit.expression(missing.pop(found)))
+            element = element.with_changes(value=cst_nodes.expression(missing.pop(found)))
         elements.append(element)
     node = node.with_changes(elements=elements)
-    return cstkit.with_dict_items(node, missing)
+    return cst_nodes.with_dict_items(node, missing)
 
 
 rule = Rule("batch", __doc__, find)

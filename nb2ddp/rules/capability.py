@@ -17,9 +17,9 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp import cstkit
-from nb2ddp.facts import Facts
-from nb2ddp.rewrite import Finding, Note, Options, Rule
+from nb2ddp.analysis.facts import Facts
+from nb2ddp.rewriting.findings import Finding, Note, Options, Rule
+from nb2ddp.source import cst_nodes
 
 T4_MEMORY = 16.0  # GiB; PyTorch sees 15 of them
 _FP8 = "a T4 computes no FP8 (that takes compute capability 8.9: an L4, an H100); "
@@ -58,14 +58,14 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
 def _fp8(facts: Facts) -> Iterator[tuple[cst.CSTNode, str]]:
     for call in facts.live_calls:
         wanted = facts.keyword(call, "load_in_fp8")
-        if wanted is not None and cstkit.code_of(wanted) not in ("False", "None"):
+        if wanted is not None and cst_nodes.code_of(wanted) not in ("False", "None"):
             yield call, f"{_FP8}load_in_4bit=True in place of load_in_fp8 loads the model there"
         elif facts.method(call) == "from_pretrained" and _FP8_NAME.search(facts.loaded_name(call)):
             if facts.kind(call) == "model":
                 yield call, f"{_FP8}load the model's 16-bit or 4-bit weights"
         elif _FP8_CONFIG.search(facts.qualified(call.func).rpartition(".")[2]):
             yield call, f"{_FP8}BitsAndBytesConfig(load_in_4bit=True) quantises there"
-        elif cstkit.string_value(facts.keyword(call, "mixed_precision")) == "fp8":
+        elif cst_nodes.string_value(facts.keyword(call, "mixed_precision")) == "fp8":
             yield call, f'{_FP8}mixed_precision="fp16" trains there'
     for name in facts.name_loads:
         around = facts.parent(name)
@@ -76,9 +76,9 @@ def _fp8(facts: Facts) -> Iterator[tuple[cst.CSTNode, str]]:
 
 def _flash(facts: Facts) -> Iterator[tuple[cst.CSTNode, str]]:
     for call in facts.live_calls:
-        wanted = cstkit.string_value(facts.keyword(call, "attn_implementation")) or ""
+        wanted = cst_nodes.string_value(facts.keyword(call, "attn_implementation")) or ""
         older = facts.keyword(call, "use_flash_attention_2")
-        if "flash" in wanted or (older is not None and cstkit.code_of(older) == "True"):
+        if "flash" in wanted or (older is not None and cst_nodes.code_of(older) == "True"):
             yield call, _FLASH
 
 
@@ -120,10 +120,11 @@ def _ends_run(facts: Facts, node: cst.CSTNode) -> bool:
     for parent in facts.parents(node):
         if isinstance(parent, cst.Assert):
             return (
-                facts.contains(parent.test, node) and _NEWER.search(cstkit.code_of(parent.test)) is not None
+                facts.contains(parent.test, node)
+                and _NEWER.search(cst_nodes.code_of(parent.test)) is not None
             )
         if isinstance(parent, cst.If):
-            if not facts.contains(parent.test, node) or not _NEWER.search(cstkit.code_of(parent.test)):
+            if not facts.contains(parent.test, node) or not _NEWER.search(cst_nodes.code_of(parent.test)):
                 return False
             first = parent.body.body[0] if parent.body.body else None
             part = first.body[0] if isinstance(first, cst.SimpleStatementLine) else first
@@ -134,7 +135,7 @@ def _ends_run(facts: Facts, node: cst.CSTNode) -> bool:
 
 
 def _asks_for_newer(test: cst.BaseExpression) -> bool:
-    return _NEWER.search(cstkit.code_of(test)) is not None
+    return _NEWER.search(cst_nodes.code_of(test)) is not None
 
 
 rule = Rule("capability", __doc__, find, balanced=True)

@@ -16,15 +16,15 @@ from functools import partial
 
 import libcst as cst
 
-from nb2ddp import cstkit
-from nb2ddp.facts import Facts
-from nb2ddp.rewrite import Edit, Finding, Need, Options, Rule
+from nb2ddp.analysis.facts import Facts
+from nb2ddp.rewriting.findings import Edit, Finding, Need, Options, Rule
+from nb2ddp.source import cst_nodes
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
     for cell in facts.cells:
         if (value := facts.shown(cell)) is not None:
-            show = partial(cstkit.wrapped, function=facts.our("show"))
+            show = partial(cst_nodes.wrapped, function=facts.our("show"))
             yield Need("show")
             yield Edit(value, "a cell's last value is shown", show)
     if "display" not in facts.bound_names:
@@ -38,7 +38,7 @@ def _printed(node: cst.CSTNode) -> cst.CSTNode:
     assert isinstance(node, cst.Call)
     for argument in node.args:
         if argument.keyword is not None:
-            node = cstkit.without_keyword(node, argument.keyword.value)
+            node = cst_nodes.without_keyword(node, argument.keyword.value)
     return node.with_changes(func=cst.Name("print"))
 
 

@@ -26,9 +26,9 @@ from functools import partial
 
 import libcst as cst
 
-from nb2ddp import cstkit
-from nb2ddp.facts import Facts
-from nb2ddp.rewrite import Edit, Finding, Need, Options, Rule
+from nb2ddp.analysis.facts import Facts
+from nb2ddp.rewriting.findings import Edit, Finding, Need, Options, Rule
+from nb2ddp.source import cst_nodes
 
 _CLOCKS = frozenset(
     "time.time time.perf_counter time.monotonic datetime.datetime.now datetime.datetime.utcnow".split()
@@ -50,7 +50,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 continue
             seen.add(found[1])
             yield Need("from_main_process")
-            shared = partial(cstkit.deferred, function=facts.our("from_main_process"))
+            shared = partial(cst_nodes.deferred, function=facts.our("from_main_process"))
             yield Edit(found[1], "the ranks stop together, by rank 0's clock", shared)
 
 
@@ -90,10 +90,10 @@ def _stops_training(facts: Facts, asked: cst.If) -> bool:
         return facts.method(call) == "backward" or facts.is_collective(call)
 
     around = list(facts.parents(asked))
-    tests = [cstkit.code_of(parent.test) for parent in around if isinstance(parent, cst.If)]
+    tests = [cst_nodes.code_of(parent.test) for parent in around if isinstance(parent, cst.If)]
     if any(_OF_ONE_RANK.search(test) for test in tests):
         return False
-    if ".should_training_stop" in cstkit.code_of(asked.body):
+    if ".should_training_stop" in cst_nodes.code_of(asked.body):
         return True
     ends = _Ends()
     asked.body.visit(ends)

@@ -18,9 +18,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nb2ddp.facts import Facts
-from nb2ddp.install_step import keeps_below, keeps_from, pins
-from nb2ddp.rewrite import Finding, Insert, Need, Options, Rule
+from nb2ddp.analysis.facts import Facts
+from nb2ddp.analysis.installs import keeps_below, keeps_from, pins
+from nb2ddp.rewriting.findings import Finding, Insert, Need, Options, Rule
 
 PEFT_TIES = "0.18.0"  # LoraConfig has ensure_weight_tying: huggingface/peft, pull request 2803
 UNSLOTH_TIES, UNSLOTH_ASKS = "2025.12.10", "2026.8.20"  # gives it to any PEFT; looks whether PEFT knows it

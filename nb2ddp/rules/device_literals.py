@@ -19,10 +19,11 @@ from functools import partial
 
 import libcst as cst
 
-from nb2ddp import cstkit, knowledge
-from nb2ddp.facts import Facts
-from nb2ddp.rewrite import Edit, Finding, Note, Options, Rule
-from nb2ddp.shell import shell_calls
+from nb2ddp import libraries
+from nb2ddp.analysis.facts import Facts
+from nb2ddp.analysis.shell_commands import shell_calls
+from nb2ddp.rewriting.findings import Edit, Finding, Note, Options, Rule
+from nb2ddp.source import cst_nodes
 
 MASK = "CUDA_VISIBLE_DEVICES"
 # Functions of torch.cuda to which 0 is no device.
@@ -33,11 +34,11 @@ _MASKED = "under torchrun every rank has a GPU of its own; the mask would put al
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
     local_rank = facts.our("local_rank")
     for string in facts.strings:
-        value = cstkit.string_value(string)
-        if value == knowledge.GPU_0:
+        value = cst_nodes.string_value(string)
+        if value == libraries.GPU_0:
             assert isinstance(string, cst.SimpleString)
             code = f"f{string.quote}cuda:{{{local_rank}}}{string.quote}"
-            yield Edit(string, "this rank's GPU", partial(cstkit.replaced, code=code))
+            yield Edit(string, "this rank's GPU", partial(cst_nodes.replaced, code=code))
         elif value is not None and value.startswith("cuda:") and value[5:].isdigit():
             yield Note(f'"{value}" names a GPU of another rank', string)
         elif value == MASK and not _is_conditional(facts, string):
@@ -49,7 +50,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 and argument.value.value == "0"
                 and _is_device(facts, call, argument)
             ):
-                yield Edit(argument.value, "this rank's GPU", partial(cstkit.replaced, code=local_rank))
+                yield Edit(argument.value, "this rank's GPU", partial(cst_nodes.replaced, code=local_rank))
             elif (
                 argument.keyword is not None
                 and argument.keyword.value == MASK
@@ -87,8 +88,10 @@ def _mask(facts: Facts, string: cst.CSTNode) -> Iterator[Finding]:
         if isinstance(target, cst.AssignTarget | cst.AugAssign | cst.Del):
             yield from _line(facts, string)
         else:
-            code = f"{cstkit.code_of(item.value)}.get({cstkit.code_of(string)})"
-            yield Edit(item, "under torchrun the mask need not be set", partial(cstkit.replaced, code=code))
+            code = f"{cst_nodes.code_of(item.value)}.get({cst_nodes.code_of(string)})"
+            yield Edit(
+                item, "under torchrun the mask need not be set", partial(cst_nodes.replaced, code=code)
+            )
     elif isinstance(parent, cst.Arg):
         call = facts.parent(parent)
         name = facts.qualified(call.func) if isinstance(call, cst.Call) else ""
@@ -113,10 +116,10 @@ def _line(facts: Facts, node: cst.CSTNode) -> Iterator[Finding]:
         return
     part = next(part for part in statement.body if facts.contains(part, node))
     if isinstance(part, cst.Assign):
-        code = f'{{"{MASK}": {cstkit.code_of(part.value)}}} if {_test(facts)} else {{}}'
+        code = f'{{"{MASK}": {cst_nodes.code_of(part.value)}}} if {_test(facts)} else {{}}'
         code = f"{facts.our('os')}.environ.update({code})"
         semicolon = part.semicolon
-        yield Edit(part, _MASKED, lambda _: cst.Expr(cstkit.expression(code), semicolon=semicolon))
+        yield Edit(part, _MASKED, lambda _: cst.Expr(cst_nodes.expression(code), semicolon=semicolon))
 
 
 def _test(facts: Facts) -> str:
@@ -131,7 +134,7 @@ def _is_environment(facts: Facts, call: cst.Call) -> bool:
 def _is_conditional(facts: Facts, node: cst.CSTNode) -> bool:
     """Whether the world's size decides already: this notebook has been converted before, say."""
     return any(
-        "world_size" in cstkit.code_of(parent.test).lower()
+        "world_size" in cst_nodes.code_of(parent.test).lower()
         for parent in facts.parents(node)
         if isinstance(parent, cst.If | cst.IfExp)
     )
@@ -139,19 +142,19 @@ def _is_conditional(facts: Facts, node: cst.CSTNode) -> bool:
 
 def _line_outside_torchrun(node: cst.CSTNode, test: str) -> cst.CSTNode:
     assert isinstance(node, cst.SimpleStatementLine)
-    return cstkit.block_under(f"if {test}:", [node], "nb2ddp: under torchrun each rank has its own GPU")
+    return cst_nodes.block_under(f"if {test}:", [node], "nb2ddp: under torchrun each rank has its own GPU")
 
 
 def _item_outside_torchrun(node: cst.CSTNode, test: str) -> cst.CSTNode:
     assert isinstance(node, cst.DictElement)
-    item = cstkit.code_of(node.with_changes(comma=cst.MaybeSentinel.DEFAULT))
-    only = cstkit.expression(f"({{{item}}} if {test} else {{}})")
+    item = cst_nodes.code_of(node.with_changes(comma=cst.MaybeSentinel.DEFAULT))
+    only = cst_nodes.expression(f"({{{item}}} if {test} else {{}})")
     return cst.StarredDictElement(only, comma=node.comma)
 
 
 def _keyword_outside_torchrun(node: cst.CSTNode, test: str) -> cst.CSTNode:
     assert isinstance(node, cst.Arg)
-    only = cstkit.expression(f'({{"{MASK}": {cstkit.code_of(node.value)}}} if {test} else {{}})')
+    only = cst_nodes.expression(f'({{"{MASK}": {cst_nodes.code_of(node.value)}}} if {test} else {{}})')
     return cst.Arg(only, star="**", comma=node.comma, whitespace_after_arg=node.whitespace_after_arg)
 
 

@@ -18,9 +18,10 @@ from functools import partial
 
 import libcst as cst
 
-from nb2ddp import cstkit, knowledge
-from nb2ddp.facts import Facts
-from nb2ddp.rewrite import Decline, Edit, Finding, Note, Options, Rule
+from nb2ddp import libraries
+from nb2ddp.analysis.facts import Facts
+from nb2ddp.rewriting.findings import Decline, Edit, Finding, Note, Options, Rule
+from nb2ddp.source import cst_nodes
 
 _QUANTIZED = ("load_in_4bit", "load_in_8bit", "quantization_config")
 
@@ -32,7 +33,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         if facts.is_after_training(call):
             continue
         given = facts.keyword(call, "device_map")
-        is_unsloth = facts.qualified(call.func).partition(".")[0] in knowledge.UNSLOTH_PACKAGES
+        is_unsloth = facts.qualified(call.func).partition(".")[0] in libraries.UNSLOTH_PACKAGES
         if given is None and not is_unsloth and not any(facts.keyword(call, q) for q in _QUANTIZED):
             continue
         local_rank = facts.our("local_rank")
@@ -57,10 +58,10 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 yield Edit(
                     element,
                     "a whole copy of the model on each rank's GPU",
-                    partial(cstkit.replaced, code=value),
+                    partial(cst_nodes.replaced, code=value),
                 )
                 continue
-        text = cstkit.string_value(given)
+        text = cst_nodes.string_value(given)
         if text in ("balanced", "auto", "sequential", "balanced_low_0"):
             yield Note(
                 f'device_map="{text}" spread one model over all GPUs; under DDP each holds the whole model',
@@ -82,14 +83,14 @@ def _element(made: cst.Call | cst.Dict | None) -> cst.BaseExpression | None:
     values = (
         e.value
         for e in elements
-        if isinstance(e, cst.DictElement) and cstkit.string_value(e.key) == "device_map"
+        if isinstance(e, cst.DictElement) and cst_nodes.string_value(e.key) == "device_map"
     )
     return next(values, None)
 
 
 def _map(call: cst.CSTNode, value: str, comment: str) -> cst.CSTNode:
     assert isinstance(call, cst.Call)
-    return cstkit.with_keyword(call, "device_map", value, comment)
+    return cst_nodes.with_keyword(call, "device_map", value, comment)
 
 
 rule = Rule("device-map", __doc__, find, balanced=True)

@@ -21,9 +21,10 @@ from functools import partial
 
 import libcst as cst
 
-from nb2ddp import cstkit, knowledge
-from nb2ddp.facts import Facts
-from nb2ddp.rewrite import Decline, Drop, Edit, Finding, Need, Note, Options, Rule
+from nb2ddp import libraries
+from nb2ddp.analysis.facts import Facts
+from nb2ddp.rewriting.findings import Decline, Drop, Edit, Finding, Need, Note, Options, Rule
+from nb2ddp.source import cst_nodes
 
 # Switches of forks; Unsloth has none of them.
 _SWITCHES = ("enable_multi_gpu", "use_multi_gpu", "auto_device_map", "multi_gpu_config")
@@ -54,7 +55,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
 
 def _switches(facts: Facts) -> Iterator[Finding]:
     for string in facts.strings:
-        if cstkit.string_value(string) in _VARIABLES:
+        if cst_nodes.string_value(string) in _VARIABLES:
             yield Drop(facts.statement(string), "Unsloth does not know this variable; it does nothing")
     for call in facts.live_calls:
         for name in _SWITCHES:
@@ -64,7 +65,7 @@ def _switches(facts: Facts) -> Iterator[Finding]:
 
 def _without(node: cst.CSTNode, name: str) -> cst.CSTNode:
     assert isinstance(node, cst.Call)
-    return cstkit.without_keyword(node, name)
+    return cst_nodes.without_keyword(node, name)
 
 
 def _fork(facts: Facts) -> Iterator[Finding]:
@@ -75,7 +76,7 @@ def _fork(facts: Facts) -> Iterator[Finding]:
             yield Edit(line, f"Unsloth in place of {_FORK}", partial(_renamed, module=_FORK))
             continue
         for alias in statement.names:
-            name = cstkit.code_of(alias.name)
+            name = cst_nodes.code_of(alias.name)
             if name in _FORK_ONLY:
                 yield Decline(f"{_FORK}.{name} has no counterpart in Unsloth; remove it", statement)
         yield Edit(statement, f"Unsloth in place of {_FORK}", _from_unsloth)
@@ -88,7 +89,7 @@ def _fork(facts: Facts) -> Iterator[Finding]:
 
 
 def _renamed(node: cst.CSTNode, module: str) -> cst.CSTNode:
-    return cstkit.statements(cstkit.code_of(node).replace(module, "unsloth"))[0]
+    return cst_nodes.statements(cst_nodes.code_of(node).replace(module, "unsloth"))[0]
 
 
 def _from_unsloth(node: cst.CSTNode) -> cst.CSTNode:
@@ -96,7 +97,7 @@ def _from_unsloth(node: cst.CSTNode) -> cst.CSTNode:
     assert not isinstance(node.names, cst.ImportStar)
     kept = []
     for alias in node.names:
-        name = cstkit.code_of(alias.name)
+        name = cst_nodes.code_of(alias.name)
         if name in _FORK_SETTINGS:
             continue
         if name.endswith("DistributedTrainer"):
@@ -128,8 +129,8 @@ def _by_hand(facts: Facts) -> Iterator[Finding]:
             else:
                 yield Need("wait_for_main_process")
                 wait = f"{facts.our('wait_for_main_process')}()"
-                yield Edit(call, "waits without a process group", partial(cstkit.replaced, code=wait))
-        elif name in knowledge.PARALLEL_WRAPPERS and call.args:
+                yield Edit(call, "waits without a process group", partial(cst_nodes.replaced, code=wait))
+        elif name in libraries.PARALLEL_WRAPPERS and call.args:
             if isinstance(statement, cst.SimpleStatementLine) and _rebinds(statement, call):
                 yield Drop(statement, "the script wraps the model once, when training starts")
             else:
@@ -149,10 +150,10 @@ def _unwrapped(facts: Facts) -> Iterator[Finding]:
             binding
             for binding in facts.bindings(name.value)
             if isinstance(binding.value, cst.Call)
-            and facts.qualified(binding.value.func) in knowledge.PARALLEL_WRAPPERS
+            and facts.qualified(binding.value.func) in libraries.PARALLEL_WRAPPERS
         ]
         if wraps:
-            yield Edit(around, "nothing is wrapped around it", partial(cstkit.replaced, code=name.value))
+            yield Edit(around, "nothing is wrapped around it", partial(cst_nodes.replaced, code=name.value))
 
 
 def _is_alone(statement: cst.CSTNode) -> bool:
@@ -167,14 +168,14 @@ def _rebinds(statement: cst.SimpleStatementLine, call: cst.Call) -> bool:
     """``model = DDP(model)``: without it, ``model`` is what it was."""
     match statement.body:
         case [cst.Assign(targets=[target], value=value)] if value is call:
-            return cstkit.code_of(target.target) == cstkit.code_of(call.args[0].value)
+            return cst_nodes.code_of(target.target) == cst_nodes.code_of(call.args[0].value)
         case _:
             return False
 
 
 def _first_argument(node: cst.CSTNode) -> cst.CSTNode:
     assert isinstance(node, cst.Call)
-    return cstkit.parenthesised(node.args[0].value)
+    return cst_nodes.parenthesised(node.args[0].value)
 
 
 def _by_rank(facts: Facts, value: cst.BaseExpression) -> Iterator[Finding]:
@@ -184,7 +185,7 @@ def _by_rank(facts: Facts, value: cst.BaseExpression) -> Iterator[Finding]:
     names = facts.loads_in(value.test)
     if not any("rank" in name.lower() or "main_process" in name.lower() for name in names):
         return
-    test = cstkit.code_of(value.test)
+    test = cst_nodes.code_of(value.test)
     is_not_main = test.startswith("not ") or "!=" in test or "> 0" in test
     if is_not_main or not ("==" in test or "main" in test or "in" in test):
         if not is_not_main:

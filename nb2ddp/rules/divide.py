@@ -29,14 +29,15 @@ from functools import partial
 
 import libcst as cst
 
-from nb2ddp import alone, cstkit
-from nb2ddp.facts import Facts
-from nb2ddp.independent import generates
-from nb2ddp.rewrite import Edit, Finding, Need, Note, Options, Rule
+from nb2ddp.analysis import rank_zero_work
+from nb2ddp.analysis.facts import Facts
+from nb2ddp.analysis.parallel_loops import generates
+from nb2ddp.rewriting.findings import Edit, Finding, Need, Note, Options, Rule
+from nb2ddp.source import cst_nodes
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
-    for found in alone.divided(facts):
+    for found in rank_zero_work.divided(facts):
         yield Need("share_loop")
         shared = partial(_shared, function=facts.our("share_loop"), results=found.results)
         yield Edit(found.loop, "each rank takes its share; the results are gathered in order", shared)
@@ -54,15 +55,15 @@ def _may_sample(facts: Facts, call: cst.Call) -> bool:
     if not generates(facts, call):
         return False
     given = facts.keyword(call, "do_sample")
-    return given is None or cstkit.code_of(given) != "False"
+    return given is None or cst_nodes.code_of(given) != "False"
 
 
 def _shared(node: cst.CSTNode, function: str, results: tuple[str, ...]) -> cst.CSTNode:
     assert isinstance(node, cst.For)
-    call = cstkit.wrapped(node.iter, function)
+    call = cst_nodes.wrapped(node.iter, function)
     arguments = [*call.args, *(cst.Arg(cst.Name(name)) for name in results)]
     node = node.with_changes(iter=call.with_changes(args=arguments))
-    return cstkit.with_comment(node, "nb2ddp: divided over the ranks")
+    return cst_nodes.with_comment(node, "nb2ddp: divided over the ranks")
 
 
 rule = Rule("divide", __doc__, find)

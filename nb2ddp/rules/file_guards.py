@@ -22,10 +22,10 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp import knowledge
-from nb2ddp.cells import Statement
-from nb2ddp.facts import Facts
-from nb2ddp.rewrite import Finding, Gate, Need, Note, Options, Rule
+from nb2ddp import libraries
+from nb2ddp.analysis.facts import Facts
+from nb2ddp.rewriting.findings import Finding, Gate, Need, Note, Options, Rule
+from nb2ddp.source.cells import Statement
 
 _DELETING = frozenset({"shutil.rmtree", "os.remove", "os.unlink", "os.rmdir"})
 
@@ -59,14 +59,14 @@ def _only_deletes(facts: Facts, statement: Statement) -> bool:
         return False
     calls = [facts.qualified(call.func) for call in facts.calls_in(statement.body)]
     return any(name in _DELETING for name in calls) and all(
-        name in _DELETING | knowledge.FILE_TESTS | {"print", "os.path.join"} for name in calls
+        name in _DELETING | libraries.FILE_TESTS | {"print", "os.path.join"} for name in calls
     )
 
 
 def _decides(facts: Facts, call: cst.Call) -> bool:
     """Whether a call looks at files and an ``if`` that runs once, or in a ``for`` loop, depends on it."""
-    is_test = facts.qualified(call.func) in knowledge.FILE_TESTS
-    if not is_test and facts.method(call) not in knowledge.FILE_TEST_METHODS:
+    is_test = facts.qualified(call.func) in libraries.FILE_TESTS
+    if not is_test and facts.method(call) not in libraries.FILE_TEST_METHODS:
         return False
     inner: cst.CSTNode = call
     tested = False

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nb2ddp.facts import Facts
-from nb2ddp.rewrite import Decline, Finding, Insert, Need, Options, Rule
+from nb2ddp.analysis.facts import Facts
+from nb2ddp.rewriting.findings import Decline, Finding, Insert, Need, Options, Rule
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:

@@ -17,10 +17,12 @@ from collections.abc import Iterator, Mapping
 
 import libcst as cst
 
-from nb2ddp import cstkit, install_step, knowledge
-from nb2ddp.facts import Facts
-from nb2ddp.rewrite import Drop, Finding, Insert, Need, Options, Rule
-from nb2ddp.shell import ShellCall, shell_calls
+from nb2ddp import libraries
+from nb2ddp.analysis import installs
+from nb2ddp.analysis.facts import Facts
+from nb2ddp.analysis.shell_commands import ShellCall, shell_calls
+from nb2ddp.rewriting.findings import Drop, Finding, Insert, Need, Options, Rule
+from nb2ddp.source import cst_nodes
 
 MARKER = "__nb2ddp_init__"
 _ENVIRONMENT_MAGICS = frozenset({"env", "set_env"})
@@ -28,7 +30,7 @@ _ENVIRONMENT_MAGICS = frozenset({"env", "set_env"})
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
     shells = {shell.call: shell for shell in shell_calls(facts)}
-    step = install_step.plan(facts)
+    step = installs.plan(facts)
     gone = {*step.dropped, *step.leftovers}
     shown = {value for cell in facts.cells if (value := facts.shown(cell)) is not None}
     missing: set[str] = set()  # names that only the install step binds; the init block imports them again
@@ -37,7 +39,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         yield Need("unsloth")
     for statement in facts.top_statements:
         if _is_future(statement):
-            yield Need("from __future__", cstkit.code_of(statement).strip())
+            yield Need("from __future__", cst_nodes.code_of(statement).strip())
             yield Drop(statement, "a __future__ import must be the first statement of a script")
             continue
         if statement in gone:
@@ -68,25 +70,25 @@ def _is_future(statement: cst.CSTNode) -> bool:
 def _needs_block(facts: Facts, call: cst.Call, shell: ShellCall | None) -> bool:
     """Whether other rules put a name of the init block there: around what writes, runs or looks at files."""
     if shell is not None:
-        return not shell.is_install and shell.name not in _ENVIRONMENT_MAGICS | knowledge.DISPLAY_MAGICS
+        return not shell.is_install and shell.name not in _ENVIRONMENT_MAGICS | libraries.DISPLAY_MAGICS
     name, method = facts.qualified(call.func), facts.method(call)
     return (
-        name in knowledge.WRITING_FUNCTIONS | knowledge.RUNNING_FUNCTIONS | knowledge.FILE_TESTS
-        or method in knowledge.WRITING_METHODS | knowledge.FILE_TEST_METHODS
+        name in libraries.WRITING_FUNCTIONS | libraries.RUNNING_FUNCTIONS | libraries.FILE_TESTS
+        or method in libraries.WRITING_METHODS | libraries.FILE_TEST_METHODS
         or name in ("open", "io.open")
     )
 
 
 def _names_gpu(facts: Facts, statement: cst.CSTNode) -> bool:
     return any(
-        cstkit.string_value(string) == knowledge.GPU_0
+        cst_nodes.string_value(string) == libraries.GPU_0
         for string in facts.strings
         if facts.contains(statement, string)
     )
 
 
 def _touches_environment(statement: cst.CSTNode) -> bool:
-    code = cstkit.code_of(statement)
+    code = cst_nodes.code_of(statement)
     return "environ" in code or "sys.path" in code or "'env'" in code or "'set_env'" in code
 
 
@@ -103,10 +105,12 @@ def _is_light(facts: Facts, node: cst.CSTNode, shells: Mapping[cst.Call, ShellCa
             return are_light(*parts)
         case cst.Import(names=names):
             return not any(
-                cstkit.code_of(a.name).partition(".")[0] in knowledge.HEAVY_PACKAGES for a in names
+                cst_nodes.code_of(a.name).partition(".")[0] in libraries.HEAVY_PACKAGES for a in names
             )
         case cst.ImportFrom(module=module):
-            return module is None or cstkit.code_of(module).partition(".")[0] not in knowledge.HEAVY_PACKAGES
+            return (
+                module is None or cst_nodes.code_of(module).partition(".")[0] not in libraries.HEAVY_PACKAGES
+            )
         case cst.Expr(value=cst.Call() as call) if call in shells:
             return True
         case cst.Assign() | cst.AugAssign() | cst.Expr():

@@ -16,13 +16,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from nb2ddp import cstkit, install_step
-from nb2ddp.facts import Facts
-from nb2ddp.rewrite import Drop, Edit, Finding, Options, Rule
+from nb2ddp.analysis import installs
+from nb2ddp.analysis.facts import Facts
+from nb2ddp.rewriting.findings import Drop, Edit, Finding, Options, Rule
+from nb2ddp.source import cst_nodes
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
-    step = install_step.plan(facts)
+    step = installs.plan(facts)
     for statement in step.dropped:
         yield Drop(statement, "runs once before torchrun, in setup_env.py")
     for statement in step.leftovers:
@@ -30,9 +31,9 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     for shell in step.silenced:
         nothing = {"output": "[]", "system": "0"}.get(shell.kind, "None")
         if facts.qualified(shell.call.func) == "subprocess.run":
-            nothing = f"{cstkit.code_of(shell.call.func)[: -len('.run')]}.CompletedProcess([], 0)"
+            nothing = f"{cst_nodes.code_of(shell.call.func)[: -len('.run')]}.CompletedProcess([], 0)"
         why = "runs once before torchrun, in setup_env.py"
-        yield Edit(shell.call, why, partial(cstkit.replaced, code=nothing))
+        yield Edit(shell.call, why, partial(cst_nodes.replaced, code=nothing))
 
 
 rule = Rule("installs", __doc__, find, balanced=True)

@@ -36,12 +36,14 @@ from functools import partial
 
 import libcst as cst
 
-from nb2ddp import alone, cstkit, knowledge
-from nb2ddp.cells import Statement
-from nb2ddp.facts import Facts, launched
-from nb2ddp.rewrite import Decline, Edit, Finding, Insert, Need, Note, Options, Rule
-from nb2ddp.trained import given_to_function, is_global, is_trained_call, loader_of, loss_of
-from nb2ddp.turns import Turns, turns_of
+from nb2ddp import libraries
+from nb2ddp.analysis import rank_zero_work
+from nb2ddp.analysis.accumulation_loops import Turns, turns_of
+from nb2ddp.analysis.facts import Facts, launched
+from nb2ddp.analysis.training_loops import given_to_function, is_global, is_trained_call, loader_of, loss_of
+from nb2ddp.rewriting.findings import Decline, Edit, Finding, Insert, Need, Note, Options, Rule
+from nb2ddp.source import cst_nodes
+from nb2ddp.source.cells import Statement
 
 _SCHEDULES = re.compile(r"sched|plateau|lr_|warmup|LR\b", re.IGNORECASE)
 _CONFIGURATION = "DataLoaderConfiguration(split_batches=True, use_seedable_sampler=True)"
@@ -49,13 +51,13 @@ _CONFIGURATION = "DataLoaderConfiguration(split_batches=True, use_seedable_sampl
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
     done: set[object] = set()  # loops, loaders and models that have been seen to
-    gated = {facts.statement(call) for call in facts.live_calls if alone.why_alone(facts, call)}
+    gated = {facts.statement(call) for call in facts.live_calls if rank_zero_work.why_alone(facts, call)}
     for call in facts.live_calls:
         if facts.kind(call) == "accelerator":
             yield from _accelerator(facts, call, options)
-        elif facts.qualified(call.func) in knowledge.NOTEBOOK_LAUNCHERS:
+        elif facts.qualified(call.func) in libraries.NOTEBOOK_LAUNCHERS:
             yield Edit(
-                call, "torchrun starts the processes", partial(cstkit.replaced, code=_plain(facts, call))
+                call, "torchrun starts the processes", partial(cst_nodes.replaced, code=_plain(facts, call))
             )
         loop = _loop_of(facts, call)
         if loop is not None and loop not in done:
@@ -114,7 +116,7 @@ def _accelerator(facts: Facts, call: cst.Call, options: Options) -> Iterator[Fin
     def split(node: cst.CSTNode) -> cst.CSTNode:
         assert isinstance(node, cst.Call)
         comment = "nb2ddp: the notebook's batch, split over the ranks"
-        return cstkit.with_keyword(node, "dataloader_config", _CONFIGURATION, comment)
+        return cst_nodes.with_keyword(node, "dataloader_config", _CONFIGURATION, comment)
 
     yield Edit(call, "Accelerate splits each batch over the ranks; left alone, a step takes more data", split)
     yield Note(
@@ -128,10 +130,10 @@ def _plain(facts: Facts, call: cst.Call) -> str:
     function, given = launched(facts, call)
     unnamed = [argument.value for argument in call.args if argument.keyword is None]
     arguments = facts.keyword(call, "args") or (unnamed[1] if len(unnamed) > 1 else None)
-    name = cstkit.code_of(function) if function is not None else ""
+    name = cst_nodes.code_of(function) if function is not None else ""
     if isinstance(arguments, cst.Tuple | cst.List):
-        return f"{name}({', '.join(cstkit.code_of(argument.value) for argument in given)})"
-    return f"{name}({'*' + cstkit.code_of(arguments) if arguments is not None else ''})"
+        return f"{name}({', '.join(cst_nodes.code_of(argument.value) for argument in given)})"
+    return f"{name}({'*' + cst_nodes.code_of(arguments) if arguments is not None else ''})"
 
 
 def _loop(
@@ -191,7 +193,7 @@ def _loop(
         yield Need("share_batches")
     if loader is not None and loader not in done:
         done.add(loader)
-        share = partial(cstkit.wrapped, function=facts.our("share_batches"))
+        share = partial(cst_nodes.wrapped, function=facts.our("share_batches"))
         yield Edit(loader, "each rank takes its share of every batch", share)
     wrapped = facts.binding(called[0])
     if (wrapped, function) not in done:
@@ -203,7 +205,7 @@ def _loop(
             "train through one DDP wrapper",
         )
     for held in called if turns is None or not turns.draws else ():
-        wrapper = partial(cstkit.replaced, code=ddp_model)
+        wrapper = partial(cst_nodes.replaced, code=ddp_model)
         yield Edit(held, "gradients are averaged over the ranks", wrapper)
     if turns is not None:
         yield from _take_turns(facts, backward, loop, models[0], turns, ddp_model)
@@ -231,19 +233,19 @@ def _take_turns(
     yield Need("takes_turn")
     if turns.draws:
         inputs = facts.our("inputs")
-        made = cstkit.code_of(call.with_changes(func=cst.Name("dict")))
+        made = cst_nodes.code_of(call.with_changes(func=cst.Name("dict")))
         made = f"{inputs} = {made}  # nb2ddp: every rank draws them, so that all draw the same"
         yield Insert(turns.statement, "before", made, "all ranks draw the same random numbers")
         yield Edit(
             call,
             "gradients are averaged over the ranks",
-            partial(cstkit.replaced, code=f"{ddp_model}(**{inputs})"),
+            partial(cst_nodes.replaced, code=f"{ddp_model}(**{inputs})"),
         )
     test = f"not {facts.our('takes_turn')}({turns.turn}, {turns.count}, {ddp_model})"
     code = f"if {test}:  # nb2ddp: this batch is another rank's\n    continue"
     yield Insert(turns.statement, "before", code, "the ranks take turns")
     world_size = facts.our("world_size")
-    times = partial(cstkit.multiplied, factor=world_size)
+    times = partial(cst_nodes.multiplied, factor=world_size)
     yield Edit(backward.func.value, "the sum of the gradients of all turns, not their mean", times)
     for name in turns.sums:
         yield Need("mean_over_ranks")
@@ -258,7 +260,7 @@ def _accumulation(facts: Facts, loop: cst.For | cst.While, ddp_model: str) -> It
     if not isinstance(loop.body, cst.IndentedBlock):
         return
     for part in loop.body.body:
-        if not isinstance(part, cst.If) or part.orelse is not None or "%" not in cstkit.code_of(part.test):
+        if not isinstance(part, cst.If) or part.orelse is not None or "%" not in cst_nodes.code_of(part.test):
             continue
         inside = [call for call in facts.calls_in(part.body) if _steps_optimizer(facts, call)]
         steps = (
@@ -271,9 +273,8 @@ def _accumulation(facts: Facts, loop: cst.For | cst.While, ddp_model: str) -> It
         if steps and not changing:
             first = loop.body.body[0]
             assert isinstance(first, cst.SimpleStatementLine | cst.BaseCompoundStatement)
-            code = (
-                f"{ddp_model}.require_backward_grad_sync = {cstkit.code_of(cstkit.parenthesised(part.test))}"
-            )
+            test = cst_nodes.code_of(cst_nodes.parenthesised(part.test))
+            code = f"{ddp_model}.require_backward_grad_sync = {test}"
             comment = "nb2ddp: as no_sync() does: average only for a step"
             yield Insert(first, "before", f"{code}  # {comment}", "gradients are averaged once for a step")
             return
@@ -281,10 +282,10 @@ def _accumulation(facts: Facts, loop: cst.For | cst.While, ddp_model: str) -> It
 
 def _steps_elsewhere(facts: Facts, steps: list[cst.Call], inside: cst.If) -> bool:
     """Whether an optimizer takes a step at another place too, with gradients that were not averaged yet."""
-    optimizers = {cstkit.code_of(step.func) for step in steps}
+    optimizers = {cst_nodes.code_of(step.func) for step in steps}
     return any(
         facts.method(call) == "step"
-        and cstkit.code_of(call.func) in optimizers
+        and cst_nodes.code_of(call.func) in optimizers
         and not facts.contains(inside, call)
         for call in facts.live_calls
     )
@@ -298,7 +299,7 @@ def _steps_optimizer(facts: Facts, call: cst.Call) -> bool:
     binding = facts.binding(call.func.value) if isinstance(call.func.value, cst.Name) else None
     made = binding.value if binding is not None else None
     maker = facts.qualified(made.func) if isinstance(made, cst.Call) else ""
-    return not _SCHEDULES.search(f"{cstkit.code_of(call.func.value)} {maker}")
+    return not _SCHEDULES.search(f"{cst_nodes.code_of(call.func.value)} {maker}")
 
 
 def _clips_outside(facts: Facts, loop: cst.For | cst.While, inside: cst.If) -> bool:
@@ -321,12 +322,12 @@ def _reports(facts: Facts, backward: cst.Call, loop: cst.CSTNode, gated: set[Sta
     loss = loss_of(backward.func.value)
     if loss is None:
         return
-    losses = {cstkit.code_of(loss): loss}
+    losses = {cst_nodes.code_of(loss): loss}
     if isinstance(loss, cst.Name):
         binding = facts.binding(loss)
         value = loss_of(binding.value) if binding is not None and binding.value is not None else None
         if isinstance(value, cst.Attribute) and facts.contains(loop, value):  # the output holds it too
-            losses[cstkit.code_of(value)] = value
+            losses[cst_nodes.code_of(value)] = value
     mean = facts.our("mean_over_ranks")
     averaged: set[Statement] = set()
     for name, held in losses.items():
@@ -336,7 +337,7 @@ def _reports(facts: Facts, backward: cst.Call, loop: cst.CSTNode, gated: set[Sta
             yield Need("mean_over_ranks")
             write = next((p for p in facts.parents(use) if p in gated), None)
             if write is None:
-                wrapped = partial(cstkit.wrapped, function=mean)
+                wrapped = partial(cst_nodes.wrapped, function=mean)
                 yield Edit(use, "report the mean over the ranks", wrapped)
             elif write not in averaged and facts.order(write) > facts.order(backward):
                 averaged.add(write)  # type: ignore[arg-type]
@@ -383,7 +384,7 @@ def _feeds_gradient(facts: Facts, use: cst.CSTNode, losses: Collection[str]) -> 
         return True
     for around in facts.parents(use):
         if isinstance(around, cst.Assign):
-            return any(cstkit.code_of(t.target) in losses for t in around.targets)
+            return any(cst_nodes.code_of(t.target) in losses for t in around.targets)
         if isinstance(around, cst.BaseSmallStatement):
             return False
     return False

@@ -17,10 +17,11 @@ from functools import partial
 
 import libcst as cst
 
-from nb2ddp import cstkit, knowledge
-from nb2ddp.facts import Facts
-from nb2ddp.rewrite import Decline, Drop, Edit, Finding, Need, Note, Options, Rule
-from nb2ddp.shell import ShellCall, command_code, literal, shell_calls
+from nb2ddp import libraries
+from nb2ddp.analysis.facts import Facts
+from nb2ddp.analysis.shell_commands import ShellCall, command_code, literal, shell_calls
+from nb2ddp.rewriting.findings import Decline, Drop, Edit, Finding, Need, Note, Options, Rule
+from nb2ddp.source import cst_nodes
 
 # Line magics that are shell commands.
 COMMANDS = frozenset("ls cat cp mv rm mkdir rmdir pwd man less more ll pip conda mamba uv".split())
@@ -88,7 +89,7 @@ def _bare(facts: Facts, shell: ShellCall) -> Iterator[Finding]:
             f"get_ipython().{attribute.attr.value} has no meaning in a script; remove it", shell.call
         )
     else:
-        yield Edit(shell.call, "there is no IPython in a script", partial(cstkit.replaced, code="None"))
+        yield Edit(shell.call, "there is no IPython in a script", partial(cst_nodes.replaced, code="None"))
 
 
 def _line(facts: Facts, shell: ShellCall) -> Iterator[Finding]:
@@ -123,16 +124,18 @@ def _line(facts: Facts, shell: ShellCall) -> Iterator[Finding]:
         path = command_code(folder, facts.bound_names)
         path = f"{os}.path.expanduser({path})" if folder.startswith("~") else path
         yield Edit(
-            shell.call, "%cd changes the working folder", partial(cstkit.replaced, code=f"{os}.chdir({path})")
+            shell.call,
+            "%cd changes the working folder",
+            partial(cst_nodes.replaced, code=f"{os}.chdir({path})"),
         )
-    elif shell.name in knowledge.DISPLAY_MAGICS or (
+    elif shell.name in libraries.DISPLAY_MAGICS or (
         shell.name in ("time", "timeit", "prun") and not shell.text
     ):
         yield Drop(statement, f"%{shell.name} is for the notebook alone")
     elif shell.name in COMMANDS:
         code = f"{facts.our('shell')}({shell.code(facts.bound_names)})"
         yield Need("shell")
-        yield Edit(shell.call, "runs once, on rank 0", partial(cstkit.replaced, code=code))
+        yield Edit(shell.call, "runs once, on rank 0", partial(cst_nodes.replaced, code=code))
     else:
         yield Decline(f"%{shell.name} is a magic that nb2ddp does not know; write it in Python", shell.call)
 
@@ -146,7 +149,7 @@ def _value(facts: Facts, shell: ShellCall) -> Iterator[Finding]:
     else:
         yield Decline(f"the value of %{shell.name} is not there in a script; write it in Python", shell.call)
         return
-    yield Edit(shell.call, f"%{shell.name} in Python", partial(cstkit.replaced, code=code))
+    yield Edit(shell.call, f"%{shell.name} in Python", partial(cst_nodes.replaced, code=code))
 
 
 def _cell(facts: Facts, shell: ShellCall) -> Iterator[Finding]:
@@ -161,7 +164,7 @@ def _cell(facts: Facts, shell: ShellCall) -> Iterator[Finding]:
         yield Edit(
             shell.call,
             "%%writefile writes its file once, on rank 0",
-            partial(cstkit.replaced, code=code),
+            partial(cst_nodes.replaced, code=code),
         )
     else:
         yield Decline(
@@ -172,7 +175,7 @@ def _cell(facts: Facts, shell: ShellCall) -> Iterator[Finding]:
 def _small_statement(node: cst.CSTNode, code: str) -> cst.CSTNode:
     """The one statement ``code`` in place of ``node``; the rest of the line stays."""
     assert isinstance(node, cst.Expr)
-    new = cstkit.statements(code)[0]
+    new = cst_nodes.statements(code)[0]
     assert isinstance(new, cst.SimpleStatementLine)
     return new.body[0].with_changes(semicolon=node.semicolon)
 

@@ -21,9 +21,9 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp.alone import generated
-from nb2ddp.facts import Facts
-from nb2ddp.rewrite import Finding, Gate, Need, Options, Rule
+from nb2ddp.analysis.facts import Facts
+from nb2ddp.analysis.rank_zero_work import generated
+from nb2ddp.rewriting.findings import Finding, Gate, Need, Options, Rule
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:

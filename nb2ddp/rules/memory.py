@@ -16,9 +16,10 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp import cstkit, knowledge
-from nb2ddp.facts import Facts
-from nb2ddp.rewrite import Finding, Note, Options, Rule
+from nb2ddp import libraries
+from nb2ddp.analysis.facts import Facts
+from nb2ddp.rewriting.findings import Finding, Note, Options, Rule
+from nb2ddp.source import cst_nodes
 
 # GiB for each billion parameters: weights, with the layers that stay in 16 bits and the scales of the blocks.
 _PER_BILLION = {4: 0.65, 8: 1.1, 16: 1.87}
@@ -68,11 +69,11 @@ def _bits(facts: Facts, call: cst.Call) -> int:
     if _is_true(four) or facts.keyword(call, "quantization_config") is not None:
         return 4
     package = facts.qualified(call.func).partition(".")[0]
-    return 4 if four is None and package in knowledge.UNSLOTH_PACKAGES else 16  # Unsloth's default
+    return 4 if four is None and package in libraries.UNSLOTH_PACKAGES else 16  # Unsloth's default
 
 
 def _is_true(node: cst.BaseExpression | None) -> bool:
-    return node is not None and cstkit.code_of(node) == "True"
+    return node is not None and cst_nodes.code_of(node) == "True"
 
 
 rule = Rule("memory", __doc__, find)

@@ -14,9 +14,9 @@ from functools import partial
 
 import libcst as cst
 
-from nb2ddp import cstkit
-from nb2ddp.facts import Facts
-from nb2ddp.rewrite import Edit, Finding, Need, Options, Rule
+from nb2ddp.analysis.facts import Facts
+from nb2ddp.rewriting.findings import Edit, Finding, Need, Options, Rule
+from nb2ddp.source import cst_nodes
 
 _DTYPE_KEYWORDS = ("dtype", "torch_dtype", "bnb_4bit_compute_dtype")
 _INSTEAD = {"bfloat16": "float16", "bf16": "fp16"}
@@ -49,7 +49,7 @@ def _arguments(facts: Facts) -> Iterator[Edit]:
             for name in _REFUSED:
                 value = _value(facts, node, name)
                 if value is not None and _is_true(value):
-                    yield Edit(value, f"a T4 has no {name[:4]}", partial(cstkit.replaced, code=has_bf16))
+                    yield Edit(value, f"a T4 has no {name[:4]}", partial(cst_nodes.replaced, code=has_bf16))
 
 
 def _dtypes(facts: Facts) -> Iterator[Edit]:
@@ -63,16 +63,16 @@ def _dtypes(facts: Facts) -> Iterator[Edit]:
         if facts.qualified(call.func).rpartition(".")[2] == "Accelerator":
             keywords = ["mixed_precision"]
         for dtype in filter(None, (facts.keyword(call, keyword) for keyword in keywords)):
-            text = cstkit.string_value(dtype)
+            text = cst_nodes.string_value(dtype)
             binding = facts.binding(dtype) if isinstance(dtype, cst.Name) else None
             if text in _INSTEAD:
                 code = f'"{text}" if {has_bf16} else "{_INSTEAD[text]}"'
-                yield Edit(dtype, why, partial(cstkit.replaced, code=code))
+                yield Edit(dtype, why, partial(cst_nodes.replaced, code=code))
                 continue
             value = binding.value if binding is not None else dtype
             if value is not None and facts.qualified(value) == "torch.bfloat16":
                 code = f"{torch}.bfloat16 if {has_bf16} else {torch}.float16"
-                yield Edit(value, why, partial(cstkit.replaced, code=code))
+                yield Edit(value, why, partial(cst_nodes.replaced, code=code))
 
 
 def _is_partial(facts: Facts, call: cst.Call) -> bool:
@@ -100,7 +100,7 @@ def _value(facts: Facts, node: cst.Call | cst.Dict, name: str) -> cst.BaseExpres
 
 
 def _key(element: cst.BaseDictElement) -> str | None:
-    return cstkit.string_value(element.key) if isinstance(element, cst.DictElement) else None
+    return cst_nodes.string_value(element.key) if isinstance(element, cst.DictElement) else None
 
 
 def _is_true(node: cst.BaseExpression | None) -> bool:
@@ -109,17 +109,17 @@ def _is_true(node: cst.BaseExpression | None) -> bool:
 
 def _switched(node: cst.CSTNode, has_bf16: str) -> cst.CSTNode:
     if isinstance(node, cst.Call):
-        node = cstkit.with_keyword(node, "bf16", has_bf16)
-        return cstkit.with_keyword(node, "fp16", f"not {has_bf16}", "nb2ddp: a T4 has no bf16")
+        node = cst_nodes.with_keyword(node, "bf16", has_bf16)
+        return cst_nodes.with_keyword(node, "fp16", f"not {has_bf16}", "nb2ddp: a T4 has no bf16")
     assert isinstance(node, cst.Dict)
     values = {"bf16": has_bf16, "fp16": f"not {has_bf16}"}
     elements = [
-        element.with_changes(value=cstkit.expression(values.pop(key)))
+        element.with_changes(value=cst_nodes.expression(values.pop(key)))
         if (key := _key(element)) in values and key is not None
         else element
         for element in node.elements
     ]
-    return cstkit.with_dict_items(node.with_changes(elements=elements), values)
+    return cst_nodes.with_dict_items(node.with_changes(elements=elements), values)
 
 
 rule = Rule("precision", __doc__, find, balanced=True)

@@ -21,10 +21,10 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp import cstkit
-from nb2ddp.cells import Statement
-from nb2ddp.facts import Facts
-from nb2ddp.rewrite import Finding, Insert, Need, Note, Options, Rule
+from nb2ddp.analysis.facts import Facts
+from nb2ddp.rewriting.findings import Finding, Insert, Need, Note, Options, Rule
+from nb2ddp.source import cst_nodes
+from nb2ddp.source.cells import Statement
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
@@ -42,7 +42,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     yield Insert(statement, "after" if where == "after" else "before", code, f"join the process group {why}")
     for call in facts.live_calls:
         engine = facts.keyword(call, "fast_inference")
-        if engine is not None and cstkit.code_of(engine) not in ("False", "None"):
+        if engine is not None and cst_nodes.code_of(engine) not in ("False", "None"):
             yield Need("vllm")
             yield Note(
                 "each rank starts a vLLM engine on its own GPU with the memory share given here; that needs "

@@ -22,10 +22,11 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp import alone, cstkit
-from nb2ddp.cells import Statement
-from nb2ddp.facts import Facts
-from nb2ddp.rewrite import Edit, Finding, Gate, Insert, Need, Note, Options, Rule
+from nb2ddp.analysis import rank_zero_work
+from nb2ddp.analysis.facts import Facts
+from nb2ddp.rewriting.findings import Edit, Finding, Gate, Insert, Need, Note, Options, Rule
+from nb2ddp.source import cst_nodes
+from nb2ddp.source.cells import Statement
 
 _PYTHON = re.compile(r"""[\[(]?\s*(?:sys\.executable|f?["'](?:python|accelerate|torchrun|\{sys\.exec))""")
 _WITHOUT_RANK = '{k: v for k, v in os.environ.items() if k not in ("RANK", "LOCAL_RANK", "WORLD_SIZE")}'
@@ -35,7 +36,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     last = facts.last_collective
     if last is None:
         return
-    by_one, shared = alone.generation(facts)
+    by_one, shared = rank_zero_work.generation(facts)
     generating = by_one | frozenset(shared)
     for statement in facts.top_statements:
         if statement in generating:
@@ -47,7 +48,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             code = f"{made} = {facts.our('from_main_process')}(lambda: {value})"
             yield Insert(statement, "after", code, "every rank trains on what rank 0 generated")
     for call in facts.live_calls:
-        why = alone.why_alone(facts, call)
+        why = rank_zero_work.why_alone(facts, call)
         if why is None or facts.is_after_training(call):
             continue
         statement = facts.statement(call)
@@ -56,18 +57,18 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         if facts.scope(call) is not None:
             yield from _in_function(facts, call, statement)
             continue
-        if alone.stays_open(facts, call) and _is_used(facts, call, last):
+        if rank_zero_work.stays_open(facts, call) and _is_used(facts, call, last):
             yield _to_nowhere(facts, call)
             continue
         if _needs_all(facts, statement):
             yield Note("this writes on every rank: the same statement needs all of them", call)
             continue
         if _is_used(facts, call, last):
-            if alone.maps_file(facts, call):
+            if rank_zero_work.maps_file(facts, call):
                 yield Need("in_turn")
                 yield Gate(statement, "in-turn", "the ranks write one after another")
             else:
-                does = "writes" if why == alone.WRITES else "runs"
+                does = "writes" if why == rank_zero_work.WRITES else "runs"
                 yield Note(f"this {does} on every rank: what it gives back is used later", call)
             continue
         if _starts_python(facts, call):
@@ -81,12 +82,12 @@ def _starts_python(facts: Facts, call: cst.Call) -> bool:
     given = any(argument.star for argument in call.args) or facts.keyword(call, "env") is not None
     if given or not facts.qualified(call.func).startswith("subprocess.") or not call.args:
         return False
-    return _PYTHON.match(cstkit.code_of(call.args[0].value)) is not None
+    return _PYTHON.match(cst_nodes.code_of(call.args[0].value)) is not None
 
 
 def _on_its_own(node: cst.CSTNode) -> cst.CSTNode:
     assert isinstance(node, cst.Call)
-    return cstkit.with_keyword(node, "env", _WITHOUT_RANK, "nb2ddp: what it starts is no rank of this run")
+    return cst_nodes.with_keyword(node, "env", _WITHOUT_RANK, "nb2ddp: what it starts is no rank of this run")
 
 
 def _is_used(facts: Facts, call: cst.Call, last: Statement) -> bool:
@@ -100,16 +101,16 @@ def _is_used(facts: Facts, call: cst.Call, last: Statement) -> bool:
 
 def _to_nowhere(facts: Facts, call: cst.Call) -> Edit:
     """The path of a file is rank 0's own: what the others write goes nowhere."""
-    path = alone.kept_open(facts, call)
+    path = rank_zero_work.kept_open(facts, call)
     assert path is not None
 
     def of_one_rank(node: cst.CSTNode) -> cst.CSTNode:
         assert isinstance(node, cst.BaseExpression)
-        whole = cstkit.parenthesised(node) if isinstance(node, cst.IfExp | cst.Lambda) else node
+        whole = cst_nodes.parenthesised(node) if isinstance(node, cst.IfExp | cst.Lambda) else node
         test = cst.Name(facts.our("is_main_process"))
-        return cst.IfExp(test=test, body=whole, orelse=cstkit.expression("os.devnull"))
+        return cst.IfExp(test=test, body=whole, orelse=cst_nodes.expression("os.devnull"))
 
-    return Edit(path, alone.WRITES, of_one_rank)
+    return Edit(path, rank_zero_work.WRITES, of_one_rank)
 
 
 def _in_function(facts: Facts, call: cst.Call, statement: Statement) -> Iterator[Finding]:
@@ -118,19 +119,19 @@ def _in_function(facts: Facts, call: cst.Call, statement: Statement) -> Iterator
     Before training the function may read back what it wrote, so the ranks run it one after another. While
     training goes on (a callback, a metric) nobody can wait: rank 0 alone writes.
     """
-    if not alone.writes(facts, call):
+    if not rank_zero_work.writes(facts, call):
         return
     runners = [
         top
         for top in facts.top_statements
         if not facts.is_after_training(top) and facts.runs(top, lambda other: other is call)
     ]
-    if alone.stays_open(facts, call):
+    if rank_zero_work.stays_open(facts, call):
         yield _to_nowhere(facts, call)
         return
     if not runners or any(_needs_all(facts, top) for top in runners):
-        kept = alone.kept_open(facts, call) is not None
-        yield _to_nowhere(facts, call) if kept else Gate(statement, "rank-zero", alone.WRITES)
+        kept = rank_zero_work.kept_open(facts, call) is not None
+        yield _to_nowhere(facts, call) if kept else Gate(statement, "rank-zero", rank_zero_work.WRITES)
         return
     for top in runners:
         if not facts.runs(top, facts.fills_cache):  # main-first sees to these

@@ -20,9 +20,10 @@ from functools import partial
 
 import libcst as cst
 
-from nb2ddp import alone, cstkit
-from nb2ddp.facts import Facts
-from nb2ddp.rewrite import Edit, Finding, Need, Options, Rule
+from nb2ddp.analysis import rank_zero_work
+from nb2ddp.analysis.facts import Facts
+from nb2ddp.rewriting.findings import Edit, Finding, Need, Options, Rule
+from nb2ddp.source import cst_nodes
 
 _CLOCKS = frozenset(
     "datetime.datetime.now datetime.datetime.utcnow datetime.datetime.today datetime.date.today "
@@ -51,13 +52,13 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         yield Edit(
             value,
             "every rank must have the same name",
-            partial(cstkit.deferred, function=facts.our("from_main_process")),
+            partial(cst_nodes.deferred, function=facts.our("from_main_process")),
         )
 
 
 def _values(facts: Facts) -> Iterator[cst.BaseExpression]:
     """What names of the notebook are bound to, and what training arguments take for names."""
-    by_one, _ = alone.generation(facts)
+    by_one, _ = rank_zero_work.generation(facts)
     for statement in facts.top_statements:
         if isinstance(statement, cst.SimpleStatementLine) and statement not in by_one:
             for part in statement.body:
@@ -82,7 +83,7 @@ def _is_drawn_name(facts: Facts, value: cst.BaseExpression) -> bool:
     if not drawn or others:
         return False
     is_text = any(name in _IDS for name in names) or any(facts.method(call) in _TO_TEXT for call in calls)
-    return is_text or "str" in names or cstkit.holds_text(value)
+    return is_text or "str" in names or cst_nodes.holds_text(value)
 
 
 rule = Rule("run-names", __doc__, find)

@@ -21,9 +21,11 @@ from functools import partial
 
 import libcst as cst
 
-from nb2ddp import alone, cstkit, knowledge
-from nb2ddp.facts import Facts
-from nb2ddp.rewrite import Decline, Edit, Finding, Need, Note, Options, Rule
+from nb2ddp import libraries
+from nb2ddp.analysis import rank_zero_work
+from nb2ddp.analysis.facts import Facts
+from nb2ddp.rewriting.findings import Decline, Edit, Finding, Need, Note, Options, Rule
+from nb2ddp.source import cst_nodes
 
 SEED = "3407"
 _DATASET_METHODS = frozenset({"shuffle", "train_test_split"})
@@ -129,7 +131,7 @@ def _seed_keyword(facts: Facts, call: cst.Call) -> str | None:
     if method == "shuffle" and any(argument.keyword is None for argument in call.args):
         return None
     without = facts.keyword(call, "shuffle")
-    return None if without is not None and cstkit.code_of(without) == "False" else "seed"
+    return None if without is not None and cst_nodes.code_of(without) == "False" else "seed"
 
 
 def _stars(call: cst.Call) -> bool:
@@ -154,10 +156,10 @@ def _samples_group(facts: Facts, call: cst.Call) -> bool:
 def _orders_of_sets(facts: Facts, calls: list[cst.Call]) -> Iterator[Finding]:
     """Strings in a set have another order in each process: where it is read, all ranks take rank 0's."""
     shared = facts.our("from_main_process")
-    by_one = alone.generated(facts)
+    by_one = rank_zero_work.generated(facts)
 
     def keeps_rank(call: cst.Call) -> bool:
-        return alone.is_for_some(facts, call) or facts.fills_cache(call)
+        return rank_zero_work.is_for_some(facts, call) or facts.fills_cache(call)
 
     for call in calls:
         name = facts.qualified(call.func)
@@ -175,8 +177,8 @@ def _orders_of_sets(facts: Facts, calls: list[cst.Call]) -> Iterator[Finding]:
         yield Need("from_main_process")
         why = "a set has another order on each rank"
         if name == "enumerate":
-            yield Edit(made, why, partial(cstkit.wrapped, function="list"))
-        yield Edit(made if name == "enumerate" else call, why, partial(cstkit.deferred, function=shared))
+            yield Edit(made, why, partial(cst_nodes.wrapped, function="list"))
+        yield Edit(made if name == "enumerate" else call, why, partial(cst_nodes.deferred, function=shared))
 
 
 def _with_seed(node: cst.CSTNode) -> cst.CSTNode:
@@ -190,20 +192,20 @@ def _splits(facts: Facts, call: cst.Call, name: str) -> bool:
         return False
     shuffles = facts.keyword(call, "shuffle")
     if last in _SPLITTERS_IF_SHUFFLED:
-        return shuffles is not None and cstkit.code_of(shuffles) != "False"
+        return shuffles is not None and cst_nodes.code_of(shuffles) != "False"
     return last == "train_test_split" or last in _SPLITTERS
 
 
 def _seeded(node: cst.CSTNode, keyword: str, value: str = SEED) -> cst.CSTNode:
     assert isinstance(node, cst.Call)
-    return cstkit.with_keyword(node, keyword, value, "nb2ddp: the same on every rank")
+    return cst_nodes.with_keyword(node, keyword, value, "nb2ddp: the same on every rank")
 
 
 def _draws(facts: Facts, call: cst.Call) -> bool:
     name = facts.qualified(call.func)
     if name in _SEEDING | _GENERATORS:
         return False
-    return name.startswith(knowledge.RANDOM_MODULES) and not name.endswith("seed")
+    return name.startswith(libraries.RANDOM_MODULES) and not name.endswith("seed")
 
 
 rule = Rule("seeds", __doc__, find)

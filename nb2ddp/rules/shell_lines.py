@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from nb2ddp import cstkit
-from nb2ddp.facts import Facts
-from nb2ddp.rewrite import Decline, Edit, Finding, Need, Options, Rule
-from nb2ddp.shell import shell_calls
+from nb2ddp.analysis.facts import Facts
+from nb2ddp.analysis.shell_commands import shell_calls
+from nb2ddp.rewriting.findings import Decline, Edit, Finding, Need, Options, Rule
+from nb2ddp.source import cst_nodes
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
@@ -31,7 +31,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         yield Edit(
             shell.call,
             "every rank needs the output" if shell.kind == "output" else "runs once, on rank 0",
-            partial(cstkit.replaced, code=f"{facts.our(function)}({shell.code(facts.bound_names)})"),
+            partial(cst_nodes.replaced, code=f"{facts.our(function)}({shell.code(facts.bound_names)})"),
         )
 
 

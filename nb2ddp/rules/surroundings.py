@@ -19,9 +19,9 @@ from functools import partial
 
 import libcst as cst
 
-from nb2ddp import cstkit
-from nb2ddp.facts import Facts
-from nb2ddp.rewrite import Decline, Drop, Edit, Finding, Need, Note, Options, Rule
+from nb2ddp.analysis.facts import Facts
+from nb2ddp.rewriting.findings import Decline, Drop, Edit, Finding, Need, Note, Options, Rule
+from nb2ddp.source import cst_nodes
 
 _COLAB = "google.colab"
 _KEYBOARD = frozenset({"input", "getpass.getpass"})
@@ -45,7 +45,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         if name == "matplotlib.pyplot.show":
             yield Need("save_plots")
             code = f"{facts.our('save_plots')}()"
-            yield Edit(call, "plots go to files", partial(cstkit.replaced, code=code))
+            yield Edit(call, "plots go to files", partial(cst_nodes.replaced, code=code))
         elif name in _KEYBOARD and name not in facts.bound_names:
             yield from _keyboard(facts, call, name)
         elif name.startswith(f"{_COLAB}."):
@@ -97,7 +97,7 @@ def _port(facts: Facts, argument: cst.Arg) -> cst.CSTNode | None:
     value, is_port = argument.value, bool(argument.keyword and _PORT.fullmatch(argument.keyword.value))
     match value:
         case cst.Tuple(elements=[host, number]):
-            value, is_port = number.value, cstkit.string_value(host.value) is not None
+            value, is_port = number.value, cst_nodes.string_value(host.value) is not None
     if isinstance(value, cst.Integer):
         return value if is_port and value.value != "0" else None
     if not isinstance(value, cst.Name) or not _PORT.fullmatch(value.value):
@@ -132,7 +132,7 @@ def _keyboard(facts: Facts, call: cst.Call, name: str) -> Iterator[Finding]:
 
 def _has_token(facts: Facts, call: cst.Call) -> bool:
     token = call.args[0].value if call.args and call.args[0].keyword is None else facts.keyword(call, "token")
-    return token is not None and cstkit.code_of(token) != "None"
+    return token is not None and cst_nodes.code_of(token) != "None"
 
 
 def _login(facts: Facts, call: cst.Call) -> Iterator[Finding]:
@@ -145,7 +145,7 @@ def _login(facts: Facts, call: cst.Call) -> Iterator[Finding]:
 
 
 def _launched(node: cst.CSTNode) -> cst.CSTNode:
-    return cstkit.with_keyword(
+    return cst_nodes.with_keyword(
         cst.ensure_type(node, cst.Call),
         "prevent_thread_lock",
         "True",
@@ -157,8 +157,8 @@ def _colab(facts: Facts, call: cst.Call, name: str) -> Iterator[Finding]:
     statement = facts.statement(call)
     is_alone = isinstance(statement, cst.SimpleStatementLine) and isinstance(statement.body[0], cst.Expr)
     if name == "userdata.get" and len(call.args) == 1:
-        key = cstkit.code_of(call.args[0].value)
-        read = partial(cstkit.replaced, code=f"os.environ.get({key})")
+        key = cst_nodes.code_of(call.args[0].value)
+        read = partial(cst_nodes.replaced, code=f"os.environ.get({key})")
         yield Edit(call, "secrets come from the environment", read)
     elif name in ("drive.mount", "drive.flush_and_unmount", "files.download", "output.clear") and is_alone:
         yield Drop(statement, f"{name} is Colab's; a script has its files where it runs")
@@ -167,7 +167,7 @@ def _colab(facts: Facts, call: cst.Call, name: str) -> Iterator[Finding]:
 
 
 def _is_colab(node: cst.ImportFrom) -> bool:
-    return node.module is not None and cstkit.code_of(node.module).startswith(_COLAB)
+    return node.module is not None and cst_nodes.code_of(node.module).startswith(_COLAB)
 
 
 def _is_whole_line(facts: Facts, node: cst.ImportFrom) -> bool:

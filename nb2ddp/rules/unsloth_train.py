@@ -17,14 +17,15 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp import cstkit, knowledge
-from nb2ddp.facts import Facts
-from nb2ddp.rewrite import Edit, Finding, Options, Rule
+from nb2ddp import libraries
+from nb2ddp.analysis.facts import Facts
+from nb2ddp.rewriting.findings import Edit, Finding, Options, Rule
+from nb2ddp.source import cst_nodes
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
     for call in facts.calls:
-        if facts.qualified(call.func) in knowledge.COLLECTIVE_FUNCTIONS and _trainer(call) is not None:
+        if facts.qualified(call.func) in libraries.COLLECTIVE_FUNCTIONS and _trainer(call) is not None:
             yield Edit(call, "unsloth_train refuses more than one process", _as_method)
 
 
@@ -40,7 +41,7 @@ def _as_method(node: cst.CSTNode) -> cst.CSTNode:
     assert isinstance(node, cst.Call)
     trainer = _trainer(node)
     assert trainer is not None
-    method = cst.Attribute(cstkit.parenthesised(trainer.value), cst.Name("train"))
+    method = cst.Attribute(cst_nodes.parenthesised(trainer.value), cst.Name("train"))
     rest = [argument for argument in node.args if argument is not trainer]
     if not rest:
         return cst.Call(method, lpar=node.lpar, rpar=node.rpar)

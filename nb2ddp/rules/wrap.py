@@ -22,10 +22,11 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp import cstkit, knowledge
-from nb2ddp.cells import Statement
-from nb2ddp.facts import Facts
-from nb2ddp.rewrite import Decline, Edit, Finding, Insert, Need, Note, Options, Rule
+from nb2ddp import libraries
+from nb2ddp.analysis.facts import Facts
+from nb2ddp.rewriting.findings import Decline, Edit, Finding, Insert, Need, Note, Options, Rule
+from nb2ddp.source import cst_nodes
+from nb2ddp.source.cells import Statement
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
@@ -37,7 +38,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             yield Decline("this Trainer has no name, so it cannot be wrapped; give it one", call)
             continue
         statement = facts.statement(call)
-        code = cstkit.code_of(trainer)
+        code = cst_nodes.code_of(trainer)
         check = facts.our("check_replicas")
         yield Need("check_replicas")
         if options.wrap == "explicit" and not _wraps_itself(facts, trainer):
@@ -73,7 +74,7 @@ def _checked(call: cst.Call, statement: Statement, check: str, model: str) -> It
 
         def returned(node: cst.CSTNode) -> cst.CSTNode:
             trained = cst.ensure_type(node, cst.Call)
-            return cst.Call(cst.Name(check), [cst.Arg(cstkit.expression(model)), cst.Arg(trained)])
+            return cst.Call(cst.Name(check), [cst.Arg(cst_nodes.expression(model)), cst.Arg(trained)])
 
         yield Need("check_replicas", "result")
         yield Edit(call, why, returned)
@@ -84,7 +85,7 @@ def _checked(call: cst.Call, statement: Statement, check: str, model: str) -> It
 def _has_towers(facts: Facts) -> bool:
     """Whether a step may leave a trainable parameter without a gradient: a vision tower and text alone."""
     return any(
-        name.rpartition(".")[0].endswith(knowledge.MULTIMODAL_CLASSES)
+        name.rpartition(".")[0].endswith(libraries.MULTIMODAL_CLASSES)
         for name in map(facts.qualified, (call.func for call in facts.live_calls))
     )
 
@@ -96,20 +97,20 @@ def _may_skip(facts: Facts, call: cst.Call) -> bool:
     """
     told = facts.keyword(call, "ddp_find_unused_parameters")
     if told is not None and facts.kind(call) == "arguments":
-        return cstkit.code_of(told) != "False"
+        return cst_nodes.code_of(told) != "False"
     if facts.method(call) != "from_pretrained" or facts.kind(call) != "model":
         return False
     load = facts.qualified(call.func).rpartition(".")[0]
     name = facts.loaded_name(call)
     return (
-        load.endswith((*knowledge.MULTIMODAL_CLASSES, "FastModel")) or not name or knowledge.has_experts(name)
+        load.endswith((*libraries.MULTIMODAL_CLASSES, "FastModel")) or not name or libraries.has_experts(name)
     )
 
 
 def _has_stock_loss(facts: Facts, call: cst.Call) -> bool:
     """Whether a Trainer is Transformers' own or a subclass made here; TRL and Unsloth see to their losses."""
     package = facts.qualified(call.func).partition(".")[0]
-    return facts.is_trainer_class(call.func) and package not in knowledge.TRAINER_PACKAGES - {"transformers"}
+    return facts.is_trainer_class(call.func) and package not in libraries.TRAINER_PACKAGES - {"transformers"}
 
 
 def _wraps_itself(facts: Facts, trainer: cst.BaseExpression) -> bool:
@@ -128,14 +129,14 @@ def _wraps_itself(facts: Facts, trainer: cst.BaseExpression) -> bool:
 def _tell_the_trainer(facts: Facts) -> Iterator[Finding]:
     value = "True" if _has_towers(facts) else "False"
     for call in facts.live_calls:
-        if facts.loads_model(call) and knowledge.has_experts(facts.loaded_name(call)):
+        if facts.loads_model(call) and libraries.has_experts(facts.loaded_name(call)):
             why = "with --wrap trainer the run stops at a step that leaves out one of this model's experts"
             yield Note(f"{why}; without it the run goes on", call)
         if facts.kind(call) == "arguments" and facts.keyword(call, "ddp_find_unused_parameters") is None:
 
             def told(node: cst.CSTNode) -> cst.CSTNode:
                 assert isinstance(node, cst.Call)
-                return cstkit.with_keyword(node, "ddp_find_unused_parameters", value)
+                return cst_nodes.with_keyword(node, "ddp_find_unused_parameters", value)
 
             yield Edit(call, "left unset it fails with gradient checkpointing", told)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from nb2ddp import knowledge
-from nb2ddp.rewrite import Options
+from nb2ddp import libraries
+from nb2ddp.rewriting.findings import Options
 from nb2ddp.rules.wrap import rule
 from tests.helpers import apply, check_rewritten, check_untouched
 
@@ -173,7 +173,7 @@ def test_gradients_are_filled_where_a_step_may_leave_some_out(load: str, filled:
     }.items(),
 )
 def test_a_mixture_of_experts_is_known_by_its_name(name: str, experts: bool) -> None:
-    assert knowledge.has_experts(name) is experts
+    assert libraries.has_experts(name) is experts
 
 
 def test_a_trainer_that_wraps_waits_for_experts_and_that_is_said() -> None:

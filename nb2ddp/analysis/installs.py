@@ -1,0 +1,228 @@
+"""Which statements install something, and what they need: the run-once step ``setup_env.py``.
+
+The step is a slice of the notebook: every top-level statement that installs, and the statements before it
+that give it its names (versions worked out, imports). Nothing else of the notebook runs there.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import libcst as cst
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.specifiers import Specifier
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from nb2ddp.analysis.facts import Facts
+from nb2ddp.analysis.shell_commands import ShellCall, shell_calls
+from nb2ddp.source.cells import Statement
+
+# The script's init block imports these.
+_PROVIDED = frozenset({"os", "sys", "torch"})
+# Methods that change the list or dict that they are called on.
+_CHANGING = frozenset("append extend insert remove pop update setdefault add discard sort".split())
+# An install from files that lie here: `-e .`, `-r requirements.txt`, `./a.whl`; no address.
+_FROM_FILES = re.compile(
+    r"\s(?:-e\s+|-r\s+|--requirement[ =])(?!\w+[:+])|\s\.{1,2}(?:/|\s|\[|$)|\s(?!\w+:)\S+\.whl\b"
+)
+
+
+@dataclass(frozen=True)
+class InstallPlan:
+    """The notebook, cut in two.
+
+    ``slice``: statements of the step. ``dropped``: installs to take out of the training script.
+    ``leftovers``: what is useless there without them. ``silenced``: installs that are part of another line.
+    """
+
+    slice: tuple[Statement, ...]
+    dropped: tuple[Statement, ...]
+    leftovers: tuple[Statement, ...]
+    silenced: tuple[ShellCall, ...]
+
+
+def plan(facts: Facts) -> InstallPlan:
+    """Find the installs and cut the notebook in two."""
+    tops: dict[Statement, list[ShellCall]] = {}
+    for shell in shell_calls(facts):
+        if shell.is_install:
+            tops.setdefault(facts.top_statement(shell.call), []).append(shell)
+    wanted = _slice(facts, [*tops, *_callers(facts, tops), *_preparations(facts, tops)])
+    lines = {top: [_line_of(facts, shell) for shell in shells] for top, shells in tops.items()}
+    useless = {top for top in wanted if lines.get(top) != [top] and _is_quiet(facts, top)}
+    while True:  # what stays in the script may need what was to go
+        gone = [*useless, *(line for top in tops if top not in useless for line in lines[top] if line)]
+        needed = {
+            top
+            for top in useless
+            if any(facts.is_read_outside(name, *gone) for name in facts.binds_in(top) - _PROVIDED)
+        }
+        if not needed:
+            break
+        useless -= needed
+    mixed = [top for top in tops if top not in useless]
+    return InstallPlan(
+        slice=tuple(wanted),
+        dropped=tuple(dict.fromkeys(line for top in mixed for line in lines[top] if line)),
+        leftovers=tuple(top for top in wanted if top in useless),
+        silenced=tuple(shell for top in mixed for shell in tops[top] if _line_of(facts, shell) is None),
+    )
+
+
+def _callers(facts: Facts, tops: Mapping[Statement, list[ShellCall]]) -> Iterator[Statement]:
+    """Calls of functions of the notebook that install and do nothing else."""
+    installs = {shell.call for shells in tops.values() for shell in shells}
+    if all(facts.scope(call) is None for call in installs):
+        return
+    functions = {
+        top.name.value for top in tops if isinstance(top, cst.FunctionDef) and _is_quiet(facts, top.body)
+    }
+    for top in facts.top_statements:
+        match top:
+            case cst.SimpleStatementLine(body=[cst.Expr(value=cst.Call(func=cst.Name(value=name)))]):
+                if name in functions and not facts.is_dead(top):
+                    yield top
+
+
+def _preparations(facts: Facts, tops: Mapping[Statement, list[ShellCall]]) -> Iterator[Statement]:
+    """What brings the files that an install needs, and the way to their folder: `git clone` and `%cd`."""
+    last = max((facts.order(t) for t, shells in tops.items() if any(map(_is_from_files, shells))), default=0)
+    for shell in shell_calls(facts):
+        line = _line_of(facts, shell)
+        if line is None or facts.order(line) >= last or facts.top_statement(line) is not line:
+            continue
+        if shell.kind == "system" or (shell.kind == "line" and shell.name == "cd"):
+            yield line
+
+
+def _is_from_files(shell: ShellCall) -> bool:
+    return _FROM_FILES.search(shell.command) is not None
+
+
+def _line_of(facts: Facts, shell: ShellCall) -> Statement | None:
+    """The line that is this install and nothing else."""
+    line = facts.statement(shell.call)
+    match line:
+        case cst.SimpleStatementLine(body=[cst.Expr(value=value)]) if value is shell.call:
+            return line
+        case _:
+            return None
+
+
+def pins(facts: Facts, package: str) -> list[Specifier]:
+    """What the notebook's installs ask of a package's version: ``==0.17.1`` of ``pip install peft==0.17.1``.
+
+    What stands in variables is not seen.
+    """
+    found: list[Specifier] = []
+    for shell in shell_calls(facts):
+        if not shell.is_install or facts.is_dead(shell.call):
+            continue
+        try:
+            words = shlex.split(shell.command, comments=True)
+        except ValueError:  # an open quote
+            continue
+        for word in words:
+            try:
+                requirement = Requirement(word)
+            except InvalidRequirement:
+                continue
+            if canonicalize_name(requirement.name) == package:
+                found += requirement.specifier
+    return found
+
+
+def keeps_below(pins: Sequence[Specifier], version: str) -> bool:
+    """Whether one of the pins keeps a package below a version."""
+    limit = Version(version)
+    tops = [(pin.operator, Version(pin.version.removesuffix(".*"))) for pin in pins]
+    return any(
+        top < limit or (operator == "<" and top == limit)
+        for operator, top in tops
+        if operator in ("==", "<=", "<")
+    )
+
+
+def keeps_from(pins: Sequence[Specifier], version: str) -> bool:
+    """Whether one of the pins keeps a package at a version or above."""
+    return any(
+        Version(pin.version.removesuffix(".*")) >= Version(version)
+        for pin in pins
+        if pin.operator in ("==", ">=", ">", "~=")
+    )
+
+
+def _slice(facts: Facts, statements: list[Statement]) -> list[Statement]:
+    """The statements, and those before them that bind names they use, in order."""
+    wanted = {*statements}
+    queue = list(statements)
+    while queue:
+        statement = queue.pop()
+        names = _used_names(facts, statement)
+        for other in facts.top_statements:
+            if facts.order(other) >= facts.order(statement):
+                break
+            if other not in wanted and (facts.binds_in(other) & names or _changed(other) in names):
+                wanted.add(other)
+                queue.append(other)
+    return sorted(wanted, key=facts.order)
+
+
+def _changed(statement: Statement) -> str | None:
+    """The name whose value a statement changes: ``packages.append("peft")``, ``versions["trl"] = v``."""
+    match statement:
+        case cst.SimpleStatementLine(
+            body=[cst.Expr(value=cst.Call(func=cst.Attribute(value=cst.Name(value=name), attr=method)))]
+        ) if method.value in _CHANGING:
+            return name
+        case cst.SimpleStatementLine(
+            body=[cst.Assign(targets=[cst.AssignTarget(target=cst.Subscript(value=cst.Name(value=name)))])]
+        ):
+            return name
+        case _:
+            return None
+
+
+def _used_names(facts: Facts, statement: Statement) -> frozenset[str]:
+    """Names that a statement reads, also inside its shell lines."""
+    names = set(facts.loads_in(statement))
+    for shell in shell_calls(facts):
+        if facts.contains(statement, shell.call):
+            names |= {n.value for n in _names(cst.parse_expression(shell.code(facts.bound_names)))}
+    return frozenset(names)
+
+
+def _names(node: cst.CSTNode) -> Iterator[cst.Name]:
+    if isinstance(node, cst.Name):
+        yield node
+    for child in node.children:
+        yield from _names(child)
+
+
+def _is_quiet(facts: Facts, node: cst.CSTNode) -> bool:
+    """Whether a statement changes no state but its own names: imports, assignments, installs, prints."""
+    match node:
+        case cst.SimpleStatementLine(body=parts):
+            return all(_is_quiet(facts, part) for part in parts)
+        case cst.Import() | cst.ImportFrom() | cst.Pass():
+            return True
+        case cst.Assign(targets=targets):
+            return all(isinstance(t.target, cst.Name | cst.Tuple) for t in targets)
+        case cst.Expr(value=cst.Call() as call):
+            name = facts.qualified(call.func)
+            return name == "print" or any(s.call is call and s.is_install for s in shell_calls(facts))
+        case cst.If(body=body, orelse=orelse):
+            return _is_quiet(facts, body) and (orelse is None or _is_quiet(facts, orelse))
+        case cst.Try(body=body, handlers=handlers, orelse=orelse, finalbody=final):
+            rest = [h.body for h in handlers] + [part.body for part in (orelse, final) if part is not None]
+            return all(_is_quiet(facts, part) for part in [body, *rest])
+        case cst.Else(body=body):
+            return _is_quiet(facts, body)
+        case cst.IndentedBlock(body=parts) | cst.SimpleStatementSuite(body=parts):
+            return all(_is_quiet(facts, part) for part in parts)
+        case _:
+            return False

@@ -1,0 +1,232 @@
+"""Loops whose iterations need nothing of one another: they can be divided over the ranks.
+
+Such a loop goes through a list, lets a model generate or score, and leaves behind only what it appends to
+lists that were empty before. Everything that this module does not know counts as an effect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import libcst as cst
+
+from nb2ddp import libraries
+from nb2ddp.analysis.facts import Facts
+from nb2ddp.analysis.side_effects import (
+    WITHOUT_GRADIENTS,
+    Effects,
+    in_comprehension,
+    is_ordered,
+    names_switch,
+)
+from nb2ddp.source import cst_nodes
+from nb2ddp.source.cells import Binding, Statement
+
+_OF_RANKS = frozenset({"RANK", "LOCAL_RANK", "WORLD_SIZE"})
+
+
+@dataclass(frozen=True, eq=False)
+class IndependentLoop:
+    """A loop that can be divided.
+
+    ``results`` are the lists that it fills. ``runs_in`` holds the statements of cells that run it before
+    training ends: the loop itself, or calls of the function that it is in.
+    """
+
+    loop: cst.For
+    results: tuple[str, ...]
+    runs_in: tuple[Statement, ...]
+
+
+def independent_loops(facts: Facts) -> Iterator[IndependentLoop]:
+    """The loops of a notebook that can be divided before its training ends."""
+    if any(cst_nodes.string_value(string) in _OF_RANKS for string in facts.strings):
+        return  # it deals with ranks itself
+    for loop in facts.loops:
+        if not isinstance(loop, cst.For) or facts.is_dead(loop) or not _scores(facts, loop):
+            continue
+        if not _is_straight(facts, loop) or not is_ordered(facts, loop.iter):
+            continue
+        results = _results(facts, loop)
+        runs_in = _runs_in(facts, loop)
+        if results and runs_in and _keeps_to_itself(facts, loop, results):
+            yield IndependentLoop(loop, results, runs_in)
+
+
+def generates(facts: Facts, call: cst.Call) -> bool:
+    """Whether a call makes a model generate."""
+    return facts.method(call) in libraries.GENERATING_METHODS
+
+
+def _scores(facts: Facts, loop: cst.For) -> bool:
+    """Whether a loop generates, calls a pipeline, or runs a model without gradients."""
+
+    def wanted(call: cst.Call) -> bool:
+        if generates(facts, call):
+            return True
+        if isinstance(call.func, cst.Name) and (binding := facts.binding(call.func)) is not None:
+            made = binding.value
+            if isinstance(made, cst.Call) and facts.qualified(made.func).endswith("transformers.pipeline"):
+                return True
+        return facts.kind(call.func) == "model" and _without_gradients(facts, call)
+
+    return facts.runs(loop, wanted)
+
+
+def _without_gradients(facts: Facts, call: cst.Call) -> bool:
+    for parent in facts.parents(call):
+        if isinstance(parent, cst.With) and _is_switch(parent):
+            return True
+        if isinstance(parent, cst.FunctionDef):
+            return any(names_switch(decorator.decorator) for decorator in parent.decorators)
+    return False
+
+
+def _is_switch(node: cst.With) -> bool:
+    """``with torch.no_grad():``, also with autocast; nothing else."""
+    codes = [cst_nodes.code_of(item.item) for item in node.items]
+    return any(names_switch(item.item) for item in node.items) and all(
+        any(name in code for name in (*WITHOUT_GRADIENTS, "autocast")) for code in codes
+    )
+
+
+def _is_straight(facts: Facts, loop: cst.For) -> bool:
+    """Whether a loop runs whenever its cell, or its function, does; a function of a cell, not of a class."""
+    if loop.orelse is not None or loop.asynchronous is not None:
+        return False
+    for parent in facts.parents(loop):
+        if isinstance(parent, cst.Module):
+            return True
+        if isinstance(parent, cst.FunctionDef):
+            plain = parent.asynchronous is None and all(
+                names_switch(decorator.decorator) for decorator in parent.decorators
+            )
+            return plain and isinstance(facts.parent(parent), cst.Module)
+        if not isinstance(parent, cst.IndentedBlock) and not (
+            isinstance(parent, cst.With) and _is_switch(parent)
+        ):
+            return False
+    return False
+
+
+def _runs_in(facts: Facts, loop: cst.For) -> tuple[Statement, ...]:
+    """The statements of cells that run a loop before training ends; none where that cannot be followed."""
+    last = facts.last_collective
+    function = facts.scope(loop)
+    if last is None:
+        return ()
+    if not isinstance(function, cst.FunctionDef):
+        top = facts.top_statement(loop)
+        return (top,) if facts.order(top) < facts.order(last) else ()
+    name = function.name.value
+    if len(facts.bindings(name)) != 1:
+        return ()
+    elsewhere = [part for part in function.body.body if not facts.contains(part, loop)]
+    if any(facts.runs(part, lambda call: generates(facts, call)) for part in elsewhere):
+        return ()
+    found: list[Statement] = []
+    for use in facts.name_loads:
+        if use.value != name or facts.is_dead(use):
+            continue
+        call = facts.parent(use)
+        line = facts.statement(use)
+        straight = isinstance(line, cst.SimpleStatementLine) and isinstance(facts.parent(line), cst.Module)
+        if not isinstance(call, cst.Call) or call.func is not use or not straight:
+            return ()
+        if facts.order(line) < facts.order(last):
+            if any(generates(facts, other) for other in facts.calls_in(line)):
+                return ()
+            found.append(line)
+    return tuple(found)
+
+
+def _results(facts: Facts, loop: cst.For) -> tuple[str, ...]:
+    """The lists that a loop appends to and does nothing else with, each made empty before it."""
+    filled: dict[str, list[cst.Name]] = {}
+    for call in facts.calls_in(loop):
+        if (
+            facts.method(call) in ("append", "extend")
+            and isinstance(call.func, cst.Attribute)
+            and isinstance(call.func.value, cst.Name)
+            and isinstance(facts.parent(call), cst.Expr)
+        ):
+            filled.setdefault(call.func.value.value, []).append(call.func.value)
+    return tuple(name for name, uses in filled.items() if _is_result(facts, loop, name, uses))
+
+
+def _is_result(facts: Facts, loop: cst.For, name: str, filled: Sequence[cst.Name]) -> bool:
+    binding = facts.binding(filled[0])
+    if binding is None or facts.contains(loop, binding.node) or binding.scope is not facts.scope(loop):
+        return False
+    made = binding.node
+    if not isinstance(made, cst.Assign) or len(made.targets) != 1 or not _gives(binding, made, loop, facts):
+        return False
+    value = binding.value
+    empty = (isinstance(value, cst.List) and not value.elements) or (
+        isinstance(value, cst.Call) and facts.qualified(value.func) == "list" and not value.args
+    )
+    if not empty:
+        return False
+    uses = [use for use in facts.name_loads if use.value == name]
+    inside = [use for use in uses if facts.contains(loop, use)]
+    between = [use for use in uses if facts.end(made) < facts.order(use) < facts.order(loop)]
+    return len(inside) == len(filled) and not between
+
+
+def _keeps_to_itself(facts: Facts, loop: cst.For, results: Sequence[str]) -> bool:
+    """Whether nothing but ``results`` goes from one iteration to the next, or outlives them."""
+    scope = facts.scope(loop)
+    own: set[str] = set()
+    for name in facts.bound_names:
+        for binding in facts.bindings(name):
+            if facts.contains(loop, binding.node) and not isinstance(binding.scope, cst.Lambda):
+                if binding.scope is not scope:
+                    return False
+                own.add(name)
+    uses = [use for use in facts.name_loads if use.value in own and not in_comprehension(facts, use)]
+    if any(_may_read(facts, loop, use) for use in uses):
+        return False
+    return Effects(facts, results).is_contained(loop.body, scope)
+
+
+def _may_read(facts: Facts, loop: cst.For, use: cst.Name) -> bool:
+    """Whether a use of a name may see a value that an iteration of ``loop`` gave it, other than its own."""
+    bindings = [b for b in facts.bindings(use.value) if b.node is not loop or facts.contains(loop.body, use)]
+    scope, home = facts.scope(use), facts.scope(loop)
+    if scope is not home:
+        seen = facts.binding(use)
+        if seen is not None and seen.scope is not home:
+            return False  # a name of its own
+        if not facts.contains(loop, use):  # a function, which may run at any time
+            return home is None or facts.contains(home, use)
+    if facts.contains(loop, use):
+        inside = [b for b in bindings if facts.contains(loop, b.node)]
+        return not any(_gives(b, b.node, use, facts) for b in inside)
+    if facts.order(use) < facts.order(loop):
+        return False
+    after = [b for b in bindings if b.order > facts.end(loop)]
+    return not any(_gives(b, b.node, use, facts) for b in after)
+
+
+def _gives(binding: Binding, node: cst.CSTNode, use: cst.CSTNode, facts: Facts) -> bool:
+    """Whether a name always has the value of ``binding`` anew by the time that ``use`` runs."""
+    if isinstance(node, cst.For):
+        return facts.contains(node.body, use)
+    if isinstance(node, cst.WithItem):
+        around = facts.parent(node)
+        return isinstance(around, cst.With) and facts.contains(around.body, use)
+    if isinstance(node, cst.ExceptHandler):
+        return facts.contains(node.body, use)
+    if isinstance(node, cst.AugAssign | cst.Param):
+        return False
+    statement = facts.statement(node)
+    if not isinstance(statement, cst.SimpleStatementLine | cst.FunctionDef | cst.ClassDef):
+        return False
+    block = facts.parent(statement)
+    while block is not None and not facts.contains(block, use):
+        outer = facts.parent(block)
+        if not isinstance(outer, cst.With):
+            return isinstance(block, cst.Module) and facts.end(statement) < facts.order(use)
+        statement, block = outer, facts.parent(outer)  # what runs in its block has run after it
+    return facts.end(statement) < facts.order(use)

@@ -1,0 +1,181 @@
+"""What one rank does alone before training ends: write, run something outside, generate.
+
+Two processes that write one file tear it; what is generated for the reader, or for training, is needed once.
+A loop that generates, and whose iterations need nothing of one another, is divided instead.
+"""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from nb2ddp import libraries
+from nb2ddp.analysis.facts import Facts
+from nb2ddp.analysis.parallel_loops import IndependentLoop, generates, independent_loops
+from nb2ddp.analysis.shell_commands import is_install
+from nb2ddp.source import cst_nodes
+from nb2ddp.source.cells import Statement
+
+WRITES = "one rank writes"
+
+
+def generated(facts: Facts) -> frozenset[Statement]:
+    """Statements that generate before training ends, and those that only handle what was generated."""
+    gated, shared = generation(facts)
+    return gated | frozenset(shared)
+
+
+def generation(facts: Facts) -> tuple[frozenset[Statement], dict[Statement, list[str]]]:
+    """What rank 0 does alone, and what it does for all: statements with the names that all ranks need."""
+    last = facts.last_collective
+    if last is None:
+        return frozenset(), {}
+
+    def makes_text(call: cst.Call) -> bool:
+        return generates(facts, call)
+
+    def needs_all(call: cst.Call) -> bool:
+        return facts.is_collective(call) or facts.joins_group(call) or facts.loads_model(call)
+
+    by_all = {statement for found in divided(facts) for statement in found.runs_in}
+    statements = [s for s in facts.top_statements if facts.order(s) <= facts.order(last)]
+    gated: set[Statement] = set()
+    shared: dict[Statement, list[str]] = {}
+    for seed in statements:
+        if seed in gated | by_all or not facts.runs(seed, makes_text) or facts.runs(seed, needs_all):
+            continue
+        chain = _chain(facts, seed, [s for s in statements if facts.order(s) > facts.order(seed)])
+        alone = all(s not in by_all and not facts.runs(s, needs_all) for s in chain)
+        if alone and not _escapes(facts, chain):
+            gated |= chain
+        elif not facts.runs(seed, facts.fills_cache):
+            made = facts.binds_in(seed) | facts.changes_in(seed)
+            shared[seed] = sorted(name for name in made if facts.is_read_after(name, seed, last))
+    return frozenset(gated), shared
+
+
+def divided(facts: Facts) -> list[IndependentLoop]:
+    """The loops that the ranks divide among them: nothing around them is for one rank alone."""
+
+    def keeps_rank(call: cst.Call) -> bool:
+        return (
+            is_for_some(facts, call)
+            or facts.fills_cache(call)
+            or facts.loads_model(call)
+            or facts.joins_group(call)
+            or facts.is_collective(call)
+        )
+
+    return [
+        found
+        for found in independent_loops(facts)
+        if not any(facts.runs(statement, keeps_rank) for statement in found.runs_in)
+    ]
+
+
+def _chain(facts: Facts, seed: Statement, later: list[Statement]) -> set[Statement]:
+    """``seed`` and the statements after it that read what it made, directly or not."""
+    chain, names = {seed}, set(facts.binds_in(seed) | facts.changes_in(seed))
+    for statement in later:
+        if facts.loads_in(statement) & names:
+            chain.add(statement)
+            names |= facts.binds_in(statement) | facts.changes_in(statement)
+        else:
+            names -= facts.binds_in(statement)
+    return chain
+
+
+def _escapes(facts: Facts, chain: set[Statement]) -> bool:
+    """Whether a function defined outside, which every rank may call, reads what the chain made."""
+    return any(isinstance(s, cst.FunctionDef | cst.ClassDef) for s in chain)
+
+
+def is_for_some(facts: Facts, call: cst.Call) -> bool:
+    """Whether a call is for one rank, or for one before the others, who wait meanwhile."""
+    tests = facts.qualified(call.func) in libraries.FILE_TESTS or (
+        facts.method(call) in libraries.FILE_TEST_METHODS
+    )
+    return tests or why_alone(facts, call) is not None
+
+
+def why_alone(facts: Facts, call: cst.Call) -> str | None:
+    """Why one rank is to make this call; None where all may."""
+    if facts.qualified(call.func) in libraries.RUNNING_FUNCTIONS:
+        text = cst_nodes.string_value(call.args[0].value) if call.args else None
+        return None if text is not None and is_install(text) else "one rank runs it"
+    return WRITES if writes(facts, call) else None
+
+
+def writes(facts: Facts, call: cst.Call) -> bool:
+    """Whether a call writes to a file or a service, and not to a buffer of its own."""
+    if any(_is_own(facts, argument.value) for argument in call.args):
+        return False
+    name, method = facts.qualified(call.func), facts.method(call)
+    if name in libraries.WRITING_FUNCTIONS:
+        may_exist = facts.keyword(call, "exist_ok")
+        return may_exist is None or cst_nodes.code_of(may_exist) != "True"
+    if method in libraries.WRITING_METHODS:
+        assert isinstance(call.func, cst.Attribute)
+        if method in libraries.WRITING_WITH_PATH and not call.args:
+            return False
+        return facts.kind(call.func.value) not in ("trainer", "accelerator")  # they see to it themselves
+    if name in libraries.LOG_FILES:
+        return kept_open(facts, call) is not None
+    return maps_file(facts, call) or _opens_to_write(facts, call)
+
+
+def _opens_to_write(facts: Facts, call: cst.Call) -> bool:
+    """``open(path, "w")`` and ``path.open("w")``."""
+    is_function = facts.qualified(call.func) in ("open", "io.open")
+    if not is_function and facts.method(call) != "open":
+        return False
+    unnamed = [argument.value for argument in call.args if argument.keyword is None and not argument.star]
+    position = 1 if is_function else 0
+    given = unnamed[position] if len(unnamed) > position else None
+    mode = cst_nodes.string_value(facts.keyword(call, "mode") or given) or ""
+    return len(mode) < 4 and any(letter in mode for letter in "wax")
+
+
+def kept_open(facts: Facts, call: cst.Call) -> cst.BaseExpression | None:
+    """The path of a file that a call opens to write and that stays open: no ``with`` closes it."""
+    name = facts.qualified(call.func)
+    if name in libraries.LOG_FILES:
+        named = facts.keyword(call, libraries.LOG_FILES[name])
+        first = call.args[0] if call.args and not name.endswith("basicConfig") else None
+        return named or (first.value if first is not None and first.keyword is None else None)
+    if name not in ("open", "io.open") or not _opens_to_write(facts, call):
+        return None
+    if isinstance(facts.parent(call), cst.WithItem) or not call.args:
+        return None
+    mode = cst_nodes.code_of(call.args[1].value) if len(call.args) > 1 else ""
+    return None if call.args[0].keyword is not None or "+" in mode else call.args[0].value
+
+
+def stays_open(facts: Facts, call: cst.Call) -> bool:
+    """Whether nothing closes the file of `kept_open`, so that nobody waits for it to be read."""
+    if kept_open(facts, call) is None:
+        return False
+    if facts.qualified(call.func) in libraries.LOG_FILES:
+        return True
+    if isinstance(facts.parent(call), cst.Attribute | cst.Arg):  # open(...).write(x), json.dump(x, open(...))
+        return False
+    around = facts.scope(call)
+    closing = facts.calls_in(around) if around is not None else iter(facts.live_calls)
+    return not any(facts.method(other) == "close" for other in closing)
+
+
+def maps_file(facts: Facts, call: cst.Call) -> bool:
+    """``numpy.memmap(..., mode="w+")`` and the like make a file and keep it open."""
+    makers = ("numpy.memmap", "numpy.lib.format.open_memmap")
+    return (
+        facts.qualified(call.func) in makers and cst_nodes.string_value(facts.keyword(call, "mode")) == "w+"
+    )
+
+
+def _is_own(facts: Facts, node: cst.BaseExpression) -> bool:
+    """Whether an expression is memory or a temporary file: no other rank can be in its way."""
+    if isinstance(node, cst.Attribute):
+        return _is_own(facts, node.value)
+    if isinstance(node, cst.Name):
+        binding = facts.binding(node)
+        return binding is not None and isinstance(binding.value, cst.Call) and _is_own(facts, binding.value)
+    return isinstance(node, cst.Call) and facts.qualified(node.func) in libraries.OWN_BUFFERS

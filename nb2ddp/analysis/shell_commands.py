@@ -1,0 +1,212 @@
+"""Shell lines and magics, as the IPython transformer leaves them: what they are and what they say."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import re
+import shlex
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+import libcst as cst
+
+from nb2ddp.analysis.facts import Facts
+from nb2ddp.source import cst_nodes, ipython_syntax
+
+_RUNNERS = frozenset("os.system subprocess.run subprocess.call subprocess.check_call".split())
+_SHELL_METHODS = frozenset({"system", "system_raw", "system_piped"})
+_INSTALL = re.compile(
+    r"""^[\s(!]*(?:(?:then|else|do|exec|command|env|time|nohup)\s+)*
+    (?:\w+=(?:"[^"]*"|'[^']*'|[^\s"'])*\s+)*(?:sudo\s+(?:-\w+\s+)*)?(?:nohup\s+|time\s+)?
+    (?:
+        (?:(?:\S*python[\d.]*|\{sys\.executable\})\s+-m\s+|\S*/)?
+        (?:pip[\d.]*|uv(?:\s+pip)?|conda|mamba|apt|apt-get|dpkg|npm|yarn|brew)\s+(?:-\S+\s+)*
+        (?:install|uninstall|update|upgrade|sync|remove|purge|add|-i)\b.*
+      | (?:\S*python[\d.]*|\{sys\.executable\})\s+-m\s+ensurepip\b.*
+      | \S*python[\d.]*\s+setup\.py\s+(?:-\S+\s+)*(?:install|develop)\b.*
+      | pip3?-autoremove\b.*
+      | (?:curl|wget)\b.*(?:install|setup)\S*\.sh\b.*
+    )""",
+    re.VERBOSE | re.DOTALL,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class ShellCall:
+    """One ``get_ipython()`` call: ``kind`` is system, output, line, cell or bare.
+
+    ``name`` is the magic's; ``text`` the command or the magic's arguments; ``body`` a cell magic's body.
+    """
+
+    call: cst.Call
+    kind: str
+    name: str = ""
+    text: str = ""
+    body: str = ""
+
+    @property
+    def is_install(self) -> bool:
+        """Whether it sets the machine up, rather than doing something for this run."""
+        if self.kind in ("system", "output"):
+            return is_install(self.text)
+        if self.kind == "line":
+            return self.name in ("pip", "conda", "mamba", "uv") and is_install(f"{self.name} {self.text}")
+        if self.kind == "cell" and self.name == "bash":
+            return is_install_script(self.body)
+        return False
+
+    @property
+    def command(self) -> str:
+        """What the shell is to run."""
+        if self.kind == "line":
+            return f"{self.name} {self.text}".strip()
+        return self.body if self.kind == "cell" else self.text.strip()
+
+    def code(self, names: Collection[str]) -> str:
+        """The command as Python; IPython expands variables in lines, and leaves a ``%%bash`` body alone."""
+        return literal([self.body]) if self.kind == "cell" else command_code(self.command, names)
+
+
+def is_install(command: str) -> bool:
+    """Whether a shell command installs packages (``a && b`` counts if any part does)."""
+    return any(_INSTALL.match(part) for part in re.split(r"&&|[|;\n]", command))
+
+
+def is_install_script(body: str) -> bool:
+    """Whether a ``%%bash`` body sets the machine up; the rest of it can only leave files."""
+    return is_install(re.sub(r"\\\n", " ", body))
+
+
+def shell_calls(facts: Facts) -> Iterator[ShellCall]:
+    """Every ``get_ipython()`` call of the notebook; ``os.system``, ``subprocess.run`` where they install."""
+    inner: set[cst.CSTNode] = set()
+    for call in facts.calls:
+        func = call.func
+        if facts.qualified(func) in _RUNNERS and call.args:
+            text = _given_command(facts, call)
+            if text is not None and is_install(text):
+                yield ShellCall(call, "system", text=text)
+            continue
+        if isinstance(func, cst.Attribute) and _is_get_ipython(func.value):
+            inner.add(func.value)
+            texts = [cst_nodes.string_value(argument.value) or "" for argument in call.args]
+            attr = func.attr.value
+            if attr in _SHELL_METHODS and texts:
+                yield ShellCall(call, "system", text=texts[0])
+            elif attr == "getoutput" and texts:
+                yield ShellCall(call, "output", text=texts[0])
+            elif attr in ("run_line_magic", "magic") and texts:
+                name, text = texts[0], texts[1] if len(texts) > 1 else ""
+                if attr == "magic":
+                    name, _, text = name.partition(" ")
+                yield ShellCall(call, "line", name, text.strip())
+            elif attr == "run_cell_magic" and len(texts) == 3:
+                yield ShellCall(call, "cell", texts[0], texts[1], texts[2])
+            else:
+                yield ShellCall(call, "other", attr)
+        elif _is_get_ipython(call) and call not in inner:
+            yield ShellCall(call, "bare")
+
+
+def _given_command(facts: Facts, call: cst.Call) -> str | None:
+    """The command line that ``os.system`` or ``subprocess.run`` gets; None where that is unclear."""
+    given = call.args[0].value
+    if facts.qualified(call.func) == "os.system":
+        return cst_nodes.string_value(given)
+    if facts.keyword(call, "cwd") or facts.keyword(call, "env"):
+        return None  # it installs somewhere else
+    if not isinstance(facts.parent(call), cst.Expr) and not (
+        isinstance(facts.parent(call), cst.Assign) and isinstance(call.func, cst.Attribute)
+    ):
+        return None  # its result would have to be made up
+    if not isinstance(given, cst.List | cst.Tuple):
+        return cst_nodes.string_value(given)
+    parts = []
+    for element in given.elements:
+        text = cst_nodes.string_value(element.value)
+        if text is None and not isinstance(element.value, cst.Name | cst.Attribute):
+            return None
+        parts.append(shlex.quote(text) if text is not None else f"{{{cst_nodes.code_of(element.value)}}}")
+    return " ".join(parts)
+
+
+def command_code(command: str, names: Collection[str]) -> str:
+    """The command as Python: where IPython would expand ``{name}`` and ``$name``, an f-string does.
+
+    IPython expands all of a line or, where anything in it cannot be worked out, nothing: ``{a,b}`` and
+    ``$HOME`` are then the shell's. What can be worked out is told by the names that the notebook binds.
+    """
+    parts = ipython_syntax.expansions(command)
+    known = {*names, *dir(builtins)}
+    if not all(_is_known(part.expression, known) for part in parts if part.expression is not None):
+        return literal([command])
+    texts, expressions = [""], []
+    for part in parts:
+        texts[-1] += part.text
+        if part.expression is not None:
+            expressions.append(part.expression.strip() + (f"!{part.conversion}" if part.conversion else ""))
+            texts.append("")
+    return literal(texts, expressions)
+
+
+def _is_known(expression: str, known: Collection[str]) -> bool:
+    """Whether an expression can be worked out from known names."""
+    try:
+        tree = ast.parse(expression.strip(), mode="eval")
+    except (SyntaxError, ValueError):
+        return False
+    names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
+    own = {node.id for node in names if isinstance(node.ctx, ast.Store)}
+    own |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
+    return all(node.id in known or node.id in own for node in names)
+
+
+def literal(texts: Sequence[str], expressions: Sequence[str] = ()) -> str:
+    """A readable literal of texts with expressions between them: one line, or its lines in triple quotes."""
+    quote = _quote("".join(texts), "".join(expressions))
+    if quote is None or any("\\" in code or "lambda" in code or ":=" in code for code in expressions):
+        return _joined(texts, expressions)
+    escaped = [_escaped(text, quote) for text in texts]
+    if texts[-1].endswith(quote[0]) and quote not in texts[-1]:
+        escaped[-1] = f"{escaped[-1][:-1]}\\{quote[0]}"
+    if not expressions:
+        return quote + escaped[0] + quote
+    first, *rest = (text.replace("{", "{{").replace("}", "}}") for text in escaped)
+    body = first + "".join(
+        f"{{{' ' if expression.startswith('{') else ''}{expression}}}{text}"
+        for expression, text in zip(expressions, rest, strict=True)
+    )
+    return f"f{quote}{body}{quote}"
+
+
+def _joined(texts: Sequence[str], expressions: Sequence[str]) -> str:
+    """A sum, where Python 3.11 allows no f-string."""
+    functions = {"!r": "repr", "!s": "str", "!a": "ascii"}
+    parts = [literal([texts[0]])] if texts[0] else []
+    for code, text in zip(expressions, texts[1:], strict=True):
+        function = functions.get(code[-2:])
+        parts.append(f"{function}({code[:-2]})" if function else f"str({code})")
+        parts += [literal([text])] if text else []
+    return " + ".join(parts)
+
+
+def _quote(text: str, expressions: str) -> str | None:
+    """The quotes that need no escapes, where there are such; expressions must not hold them (Python 3.11)."""
+    several = ['"""', "'''"] if "\n" in text else []
+    usable = [q for q in (*several, '"', "'", '"""', "'''") if q not in expressions]
+    clean = (q for q in usable if q not in text and not text.endswith(q[0]))
+    return next(clean, usable[0] if usable else None)
+
+
+def _escaped(text: str, quote: str) -> str:
+    kept = {"\n"} if len(quote) == 3 else set()
+    text = "".join(
+        c if c.isprintable() or c in kept else c.encode("unicode_escape").decode()
+        for c in text.replace("\\", "\\\\")
+    )
+    return text.replace(quote[0], "\\" + quote[0]) if quote in text else text
+
+
+def _is_get_ipython(node: cst.CSTNode) -> bool:
+    return isinstance(node, cst.Call) and isinstance(node.func, cst.Name) and node.func.value == "get_ipython"

@@ -1,0 +1,312 @@
+"""What code changes that outlives it, as far as can be seen: what is not known counts as an effect."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Sequence
+
+import libcst as cst
+
+from nb2ddp import libraries
+from nb2ddp.analysis.facts import Facts
+from nb2ddp.source import cst_nodes
+from nb2ddp.source.cells import Scope
+
+WITHOUT_GRADIENTS = ("no_grad", "inference_mode")
+# Takes an iterable and gives its items on, in order.
+_PASSING = frozenset("enumerate tqdm zip list tuple reversed track".split())
+# Gives a list, or something that has the same order in every process.
+_LISTS = frozenset("range trange sorted load loads read_csv read_json read_parquet".split())
+_LIST_METHODS = frozenset(
+    "tolist to_list to_dict iterrows itertuples splitlines readlines split items keys values copy".split()
+)
+# Makes an object that nothing else holds.
+_FRESH_CALLS = frozenset("dict list set str int float copy.copy copy.deepcopy".split())
+_FRESH_METHODS = frozenset("copy decode join strip replace format item".split())
+# Makes an object that stays the same when it is used.
+_STEADY = _LISTS | frozenset(
+    "from_pretrained from_config get_chat_template pipeline dict list set tuple str int float len join "
+    "format compile device GenerationConfig TextStreamer Path tensor zeros ones arange get_peft_model".split()
+)
+# Calls for their effect that nobody misses, or that are the same for every iteration.
+_HARMLESS = frozenset(
+    "print torch.cuda.empty_cache torch.cuda.synchronize gc.collect time.sleep display "
+    "IPython.display.display IPython.display.clear_output".split()
+)
+_HARMLESS_METHODS = frozenset({"eval", "for_inference"})
+# What draws or sets random numbers, reads on, ends the run, or can do anything.
+_STATEFUL = frozenset(
+    "next input exit quit sys.exit os._exit exec eval setattr delattr globals locals iter pickle.dump "
+    "json.dump get_ipython".split()
+)
+_STATEFUL_METHODS = frozenset(
+    "write writelines writerow writerows read readline send send_message step invoke backward zero_grad "
+    "manual_seed seed popleft get_nowait put log add_scalar fast_generate load_adapter load_lora".split()
+)
+_SEEDING = frozenset({"set_seed", "enable_full_determinism", "seed_everything"})
+_DEPTH = 8  # how often a name is followed to what it stands for
+
+
+def names_switch(node: cst.CSTNode) -> bool:
+    """Whether an expression is what switches gradients off."""
+    return any(name in cst_nodes.code_of(node) for name in WITHOUT_GRADIENTS)
+
+
+def is_ordered(facts: Facts, node: cst.BaseExpression | None, depth: int = 0) -> bool:
+    """Whether going through a value gives the same items in the same order in every process."""
+    if node is None or depth > 8:
+        return False
+
+    def ordered(*parts: cst.BaseExpression | None) -> bool:
+        return all(is_ordered(facts, part, depth + 1) for part in parts)
+
+    match node:
+        case cst.List() | cst.Tuple() | cst.Dict():
+            return True
+        case cst.ListComp(for_in=part) | cst.GeneratorExp(for_in=part):
+            return ordered(part.iter)
+        case cst.BinaryOperation(left=left, right=right):
+            return ordered(left) and (isinstance(right, cst.Integer) or ordered(right))
+        case cst.Name():
+            if facts.kind(node) == "dataset":
+                return True
+            binding = facts.binding(node)
+            if binding is None:
+                return False
+            if isinstance(binding.node, cst.Param):
+                given = list(facts.given(binding))
+                return bool(given) and ordered(*given)
+            return binding.index is None and ordered(binding.value)
+        case cst.Subscript(value=value):
+            return ordered(value)
+        case cst.Call():
+            last = facts.qualified(node.func).rpartition(".")[2]
+            if facts.kind(node) == "dataset" or last in _LISTS or facts.method(node) in _LIST_METHODS:
+                return True
+            unnamed = [argument.value for argument in node.args if argument.keyword is None]
+            if last in ("list", "dict") and not node.args:
+                return True
+            return (
+                last in _PASSING and bool(unnamed) and ordered(*(unnamed if last == "zip" else unnamed[:1]))
+            )
+    return False
+
+
+def in_comprehension(facts: Facts, use: cst.Name) -> bool:
+    """Whether a name is that of a comprehension around it."""
+    for parent in facts.parents(use):
+        part = parent.for_in if isinstance(parent, cst.BaseComp) else None
+        while part is not None:
+            if use.value in _targets(part.target):
+                return True
+            part = part.inner_for_in
+        if isinstance(parent, cst.BaseSmallStatement):
+            return False
+    return False
+
+
+def _targets(target: cst.BaseExpression) -> set[str]:
+    match target:
+        case cst.Name(value=name):
+            return {name}
+        case cst.Tuple(elements=elements) | cst.List(elements=elements):
+            return {name for element in elements for name in _targets(element.value)}
+        case _:
+            return set()
+
+
+class Effects:
+    """What code may change: the lists of ``results``, which it appends to, and what it makes itself."""
+
+    def __init__(self, facts: Facts, results: Sequence[str]) -> None:
+        self._facts = facts
+        self._results = frozenset(results)
+        self._seen: set[cst.FunctionDef] = set()
+
+    def is_contained(self, body: cst.BaseSuite, scope: Scope | None, *, is_function: bool = False) -> bool:
+        """Whether ``body``, of a loop or of a function that it calls, changes nothing else."""
+        facts, look = self._facts, _Look()
+        body.visit(look)
+        if look.forbidden or (look.returns and not is_function):
+            return False
+        for name in facts.changes_in(body) - (frozenset() if is_function else self._results):
+            made = [b for b in facts.bindings(name) if b.scope is scope and facts.contains(body, b.node)]
+            if not made or not all(
+                isinstance(b.node, cst.AugAssign) or _is_fresh(facts, b.value) for b in made
+            ):
+                return False
+        uses = [
+            use for use in facts.name_loads if facts.contains(body, use) and not in_comprehension(facts, use)
+        ]
+        return (
+            all(self._is_steady_use(body, use, is_function) for use in uses)
+            and all(self._has_no_effect(call) for call in facts.calls_in(body))
+            and all(self._runs_only_contained(name) for name in look.attributes | {"forward", "__call__"})
+            and all(self._may_be_dropped(body, value) for value in look.dropped)
+        )
+
+    def _is_steady_use(self, body: cst.BaseSuite, use: cst.Name, is_function: bool) -> bool:
+        """Whether a name stands for something that is the same for every iteration, or made by this one."""
+        facts = self._facts
+        binding = facts.binding(use)
+        if is_function and use.value in self._results and (binding is None or binding.scope is None):
+            return False  # it would see how much is done
+        top: cst.CSTNode = use
+        while isinstance(around := facts.parent(top), cst.Attribute):
+            top = around
+        called = isinstance(around, cst.Call) and around.func is top
+        if binding is None:
+            imported = use.value in facts.bound_names
+            return not called or imported or (top is use and use.value in (*dir(builtins), "display"))
+        if use.value in self._results or facts.contains(body, binding.node):
+            return True
+        if isinstance(binding.node, cst.Param):
+            given = list(facts.given(binding))
+            of_class = isinstance(binding.scope, cst.FunctionDef) and facts.scope(binding.scope) is not None
+            return of_class or (bool(given) and all(self._is_steady(value, called) for value in given))
+        return self._is_steady(use, called)
+
+    def _is_steady(self, node: cst.BaseExpression | None, called: bool, depth: int = 0) -> bool:
+        facts = self._facts
+        if depth > _DEPTH:
+            return False
+        match node:
+            case cst.Lambda() | None:
+                return False
+            case cst.Name():
+                binding = facts.binding(node)
+                if binding is None:
+                    return node.value in facts.bound_names
+                if isinstance(binding.node, cst.FunctionDef):
+                    return self._is_function_contained(binding.node)
+                if isinstance(binding.node, cst.ClassDef | cst.Param):
+                    return not called
+                if binding.value is None:
+                    return not called
+                return self._is_steady(binding.value, called, depth + 1)
+            case cst.Attribute(value=value) | cst.Subscript(value=value):
+                return self._is_steady(value, called, depth + 1)
+            case cst.IfExp(body=body, orelse=orelse):
+                return all(self._is_steady(part, called, depth + 1) for part in (body, orelse))
+            case cst.Call():
+                name = facts.qualified(node.func)
+                if name == "functools.partial":
+                    return False
+                if not called or facts.kind(node) in ("model", "dataset"):
+                    return True
+                last = facts.method(node) or name.rpartition(".")[2]
+                return last in _STEADY | _LIST_METHODS or libraries.is_model_class(last)
+            case _:
+                return True
+
+    def _has_no_effect(self, call: cst.Call) -> bool:
+        name, method = self._facts.qualified(call.func), self._facts.method(call)
+        if name in _STATEFUL or method in _STATEFUL_METHODS or (method.endswith("_") and method[:1] != "_"):
+            return False
+        if name.startswith(libraries.RANDOM_MODULES) or name.rpartition(".")[2] in _SEEDING:
+            return False
+        if self._facts.keyword(call, "past_key_values") is not None:
+            return False  # a cache is filled
+        of_a_name = isinstance(call.func, cst.Attribute) and isinstance(call.func.value, cst.Name)
+        if method in libraries.CHANGING_METHODS and not of_a_name:
+            return False
+        return all(self._is_function_contained(function) for function in self._facts.called_functions(call))
+
+    def _runs_only_contained(self, name: str) -> bool:
+        """Whether the methods of that name, of the notebook's own classes, change nothing."""
+        methods = [b.node for b in self._facts.bindings(name) if isinstance(b.scope, cst.ClassDef)]
+        return all(self._is_function_contained(m) for m in methods if isinstance(m, cst.FunctionDef))
+
+    def _is_function_contained(self, function: cst.FunctionDef) -> bool:
+        if function in self._seen:
+            return True
+        self._seen.add(function)
+        switches = all(
+            names_switch(d.decorator) or cst_nodes.code_of(d.decorator) == "property"
+            for d in function.decorators
+        )
+        return switches and self.is_contained(function.body, function, is_function=True)
+
+    def _may_be_dropped(self, body: cst.BaseSuite, value: cst.BaseExpression) -> bool:
+        """Whether an expression whose value nobody takes is there for no lasting effect."""
+        facts = self._facts
+        if not isinstance(value, cst.Call):
+            return isinstance(value, cst.BaseString | cst.Name | cst.Ellipsis)
+        if facts.qualified(value.func) in _HARMLESS or facts.method(value) in _HARMLESS_METHODS:
+            return True
+        if isinstance(value.func, cst.Attribute):
+            owner = value.func.value
+            if not isinstance(owner, cst.Name) or value.func.attr.value not in libraries.CHANGING_METHODS:
+                return False
+            made_here = (facts.contains(body, b.node) for b in facts.bindings(owner.value))
+            return owner.value in self._results or any(made_here)
+        return any(True for _ in facts.called_functions(value))  # which were looked at
+
+
+def _is_fresh(facts: Facts, value: cst.BaseExpression | None) -> bool:
+    """Whether an expression makes an object that nothing else holds."""
+    match value:
+        case cst.List() | cst.Dict() | cst.Set() | cst.ListComp() | cst.DictComp() | cst.SetComp():
+            return True
+        case cst.BaseNumber() | cst.BaseString():
+            return True
+        case cst.Call():
+            method = facts.method(value)
+            return method in _FRESH_METHODS or facts.qualified(value.func) in _FRESH_CALLS
+        case _:
+            return False
+
+
+class _Look(cst.CSTVisitor):
+    """What in a body cannot be divided, the expressions whose values it drops, the attributes it reads."""
+
+    def __init__(self) -> None:
+        self.forbidden = self.returns = False
+        self.dropped: list[cst.BaseExpression] = []
+        self.attributes: set[str] = set()
+        self._loops = 0
+
+    def on_visit(self, node: cst.CSTNode) -> bool:
+        match node:
+            case cst.For() | cst.While():
+                self._loops += 1
+            case cst.Break():
+                self.forbidden |= self._loops == 0
+            case cst.Return():
+                self.returns = True
+            case (
+                cst.Global()
+                | cst.Nonlocal()
+                | cst.Yield()
+                | cst.Await()
+                | cst.FunctionDef()
+                | cst.ClassDef()
+                | cst.Import()
+                | cst.ImportFrom()
+            ):
+                self.forbidden = True
+            case cst.Assign(targets=targets):
+                self.forbidden |= any(_reaches_far(target.target) for target in targets)
+            case cst.AugAssign(target=target) | cst.AnnAssign(target=target) | cst.Del(target=target):
+                self.forbidden |= _reaches_far(target)
+            case cst.Expr(value=value):
+                self.dropped.append(value)
+            case cst.Attribute(attr=attr):
+                self.attributes.add(attr.value)
+        return True
+
+    def on_leave(self, original_node: cst.CSTNode) -> None:
+        self._loops -= isinstance(original_node, cst.For | cst.While)
+
+
+def _reaches_far(target: cst.CSTNode) -> bool:
+    """``a.b = 1`` and ``a[1]["b"] = 1``: what they change cannot be told by a name."""
+    match target:
+        case cst.Attribute():
+            return True
+        case cst.Subscript(value=value):
+            return not isinstance(value, cst.Name)
+        case cst.Tuple(elements=elements) | cst.List(elements=elements):
+            return any(_reaches_far(element.value) for element in elements)
+        case _:
+            return False

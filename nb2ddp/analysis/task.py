@@ -1,0 +1,39 @@
+"""What kind of training a notebook does, in one word, for tables."""
+
+from __future__ import annotations
+
+from nb2ddp.analysis.facts import Facts
+
+# By a word in the class of the trainer, the first that fits.
+_BY_TRAINER = {
+    "GRPO": "grpo",
+    "RLOO": "grpo",
+    "DPO": "dpo",
+    "ORPO": "orpo",
+    "KTO": "kto",
+    "CPO": "cpo",
+    "Reward": "reward",
+    "SentenceTransformer": "embeddings",
+    "Seq2Seq": "seq2seq",
+}
+_VISION = ("FastVisionModel", "VisionDataCollator")
+
+
+def task_of(facts: Facts) -> str:
+    """One of grpo, dpo, orpo, kto, cpo, reward, embeddings, seq2seq, vision, chat, sft, trainer, accelerate,
+    loop, or none where nothing is trained. Of several trainers the last one counts."""
+    names = [facts.trainer_class(facts.trained(call)) for call in facts.train_calls]
+    if not any(names):
+        if any(facts.kind(call) == "accelerator" for call in facts.live_calls):
+            return "accelerate"
+        return "loop" if facts.last_collective is not None else "none"
+    last = next(name for name in reversed(names) if name)
+    for word, task in _BY_TRAINER.items():
+        if word in last:
+            return task
+    called = {facts.qualified(call.func) for call in facts.live_calls}
+    if any(word in name for name in called for word in _VISION):
+        return "vision"
+    if any(name.endswith("train_on_responses_only") for name in called):
+        return "chat"
+    return "sft" if "SFT" in last or "Unsloth" in last else "trainer"

@@ -1,0 +1,133 @@
+"""What a hand-written loop trains, how its loss is made, and where its batches come from."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from nb2ddp.analysis.facts import Facts
+from nb2ddp.source import cst_nodes
+from nb2ddp.source.cells import Binding
+
+_ITERATING = frozenset("enumerate tqdm iter zip track progress_bar trange".split())
+
+
+def is_trained_call(facts: Facts, call: cst.Call, loop: cst.CSTNode) -> bool:
+    """Not under ``with torch.no_grad()``."""
+    for parent in facts.parents(call):
+        if parent is loop:
+            return True
+        if isinstance(parent, cst.With) and any(
+            "no_grad" in cst_nodes.code_of(item.item) or "inference_mode" in cst_nodes.code_of(item.item)
+            for item in parent.items
+        ):
+            return False
+    return False
+
+
+def given_to_function(facts: Facts, backward: cst.Call, step: cst.CSTNode) -> list[cst.Name]:
+    """The model in ``loss = function(batch, model)``, where the function does nothing but call it."""
+    assert isinstance(backward.func, cst.Attribute)
+    loss = loss_of(backward.func.value)
+    binding = facts.binding(loss) if isinstance(loss, cst.Name) else None
+    value = binding.value if binding is not None and facts.contains(step, binding.node) else None
+    while isinstance(value, cst.BinaryOperation):
+        value = value.left
+    if not isinstance(value, cst.Call):
+        return []
+    found = [
+        argument.value
+        for argument in value.args
+        if isinstance(argument.value, cst.Name)
+        and facts.kind(argument.value) == "model"
+        and _only_calls(facts, value, argument)
+    ]
+    return found if len(found) == 1 else []
+
+
+def _only_calls(facts: Facts, call: cst.Call, argument: cst.Arg, depth: int = 3) -> bool:
+    """Whether the function that gets ``argument`` calls it, or lets another call it, and does no more."""
+    functions = list(facts.called_functions(call.with_changes(args=())))
+    if depth == 0 or len(functions) != 1 or any(other.star for other in call.args):
+        return False
+    names = [parameter.name.value for parameter in functions[0].params.params]
+    position = call.args.index(argument)
+    name = argument.keyword.value if argument.keyword else names[position] if position < len(names) else ""
+    uses = facts.uses(name, functions[0].body)
+    bindings = [binding for binding in facts.bindings(name) if binding.scope is functions[0]]
+    if name not in names or not uses or len(bindings) != 1:
+        return False
+    for use in uses:
+        around = facts.parent(use)
+        if isinstance(around, cst.Call) and around.func is use:
+            continue
+        outer = facts.parent(around) if isinstance(around, cst.Arg) else None
+        if not isinstance(outer, cst.Call) or not _only_calls(facts, outer, around, depth - 1):  # type: ignore[arg-type]
+            return False
+    return True
+
+
+def is_global(facts: Facts, name: cst.Name) -> bool:
+    """Whether a name is one of the cells', which a function finds when it is called."""
+    binding = facts.binding(name)
+    return binding is not None and binding.scope is None
+
+
+def loader_of(facts: Facts, loop: cst.For | cst.While) -> cst.BaseExpression | None:
+    """Where a loop's batches can be shared out: the ``DataLoader(...)`` call that they come from.
+
+    It is followed through enumerate, tqdm and the like. A loader that came into a function, or that
+    Accelerate gets as well, is shared out where the loop takes it.
+    """
+    if isinstance(loop, cst.While):
+        return None
+    with_accelerate = any(facts.kind(call) == "accelerator" for call in facts.live_calls)
+    source: cst.BaseExpression = loop.iter
+    for _ in range(8):
+        if isinstance(source, cst.Name):
+            binding = facts.binding(source)
+            if binding is None:
+                return None
+            if isinstance(binding.node, cst.Param) or with_accelerate:
+                return source if facts.kind(source) == "loader" else None
+            if binding.value is None:
+                return None
+            source = _returned(facts, binding) or binding.value
+        elif isinstance(source, cst.Call):
+            if facts.kind(source) == "loader":
+                return source
+            if facts.qualified(source.func).rpartition(".")[2] not in _ITERATING or not source.args:
+                return None
+            source = source.args[0].value
+        else:
+            return None
+    return None
+
+
+def _returned(facts: Facts, binding: Binding) -> cst.BaseExpression | None:
+    """What ``a, b = make()`` gives ``a``, where the notebook's own function ends with ``return x, y``."""
+    if binding.index is None or not isinstance(binding.value, cst.Call):
+        return None
+    for function in facts.called_functions(binding.value):
+        last = function.body.body[-1] if isinstance(function.body, cst.IndentedBlock) else None
+        end = last.body[-1] if isinstance(last, cst.SimpleStatementLine) else None
+        if isinstance(end, cst.Return) and isinstance(end.value, cst.Tuple):
+            return (
+                end.value.elements[binding.index].value if binding.index < len(end.value.elements) else None
+            )
+    return None
+
+
+def loss_of(node: cst.BaseExpression) -> cst.Name | cst.Attribute | None:
+    """``loss`` of ``loss.backward()``, ``(loss / 4).backward()`` and ``scaler.scale(loss).backward()``.
+
+    It may be ``outputs.loss`` too.
+    """
+    match node:
+        case cst.Name() | cst.Attribute(value=cst.Name(), attr=cst.Name("loss")):
+            return node
+        case cst.BinaryOperation(left=left):
+            return loss_of(left)
+        case cst.Call(args=[cst.Arg(value=value), *_]):
+            return loss_of(value)
+        case _:
+            return None

@@ -1,0 +1,1 @@
+"""Turn one notebook into the files of a converted folder."""

@@ -1,0 +1,254 @@
+"""From a notebook to the files of its conversion: pure, until somebody writes them."""
+
+from __future__ import annotations
+
+import ast
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import libcst as cst
+
+from nb2ddp.analysis import installs
+from nb2ddp.analysis.facts import Facts
+from nb2ddp.analysis.task import task_of
+from nb2ddp.conversion import setup_step
+from nb2ddp.conversion.script import Script, assemble
+from nb2ddp.rewriting.engine import rewrite
+from nb2ddp.rewriting.findings import Change, Options
+from nb2ddp.rules import BALANCED_RULES, RULES
+from nb2ddp.source import ipython_syntax
+from nb2ddp.source.cells import CodeCell, Place, parse_cell
+from nb2ddp.source.notebook import Notebook, read_notebook
+from nb2ddp.targets.kaggle import GPUS, input_sources, kaggle_bundle, oversize
+
+Status = Literal["converted", "declined", "failed"]
+SCRIPT, SETUP = "train_ddp.py", "setup_env.py"
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """What became of one notebook.
+
+    ``files`` holds the output by relative path; it is empty unless ``status`` is "converted".
+    """
+
+    notebook: Path
+    status: Status
+    files: Mapping[str, str] = field(default_factory=dict)
+    changes: Sequence[Change] = ()
+    declined: Sequence[Change] = ()
+    notes: Sequence[Change] = ()
+    task: str = ""
+    script: Script | None = None
+    source: Notebook | None = None
+
+
+def convert(
+    path: str | Path,
+    *,
+    nproc: int = 2,
+    batch: Literal["preserve", "scale"] = "preserve",
+    wrap: Literal["explicit", "trainer"] = "explicit",
+    strategy: Literal["ddp", "balanced"] = "ddp",
+    gpu_memory: float = 15.0,
+    owner: str | None = None,
+    title: str | None = None,
+) -> Conversion:
+    """Convert one notebook; nothing is executed and nothing is written.
+
+    Args:
+        path: the ``.ipynb`` file.
+        nproc: processes per node that the texts and the Kaggle bundle name; the script takes any number.
+        batch: "preserve" keeps the notebook's effective batch, "scale" its per-device numbers.
+        wrap: "explicit" makes one DDP wrapper in the script, "trainer" leaves wrapping to the Trainer.
+        strategy: "ddp" gives each GPU a copy of the model; "balanced" spreads one over all, in one process.
+        gpu_memory: GiB of one GPU; a model that does not fit is noted.
+        owner: Kaggle user name for the bundle.
+        title: Kaggle title; the notebook's name when None.
+
+    Raises:
+        NotebookError: the file cannot be read as a notebook.
+        BundleError: owner or title cannot be used on Kaggle.
+    """
+    notebook = read_notebook(Path(path))
+    return convert_notebook(
+        notebook,
+        nproc=nproc,
+        batch=batch,
+        wrap=wrap,
+        strategy=strategy,
+        gpu_memory=gpu_memory,
+        owner=owner,
+        title=title,
+    )
+
+
+def convert_notebook(
+    notebook: Notebook,
+    *,
+    nproc: int = 2,
+    batch: Literal["preserve", "scale"] = "preserve",
+    wrap: Literal["explicit", "trainer"] = "explicit",
+    strategy: Literal["ddp", "balanced"] = "ddp",
+    gpu_memory: float = 15.0,
+    owner: str | None = None,
+    title: str | None = None,
+) -> Conversion:
+    """`convert` for a notebook that has been read already."""
+    options = Options(batch, wrap, strategy, gpu_memory)
+    nproc = 1 if strategy == "balanced" else nproc
+    if notebook.language != "python":
+        why = f"its kernel speaks {notebook.language}; nb2ddp converts Python notebooks"
+        return Conversion(notebook.path, "declined", declined=[Change("read", None, why)], source=notebook)
+    cells, broken = _parse(notebook)
+    if broken:
+        return Conversion(notebook.path, "declined", declined=broken, source=notebook)
+    try:
+        return _converted(notebook, Facts(cells), options, nproc=nproc, owner=owner, title=title)
+    except RecursionError:
+        why = "an expression in this notebook is nested too deeply to be followed; split it up"
+        return Conversion(notebook.path, "declined", declined=[Change("read", None, why)], source=notebook)
+
+
+def _converted(
+    notebook: Notebook, facts: Facts, options: Options, *, nproc: int, owner: str | None, title: str | None
+) -> Conversion:
+    rewritten = rewrite(facts, BALANCED_RULES if options.strategy == "balanced" else RULES, options)
+    task = task_of(facts)
+    if rewritten.declined:
+        return Conversion(
+            notebook.path,
+            "declined",
+            changes=rewritten.changes,
+            declined=rewritten.declined,
+            notes=rewritten.notes,
+            task=task,
+            source=notebook,
+        )
+    setup = _setup_script(notebook, facts, options)
+    script = assemble(notebook, facts, rewritten, options, nproc=nproc, has_setup=setup is not None)
+    for text in filter(None, (script.text, setup)):
+        if error := _syntax_error(text):
+            why = f"the converted script would not be valid Python ({error}); please report this notebook"
+            if "'await' outside" in error:
+                why = "await works at the top of a notebook alone; give it to asyncio.run()"
+            return Conversion(
+                notebook.path, "declined", declined=[Change("compile", None, why)], source=notebook
+            )
+    files = {SCRIPT: script.text}
+    if setup is not None:
+        files[SETUP] = setup
+    notes = [*rewritten.notes]
+    bundle = _bundle(notebook, script.text, setup, owner, title, nproc, notes)
+    files.update({f"kaggle/{name}": text for name, text in bundle.items()})
+    return Conversion(
+        notebook.path,
+        "converted",
+        files=files,
+        changes=rewritten.changes,
+        notes=notes,
+        task=task,
+        script=script,
+        source=notebook,
+    )
+
+
+def _parse(notebook: Notebook) -> tuple[list[CodeCell], list[Change]]:
+    cells: list[CodeCell] = []
+    broken: list[Change] = []
+    for cell in notebook.cells:
+        if cell.kind != "code":
+            continue
+        try:
+            cells.append(parse_cell(cell.number, cell.source))
+        except cst.ParserSyntaxError as error:
+            python = ipython_syntax.to_python(cell.source)
+            line = python.notebook_line(error.raw_line)
+            why = f"this is not valid Python ({_reason(python.text)}); mend or delete it"
+            broken.append(Change("read", Place(cell.number, line), why))
+        except (SyntaxError, ValueError) as error:
+            line = getattr(error, "lineno", None) or 1
+            line = ipython_syntax.to_python(cell.source).notebook_line(line)
+            why = f"this is not valid Python ({getattr(error, 'msg', error)}); mend or delete it"
+            broken.append(Change("read", Place(cell.number, line), why))
+        except (RecursionError, MemoryError):
+            why = "an expression here is nested too deeply to be read; split it up"
+            broken.append(Change("read", Place(cell.number, 1), why))
+    return cells, broken
+
+
+def _reason(text: str) -> str:
+    try:
+        ast.parse(text)
+    except (SyntaxError, ValueError) as error:
+        return str(getattr(error, "msg", error))
+    return "the parser stumbles over it"
+
+
+def _syntax_error(text: str) -> str | None:
+    """Compile, never run: LibCST accepts code that Python refuses."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            compile(text, SCRIPT, "exec", dont_inherit=True)
+        except (SyntaxError, ValueError) as error:
+            return str(error)
+    return None
+
+
+def _setup_script(notebook: Notebook, facts: Facts, options: Options) -> str | None:
+    step = installs.plan(facts)
+    if not step.slice:
+        return None
+    from nb2ddp.rendering import render
+
+    sliced = rewrite(facts, [setup_step.setup_rule(step)], options)
+    parts = [
+        f"# ---- cell {cell.number} ----\n{code}\n"
+        for cell in facts.cells
+        if (code := sliced.code[cell.number].strip("\n"))
+        and any(facts.cell(statement) is cell for statement in step.slice)
+    ]
+    return render(
+        "script/setup_env.py.j2",
+        notebook=notebook.path.name,
+        body="\n".join(parts).strip(),
+        shell_output=any("shell_output(" in part for part in parts),
+    )
+
+
+def _bundle(
+    notebook: Notebook,
+    script: str,
+    setup: str | None,
+    owner: str | None,
+    title: str | None,
+    nproc: int,
+    notes: list[Change],
+) -> dict[str, str]:
+    sources = input_sources(script)
+    for name in sources.unresolved:
+        notes.append(
+            Change(
+                "kaggle",
+                None,
+                f"/kaggle/input/{name} does not tell its owner: add it to kernel-metadata.json",
+            )
+        )
+    bundle = kaggle_bundle(
+        script,
+        title=title or notebook.stem,
+        owner=owner,
+        setup=setup,
+        dataset_sources=sources.datasets,
+        competition_sources=sources.competitions,
+        kernel_sources=sources.kernels,
+        nproc=min(nproc, GPUS),
+        notebook_name=notebook.path.name,
+    )
+    if sentence := oversize(bundle):
+        notes.append(Change("kaggle", None, sentence))
+    return bundle

@@ -1,0 +1,39 @@
+"""Write the run-once install step, setup_env.py, from the statements that `analysis.installs` found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import libcst as cst
+
+from nb2ddp.analysis.facts import Facts
+from nb2ddp.analysis.installs import InstallPlan
+from nb2ddp.analysis.shell_commands import ShellCall, command_code, shell_calls
+from nb2ddp.rewriting.findings import Drop, Edit, Finding, Need, Options, Rule
+from nb2ddp.source import cst_nodes
+
+
+def setup_rule(step: InstallPlan) -> Rule:
+    """The rule that leaves only the install step of a notebook."""
+    kept = set(step.slice)
+
+    def find(facts: Facts, options: Options) -> Iterator[Finding]:
+        cells = {facts.cell(statement) for statement in kept}
+        for statement in facts.top_statements:
+            if statement not in kept and facts.cell(statement) in cells:
+                yield Drop(statement, "no part of the installation", with_comments=True)
+        for shell in shell_calls(facts):
+            if facts.top_statement(shell.call) in kept:
+                yield Need("shell")
+                yield Edit(shell.call, "run in a shell", _runner(facts, shell))
+
+    return Rule("install-step", "", find)
+
+
+def _runner(facts: Facts, shell: ShellCall) -> Callable[[cst.CSTNode], cst.CSTNode]:
+    if shell.kind == "line" and shell.name == "cd":
+        folder = command_code(shell.text.removeprefix("-q ").strip().strip("\"'") or "~", facts.bound_names)
+        return lambda _: cst_nodes.expression(f"os.chdir(os.path.expanduser({folder}))")
+    code = shell.code(facts.bound_names)
+    function = "shell_output" if shell.kind == "output" else "shell"
+    return lambda _: cst_nodes.expression(f"{function}({code})")

@@ -1,0 +1,1 @@
+"""Train from inside a live notebook: the magics, their display and their result."""

@@ -1,0 +1,87 @@
+"""Show a run and its script in a notebook: HTML for front ends that render it, text for all others."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from urllib.parse import quote
+
+from nb2ddp.conversion.script import Script
+from nb2ddp.monitor.charts import clock, loss_curve
+from nb2ddp.monitor.nvml import GIB, Load
+from nb2ddp.monitor.progress import Progress
+from nb2ddp.rendering import render
+
+_RUNNING, _DONE, _FAILED = "#f37726", "#3cb45a", "#d9534f"
+_GREEN = "background:rgba(60,180,90,.18)"
+_LONG = 20  # lines
+
+
+def facts(progress: Progress, *, running: bool = True) -> list[str]:
+    """What is known of a run, in a few words each."""
+    said = []
+    if progress.total:
+        said.append(f"step {progress.step} of {progress.total}")
+    if running and progress.seconds_left is not None and progress.step < progress.total:
+        said.append(f"{clock(progress.seconds_left)} left")
+    if progress.loss is not None:
+        said.append(f"loss {progress.loss:.4g}")
+    if progress.samples_per_second is not None:
+        said.append(f"{progress.samples_per_second:.3g} samples/s")
+    elif progress.steps_per_second is not None:
+        said.append(f"{progress.steps_per_second:.3g} steps/s")
+    if progress.stage and progress.step == 0:
+        said.append(progress.stage)
+    return said
+
+
+def live_html(
+    progress: Progress,
+    *,
+    title: str,
+    seconds: float,
+    loads: Iterable[Load],
+    logs: Mapping[str, str],
+    state: str,
+) -> str:
+    """The display of a run. ``state``: "running", "done" or "failed"; ``logs``: links by labels."""
+    gpus = [
+        {
+            "rank": load.rank,
+            "memory": f"{load.used / GIB:.1f} of {load.total / GIB:.0f} GiB",
+            "busy": "" if load.percent is None else f"{load.percent} % busy",
+        }
+        for load in loads
+    ]
+    return render(
+        "magic/live.html.j2",
+        title=title,
+        clock=clock(seconds),
+        fraction=1.0 if state == "done" else progress.fraction,
+        color={"running": _RUNNING, "done": _DONE}.get(state, _FAILED),
+        facts=facts(progress, running=state == "running"),
+        gpus=gpus,
+        curve="" if state == "done" else loss_curve(progress),
+        logs=[{"label": label, "href": quote(path)} for label, path in logs.items()],
+    )
+
+
+def live_text(progress: Progress, *, title: str, seconds: float, loads: Iterable[Load] = ()) -> str:
+    """The same in one line."""
+    gpus = [f"rank {load.rank} {load.used / GIB:.1f}/{load.total / GIB:.0f} GiB" for load in loads]
+    bar = "#" * round(20 * progress.fraction)
+    return "  ".join([f"{title} {clock(seconds)} [{bar:<20}]", *facts(progress), *gpus])
+
+
+def script_html(script: Script, changes: Sequence[str], left_out: Sequence[str]) -> str:
+    """A script with its changes; what no cell says is green, and folded where it is long."""
+    old = {number: set(cell.python.text.split("\n")) for number, cell in script.cells.items()}
+    lines = [
+        (line.cell == 0, line.text, bool(line.text) and line.text not in old.get(line.cell, ()), number)
+        for number, line in enumerate(script.lines, start=1)
+    ]
+    parts = []
+    for ours, group in itertools.groupby(lines, key=lambda line: line[0]):
+        members = [{"text": text, "new": new, "number": number} for _, text, new, number in group]
+        parts.append({"folded": ours and len(members) > _LONG, "lines": members})
+    return render("magic/script.html.j2", changes=changes, left_out=left_out, parts=parts, green=_GREEN)

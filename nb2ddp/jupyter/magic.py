@@ -1,0 +1,574 @@
+"""%run_ddp and %%run_ddp: DDP from inside a notebook. The only module that needs a live IPython shell."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeVar, cast
+
+from IPython.core.error import UsageError
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.core.magic import Magics, line_cell_magic, magics_class
+from IPython.core.magic_arguments import argument, magic_arguments
+from IPython.display import display
+from IPython.utils._process_common import arg_split
+
+from nb2ddp.conversion import report
+from nb2ddp.conversion.pipeline import SCRIPT, Conversion, convert, convert_notebook
+from nb2ddp.ddp_folder import edited_since, write
+from nb2ddp.errors import Nb2ddpError
+from nb2ddp.jupyter import history, kernel_gpu
+from nb2ddp.jupyter import html as pictures
+from nb2ddp.jupyter.history import Ran
+from nb2ddp.jupyter.result import Places, Result, failure, files_written
+from nb2ddp.jupyter.run_process import Training
+from nb2ddp.monitor import nvml
+from nb2ddp.monitor.progress import Progress
+from nb2ddp.source.notebook import Cell, Notebook
+
+FOLDER = "run_ddp"
+"""Where a run lies, beside the notebook; the next one takes its place."""
+
+_UPDATE_SECONDS = 0.5
+_LINE_SECONDS = 10.0  # between two lines about the progress, where a line cannot be overwritten
+_SAVES = (
+    "save_pretrained",
+    "save_model",
+    "save_lora",
+    "torch.save",
+    "save_file",
+    "push_to_hub",
+    "save_strategy",
+)
+_HELD_SECONDS = 5.0
+_LAST_WORDS = ("Traceback (most recent call last)", "nb2ddp: rank ", "nb2ddp: the script failed")
+# Set by ipykernel for the kernel's own output.
+_KERNELS_OWN = ("MPLBACKEND", "FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE")
+
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+class RunFailedError(Exception):
+    """The training failed; shown as the traceback of the rank that failed first."""
+
+    def __init__(self, sentence: str, trace: list[str]) -> None:
+        super().__init__(sentence)
+        self._trace = trace
+
+    def _render_traceback_(self) -> list[str]:  # IPython's hook
+        return [*self._trace, "", f"nb2ddp: {self}"]
+
+
+class RunInterruptedError(KeyboardInterrupt):
+    """The training was stopped by an interrupt of the kernel; all its processes have ended."""
+
+    def _render_traceback_(self) -> list[str]:
+        return [f"KeyboardInterrupt: {self}"]
+
+
+def _process_count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"the number of processes must be 1 or more, not {text!r}")
+    return int(text)
+
+
+_ARGUMENTS = (
+    argument("notebook", nargs="?", help="a notebook file; without it, the cells of this session are run"),
+    argument("--nproc", type=_process_count, metavar="N", help="processes; else one for each GPU (--cpu: 2)"),
+    argument("--cpu", action="store_true", help="train on the CPU"),
+    argument(
+        "--batch",
+        choices=["preserve", "scale"],
+        default="preserve",
+        help="keep the notebook's effective batch (the same run), or its numbers for each GPU",
+    ),
+    argument("--only", action="store_true", help="run this cell alone, without those that ran before"),
+    argument("--keep", metavar="DIR", help=f"put script and logs there; without it, in {FOLDER}/"),
+    argument("--collect", action="store_true", help="put this cell into the script, do not run it here"),
+    argument("--show", action="store_true", help="show the script that would run, and run nothing"),
+    argument("--free", action="store_true", help="first drop the kernel's objects that hold GPU memory"),
+)
+
+
+def _magic(function: _Function) -> _Function:
+    """A line and cell magic that takes these arguments."""
+    decorated: Any = line_cell_magic(function)
+    for option in reversed(_ARGUMENTS):
+        decorated = option(decorated)
+    decorated = magic_arguments()(decorated)
+    return cast(_Function, decorated)
+
+
+@magics_class
+class DDPMagics(Magics):
+    """The magic, and the session's history that it draws on."""
+
+    def __init__(self, shell: InteractiveShell) -> None:
+        super().__init__(shell)
+        self.shell: InteractiveShell = shell
+        self._history: dict[int, Ran] = _history_before(shell)
+        self._now: Any = None
+        self._collected = False
+
+    # -----------------------------------------------------------------------------------------------------
+    # The session's history
+
+    def watch(self) -> None:
+        self.shell.events.register("pre_run_cell", self._before_cell)
+        self.shell.events.register("post_run_cell", self._after_cell)
+
+    def unwatch(self) -> None:
+        self.shell.events.unregister("pre_run_cell", self._before_cell)
+        self.shell.events.unregister("post_run_cell", self._after_cell)
+
+    def _before_cell(self, info: Any) -> None:
+        self._now, self._collected = info, False
+
+    def _after_cell(self, result: Any) -> None:
+        info = getattr(result, "info", None)
+        if info is None or info.silent or not info.store_history or result.execution_count is None:
+            return
+        ran = Ran(result.execution_count, info.raw_cell, result.success, getattr(info, "cell_id", None))
+        if self._collected and result.success:
+            ran = history.collected(ran)
+        self._history[ran.count] = ran
+
+    def _this_cell(self, body: str) -> Ran:
+        """The cell that runs now, without its first line."""
+        manager = self.shell.history_manager
+        typed = list(manager.input_hist_raw) if manager is not None else []
+        raw = getattr(self._now, "raw_cell", "")
+        if raw.rstrip().endswith(body.rstrip()) and raw.lstrip().startswith("%%run_ddp"):
+            source = history.without_first_line(raw)
+        else:  # called by other code
+            source = f"\n{body}"
+        stored = bool(typed) and typed[-1] == raw.rstrip("\n")
+        count = len(typed) - 1 if stored else self.shell.execution_count
+        return Ran(count, source, True, getattr(self._now, "cell_id", None))
+
+    # -----------------------------------------------------------------------------------------------------
+    # The magic
+
+    @_magic
+    def run_ddp(self, line: str, cell: str | None = None) -> Result | None:
+        """Train on several GPUs, in processes of their own: the same run, in 1/N of the time.
+
+        The cells that ran in this session, as they were when they last succeeded, become a DDP script,
+        which torchrun runs. What trains is a copy: no variable of this kernel changes. Save the result in the
+        cell, and load it from there.
+
+        Examples
+        --------
+        The cells so far, then this one::
+
+            %%run_ddp --nproc 2
+            trainer.train()
+            model.save_pretrained("lora")
+
+        Do not load the model here, only in the script::
+
+            %%run_ddp --collect
+            model, tokenizer = FastLanguageModel.from_pretrained("unsloth/Llama-3.2-1B")
+
+        Everything that ran, or a notebook file; a look at the script first::
+
+            %run_ddp
+            %run_ddp finetune.ipynb --nproc 2
+            %run_ddp --show
+
+        Afterwards ``_ddp`` holds the result: ``_ddp.ok``, ``_ddp.log_history``, ``_ddp.plot()``,
+        ``_ddp.output_files``, ``_ddp.how_to_load``.
+        """
+        try:
+            options = cast(Any, self.run_ddp).parser.parse_args(arg_split(line, posix=True))
+        except ValueError as error:  # a quote without its end
+            raise UsageError(f"{str(error).lower()} in: {line}") from None
+        _check(options, cell)
+        if options.collect:
+            self._collected = True
+            print("This cell goes into the script of the next %run_ddp; it did not run here.")
+            return None
+        chosen = self._chosen(options, cell)
+        conversion = self._converted(options, chosen)
+        if options.show:
+            _show(conversion, chosen)
+            return None
+        self._mind_gpu_memory(options)
+        cwd = Path.cwd() if options.only or options.notebook else self._start
+        folder = Path(options.keep).expanduser().absolute() if options.keep else cwd / FOLDER
+        _write(folder, conversion, kept=bool(options.keep))
+        for sentence in _remarks(conversion, chosen, cell):
+            print(f"nb2ddp: {sentence}", file=sys.stderr)
+        return self._train(options, conversion, folder, cwd)
+
+    def _chosen(self, options: Any, cell: str | None) -> history.Chosen:
+        this = [self._this_cell(cell)] if cell is not None and cell.strip() else []
+        if options.notebook or options.only:
+            return history.Chosen(tuple(this), ())
+        ids = {ran.cell_id for ran in this if ran.cell_id}
+        before = history.choose(ran for ran in self._history.values() if ran.cell_id not in ids)
+        return history.Chosen((*before.cells, *this), before.left_out)
+
+    def _converted(self, options: Any, chosen: history.Chosen) -> Conversion:
+        """Raises UsageError when there is nothing to convert, or it cannot be converted."""
+        arguments: dict[str, Any] = {"nproc": options.nproc or 2, "batch": options.batch}
+        try:
+            if options.notebook:
+                conversion = convert(Path(options.notebook).expanduser(), **arguments)
+            elif not chosen.cells:
+                raise UsageError(
+                    "no cell has run yet that could be trained from: run the notebook's cells, "
+                    "or name a notebook (%run_ddp notebook.ipynb)."
+                )
+            else:
+                cells = tuple(Cell("code", ran.source, ran.count) for ran in chosen.cells)
+                notebook = Notebook(self._notebook_path(), cells, "python")
+                conversion = convert_notebook(notebook, title="run_ddp", **arguments)
+        except Nb2ddpError as error:
+            raise UsageError(str(error)) from None
+        except UsageError:
+            raise
+        except Exception as error:
+            raise UsageError(
+                f"INTERNAL ERROR, {type(error).__name__}: {error}. Please report this notebook at "
+                "https://github.com/nb2ddp/nb2ddp/issues"
+            ) from error
+        if conversion.status != "converted":
+            why = [line for line in report.lines(conversion) if ": declined: " in line]
+            raise UsageError("\n".join(["this cannot be converted:", *why]))
+        return conversion
+
+    def _notebook_path(self) -> Path:
+        """The notebook's file, as far as the front end tells: Jupyter's server and VS Code do."""
+        told = self.shell.user_ns.get("__vsc_ipynb_file__") or os.environ.get("JPY_SESSION_NAME") or ""
+        path = Path(str(told))
+        return path if path.suffix == ".ipynb" else Path("notebook.ipynb")
+
+    @property
+    def _start(self) -> Path:
+        """Where the kernel started: the notebook's folder. The cells' own ``%cd`` is part of the script."""
+        visited = self.shell.user_ns.get("_dh") or [Path.cwd()]
+        return Path(str(visited[0]))
+
+    # -----------------------------------------------------------------------------------------------------
+    # GPU memory
+
+    def _mind_gpu_memory(self, options: Any) -> None:
+        """Say what the kernel holds on the GPUs.
+
+        Raises UsageError when the ranks cannot find room beside it.
+        """
+        if options.cpu:
+            return
+        before = sum(held.reserved for held in kernel_gpu.held())
+        if options.free:
+            self._forget_errors()
+            gone = kernel_gpu.free(self.shell.user_ns)
+            freed = before - sum(held.reserved for held in kernel_gpu.held())
+            names = f" (dropped: {', '.join(gone)})" if gone else ""
+            print(f"Freed {freed / nvml.GIB:.2f} GiB of GPU memory{names}.")
+        for held in kernel_gpu.held():
+            sizes = kernel_gpu.holders(self.shell.user_ns)
+            names = ", ".join(f"{name} {size / nvml.GIB:.2f}" for name, size in list(sizes.items())[:5])
+            sentence = (
+                f"this kernel holds {held.reserved / nvml.GIB:.2f} GiB on GPU {held.device}"
+                f"{f' ({names})' if names else ''}, and {held.free / nvml.GIB:.2f} GiB are free there"
+            )
+            advice = (
+                "--free drops these objects first; %%run_ddp --collect on the cell that loads the model "
+                "puts it into the script without loading it here"
+            )
+            # the script loads the same again, on every GPU
+            if not options.notebook and not options.only and held.allocated > held.free:
+                raise UsageError(
+                    f"{sentence}: the script, which loads the same, would run out of memory. {advice}."
+                )
+            print(f"nb2ddp: {sentence}; {advice}.", file=sys.stderr)
+
+    def _forget_errors(self) -> None:
+        """Let go of the last tracebacks: they keep what the failed calls have had in their variables."""
+        self.shell.InteractiveTB.tb = None
+        last = self.shell.last_execution_result
+        for error in (last.error_in_exec, last.error_before_exec) if last is not None else ():
+            if error is not None:
+                error.__traceback__ = None
+
+    # -----------------------------------------------------------------------------------------------------
+    # The run
+
+    def _train(self, options: Any, conversion: Conversion, folder: Path, cwd: Path) -> Result:
+        """Run the script in ``folder``, show how it goes, and bind the result.
+
+        Raises RunFailedError and RunInterruptedError, once the result is bound and all processes have ended.
+        """
+        assert conversion.script is not None
+        in_session = not options.only and not options.notebook
+        environment = ranks_environment(os.environ, _INITIAL_ENVIRONMENT, session=in_session)
+        notebook = conversion.notebook.name if options.notebook else None
+        places = Places(folder / SCRIPT, conversion.script, notebook=notebook)
+        progress = Progress()
+        since = time.time()
+        training = Training(
+            folder / SCRIPT,
+            nproc=options.nproc,
+            cpu=options.cpu,
+            logs=folder / "logs",
+            cwd=cwd,
+            environment=environment,
+        )
+        rich = hasattr(self.shell, "kernel")
+        monitor = nvml.Watch("" if options.cpu else environment.get("CUDA_VISIBLE_DEVICES"))
+        live = _Live(progress, training, folder / "logs", self._start, monitor, rich=rich)
+        try:
+            interrupts = live.follow()
+        finally:
+            training.close()
+            monitor.close()
+        sentence, trace = (None, [""]) if training.exit_code == 0 else failure(progress.transcript, places)
+        result = Result(
+            training.exit_code,
+            training.seconds,
+            folder,
+            conversion.script.text,
+            progress.records,
+            files_written(cwd, since, without=folder),
+            error="interrupted" if interrupts else sentence,
+        )
+        self.shell.user_ns[history.RESULT_NAME] = result
+        live.end("done" if result.ok else "failed")
+        if interrupts and not result.ok:
+            left = f"; the last checkpoint is {result.checkpoint}" if result.checkpoint else ""
+            raise RunInterruptedError(f"the training was stopped, and no process of it is left{left}.")
+        if not result.ok:
+            raise RunFailedError(sentence or "", trace)
+        return result
+
+
+class _Live:
+    """The display of one run: one output that is updated in place, and rank 0's text below it."""
+
+    def __init__(
+        self,
+        progress: Progress,
+        training: Training,
+        logs: Path,
+        base: Path,
+        monitor: nvml.Watch,
+        *,
+        rich: bool,
+    ) -> None:
+        """``base``: the folder that links are relative to; ``rich``: the front end shows HTML."""
+        self._progress, self._training, self._monitor = progress, training, monitor
+        self._logs, self._base = logs, base
+        self._rich = rich
+        self._handle: Any = None
+        self._shown = 0.0
+        self._line = ""
+        self._held: list[str] = []
+        self._held_since = 0.0
+
+    def follow(self) -> int:
+        """Until the run has ended; returns how often the kernel was interrupted meanwhile."""
+        interrupts = 0
+        self._show("running")
+        while True:
+            try:
+                text = self._training.read(0.1)
+                if text is None:
+                    self._take(self._progress.finish())
+                    return interrupts
+                if text:
+                    with (self._logs / "output.log").open("a", encoding="utf-8") as file:
+                        file.write(text)
+                    self._take(self._progress.feed(text))
+                if self._held and time.monotonic() - self._held_since > _HELD_SECONDS:
+                    self._release()
+                if time.monotonic() - self._shown >= self._every:
+                    self._show("running")
+            except KeyboardInterrupt:
+                interrupts += 1
+                self._training.interrupt()
+
+    def end(self, state: Literal["done", "failed"]) -> None:
+        if state == "done":
+            self._release()
+        self._show(state)
+        if self._line:
+            print()
+
+    @property
+    def _in_place(self) -> bool:
+        return self._rich or sys.stdout.isatty()
+
+    @property
+    def _every(self) -> float:
+        return _UPDATE_SECONDS if self._in_place else _LINE_SECONDS
+
+    def _take(self, text: str) -> None:
+        """Print rank 0's text. A traceback waits: at the end of the run it is shown in our own way."""
+        for line in text.splitlines():
+            if not self._held and line.startswith(_LAST_WORDS):
+                self._held_since = time.monotonic()
+            elif not self._held:
+                self._print(line)
+                continue
+            self._held.append(line)
+
+    def _release(self) -> None:
+        held, self._held = self._held, []
+        for line in held:
+            self._print(line)
+
+    def _print(self, line: str) -> None:
+        if self._line:
+            print("\r\x1b[K", end="")
+            self._line = ""
+        print(line, flush=True)
+
+    def _show(self, state: Literal["running", "done", "failed"]) -> None:
+        self._shown = time.monotonic()
+        loads = self._monitor.loads()
+        seconds = self._training.seconds
+        title = {"running": "Training", "done": "Trained", "failed": "Stopped"}[state]
+        text = pictures.live_text(self._progress, title=title, seconds=seconds, loads=loads)
+        if self._rich:
+            html = pictures.live_html(
+                self._progress,
+                title=title,
+                seconds=seconds,
+                loads=loads,
+                logs=self._links(),
+                state=state,
+            )
+            bundle = {"text/plain": text, "text/html": html}
+            if self._handle is None:
+                self._handle = display(bundle, raw=True, display_id=True)
+            else:
+                self._handle.update(bundle, raw=True)
+        elif self._in_place:
+            self._line = text
+            print(f"\r\x1b[K{text}", end="", flush=True)
+        else:
+            print(text, flush=True)
+
+    def _links(self) -> dict[str, str]:
+        files = {"rank 0": self._logs / "output.log"}
+        files |= {f"rank {path.stem[4:]}": path for path in sorted(self._logs.glob("rank*.log"))}
+        return {label: os.path.relpath(path, self._base) for label, path in files.items() if path.exists()}
+
+
+def _check(options: Any, cell: str | None) -> None:
+    """Raises UsageError for options that make no sense together."""
+    if cell is None:
+        for name in ("only", "collect"):
+            if getattr(options, name):
+                raise UsageError(f"--{name} is for a cell: put %%run_ddp --{name} above it.")
+    elif options.notebook:
+        raise UsageError(f"a notebook is run with %run_ddp {options.notebook}, without a cell below it.")
+    elif (options.collect or options.only) and not cell.strip():
+        raise UsageError("there is nothing in this cell.")
+    if options.collect and (options.only or options.show):
+        raise UsageError("--collect runs nothing yet: give the other options with the next %run_ddp.")
+
+
+def _write(folder: Path, conversion: Conversion, *, kept: bool) -> None:
+    """Put the script and the report into the run's folder; a kept one gets all files of the conversion.
+
+    Raises UsageError when the folder holds something else, or cannot be written.
+    """
+    if kept and (folder.exists() and not folder.is_dir()):
+        raise UsageError(f"{folder} is a file; name a folder with --keep.")
+    if kept and folder.exists() and any(folder.iterdir()) and not (folder / "report.json").exists():
+        raise UsageError(f"{folder} holds other files; name a new folder with --keep.")
+    if kept and (edited := edited_since(folder)):
+        raise UsageError(f"{folder}: {', '.join(edited)} was edited; name another folder with --keep.")
+    files = conversion.files if kept else {SCRIPT: conversion.files[SCRIPT]}
+    try:
+        write(folder, files, report.as_json(conversion), force=True)
+    except Nb2ddpError as error:
+        raise UsageError(f"{error} Name another folder with --keep.") from None
+    (folder / "logs").mkdir(exist_ok=True)
+    (folder / "logs" / "output.log").unlink(missing_ok=True)
+
+
+def _remarks(conversion: Conversion, chosen: history.Chosen, cell: str | None) -> list[str]:
+    """What to know before waiting for hours."""
+    notes = [line.partition(": ")[2] for line in report.lines(conversion) if ": note: " in line]
+    script = conversion.files[SCRIPT]
+    if not any(word in script for word in _SAVES) and "Trainer(" not in script:
+        notes.append('nothing is saved: add model.save_pretrained("lora") to the cell, or the result is lost')
+    trained = [ran.count for ran in chosen.cells if ran.trains]
+    if len(trained) > 1:
+        places = ", ".join(f"[{count}]" for count in trained)
+        notes.append(f"the cells {places} all train, and so will the script, one after the other")
+    return notes
+
+
+def _show(conversion: Conversion, chosen: history.Chosen) -> None:
+    """Display the script that would run, with what was changed."""
+    script = conversion.script
+    assert script is not None
+    changes = [line.partition(": ")[2] for line in report.lines(conversion)]
+    html = pictures.script_html(script, changes, chosen.left_out)
+    remarks = [*changes, *(f"left out: {why}" for why in chosen.left_out)]
+    text = "\n".join([*(f"# {remark}" for remark in remarks), "", script.text])
+    display({"text/plain": text, "text/html": html}, raw=True)
+
+
+def ranks_environment(now: Mapping[str, str], initial: Mapping[str, str], *, session: bool) -> dict[str, str]:
+    """The environment to run a script in, from the kernel's own ``now`` and when it started.
+
+    A session's script sets again what its cells have set; what libraries have set since (Unsloth keeps its
+    state of the model there) is not for another process. Other scripts get what the user has set.
+    """
+    if session:
+        return dict(initial)
+    own = {name for name in {*now, *initial} if name in _KERNELS_OWN or name.startswith("UNSLOTH_")}
+    environment = {name: value for name, value in now.items() if name not in own}
+    return environment | {name: initial[name] for name in own if name in initial}
+
+
+def _initial_environment() -> dict[str, str]:
+    try:
+        data = Path("/proc/self/environ").read_bytes()
+    except OSError:
+        return dict(os.environ)
+    pairs = (os.fsdecode(entry).partition("=") for entry in data.split(b"\0") if entry)
+    return {name: value for name, _, value in pairs}
+
+
+_INITIAL_ENVIRONMENT = _initial_environment()
+
+
+def _history_before(shell: InteractiveShell) -> dict[int, Ran]:
+    """The cells that ran before the extension was loaded; of these no ids are known.
+
+    IPython before version 9 does not say which of them failed: they all count as succeeded.
+    """
+    manager = shell.history_manager
+    if manager is None:
+        return {}
+    failed = getattr(manager, "exceptions", {})
+    typed = list(manager.input_hist_raw)[:-1]  # the last one runs now
+    return {n: Ran(n, source, n not in failed) for n, source in enumerate(typed) if n and source}
+
+
+def load(shell: InteractiveShell) -> None:
+    """Register the magic; once only."""
+    if shell.magics_manager.registry.get(DDPMagics.__name__) is None:
+        magics = DDPMagics(shell)
+        shell.register_magics(magics)
+        magics.watch()
+
+
+def unload(shell: InteractiveShell) -> None:
+    magics = shell.magics_manager.registry.pop(DDPMagics.__name__, None)
+    if isinstance(magics, DDPMagics):
+        magics.unwatch()
+        for kind in ("line", "cell"):
+            shell.magics_manager.magics[kind].pop("run_ddp", None)

@@ -1,0 +1,295 @@
+"""Which folder is meant, and what of it goes to Kaggle: the bundle, with the wishes of this push."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from nb2ddp.ddp_folder import REPORT, edited_since
+from nb2ddp.errors import BundleError, OutputError
+from nb2ddp.kaggle.secrets import secrets_in, secrets_in_notebook
+from nb2ddp.targets.job import has_trainer
+from nb2ddp.targets.kaggle import METADATA_FILE, UNKNOWN_OWNER, kaggle_bundle, kernel_title, oversize, slugify
+
+PUSHED = "pushed"
+"""The folder in a converted folder that keeps what was sent, and by that the kernel's address."""
+
+SESSION_HOURS = 12  # after which Kaggle ends a session with GPUs
+
+_SOURCES = ("dataset_sources", "competition_sources", "kernel_sources", "model_sources")
+_REF = r"[A-Za-z0-9_-]+/[A-Za-z0-9_-]+"
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What the command line says of a push; what it leaves open is as in the folder.
+
+    timeout: seconds. resume_from: a kernel, or ``datasets/owner/slug``.
+    """
+
+    owner: str | None = None
+    title: str | None = None
+    sources: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    timeout: int | None = None
+    image: str | None = None
+    public: bool = False
+    resume_from: str | None = None
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """The files to send, the tokens that were found on the way by place, and what else is to be said."""
+
+    metadata: Mapping[str, Any]
+    code: str
+    secrets: list[tuple[str, str]]
+    notes: list[str]
+
+    @property
+    def ref(self) -> str:
+        return str(self.metadata["id"])
+
+    @property
+    def is_public(self) -> bool:
+        return not self.metadata["is_private"]
+
+    def write(self, folder: Path, ref: str | None = None) -> None:
+        """Replace what the folder holds; ref: the address that Kaggle gave the kernel.
+
+        Raises OutputError.
+        """
+        metadata = {**self.metadata, "id": ref or self.ref}
+        try:
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(parents=True)
+            (folder / METADATA_FILE).write_text(json.dumps(metadata, indent=2) + "\n", encoding="utf-8")
+            (folder / self.metadata["code_file"]).write_bytes(self.code.encode())
+        except OSError as error:
+            raise OutputError(f"{folder} cannot be written: {error.strerror or error}.") from None
+
+
+def seconds(duration: str) -> int:
+    """The seconds in a duration such as ``11h``, ``1h30m``, ``90m`` or ``3600``.
+
+    Raises BundleError for what is none, or is out of Kaggle's 12 hours.
+    """
+    parts = re.fullmatch(r"(?:([\d.]+)h)?(?:([\d.]+)m)?(?:(\d+)s?)?", duration.strip().lower())
+    try:
+        total = (
+            sum(float(n or 0) * unit for n, unit in zip(parts.groups(), (3600, 60, 1), strict=True))
+            if parts
+            else 0
+        )
+    except ValueError:
+        total = 0
+    if not 60 <= total <= SESSION_HOURS * 3600:
+        raise BundleError(
+            f"{duration!r} is no time limit: give one from 1m to {SESSION_HOURS}h, such as 11h or 90m."
+        )
+    return int(total)
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Which one
+
+
+def converted_folder(target: Path | None) -> Path:
+    """The folder to push; without a target, the only one here.
+
+    Raises BundleError when that leaves a question.
+    """
+    if target is not None:
+        if not target.is_dir():
+            raise BundleError(
+                f"{target} does not exist; name a notebook or a folder that `nb2ddp convert` made."
+            )
+        if _metadata_of(target) is None:
+            raise BundleError(
+                f"{target} holds no Kaggle bundle; `nb2ddp convert NOTEBOOK` makes a folder that does."
+            )
+        return target
+    here = [
+        folder for folder in (Path(), *sorted(Path().iterdir())) if folder.is_dir() and _metadata_of(folder)
+    ]
+    if len(here) == 1:
+        return here[0]
+    if not here:
+        raise BundleError(
+            "there is no converted folder here; name a notebook, or a folder that `nb2ddp convert` made."
+        )
+    raise BundleError(f"which one of {', '.join(map(str, here))}? Name it.")
+
+
+def kernel_ref(target: str | None) -> str:
+    """The ``owner/slug`` that is meant by an address, a name or a folder; without one, the only folder here.
+
+    Raises BundleError when that leaves a question.
+    """
+    if target is not None and not Path(target).is_dir():
+        name = re.sub(r"^https?://(www\.)?kaggle\.com/(code/)?", "", target).rstrip("/")
+        if not re.fullmatch(_REF, name):
+            raise BundleError(f"{target!r} is neither OWNER/SLUG nor a folder that was pushed.")
+        return name
+    folder = converted_folder(None if target is None else Path(target))
+    ref = str((_metadata_of(folder, pushed=True) or {}).get("id"))
+    if not re.fullmatch(_REF, ref) or ref.startswith(UNKNOWN_OWNER):
+        raise BundleError(f"{folder} has not been pushed yet: `nb2ddp push --kaggle {folder}` does it.")
+    return ref
+
+
+def _metadata_of(folder: Path, *, pushed: bool = False) -> dict[str, Any] | None:
+    for place in (*([PUSHED] if pushed else []), "kaggle", "."):
+        file = folder / place / METADATA_FILE
+        if file.is_file():
+            return _read_json(file)
+    return None
+
+
+def _read_json(file: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise BundleError(
+            f"{file} cannot be read ({error}); convert the notebook again with --force."
+        ) from None
+    if not isinstance(content, dict):
+        raise BundleError(f"{file} is no JSON object; convert the notebook again with --force.")
+    return content
+
+
+# ---------------------------------------------------------------------------------------------------------
+# What is sent
+
+
+def bundle_of(folder: Path, wishes: Wishes, user: str | None) -> Bundle:
+    """The bundle in a converted folder, with the wishes.
+
+    It is made anew from train_ddp.py and setup_env.py, so that edits of those count. A code file that was
+    edited itself is sent as it is. user: the owner where nothing names one.
+
+    Raises BundleError for what Kaggle would refuse, and for edits that exclude each other.
+    """
+    metadata = _metadata_of(folder) or {}
+    place = folder / "kaggle" if (folder / "kaggle" / METADATA_FILE).is_file() else folder
+    code_file = place / str(metadata.get("code_file"))
+    if code_file.suffix != ".py" or not code_file.is_file():
+        raise BundleError(f"{place / METADATA_FILE} names no Python file beside it as code_file.")
+    code, by_hand = _text(code_file), _is_edited(folder, code_file, wishes)
+    script, setup = ("", None) if by_hand else _scripts(folder)
+    owner = wishes.owner or _owner(metadata) or user
+    processes = re.search(r"(?m)^NPROC = (\d)$", code)
+    notebook = _notebook(folder)
+    made = kaggle_bundle(
+        script,
+        title=_title(str(metadata.get("title") or folder.name), owner, wishes),
+        owner=owner,
+        setup=setup,
+        notebook_name=notebook.name if notebook else code_file.name,
+        enable_internet=metadata.get("enable_internet", True),
+        nproc=int(processes[1]) if processes else 2,
+        timeout=wishes.timeout,
+        resume_from=wishes.resume_from,
+        **_sources(metadata, wishes),
+    )
+    is_private = not wishes.public and metadata.get("is_private") is not False
+    metadata |= json.loads(made[METADATA_FILE]) | {"is_private": is_private}
+    if wishes.image:
+        is_pin = wishes.image in ("original", "latest")  # the client's words
+        metadata["docker_image_pinning_type" if is_pin else "docker_image"] = wishes.image
+    code = code if by_hand else made[metadata["code_file"]]
+    if sentence := oversize({metadata["code_file"]: code}):
+        raise BundleError(sentence)
+    found = list(secrets_in_notebook(notebook)) if notebook else []
+    found += [(f"{code_file}, line {line}", kind) for line, kind in secrets_in(code)]
+    notes = []
+    if wishes.timeout and not has_trainer(script):
+        notes.append(
+            "the script trains without a Trainer, so --timeout ends it without a checkpoint; what it has "
+            "saved itself by then can be fetched"
+        )
+    return Bundle(metadata, code, found, notes)
+
+
+def _is_edited(folder: Path, code_file: Path, wishes: Wishes) -> bool:
+    """Whether the code file is to be sent as it is.
+
+    Raises BundleError when something else was wanted as well.
+    """
+    edited = edited_since(folder)
+    if f"kaggle/{code_file.name}" not in edited and (folder / "train_ddp.py").is_file():
+        return False
+    if scripts := sorted({"train_ddp.py", "setup_env.py"} & set(edited)):
+        raise BundleError(
+            f"{', '.join(scripts)} and {code_file.name} in {folder} were both edited: make the changes in "
+            "one of them, and convert again with --force for the other."
+        )
+    if wishes.timeout or wishes.resume_from:
+        raise BundleError(
+            f"{code_file} was edited, so --timeout and --resume-from cannot be built into it: make the "
+            f"changes in {folder / 'train_ddp.py'} instead."
+        )
+    return True
+
+
+def _scripts(folder: Path) -> tuple[str, str | None]:
+    setup = folder / "setup_env.py"
+    return _text(folder / "train_ddp.py"), _text(setup) if setup.is_file() else None
+
+
+def _title(title: str, owner: str | None, wishes: Wishes) -> str:
+    """The kernel's title; one that goes on from an earlier one needs a title of its own."""
+    if not wishes.resume_from:
+        return wishes.title or title
+    is_itself = f"{owner}/{slugify(wishes.title or title)}".lower() == wishes.resume_from.lower()
+    if wishes.title and is_itself:
+        raise BundleError("a kernel cannot go on from itself: choose another --title.")
+    part = _part(title, wishes.resume_from)
+    if not wishes.title and (is_itself or part):
+        return _numbered(title, int(part[1]) + 1 if part else 2)
+    return wishes.title or title
+
+
+def _sources(metadata: Mapping[str, Any], wishes: Wishes) -> dict[str, Any]:
+    for kind in _SOURCES:
+        if not isinstance(metadata.get(kind) or [], list):
+            raise BundleError(f"{kind} in {METADATA_FILE} is no list of names.")
+    sources = {kind: [*(metadata.get(kind) or ()), *wishes.sources.get(kind, ())] for kind in _SOURCES}
+    if wishes.resume_from:
+        kind = "dataset_sources" if wishes.resume_from.startswith("datasets/") else "kernel_sources"
+        sources[kind].append(wishes.resume_from.removeprefix("datasets/"))
+    return sources
+
+
+def _owner(metadata: Mapping[str, Any]) -> str | None:
+    owner = str(metadata.get("id", "")).partition("/")[0]
+    return owner if owner and owner != UNKNOWN_OWNER else None
+
+
+def _part(title: str, ref: str) -> re.Match[str] | None:
+    """The number in ``owner/<slug of title>-part-<number>``."""
+    base = slugify(_numbered(title, 1)).removesuffix("-part-1")
+    return re.fullmatch(rf"[^/]+/{re.escape(base)}-part-(\d+)", ref.lower())
+
+
+def _numbered(title: str, number: int) -> str:
+    return f"{kernel_title(title)[:42].rstrip(' -')} part {number}"  # 50 characters in all
+
+
+def _notebook(folder: Path) -> Path | None:
+    """The notebook that the folder was made from, where it still is."""
+    if not (folder / REPORT).is_file():
+        return None
+    path = Path(str(_read_json(folder / REPORT).get("notebook")))
+    return next((p for p in (path, folder.parent / path.name) if p.is_file()), None)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_bytes().decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BundleError(f"{path} cannot be read: {error}.") from None

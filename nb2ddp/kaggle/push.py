@@ -1,0 +1,164 @@
+"""Push a bundle, so that one command starts one run: wait where that helps, send nothing twice blindly."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from nb2ddp.errors import (
+    ForbiddenError,
+    KaggleError,
+    NotFoundError,
+    QuotaError,
+    RunningError,
+    ServerError,
+    SessionLimitError,
+    SignInError,
+    UnreachableError,
+)
+from nb2ddp.kaggle.bundle import SESSION_HOURS, Bundle
+from nb2ddp.kaggle.client import Client, Pushed, Quota
+
+Say = Callable[[str], None]
+
+RETRY_SECONDS = 60.0
+"""Between two tries while all GPU sessions are in use. Nothing runs because of a try that was turned down."""
+
+WAIT_HOURS = SESSION_HOURS
+"""How long to wait for a session: no other one can last longer."""
+
+LOOKS, LOOK_SECONDS = 4, 5.0
+"""How often to look whether a push without an answer has started something, and how long between."""
+
+
+def check_quota(client: Client, timeout: int | None, say: Say) -> None:
+    """Say how many GPU hours are left.
+
+    Raises QuotaError when there are none, and SignInError; a quota that Kaggle does not tell is no obstacle.
+    """
+    try:
+        quota = client.quota()
+    except (SignInError, UnreachableError, QuotaError):
+        raise
+    except KaggleError as error:
+        say(f"the GPU quota is unknown ({error})")
+        return
+    if quota is None:
+        return
+    if quota.left == 0:
+        raise QuotaError(
+            f"all {quota.allowed:.0f} GPU hours of this week are used up{_renewal(quota)}. Nothing was sent."
+        )
+    say(f"{quota.left:.1f} of {quota.allowed:.0f} GPU hours are left this week{_renewal(quota)}")
+    longest = timeout / 3600 if timeout else SESSION_HOURS
+    if quota.left < longest:
+        say(
+            f"a run may take {longest:.0f} h: what it needs beyond {quota.left:.1f} h it will not get "
+            f"(--timeout {max(1, int(quota.left * 60))}m ends it in time, with a checkpoint)"
+        )
+
+
+def _renewal(quota: Quota) -> str:
+    return f"; new ones come on {quota.refresh:%A %d %B, %H:%M} UTC" if quota.refresh else ""
+
+
+def check_source(client: Client, ref: str, say: Say) -> None:
+    """Say when the output of the kernel to go on from is not what Kaggle will attach.
+
+    Kaggle attaches the output of the last version that succeeded. Raises RunningError when it still runs.
+    """
+    state = client.state(ref)
+    if state.is_active:
+        raise RunningError(
+            f"{ref} is {state.name}: go on from it when it has ended (`nb2ddp status {ref} --follow`)."
+        )
+    if state.name != "COMPLETE":
+        say(
+            f"{ref} ended as {state.name}, and Kaggle attaches the output of an earlier version that "
+            f"succeeded, if any. To go on from this one: `nb2ddp fetch {ref}`, make a private dataset of the "
+            "folder, and give --resume-from datasets/OWNER/SLUG"
+        )
+
+
+def push(client: Client, bundle: Bundle, timeout: int | None, *, again: bool, say: Say) -> Pushed:
+    """Send a bundle, once.
+
+    While all GPU sessions are in use it tries again, for up to ``WAIT_HOURS``. A push without an answer is
+    looked for on Kaggle and never repeated. again: push although a run of this kernel is under way.
+
+    Raises KaggleError.
+    """
+    ref = bundle.ref
+    before = client.version(ref)
+    if before is not None and not again:
+        _refuse_while_running(client, ref)
+    with TemporaryDirectory() as folder:
+        bundle.write(Path(folder))
+        try:
+            return _at(ref, _push_when_free(client, Path(folder), timeout, say))
+        except (UnreachableError, ServerError) as error:
+            say(f"{error} Looking whether {ref} has started all the same")
+            return _look_for(client, ref, before, error)
+
+
+def _push_when_free(client: Client, folder: Path, timeout: int | None, say: Say) -> Pushed:
+    for tries in count():
+        try:
+            return client.push(folder, timeout)
+        except SessionLimitError as error:
+            hours = tries * RETRY_SECONDS / 3600
+            if hours >= WAIT_HOURS:
+                raise SessionLimitError(f"{error} Nothing was started in {hours:.0f} h.") from None
+            if tries % 10 == 0:
+                say(
+                    f"{error} Trying every {RETRY_SECONDS:.0f} s, since {hours:.1f} h and for up to "
+                    f"{WAIT_HOURS} h; Ctrl-C ends that, and nothing runs"
+                )
+            time.sleep(RETRY_SECONDS)
+    raise AssertionError("count() has no end")
+
+
+def _refuse_while_running(client: Client, ref: str) -> None:
+    try:
+        state = client.state(ref)
+    except (NotFoundError, ForbiddenError):  # it has never run
+        return
+    if state.is_active and state.name != "NEW_SCRIPT":  # a draft
+        raise RunningError(
+            f"{ref} is {state.name} already, and a second push would run beside it and use GPU hours twice. "
+            "--yes pushes all the same; --title makes another kernel."
+        )
+
+
+def _look_for(client: Client, ref: str, before: int | None, error: KaggleError) -> Pushed:
+    """The run that a push without an answer has started.
+
+    Raises the error when there is none, and says what to do.
+    """
+    seen = False
+    for look in range(LOOKS):
+        time.sleep(LOOK_SECONDS if look else 0)
+        with suppress(KaggleError):
+            version, seen = client.version(ref), True
+            if version != before:
+                return Pushed(ref, f"https://www.kaggle.com/code/{ref}", version)
+    if seen:
+        advice = f"Kaggle has no new version of {ref}, so nothing runs: push again later."
+    else:
+        advice = f"Whether {ref} runs is unknown: look with `nb2ddp status {ref}` before you push again."
+    raise type(error)(f"{error} {advice}") from None
+
+
+def _at(ref: str, pushed: Pushed) -> Pushed:
+    """With the address that Kaggle gave, which is another than ``ref`` when it made a slug of its own."""
+    found = re.search(r"([A-Za-z0-9_-]+/[A-Za-z0-9_-]+)/?$", pushed.ref) or re.search(
+        r"/code/([A-Za-z0-9_-]+/[A-Za-z0-9_-]+)", pushed.url
+    )
+    given = found[1] if found else ref
+    return replace(pushed, ref=given, url=pushed.url or f"https://www.kaggle.com/code/{given}")

@@ -1,0 +1,170 @@
+"""Watch a kernel: its state, and how far the training is, read from its log."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TextIO
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from nb2ddp.errors import (
+    ForbiddenError,
+    KernelError,
+    NotFoundError,
+    ServerError,
+    TooManyRequestsError,
+    UnreachableError,
+)
+from nb2ddp.kaggle.client import Client, State
+
+POLL_SECONDS = 10.0
+LONG_QUEUE = 15 * 60.0  # seconds
+GIVE_UP_AFTER = 30 * 60.0
+"""Seconds without any answer from Kaggle after which watching ends."""
+
+_HICCUPS = (UnreachableError, ServerError, TooManyRequestsError)
+_NO_LOG_YET = (ForbiddenError, NotFoundError)
+
+# A Trainer's own progress bar has no text before the percentage; the others (Map, Loading weights) have.
+_BAR = re.compile(r"(?m)(?:^|\r)\s*\d+%\|[^|\r\n]*\| *(\d+)/(\d+) \[[^\],]*, *([\d.]+) ?(it/s|s/it)")
+_LOSS = re.compile(r"""\{[^{}\r\n]*['"]loss['"]: ['"]?([-+.\deE]+|nan|inf)""")
+
+
+@dataclass
+class Progress:
+    """What the log has said last: step, steps, seconds per step, loss."""
+
+    step: int | None = None
+    steps: int | None = None
+    seconds: float | None = None
+    loss: float | None = None
+    _rest: str = field(default="", repr=False)
+
+    def read(self, text: str) -> None:
+        """Take in the next piece of the log; a line may be cut in two."""
+        text = self._rest + text
+        self._rest = re.split(r"[\r\n]", text)[-1][-1000:]
+        for match in _BAR.finditer(text):
+            speed = float(match[3])
+            self.step, self.steps = int(match[1]), int(match[2])
+            self.seconds = speed if match[4] == "s/it" else 1 / speed if speed else None
+        for match in _LOSS.finditer(text):
+            self.loss = float(match[1])
+
+    def __str__(self) -> str:
+        parts = []
+        if self.step is not None:
+            parts.append(f"step {self.step}/{self.steps}")
+        if self.loss is not None:
+            parts.append(f"loss {self.loss:.4g}")
+        if self.seconds is not None and self.step is not None and self.steps is not None:
+            parts.append(f"{self.seconds:.2f} s/step")
+            if left := (self.steps - self.step) * self.seconds:
+                parts.append(f"{_duration(left)} left")
+        return " · ".join(parts)
+
+
+def _duration(seconds: float) -> str:
+    hours, minutes = divmod(int(seconds) // 60, 60)
+    return f"{hours}:{minutes:02}:{int(seconds) % 60:02}"
+
+
+def follow(client: Client, ref: str, see: Callable[[State], None]) -> Iterator[tuple[float, str]]:
+    """The log of a kernel until that has ended: seconds since its start, and a piece of text, each once.
+
+    A stream that breaks is taken up again; the server then starts from the beginning, and what has been
+    handed out is left out. see: is told every state, first the present one, last the final one.
+
+    Raises KaggleError; for a lost connection only when nothing was heard for ``GIVE_UP_AFTER`` seconds.
+    """
+    taken, heard = 0, time.monotonic()  # characters; pieces can be cut otherwise the next time
+    state = client.state(ref)
+    while True:
+        see(state)
+        pause, is_whole = POLL_SECONDS, state.name == "QUEUED"
+        try:
+            position = 0
+            for seconds, text in () if is_whole else client.stream(ref):
+                new = text[max(0, taken - position) :]
+                position += len(text)
+                if new:
+                    taken, heard = position, time.monotonic()
+                    yield seconds, new
+            is_whole = True
+        except _NO_LOG_YET:
+            is_whole = True
+        except _HICCUPS:  # a load balancer's cut, most often
+            if time.monotonic() - heard > GIVE_UP_AFTER:
+                raise
+            pause = min(POLL_SECONDS, 1.0)
+        if is_whole and not state.is_active:
+            return
+        time.sleep(pause)
+        try:
+            state = client.state(ref)
+            heard = time.monotonic() if state.is_active else heard
+        except _HICCUPS:
+            if time.monotonic() - heard > GIVE_UP_AFTER:
+                raise
+
+
+class _Line:
+    """The one live line; made anew by rich several times a second."""
+
+    def __init__(self, ref: str) -> None:
+        self.ref, self.start, self.state, self.progress = ref, time.monotonic(), "", Progress()
+
+    def __rich__(self) -> Text:
+        parts = [self.ref, self.state, _duration(time.monotonic() - self.start), str(self.progress)]
+        if self.state == "QUEUED" and time.monotonic() - self.start > LONG_QUEUE:
+            parts.append("queued for over 15 minutes: Kaggle has no 2x T4 free just now; it starts by itself")
+        return Text(" · ".join(filter(None, parts)), no_wrap=True, overflow="ellipsis")
+
+
+def watch(client: Client, ref: str, file: TextIO) -> State:
+    """Show one live line until the kernel has ended; returns its last state.
+
+    Where ``file`` is no terminal, a line is written whenever the state changes, and the progress at the end.
+    """
+    line, console = _Line(ref), Console(file=file, highlight=False)
+    states: list[State] = []
+    told = False
+
+    def see(state: State) -> None:
+        nonlocal told
+        is_long = state.name == "QUEUED" and time.monotonic() - line.start > LONG_QUEUE and not told
+        if not console.is_terminal and (not states or states[-1].name != state.name or is_long):
+            line.state = state.name
+            console.print(line, soft_wrap=True)
+        told = told or is_long
+        line.state = state.name
+        states.append(state)
+
+    with Live(
+        line,
+        console=console,
+        refresh_per_second=2,
+        transient=True,
+        redirect_stdout=False,
+        redirect_stderr=False,
+    ):
+        for seconds, text in follow(client, ref, see):
+            line.start = min(line.start, time.monotonic() - seconds)
+            line.progress.read(text)
+    console.print(line, soft_wrap=True)
+    return states[-1]
+
+
+def check(ref: str, state: State) -> None:
+    """Raises KernelError when the kernel has ended without success."""
+    if not state.is_active and state.name != "COMPLETE":
+        failure = f": {state.failure}" if state.failure else ""
+        raise KernelError(
+            f"{ref} ended as {state.name}{failure}. `nb2ddp logs {ref}` shows why; "
+            f"`nb2ddp fetch {ref}` brings what there is."
+        )

@@ -1,0 +1,1 @@
+"""Observe a running launch: memory and load of each rank, steps, losses, stragglers."""

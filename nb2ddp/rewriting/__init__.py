@@ -1,0 +1,1 @@
+"""Collect what rules find in untouched trees, and apply it."""

@@ -1,0 +1,185 @@
+"""Apply rules to cells: finders look at untouched trees, edits are applied afterwards, all at once.
+
+Because an edit is a function of the updated node, edits of nested nodes compose; several edits of one node
+are applied in the order of RULES.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import libcst as cst
+
+from nb2ddp.analysis.facts import Facts
+from nb2ddp.rewriting.findings import Change, Decline, Drop, Edit, Gate, Insert, Need, Note, Options, Rule
+from nb2ddp.source import cst_nodes
+from nb2ddp.source.cells import CodeCell, Statement
+
+_CONTEXTS = {"main-first": "main_process_first", "in-turn": "in_turn"}
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """The cells' new code by cell number, and what was done."""
+
+    code: dict[int, str]
+    changes: tuple[Change, ...]
+    declined: tuple[Change, ...]
+    notes: tuple[Change, ...]
+    needs: frozenset[Need]
+
+
+@dataclass
+class _Plan:
+    """What happens to one cell's nodes."""
+
+    edits: dict[cst.CSTNode, list[Edit]] = field(default_factory=dict)
+    inserts: dict[cst.CSTNode, list[Insert]] = field(default_factory=dict)
+    gates: dict[cst.CSTNode, Gate] = field(default_factory=dict)
+    drops: dict[cst.CSTNode, Drop] = field(default_factory=dict)
+
+
+def rewrite(facts: Facts, rules: Sequence[Rule], options: Options) -> Rewritten:
+    """Run every rule over the untouched cells, then apply what they found."""
+    plans: dict[CodeCell, _Plan] = {}
+    changes: list[Change] = []
+    declined: list[Change] = []
+    notes: list[Change] = []
+    needs: set[Need] = set()
+    for rule in rules:
+        for finding in rule.find(facts, options):
+            match finding:
+                case Need():
+                    needs.add(finding)
+                case Decline(why=why, node=node):
+                    declined.append(Change(rule.name, facts.place(node) if node else None, why))
+                case Note(why=why, node=node):
+                    notes.append(Change(rule.name, facts.place(node) if node else None, why))
+                case Edit(node=node):
+                    plan = plans.setdefault(facts.cell(node), _Plan())
+                    plan.edits.setdefault(node, []).append(finding)
+                    changes.append(Change(rule.name, facts.place(node), finding.why))
+                case Insert(statement=statement):
+                    plan = plans.setdefault(facts.cell(statement), _Plan())
+                    plan.inserts.setdefault(statement, []).append(finding)
+                    changes.append(Change(rule.name, facts.place(statement), finding.why))
+                case Gate(statement=statement):
+                    plan = plans.setdefault(facts.cell(statement), _Plan())
+                    if statement not in plan.gates and not _inside_gate(facts, plan, statement):
+                        plan.gates[statement] = finding
+                        changes.append(Change(rule.name, facts.place(statement), finding.why))
+                case Drop(statement=statement):
+                    plan = plans.setdefault(facts.cell(statement), _Plan())
+                    plan.drops[statement] = finding
+                    changes.append(Change(rule.name, facts.place(statement), finding.why))
+    code = {}
+    for cell in facts.cells:
+        plan_or_none = plans.get(cell)
+        module = cell.module if plan_or_none is None else _apply(cell.module, plan_or_none, facts)
+        code[cell.number] = module.code
+    ordered = tuple(sorted(changes, key=lambda c: (c.place.cell, c.place.line) if c.place else (0, 0)))
+    return Rewritten(code, ordered, tuple(declined), tuple(notes), frozenset(needs))
+
+
+def _inside_gate(facts: Facts, plan: _Plan, statement: Statement) -> bool:
+    return any(parent in plan.gates for parent in facts.parents(statement))
+
+
+def _apply(module: cst.Module, plan: _Plan, facts: Facts) -> cst.Module:
+    return module.visit(_Applier(plan, facts.our))
+
+
+class _Applier(cst.CSTTransformer):
+    def __init__(self, plan: _Plan, our: Callable[[str], str]) -> None:
+        super().__init__()
+        self._plan = plan
+        self._our = our
+
+    def on_leave(  # type: ignore[override]
+        self, original_node: cst.CSTNode, updated_node: cst.CSTNode
+    ) -> cst.CSTNode:
+        if isinstance(original_node, cst.Module | cst.IndentedBlock):
+            assert isinstance(updated_node, cst.Module | cst.IndentedBlock)
+            updated_node = self._body(original_node, updated_node)
+        for edit in self._plan.edits.get(original_node, ()):
+            updated_node = edit.rewrite(updated_node)
+        return updated_node
+
+    def _body(
+        self, original: cst.Module | cst.IndentedBlock, updated: cst.Module | cst.IndentedBlock
+    ) -> cst.Module | cst.IndentedBlock:
+        plan = self._plan
+        if not any(s in plan.inserts or s in plan.gates or s in plan.drops for s in original.body):
+            return updated
+        body: list[Statement] = []
+        orphans: list[cst.EmptyLine] = []  # comments of dropped statements, on their way to the next one
+        for group in _groups(original.body, updated.body, plan):
+            before_group: list[Statement] = []
+            inside: list[Statement] = []
+            after_group: list[Statement] = []
+            for old, new in group.pairs:
+                assert isinstance(new, Statement)
+                inserts = plan.inserts.get(old, [])
+                before_group += _parsed(insert.code for insert in inserts if insert.where == "before")
+                after_group += _parsed(insert.code for insert in inserts if insert.where == "after")
+                if old in plan.drops:
+                    if not plan.drops[old].with_comments:
+                        orphans += new.leading_lines
+                    continue
+                inside.append(new.with_changes(leading_lines=(*orphans, *new.leading_lines)))
+                orphans = []
+            if inside and group.gate is not None:
+                inside = self._gated(group.gate, inside)
+            if before_group and inside:
+                # the comments above a statement stay above what is put before it
+                lines = (*inside[0].leading_lines, *before_group[0].leading_lines)
+                before_group[0] = before_group[0].with_changes(leading_lines=lines)
+                inside[0] = inside[0].with_changes(leading_lines=())
+            body += [*before_group, *inside, *after_group]
+        if isinstance(updated, cst.Module):
+            return updated.with_changes(body=body, footer=(*orphans, *updated.footer))
+        if not body:
+            body = list(cst_nodes.statements("pass"))
+        return updated.with_changes(body=body, footer=(*orphans, *updated.footer))
+
+    def _gated(self, gate: Gate, body: list[Statement]) -> list[Statement]:
+        note = f"nb2ddp: {gate.why}"
+        if gate.kind in _CONTEXTS:
+            return [cst_nodes.block_under(f"with {self._our(_CONTEXTS[gate.kind])}():", body, note)]
+        waits = gate.kind == "rank-zero-then-wait"
+        who = self._our("is_main_on_disk" if waits else "is_main_process")
+        block = cst_nodes.block_under(f"if {who}:", body, note)
+        return [block, *cst_nodes.statements(f"{self._our('wait_for_main_process')}()")] if waits else [block]
+
+
+@dataclass
+class _Group:
+    gate: Gate | None
+    pairs: list[tuple[cst.CSTNode, cst.CSTNode]]
+
+
+def _groups(original: Sequence[cst.CSTNode], updated: Sequence[cst.CSTNode], plan: _Plan) -> Iterator[_Group]:
+    """Neighbouring statements under one kind of gate, in order; inserts end a group."""
+    group: _Group | None = None
+    for old, new in zip(original, updated, strict=True):
+        gate = plan.gates.get(old)
+        joined = (
+            group is not None and gate is not None and group.gate is not None and gate.kind == group.gate.kind
+        )
+        if group is not None and joined:
+            previous = group.pairs[-1][0]
+            if not any(i.where == "after" for i in plan.inserts.get(previous, ())) and not any(
+                i.where == "before" for i in plan.inserts.get(old, ())
+            ):
+                group.pairs.append((old, new))
+                continue
+        if group is not None:
+            yield group
+        group = _Group(gate, [(old, new)])
+    if group is not None:
+        yield group
+
+
+def _parsed(codes: Iterable[str]) -> list[Statement]:
+    return [statement for code in codes for statement in cst_nodes.statements(code)]

@@ -1,0 +1,118 @@
+"""Apply rules to cells: finders look at untouched trees, edits are applied afterwards, all at once.
+
+A rule yields `Edit`s (a node and a function of its *updated* form), statement-level `Insert`s, `Gate`s
+and `Drop`s, `Decline`s, `Note`s, and `Need`s (helpers that the script must contain). Because an edit is a
+function, edits of nested nodes compose; several edits of one node are applied in the order of RULES.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+import libcst as cst
+
+from nb2ddp.analysis.facts import Facts
+from nb2ddp.source.cells import Place, Statement
+
+GateKind = Literal["rank-zero", "rank-zero-then-wait", "main-first", "in-turn"]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the user asked for; the same for every rule."""
+
+    batch: Literal["preserve", "scale"] = "preserve"
+    wrap: Literal["explicit", "trainer"] = "explicit"
+    strategy: Literal["ddp", "balanced"] = "ddp"
+    gpu_memory: float = 15.0  # GiB, of the GPU that the script is meant for; a T4 has 15
+
+
+@dataclass(frozen=True, eq=False)
+class Edit:
+    """Replace ``node`` by ``rewrite(updated node)``."""
+
+    node: cst.CSTNode
+    why: str
+    rewrite: Callable[[cst.CSTNode], cst.CSTNode]
+
+
+@dataclass(frozen=True, eq=False)
+class Insert:
+    """Put ``code`` on lines of its own before or after ``statement``."""
+
+    statement: Statement
+    where: Literal["before", "after"]
+    code: str
+    why: str
+
+
+@dataclass(frozen=True, eq=False)
+class Gate:
+    """Indent ``statement`` under ``if is_main_process:`` or ``with main_process_first():`` or the like.
+
+    Neighbours of one kind share a block.
+    """
+
+    statement: Statement
+    kind: GateKind
+    why: str
+
+
+@dataclass(frozen=True, eq=False)
+class Drop:
+    """Take ``statement`` out; the comments above it stay unless ``with_comments``."""
+
+    statement: Statement
+    why: str
+    with_comments: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Decline:
+    """This notebook cannot be converted safely: what, and what to do instead."""
+
+    why: str
+    node: cst.CSTNode | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Note:
+    """Something the user should know; nothing is changed for it."""
+
+    why: str
+    node: cst.CSTNode | None = None
+
+
+@dataclass(frozen=True)
+class Need:
+    """The script needs the helper of this name (templates/script/helpers.py.j2)."""
+
+    helper: str
+    value: str = ""
+
+
+Finding = Edit | Insert | Gate | Drop | Decline | Note | Need
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One kind of change. ``name`` is kebab-case and the same as the file's; ``doc`` its docstring.
+
+    ``balanced`` says that it is also for one process that spreads the model over the GPUs.
+    """
+
+    name: str
+    doc: str
+    find: Callable[[Facts, Options], Iterable[Finding]]
+    balanced: bool = False
+
+
+@dataclass(frozen=True)
+class Change:
+    """One thing that was changed, or declined or noted, and where."""
+
+    rule: str
+    place: Place | None
+    why: str

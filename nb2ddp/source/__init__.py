@@ -1,0 +1,1 @@
+"""Read a notebook: its cells, their IPython syntax as Python, and their LibCST trees."""

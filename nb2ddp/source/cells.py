@@ -1,0 +1,323 @@
+"""A parsed cell, and the one walk that notes what stands in it.
+
+Nothing is judged here: `nb2ddp.analysis.facts` answers questions from these notes.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import libcst as cst
+
+from nb2ddp import libraries
+from nb2ddp.source import cst_nodes, ipython_syntax
+from nb2ddp.source.ipython_syntax import PythonText
+
+Statement = cst.SimpleStatementLine | cst.BaseCompoundStatement
+Scope = cst.FunctionDef | cst.Lambda | cst.ClassDef
+
+
+@dataclass(frozen=True, eq=False)
+class CodeCell:
+    """One code cell, parsed. ``source`` is what the user typed, ``text`` the Python that was parsed."""
+
+    number: int
+    source: str
+    python: PythonText
+    module: cst.Module
+
+
+def parse_cell(number: int, source: str) -> CodeCell:
+    """Parse one cell; nothing is executed.
+
+    Of a line ``a; b`` or ``def f(): a`` whose parts the rules may have to move, each gets a line of its own.
+
+    Raises:
+        SyntaxError, ValueError, RecursionError, MemoryError, ParserSyntaxError: the cell is no Python, or
+            no text that can be parsed.
+    """
+    python = ipython_syntax.to_python(source)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # an escape that the user's strings should not have is theirs to see
+        ast.parse(python.text)  # refuses what is nested too deeply; LibCST would crash on it
+    module = cst.parse_module(python.text)
+    crowded = ";" in python.text or _ONE_LINE.search(python.text)
+    text = cst_nodes.one_per_line(module, _may_move).code if crowded else python.text
+    if text != python.text:
+        origins = ipython_syntax.align(python.text.split("\n"), text.split("\n"))
+        python = PythonText(text, tuple(python.notebook_line(line) for line in origins))
+        module = cst.parse_module(text)
+    return CodeCell(number, source, python, module)
+
+
+_ONE_LINE = re.compile(r"^[ \t]*(?:async )?def .*:[ \t]*[^\s#]", re.MULTILINE)
+
+
+def _may_move(part: cst.BaseSmallStatement) -> bool:
+    if not isinstance(part, cst.Expr | cst.Assign) or not isinstance(part.value, cst.Call):
+        return False
+    function = part.value.func
+    name = function.attr if isinstance(function, cst.Attribute) else function
+    return isinstance(name, cst.Name) and name.value in libraries.MOVED_CALLS
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where something stands in the notebook: code cell (from 1) and line of that cell (from 1)."""
+
+    cell: int
+    line: int
+
+
+@dataclass(frozen=True, eq=False)
+class Binding:
+    """One place where a name gets a value; ``value`` is None where the value is no expression."""
+
+    name: str
+    node: cst.CSTNode
+    value: cst.BaseExpression | None
+    index: int | None
+    order: int
+    scope: Scope | None
+
+
+@dataclass(frozen=True, eq=False)
+class Load:
+    order: int
+    name: str
+    node: cst.Name
+
+
+@dataclass(frozen=True, eq=False)
+class Imported:
+    order: int
+    name: str
+    node: cst.CSTNode
+    scope: Scope | None
+
+
+@dataclass
+class Collected:
+    parents: dict[cst.CSTNode, cst.CSTNode] = field(default_factory=dict)
+    spans: dict[cst.CSTNode, tuple[int, int]] = field(default_factory=dict)
+    imports: dict[str, list[str]] = field(default_factory=dict)
+    stars: list[str] = field(default_factory=list)
+    import_orders: list[Imported] = field(default_factory=list)
+    bindings: dict[str, list[Binding]] = field(default_factory=dict)
+    loads: list[Load] = field(default_factory=list)
+    calls: list[cst.Call] = field(default_factory=list)
+    loops: list[cst.For | cst.While] = field(default_factory=list)
+    strings: list[cst.BaseString] = field(default_factory=list)
+    attributes: list[cst.Attribute] = field(default_factory=list)
+    attribute_targets: list[cst.Attribute] = field(default_factory=list)
+    import_nodes: list[cst.Import | cst.ImportFrom] = field(default_factory=list)
+
+
+class Walker(cst.CSTVisitor):
+    """The one walk: numbers nodes, notes parents, imports, bindings, loads, calls, loops and strings."""
+
+    def __init__(self, seen: Collected) -> None:
+        self._seen = seen
+        self._stack: list[cst.CSTNode] = []
+        self._scopes: list[Scope] = []
+        self._globals: list[set[str]] = []
+        self._count = 0
+        self._stores: set[cst.CSTNode] = set()
+
+    def on_visit(self, node: cst.CSTNode) -> bool:
+        self._count += 1
+        if self._stack:
+            self._seen.parents[node] = self._stack[-1]
+        if isinstance(node, cst.BaseParenthesizableWhitespace | cst.TrailingWhitespace | cst.EmptyLine):
+            self._seen.spans[node] = (self._count, self._count)
+            return False
+        self._seen.spans[node] = (self._count, self._count)
+        self._stack.append(node)
+        visit = getattr(self, f"_on_{type(node).__name__}", None)
+        if visit is not None:
+            visit(node)
+        return True
+
+    def on_leave(self, original_node: cst.CSTNode) -> None:
+        if self._stack and self._stack[-1] is original_node:
+            self._stack.pop()
+            self._seen.spans[original_node] = (self._seen.spans[original_node][0], self._count)
+            if self._scopes and self._scopes[-1] is original_node:
+                self._scopes.pop()
+                self._globals.pop()
+
+    # Each of these sees the node before its children.
+
+    def _bind(
+        self, name: str, node: cst.CSTNode, value: cst.BaseExpression | None, index: int | None
+    ) -> None:
+        scope = self._scopes[-1] if self._scopes else None
+        if scope is not None and name in self._globals[-1]:
+            scope = None
+        self._seen.bindings.setdefault(name, []).append(
+            Binding(name, node, value, index, self._seen.spans[node][0], scope)
+        )
+
+    def _bind_target(
+        self,
+        target: cst.CSTNode,
+        node: cst.CSTNode,
+        value: cst.BaseExpression | None,
+        index: int | None = None,
+    ) -> None:
+        match target:
+            case cst.Name(value=name):
+                self._stores.add(target)
+                self._bind(name, node, value, index)
+            case cst.Tuple(elements=elements) | cst.List(elements=elements):
+                values = value.elements if isinstance(value, cst.Tuple) else None
+                for i, element in enumerate(elements):
+                    if values is not None and len(values) == len(elements):
+                        self._bind_target(element.value, node, values[i].value)
+                    else:
+                        self._bind_target(element.value, node, value, i)
+            case cst.StarredElement(value=inner):
+                self._bind_target(inner, node, None)
+
+    def _on_Assign(self, node: cst.Assign) -> None:
+        for target in node.targets:
+            self._bind_target(target.target, node, node.value)
+            if isinstance(target.target, cst.Attribute):
+                self._seen.attribute_targets.append(target.target)
+
+    def _on_AnnAssign(self, node: cst.AnnAssign) -> None:
+        if node.value is not None:
+            self._bind_target(node.target, node, node.value)
+
+    def _on_AugAssign(self, node: cst.AugAssign) -> None:
+        self._bind_target(node.target, node, None)
+        self._stores.discard(node.target)
+
+    def _on_NamedExpr(self, node: cst.NamedExpr) -> None:
+        self._bind_target(node.target, node, node.value)
+
+    def _on_For(self, node: cst.For) -> None:
+        self._bind_target(node.target, node, None)
+        self._seen.loops.append(node)
+
+    def _on_While(self, node: cst.While) -> None:
+        self._seen.loops.append(node)
+
+    def _on_AsName(self, node: cst.AsName) -> None:
+        parent = self._seen.parents[node]
+        if isinstance(parent, cst.WithItem):
+            self._bind_target(node.name, parent, parent.item)
+        elif isinstance(parent, cst.ExceptHandler):
+            self._bind_target(node.name, parent, None)
+
+    def _on_FunctionDef(self, node: cst.FunctionDef) -> None:
+        self._bind_target(node.name, node, None)
+        self._scopes.append(node)
+        self._globals.append(set())
+
+    def _on_ClassDef(self, node: cst.ClassDef) -> None:
+        self._bind_target(node.name, node, None)
+        self._scopes.append(node)
+        self._globals.append(set())
+
+    def _on_Lambda(self, node: cst.Lambda) -> None:
+        self._scopes.append(node)
+        self._globals.append(set())
+
+    def _on_Param(self, node: cst.Param) -> None:
+        self._bind_target(node.name, node, None)
+
+    def _on_Global(self, node: cst.Global) -> None:
+        if self._globals:
+            self._globals[-1].update(item.name.value for item in node.names)
+
+    def _on_CompFor(self, node: cst.CompFor) -> None:
+        for name in _target_names(node.target):
+            self._stores.add(name)
+
+    def _on_Import(self, node: cst.Import) -> None:
+        self._seen.import_nodes.append(node)
+        for alias in node.names:
+            self._stores.add(root_of(alias.name))
+            full = _dotted(alias.name)
+            if alias.asname is not None and isinstance(alias.asname.name, cst.Name):
+                self._import(alias.asname.name.value, full, node)
+            else:
+                first = full.partition(".")[0]
+                self._import(first, first, node)
+
+    def _on_ImportFrom(self, node: cst.ImportFrom) -> None:
+        self._seen.import_nodes.append(node)
+        module = "." * len(node.relative) + (_dotted(node.module) if node.module else "")
+        if node.module is not None:
+            self._stores.add(root_of(node.module))
+        if isinstance(node.names, cst.ImportStar):
+            self._seen.stars.append(module)
+            return
+        for alias in node.names:
+            name = alias.asname.name if alias.asname is not None else alias.name
+            if isinstance(name, cst.Name):
+                self._import(name.value, f"{module}.{_dotted(alias.name)}", node)
+
+    def _import(self, name: str, target: str, node: cst.CSTNode) -> None:
+        self._seen.imports.setdefault(name, []).append(target)
+        scope = self._scopes[-1] if self._scopes else None
+        self._seen.import_orders.append(Imported(self._seen.spans[node][0], name, node, scope))
+
+    def _on_Name(self, node: cst.Name) -> None:
+        parent = self._seen.parents.get(node)
+        if node in self._stores:
+            return
+        if isinstance(parent, cst.Attribute) and parent.attr is node:
+            return
+        if isinstance(parent, cst.Arg) and parent.keyword is node:
+            return
+        if isinstance(parent, cst.ImportAlias | cst.ImportFrom | cst.AsName | cst.NameItem):
+            return
+        self._seen.loads.append(Load(self._seen.spans[node][0], node.value, node))
+
+    def _on_Attribute(self, node: cst.Attribute) -> None:
+        self._seen.attributes.append(node)
+
+    def _on_Call(self, node: cst.Call) -> None:
+        self._seen.calls.append(node)
+
+    def _on_SimpleString(self, node: cst.SimpleString) -> None:
+        if not isinstance(self._seen.parents.get(node), cst.Expr):
+            self._seen.strings.append(node)
+
+
+def imported_modules(node: cst.Import | cst.ImportFrom) -> list[str]:
+    if isinstance(node, cst.Import):
+        return [_dotted(alias.name) for alias in node.names]
+    return [_dotted(node.module)] if node.module is not None else []
+
+
+def _target_names(target: cst.CSTNode) -> Iterator[cst.Name]:
+    match target:
+        case cst.Name():
+            yield target
+        case cst.Tuple(elements=elements) | cst.List(elements=elements):
+            for element in elements:
+                yield from _target_names(element.value)
+
+
+def root_of(node: cst.BaseExpression) -> cst.BaseExpression:
+    """``a`` of ``a.b.c``."""
+    while isinstance(node, cst.Attribute):
+        node = node.value
+    return node
+
+
+def _dotted(node: cst.CSTNode) -> str:
+    match node:
+        case cst.Name(value=name):
+            return name
+        case cst.Attribute(value=value, attr=attr):
+            return f"{_dotted(value)}.{attr.value}"
+        case _:
+            return ""
