@@ -46,7 +46,7 @@ def prepare(folder: Path, notebooks: list[Path]) -> None:
         for form, text in (("one", plain), ("ddp", conversion.files["train_ddp.py"])):
             (here / form).mkdir(parents=True)
             (here / form / "script.py").write_text(text)
-    shutil.copytree(ROOT / "tests" / "harness", folder / "harness", dirs_exist_ok=True)
+    shutil.copytree(ROOT / "tests" / "support" / "harness", folder / "harness", dirs_exist_ok=True)
     print(f"{folder} is ready")
 
 

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
 from nb2ddp import convert  # noqa: E402
-from tests.runs import STACKS, processes_of, run  # noqa: E402
+from tests.support.runs import STACKS, processes_of, run  # noqa: E402
 
 
 def main() -> None:

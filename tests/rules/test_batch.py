@@ -6,7 +6,7 @@ import pytest
 
 from nb2ddp.rewriting.findings import Options
 from nb2ddp.rules.batch import rule
-from tests.helpers import apply, check_rewritten, check_untouched
+from tests.support.helpers import apply, check_rewritten, check_untouched
 
 HEAD = "from functools import partial\nfrom trl import DPOConfig, SFTConfig, SFTTrainer\n"
 KEYS = "per_device_train_batch_size=batch_per_rank, gradient_accumulation_steps=accumulation_per_rank"

@@ -6,7 +6,7 @@ import pytest
 
 from nb2ddp.rewriting.findings import Options
 from nb2ddp.rules.capability import rule
-from tests.helpers import apply, check_untouched
+from tests.support.helpers import apply, check_untouched
 
 HEAD = (
     "import torch\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nb2ddp.rules.cell_output import rule
-from tests.helpers import apply, check_settles, check_untouched
+from tests.support.helpers import apply, check_settles, check_untouched
 
 SHOWS_NOTHING = {
     "an assignment": "x = 1\n",

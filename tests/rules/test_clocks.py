@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nb2ddp.rules.clocks import rule
-from tests.helpers import check_rewritten, check_untouched
+from tests.support.helpers import check_rewritten, check_untouched
 
 HEAD = "import time\nfrom datetime import datetime\nfrom trl import SFTTrainer\n"
 TRAIN = "t = SFTTrainer(llm)\nt.train()\n"

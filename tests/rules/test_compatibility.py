@@ -11,7 +11,7 @@ import pytest
 
 from nb2ddp.rewriting.findings import Options
 from nb2ddp.rules.compatibility import rule
-from tests.helpers import apply, check_rewritten, check_untouched, converted
+from tests.support.helpers import apply, check_rewritten, check_untouched, converted
 
 LOAD = (
     "from unsloth import FastLanguageModel as F\n"

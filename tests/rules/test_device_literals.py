@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nb2ddp.rules.device_literals import rule
-from tests.helpers import apply, check_rewritten, check_settles, check_untouched
+from tests.support.helpers import apply, check_rewritten, check_settles, check_untouched
 
 ONE = 'os.environ.get("WORLD_SIZE", "1") == "1"'
 WHY = "  # nb2ddp: under torchrun each rank has its own GPU"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nb2ddp.rules.device_map import rule
-from tests.helpers import apply, check_settles, check_untouched
+from tests.support.helpers import apply, check_settles, check_untouched
 
 UNSLOTH = "from unsloth import FastLanguageModel\n"
 TRANSFORMERS = "from transformers import AutoModelForCausalLM, AutoTokenizer\n"

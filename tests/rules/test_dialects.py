@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nb2ddp.rules.dialects import rule
-from tests.helpers import apply, check_rewritten, check_untouched, converted
+from tests.support.helpers import apply, check_rewritten, check_untouched, converted
 
 TRAINS = "from trl import SFTTrainer\ntrainer = SFTTrainer(model)\ntrainer.train()\n"
 

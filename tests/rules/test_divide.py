@@ -7,7 +7,7 @@ from textwrap import indent
 import pytest
 
 from nb2ddp.rules.divide import rule
-from tests.helpers import apply, check_settles, check_untouched, converted
+from tests.support.helpers import apply, check_settles, check_untouched, converted
 
 HEAD = (
     "import json, random\nfrom pathlib import Path\nimport torch\nfrom tqdm import tqdm\n"

@@ -7,7 +7,7 @@ from textwrap import dedent
 import pytest
 
 from nb2ddp.rules.file_guards import rule
-from tests.helpers import apply, check_rewritten, check_untouched
+from tests.support.helpers import apply, check_rewritten, check_untouched
 
 HEAD = "import glob, os\nfrom pathlib import Path\nfrom trl import SFTTrainer\n"
 TRAIN = "trainer = SFTTrainer(model)\ntrainer.train()\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nb2ddp.rules.finish import rule
-from tests.helpers import apply, check_rewritten, check_untouched
+from tests.support.helpers import apply, check_rewritten, check_untouched
 
 TRAINER = "from trl import SFTTrainer\ntrainer = SFTTrainer(model)\n"
 FINISH = "finish_ddp()  # nb2ddp: below this line there is rank 0 alone\n"

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from nb2ddp.rules.init_block import MARKER, rule
-from tests.helpers import apply, check_untouched, converted
+from tests.support.helpers import apply, check_untouched, converted
 
 TRAIN = (
     "from unsloth import FastLanguageModel\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nb2ddp.rules.installs import rule
-from tests.helpers import apply, check_settles, check_untouched, converted
+from tests.support.helpers import apply, check_settles, check_untouched, converted
 
 NO_INSTALLS = {
     "no shell": "x = 1",

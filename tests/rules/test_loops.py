@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nb2ddp.rules.loops import rule
-from tests.helpers import apply, check_rewritten, check_untouched
+from tests.support.helpers import apply, check_rewritten, check_untouched
 
 HEAD = (
     "import torch\n"

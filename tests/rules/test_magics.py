@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nb2ddp.rules.magics import rule
-from tests.helpers import apply, check_rewritten, check_settles, check_untouched
+from tests.support.helpers import apply, check_rewritten, check_settles, check_untouched
 
 LEFT_ALONE = {
     "Python": "x = 5 % 3",

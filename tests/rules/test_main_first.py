@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nb2ddp.rules.main_first import rule
-from tests.helpers import apply, check_rewritten, check_untouched
+from tests.support.helpers import apply, check_rewritten, check_untouched
 
 HEAD = "from datasets import Dataset, load_dataset\nfrom trl import SFTTrainer\n"
 TRAIN = "t = SFTTrainer(llm)\nt.train()\n"

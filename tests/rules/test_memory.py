@@ -6,7 +6,7 @@ import pytest
 
 from nb2ddp.rewriting.findings import Options
 from nb2ddp.rules.memory import parameters, rule
-from tests.helpers import apply
+from tests.support.helpers import apply
 
 UNSLOTH = "from unsloth import FastLanguageModel as F\n"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nb2ddp.rules.run_names import rule
-from tests.helpers import check_rewritten, check_untouched, converted
+from tests.support.helpers import check_rewritten, check_untouched, converted
 
 HEAD = (
     "import os, time, uuid\nimport datetime as dt\nfrom datetime import datetime\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nb2ddp.rules.seeds import rule
-from tests.helpers import apply, check_rewritten, check_untouched
+from tests.support.helpers import apply, check_rewritten, check_untouched
 
 TRAINS = "\nfrom trl import SFTTrainer\ntrainer = SFTTrainer(model, train_dataset=d)\ntrainer.train()\n"
 LOADS = "from datasets import load_dataset\nd = load_dataset('x', split='train')\n"

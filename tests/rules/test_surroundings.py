@@ -6,7 +6,7 @@ import pytest
 
 from nb2ddp.rewriting.findings import Options
 from nb2ddp.rules.surroundings import rule
-from tests.helpers import apply, check_rewritten, check_untouched, converted
+from tests.support.helpers import apply, check_rewritten, check_untouched, converted
 
 TRAINS = "\nfrom trl import SFTTrainer\ntrainer = SFTTrainer(model)\ntrainer.train()\n"
 

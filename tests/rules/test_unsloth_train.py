@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nb2ddp.rules.unsloth_train import rule
-from tests.helpers import check_settles, check_untouched
+from tests.support.helpers import check_settles, check_untouched
 
 HEAD = "from unsloth import unsloth_train\nfrom trl import SFTTrainer\nt = SFTTrainer(model)\n"
 

@@ -7,7 +7,7 @@ import pytest
 from nb2ddp import libraries
 from nb2ddp.rewriting.findings import Options
 from nb2ddp.rules.wrap import rule
-from tests.helpers import apply, check_rewritten, check_untouched
+from tests.support.helpers import apply, check_rewritten, check_untouched
 
 HEAD = "from trl import DPOTrainer, SFTConfig, SFTTrainer\nt = SFTTrainer(llm)\n"
 BY_TRAINER = Options(wrap="trainer")

@@ -1,0 +1,81 @@
+"""The emitted batch file on a real SLURM: stopped before its limit, requeued, and trained to the end.
+
+It waits for most of its time, so it is not among the launches, which have the cores for themselves.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from nb2ddp import convert
+from nb2ddp.targets.job import Job
+from nb2ddp.targets.slurm import Slurm
+from tests.support import ROOT
+from tests.support.runs import plain_code, run
+from tests.support.slurm import slurm_cluster
+
+NOTEBOOK = ROOT / "sample_notebooks" / "alpaca_sft.ipynb"
+# In its first run the script waits, at step 6 at the latest, until SLURM says that the time is nearly up.
+PAUSE = """\
+from transformers import TrainerCallback
+class Pause(TrainerCallback):
+    def on_step_end(self, args, state, control, **kwargs):
+        import time
+        end = time.monotonic() + 150
+        first = "SLURM_RESTART_COUNT" not in os.environ
+        while first and state.global_step == 6 and time.monotonic() < end:
+            if os.path.exists(os.environ["NB2DDP_STOP_FILE"]):
+                break
+            time.sleep(0.2)
+trainer.add_callback(Pause())
+trainer_stats = trainer.train()"""
+
+
+def test_stopped_before_the_limit_and_requeued_to_the_end(tmp_path: Path) -> None:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    script = convert(NOTEBOOK).files["train_ddp.py"]
+    assert script.count("trainer_stats = trainer.train()") == 1
+    script = script.replace("trainer_stats = trainer.train()", PAUSE)
+    job = Job("alpaca_sft.ipynb", script, None, gpus=2, cpu=True)
+    options = Slurm(time="2", job_name="tiny", partition="main", mem="6G", signal_seconds=95)
+    for name, text in options.files(job).items():
+        (folder / name).write_text(text)
+    watch = tmp_path / "watch"
+    watch.mkdir()
+    with slurm_cluster(tmp_path / "slurm") as slurm:
+        slurm.environment |= {
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "PYTHONPATH": str(ROOT / "tests" / "support" / "harness"),
+            "NB2DDP_WATCH": str(watch),
+            "HF_HUB_OFFLINE": "1",
+            "HF_HOME": str(folder / "hf"),
+            "OMP_NUM_THREADS": "1",
+        }
+        number = slurm.command("sbatch", "--parsable", "train.sbatch", cwd=folder).strip()
+        log = folder / f"tiny-{number}.out"
+        deadline = time.monotonic() + 280
+        while (state := slurm.state(number)) != "COMPLETED":
+            said = log.read_text(errors="replace")[-6000:] if log.exists() else ""
+            assert state not in ("FAILED", "TIMEOUT", "CANCELLED", "OUT_OF_MEMORY", "NODE_FAIL"), said
+            assert time.monotonic() < deadline, f"{state}\n{said}"
+            time.sleep(0.5)
+    said = log.read_text(errors="replace")
+    stopped = re.search(r"asked to stop: there is a checkpoint of step (\d+) of 10", said)
+    assert stopped, said
+    step = int(stopped[1])
+    assert step < 10
+    assert f"run {number} goes on from outputs{os.sep}checkpoint-{step}" in said
+    assert (folder / "llama_lora" / "adapter_model.safetensors").is_file()
+    assert not list(folder.glob("stop-*"))
+    whole = run(tmp_path / "whole" / "work", plain_code(NOTEBOOK), stack="newest", nproc=0)
+    assert whole.exit_code == 0, whole.output
+    losses = json.loads((watch / "losses-0.json").read_text())
+    assert losses == pytest.approx(whole.losses("single")[step:], rel=1e-5)

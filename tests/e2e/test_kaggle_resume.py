@@ -1,0 +1,164 @@
+"""A training that ends before its end, in time or by force, and the kernel that goes on from its output.
+
+Both with the real Unsloth on two CPU processes, in folders like Kaggle's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nb2ddp import convert
+from nb2ddp.targets.kaggle import kaggle_bundle
+from tests.e2e.test_kaggle_bundle import Kaggle
+from tests.support import ROOT
+from tests.support.runs import STACKS
+
+pytestmark = pytest.mark.launch
+
+STEPS = 8
+
+
+@pytest.fixture(scope="module")
+def script() -> str:
+    """The sample's training with a checkpoint every other step, and dropout: it draws random numbers."""
+    text = convert(ROOT / "sample_notebooks" / "alpaca_sft.ipynb").files["train_ddp.py"]
+    for old, new in (
+        ("max_steps = 10,", f"max_steps = {STEPS}, save_steps = 3,"),
+        ("lora_dropout = 0,", "lora_dropout = 0.1,"),
+    ):
+        assert text.count(old) == 1
+        text = text.replace(old, new)
+    return text
+
+
+class Kernel(Kaggle):
+    """One kernel of a script, watched by tests/support/harness."""
+
+    def __init__(self, root: Path, script: str, *, stack: str = "newest", **options: Any) -> None:
+        if not STACKS[stack].exists():
+            pytest.skip(f"the {stack} stack is not installed; `make test` installs it")
+        root.mkdir()
+        super().__init__(root)
+        self.python = STACKS[stack]
+        (root / "watch").mkdir()
+        self.watch = root / "watch"
+        bundle = kaggle_bundle(
+            script, title="Tiny run", owner="ada", setup=None, notebook_name="tiny.ipynb", **options
+        )
+        self.code = bundle["tiny-run.py"]
+        self.environment |= {
+            "NB2DDP_CPU": "1",
+            "NB2DDP_WATCH": str(self.watch),
+            "PYTHONPATH": str(ROOT / "tests" / "support" / "harness"),
+            "HF_HUB_OFFLINE": "1",
+            "HF_HOME": str(root / "hf"),
+            "OMP_NUM_THREADS": "1",
+        }
+
+    def losses(self) -> list[float]:
+        found: list[float] = json.loads((self.watch / "losses-0.json").read_text())
+        return found
+
+    def finish(self) -> str:
+        code, output = self.run(self.code)
+        self.source.chmod(0o755)
+        assert code == 0, output
+        return output
+
+    def takes(self, other: Kernel) -> None:
+        """Mount another kernel's output as Kaggle does."""
+        mounted = self.input / "notebooks" / "ada" / "tiny-run"
+        mounted.parent.mkdir(parents=True)
+        shutil.copytree(other.work, mounted)
+
+
+def whole(script: str, folder: Path, stack: str) -> list[float]:
+    """The losses of a training that nothing disturbs, by a bundle as a conversion makes it."""
+    kernel = Kernel(folder, script, stack=stack)
+    kernel.finish()
+    report = kernel.report()
+    assert (report["exit_code"], report["world_size"], report["error"]) == (0, 2, None)
+    assert {"torch", "transformers", "trl", "peft", "unsloth"} <= report["versions"].keys()
+    assert len(kernel.losses()) == STEPS
+    return kernel.losses()
+
+
+def is_whole(checkpoint: Path) -> bool:
+    """The Trainer writes its state last; once the file is there, it is empty for a moment."""
+    try:
+        json.loads((checkpoint / "trainer_state.json").read_text())
+    except (OSError, ValueError):
+        return False
+    return (checkpoint / "rng_state_1.pth").exists()
+
+
+def test_killed_in_the_middle_and_resumed_it_has_the_losses_of_a_whole_run(
+    script: str, tmp_path: Path
+) -> None:
+    first = Kernel(tmp_path / "first", script)
+    with first.start(first.code) as process:
+        deadline = time.monotonic() + 100
+        while not is_whole(first.work / "outputs" / "checkpoint-6"):
+            assert time.monotonic() < deadline
+            assert process.poll() is None
+            time.sleep(0.02)
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
+    assert process.returncode == 130
+    second = Kernel(tmp_path / "second", script, resume_from="ada/tiny-run", kernel_sources=["ada/tiny-run"])
+    second.takes(first)
+    output = second.finish()
+    assert "outputs/checkpoint-6 is here from ada/tiny-run" in output
+    assert f"going on from outputs{os.sep}checkpoint-6" in output
+    assert second.losses() == whole(script, tmp_path / "whole", "newest")[6:]
+
+
+@pytest.mark.thorough
+def test_stopped_in_time_and_resumed_it_has_the_losses_of_a_whole_run(script: str, tmp_path: Path) -> None:
+    expected = whole(script, tmp_path / "whole", "kaggle")
+    # The time is up as soon as the fourth step has been made, on the clock of rank 0 alone
+    slow = script.replace(
+        "trainer_stats = trainer.train()",
+        "from transformers import TrainerCallback\n"
+        "class Clock(TrainerCallback):\n"
+        "    def on_step_begin(self, args, state, control, **kwargs):\n"
+        "        if state.global_step == 3 and rank == 0:\n"
+        "            time.time = lambda: 4e9\n"
+        "import time\n"
+        "trainer.add_callback(Clock())\n"
+        "trainer_stats = trainer.train()",
+    )
+    first = Kernel(tmp_path / "first", slow, stack="kaggle", timeout=11 * 3600)
+    output = first.finish()
+    assert "the time is up: stopping at step 4 of 8" in output
+    assert "stopped in time at step 4 of 8" in output
+    assert first.losses() == expected[:4]
+    report = first.report()
+    assert report["stopped"] == {"step": 4, "of": 8}
+    assert report["exit_code"] == 0
+    assert (first.work / "llama_lora" / "adapter_model.safetensors").is_file()  # what there is, is saved
+    resumed = {"timeout": 39600, "resume_from": "ada/tiny-run", "kernel_sources": ["ada/tiny-run"]}
+    second = Kernel(tmp_path / "second", script, stack="kaggle", **resumed)
+    second.takes(first)
+    assert f"going on from outputs{os.sep}checkpoint-4" in second.finish()
+    assert second.losses() == expected[4:]
+    assert "stopped" not in second.report()
+
+
+def test_no_checkpoint_to_go_on_from_stops_before_the_training(tmp_path: Path) -> None:
+    kernel = Kernel(
+        tmp_path / "k", "print('trained')\n", resume_from="ada/tiny-run", kernel_sources=["ada/tiny-run"]
+    )
+    code, output = kernel.run(kernel.code)
+    kernel.source.chmod(0o755)
+    assert code == 1
+    assert "there is no checkpoint in the output of ada/tiny-run" in output
+    assert "trained\n" not in output

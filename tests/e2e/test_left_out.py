@@ -1,0 +1,105 @@
+"""A step may leave out an expert or a tower: two ranks wait for neither, and train what one process does."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nb2ddp import convert
+from tests.support import ROOT
+
+pytestmark = pytest.mark.launch
+
+# A model with a part for images, trained by the script's own helpers and by one process, in every way of
+# checkpointing; the images come with all batches, with none, with some, on one rank, in some steps.
+PROGRAM = """
+import contextlib
+import itertools
+from types import SimpleNamespace
+
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+
+class Model(nn.Module):
+    def __init__(self, trains_spare):
+        super().__init__()
+        torch.manual_seed(0)
+        self.embed, self.image, self.text, self.expert = (nn.Linear(8, 8) for _ in range(4))
+        self.embed.requires_grad_(False)
+        self.expert.requires_grad_(trains_spare)  # nothing ever uses it
+
+    def forward(self, batch, with_image, reentrant):
+        def run(layer, hidden):
+            return layer(hidden) if reentrant is None else checkpoint(layer, hidden, use_reentrant=reentrant)
+
+        hidden = self.embed(batch).detach().requires_grad_(True)
+        if with_image:
+            hidden = run(self.image, hidden)
+        return run(self.text, hidden).pow(2).mean()
+
+
+def batch_of(step, part, of_rank):
+    return torch.randn(3, 8, generator=torch.Generator().manual_seed(100 * step + 10 * part + of_rank))
+
+
+def train(model, ranks, compute, parts, uses, reentrant, context=None):
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimizer = torch.optim.AdamW(trained, lr=0.1, weight_decay=0.1)
+    for step in range(5):
+        for part in range(parts):
+            for of_rank in ranks:
+                with context(part) if context else contextlib.nullcontext():
+                    loss = compute(batch_of(step, part, of_rank), uses(step, part, of_rank), reentrant)
+                    backward(loss / parts / len(ranks))
+        optimizer.step()
+        optimizer.zero_grad()
+    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+
+
+setup_ddp()
+torch.set_default_dtype(torch.float64)  # Adam makes much of the last digits
+USES = {
+    "all": lambda step, part, of_rank: True,
+    "none": lambda step, part, of_rank: False,
+    "some": lambda step, part, of_rank: (step + part) % 2 == 0,
+    "one rank": lambda step, part, of_rank: (step + of_rank) % 2 == 0,
+    "some steps": lambda step, part, of_rank: step % 2 == 0,
+}
+for uses, reentrant, spare, parts in itertools.product(USES, (None, False, True), (False, True), (1, 3)):
+    model = Model(spare)
+    wrapper = wrap_ddp(model, False)
+    accelerator = SimpleNamespace(backward=lambda loss: loss.backward())
+    told = SimpleNamespace(ddp_find_unused_parameters=None)
+    trainer = SimpleNamespace(model_wrapped=wrapper, accelerator=accelerator, args=told)
+    fill_gradients(trainer)
+    backward = accelerator.backward
+    fill_gradients(trainer)  # before a second train()
+    assert accelerator.backward is backward
+    halt = lambda part: contextlib.nullcontext() if part == parts - 1 else wrapper.no_sync()
+    here = train(model, [rank], wrapper, parts, USES[uses], reentrant, halt)
+    backward = torch.Tensor.backward
+    model = Model(spare)
+    alone = train(model, range(world_size), model, parts, USES[uses], reentrant)
+    ranks = [torch.empty_like(here) for _ in range(world_size)]
+    dist.all_gather(ranks, here)
+    assert torch.equal(*ranks), f"the ranks differ: {uses}, {reentrant}, {spare}, {parts}"
+    torch.testing.assert_close(here, alone)
+    print(uses, reentrant, spare, parts, flush=True)
+finish_ddp()
+"""
+
+
+def test_two_ranks_train_what_one_process_trains(tmp_path: Path) -> None:
+    script = convert(ROOT / "tests" / "notebooks" / "moe.ipynb").files["train_ddp.py"]
+    helpers, _, _ = script.partition("# ---- cell")
+    (tmp_path / "train.py").write_text(helpers + PROGRAM)
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+    done = subprocess.run(
+        [*torchrun, "train.py"], cwd=tmp_path, capture_output=True, text=True, timeout=200, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 60

@@ -1,0 +1,78 @@
+"""The wheel: what is in it, and that it converts a notebook where nothing else of the project is."""
+
+from __future__ import annotations
+
+import email
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import nb2ddp
+from nb2ddp.rendering import templates_dir
+from tests.support import ROOT
+
+TEMPLATES = {str(path.relative_to(ROOT / "templates")) for path in (ROOT / "templates").rglob("*.j2")}
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+def test_the_wheel_holds_every_module_and_template(wheel: Path) -> None:
+    modules = {f"nb2ddp/{path.relative_to(ROOT / 'nb2ddp')}" for path in (ROOT / "nb2ddp").rglob("*.py")}
+    templates = {f"nb2ddp/templates/{name}" for name in TEMPLATES}
+    with zipfile.ZipFile(wheel) as archive:
+        inside = {name for name in archive.namelist() if ".dist-info/" not in name}
+    assert templates
+    assert inside == modules | templates | {"nb2ddp/py.typed"}
+
+
+def test_the_wheel_tells_its_commands(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        info = f"nb2ddp-{nb2ddp.__version__}.dist-info"
+        entry_points = archive.read(f"{info}/entry_points.txt").decode()
+        metadata = email.message_from_bytes(archive.read(f"{info}/METADATA"))
+    assert "nb2ddp = nb2ddp.cli:main" in entry_points
+    assert "ddp = nb2ddp.conversion.nbconvert_exporter:DDPExporter" in entry_points
+    assert metadata["Version"] == nb2ddp.__version__
+    assert {"kaggle", "train", "dev"} <= set(metadata.get_all("Provides-Extra") or [])
+
+
+def test_the_wheel_converts_where_no_checkout_is(wheel: Path, tmp_path: Path) -> None:
+    installed = tmp_path / "installed"
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(installed)
+    sample = ROOT / "sample_notebooks" / "alpaca_sft.ipynb"
+    code = (
+        "import sys, nb2ddp\n"
+        "from nb2ddp.rendering import templates_dir\n"
+        "print(nb2ddp.__file__, templates_dir(), sep='\\n', file=sys.stderr)\n"
+        f"sys.stdout.write(nb2ddp.convert({str(sample)!r}).files['train_ddp.py'])\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(installed)},
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode == 0, result.stderr
+    package, templates = result.stderr.splitlines()
+    assert Path(package).is_relative_to(installed)
+    assert Path(templates) == installed / "nb2ddp" / "templates"
+    assert result.stdout == nb2ddp.convert(sample).files["train_ddp.py"]
+
+
+def test_a_checkout_finds_its_templates() -> None:
+    assert templates_dir() == ROOT / "templates"
+    assert {str(path.relative_to(templates_dir())) for path in templates_dir().rglob("*.j2")} == TEMPLATES

@@ -1,0 +1,295 @@
+"""The rehearsal as people use it: what it compares, what it replaces, what it says and how it ends."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from click.testing import CliRunner
+
+from nb2ddp import convert
+from nb2ddp.cli import main
+from nb2ddp.rehearse.harness import models
+from nb2ddp.rehearse.points import CAUSES
+from nb2ddp.rehearse.subject import RehearsalError, reference_code, subject_of
+from nb2ddp.source.notebook import read_notebook
+from tests.support import ROOT
+from tests.support.helpers import notebook
+
+SAMPLES = ROOT / "sample_notebooks"
+TRAINS = (
+    "from trl import SFTConfig, SFTTrainer\n"
+    "trainer = SFTTrainer(model=model, train_dataset=data, args=SFTConfig(per_device_train_batch_size=2))\n"
+    "trainer.train()"
+)
+LOADS = 'from unsloth import FastLanguageModel\nmodel, tokenizer = FastLanguageModel.from_pretrained("m/m")'
+
+
+def saved(folder: Path, *cells: str) -> Path:
+    path = folder / "test.ipynb"
+    nbformat.write(notebook(*cells), path)
+    return path
+
+
+# ---------------------------------------------------------------------------------------------------------
+# What is rehearsed
+
+
+def test_the_script_is_the_converted_one_byte_for_byte() -> None:
+    subject = subject_of(SAMPLES / "alpaca_sft.ipynb")
+    assert subject.script == convert(SAMPLES / "alpaca_sft.ipynb").files["train_ddp.py"]
+
+
+def test_the_folder_of_a_conversion_is_rehearsed_as_it_is(tmp_path: Path) -> None:
+    path = saved(tmp_path, LOADS, "data = []", TRAINS)
+    result = CliRunner().invoke(main, ["convert", str(path), "-o", str(tmp_path / "out")])
+    assert result.exit_code == 0, result.output
+    script = tmp_path / "out" / "train_ddp.py"
+    script.write_text(script.read_text() + "# edited\n")
+    assert subject_of(tmp_path / "out").script.endswith("# edited\n")
+    path.unlink()
+    with pytest.raises(
+        RehearsalError, match=r"The notebook .*test\.ipynb, which .* was made from, is not found"
+    ):
+        subject_of(tmp_path / "out")
+
+
+def test_the_reference_is_the_notebook_with_the_seeds_of_its_script(tmp_path: Path) -> None:
+    shuffles = "data = load_dataset('d', split='train').shuffle()\nrandom.shuffle(rows)"
+    cells = (LOADS, f"import random\nfrom datasets import load_dataset\n{shuffles}", "!ls", TRAINS)
+    path = saved(tmp_path, *cells)
+    script = convert(path).files["train_ddp.py"]
+    code = reference_code(read_notebook(path), script)
+    assert ".shuffle(seed=3407)" in code
+    assert code.startswith("import random\nrandom.seed(3407)\n")
+    assert "get_ipython().system('ls')" in code
+    ast.parse(code)
+
+
+def test_columns_and_markers_are_those_that_the_notebook_reads(tmp_path: Path) -> None:
+    masks = 'trainer = train_on_responses_only(trainer, instruction_part="<u>", response_part="<a>")'
+    reads = (
+        "def prompt(row):\n    row['whole'] = row['question'] + row['answer']\n"
+        "    return {'text': row['whole']}\ndata = data.map(prompt)"
+    )
+    before, train = TRAINS.rsplit("\n", 1)
+    subject = subject_of(saved(tmp_path, LOADS, reads, f"{before}\n{masks}\n{train}"))
+    assert subject.columns == ("answer", "question")
+    assert subject.markers == ("<u>", "<a>")
+
+
+def test_files_that_the_notebook_names_come_along(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text("{}")
+    (tmp_path / "helpers.py").write_text("")
+    (tmp_path / "other.txt").write_text("")
+    subject = subject_of(saved(tmp_path, f'{LOADS}\nimport helpers\ndata = open("rows.jsonl")', TRAINS))
+    assert [path.name for path in subject.files] == ["helpers.py", "rows.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("cells", "reason"),
+    [
+        (("print(1)",), "was not converted: .*does not train"),
+        ((LOADS, "x = input()", TRAINS), "was not converted: .*keyboard"),
+    ],
+)
+def test_what_cannot_be_rehearsed_is_told_why(tmp_path: Path, cells: tuple[str, ...], reason: str) -> None:
+    result = CliRunner().invoke(main, ["rehearse", str(saved(tmp_path, *cells))])
+    assert result.exit_code == 3
+    assert re.search(reason, result.output)
+    assert len(result.output.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--data", "name"],
+        ["--data", "name=missing.json"],
+        ["--steps", "0"],
+        ["--nproc", "1"],
+        ["--keep", "."],
+    ],
+)
+def test_a_wrong_command_line_ends_with_2(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    result = CliRunner().invoke(main, ["rehearse", str(SAMPLES / "alpaca_sft.ipynb"), *arguments])
+    assert result.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("unsloth/Meta-Llama-3.1-8B-bnb-4bit", "llama"),
+        ("unsloth/Qwen3-14B", "qwen3"),
+        ("unsloth/DeepSeek-R1-Distill-Qwen-7B", "qwen2"),
+        ("HuggingFaceH4/zephyr-7b-sft", "mistral"),
+        ("google/gemma-3-270m-it", "gemma3_text"),
+        ("somebody/else", "llama"),
+    ],
+)
+def test_the_family_of_a_model_is_in_its_name(name: str, kind: str) -> None:
+    assert models.family(name) == kind
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Whole rehearsals
+
+HUB_NOTEBOOK = (
+    "!pip install unsloth",
+    "import torch\nfrom unsloth import FastLanguageModel\n"
+    'model, tokenizer = FastLanguageModel.from_pretrained("unsloth/Qwen3-4B", max_seq_length=512,\n'
+    "    load_in_4bit=True, fast_inference=False)\n"
+    'model = FastLanguageModel.get_peft_model(model, r=8, target_modules=["q_proj", "v_proj"])',
+    'from datasets import load_dataset\ndata = load_dataset("somebody/chats", split="train")\n'
+    'rules = load_dataset("json", data_files="https://example.org/rules.json", split="train")\n'
+    "data = data.map(lambda rows: {'text': [tokenizer.apply_chat_template(turns, tokenize=False)\n"
+    "    for turns in rows['messages']]}, batched=True)\nprint(rules[0]['rule'])",
+    "from trl import SFTConfig, SFTTrainer\n"
+    "trainer = SFTTrainer(model=model, processing_class=tokenizer, train_dataset=data, args=SFTConfig(\n"
+    "    per_device_train_batch_size=1, gradient_accumulation_steps=4, num_train_epochs=1, warmup_steps=5,\n"
+    '    learning_rate=1e-2, optim="adamw_8bit", seed=3407, output_dir="out", report_to="wandb"))',
+    "from unsloth.chat_templates import train_on_responses_only\n"
+    'trainer = train_on_responses_only(trainer, instruction_part="<|im_start|>user\\n",\n'
+    '    response_part="<|im_start|>assistant\\n")',
+    "print(torch.cuda.get_device_properties(0).total_memory)\ntrainer.train()",
+    'inputs = tokenizer("so", return_tensors="pt").to("cuda")\n'
+    "print(tokenizer.batch_decode(model.generate(**inputs, max_new_tokens=500)))",
+    'model.save_pretrained("lora")\nmodel.save_pretrained_gguf("gguf", tokenizer)\n'
+    'model.push_to_hub("me/model")\n!touch touched',
+)
+
+
+def rehearsed(target: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
+    result = CliRunner().invoke(main, ["rehearse", str(target), "--json", *arguments])
+    assert result.stdout, result.output
+    return result.exit_code, json.loads(result.stdout)
+
+
+@pytest.mark.launch
+def test_a_sample_passes_and_its_page_stands_alone(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    code, report = rehearsed(SAMPLES / "alpaca_sft.ipynb", "--html", str(page))
+    assert (code, report["passed"], report["faults"]) == (0, True, [])
+    assert [point["number"] for point in report["points"]][:7] == [1, 2, 3, 4, 5, 6, 7]
+    assert {point["state"] for point in report["points"]} == {"passed"}
+    assert [row["step"] for row in report["losses"]] == [1, 2, 3, 4]
+    html = page.read_text()
+    assert html.count("<polyline") == 2
+    assert not re.search(r"(?:src|href)\s*=|@import|url\(", html)
+    assert "alpaca_sft.ipynb passed" in html
+
+
+@pytest.mark.launch
+@pytest.mark.thorough
+def test_a_notebook_of_the_hub_is_rehearsed_without_the_hub(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    rules = tmp_path / "rules.jsonl"
+    rules.write_text("".join(json.dumps({"rule": f"rule {number}"}) + "\n" for number in range(9)))
+    given = f"https://example.org/rules.json={rules}"
+    keep = tmp_path / "keep"
+    path = saved(tmp_path, *HUB_NOTEBOOK)
+    code, report = rehearsed(path, "--steps", "3", "--data", given, "--keep", str(keep))
+    assert code == 0, report["faults"]
+    assert len(report["losses"]) == 3
+    replaced = {item["what"]: item["by"] for item in report["replaced"]}
+    assert replaced["the model unsloth/Qwen3-4B"] == "a random qwen3 of 2 layers"
+    assert replaced["the data set somebody/chats"] == "512 synthetic rows of messages, rule"
+    assert replaced["the data set https://example.org/rules.json"] == f"the first rows of {rules}"
+    assert replaced["load_in_4bit"] == "load_in_4bit=False"
+    assert replaced["the command `touch touched`"] == "nothing"
+    assert replaced["push_to_hub('me/model')"] == replaced["save_pretrained_gguf('gguf')"] == "a record of it"
+    assert "rule 0" in (keep / "several-notes" / "rank0.out").read_text()
+    assert (keep / "several" / "lora" / "adapter_model.safetensors").exists()
+    assert not (keep / "several" / "touched").exists()
+    assert list(keep.parent.glob("lora")) == []
+
+
+# What Unsloth takes on a GPU: arguments that TRL has dropped, `beta` and `tokenizer` for the trainer itself.
+DPO_NOTEBOOK = (
+    "from unsloth import FastLanguageModel, PatchDPOTrainer\nPatchDPOTrainer()\n"
+    'model, tokenizer = FastLanguageModel.from_pretrained("unsloth/zephyr-sft", load_in_fp8=False)\n'
+    "model = FastLanguageModel.get_peft_model(model, r=8)",
+    'from IPython.display import Audio\nAudio("https://example.org/speech.mp3")',
+    'parts = [{"type": "image"}, {"type": "text", "text": "what is it"}]\n'
+    'turns = [{"role": "user", "content": parts}]\n'
+    'assert "what is it" in tokenizer.apply_chat_template(turns, tokenize=False)',
+    'from datasets import load_dataset\ndata = load_dataset("some/preferences", split="train")\n'
+    "data = data.select(range(int(0.005 * len(data))))\n"
+    'print(data[30]["prompt"], data[30]["chosen"], data[30]["rejected"])',
+    "from trl import DPOConfig, DPOTrainer\n"
+    "trainer = DPOTrainer(model=model, ref_model=None, train_dataset=data, tokenizer=tokenizer, beta=0.2,\n"
+    "    max_prompt_length=64, args=DPOConfig(per_device_train_batch_size=1, gradient_accumulation_steps=4,\n"
+    "    warmup_ratio=0.1, generate_during_eval=False, max_steps=30, learning_rate=1e-3, report_to='none'))\n"
+    "trainer.train()",
+)
+
+
+@pytest.mark.launch
+@pytest.mark.thorough
+def test_what_unsloth_takes_on_a_gpu_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    code, report = rehearsed(saved(tmp_path, *DPO_NOTEBOOK), "--steps", "3")
+    assert code == 0, report["faults"]
+    assert {point["state"] for point in report["points"]} == {"passed"}
+    replaced = {item["what"]: item["by"] for item in report["replaced"]}
+    assert replaced["the data set some/preferences"] == "8192 synthetic rows of chosen, prompt, rejected"
+    assert replaced["the trainer's argument beta"] == "beta of its configuration"
+    assert replaced["Audio(https://example.org/speech.mp3)"] == "nothing"
+
+
+GRPO_NOTEBOOK = (
+    "from unsloth import FastLanguageModel\nfrom vllm import SamplingParams\n"
+    'model, tokenizer = FastLanguageModel.from_pretrained("unsloth/Qwen2.5-3B", fast_inference=True)\n'
+    "model = FastLanguageModel.get_peft_model(model, r=8)",
+    'from datasets import load_dataset\ndata = load_dataset("some/questions", split="train")\n'
+    'data = data.map(lambda row: {"prompt": [{"role": "user", "content": row["question"]}]})\n'
+    "def right(prompts, completions, **others):\n    return [0.0 for _ in completions]",
+    "from trl import GRPOConfig, GRPOTrainer\n"
+    "trainer = GRPOTrainer(model=model, processing_class=tokenizer, reward_funcs=[right],\n"
+    "    train_dataset=data, args=GRPOConfig(per_device_train_batch_size=1, num_generations=4,\n"
+    "    use_vllm=True, vllm_sampling_params=SamplingParams(seed=3407), max_completion_length=8,\n"
+    "    learning_rate=1e-3, max_steps=30, report_to='none'))\ntrainer.train()",
+    'model.save_lora("lora")\n'
+    'out = model.fast_generate(["so"], sampling_params=SamplingParams(top_k=50),\n'
+    '    lora_request=model.load_lora("lora"))[0].outputs[0].text\nprint(out)',
+)
+
+
+@pytest.mark.launch
+@pytest.mark.thorough
+def test_grpo_is_rehearsed_without_vllm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    keep = tmp_path / "keep"
+    code, report = rehearsed(saved(tmp_path, *GRPO_NOTEBOOK), "--steps", "3", "--keep", str(keep))
+    assert code == 0, report["faults"]
+    states = {point["title"]: point["state"] for point in report["points"]}
+    assert states.pop("losses") == "unseen"  # each process draws its own completions
+    assert set(states.values()) == {"passed"}
+    replaced = {item["what"]: item["by"] for item in report["replaced"]}
+    assert replaced["equal rewards of right"] == "numbers made of the texts"
+    measured = {point["title"]: point["measured"] for point in report["points"]}
+    assert measured["effective batch"] == "4 = 2 + 2 samples per step, the notebook's 4"
+    start, end = re.findall(r"rank 0: (\w+) to (\w+)", measured["replicas"])[0]
+    assert start != end
+    assert (keep / "several" / "lora" / "adapter_model.safetensors").exists()
+
+
+@pytest.mark.launch
+def test_a_notebook_that_does_not_run_here_is_told_where(tmp_path: Path) -> None:
+    path = saved(tmp_path, LOADS.replace("unsloth", "nowhere"), "data = []", TRAINS)
+    result = CliRunner().invoke(main, ["rehearse", str(path)])
+    assert result.exit_code == 3
+    assert "at `from nowhere import FastLanguageModel`: ModuleNotFoundError" in result.output
+
+
+def test_every_fault_has_a_place_in_the_order_of_causes() -> None:
+    source = (ROOT / "nb2ddp" / "rehearse" / "points.py").read_text()
+    used = re.findall(r'Fault\(\s*"([\w-]+)"', source)
+    assert set(used) == set(CAUSES)

@@ -1,0 +1,259 @@
+"""The run-once step: what it takes out of the notebook, what it leaves, and that it runs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from nb2ddp.analysis import installs
+from nb2ddp.conversion.pipeline import SCRIPT, SETUP
+from nb2ddp.source import cst_nodes
+from tests.support.helpers import converted, facts_of
+
+TRAIN = """
+from trl import SFTConfig, SFTTrainer
+trainer = SFTTrainer(model=m, args=SFTConfig(per_device_train_batch_size=2, gradient_accumulation_steps=4))
+trainer.train()
+"""
+
+
+def parts(*cells: str) -> dict[str, list[str]]:
+    plan = installs.plan(facts_of(*map(dedent, cells)))
+    return {
+        "slice": [cst_nodes.code_of(s).strip() for s in plan.slice],
+        "dropped": [cst_nodes.code_of(s).strip() for s in plan.dropped],
+        "leftovers": [cst_nodes.code_of(s).strip() for s in plan.leftovers],
+        "silenced": [shell.text for shell in plan.silenced],
+    }
+
+
+def system(command: str) -> str:
+    return f"get_ipython().system({command!r})"
+
+
+def test_nothing_installed() -> None:
+    assert not any(parts("import os\n!ls\n").values())
+
+
+def test_a_lone_install_and_what_is_beside_it() -> None:
+    found = parts("import os\n!pip install a\nx = 1\n")
+    assert found["slice"] == [system("pip install a")]
+    assert found["dropped"] == [system("pip install a")]
+    assert not found["leftovers"] + found["silenced"]
+
+
+def test_versions_that_are_worked_out_go_along() -> None:
+    found = parts(
+        """
+        import torch
+        version = torch.__version__.split("+")[0]
+        other = 1
+        extra = f"xformers=={version}"
+        !pip install {extra} unsloth
+        """
+    )
+    assert found["slice"] == [
+        "import torch",
+        'version = torch.__version__.split("+")[0]',
+        'extra = f"xformers=={version}"',
+        system("pip install {extra} unsloth"),
+    ]
+    assert set(found["slice"]) == {*found["leftovers"], *found["dropped"]}
+
+
+def test_a_name_that_is_read_later_stays_in_the_script_too() -> None:
+    found = parts("version = f()\n!pip install {version}\n", "print(version)")
+    assert found["slice"] == ["version = f()", system("pip install {version}")]
+    assert "version = f()" not in found["leftovers"]
+
+
+def test_a_list_of_packages_that_grows() -> None:
+    found = parts(
+        'packages = ["a"]\npackages.append("b")\npackages += ["c"]\n!pip install {" ".join(packages)}'
+    )
+    assert found["slice"][:3] == ['packages = ["a"]', 'packages.append("b")', 'packages += ["c"]']
+
+
+def test_a_dict_of_versions_that_grows() -> None:
+    found = parts('v = {}\nv["a"] = 1\nother["b"] = 2\n!pip install a=={v["a"]}')
+    assert found["slice"][:-1] == ["v = {}", 'v["a"] = 1']
+
+
+def test_a_branch_of_which_nothing_is_left() -> None:
+    found = parts(
+        """
+        import os
+        if "COLAB_" in os.environ:
+            !pip install a
+        else:
+            !pip install b
+        """
+    )
+    assert len(found["leftovers"]) == 2
+    assert not found["dropped"]
+
+
+def test_a_branch_that_sets_state_keeps_it() -> None:
+    found = parts(
+        """
+        import os
+        if "COLAB_" in os.environ:
+            !pip install a
+        else:
+            os.environ["A"] = "1"
+            !pip install b
+        """
+    )
+    assert found["dropped"] == [system("pip install a"), system("pip install b")]
+    assert len(found["slice"]) == 2
+
+
+def test_the_colab_question() -> None:
+    cell = """
+    try:
+        import google.colab
+        on_colab = True
+    except ImportError:
+        on_colab = False
+    if on_colab:
+        !pip install a
+    """
+    asked_once = parts(cell)
+    assert len(asked_once["slice"]) == len(asked_once["leftovers"]) == 2
+    asked_again = parts(cell, "print(on_colab)")
+    assert [s.splitlines()[0] for s in asked_again["leftovers"]] == ["if on_colab:"]
+
+
+def test_an_install_whose_value_is_used_is_silenced() -> None:
+    assert parts("out = !pip install a\nprint(out)")["silenced"] == ["pip install a"]
+
+
+def test_an_install_in_a_loop() -> None:
+    found = parts('for p in ["a", "b"]:\n    !pip install {p}\n')
+    assert found["dropped"] == [system("pip install {p}")]
+    assert found["slice"][0].startswith("for p in")
+
+
+def test_a_function_that_installs_is_called_there() -> None:
+    found = parts('def get(p):\n    !pip install {p}\nget("a")\nget("b")\nx = 1\n')
+    assert found["slice"][1:] == ['get("a")', 'get("b")']
+
+
+def test_a_function_that_does_more_is_not_called_there() -> None:
+    found = parts("def all_of_it():\n    !pip install a\n    train()\nall_of_it()\n")
+    assert "all_of_it()" not in found["slice"]
+
+
+@pytest.mark.parametrize(
+    "install", ["pip install -e .", "pip install .", "pip install -r requirements.txt", "pip install a/b.whl"]
+)
+def test_an_install_from_files_brings_them_along(install: str) -> None:
+    found = parts(f"!git clone https://example.com/a\n%cd a\n!{install}\n!ls\n")
+    assert found["slice"] == [
+        system("git clone https://example.com/a"),
+        "get_ipython().run_line_magic('cd', 'a')",
+        system(install),
+    ]
+    assert not any("git clone" in code for code in found["leftovers"] + found["dropped"])
+
+
+@pytest.mark.parametrize(
+    "install",
+    ["pip install git+https://example.com/a.git", "pip install https://example.com/a.whl", "pip install a"],
+)
+def test_an_install_from_the_net_needs_no_folder(install: str) -> None:
+    assert parts(f"!git clone https://example.com/a\n%cd a\n!{install}\n")["slice"] == [system(install)]
+
+
+# ---- the whole way ------------------------------------------------------------------------------
+
+
+def test_state_lines_stay_in_the_script_alone() -> None:
+    conversion = converted(
+        'import os\nos.environ["HF_HUB_OFFLINE"] = "0"\n!pip install a\nimport sys\nsys.path.append("a")',
+        TRAIN,
+    )
+    script, setup = conversion.files[SCRIPT], conversion.files[SETUP]
+    assert 'os.environ["HF_HUB_OFFLINE"] = "0"' in script
+    assert 'sys.path.append("a")' in script
+    assert "HF_HUB_OFFLINE" not in setup
+    assert "pip install" not in script
+    assert 'shell("pip install a")' in setup
+
+
+def test_no_install_makes_no_setup_file() -> None:
+    assert SETUP not in converted("!ls", TRAIN).files
+
+
+def run_setup(tmp_path: Path, *cells: str) -> list[str]:
+    """Run ``setup_env.py`` where `pip` and `git` only note how they were called, and where."""
+    conversion = converted(*cells, TRAIN)
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for name in ("pip", "git"):
+        tool = tools / name
+        tool.write_text(f'#!/bin/sh\necho "{name} $*" >> "{tmp_path}/calls"\n[ "$2" != fail ]\n')
+        tool.chmod(0o755)
+    (tmp_path / SETUP).write_text(conversion.files[SETUP])
+    environment = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}", "SETUP_TEST": "1"}
+    result = subprocess.run(
+        [sys.executable, "-W", "error", SETUP], cwd=tmp_path, env=environment, text=True, capture_output=True
+    )
+    assert result.returncode == 0, result.stderr
+    calls = tmp_path / "calls"
+    return calls.read_text().splitlines() if calls.exists() else []
+
+
+def test_the_step_installs_what_the_notebook_does(tmp_path: Path) -> None:
+    cell = """
+    import os
+    wanted = ["a", "b"]
+    wanted.append("c")
+    if "SETUP_TEST" in os.environ:
+        !pip install {" ".join(wanted)} "d>=1"
+    else:
+        !pip install nothing
+    for name in wanted[:2]:
+        !pip install -U $name
+    """
+    assert run_setup(tmp_path, cell) == ["pip install a b c d>=1", "pip install -U a", "pip install -U b"]
+
+
+def test_a_failing_install_does_not_stop_the_step(tmp_path: Path) -> None:
+    assert run_setup(tmp_path, "!pip fail\n!pip install fail\n!pip install b\n") == [
+        "pip install fail",
+        "pip install b",
+    ]
+
+
+def test_a_bash_cell(tmp_path: Path) -> None:
+    assert run_setup(tmp_path, "%%bash\npip install a\nfor p in {b,c}; do pip install $p; done\n") == [
+        "pip install a",
+        "pip install b",
+        "pip install c",
+    ]
+
+
+def test_an_install_whose_output_is_kept(tmp_path: Path) -> None:
+    assert run_setup(tmp_path, "out = !pip install a\nprint(out)\n") == ["pip install a"]
+
+
+def test_an_install_in_a_folder_that_is_cloned(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    conversion_calls = run_setup(
+        tmp_path, "!git clone https://example.com/a\n%cd a\n!pip install -e . && pwd > ../here\n"
+    )
+    assert conversion_calls == ["git clone https://example.com/a", "pip install -e ."]
+    assert (tmp_path / "here").read_text().strip() == str(tmp_path / "a")
+
+
+def test_nothing_else_of_the_notebook_runs_there(tmp_path: Path) -> None:
+    run_setup(
+        tmp_path, "!pip install a\nopen('seen', 'w')\nraise SystemExit(3)\n", "import not_installed_anywhere"
+    )
+    assert not (tmp_path / "seen").exists()

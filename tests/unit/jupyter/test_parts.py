@@ -1,0 +1,310 @@
+"""The parts of %run_ddp that need no kernel: reading output, choosing cells, drawing, GPUs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import weakref
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from nb2ddp.conversion.pipeline import convert_notebook
+from nb2ddp.jupyter import html as html_of_run
+from nb2ddp.jupyter import kernel_gpu
+from nb2ddp.jupyter.history import Ran, choose
+from nb2ddp.jupyter.magic import ranks_environment
+from nb2ddp.jupyter.result import Places, Result, failure
+from nb2ddp.monitor import charts
+from nb2ddp.monitor.nvml import Load
+from nb2ddp.monitor.progress import Progress
+from nb2ddp.source.notebook import Cell, Notebook
+from tests.e2e.test_magic import DATA, LOOP, MODEL
+
+TRAINER = (
+    "Unsloth: a banner\n"
+    "\rMap:   0%|          | 0/320 [00:00<?, ? examples/s]"
+    "\rMap: 100%|██████████| 320/320 [00:00<00:00, 32.00 examples/s]\n"
+    "nb2ddp: batch 2 x 2 accumulation steps x 2 processes = 8 per step\n"
+    "\r  0%|          | 0/4 [00:00<?, ?it/s]\r 25%|██▌       | 1/4 [00:02<00:06,  2.00s/it]"
+    "\r                          \r{'loss': '7.277', 'grad_norm': '0.4546', 'epoch': '0.025'}\n"
+    "\r 25%|██▌       | 1/4 [00:02<00:06,  2.00s/it]\r 50%|█████     | 2/4 [00:03<01:02,  2.00it/s]"
+    "\r                          \r{'loss': 7.5, 'grad_norm': nan, 'epoch': 0.05}\n"
+    "\r  0%|          | 0/9 [00:00<?, ?it/s]\r100%|██████████| 9/9 [00:00<00:00, 99.00it/s]"
+    "\r                          \r{'eval_loss': '7.0', 'eval_runtime': '0.1', 'epoch': '0.05'}\n"
+    "said in between\n"
+)
+
+
+@pytest.mark.parametrize("size", [1, 7, 10_000])
+def test_progress_of_a_trainer_in_pieces_of_any_size(size: int) -> None:
+    progress = Progress()
+    shown = "".join(progress.feed(TRAINER[i : i + size]) for i in range(0, len(TRAINER), size))
+    assert shown.splitlines() == [
+        "Unsloth: a banner",
+        "nb2ddp: batch 2 x 2 accumulation steps x 2 processes = 8 per step",
+        "said in between",
+    ]
+    assert (progress.step, progress.total, progress.batch) == (2, 4, 8)
+    assert progress.curve() == [(1, 7.277), (2, 7.5)]
+    assert progress.curve("grad_norm") == [(1, 0.4546)], "nan is no point of a curve"
+    assert progress.curve("eval_loss") == [(2, 7.0)]
+    assert progress.seconds_left == 62
+    assert progress.samples_per_second == 16
+    assert html_of_run.facts(progress) == ["step 2 of 4", "1:02 left", "loss 7.5", "16 samples/s"]
+
+
+def test_the_trainers_own_speed_counts_in_the_end() -> None:
+    progress = Progress()
+    progress.feed("{'train_runtime': '1.9', 'train_samples_per_second': '40.2', 'train_loss': '7.1'}\n")
+    assert progress.samples_per_second == 40.2
+    assert progress.loss is None
+
+
+def test_steps_of_a_loop_go_on_in_the_next_epoch() -> None:
+    progress = Progress()
+    for epoch in (0, 1):
+        progress.feed("\r  0%|          | 0/10 [00:00<?, ?it/s]")
+        progress.feed(f"epoch {epoch} step 0: loss {7 - epoch}\nepoch {epoch} step 5: loss 4.5e-1\n")
+        progress.feed("\r100%|██████████| 10/10 [00:00<00:00, 90.00it/s]\n")
+        progress.feed("\r100%|██████████| 3/3 [00:00<00:00, 90.00it/s]\neval_loss=tensor(4.6)\n")
+    assert progress.curve() == [(0, 7.0), (5, 0.45), (10, 6.0), (15, 0.45)]
+    assert progress.finish() == ""
+
+
+def test_what_is_no_log_is_text() -> None:
+    progress = Progress()
+    text = "{'text': 'no number', 'loss': 'much'}\n{'rows': 3}\n\nlossless 5\n"
+    assert progress.feed(text) == text
+    assert progress.feed("no end") == ""
+    assert progress.finish() == "no end\n"
+    assert progress.records == []
+    progress.feed("The loss is at loss 1.5.\n")
+    assert progress.loss == 1.5
+
+
+def history(*cells: tuple[str, str]) -> list[Ran]:
+    return [Ran(n, source, True, name) for n, (name, source) in enumerate(cells, start=1)]
+
+
+def order(*cells: tuple[str, str]) -> list[str]:
+    return [ran.source for ran in choose(history(*cells)).cells]
+
+
+def test_a_cell_that_ran_again_stands_last_when_nothing_needs_it_earlier() -> None:
+    assert order(("a", "print(1)"), ("b", "f = 1"), ("a", "print(f)")) == ["f = 1", "print(f)"]
+
+
+def test_a_cell_that_ran_again_stays_when_what_follows_needs_it() -> None:
+    cells = [("a", "import os"), ("b", "os.getpid()"), ("a", "import os, sys")]
+    assert order(*cells) == ["import os, sys", "os.getpid()"]
+
+
+def test_all_cells_run_again_come_in_their_new_order() -> None:
+    cells = [("a", "m = 1"), ("b", "m = m + 1"), ("a", "m = 2"), ("b", "m = m + 2")]
+    assert order(*cells) == ["m = 2", "m = m + 2"]
+
+
+def test_a_plain_cell_that_became_a_run_ddp_cell_is_no_part_any_more() -> None:
+    chosen = choose(history(("a", "x = 1"), ("t", "trainer.train()"), ("t", "%%run_ddp\ntrainer.train()")))
+    assert [ran.source for ran in chosen.cells] == ["x = 1"]
+    assert chosen.left_out == ("[2] is a %%run_ddp cell now",)
+
+
+def test_the_curve_is_a_picture() -> None:
+    svg = charts.curve_svg({"loss": [(1, 3.0), (2, 2.0), (4, 1.5)], "eval_loss": [(2, 2.5), (4, 2.0)]})
+    lines = [element for element in ElementTree.fromstring(svg).iter() if element.tag.endswith("polyline")]
+    points = [[float(n) for n in p.split(",")] for p in lines[0].attrib["points"].split()]
+    assert points[0][1] < points[1][1] < points[2][1], "down is less"
+    assert len(lines) == 2
+    assert charts.curve_svg({"loss": [(1, 3.0)]}) == ""
+    long = charts.curve_svg({"loss": [(float(n), 1.0) for n in range(10_000)]})
+    assert long.count(",") <= 501
+    assert charts.sparkline([(1, 2.0), (2, 1.0)]) == "2 █▁ 1"
+
+
+def test_text_in_html_is_text() -> None:
+    html = html_of_run.live_html(
+        Progress(stage="<s>"), title="<t>", seconds=1, loads=[], logs={"<l>": "a b/<p>.log"}, state="running"
+    )
+    assert [tag for tag in ("<s>", "<t>", "<l>", "<p>") if tag in html] == []
+    assert "&lt;s&gt;" in html
+    assert "a%20b/%3Cp%3E.log" in html
+
+
+def test_gpus_are_in_the_display() -> None:
+    gib = 1 << 30
+    loads = [Load(0, 1 * gib, 15 * gib, 97), Load(1, 2 * gib, 15 * gib)]
+    html = html_of_run.live_html(Progress(), title="t", seconds=1, loads=loads, logs={}, state="running")
+    assert "1.0 of 15 GiB" in html
+    assert "97 % busy" in html
+    assert "rank 1 2.0/15 GiB" in html_of_run.live_text(Progress(), title="t", seconds=1, loads=loads)
+
+
+def test_without_torch_nothing_is_held() -> None:
+    code = (
+        "import sys; from nb2ddp.jupyter import kernel_gpu; "
+        "print(kernel_gpu.held(), kernel_gpu.free({'x': 1}), 'torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[] [] False"
+
+
+def test_what_holds_memory_is_named_and_dropped() -> None:
+    import torch
+
+    model = torch.nn.Linear(100, 10)
+    trainer = type("MyTrainer", (), {"__module__": "trl"})()
+    trainer.model = model
+    optimizer = torch.optim.Adam(model.parameters())
+    tensor = torch.zeros(1000)
+    names: dict[str, object] = {
+        "model": model, "trainer": trainer, "optimizer": optimizer, "batch": {"input_ids": [tensor[:10]]},
+        "again": tensor, "torch": torch, "Model": torch.nn.Linear, "text": "x", "Out": {3: tensor},
+    }  # fmt: skip
+    size = 4 * (100 * 10 + 10)
+    expected = dict(model=size, trainer=size, optimizer=size, batch=4000, again=4000, Out=4000)
+    assert kernel_gpu.holders(names, "cpu") == expected
+    assert kernel_gpu.holders(names) == {}
+    assert kernel_gpu.free(names, "cpu") == list(expected)
+    assert names.keys() == {"torch", "Model", "text", "Out"}
+    assert names["Out"] == {}
+
+
+def test_what_is_dropped_is_gone_before_the_memory_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    models = [torch.nn.Linear(100, 10), torch.nn.Linear(10, 10)]
+    alive = [weakref.ref(model) for model in models]
+    names: dict[str, object] = {"large": models[0], "small": models[1]}
+    models.clear()
+    seen: list[bool] = []
+    monkeypatch.setattr(
+        torch.cuda, "empty_cache", lambda: seen.extend(model() is not None for model in alive)
+    )
+    kernel_gpu.free(names, "cpu")
+    assert seen == [False, False]
+
+
+def test_a_scripts_environment_has_nothing_of_the_kernels_libraries() -> None:
+    initial = {"PATH": "/bin", "UNSLOTH_MINE": "1"}
+    now = {**initial, "UNSLOTH_ZOO_IS_PRESENT": "1", "MPLBACKEND": "inline", "HF_TOKEN": "x"}
+    assert ranks_environment(now, initial, session=True) == initial
+    assert ranks_environment(now, initial, session=False) == {**initial, "HF_TOKEN": "x"}
+
+
+def places() -> Places:
+    sources = [DATA, MODEL, f"%%time\n{LOOP}"]
+    cells = tuple(Cell("code", source, number) for number, source in zip((7, 3, 9), sources, strict=True))
+    conversion = convert_notebook(Notebook(Path("n.ipynb"), cells, "python"))
+    assert conversion.script is not None, conversion.declined
+    return Places(Path("/x/train_ddp.py"), conversion.script, notebook=None)
+
+
+def test_every_line_of_the_users_leads_back_to_its_cell() -> None:
+    made = places()
+    text = made._script.text.split("\n")
+    for code, cell, line in (
+        ("import torch", 7, 2),
+        ("class TinyModel(torch.nn.Linear):", 3, 1),
+        ("    loss.backward()", 9, 4),
+        ("    time.sleep(pause)", 9, 8),
+    ):
+        numbers = [n for n, there in enumerate(text, start=1) if there == code]
+        place = made.of(numbers[-1])
+        assert place is not None
+        assert (place.cell, place.line) == (cell, line)
+    assert made.of(1) is None
+    assert made.of(text.index("def end_on_error(kind, error, trace):") + 1) is None
+    assert made.of(100_000) is None
+
+
+def test_a_chain_of_exceptions_is_kept_whole() -> None:
+    made = places()
+    line = made._script.text.split("\n").index("    loss.backward()") + 1
+    own = made._script.text.split("\n").index("def end_on_error(kind, error, trace):") + 1
+    trace = [
+        "Traceback (most recent call last):",
+        '  File "/lib/torch.py", line 3, in f',
+        "KeyError: 'a'",
+        "",
+        "The above exception was the direct cause of the following exception:",
+        "",
+        "Traceback (most recent call last):",
+        f'  File "/x/train_ddp.py", line {own}, in end_on_error',
+        "    raise error",
+        f'  File "/x/train_ddp.py", line {line}, in <module>',
+        "    loss.backward()",
+        "RuntimeError: no",
+    ]
+    said = ["Traceback (most recent call last):", "  of somebody else", "OSError: x", "step 3"]
+    sentence, shown = failure(
+        [*said, "nb2ddp: rank 1 failed first (exit code 1): RuntimeError: no", *trace], made
+    )
+    assert sentence == "rank 1 failed first (exit code 1): RuntimeError: no"
+    assert shown == [*trace[:7], f"  Cell In[9], line 4, in <module>  (train_ddp.py:{line})", *trace[10:]]
+    # rank 0, which recorded nothing: its traceback stands above
+    verdict = [
+        "nb2ddp: rank 0 failed first (exit code 1)",
+        "        what it printed is above; rank 1 writes to x",
+    ]
+    assert failure([*trace, *verdict], made)[1] == shown
+    assert failure([], made) == ("it ended before it began", [])
+
+
+def result(folder: Path, *names: str, script: str = "") -> Result:
+    files = []
+    for name in names:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({"task_type": "SEQ_CLS"}))
+        files.append(path)
+    return Result(0, 1.0, folder, script, [{"step": 1, "loss": 2.0}, {"step": 2, "loss": 1.0}], files)
+
+
+def test_how_to_load_what_was_saved(tmp_path: Path) -> None:
+    adapter = "lora/adapter_config.json"
+    checkpoint = "outputs/checkpoint-9/adapter_config.json"
+    assert result(tmp_path).how_to_load == ""
+    made = result(tmp_path, adapter, checkpoint)
+    assert "AutoPeftModelForSequenceClassification" in made.how_to_load
+    assert made.adapter == tmp_path / "lora"
+    assert result(tmp_path, checkpoint).adapter == tmp_path / "outputs/checkpoint-9"
+    assert "AutoModelForCausalLM" in result(tmp_path / "full", "model/config.json").how_to_load
+    unsloth = result(tmp_path, adapter, script="model = FastModel.from_pretrained('x')")
+    assert unsloth.how_to_load.startswith(
+        "from unsloth import FastModel; model, tokenizer = FastModel.from_pre"
+    )
+
+
+def test_plots(tmp_path: Path) -> None:
+    made = result(tmp_path)
+    assert "polyline" in made.plot()._repr_html_()
+    assert repr(made.plot("loss")) == "loss 2 █▁ 1"
+    with pytest.raises(ValueError, match="lr was not logged twice; there are loss"):
+        made.plot("lr")
+
+
+def test_importing_nb2ddp_stays_light() -> None:
+    code = "import sys, nb2ddp; print({'IPython', 'libcst', 'torch', 'jinja2'} & sys.modules.keys())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+def test_on_kaggle_importing_is_enough(tmp_path: Path) -> None:
+    code = """
+from IPython.core.interactiveshell import InteractiveShell
+shell = InteractiveShell.instance()
+shell.run_cell("import nb2ddp")
+print(shell.find_cell_magic("run_ddp") is not None)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={"KAGGLE_KERNEL_RUN_TYPE": "Interactive", "IPYTHONDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == "True", done.stderr

@@ -1,0 +1,295 @@
+"""The engine: what several findings about one cell come to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import libcst as cst
+import pytest
+
+from nb2ddp.analysis.facts import Facts
+from nb2ddp.rewriting.engine import Rewritten, rewrite
+from nb2ddp.rewriting.findings import (
+    Decline,
+    Drop,
+    Edit,
+    Finding,
+    Gate,
+    GateKind,
+    Insert,
+    Need,
+    Note,
+    Options,
+    Rule,
+)
+from nb2ddp.source import cst_nodes
+from nb2ddp.source.cells import Place, Statement
+from tests.support.helpers import facts_of
+
+Find = Callable[[Facts], Iterator[Finding]]
+
+
+def run(find: Find, *cells: str) -> Rewritten:
+    facts = facts_of(*cells)
+    result = rewrite(facts, [Rule("test", "", lambda facts, options: find(facts))], Options())
+    for code in result.code.values():
+        compile(code, "after", "exec")
+    return result
+
+
+def statement_with(facts: Facts, code: str) -> Statement:
+    """The innermost statement that is ``code``, comments left out."""
+    (found,) = {
+        facts.statement(call)
+        for call in facts.calls
+        if cst_nodes.code_of(facts.statement(call).with_changes(leading_lines=())).strip().startswith(code)
+    }
+    return found
+
+
+def on(code: str, make: Callable[[Statement], Finding]) -> Find:
+    """A finding about every statement that starts like one of the parts of ``code``."""
+
+    def find(facts: Facts) -> Iterator[Finding]:
+        for part in code.split():
+            yield make(statement_with(facts, part))
+
+    return find
+
+
+def gate(kind: GateKind = "rank-zero") -> Callable[[Statement], Finding]:
+    return lambda statement: Gate(statement, kind, "why")
+
+
+def drop(statement: Statement) -> Finding:
+    return Drop(statement, "why")
+
+
+def before(statement: Statement) -> Finding:
+    return Insert(statement, "before", "new()", "why")
+
+
+def after(statement: Statement) -> Finding:
+    return Insert(statement, "after", "new()", "why")
+
+
+@pytest.mark.parametrize(
+    "source", ["", "\n", "x = 1", "# only\n", "if x:\n\ty = ( 1,\n2)\n# end\n", "a; b;\n"]
+)
+def test_nothing_found_changes_no_byte(source: str) -> None:
+    result = run(lambda facts: iter(()), source)
+    assert result.code == {1: source}
+    assert not result.changes
+
+
+def test_edits_of_nested_nodes_compose() -> None:
+    def find(facts: Facts) -> Iterator[Finding]:
+        for call in facts.calls:
+            yield Edit(call, "why", partial(cst_nodes.wrapped, function="w"))
+
+    assert run(find, "x = f(g(1), h)  # c\n").code[1] == "x = w(f(w(g(1)), h))  # c\n"
+
+
+def test_edits_of_one_node_apply_in_the_order_of_the_rules() -> None:
+    facts = facts_of("f(1)\n")
+
+    def rule(name: str) -> Rule:
+        def find(facts: Facts, options: Options) -> Iterator[Finding]:
+            yield Edit(facts.calls[0], "why", partial(cst_nodes.wrapped, function=name))
+
+        return Rule(name, "", find)
+
+    result = rewrite(facts, [rule("a"), rule("b")], Options())
+    assert result.code[1] == "b(a(f(1)))\n"
+    assert [change.rule for change in result.changes] == ["a", "b"]
+
+
+def test_an_edit_inside_a_statement_that_is_gated_and_moved() -> None:
+    def find(facts: Facts) -> Iterator[Finding]:
+        inner = facts.calls[-1]
+        yield Edit(inner, "why", partial(cst_nodes.replaced, code="new"))
+        yield Gate(facts.statement(inner), "rank-zero", "why")
+        yield Insert(facts.statement(inner), "before", "first()", "why")
+
+    assert run(find, "# c\nf(g())\n").code[1] == (
+        "# c\nfirst()\nif is_main_process:  # nb2ddp: why\n    f(new)\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "block", "wait"),
+    [
+        ("rank-zero", "if is_main_process:  # nb2ddp: why\n", ""),
+        ("rank-zero-then-wait", "if is_main_on_disk:  # nb2ddp: why\n", "wait_for_main_process()\n"),
+        ("main-first", "with main_process_first():  # nb2ddp: why\n", ""),
+        ("in-turn", "with in_turn():  # nb2ddp: why\n", ""),
+    ],
+)
+def test_neighbours_under_one_gate_share_its_block(kind: GateKind, block: str, wait: str) -> None:
+    result = run(on("a b c", gate(kind)), "x = 1\na()\n# about b\nb()\nc()  # behind\ny = 2\n")
+    assert result.code[1] == (
+        f"x = 1\n{block}    a()\n    # about b\n    b()\n    c()  # behind\n{wait}y = 2\n"
+    )
+    assert [change.place for change in result.changes] == [Place(1, 2), Place(1, 4), Place(1, 5)]
+
+
+def test_a_statement_between_parts_the_blocks() -> None:
+    assert run(on("a b", gate()), "a()\nx = 1\nb()\n").code[1].count("if is_main_process:") == 2
+
+
+def test_gates_of_two_kinds_are_two_blocks() -> None:
+    def find(facts: Facts) -> Iterator[Finding]:
+        yield Gate(statement_with(facts, "a"), "rank-zero", "why")
+        yield Gate(statement_with(facts, "b"), "main-first", "why")
+
+    assert run(find, "a()\nb()\n").code[1] == (
+        "if is_main_process:  # nb2ddp: why\n    a()\nwith main_process_first():  # nb2ddp: why\n    b()\n"
+    )
+
+
+def test_what_is_put_between_parts_the_blocks() -> None:
+    def find(facts: Facts) -> Iterator[Finding]:
+        yield from on("a b", gate())(facts)
+        yield before(statement_with(facts, "b"))
+
+    assert run(find, "a()\nb()\n").code[1] == (
+        "if is_main_process:  # nb2ddp: why\n    a()\nnew()\nif is_main_process:  # nb2ddp: why\n    b()\n"
+    )
+
+
+def test_a_second_gate_of_one_statement_is_no_second_block() -> None:
+    result = run(on("a a", gate()), "a()\n")
+    assert result.code[1] == "if is_main_process:  # nb2ddp: why\n    a()\n"
+    assert len(result.changes) == 1
+
+
+def test_a_gate_inside_a_gate_is_none() -> None:
+    result = run(on("for a", gate()), "for x in y():\n    a()\n")
+    assert result.code[1] == "if is_main_process:  # nb2ddp: why\n    for x in y():\n        a()\n"
+
+
+def test_a_gate_inside_a_function_keeps_the_indent() -> None:
+    result = run(on("a", gate()), "def f():\n  x = 1\n  a()\n  return x\n")
+    assert result.code[1] == (
+        "def f():\n  x = 1\n  if is_main_process:  # nb2ddp: why\n      a()\n  return x\n"
+    )
+
+
+def test_a_name_of_ours_that_is_taken() -> None:
+    result = run(on("a", gate("rank-zero-then-wait")), "is_main_on_disk = 1\na()\n")
+    assert "if ddp_is_main_on_disk:" in result.code[1]
+    assert "\nwait_for_main_process()\n" in result.code[1]
+
+
+@pytest.mark.parametrize(
+    ("make", "source", "expected"),
+    [
+        (before, "x = 1\n# about a\na()  # behind\n", "x = 1\n# about a\nnew()\na()  # behind\n"),
+        (before, "# top\n\n# about a\na()\n", "# top\n\n# about a\nnew()\na()\n"),
+        (before, "if x:\n\ta()\n", "if x:\n\tnew()\n\ta()\n"),
+        (after, "a()  # behind\n# about y\ny = 1\n", "a()  # behind\nnew()\n# about y\ny = 1\n"),
+        (after, "a()\n# the end\n", "a()\nnew()\n# the end\n"),
+        (after, "a()", "a()\nnew()"),
+        (after, "for x in y:\n  a()\nz = 1\n", "for x in y:\n  a()\n  new()\nz = 1\n"),
+    ],
+)
+def test_inserts_leave_comments_where_they_belong(
+    make: Callable[[Statement], Finding], source: str, expected: str
+) -> None:
+    assert run(on("a", make), source).code[1] == expected
+
+
+def test_several_inserts_stand_in_their_order() -> None:
+    def find(facts: Facts) -> Iterator[Finding]:
+        for number in range(3):
+            yield Insert(statement_with(facts, "a"), "before", f"f{number} = 1", "why")
+            yield Insert(statement_with(facts, "a"), "after", f"g{number} = 1", "why")
+
+    expected = "f0 = 1\nf1 = 1\nf2 = 1\na()\ng0 = 1\ng1 = 1\ng2 = 1\n"
+    assert run(find, "a()\n").code[1] == expected
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("x = 1\na()\ny = 2\n", "x = 1\ny = 2\n"),
+        ("x = 1\n# about a\na()  # behind\ny = 2\n", "x = 1\n# about a\ny = 2\n"),
+        ("x = 1\n# about a\na()\n", "x = 1\n# about a\n"),
+        ("# top\na()\n# end\n", "# top\n# end\n"),
+        ("a()\n", "\n"),
+        ("if x:\n    a()\n", "if x:\n    pass\n"),
+        ("if x:\n    # about a\n    a()\ny = 1\n", "if x:\n    pass\n    # about a\ny = 1\n"),
+        ("if x:\n    a()\nelse:\n    y = 1\n", "if x:\n    pass\nelse:\n    y = 1\n"),
+        ("if x:\n    # about a\n    a()\n    y = 1\n", "if x:\n    # about a\n    y = 1\n"),
+    ],
+)
+def test_a_drop_keeps_comments_and_an_empty_block_passes(source: str, expected: str) -> None:
+    assert run(on("a", drop), source).code[1] == expected
+
+
+def test_a_drop_with_its_comments() -> None:
+    def find(facts: Facts) -> Iterator[Finding]:
+        yield Drop(statement_with(facts, "a"), "why", with_comments=True)
+
+    assert run(find, "x = 1\n# about a\na()\n# about y\ny = 2\n").code[1] == "x = 1\n# about y\ny = 2\n"
+
+
+def test_a_drop_among_gated_neighbours() -> None:
+    def find(facts: Facts) -> Iterator[Finding]:
+        yield from on("a b c", gate())(facts)
+        yield drop(statement_with(facts, "b"))
+
+    assert run(find, "a()\n# about b\nb()\nc()\n").code[1] == (
+        "if is_main_process:  # nb2ddp: why\n    a()\n    # about b\n    c()\n"
+    )
+
+
+def test_only_the_cell_that_is_meant_changes() -> None:
+    result = run(on("a", drop), "x = 1\n", "a()\ny = 2\n", "z = 3\n")
+    assert result.code == {1: "x = 1\n", 2: "y = 2\n", 3: "z = 3\n"}
+
+
+def test_changes_stand_in_the_order_of_the_notebook() -> None:
+    def find(facts: Facts) -> Iterator[Finding]:
+        for name in ("c", "a", "b"):
+            yield before(statement_with(facts, name))
+
+    result = run(find, "a()\nb()\n", "c()\n")
+    assert [change.place for change in result.changes] == [Place(1, 1), Place(1, 2), Place(2, 1)]
+
+
+def test_what_changes_no_code_is_kept_apart() -> None:
+    def find(facts: Facts) -> Iterator[Finding]:
+        yield Decline("cannot", facts.calls[0])
+        yield Decline("at all")
+        yield Note("careful", facts.calls[0])
+        yield Need("helper", "value")
+
+    result = run(find, "x = 1\na()\n")
+    assert result.code == {1: "x = 1\na()\n"}
+    assert [(c.rule, c.place, c.why) for c in result.declined] == [
+        ("test", Place(1, 2), "cannot"),
+        ("test", None, "at all"),
+    ]
+    assert [c.place for c in result.notes] == [Place(1, 2)]
+    assert result.needs == {Need("helper", "value")}
+    assert not result.changes
+
+
+def test_a_string_over_several_lines_survives_a_gate() -> None:
+    source = 'def f():\n    a("""\nfirst\n  second""")\n'
+    assert run(on("a", gate()), source).code[1] == (
+        'def f():\n    if is_main_process:  # nb2ddp: why\n        a("""\nfirst\n  second""")\n'
+    )
+
+
+def test_the_cells_own_trees_are_left_alone() -> None:
+    facts = facts_of("f(1)\n")
+    module = facts.cells[0].module
+
+    def find(facts: Facts, options: Options) -> Iterator[Finding]:
+        yield Edit(facts.calls[0], "why", lambda _: cst.Name("x"))
+
+    rewrite(facts, [Rule("test", "", find)], Options())
+    assert module.code == "f(1)\n"
