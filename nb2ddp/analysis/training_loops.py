@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator, Sequence
+
 import libcst as cst
 
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.source import cst_nodes
-from nb2ddp.source.cells import Binding
+from nb2ddp.source.cells import Binding, Statement
+
+_OPTIMIZER = re.compile(
+    r"Adam|SGD|Optim|Lion|Adafactor|RMSprop|Adagrad|Adadelta|LAMB|Lamb|LARS|Sophia|Prodigy|Muon|AdaBelief|Rprop|Shampoo|LBFGS"
+)
 
 _ITERATING = frozenset("enumerate tqdm iter zip track progress_bar trange".split())
 
@@ -24,52 +31,51 @@ def is_trained_call(facts: Facts, call: cst.Call, loop: cst.CSTNode) -> bool:
     return False
 
 
-def given_to_function(facts: Facts, backward: cst.Call, step: cst.CSTNode) -> list[cst.Name]:
-    """The model in ``loss = function(batch, model)``, where the function does nothing but call it."""
-    assert isinstance(backward.func, cst.Attribute)
-    loss = loss_of(backward.func.value)
-    binding = facts.binding(loss) if isinstance(loss, cst.Name) else None
-    value = binding.value if binding is not None and facts.contains(step, binding.node) else None
-    while isinstance(value, cst.BinaryOperation):
-        value = value.left
-    if not isinstance(value, cst.Call):
-        return []
-    found = [
-        argument.value
-        for argument in value.args
-        if isinstance(argument.value, cst.Name)
-        and facts.kind(argument.value) == "model"
-        and _only_calls(facts, value, argument)
-    ]
-    return found if len(found) == 1 else []
+def optimized_models(facts: Facts) -> Iterator[tuple[cst.BaseExpression, Statement]]:
+    """Yield the models whose parameters an optimizer is given, each with the statement that makes the optimizer.
 
-
-def _only_calls(facts: Facts, call: cst.Call, argument: cst.Arg, depth: int = 3) -> bool:
-    """Whether the function that gets ``argument`` calls it, or lets another call it, and does no more."""
-    functions = list(facts.called_functions(call.with_changes(args=())))
-    if depth == 0 or len(functions) != 1 or any(other.star for other in call.args):
-        return False
-    names = [parameter.name.value for parameter in functions[0].params.params]
-    position = call.args.index(argument)
-    name = argument.keyword.value if argument.keyword else names[position] if position < len(names) else ""
-    uses = facts.uses(name, functions[0].body)
-    bindings = [binding for binding in facts.bindings(name) if binding.scope is functions[0]]
-    if name not in names or not uses or len(bindings) != 1:
-        return False
-    for use in uses:
-        around = facts.parent(use)
-        if isinstance(around, cst.Call) and around.func is use:
+    ``Adam(model.parameters())`` gives ``model``, also through lists of parameters that have a name;
+    ``self.model.head.parameters()`` gives ``self.model``.
+    """
+    for call in facts.live_calls:
+        if not _OPTIMIZER.search(facts.qualified(call.func).rpartition(".")[2]) or facts.is_after_training(
+            call
+        ):
             continue
-        outer = facts.parent(around) if isinstance(around, cst.Arg) else None
-        if not isinstance(outer, cst.Call) or not _only_calls(facts, outer, around, depth - 1):  # type: ignore[arg-type]
-            return False
-    return True
+        seen: set[str] = set()
+        for owner in _owners(facts, [argument.value for argument in call.args], depth=4):
+            model = _root(facts, owner)
+            code = cst_nodes.code_of(model)
+            if code not in seen:
+                seen.add(code)
+                yield model, facts.statement(call)
 
 
-def is_global(facts: Facts, name: cst.Name) -> bool:
-    """Whether a name is one of the cells', which a function finds when it is called."""
-    binding = facts.binding(name)
-    return binding is not None and binding.scope is None
+def _owners(facts: Facts, nodes: Sequence[cst.CSTNode], depth: int) -> Iterator[cst.BaseExpression]:
+    """Yield ``m`` of each ``m.parameters()`` in nodes, or in what the names in them were bound to."""
+    for node in nodes:
+        for call in facts.calls_in(node):
+            if facts.method(call) in ("parameters", "named_parameters"):
+                yield cst.ensure_type(call.func, cst.Attribute).value
+        if depth == 0:
+            continue
+        for name in facts.loads_in(node):
+            for use in facts.uses(name, node):
+                binding = facts.binding(use)
+                value = binding.value if binding is not None else None
+                if value is not None and facts.kind(use) != "model":
+                    yield from _owners(facts, [value], depth - 1)
+
+
+def _root(facts: Facts, node: cst.BaseExpression) -> cst.BaseExpression:
+    """Return the whole model of a part: ``model`` for ``model.head``, ``self.net`` for ``self.net.head``."""
+    chain = [node]
+    while isinstance(chain[-1], cst.Attribute | cst.Subscript):
+        chain.append(chain[-1].value)
+    if not isinstance(chain[-1], cst.Name):
+        return node
+    is_self = isinstance(facts.scope(chain[-1]), cst.FunctionDef) and chain[-1].value == "self"
+    return chain[-2] if is_self and len(chain) > 1 else chain[-1]
 
 
 def loader_of(facts: Facts, loop: cst.For | cst.While) -> cst.BaseExpression | None:
@@ -115,19 +121,3 @@ def _returned(facts: Facts, binding: Binding) -> cst.BaseExpression | None:
                 end.value.elements[binding.index].value if binding.index < len(end.value.elements) else None
             )
     return None
-
-
-def loss_of(node: cst.BaseExpression) -> cst.Name | cst.Attribute | None:
-    """``loss`` of ``loss.backward()``, ``(loss / 4).backward()`` and ``scaler.scale(loss).backward()``.
-
-    It may be ``outputs.loss`` too.
-    """
-    match node:
-        case cst.Name() | cst.Attribute(value=cst.Name(), attr=cst.Name("loss")):
-            return node
-        case cst.BinaryOperation(left=left):
-            return loss_of(left)
-        case cst.Call(args=[cst.Arg(value=value), *_]):
-            return loss_of(value)
-        case _:
-            return None

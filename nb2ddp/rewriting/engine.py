@@ -13,10 +13,11 @@ import libcst as cst
 
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.rewriting.findings import Change, Decline, Drop, Edit, Gate, Insert, Need, Note, Options, Rule
+from nb2ddp.rewriting.runtime_calls import Helper
 from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import CodeCell, Statement
 
-_CONTEXTS = {"main-first": "main_process_first", "in-turn": "in_turn"}
+_CONTEXTS: dict[str, Helper] = {"main-first": "main_process_first", "in-turn": "in_turn"}
 
 
 @dataclass(frozen=True)
@@ -145,12 +146,14 @@ class _Applier(cst.CSTTransformer):
 
     def _gated(self, gate: Gate, body: list[Statement]) -> list[Statement]:
         note = f"nb2ddp: {gate.why}"
+        ddp = self._our("ddp")
         if gate.kind in _CONTEXTS:
-            return [cst_nodes.block_under(f"with {self._our(_CONTEXTS[gate.kind])}():", body, note)]
-        waits = gate.kind == "rank-zero-then-wait"
-        who = self._our("is_main_on_disk" if waits else "is_main_process")
-        block = cst_nodes.block_under(f"if {who}:", body, note)
-        return [block, *cst_nodes.statements(f"{self._our('wait_for_main_process')}()")] if waits else [block]
+            return [cst_nodes.block_under(f"with {ddp}.{_CONTEXTS[gate.kind]}():", body, note)]
+        if gate.kind == "rank-zero":
+            return [cst_nodes.block_under(f"if {ddp}.is_main_process:", body, note)]
+        is_main = self._our("is_main")
+        inner = cst_nodes.block_under(f"if {is_main}:", body, "")
+        return [cst_nodes.block_under(f"with {ddp}.main_process_only() as {is_main}:", [inner], note)]
 
 
 @dataclass

@@ -7,7 +7,7 @@ alone, every step would take twice the data and save no time at all.
 .. code-block:: diff
 
      from trl import SFTConfig
-    +batch_per_rank, accumulation_per_rank = share_batch(2, 4)  # nb2ddp: the notebook's batch, split
+    +batch_per_rank, accumulation_per_rank = ddp.share_batch(2, 4)  # nb2ddp: the notebook's batch, split
      args = SFTConfig(
     -    per_device_train_batch_size=2,
     -    gradient_accumulation_steps=4,
@@ -27,7 +27,8 @@ import libcst as cst
 from nb2ddp import libraries
 from nb2ddp.analysis import installs
 from nb2ddp.analysis.facts import Facts
-from nb2ddp.rewriting.findings import Decline, Edit, Finding, Insert, Need, Note, Options, Rule
+from nb2ddp.rewriting.findings import Decline, Edit, Finding, Insert, Note, Options, Rule
+from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
 
 BATCH, ACCUMULATION = "per_device_train_batch_size", "gradient_accumulation_steps"
@@ -82,9 +83,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         values = [cst_nodes.code_of(given[key]) if key in given else DEFAULTS[key] for key in DEFAULTS]
         if _generates(facts, node, given):
             values.append(f"num_generations={_generations(given)}")
-            yield Need("share_batch", "generations")
-        code = f"{names[BATCH]}, {names[ACCUMULATION]} = {facts.our('share_batch')}({', '.join(values)})"
-        yield Need("share_batch")
+        code = f"{names[BATCH]}, {names[ACCUMULATION]} = {helper(facts, 'share_batch')}({', '.join(values)})"
         yield Insert(
             facts.statement(node),
             "before",

@@ -6,7 +6,7 @@
     -display(len(texts))
     -texts[0]
     +print(len(texts))
-    +show(texts[0])
+    +ddp.show(texts[0])
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from functools import partial
 import libcst as cst
 
 from nb2ddp.analysis.facts import Facts
-from nb2ddp.rewriting.findings import Edit, Finding, Need, Options, Rule
+from nb2ddp.rewriting.findings import Edit, Finding, Options, Rule
+from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
     for cell in facts.cells:
         if (value := facts.shown(cell)) is not None:
-            show = partial(cst_nodes.wrapped, function=facts.our("show"))
-            yield Need("show")
+            show = partial(cst_nodes.wrapped, function=helper(facts, "show"))
             yield Edit(value, "a cell's last value is shown", show)
     if "display" not in facts.bound_names:
         for call in facts.calls:

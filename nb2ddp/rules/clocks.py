@@ -12,7 +12,7 @@ for ever.
      class Limit(TrainerCallback):
          def on_step_end(self, args, state, control, **kwargs):
     -        if time.time() - start > 3600:
-    +        if from_main_process(lambda: time.time() - start > 3600):
+    +        if ddp.from_main_process(lambda: time.time() - start > 3600):
                  control.should_training_stop = True
      trainer = SFTTrainer(model, callbacks=[Limit()])
      trainer.train()
@@ -27,7 +27,8 @@ from functools import partial
 import libcst as cst
 
 from nb2ddp.analysis.facts import Facts
-from nb2ddp.rewriting.findings import Edit, Finding, Need, Options, Rule
+from nb2ddp.rewriting.findings import Edit, Finding, Options, Rule
+from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
 
 _CLOCKS = frozenset(
@@ -49,8 +50,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             if found is None or found[1] in seen or not _stops_training(facts, found[0]):
                 continue
             seen.add(found[1])
-            yield Need("from_main_process")
-            shared = partial(cst_nodes.deferred, function=facts.our("from_main_process"))
+            shared = partial(cst_nodes.deferred, function=helper(facts, "from_main_process"))
             yield Edit(found[1], "the ranks stop together, by rank 0's clock", shared)
 
 

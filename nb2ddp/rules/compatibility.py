@@ -10,7 +10,7 @@ DDP each rank has one GPU, and nothing has to be moved.
      get_ipython().system('pip install unsloth peft==0.17.1')
      from unsloth import FastLanguageModel
      model, tokenizer = FastLanguageModel.from_pretrained("m")
-    +drop_weight_tying()  # nb2ddp: this PEFT is older than what Unsloth asks of it
+    +ddp.drop_weight_tying()  # nb2ddp: this PEFT is older than what Unsloth asks of it
      model = FastLanguageModel.get_peft_model(model, r=16)
 """
 
@@ -20,7 +20,8 @@ from collections.abc import Iterator
 
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.installs import keeps_below, keeps_from, pins
-from nb2ddp.rewriting.findings import Finding, Insert, Need, Options, Rule
+from nb2ddp.rewriting.findings import Finding, Insert, Options, Rule
+from nb2ddp.rewriting.runtime_calls import helper
 
 PEFT_TIES = "0.18.0"  # LoraConfig has ensure_weight_tying: huggingface/peft, pull request 2803
 UNSLOTH_TIES, UNSLOTH_ASKS = "2025.12.10", "2026.8.20"  # gives it to any PEFT; looks whether PEFT knows it
@@ -40,8 +41,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         and not keeps_below(unsloth, UNSLOTH_TIES)
         and not keeps_from(unsloth, UNSLOTH_ASKS)
     ):
-        yield Need("drop_weight_tying")
-        code = f"{facts.our('drop_weight_tying')}()"
+        code = f"{helper(facts, 'drop_weight_tying')}()"
         comment = "nb2ddp: this PEFT is older than what Unsloth asks of it"
         why = "PEFT knows ensure_weight_tying from 0.18 on"
         yield Insert(facts.statement(adapting[0]), "before", f"{code}  # {comment}", why)
@@ -52,8 +52,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         c for c in facts.live_calls if facts.method(c) == "from_pretrained" and facts.kind(c) == "model"
     ]
     if loading:
-        yield Need("move_attention_bias")
-        code = f"{facts.our('move_attention_bias')}()"
+        code = f"{helper(facts, 'move_attention_bias')}()"
         comment = "nb2ddp: this Unsloth leaves it on the first GPU"
         why = "xformers wants the attention bias on the layer's GPU"
         yield Insert(facts.statement(loading[0]), "before", f"{code}  # {comment}", why)

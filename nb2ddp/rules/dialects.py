@@ -10,7 +10,7 @@ leaves the ranks waiting for one another. Forks with Unsloth's names become Unsl
      from trl import SFTConfig
     -dist.init_process_group("nccl")
     -model = torch.nn.parallel.DistributedDataParallel(model, device_ids=[local_rank])
-    -args = SFTConfig("out", save_strategy="steps" if is_main_process else "no")
+    -args = SFTConfig("out", save_strategy="steps" if ddp.is_main_process else "no")
     +args = SFTConfig("out", save_strategy="steps")
 """
 
@@ -23,7 +23,8 @@ import libcst as cst
 
 from nb2ddp import libraries
 from nb2ddp.analysis.facts import Facts
-from nb2ddp.rewriting.findings import Decline, Drop, Edit, Finding, Need, Note, Options, Rule
+from nb2ddp.rewriting.findings import Decline, Drop, Edit, Finding, Note, Options, Rule
+from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
 
 # Switches of forks; Unsloth has none of them.
@@ -127,8 +128,7 @@ def _by_hand(facts: Facts) -> Iterator[Finding]:
             if facts.is_after_training(call):
                 yield Drop(statement, "rank 0 is alone here")
             else:
-                yield Need("wait_for_main_process")
-                wait = f"{facts.our('wait_for_main_process')}()"
+                wait = f"{helper(facts, 'from_all_ranks')}(None)"
                 yield Edit(call, "waits without a process group", partial(cst_nodes.replaced, code=wait))
         elif name in libraries.PARALLEL_WRAPPERS and call.args:
             if isinstance(statement, cst.SimpleStatementLine) and _rebinds(statement, call):

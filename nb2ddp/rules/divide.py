@@ -15,7 +15,7 @@ after training there is rank 0 alone.
      questions = ["What is DDP?", "Who is rank 0?"]
      answers = []
     -for question in questions:
-    +for question in share_loop(questions, answers):  # nb2ddp: divided over the ranks
+    +for question in ddp.share_loop(questions, answers):  # nb2ddp: divided over the ranks
          tokens = model.generate(**tokenizer(question, return_tensors="pt"), do_sample=False)
          answers.append(tokenizer.decode(tokens[0]))
      trainer = SFTTrainer(model, train_dataset=to_dataset(questions, answers))
@@ -32,14 +32,14 @@ import libcst as cst
 from nb2ddp.analysis import rank_zero_work
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.parallel_loops import generates
-from nb2ddp.rewriting.findings import Edit, Finding, Need, Note, Options, Rule
+from nb2ddp.rewriting.findings import Edit, Finding, Note, Options, Rule
+from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
     for found in rank_zero_work.divided(facts):
-        yield Need("share_loop")
-        shared = partial(_shared, function=facts.our("share_loop"), results=found.results)
+        shared = partial(_shared, function=helper(facts, "share_loop"), results=found.results)
         yield Edit(found.loop, "each rank takes its share; the results are gathered in order", shared)
         if facts.runs(found.loop, lambda call: _may_sample(facts, call)):
             yield Note(

@@ -9,7 +9,7 @@ through before the others look, they find what it made.
      from trl import SFTTrainer
     -if not os.path.exists("data"):
     -    os.makedirs("data")
-    +with main_process_first():  # nb2ddp: rank 0 makes the files, the others find them
+    +with ddp.main_process_first():  # nb2ddp: rank 0 makes the files, the others find them
     +    if not os.path.exists("data"):
     +        os.makedirs("data")
      trainer = SFTTrainer(model)
@@ -24,7 +24,7 @@ import libcst as cst
 
 from nb2ddp import libraries
 from nb2ddp.analysis.facts import Facts
-from nb2ddp.rewriting.findings import Finding, Gate, Need, Note, Options, Rule
+from nb2ddp.rewriting.findings import Finding, Gate, Note, Options, Rule
 from nb2ddp.source.cells import Statement
 
 _DELETING = frozenset({"shutil.rmtree", "os.remove", "os.unlink", "os.rmdir"})
@@ -46,10 +46,8 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             )
             continue
         if _only_deletes(facts, statement):  # a rank that came later would delete what rank 0 made meanwhile
-            yield Need("wait_for_main_process")
             yield Gate(statement, "rank-zero-then-wait", "one rank deletes")
             continue
-        yield Need("main_process_first")
         yield Gate(statement, "main-first", "rank 0 makes the files, the others find them")
 
 

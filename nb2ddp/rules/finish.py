@@ -7,7 +7,7 @@ Saving, exporting and inference need one process and may take long: no barrier w
      from trl import SFTTrainer
      trainer = SFTTrainer(model)
      trainer.train()
-    +finish_ddp()  # nb2ddp: below this line there is rank 0 alone
+    +ddp.finish()  # nb2ddp: below this line there is rank 0 alone
      model.save_pretrained("lora")
 """
 
@@ -16,7 +16,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nb2ddp.analysis.facts import Facts
-from nb2ddp.rewriting.findings import Decline, Finding, Insert, Need, Options, Rule
+from nb2ddp.rewriting.findings import Decline, Finding, Insert, Options, Rule
+from nb2ddp.rewriting.runtime_calls import helper
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
@@ -30,8 +31,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         return
     if options.strategy == "balanced":
         return
-    yield Need("finish_ddp")
-    code = f"{facts.our('finish_ddp')}()  # nb2ddp: below this line there is rank 0 alone"
+    code = f"{helper(facts, 'finish')}()  # nb2ddp: below this line there is rank 0 alone"
     yield Insert(last, "after", code, "the other ranks end here; rank 0 goes on alone")
 
 

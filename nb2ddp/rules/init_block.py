@@ -35,8 +35,6 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     shown = {value for cell in facts.cells if (value := facts.shown(cell)) is not None}
     missing: set[str] = set()  # names that only the install step binds; the init block imports them again
     sets_environment = False
-    if facts.uses_unsloth:
-        yield Need("unsloth")
     for statement in facts.top_statements:
         if _is_future(statement):
             yield Need("from __future__", cst_nodes.code_of(statement).strip())

@@ -20,7 +20,8 @@ import libcst as cst
 from nb2ddp import libraries
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.shell_commands import ShellCall, command_code, literal, shell_calls
-from nb2ddp.rewriting.findings import Decline, Drop, Edit, Finding, Need, Note, Options, Rule
+from nb2ddp.rewriting.findings import Decline, Drop, Edit, Finding, Note, Options, Rule
+from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
 
 # Line magics that are shell commands.
@@ -133,8 +134,7 @@ def _line(facts: Facts, shell: ShellCall) -> Iterator[Finding]:
     ):
         yield Drop(statement, f"%{shell.name} is for the notebook alone")
     elif shell.name in COMMANDS:
-        code = f"{facts.our('shell')}({shell.code(facts.bound_names)})"
-        yield Need("shell")
+        code = f"{helper(facts, 'shell')}({shell.code(facts.bound_names)})"
         yield Edit(shell.call, "runs once, on rank 0", partial(cst_nodes.replaced, code=code))
     else:
         yield Decline(f"%{shell.name} is a magic that nb2ddp does not know; write it in Python", shell.call)
@@ -159,8 +159,7 @@ def _cell(facts: Facts, shell: ShellCall) -> Iterator[Finding]:
         append = shell.text.startswith("-a ")
         path = command_code(shell.text.removeprefix("-a ").strip().strip("\"'"), facts.bound_names)
         mode = ', "a"' if append else ""
-        code = f"{facts.our('write_file')}({path}, {literal([shell.body])}{mode})"
-        yield Need("write_file")
+        code = f"{helper(facts, 'write_file')}({path}, {literal([shell.body])}{mode})"
         yield Edit(
             shell.call,
             "%%writefile writes its file once, on rank 0",

@@ -8,7 +8,7 @@ Waiting uses torchrun's own store, not a collective: a long tokenising pass cann
      from trl import SFTTrainer
     -dataset = load_dataset("d", split="train")
     -dataset = dataset.map(to_text, batched=True)
-    +with main_process_first():  # nb2ddp: rank 0 prepares the data, the others read its cache
+    +with ddp.main_process_first():  # nb2ddp: rank 0 prepares the data, the others read its cache
     +    dataset = load_dataset("d", split="train")
     +    dataset = dataset.map(to_text, batched=True)
      trainer = SFTTrainer(model, train_dataset=dataset)
@@ -23,7 +23,7 @@ import libcst as cst
 
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.rank_zero_work import generated
-from nb2ddp.rewriting.findings import Finding, Gate, Need, Options, Rule
+from nb2ddp.rewriting.findings import Finding, Gate, Options, Rule
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
@@ -38,7 +38,6 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         if facts.is_after_training(statement) or statement in gated:
             continue
         if facts.runs(statement, facts.fills_cache) and not facts.runs(statement, needs_all):
-            yield Need("main_process_first")
             yield Gate(statement, "main-first", "rank 0 prepares the data, the others read its cache")
 
 

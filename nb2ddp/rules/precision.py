@@ -4,7 +4,7 @@
 
      from transformers import TrainingArguments
     -args = TrainingArguments("out", bf16=True)
-    +args = TrainingArguments("out", bf16=has_bf16, fp16=not has_bf16)
+    +args = TrainingArguments("out", bf16=has_bf16, fp16=not ddp.has_bf16)
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from functools import partial
 import libcst as cst
 
 from nb2ddp.analysis.facts import Facts
-from nb2ddp.rewriting.findings import Edit, Finding, Need, Options, Rule
+from nb2ddp.rewriting.findings import Edit, Finding, Options, Rule
+from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
 
 _DTYPE_KEYWORDS = ("dtype", "torch_dtype", "bnb_4bit_compute_dtype")
@@ -29,13 +30,12 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     for finding in (*_arguments(facts), *_dtypes(facts)):
         if finding.node not in seen:
             seen.add(finding.node)
-            yield Need("has_bf16")
             yield finding
 
 
 def _arguments(facts: Facts) -> Iterator[Edit]:
     """Training arguments with ``bf16=True``, written as keywords or in a dict that becomes them."""
-    has_bf16 = facts.our("has_bf16")
+    has_bf16 = helper(facts, "has_bf16")
     for call in facts.live_calls:
         if facts.kind(call) not in ("arguments", "trainer") and not _is_partial(facts, call):
             continue
@@ -55,7 +55,7 @@ def _arguments(facts: Facts) -> Iterator[Edit]:
 def _dtypes(facts: Facts) -> Iterator[Edit]:
     """``dtype=torch.bfloat16`` and the like, where a model is loaded."""
     why = "a T4 has no bf16; it computes in fp16 there"
-    has_bf16, torch = facts.our("has_bf16"), facts.our("torch")
+    has_bf16, torch = helper(facts, "has_bf16"), facts.our("torch")
     for call in facts.live_calls:
         if facts.is_after_training(call):
             continue

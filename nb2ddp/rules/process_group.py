@@ -10,7 +10,7 @@ would join with a timeout of its own.
      from trl import SFTConfig, SFTTrainer
      model, tokenizer = FastLanguageModel.from_pretrained("m")
      model = FastLanguageModel.get_peft_model(model, r=16)
-    +setup_ddp()  # nb2ddp: join the process group
+    +ddp.init_process_group()  # nb2ddp: join the process group
      trainer = SFTTrainer(model, args=SFTConfig("out"))
      trainer.train()
 """
@@ -22,7 +22,8 @@ from collections.abc import Iterator
 import libcst as cst
 
 from nb2ddp.analysis.facts import Facts
-from nb2ddp.rewriting.findings import Finding, Insert, Need, Note, Options, Rule
+from nb2ddp.rewriting.findings import Finding, Insert, Note, Options, Rule
+from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Statement
 
@@ -32,8 +33,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     if place is None:
         return
     statement, where = place
-    yield Need("setup_ddp")
-    code = f"{facts.our('setup_ddp')}()  # nb2ddp: join the process group"
+    code = f"{helper(facts, 'init_process_group')}()  # nb2ddp: join the process group"
     why = (
         "after loading, before anything that needs the other ranks"
         if where == "after"
@@ -43,7 +43,6 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     for call in facts.live_calls:
         engine = facts.keyword(call, "fast_inference")
         if engine is not None and cst_nodes.code_of(engine) not in ("False", "None"):
-            yield Need("vllm")
             yield Note(
                 "each rank starts a vLLM engine on its own GPU with the memory share given here; that needs "
                 "unsloth_zoo 2026.10.9 or newer. If it does not fit, fast_inference=False does without vLLM",

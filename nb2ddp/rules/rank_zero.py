@@ -8,9 +8,9 @@ gated by rank: a rank that takes another path leaves the others waiting for ever
 
      from trl import SFTTrainer
     -processor.save_pretrained("start")
-    +if is_main_on_disk:  # nb2ddp: one rank writes
-    +    processor.save_pretrained("start")
-    +wait_for_main_process()
+    +with ddp.main_process_only() as is_main:  # nb2ddp: one rank writes
+    +    if is_main:
+    +        processor.save_pretrained("start")
      trainer = SFTTrainer(model)
      trainer.train()
 """
@@ -19,17 +19,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import partial
 
 import libcst as cst
 
 from nb2ddp.analysis import rank_zero_work
 from nb2ddp.analysis.facts import Facts
-from nb2ddp.rewriting.findings import Edit, Finding, Gate, Insert, Need, Note, Options, Rule
+from nb2ddp.rewriting.findings import Edit, Finding, Gate, Insert, Note, Options, Rule
+from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Statement
 
 _PYTHON = re.compile(r"""[\[(]?\s*(?:sys\.executable|f?["'](?:python|accelerate|torchrun|\{sys\.exec))""")
-_WITHOUT_RANK = '{k: v for k, v in os.environ.items() if k not in ("RANK", "LOCAL_RANK", "WORLD_SIZE")}'
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
@@ -40,12 +41,11 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     generating = by_one | frozenset(shared)
     for statement in facts.top_statements:
         if statement in generating:
-            yield Gate(statement, "rank-zero", "one rank generates")
+            yield Gate(statement, "rank-zero-then-wait", "one rank generates")
         if names := shared.get(statement):
-            yield Need("from_main_process")
             made = ", ".join(names)
             value = made if len(names) == 1 else f"({made})"
-            code = f"{made} = {facts.our('from_main_process')}(lambda: {value})"
+            code = f"{made} = {helper(facts, 'from_main_process')}(lambda: {value})"
             yield Insert(statement, "after", code, "every rank trains on what rank 0 generated")
     for call in facts.live_calls:
         why = rank_zero_work.why_alone(facts, call)
@@ -65,15 +65,14 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             continue
         if _is_used(facts, call, last):
             if rank_zero_work.maps_file(facts, call):
-                yield Need("in_turn")
                 yield Gate(statement, "in-turn", "the ranks write one after another")
             else:
                 does = "writes" if why == rank_zero_work.WRITES else "runs"
                 yield Note(f"this {does} on every rank: what it gives back is used later", call)
             continue
         if _starts_python(facts, call):
-            yield Edit(call, "what it starts is no rank of this run", _on_its_own)
-        yield Need("wait_for_main_process")
+            env = f"{helper(facts, 'environment_without_ranks')}()"
+            yield Edit(call, "what it starts is no rank of this run", partial(_on_its_own, env=env))
         yield Gate(statement, "rank-zero-then-wait", why)
 
 
@@ -85,9 +84,9 @@ def _starts_python(facts: Facts, call: cst.Call) -> bool:
     return _PYTHON.match(cst_nodes.code_of(call.args[0].value)) is not None
 
 
-def _on_its_own(node: cst.CSTNode) -> cst.CSTNode:
+def _on_its_own(node: cst.CSTNode, env: str) -> cst.CSTNode:
     assert isinstance(node, cst.Call)
-    return cst_nodes.with_keyword(node, "env", _WITHOUT_RANK, "nb2ddp: what it starts is no rank of this run")
+    return cst_nodes.with_keyword(node, "env", env, "nb2ddp: what it starts is no rank of this run")
 
 
 def _is_used(facts: Facts, call: cst.Call, last: Statement) -> bool:
@@ -107,7 +106,7 @@ def _to_nowhere(facts: Facts, call: cst.Call) -> Edit:
     def of_one_rank(node: cst.CSTNode) -> cst.CSTNode:
         assert isinstance(node, cst.BaseExpression)
         whole = cst_nodes.parenthesised(node) if isinstance(node, cst.IfExp | cst.Lambda) else node
-        test = cst.Name(facts.our("is_main_process"))
+        test = cst_nodes.expression(helper(facts, "is_main_process"))
         return cst.IfExp(test=test, body=whole, orelse=cst_nodes.expression("os.devnull"))
 
     return Edit(path, rank_zero_work.WRITES, of_one_rank)
@@ -135,7 +134,6 @@ def _in_function(facts: Facts, call: cst.Call, statement: Statement) -> Iterator
         return
     for top in runners:
         if not facts.runs(top, facts.fills_cache):  # main-first sees to these
-            yield Need("in_turn")
             yield Gate(top, "in-turn", "the ranks write one after another")
 
 

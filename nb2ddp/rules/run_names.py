@@ -8,7 +8,7 @@ one would look for a checkpoint that another has.
      from datetime import datetime
      from trl import SFTConfig, SFTTrainer
     -run_name = f"run-{datetime.now():%Y%m%d-%H%M%S}"
-    +run_name = from_main_process(lambda: f"run-{datetime.now():%Y%m%d-%H%M%S}")
+    +run_name = ddp.from_main_process(lambda: f"run-{datetime.now():%Y%m%d-%H%M%S}")
      trainer = SFTTrainer(model, args=SFTConfig(output_dir=run_name))
      trainer.train()
 """
@@ -22,7 +22,8 @@ import libcst as cst
 
 from nb2ddp.analysis import rank_zero_work
 from nb2ddp.analysis.facts import Facts
-from nb2ddp.rewriting.findings import Edit, Finding, Need, Options, Rule
+from nb2ddp.rewriting.findings import Edit, Finding, Options, Rule
+from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
 
 _CLOCKS = frozenset(
@@ -48,11 +49,10 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     for value in _values(facts):
         if facts.is_after_training(value) or not _is_drawn_name(facts, value):
             continue
-        yield Need("from_main_process")
         yield Edit(
             value,
             "every rank must have the same name",
-            partial(cst_nodes.deferred, function=facts.our("from_main_process")),
+            partial(cst_nodes.deferred, function=helper(facts, "from_main_process")),
         )
 
 

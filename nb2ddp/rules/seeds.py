@@ -25,6 +25,7 @@ from nb2ddp import libraries
 from nb2ddp.analysis import rank_zero_work
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.rewriting.findings import Decline, Edit, Finding, Need, Note, Options, Rule
+from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
 
 SEED = "3407"
@@ -99,9 +100,6 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     ]
     if drawing:
         yield Need("seed", SEED)
-        packages = {facts.qualified(call.func).partition(".")[0] for call in drawing}
-        if "numpy" in packages:
-            yield Need("seed_numpy", SEED)
         yield Note(
             "this draws random numbers without a seed; the script sets one: all ranks must draw the same",
             drawing[0],
@@ -155,7 +153,7 @@ def _samples_group(facts: Facts, call: cst.Call) -> bool:
 
 def _orders_of_sets(facts: Facts, calls: list[cst.Call]) -> Iterator[Finding]:
     """Strings in a set have another order in each process: where it is read, all ranks take rank 0's."""
-    shared = facts.our("from_main_process")
+    shared = helper(facts, "from_main_process")
     by_one = rank_zero_work.generated(facts)
 
     def keeps_rank(call: cst.Call) -> bool:
@@ -174,7 +172,6 @@ def _orders_of_sets(facts: Facts, calls: list[cst.Call]) -> Iterator[Finding]:
         )
         if not is_set or any(isinstance(parent, cst.BaseComp) for parent in facts.parents(call)):
             continue
-        yield Need("from_main_process")
         why = "a set has another order on each rank"
         if name == "enumerate":
             yield Edit(made, why, partial(cst_nodes.wrapped, function="list"))

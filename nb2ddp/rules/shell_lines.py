@@ -3,7 +3,7 @@
 .. code-block:: diff
 
     -get_ipython().system('wget -q https://example.com/audio.mp3')
-    +shell("wget -q https://example.com/audio.mp3")
+    +ddp.shell("wget -q https://example.com/audio.mp3")
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from functools import partial
 
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.shell_commands import shell_calls
-from nb2ddp.rewriting.findings import Decline, Edit, Finding, Need, Options, Rule
+from nb2ddp.rewriting.findings import Decline, Edit, Finding, Options, Rule
+from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
 
 
@@ -26,12 +27,11 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         if shell.kind == "cell" and shell.text:
             yield Decline(f"%%bash {shell.text}: options of %%bash have no meaning in a script", shell.call)
             continue
-        function = "shell_output" if shell.kind == "output" else "shell"
-        yield Need(function)
+        function = helper(facts, "shell_output" if shell.kind == "output" else "shell")
         yield Edit(
             shell.call,
             "every rank needs the output" if shell.kind == "output" else "runs once, on rank 0",
-            partial(cst_nodes.replaced, code=f"{facts.our(function)}({shell.code(facts.bound_names)})"),
+            partial(cst_nodes.replaced, code=f"{function}({shell.code(facts.bound_names)})"),
         )
 
 

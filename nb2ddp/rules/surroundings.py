@@ -8,7 +8,7 @@
     +token = os.environ.get("HF_TOKEN")
      plt.plot(lengths)
     -plt.show()
-    +save_plots()
+    +ddp.save_plots()
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from functools import partial
 import libcst as cst
 
 from nb2ddp.analysis.facts import Facts
-from nb2ddp.rewriting.findings import Decline, Drop, Edit, Finding, Need, Note, Options, Rule
+from nb2ddp.rewriting.findings import Decline, Drop, Edit, Finding, Note, Options, Rule
+from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
 
 _COLAB = "google.colab"
@@ -43,8 +44,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     for call in facts.live_calls:
         name = facts.qualified(call.func)
         if name == "matplotlib.pyplot.show":
-            yield Need("save_plots")
-            code = f"{facts.our('save_plots')}()"
+            code = f"{helper(facts, 'save_plots')}()"
             yield Edit(call, "plots go to files", partial(cst_nodes.replaced, code=code))
         elif name in _KEYBOARD and name not in facts.bound_names:
             yield from _keyboard(facts, call, name)
@@ -59,7 +59,6 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             yield Note("this counts the GPUs of the machine; each rank uses one of them", call)
     if options.strategy == "ddp":
         if facts.imports_of("wandb"):
-            yield Need("wandb")
             for attribute in facts.attributes:
                 of_run = facts.qualified(attribute.value) == "wandb.run" or facts.comes_from(
                     attribute, "wandb"

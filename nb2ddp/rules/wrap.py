@@ -11,9 +11,9 @@ images or sound), they get a gradient of zero.
 
      from trl import SFTTrainer
      trainer = SFTTrainer(model)
-    +ddp_model = wrap_trainer(trainer)  # nb2ddp: `model` itself stays as it is
+    +ddp_model = ddp.wrap_trainer(trainer)  # nb2ddp: `model` itself stays as it is
      trainer_stats = trainer.train()
-    +check_replicas(ddp_model)
+    +ddp.check_replicas(ddp_model)
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ import libcst as cst
 
 from nb2ddp import libraries
 from nb2ddp.analysis.facts import Facts
-from nb2ddp.rewriting.findings import Decline, Edit, Finding, Insert, Need, Note, Options, Rule
+from nb2ddp.rewriting.findings import Decline, Edit, Finding, Insert, Note, Options, Rule
+from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Statement
 
@@ -39,20 +40,13 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             continue
         statement = facts.statement(call)
         code = cst_nodes.code_of(trainer)
-        check = facts.our("check_replicas")
-        yield Need("check_replicas")
+        check = helper(facts, "check_replicas")
         if options.wrap == "explicit" and not _wraps_itself(facts, trainer):
             ddp_model = facts.our("ddp_model")
-            yield Need("wrap_ddp")
-            yield Need("wrap_trainer")
-            if any(_has_stock_loss(facts, other) for other in facts.live_calls):
-                yield Need("keep_loss")
-            if any(_may_skip(facts, other) for other in facts.live_calls):
-                yield Need("fill_gradients")
             yield Insert(
                 statement,
                 "before",
-                f"{ddp_model} = {facts.our('wrap_trainer')}({code})  # nb2ddp: `model` itself stays as it is",
+                f"{ddp_model} = {helper(facts, 'wrap_trainer')}({code})  # nb2ddp: `model` itself stays as it is",
                 "train through one DDP wrapper",
             )
             yield from _checked(call, statement, check, ddp_model)
@@ -63,8 +57,23 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         if options.wrap == "explicit":
             yield Note("this Trainer makes the model, or its loss holds it, so it wraps it itself", call)
         yield from _checked(call, statement, check, f"{code}.model")
+    yield from _evaluated_first(facts)
     if options.wrap == "trainer":
         yield from _tell_the_trainer(facts)
+
+
+def _evaluated_first(facts: Facts) -> Iterator[Finding]:
+    """Prepare a Trainer that evaluates before it trains: its loss has one process's weight then too."""
+    prepared: set[str] = set()
+    for call in facts.live_calls:
+        if not isinstance(call.func, cst.Attribute) or facts.kind(call.func.value) != "trainer":
+            continue
+        code = cst_nodes.code_of(call.func.value)
+        if facts.method(call) in ("evaluate", "predict") and code not in prepared:
+            prepare = f"{helper(facts, 'prepare_trainer')}({code})"
+            yield Insert(facts.statement(call), "before", prepare, "evaluate each sample once over all ranks")
+        if facts.is_collective(call):
+            prepared.add(code)
 
 
 def _checked(call: cst.Call, statement: Statement, check: str, model: str) -> Iterator[Finding]:
@@ -76,7 +85,6 @@ def _checked(call: cst.Call, statement: Statement, check: str, model: str) -> It
             trained = cst.ensure_type(node, cst.Call)
             return cst.Call(cst.Name(check), [cst.Arg(cst_nodes.expression(model)), cst.Arg(trained)])
 
-        yield Need("check_replicas", "result")
         yield Edit(call, why, returned)
     else:
         yield Insert(statement, "after", f"{check}({model})", why)
@@ -88,29 +96,6 @@ def _has_towers(facts: Facts) -> bool:
         name.rpartition(".")[0].endswith(libraries.MULTIMODAL_CLASSES)
         for name in map(facts.qualified, (call.func for call in facts.live_calls))
     )
-
-
-def _may_skip(facts: Facts, call: cst.Call) -> bool:
-    """Whether a call loads a model of which a step may leave out parts, or says so in training arguments.
-
-    A model whose name cannot be seen may be any.
-    """
-    told = facts.keyword(call, "ddp_find_unused_parameters")
-    if told is not None and facts.kind(call) == "arguments":
-        return cst_nodes.code_of(told) != "False"
-    if facts.method(call) != "from_pretrained" or facts.kind(call) != "model":
-        return False
-    load = facts.qualified(call.func).rpartition(".")[0]
-    name = facts.loaded_name(call)
-    return (
-        load.endswith((*libraries.MULTIMODAL_CLASSES, "FastModel")) or not name or libraries.has_experts(name)
-    )
-
-
-def _has_stock_loss(facts: Facts, call: cst.Call) -> bool:
-    """Whether a Trainer is Transformers' own or a subclass made here; TRL and Unsloth see to their losses."""
-    package = facts.qualified(call.func).partition(".")[0]
-    return facts.is_trainer_class(call.func) and package not in libraries.TRAINER_PACKAGES - {"transformers"}
 
 
 def _wraps_itself(facts: Facts, trainer: cst.BaseExpression) -> bool:

@@ -1,0 +1,1664 @@
+"""DDP support for a training script that nb2ddp generated: one process (rank) per GPU, started by torchrun.
+
+The script imports this module as ``ddp`` and needs nothing else of nb2ddp. Under plain ``python`` (one process)
+every function does what the notebook did, and waits for nothing.
+
+How the ranks work together:
+
+- Before the process group exists, and for whatever may take longer than a collective may, ranks meet through
+  torchrun's key-value store: `main_process_only`, `main_process_first`, `from_main_process` and the like. All
+  ranks pass the same meetings in the same order; an exception that rank 0 raises in one is raised on all ranks.
+- While they train, gradients are averaged by DistributedDataParallel: `wrap_trainer`, `parallelize`.
+- A watchdog thread in each rank reports where the rank stands. When ranks can no longer meet (one has left,
+  stopped, or waits at another place), it ends the run with a sentence that names the rank and the place.
+
+Environment variables:
+
+NB2DDP_SHARED_FS=0  several machines, each with a disk of its own: local rank 0 of each writes its files
+NB2DDP_PATIENCE     seconds that ranks wait in a collective for a rank that is busy elsewhere (default 45)
+"""
+
+import atexit
+import contextlib
+import copyreg
+import dis
+import functools
+import hashlib
+import io
+import itertools
+import json
+import math
+import os
+import pickle
+import random
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from datetime import timedelta
+from types import FrameType, TracebackType
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.utils import _pytree as pytree
+
+_T = TypeVar("_T")
+_FILE, _FIRST_LINE = sys._getframe().f_code.co_filename, sys._getframe().f_lineno
+
+is_main_process: bool = int(os.environ.get("RANK", "0")) == 0
+show = sys.displayhook  # prints the last value of a cell, as a notebook does
+has_bf16: bool = not torch.cuda.is_available() or torch.cuda.get_device_capability()[0] >= 8  # not on a T4
+
+_RANK_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
+_LAUNCH_VARIABLES = (*_RANK_VARIABLES, "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "ACCELERATE_USE_CPU")
+_GROUP_TIMEOUT = timedelta(hours=1)
+_PATIENCE = float(os.environ.get("NB2DDP_PATIENCE", "45"))  # seconds
+_LONG_PATIENCE = max(600.0, _PATIENCE)  # for library code that may be slow on one rank: saving, compiling
+_BEAT = 2.0  # seconds between two reports of the watchdog
+_CHUNK = 2**22  # bytes; the store takes no value above 8 MiB
+
+
+class _Run:
+    """What this process knows of the run. ``world_size`` becomes 1 when rank 0 goes on alone."""
+
+    def __init__(self) -> None:
+        self.rank = int(os.environ.get("RANK", "0"))
+        self.local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+        self.world_size = int(os.environ.get("WORLD_SIZE", "1"))
+        self.machine = os.environ.get("GROUP_RANK", "0")
+        self.machines = int(os.environ.get("GROUP_WORLD_SIZE", "1"))
+        self.attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+        self.one_disk = os.environ.get("NB2DDP_SHARED_FS") != "0"
+        self.pid = os.getpid()
+        self.meetings = 0  # how many this rank has come to
+        self.alone = 0  # depth of blocks that this rank runs without the others
+        self.steps = 0  # optimizer steps
+        self.shares: dict[tuple[int, int], int] = {}  # micro-batches of the notebook in one of this rank's
+        self.reduced: set[int] = set()  # ids of parameters whose gradients DDP averages
+        self.failures: list[str] = []  # checks that failed; the run goes on to save and ends with exit code 1
+        self.watchdog: _Watchdog | None = None
+        self.began = False
+
+    @property
+    def meets(self) -> bool:
+        """Whether the other ranks come to this place too."""
+        return self.world_size > 1 and self.alone == 0 and os.getpid() == self.pid
+
+    @property
+    def writes(self) -> bool:
+        """Whether this rank makes the files that other ranks of its disk read."""
+        return self.rank == 0 if self.one_disk else self.local_rank == 0
+
+
+_run = _Run()
+
+
+# ---- start ---------------------------------------------------------------------------------------------------
+
+
+def init(seed: int | None = None) -> tuple[int, int, int]:
+    """Prepare this process and return ``(rank, local_rank, world_size)``.
+
+    Each rank: selects GPU ``cuda:<local_rank>``; only rank 0 prints; an uncaught exception prints its traceback
+    and ends the rank at once. ``seed`` seeds random, numpy and torch alike on every rank, for a notebook that
+    draws random numbers without a seed; without it, ranks take over the state of rank 0's generators.
+    Waits for no other rank.
+
+    Raises:
+        SystemExit: Unsloth's own sharding is switched on, which needs a script made with ``--strategy fsdp``.
+    """
+    if _run.began:
+        return _run.rank, _run.local_rank, _run.world_size
+    _run.began = True
+    if seed is not None:
+        _seed_all(seed)
+    if _run.world_size == 1:
+        return _run.rank, _run.local_rank, _run.world_size
+    for name, off in (("UNSLOTH_FSDP2", ("", "0")), ("UNSLOTH_TP_SIZE", ("", "0", "1"))):
+        if os.environ.get(name, "") not in off:
+            sys.exit(
+                f"{name} is set: this script gives each GPU a copy of the model. Unset it and start again."
+            )
+    if torch.cuda.is_available():
+        torch.cuda.set_device(_run.local_rank)  # from here on, "cuda" means this process's own GPU
+    else:
+        os.environ.setdefault("ACCELERATE_USE_CPU", "true")  # else each Trainer takes itself for the only one
+    os.environ.setdefault("UNSLOTH_DDP_TIMEOUT", "3600")  # seconds: Unsloth joins the process group for vLLM
+    if _run.rank > 0:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 -- errors still reach stderr
+        os.environ["WANDB_MODE"] = "disabled"  # one run, rank 0's
+        # Unsloth writes the modules that it compiles; two ranks in one folder would read half-written ones.
+        folder = tempfile.mkdtemp(prefix="unsloth_compiled_cache_")  # private to this user
+        os.environ.setdefault("UNSLOTH_COMPILE_LOCATION", folder)
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    sys.excepthook = _end_on_error
+    atexit.register(_leave_script)
+    register_optimizer_step_pre_hook(_reduce_unseen)
+    register_optimizer_step_post_hook(_count_step)
+    _run.watchdog = _Watchdog()
+    _run.watchdog.start()
+    if seed is None:
+        _set_random_state(from_main_process(_random_state))
+    return _run.rank, _run.local_rank, _run.world_size
+
+
+def init_process_group() -> None:
+    """Join the process group. Called once the model is loaded: Unsloth compiles while it loads.
+
+    Waits until every rank has come here, and notices one that has ended instead. Gradients go through NCCL on
+    GPUs, gloo on CPUs.
+
+    Raises:
+        RuntimeError: a rank has ended; or an older unsloth_zoo made a group for each rank alone, for vLLM.
+    """
+    if _run.world_size == 1:
+        return
+    if not dist.is_initialized():
+        from_all_ranks(None)  # a rank that has ended is noticed here; init_process_group() would wait an hour
+        backend = "nccl" if torch.cuda.is_available() else "gloo"
+        store = dist.PrefixStore("process_group", _store())
+        dist.init_process_group(
+            backend, timeout=_GROUP_TIMEOUT, store=store, rank=_run.rank, world_size=_run.world_size
+        )
+    if dist.get_world_size() != _run.world_size:
+        raise RuntimeError("vLLM keeps the ranks apart: update unsloth and unsloth_zoo to 2026.10.9 or newer")
+
+
+def _seed_all(seed: int) -> None:
+    random.seed(seed)
+    torch.manual_seed(seed)
+    if "numpy" in sys.modules or _installed("numpy"):
+        import numpy
+
+        numpy.random.seed(seed)
+
+
+def _installed(package: str) -> bool:
+    import importlib.util
+
+    return importlib.util.find_spec(package) is not None
+
+
+def _random_state() -> tuple[Any, ...]:
+    """Return the states of the generators that notebooks draw from: random, numpy, torch on the CPU."""
+    numpy = sys.modules.get("numpy")
+    return random.getstate(), numpy.random.get_state() if numpy else None, torch.get_rng_state()
+
+
+def _set_random_state(state: tuple[Any, ...]) -> None:
+    python, numpy_state, torch_state = state
+    random.setstate(python)
+    torch.set_rng_state(torch_state)
+    if numpy_state is not None and (numpy := sys.modules.get("numpy")):
+        numpy.random.set_state(numpy_state)
+
+
+def _end_on_error(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Show the traceback and end this process at once: a teardown could wait for the other ranks."""
+    from torch.distributed.elastic.multiprocessing.errors import get_error_handler
+
+    try:
+        sys.stderr = sys.__stderr__  # the process group swaps it for a buffer, which would be lost here
+        if _came_from_rank_0(error):
+            time.sleep(3)  # rank 0 shows it, and is the rank that failed first
+        else:
+            frames = [frame for frame, _ in traceback.walk_tb(trace)]
+            _report_end(f"raised {kind.__name__}", _place(frames[-1] if frames else None))
+            sys.__excepthook__(kind, error, trace)
+            with contextlib.suppress(BaseException):
+                try:
+                    raise error.with_traceback(trace)
+                except BaseException:
+                    get_error_handler().record_exception(error)  # for torchrun's report of the first failure
+        with contextlib.suppress(BaseException):
+            sys.stdout.flush()
+    finally:
+        os._exit(1)
+
+
+def _leave_script() -> None:
+    """Leave in order at the interpreter's end, after ``sys.exit()`` too."""
+    if os.getpid() != _run.pid:
+        return
+    if _run.world_size > 1:
+        _report_end("left the script")
+        _leave_group()
+    if _run.failures:
+        print(f"nb2ddp: ERROR: {_run.failures[0]}. What was saved is rank 0's.", file=sys.stderr, flush=True)
+        with contextlib.suppress(BaseException):
+            sys.stdout.flush()
+        os._exit(1)
+
+
+def _leave_group() -> None:
+    """Leave the process group, and let gloo's threads drop their last tensors.
+
+    They need the interpreter for that: in its teardown they abort the process, or hang it.
+    """
+    if _run.watchdog is not None:
+        _run.watchdog.stop()
+    if dist.is_initialized():
+        dist.destroy_process_group()
+        time.sleep(0.2)
+
+
+# ---- meetings: what ranks tell one another through torchrun's store ---------------------------------------------
+
+
+@functools.cache
+def _store() -> Any:
+    """Return torchrun's key-value store, with keys of this attempt: torchrun keeps it when it restarts ranks."""
+    return dist.PrefixStore(f"nb2ddp/{_run.attempt}", next(iter(dist.rendezvous("env://")))[0])
+
+
+def _second_store() -> Any:
+    """Return another connection to the same store: a connection answers one call at a time."""
+    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    store = dist.TCPStore(address, port, is_master=False, wait_for_workers=False)
+    return dist.PrefixStore(f"nb2ddp/{_run.attempt}", store)
+
+
+class _Meeting:
+    """One place at which ranks meet: the same number, and the same lines of the script, on each of them."""
+
+    def __init__(self, *, per_machine: bool = False) -> None:
+        _run.meetings += 1
+        self.lines = tuple(frame.f_lineno for frame in _script_frames())
+        self.place = _place()
+        apart = per_machine and not _run.one_disk
+        self.key = f"{_run.meetings}" + (f" on machine {_run.machine}" if apart else "")
+
+    def tell(self, value: Any, error: BaseException | None = None) -> None:
+        """Give the others ``value``, or the exception that they are to raise too."""
+        key = f"{self.key} {_run.rank}" if self.key else ""
+        body = _pack((self.lines, self.place, value, None if error is None else _as_sent(error)))
+        for start in range(0, len(body), _CHUNK):
+            _store().set(f"{key} {start}", body[start : start + _CHUNK])
+        _store().set(key, str(len(body)))
+
+    def hear(self, rank: int) -> Any:
+        """Return what ``rank`` tells, as soon as it does.
+
+        Raises:
+            RuntimeError: that rank has ended, or came to another place of the script.
+            BaseException: what that rank raised.
+        """
+        key = f"{self.key} {rank}"
+        with _waiting(self.place, rank):
+            while True:
+                try:
+                    _store().wait([key], timedelta(seconds=1))
+                    break
+                except dist.DistNetworkError:
+                    raise RuntimeError(f"rank {rank} is gone while this rank waits for it") from None
+                except dist.DistStoreError:
+                    if (end := _end_of(rank, _store())) and not _store().check([key]):
+                        raise RuntimeError(
+                            f"rank {rank} {end}, while rank {_run.rank} waits for it at {self.place}"
+                        ) from None
+        size = int(_store().get(key))
+        body = b"".join(_store().get(f"{key} {start}") for start in range(0, size, _CHUNK))
+        lines, place, value, error = _unpack(body)
+        if lines != self.lines:
+            raise RuntimeError(
+                f"the ranks went different ways: rank {rank} is at {place}, rank {_run.rank} at {self.place}"
+            )
+        if error is not None:
+            raise _as_raised(error, rank, place)
+        return value
+
+
+@contextlib.contextmanager
+def _waiting(place: str, rank: int) -> Iterator[None]:
+    """Let the watchdog know that this rank waits in the store, for a rank that may take long."""
+    watchdog = _run.watchdog
+    if watchdog is not None:
+        watchdog.waits_for = rank
+    try:
+        yield
+    finally:
+        if watchdog is not None:
+            watchdog.waits_for = None
+
+
+def _pack(value: Any) -> bytes:
+    packed = io.BytesIO()
+    torch.save(value, packed)
+    return packed.getvalue()
+
+
+def _unpack(body: bytes) -> Any:
+    own_gpu = {f"cuda:{number}": f"cuda:{_run.local_rank}" for number in range(torch.cuda.device_count())}
+    return torch.load(io.BytesIO(body), map_location=own_gpu or None, weights_only=False)
+
+
+def _as_sent(error: BaseException) -> bytes:
+    """Return an exception as bytes; what cannot be pickled is sent as its class and its text."""
+    for candidate in (error, (type(error), str(error)), (RuntimeError, f"{type(error).__name__}: {error}")):
+        with contextlib.suppress(Exception):
+            body = pickle.dumps(candidate)
+            pickle.loads(body)
+            return body
+    return pickle.dumps((RuntimeError, "rank 0 raised an exception"))
+
+
+def _as_raised(body: bytes, rank: int, place: str) -> BaseException:
+    error = pickle.loads(body)
+    if isinstance(error, tuple):
+        kind, text = error
+        error = kind.__new__(kind, text)
+        error.args = (text,)
+    assert isinstance(error, BaseException)
+    error.add_note(f"raised on rank {rank}, at {place}")
+    error.__dict__["_from_rank"] = rank
+    return error
+
+
+def _came_from_rank_0(error: BaseException | None) -> bool:
+    return getattr(error, "_from_rank", None) is not None
+
+
+def _report_end(how: str, place: str = "") -> None:
+    """Note in the store how this rank has ended, and where, for those that wait for it."""
+    with contextlib.suppress(BaseException):
+        store = _run.watchdog.store() if _run.watchdog is not None else _store()
+        store.set(f"end {_run.rank}", f"{how} at {place}" if place else how)
+
+
+def _end_of(rank: int, store: Any) -> str:
+    return store.get(f"end {rank}").decode() if store.check([f"end {rank}"]) else ""
+
+
+def _is_ours(frame: FrameType) -> bool:
+    code = frame.f_code
+    return code.co_filename == _FILE and _FIRST_LINE <= code.co_firstlineno <= _LAST_LINE
+
+
+def _script_frames(innermost: FrameType | None = None) -> Iterator[FrameType]:
+    """Yield the script's own frames, innermost first."""
+    frame: FrameType | None = innermost or sys._getframe()
+    while frame is not None:
+        if frame.f_globals.get("__name__") == "__main__" and not _is_ours(frame):
+            yield frame
+        frame = frame.f_back
+
+
+def _place(frame: FrameType | None = None) -> str:
+    """Return where in the script a thread is: ``train_ddp.py, line 35 (cell 4)``."""
+    own = next(_script_frames(frame), None)
+    if own is None:
+        return "the end of the script"
+    path, line = own.f_code.co_filename, own.f_lineno
+    return f"{os.path.basename(path)}, line {line}{_cell(path, line)}"
+
+
+@functools.lru_cache(maxsize=256)
+def _cell(path: str, line: int) -> str:
+    """Return the notebook's cell that a line of the script comes from, by the rulers in the script."""
+    with contextlib.suppress(OSError, UnicodeDecodeError), open(path, encoding="utf-8") as file:
+        found = [m[1] for text in itertools.islice(file, line) if (m := re.match(r"# -+ cell (\d+)", text))]
+        return f" (cell {found[-1]})" if found else ""
+    return ""
+
+
+# ---- what one rank does for all ---------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def main_process_only() -> Iterator[bool]:
+    """Let rank 0 alone run a block; the others wait until it is through. Use as::
+
+        with ddp.main_process_only() as is_main:
+            if is_main:
+                model.save_pretrained("folder")
+
+    What rank 0 raises in the block, every rank raises; ``break``, ``continue`` and ``return`` release the others.
+    Afterwards all ranks have rank 0's random generators. Machines without a shared disk (NB2DDP_SHARED_FS=0)
+    run the block once each. Waits however long rank 0 takes, and notices when it has ended.
+    """
+    if not _run.meets:
+        yield _run.writes or _run.world_size == 1 or _run.alone > 0
+        return
+    meeting = _Meeting(per_machine=True)
+    if not _run.writes:
+        yield False
+        _set_random_state(meeting.hear(0 if _run.one_disk else _run.rank - _run.local_rank))
+        return
+    with _told(meeting):
+        yield True
+
+
+@contextlib.contextmanager
+def _told(meeting: _Meeting) -> Iterator[None]:
+    """Run a block on this rank alone, and tell the others how it ended."""
+    _run.alone += 1
+    try:
+        yield
+    except GeneratorExit:
+        raise
+    except BaseException as error:
+        meeting.tell(None, error)
+        raise
+    else:
+        meeting.tell(_random_state())
+    finally:
+        _run.alone -= 1
+
+
+@contextlib.contextmanager
+def main_process_first() -> Iterator[None]:
+    """Let rank 0 run a block first; then the others run it and find what it left in a cache or a folder.
+
+    What rank 0 raises, the others raise without running the block. Waits however long rank 0 takes.
+    """
+    if not _run.meets:
+        yield
+        return
+    meeting = _Meeting(per_machine=True)
+    if _run.writes:
+        with _told(meeting):
+            yield
+        return
+    state = meeting.hear(0 if _run.one_disk else _run.rank - _run.local_rank)
+    _run.alone += 1
+    try:
+        yield
+    finally:
+        _run.alone -= 1
+    _set_random_state(state)  # rank 0 may have drawn numbers where the others read its cache
+
+
+def as_one_process(make: Callable[[], _T]) -> _T:
+    """Return what ``make`` makes where it sees one process: an Accelerator that leaves the batches alone.
+
+    ``parallelize`` divides the work instead, so that what the loop computes is computed from whole batches.
+    """
+    hidden = {name: os.environ.pop(name) for name in list(os.environ) if name in _LAUNCH_VARIABLES}
+    try:
+        return make()
+    finally:
+        os.environ.update(hidden)
+
+
+@contextlib.contextmanager
+def in_turn() -> Iterator[None]:
+    """Let the ranks run a block one after another; none goes on before the last one is through."""
+    if not _run.meets:
+        yield
+        return
+    meeting = _Meeting()
+    if _run.rank > 0:
+        meeting.hear(_run.rank - 1)
+    _run.alone += 1
+    try:
+        yield
+    finally:
+        _run.alone -= 1
+        meeting.tell(None)
+    meeting.hear(_run.world_size - 1)
+
+
+def from_main_process(make: Callable[[], _T]) -> _T:
+    """Return on every rank what ``make`` returns on rank 0; the other ranks do not call it.
+
+    What ``make`` raises, every rank raises.
+    """
+    if not _run.meets:
+        return make()
+    meeting = _Meeting()
+    if _run.rank > 0:
+        value: _T = meeting.hear(0)
+        return value
+    _run.alone += 1
+    try:
+        value = make()
+    except BaseException as error:
+        meeting.tell(None, error)
+        raise
+    finally:
+        _run.alone -= 1
+    meeting.tell(value)
+    return value
+
+
+def from_all_ranks(value: _T) -> list[_T]:
+    """Return the values of all ranks, in the order of ranks, on every rank. Waits for the slowest."""
+    if not _run.meets:
+        return [value]
+    meeting = _Meeting()
+    meeting.tell(value)
+    return [value if rank == _run.rank else meeting.hear(rank) for rank in range(_run.world_size)]
+
+
+def shell(command: str) -> None:
+    """Run a ``!`` line once, on rank 0; the others wait. Like the notebook, go on when it fails."""
+    with main_process_only() as is_main:
+        if is_main:
+            sys.stdout.flush()
+            subprocess.run(command, shell=True, executable="/bin/bash", env=environment_without_ranks())
+
+
+def shell_output(command: str) -> list[str]:
+    """Run ``x = !command`` on rank 0; return its output as a list of lines, on every rank."""
+
+    def run() -> list[str]:
+        env = environment_without_ranks()
+        done = subprocess.run(command, shell=True, text=True, stdout=subprocess.PIPE, env=env)
+        return done.stdout.splitlines()
+
+    return from_main_process(run)
+
+
+def environment_without_ranks() -> dict[str, str]:
+    """Return the environment for a process that is no rank of this run."""
+    return {name: value for name, value in os.environ.items() if name not in _RANK_VARIABLES}
+
+
+def write_file(path: str, text: str, mode: str = "w") -> None:
+    """Write a file once, on rank 0; the others wait until it is there."""
+    with main_process_only() as is_main:
+        if is_main:
+            with open(path, mode, encoding="utf-8") as file:
+                file.write(text)
+
+
+_plot_numbers = itertools.count(1)
+
+
+def save_plots() -> None:
+    """Save the figures that a notebook would show, on rank 0, as plot_1.png and so on."""
+    from matplotlib import pyplot
+
+    for number in pyplot.get_fignums():
+        if is_main_process:
+            pyplot.figure(number).savefig(f"plot_{next(_plot_numbers)}.png")
+    pyplot.close("all")
+
+
+def share_loop(items: Iterable[_T], *results: list[Any]) -> Iterator[_T]:
+    """Give this rank every world_size-th item of a loop; then ``results`` hold what all ranks appended.
+
+    They hold it on every rank and in the order of the items, as one process fills them. Waits for the slowest.
+
+    Raises:
+        RuntimeError: the ranks went through different items.
+    """
+    if not _run.meets:
+        yield from items
+        return
+    parts = []
+    with torch.random.fork_rng([_run.local_rank] if torch.cuda.is_available() else []):
+        if _run.rank > 0:
+            torch.manual_seed(torch.initial_seed() + _run.rank)  # a model that samples must not draw the same
+        for item in itertools.islice(items, _run.rank, None, _run.world_size):
+            yield item
+            parts.append([result.copy() for result in results])
+            for result in results:
+                result.clear()
+    of_ranks = from_all_ranks(parts)
+    taken = [len(of_rank) for of_rank in of_ranks]
+    if taken != [len(range(start, sum(taken), _run.world_size)) for start in range(_run.world_size)]:
+        raise RuntimeError(f"the ranks went through different items: {taken} of them")
+    for turn in itertools.zip_longest(*of_ranks, fillvalue=()):
+        for part in turn:
+            for result, values in zip(results, part, strict=False):
+                result.extend(values)
+
+
+# ---- training with a Trainer ------------------------------------------------------------------------------------
+
+
+def share_batch(
+    batch_size: int, accumulation_steps: int, num_generations: int | None = None
+) -> tuple[int, int]:
+    """Split the notebook's batch over the ranks: its accumulation steps first, then its per-device batch.
+
+    Returns this rank's micro-batch size and number of accumulation steps; their product with ``world_size`` is the
+    notebook's effective batch, or a warning says what it is. ``num_generations`` keeps GRPO's groups whole.
+    """
+    if num_generations and batch_size * accumulation_steps % num_generations:
+        batch_size = num_generations  # Unsloth does this in the notebook: a step takes whole groups
+    shared = math.gcd(accumulation_steps, _run.world_size)
+    steps, parts = accumulation_steps // shared, _run.world_size // shared
+    per_rank = max(batch_size // parts, 1)
+    while num_generations and per_rank * steps * _run.world_size % num_generations:
+        per_rank += 1
+    _run.shares[per_rank, steps] = accumulation_steps // steps
+    total, wanted = per_rank * steps * _run.world_size, batch_size * accumulation_steps
+    print(
+        f"nb2ddp: batch {per_rank} x {steps} accumulation steps x {_run.world_size} processes = {total} per step"
+    )
+    if total != wanted:
+        print(
+            f"nb2ddp: WARNING: the notebook's batch of {wanted} does not divide: a step takes {total} samples"
+        )
+    return per_rank, steps
+
+
+def wrap_trainer(trainer: Any) -> Any:
+    """Make a Trainer train through one DDP wrapper, and return the wrapper; ``trainer.model`` stays as it is.
+
+    Called right before ``trainer.train()``, after the Trainer has cast or replaced parameters. Every rank compares
+    its training data with the other ranks' first.
+
+    Raises:
+        RuntimeError: the Trainer does not know of all ranks; or the ranks have different training data.
+    """
+    prepare_trainer(trainer)
+    if _run.world_size == 1:
+        return trainer.model_wrapped
+    _check_same_data(getattr(trainer, "train_dataset", None))
+    # Accelerate prepares mixed precision as always; evaluation_mode keeps it from wrapping.
+    model = trainer.accelerator.prepare_model(trainer.model, evaluation_mode=True)
+    told = trainer.args.ddp_find_unused_parameters
+    trained = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
+    fills = told if told is not None else any(_leaves_out(name) for name in trained)
+    trainer.model_wrapped = _ddp(model, find_unused=False if fills else told)
+    if fills:
+        _fill_gradients(trainer)
+    if trainer.args.load_best_model_at_end:
+        _wait_for_checkpoints(trainer)
+    return trainer.model_wrapped
+
+
+def prepare_trainer(trainer: Any) -> None:
+    """Give a Trainer's loss the weight that it has in one process, in training and in evaluation.
+
+    Raises:
+        RuntimeError: the Trainer was made where it did not know of the other ranks.
+    """
+    if trainer.args.world_size != _run.world_size:
+        raise RuntimeError(f"the Trainer knows of {trainer.args.world_size} of {_run.world_size} processes")
+    if _run.world_size > 1:
+        _keep_loss(trainer)
+        _evaluate_each_sample_once(trainer)
+
+
+def _wait_for_checkpoints(trainer: Any) -> None:
+    """Let every rank see a checkpoint that rank 0 writes, before it looks for the best one."""
+    save_model = trainer.save_model
+    if getattr(save_model, "_waits", False):
+        return
+
+    def save_and_wait(*args: Any, **options: Any) -> None:
+        save_model(*args, **options)
+        if options.get("_internal_call"):  # before Transformers 5 no rank waits for a checkpoint
+            dist.barrier()
+
+    save_and_wait._waits = True  # type: ignore[attr-defined]
+    trainer.save_model = save_and_wait
+
+
+def _has_stock_loss(trainer: Any) -> bool:
+    """Return whether the loss is Transformers' own or the notebook's; TRL and Unsloth see to theirs."""
+    if type(trainer).compute_loss.__module__ not in ("__main__", "transformers.trainer"):
+        return False
+    return type(trainer).__module__ == "__main__" or type(trainer).__module__.startswith("transformers.")
+
+
+def _keep_loss(trainer: Any) -> None:
+    """Give the Trainer's loss the weight that it has in one process.
+
+    Transformers lets a loss be a sum, divided by the number of items on all ranks, and multiplies it by the number
+    of ranks. For a model whose loss is a mean that is wrong, and a compute_loss of the notebook's own knows no ranks.
+    """
+    if not _has_stock_loss(trainer) or not trainer.model_accepts_loss_kwargs:
+        return
+    if getattr(trainer.compute_loss, "_keeps_loss", False):
+        return
+    compute_loss, args = trainer.compute_loss, trainer.args
+    is_mean: bool | None = None
+    share = _run.shares.get((args.per_device_train_batch_size, args.gradient_accumulation_steps), 1)
+    args.average_tokens_across_devices = True
+
+    def loss_of_one(model: Any, inputs: Any, items: Any) -> Any:
+        args.average_tokens_across_devices = False  # the Trainer multiplies nothing
+        try:
+            return compute_loss(model, inputs, num_items_in_batch=items)
+        finally:
+            args.average_tokens_across_devices = True
+
+    def loss_of_all(
+        model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> Any:
+        nonlocal is_mean
+        items, trains = num_items_in_batch, model.training
+        if items is None:
+            return compute_loss(model, inputs, return_outputs=return_outputs)
+        if is_mean is None:
+            model.eval()
+            with torch.no_grad():
+                one, other = (loss_of_one(model, dict(inputs), n) for n in (items, 2 * items))
+            model.train(trains)
+            is_mean = from_main_process(lambda: bool(torch.allclose(one, other, rtol=0.01)))
+        if return_outputs:  # evaluation
+            return compute_loss(model, inputs, return_outputs=True, num_items_in_batch=None)
+        if is_mean:
+            return loss_of_one(model, inputs, None) * share
+        return loss_of_one(model, inputs, items) * _run.world_size
+
+    loss_of_all._keeps_loss = True  # type: ignore[attr-defined]
+    trainer.compute_loss = loss_of_all
+
+
+def _leaves_out(name: str) -> bool:
+    """Return whether a step may leave a parameter of this name without a gradient: experts, towers."""
+    return any(part in name for part in ("expert", "vision", "visual", "image", "audio"))
+
+
+def _fill_gradients(trainer: Any) -> None:
+    """Give what a step leaves out, an expert or a tower for images or sound, a gradient of zero.
+
+    DDP waits for the gradients of all trained parameters. Its own search for those left out does not see through
+    the re-entrant checkpointing that Unsloth uses.
+    """
+    backward = trainer.accelerator.backward
+    if backward.__name__ == "backward_and_fill":  # a second train()
+        return
+    trained = {name: value for name, value in trainer.model_wrapped.named_parameters() if value.requires_grad}
+    reached: set[str] = set()  # in this backward()
+    used: set[str] = set()  # since the last step
+    for name, parameter in trained.items():
+        parameter.register_post_accumulate_grad_hook(lambda _, name=name: reached.add(name))
+
+    def backward_and_fill(loss: torch.Tensor, **options: Any) -> None:
+        reached.clear()
+        backward(loss, **options)
+        used.update(reached)
+        if not trainer.model_wrapped.require_backward_grad_sync:  # the step goes on accumulating
+            return
+        left_out = [parameter for name, parameter in trained.items() if name not in reached]
+        if left_out:
+            torch.autograd.backward(left_out, [torch.zeros_like(parameter) for parameter in left_out])
+        ranks_that_used = torch.tensor(
+            [name in used for name in trained], dtype=torch.int, device=loss.device
+        )
+        dist.all_reduce(ranks_that_used)
+        for parameter, count in zip(trained.values(), ranks_that_used.tolist(), strict=True):
+            if count == 0:
+                parameter.grad = None  # as in one process: the optimizer leaves the parameter alone
+        used.clear()
+
+    trainer.accelerator.backward = backward_and_fill
+
+
+class _WholeBatches:
+    """A rank's evaluation batches: batch ``k * world_size + rank`` of the notebook's, in round ``k``.
+
+    In an incomplete last round a rank without a batch gets one row that `gather` leaves out. Accelerate would
+    repeat rows of the first batch there, and count them.
+    """
+
+    def __init__(self, batches: Any) -> None:
+        self.batches = batches
+        self.sizes: list[list[int]] = []  # rows that count, by round and rank
+        self.round = -1  # the round whose outputs are being gathered
+
+    def __len__(self) -> int:
+        return math.ceil(len(self.batches) / _run.world_size)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["batches"], name)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        self.sizes, self.round = [], -1
+        every = list(self.batches)
+        for start in range(0, len(every), _run.world_size):
+            batches = every[start : start + _run.world_size]
+            self.sizes.append([len(batch) for batch in batches] + [0] * (_run.world_size - len(batches)))
+            yield batches[_run.rank] if _run.rank < len(batches) else every[0][:1]
+
+    def gather(self, value: Any) -> Any:
+        """Return the rows of all ranks in the notebook's order, without those that only fill up a round."""
+        if not isinstance(value, torch.Tensor):
+            return value
+        sizes = self.sizes[self.round]
+        rows = value.reshape(1) if value.ndim == 0 else value
+        missing = max(sizes) - len(rows)
+        if missing > 0:
+            rows = torch.cat([rows, rows.new_zeros(missing, *rows.shape[1:])])
+        of_ranks = [torch.empty_like(rows) for _ in range(_run.world_size)]
+        dist.all_gather(of_ranks, rows.contiguous())
+        return torch.cat([of_rank[:size] for of_rank, size in zip(of_ranks, sizes, strict=True)])
+
+
+def _evaluate_each_sample_once(trainer: Any) -> None:
+    """Let evaluation count each sample once, in the notebook's batches, where rows do not divide by the ranks."""
+    accelerator = trainer.accelerator
+    if getattr(accelerator.gather_for_metrics, "_counts_once", False):
+        return
+    gather, prediction_step = accelerator.gather_for_metrics, trainer.prediction_step
+    current: list[_WholeBatches] = []
+
+    def whole_batches(make: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(make)
+        def made(*args: Any, **options: Any) -> Any:
+            loader = make(*args, **options)
+            shard: Any = getattr(loader, "batch_sampler", None)
+            current.clear()
+            if type(shard).__name__ == "BatchSamplerShard" and not shard.split_batches:
+                shard = _WholeBatches(shard.batch_sampler)
+                for owner in (loader, getattr(loader, "base_dataloader", loader)):
+                    object.__setattr__(owner, "batch_sampler", shard)
+            if isinstance(shard, _WholeBatches):
+                current.append(shard)
+            return loader
+
+        return made
+
+    def gather_once(value: Any, *args: Any, **options: Any) -> Any:
+        if not current or current[0].round < 0:
+            return gather(value, *args, **options)
+        return pytree.tree_map(current[0].gather, value)
+
+    def count_round(*args: Any, **options: Any) -> Any:
+        if current:
+            current[0].round += 1
+        return prediction_step(*args, **options)
+
+    gather_once._counts_once = True  # type: ignore[attr-defined]
+    accelerator.gather_for_metrics = gather_once
+    trainer.gather_function = gather_once
+    trainer.prediction_step = count_round
+    for name in ("get_eval_dataloader", "get_test_dataloader"):
+        setattr(trainer, name, whole_batches(getattr(trainer, name)))
+
+
+def _check_same_data(dataset: Any) -> None:
+    """Compare the training data of all ranks: its length, and the content of some of its rows.
+
+    Raises:
+        RuntimeError: they differ, with the row and what to do.
+    """
+    try:
+        length = len(dataset)
+    except TypeError:  # a stream, or no data set at all
+        return
+    places = sorted({round(n * (length - 1) / 15) for n in range(16)}) if length else []
+    state = from_main_process(_random_state)
+    rows = []
+    for _ in range(2):  # a row that draws its content with a generator of its own differs from itself
+        _set_random_state(state)
+        rows.append([_digest(dataset[place]) for place in places])
+    _set_random_state(state)
+    own = [first if first == second else "" for first, second in zip(*rows, strict=True)]
+    for rank, (other_length, other) in enumerate(from_all_ranks((length, own))):
+        if other_length != length:
+            raise RuntimeError(
+                f"rank {rank} has {other_length} training rows, rank {_run.rank} {length}. {_SEED}"
+            )
+        for place, here, there in zip(places, own, other, strict=True):
+            if here and there and here != there:
+                raise RuntimeError(
+                    f"training row {place} is not the same on ranks {rank} and {_run.rank}. {_SEED}"
+                )
+
+
+_SEED = (
+    "Every rank must make the same data: seed what draws it (random.seed, numpy.random.seed, torch.manual_seed, "
+    "seed= or random_state=), sort what comes from a set or a folder, and start again"
+)
+
+
+def _digest(value: Any) -> str:
+    """Return a digest of a row or a batch by its content."""
+    digest = hashlib.sha256()
+    for leaf in pytree.tree_leaves(dict(value) if hasattr(value, "keys") else value):
+        if isinstance(leaf, torch.Tensor):
+            digest.update(leaf.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+        elif hasattr(leaf, "tobytes"):
+            digest.update(leaf.tobytes())
+        elif isinstance(leaf, str | int | float | bool | bytes | None):
+            digest.update(repr(leaf).encode())
+        else:
+            digest.update(type(leaf).__name__.encode())
+    return digest.hexdigest()
+
+
+# ---- training with a loop ---------------------------------------------------------------------------------------
+
+
+def parallelize(model: torch.nn.Module) -> torch.nn.Module:
+    """Let each rank compute its part of every batch that ``model`` is called with, and return ``model``.
+
+    Each rank runs the notebook's loop over the notebook's batches. Where gradients are wanted, ``model(batch)``
+    computes this rank's rows alone, through DDP, and returns the outputs of all rows: losses, metrics and decisions
+    are computed from whole batches, alike on every rank. Outputs that are one number (a loss that the model
+    computes) are combined with the weights that the first batches show to be right. Without gradients every rank
+    computes whole batches.
+
+    Where a model's output for a row depends on the batch's other rows, or its rows cannot be told, every rank
+    computes whole batches: right, but no faster; a warning says so. Waits for rank 0, whose random generators
+    all ranks take over.
+    """
+    if _run.world_size == 1 or model in _splits:
+        return model
+    init_process_group()
+    _set_random_state(from_main_process(_random_state))
+    kind: Any = type(model)
+    model.__class__ = _split_class(kind)
+    _splits[model] = _Split(model)
+    return model
+
+
+_splits: "weakref.WeakKeyDictionary[torch.nn.Module, _Split]" = weakref.WeakKeyDictionary()
+
+
+@functools.cache
+def _split_class(kind: Any) -> type:
+    """Return a subclass whose instances compute their part of a batch when called; pickled as ``kind``."""
+
+    called: Callable[..., Any] = kind.__call__
+    reduced: Callable[..., Any] = kind.__reduce_ex__
+
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        split = _splits.get(self)
+        if split is None or split.inside or not _run.meets or not torch.is_grad_enabled():
+            return called(self, *args, **kwargs)
+        return split.forward(args, kwargs)
+
+    def reduce(self: Any, protocol: Any) -> Any:
+        function, arguments, *rest = reduced(self, protocol)
+        if function is copyreg.__newobj__:  # type: ignore[attr-defined]
+            function, arguments = copyreg._reconstructor, (kind, object, None)  # type: ignore[attr-defined]
+        return (function, arguments, *rest)
+
+    members = {"__call__": call, "__reduce_ex__": reduce, "__module__": kind.__module__}
+    made = type(kind.__name__, (kind,), members)
+    made.__qualname__ = kind.__qualname__
+    return made
+
+
+class _Parts:
+    """How the arguments of a call are divided: the leaves with a row for each sample, and the rows of each rank."""
+
+    def __init__(self, args: Any, kwargs: Any) -> None:
+        self.leaves, self.spec = pytree.tree_flatten((args, kwargs), is_leaf=_is_list_of_values)
+        tensors = [leaf for leaf in self.leaves if isinstance(leaf, torch.Tensor) and leaf.ndim]
+        self.rows = len(tensors[0]) if tensors else 0
+        self.divided = [
+            self.rows > 0
+            and ((isinstance(leaf, torch.Tensor) and leaf.ndim > 0) or isinstance(leaf, list))
+            and len(leaf) == self.rows
+            for leaf in self.leaves
+        ]
+        bounds = [self.rows * rank // _run.world_size for rank in range(_run.world_size + 1)]
+        self.ranges = list(itertools.pairwise(bounds))
+        self.sizes = [end - start for start, end in self.ranges]
+
+    @property
+    def known(self) -> bool:
+        """Whether nothing is passed whose rows cannot be told."""
+        plain = (torch.Tensor, list, str, int, float, bool, type(None), torch.dtype, torch.device)
+        return min(self.sizes) > 0 and all(isinstance(leaf, plain) for leaf in self.leaves)
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        """What calls of one kind have in common."""
+        kinds = tuple(leaf.ndim if isinstance(leaf, torch.Tensor) else type(leaf) for leaf in self.leaves)
+        return (kinds, tuple(self.divided), str(self.spec))
+
+    def of(self, rank: int, *, differentiable: bool = False) -> tuple[Any, Any]:
+        """Return the arguments for one rank's rows."""
+        start, end = self.ranges[rank]
+
+        def part(leaf: Any) -> Any:
+            if differentiable and isinstance(leaf, torch.Tensor) and leaf.requires_grad:
+                return _TakeRows.apply(leaf, self.sizes, _run.rank)
+            return leaf[start:end]
+
+        taken = [part(leaf) if own else leaf for leaf, own in zip(self.leaves, self.divided, strict=True)]
+        args, kwargs = pytree.tree_unflatten(taken, self.spec)
+        return args, kwargs
+
+    def weights(self) -> dict[str, list[float]]:
+        """Return, for each way to combine a number, the weight of each rank's."""
+        ways = {"mean over rows": [float(size) for size in self.sizes]}
+        kwargs = pytree.tree_unflatten(self.leaves, self.spec)[1]
+        labels = kwargs.get("labels") if isinstance(kwargs, dict) else None
+        if isinstance(labels, torch.Tensor) and labels.ndim > 1 and len(labels) == self.rows:
+            counted = labels.ne(-100).flatten(1)
+            for name, count in (("labels", counted.sum(1)), ("shifted labels", counted[:, 1:].sum(1))):
+                of_rows = count.tolist()
+                ways[f"mean over {name}"] = [float(sum(of_rows[start:end])) for start, end in self.ranges]
+        ways = {way: [w / sum(weights) for w in weights] for way, weights in ways.items() if sum(weights) > 0}
+        return {**ways, "sum": [1.0] * _run.world_size}
+
+
+def _is_list_of_values(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and not any(isinstance(v, torch.Tensor) for v in value)
+
+
+class _TakeRows(torch.autograd.Function):
+    """This rank's rows of a tensor that every rank has; backward gives every rank the gradient of all rows."""
+
+    @staticmethod
+    def forward(ctx: Any, whole: torch.Tensor, sizes: list[int], rank: int) -> torch.Tensor:
+        ctx.sizes = sizes
+        start = sum(sizes[:rank])
+        return whole[start : start + sizes[rank]].clone()
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:
+        return _all_rows(grad / _run.world_size, ctx.sizes), None, None
+
+
+class _GatherRows(torch.autograd.Function):
+    """The rows of all ranks; backward gives each rank the gradient of its own, for DDP to average."""
+
+    @staticmethod
+    def forward(ctx: Any, own: torch.Tensor, sizes: list[int], rank: int) -> torch.Tensor:
+        ctx.start, ctx.size = sum(sizes[:rank]), sizes[rank]
+        return _all_rows(own, sizes)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:
+        return grad[ctx.start : ctx.start + ctx.size] * _run.world_size, None, None
+
+
+class _SumOverRanks(torch.autograd.Function):
+    """A number summed over the ranks with their weights; backward as for `_GatherRows`."""
+
+    @staticmethod
+    def forward(ctx: Any, own: torch.Tensor, weight: float) -> torch.Tensor:
+        ctx.weight = weight
+        total = own.detach() * weight if weight else torch.zeros_like(own)  # a mean of nothing is no number
+        dist.all_reduce(total)
+        return total
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:
+        return grad * (ctx.weight * _run.world_size), None
+
+
+def _all_rows(own: torch.Tensor, sizes: list[int]) -> torch.Tensor:
+    most = max(sizes)
+    rows = own.detach()
+    if len(rows) < most:
+        rows = torch.cat([rows, rows.new_zeros(most - len(rows), *rows.shape[1:])])
+    of_ranks = [torch.empty_like(rows, memory_format=torch.contiguous_format) for _ in sizes]
+    dist.all_gather(of_ranks, rows.contiguous())
+    return torch.cat([of_rank[:size] for of_rank, size in zip(of_ranks, sizes, strict=True)])
+
+
+class _Split:
+    """Divides a model's calls over the ranks."""
+
+    checked_calls = 3  # of one kind, before the way to combine its outputs is settled
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self.model: Any = weakref.proxy(model)
+        self.inside = False  # a call of ours is under way: the model computes what it is given
+        self.ddp: DDP | None = None
+        self.calls = 0
+        self.seen: dict[Any, int] = {}  # kinds of calls, and how often each was checked
+        self.said: set[str] = set()
+        self.batch_norm = False  # one that cannot be synchronised: on CPUs
+        self.errors: dict[Any, dict[str, float]] = {}  # by kind of call and leaf: how far off each way is
+        self.whole: dict[Any, str] = {}  # kinds of calls for which every rank computes whole batches, and why
+
+    def forward(self, args: Any, kwargs: Any) -> Any:
+        parts = _Parts(args, kwargs)
+        kind = (parts.shape, self.model.training)
+        self.calls += 1
+        if self.calls & (self.calls - 1) == 0:  # the first, second, fourth, eighth ...
+            self._check_same_batch(parts)
+        if self.ddp is None:
+            self._wrap(args, kwargs)
+        if not parts.known:
+            why = "it holds fewer rows than there are ranks" if parts.rows else "its rows cannot be told"
+            self._warn(f"a batch is computed by every rank: {why}")
+        elif self.batch_norm and self.model.training:
+            self.whole[kind] = (
+                "a batch norm takes its statistics from whole batches (on GPUs it is synchronised)"
+            )
+            self._warn(f"every rank computes whole batches, which saves no time: {self.whole[kind]}")
+        elif kind not in self.whole and self.seen.get(kind, 0) < self.checked_calls:
+            self.seen[kind] = self.seen.get(kind, 0) + 1
+            self._check(parts, kind, args, kwargs)
+        if not parts.known or kind in self.whole:
+            return self._run(args, kwargs)
+        own = parts.of(_run.rank, differentiable=True)
+        with _own_random_numbers():
+            output = self._run(*own)
+        return self._join(output, parts, kind)
+
+    def _run(self, args: Any, kwargs: Any) -> Any:
+        self.inside = True
+        try:
+            return self.ddp(*args, **kwargs) if self.ddp is not None else self.model(*args, **kwargs)
+        finally:
+            self.inside = False
+
+    def _plain(self, args: Any, kwargs: Any) -> Any:
+        self.inside = True
+        try:
+            return self.model(*args, **kwargs)
+        finally:
+            self.inside = False
+
+    def _wrap(self, args: Any, kwargs: Any) -> None:
+        """Make the DDP wrapper when the model is first called: its parameters are the final ones by then."""
+        model = self.model
+        if any(isinstance(p, torch.nn.UninitializedParameter) for p in model.parameters()):
+            with _without_effects(model, dropout=False):
+                self._plain(args, kwargs)
+        if not any(p.requires_grad for p in model.parameters()):
+            return
+        if any(isinstance(part, torch.nn.modules.batchnorm._BatchNorm) for part in model.modules()):
+            if torch.cuda.is_available():
+                torch.nn.SyncBatchNorm.convert_sync_batchnorm(model)
+            else:
+                self.batch_norm = True
+        self.ddp = _ddp(next(m for m in _splits if _splits[m] is self))
+
+    def _check_same_batch(self, parts: _Parts) -> None:
+        own = _digest(parts.leaves)
+        for rank, other in enumerate(from_all_ranks(own)):
+            if other != own:
+                raise RuntimeError(f"rank {rank} trains on another batch than rank {_run.rank}. {_SEED}")
+
+    def _check(self, parts: _Parts, kind: Any, args: Any, kwargs: Any) -> None:
+        """Compare what parts of a batch give with what the whole batch gives, without gradients."""
+        why = "a row's output depends on the other rows of its batch"
+        for dropout in (True, False) if self.model.training else (False,):
+            try:
+                with _without_effects(self.model, dropout=dropout):
+                    whole = self._plain(args, kwargs)
+                    pieces = [self._plain(*parts.of(rank)) for rank in range(_run.world_size)]
+                problem = self._compare(whole, pieces, parts, kind)
+            except (RuntimeError, ValueError, IndexError, TypeError, AssertionError) as error:
+                problem = f"a part of a batch cannot be computed alone ({type(error).__name__}: {error})"
+            if problem is None:
+                break
+            why = problem
+        else:
+            problem = why
+        problem = from_main_process(lambda: problem)
+        if problem is not None:
+            self.whole[kind] = problem
+            self._warn(f"every rank computes whole batches, which saves no time: {problem}")
+
+    def _compare(self, whole: Any, pieces: list[Any], parts: _Parts, kind: Any) -> str | None:
+        """Return what is wrong with computing parts; note how well each way combines a number."""
+        leaves = pytree.tree_leaves(whole)
+        of_pieces = [pytree.tree_leaves(piece) for piece in pieces]
+        if any(len(piece) != len(leaves) for piece in of_pieces):
+            return "its outputs have another structure for a part of a batch"
+        for number, (leaf, *parted) in enumerate(zip(leaves, *of_pieces, strict=True)):
+            if not isinstance(leaf, torch.Tensor):
+                continue
+            key = (kind, number)
+            if leaf.numel() == 1 and leaf.ndim == 0:
+                ways = self.errors.setdefault(key, {})
+                for way, weights in parts.weights().items():
+                    joined = sum(p * w for p, w in zip(parted, weights, strict=True) if w)
+                    ways[way] = max(ways.get(way, 0.0), _difference(leaf, joined))
+                if min(ways.values()) > _tolerance(leaf):
+                    return "it gives a number that is no mean or sum over the rows of its batch"
+            elif [len(p) if p.ndim else 0 for p in parted] == parts.sizes and len(leaf) == parts.rows:
+                if _difference(leaf, torch.cat(parted)) > _tolerance(leaf):
+                    return "a row's output depends on the other rows of its batch"
+            elif any(p.shape != leaf.shape or _difference(leaf, p) > _tolerance(leaf) for p in parted):
+                return "an output has no row for each row of the batch"
+        return None
+
+    def _join(self, output: Any, parts: _Parts, kind: Any) -> Any:
+        """Return the outputs of all rows from this rank's."""
+        leaves, spec = pytree.tree_flatten(output)
+        weights = parts.weights()
+        joined = []
+        for number, leaf in enumerate(leaves):
+            ways = self.errors.get((kind, number))
+            if ways is not None:
+                best = min(ways, key=lambda way: ways[way] if ways[way] > 1e-7 else 0.0)
+                chosen = weights.get(best) or weights["mean over rows"]
+                leaf = _SumOverRanks.apply(leaf, chosen[_run.rank])
+            elif isinstance(leaf, torch.Tensor) and leaf.ndim and len(leaf) == parts.sizes[_run.rank]:
+                leaf = _GatherRows.apply(leaf, parts.sizes, _run.rank)
+            joined.append(leaf)
+        return pytree.tree_unflatten(joined, spec)
+
+    def _warn(self, text: str) -> None:
+        """Print a warning once, on rank 0."""
+        if is_main_process and text not in self.said:
+            self.said.add(text)
+            print(f"nb2ddp: WARNING: {text}", file=sys.stderr, flush=True)
+
+
+def _tolerance(value: torch.Tensor) -> float:
+    """Return the relative difference that rounding may make between a batch and its parts."""
+    if not value.is_floating_point():
+        return 0.0
+    if value.dtype in (torch.float16, torch.bfloat16):
+        return 3e-2
+    return 1e-3 if value.is_cuda or torch.is_autocast_enabled() else 3e-5
+
+
+def _difference(one: Any, other: Any) -> float:
+    """Return the largest difference of two tensors, relative to the largest value."""
+    if not isinstance(other, torch.Tensor) or one.shape != other.shape:
+        return math.inf
+    if not one.is_floating_point():
+        return float(not torch.equal(one, other))
+    a, b = one.double(), other.double()
+    same = (a == b) | (a.isnan() & b.isnan())
+    apart = (a - b).abs().masked_fill(same, 0.0)
+    return float(apart.max() / a[a.isfinite()].abs().max().clamp(min=1e-6)) if a.numel() else 0.0
+
+
+@contextlib.contextmanager
+def _without_effects(model: torch.nn.Module, *, dropout: bool) -> Iterator[None]:
+    """Compute without gradients, random numbers and running statistics; ``dropout`` leaves other parts training."""
+    modes = {part: part.training for part in model.modules()}
+    state = _random_state()
+    gpu = torch.cuda.get_rng_state() if torch.cuda.is_available() else None
+    quiet = (torch.nn.modules.dropout._DropoutNd, torch.nn.modules.batchnorm._BatchNorm)
+    for part in modes:
+        part.training = dropout and part.training and not isinstance(part, quiet)
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for part, training in modes.items():
+            part.training = training
+        _set_random_state(state)
+        if gpu is not None:
+            torch.cuda.set_rng_state(gpu)
+
+
+@contextlib.contextmanager
+def _own_random_numbers() -> Iterator[None]:
+    """Let a rank draw its own numbers, for dropout; afterwards all ranks have the same generators again."""
+    before = torch.get_rng_state()
+    gpu = torch.cuda.get_rng_state() if torch.cuda.is_available() else None
+    if _run.rank > 0:
+        torch.manual_seed(torch.initial_seed() + 1_000_003 * (_run.rank + _run.world_size * _run.steps))
+    started = torch.get_rng_state()
+    gpu_started = torch.cuda.get_rng_state() if gpu is not None else None
+    try:
+        yield
+    finally:
+        drew = not torch.equal(started, torch.get_rng_state())
+        torch.set_rng_state(before)
+        if drew:
+            torch.rand(1)  # alike on every rank: the next call draws other numbers
+        if gpu is not None and gpu_started is not None:
+            drew = not torch.equal(gpu_started, torch.cuda.get_rng_state())
+            torch.cuda.set_rng_state(gpu)
+            if drew:
+                torch.rand(1, device="cuda")
+
+
+def takes_turn(turn: int, turns: int, ddp_model: Any) -> bool:
+    """Return whether micro-batch ``turn`` of the ``turns`` of an accumulation step is this rank's.
+
+    With a rank's last one, gradients are averaged over the ranks. The step wants their sum: that is why
+    backward() starts from the loss times world_size.
+
+    Raises:
+        RuntimeError: a step has fewer micro-batches than there are ranks.
+    """
+    if turns < _run.world_size:
+        raise RuntimeError(f"a step has {turns} batches: too few for {_run.world_size} processes")
+    ddp_model.require_backward_grad_sync = turn + _run.world_size >= turns
+    return turn % _run.world_size == _run.rank
+
+
+def sum_over_ranks(value: Any) -> Any:
+    """Return the sum of a number over all ranks, as a tensor or a float as it was given. A collective."""
+    if _run.world_size == 1:
+        return value
+    total = torch.as_tensor(value).detach().clone()
+    if torch.cuda.is_available():
+        total = total.cuda()
+    dist.all_reduce(total)
+    return total if isinstance(value, torch.Tensor) else total.item()
+
+
+# ---- DDP ----------------------------------------------------------------------------------------------------------
+
+
+def wrap(model: torch.nn.Module) -> Any:
+    """Return one DDP wrapper around a model: backward() averages its gradients over all ranks."""
+    return model if _run.world_size == 1 else _ddp(model)
+
+
+def _ddp(model: Any, find_unused: bool | None = None) -> DDP:
+    """Wrap a model. ``find_unused`` None: search each step for parameters without a gradient where that may be."""
+    trained = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
+    if (
+        find_unused is None
+    ):  # the search costs time: an adapter alone is used as a whole, but for a tower's part
+        find_unused = any(_leaves_out(name) for name in trained if "expert" not in name)
+        if not any("lora_" in name for name in trained):  # a pooler, say, that nothing reads
+            find_unused |= not getattr(model, "is_gradient_checkpointing", False)
+    _make_frozen_equal(model)
+    ignored = [name for name, parameter in model.named_parameters() if not parameter.requires_grad]
+    DDP._set_params_and_buffers_to_ignore_for_model(model, ignored)
+    device_ids = [_run.local_rank] if torch.cuda.is_available() else None
+    # gradient_as_bucket_view: gradients are exchanged where they lie, not in copies
+    ddp_model = DDP(
+        model, device_ids=device_ids, find_unused_parameters=find_unused, gradient_as_bucket_view=True
+    )
+    # a batch norm alone changes its buffers; for others every forward() would wait for rank 0's in vain
+    ddp_model.broadcast_buffers = any(getattr(part, "track_running_stats", False) for part in model.modules())
+    _run.reduced |= {id(parameter) for parameter in model.parameters() if parameter.requires_grad}
+    return ddp_model
+
+
+def _make_frozen_equal(model: torch.nn.Module) -> None:
+    """Give every rank rank 0's frozen parameters where they differ: DDP sends those that are trained alone.
+
+    Quantised tensors, and parameters that stay on the CPU, cannot be sent; they come from one checkpoint.
+    """
+    frozen = {name: value for name, value in model.named_parameters() if not value.requires_grad}
+    own = {name: _fingerprint(value) for name, value in frozen.items()}
+    of_ranks = from_all_ranks(own)
+    for name, parameter in frozen.items():
+        if any(other.get(name) != own[name] for other in of_ranks):
+            with torch.no_grad():
+                dist.broadcast(parameter.data, 0)
+
+
+def _fingerprint(parameter: torch.Tensor) -> str:
+    """Return a digest of up to 1024 values of a parameter; "" for a tensor subclass that cannot be read so."""
+    try:
+        flat = parameter.detach().reshape(-1)
+        return _digest(flat[:: max(1, flat.numel() // 1024)])
+    except (RuntimeError, NotImplementedError, TypeError):
+        return ""
+
+
+def _reduce_unseen(optimizer: Any, args: Any, kwargs: Any) -> None:
+    """Average gradients that DDP does not: of parameters unfrozen later, or outside the wrapped model."""
+    if not _run.reduced or not _run.meets or not dist.is_initialized():
+        return
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            if parameter.grad is not None and id(parameter) not in _run.reduced:
+                dist.all_reduce(parameter.grad)
+                parameter.grad /= _run.world_size
+
+
+def _count_step(optimizer: Any, args: Any, kwargs: Any) -> None:
+    _run.steps += 1
+
+
+def check_replicas(model: Any, result: _T | None = None) -> _T | None:
+    """Compare the trained parameters of all ranks, bit for bit, and return ``result``.
+
+    A difference does not end the run: what rank 0 trained is saved first, then the script ends with exit code 1.
+    Every rank gathers the digests of all ranks.
+    """
+    if _run.world_size == 1:
+        return result
+    digests = {name: _digest(value) for name, value in model.named_parameters() if value.requires_grad}
+    of_ranks = from_all_ranks(digests)
+    apart = [name for name in digests if any(other.get(name) != digests[name] for other in of_ranks)]
+    if apart:
+        _run.failures.append(
+            f"the ranks have trained different models: {apart[0]} is not the same on all of them"
+        )
+        if is_main_process:
+            print(f"nb2ddp: ERROR: {_run.failures[-1]}", file=sys.stderr, flush=True)
+    else:
+        print(f"nb2ddp: {_run.world_size} replicas equal, bit for bit")
+    return result
+
+
+def finish() -> None:
+    """Leave the process group and go on with rank 0 alone: nothing below needs another rank.
+
+    Ranks above 0 end here with exit code 0. On several machines the first rank of each waits for rank 0's end,
+    because torchrun ends a run soon after the first machine has left it.
+    """
+    if _run.world_size == 1:
+        return
+    _leave_group()
+    if not is_main_process:
+        if _run.machines > 1 and _run.local_rank == 0:
+            _wait_for_end_of_rank_0()
+        _report_end("has finished")
+        shutil.rmtree(os.environ.get("UNSLOTH_COMPILE_LOCATION", ""), ignore_errors=True)
+        sys.stderr.flush()
+        os._exit(0)  # no interpreter teardown: if it crashed, torchrun would kill rank 0 while it saves
+    if _run.machines > 1:
+        atexit.register(_report_end, "has finished")
+    _run.world_size = 1
+    for name in _RANK_VARIABLES:  # what rank 0 loads or starts from now on is on its own
+        os.environ.pop(name, None)
+
+
+def _wait_for_end_of_rank_0() -> None:
+    with contextlib.suppress(dist.DistNetworkError):
+        store = _second_store()
+        while not _end_of(0, store):
+            time.sleep(2)
+
+
+# ---- versions that do not go together ------------------------------------------------------------------------------
+
+
+def drop_weight_tying() -> None:
+    """Let LoraConfig take the ensure_weight_tying=False that Unsloth gives it; PEFT knows it from 0.18 on."""
+    from peft import LoraConfig
+
+    make = LoraConfig.__init__
+
+    @functools.wraps(make)  # Unsloth looks at its parameters
+    def make_without(self: Any, *args: Any, ensure_weight_tying: bool = False, **options: Any) -> None:
+        make(self, *args, **options)
+
+    LoraConfig.__init__ = make_without
+
+
+def move_attention_bias() -> None:
+    """Move xformers' attention bias to the GPU of the layer that uses it; Unsloth does so from 2026.8.20 on."""
+    from xformers.ops.fmha.common import Inputs
+
+    validate = Inputs.validate_inputs
+
+    def move_and_validate(inputs: Any) -> None:
+        for name in ("q_seqinfo", "k_seqinfo"):
+            lengths = getattr(inputs.attn_bias, name, None)
+            if lengths is not None:
+                lengths.seqstart = lengths.seqstart.to(inputs.query.device)
+        validate(inputs)
+
+    Inputs.validate_inputs = move_and_validate
+
+
+# ---- watchdog ------------------------------------------------------------------------------------------------------
+
+
+class _Watchdog(threading.Thread):
+    """Reports where this rank stands, and ends the run when the ranks can no longer meet.
+
+    It looks at the main thread's stack every two seconds, which costs well below 0.1 % of a step, and exchanges
+    what it sees with the other ranks through a connection of its own to torchrun's store.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(name="nb2ddp watchdog", daemon=True)
+        self.waits_for: int | None = None
+        self._ended = threading.Event()
+        self._connection: Any = None
+        self._main = threading.main_thread().ident or 0
+        self._beats = 0
+        self._stack: tuple[Any, ...] = ()
+        self._since = time.monotonic()  # when the main thread's stack last changed
+        self._lines: tuple[int, ...] = ()
+        self._lines_since = time.monotonic()
+        self._heard: dict[int, tuple[int, float]] = {}  # by rank: its last beat, and when it came
+
+    def store(self) -> Any:
+        if self._connection is None:
+            self._connection = _second_store()
+        return self._connection
+
+    def stop(self) -> None:
+        self._ended.set()
+
+    def run(self) -> None:
+        try:
+            while not self._ended.wait(_BEAT):
+                own = self._look()
+                self.store().set(f"beat {_run.rank}", json.dumps(own))
+                if self.store().check(["stop"]):
+                    time.sleep(2)  # the rank that saw it first says why
+                    os._exit(1)
+                peers = {rank: self._peer(rank) for rank in range(_run.world_size) if rank != _run.rank}
+                if sentence := _trouble(own, {rank: peer for rank, peer in peers.items() if peer}):
+                    self._stop_run(sentence)
+        except (dist.DistNetworkError, dist.DistStoreError, RuntimeError):
+            return  # torchrun has ended the store: it ends the ranks too
+
+    def _look(self) -> dict[str, Any]:
+        """Return what the main thread is doing."""
+        frame = sys._current_frames().get(self._main)
+        stack = tuple(_frames(frame))
+        now = time.monotonic()
+        if [(f.f_code, f.f_lasti) for f in stack] != list(self._stack):
+            self._stack = tuple((f.f_code, f.f_lasti) for f in stack)
+            self._since = now
+        lines = tuple(f.f_lineno for f in _script_frames(frame))
+        if lines != self._lines:
+            self._lines, self._lines_since = lines, now
+        self._beats += 1
+        return {
+            "beat": self._beats,
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+            "step": _run.steps,
+            "place": _place(frame),
+            "lines": lines,
+            "kind": "waiting" if self.waits_for is not None else _kind(stack),
+            "waits_for": self.waits_for,
+            "still": now - self._since,
+            "on_lines": now - self._lines_since,
+        }
+
+    def _peer(self, rank: int) -> dict[str, Any] | None:
+        """Return a peer's last report, with how long it is silent; None before its first."""
+        if not self.store().check([f"beat {rank}"]):
+            return None
+        peer: dict[str, Any] = json.loads(self.store().get(f"beat {rank}"))
+        now = time.monotonic()
+        last, when = self._heard.get(rank, (-1, now))
+        if peer["beat"] != last:
+            self._heard[rank] = peer["beat"], now
+            when = now
+        peer["silent"], peer["end"] = now - when, _end_of(rank, self.store())
+        return peer
+
+    def _stop_run(self, sentence: str) -> None:
+        """Say why, once, and end this rank; torchrun ends the others."""
+        from torch.distributed.elastic.multiprocessing.errors import get_error_handler
+
+        first = self.store().compare_set("stop", "", str(_run.rank))
+        if first not in (b"", str(_run.rank).encode()):
+            os._exit(1)
+        text = f"nb2ddp: ERROR: {sentence}"
+        print(text, file=sys.__stderr__, flush=True)
+        with contextlib.suppress(BaseException):
+            try:
+                raise RuntimeError(sentence)
+            except RuntimeError as error:
+                get_error_handler().record_exception(error)
+        time.sleep(1)
+        os._exit(1)
+
+
+def _frames(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def _kind(stack: tuple[FrameType, ...]) -> str:
+    """Return what a thread does: in a "collective", in "slow" library code, in the "script" itself, or "other"."""
+    for frame in stack[:12]:
+        path, name = frame.f_code.co_filename, frame.f_code.co_name
+        if f"torch{os.sep}distributed" in path or name in ("_engine_run_backward", "_pre_forward"):
+            return "collective"
+    if any(re.search(_SLOW, f"{frame.f_code.co_filename} {frame.f_code.co_name}") for frame in stack):
+        return "slow"
+    if stack and stack[0].f_globals.get("__name__") == "__main__" and not _is_ours(stack[0]):
+        return "script" if not _calls(stack[0]) or stack[0].f_lasti < 0 else "script call"
+    return "other"
+
+
+_SLOW = re.compile(
+    r"save|checkpoint|push|upload|download|export|merge|gguf|evaluat|predict|generate|"
+    r"[/\\](?:datasets|huggingface_hub|safetensors|_inductor|_dynamo|triton|subprocess)\b"
+)
+
+
+def _calls(frame: FrameType) -> bool:
+    """Return whether a frame is inside a call that Python does not see, rather than computing itself."""
+    code, last = frame.f_code.co_code, frame.f_lasti
+    return 0 <= last < len(code) and dis.opname[code[last]].startswith(
+        ("CALL", "PRECALL", "LOAD_ATTR", "SEND")
+    )
+
+
+def _trouble(own: dict[str, Any], peers: dict[int, dict[str, Any]]) -> str | None:
+    """Return why the ranks can no longer meet, as a sentence; None while they may."""
+    blocked = own["still"] if own["kind"] in ("collective", "waiting", "script call", "other") else 0.0
+    here = f"rank {_run.rank} (step {own['step']}) waits at {own['place']}"
+    for rank, peer in peers.items():
+        there = f"rank {rank} (step {peer['step']})"
+        awaited = own["kind"] != "waiting" or own["waits_for"] == rank
+        if not awaited or peer["end"] == "has finished":
+            continue
+        if peer["end"] and blocked > 10:
+            return f"{there} {peer['end']}, while {here}"
+        if peer["silent"] > _silence_allowed(peer) and blocked > 10:
+            return f"{there} does not answer since {peer['silent']:.0f} s; it was at {peer['place']}, while {here}"
+        if own["kind"] == "waiting":
+            stuck = peer["kind"] == "collective" and min(peer["still"], blocked) > _PATIENCE / 1.5
+        elif own["kind"] != "collective":
+            continue
+        elif peer["kind"] in ("collective", "waiting"):
+            apart = peer["kind"] == "waiting" or peer["lines"] != own["lines"]
+            stuck = apart and min(peer["still"], blocked) > _PATIENCE / 1.5
+        elif peer["kind"].startswith("script"):
+            stuck = min(peer["on_lines"] if peer["kind"] == "script" else peer["still"], blocked) > _PATIENCE
+        else:
+            limit = _GROUP_TIMEOUT.total_seconds() if peer["kind"] == "slow" else _LONG_PATIENCE
+            stuck = blocked > limit
+        if stuck:
+            return (
+                f"the ranks went different ways: {there} is at {peer['place']} since {peer['on_lines']:.0f} s, "
+                f"while {here}. If it only needs longer, set NB2DDP_PATIENCE to more seconds than {_PATIENCE:.0f}"
+            )
+    return None
+
+
+def _silence_allowed(peer: dict[str, Any]) -> float:
+    """Return how many seconds a rank may be silent: code that holds Python's lock keeps its watchdog waiting."""
+    if peer["host"] != socket.gethostname():
+        return 120.0
+    try:
+        with open(f"/proc/{peer['pid']}/stat", encoding="ascii", errors="replace") as file:
+            state = file.read().rpartition(")")[2].split()[0]
+    except OSError:
+        return 120.0 if sys.platform != "linux" else 5.0
+    return {"T": 10.0, "t": 10.0, "Z": 5.0, "X": 5.0}.get(state, 600.0 if state == "R" else 120.0)
+
+
+_LAST_LINE = sys._getframe().f_lineno
