@@ -1,4 +1,7 @@
-"""Write a conversion's files: all or nothing, and never over somebody's edits."""
+"""The contract of a converted folder: the names of its files, how they are written and read back.
+
+Writing is all or nothing, and never replaces a file that the user edited.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,86 @@ import json
 import os
 import tempfile
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nb2ddp.errors import OutputError
+from nb2ddp.errors import FolderError, OutputError
 
+# What a conversion writes.
+SCRIPT = "train_ddp.py"
+"""The training script."""
+SUPPORT = "ddp_support.py"
+"""The runtime module that the script imports; absent where the script carries it."""
+SETUP = "setup_env.py"
+"""The run-once install step; absent where the notebook installs nothing."""
 REPORT = "report.json"
+"""What was changed, and the digests of the files above."""
+KAGGLE = "kaggle"
+"""Folder: the Kaggle bundle."""
+
+# What later commands write into the folder.
+LOGS = "logs"
+"""Folder: the output of the ranks of the last run."""
+PUSHED = "pushed"
+"""Folder: the bundle that was sent to Kaggle last, with the address that the kernel got."""
+DRY_RUN = "dry_run"
+"""Folder: the bundle that `push --dry-run` shows."""
+
+
+@dataclass(frozen=True)
+class ConvertedFolder:
+    """A converted folder as it is on disk, with the user's edits.
+
+    support, setup: None where the folder has no such file. report: empty where none can be read.
+    """
+
+    path: Path
+    script: str
+    support: str | None
+    setup: str | None
+    report: Mapping[str, Any]
+
+    @property
+    def source(self) -> Path | None:
+        """The notebook's path as the report has it; None where the report does not tell."""
+        name = self.report.get("notebook")
+        return Path(name) if isinstance(name, str) and name and "\0" not in name else None
+
+    @property
+    def notebook(self) -> Path | None:
+        """The notebook on disk: at its old place, in the folder or beside it; None where it is gone."""
+        if self.source is None:
+            return None
+        places = (self.source, self.path / self.source, self.path.parent / self.source.name)
+        return next((place for place in places if place.is_file()), None)
+
+
+def read(folder: Path) -> ConvertedFolder:
+    """Read a converted folder back.
+
+    Raises:
+        FolderError: the folder holds no script, or one of its files cannot be read.
+    """
+    if not (folder / SCRIPT).is_file():
+        raise FolderError(f"{folder} holds no {SCRIPT}; `nb2ddp convert` makes one.")
+    report: Any = None
+    with contextlib.suppress(OSError, ValueError, RecursionError):
+        report = json.loads((folder / REPORT).read_text(encoding="utf-8"))
+    return ConvertedFolder(
+        folder,
+        _text(folder / SCRIPT),
+        _text(folder / SUPPORT) if (folder / SUPPORT).is_file() else None,
+        _text(folder / SETUP) if (folder / SETUP).is_file() else None,
+        report if isinstance(report, dict) else {},
+    )
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_bytes().decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise FolderError(f"{path} cannot be read: {error}.") from None
 
 
 def _written(folder: Path) -> dict[str, str]:

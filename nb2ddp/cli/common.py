@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from nb2ddp.ddp_folder import SCRIPT
 from nb2ddp.errors import Nb2ddpError, NotebookError
 
 if TYPE_CHECKING:
@@ -38,9 +39,9 @@ def converted(path: Path, options: dict[str, Any]) -> tuple[Conversion, str | No
 def script_of(target: Path, nproc: int) -> Path:
     """The script that ``run`` is to start; a notebook is converted first."""
     if target.is_dir():
-        script = target / "train_ddp.py"
+        script = target / SCRIPT
         if not script.is_file():
-            raise NotebookError(f"{target} holds no train_ddp.py; `nb2ddp convert` makes one.")
+            raise NotebookError(f"{target} holds no {SCRIPT}; `nb2ddp convert` makes one.")
         return script
     if not target.is_file():
         raise NotebookError(f"{target} does not exist.")
@@ -56,7 +57,7 @@ def script_of(target: Path, nproc: int) -> Path:
         raise NotebookError(failure or f"{target} was not converted.")
     folder = Path(f"{target.stem}_ddp")
     write(folder, conversion.files, report.as_json(conversion), force=False)
-    return folder / "train_ddp.py"
+    return folder / SCRIPT
 
 
 @contextlib.contextmanager

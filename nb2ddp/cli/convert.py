@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nb2ddp.cli.common import converted
+from nb2ddp.ddp_folder import SCRIPT, SETUP
 from nb2ddp.errors import Nb2ddpError
 
 if TYPE_CHECKING:
@@ -166,7 +167,7 @@ def _echo_diff(conversion: Conversion) -> None:
     before = "\n".join(cell.source for cell in conversion.source.cells if cell.kind == "code").splitlines()
     name = conversion.notebook.name
     after = conversion.script.text.splitlines()
-    for line in difflib.unified_diff(before, after, name, "train_ddp.py", lineterm=""):
+    for line in difflib.unified_diff(before, after, name, SCRIPT, lineterm=""):
         color = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1])
         click.secho(line, fg=color)
 
@@ -190,7 +191,7 @@ def _echo_summary(reports: list[dict[str, Any]], folders: list[Path], check: boo
     if len(folders) == 1:
         folder = folders[0]
         click.echo(f"Wrote {folder}/. Next:", err=True)
-        setup = " --setup" if (folder / "setup_env.py").exists() else ""
+        setup = " --setup" if (folder / SETUP).exists() else ""
         click.echo(f"  nb2ddp run {_quoted(folder)} --nproc {nproc}{setup}", err=True)
         click.echo(
             f"  nb2ddp rehearse {_quoted(folder)}    (a few steps on this CPU, before it costs GPU time)",

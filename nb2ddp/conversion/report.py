@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from nb2ddp.conversion.pipeline import SCRIPT, Conversion
+from nb2ddp.conversion.pipeline import Conversion
+from nb2ddp.ddp_folder import SCRIPT
 from nb2ddp.rewriting.findings import Change
 
 

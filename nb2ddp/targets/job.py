@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from nb2ddp import rendering
+from nb2ddp.ddp_folder import SCRIPT, SETUP
 from nb2ddp.errors import EmitError
-
-SCRIPT, SETUP = "train_ddp.py", "setup_env.py"
 
 # A Trainer is made; the tokenizers library has classes of that name too, which train no model.
 _TRAINER = re.compile(r"(?<!Bpe)(?<!WordPiece)(?<!Unigram)(?<!WordLevel)Trainer\(")
@@ -57,7 +56,7 @@ class Job:
         if "torchrun" not in (ast.get_docstring(ast.parse(self.script)) or "torchrun"):
             raise EmitError(
                 "This script is for one process that spreads the model over the GPUs of one machine "
-                "(--strategy balanced): run it with `python train_ddp.py`, or convert without --strategy."
+                f"(--strategy balanced): run it with `python {SCRIPT}`, or convert without --strategy."
             )
 
     @property
