@@ -9,15 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nb2ddp.ddp_folder import SCRIPT
+from nb2ddp.ddp_folder import SCRIPT, settle
 from nb2ddp.errors import Nb2ddpError, NotebookError
+from nb2ddp.plain_text import terminal_safe
 
 if TYPE_CHECKING:
     from nb2ddp.conversion.pipeline import Conversion
 
 
+def echo(text: str, **options: Any) -> None:
+    """Print ``text``; control characters of file names, code and messages become visible escapes."""
+    click.secho(terminal_safe(text), **options)
+
+
 def say(text: str) -> None:
-    click.echo(f"nb2ddp: {text}", err=True)
+    echo(f"nb2ddp: {text}", err=True)
 
 
 def converted(path: Path, options: dict[str, Any]) -> tuple[Conversion, str | None]:
@@ -39,6 +45,7 @@ def converted(path: Path, options: dict[str, Any]) -> tuple[Conversion, str | No
 def script_of(target: Path, nproc: int) -> Path:
     """The script that ``run`` is to start; a notebook is converted first."""
     if target.is_dir():
+        settle(target)
         script = target / SCRIPT
         if not script.is_file():
             raise NotebookError(f"{target} holds no {SCRIPT}; `nb2ddp convert` makes one.")
