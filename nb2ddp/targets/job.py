@@ -45,8 +45,6 @@ class Job:
     save_steps: int | None = None
 
     def __post_init__(self) -> None:
-        plain = "".join(c if c.isprintable() else "_" for c in self.notebook)
-        object.__setattr__(self, "notebook", plain)
         found = _NODES.fullmatch(self.nodes)
         if not found or int(found["most"] or found["fewest"]) < int(found["fewest"]):
             raise EmitError(f"--nodes {self.nodes} is no number of machines; give one, such as 2, or 1:4.")
