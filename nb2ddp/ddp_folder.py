@@ -1,4 +1,10 @@
-"""Write a conversion's files: all or nothing, and never over somebody's edits."""
+"""The contract of a converted folder: the names of its files, how they are written and read back.
+
+A new folder is staged beside its place and renamed, so it appears whole. In a folder that exists, the files
+are staged in its hidden folder `.nb2ddp`, a journal of old and new digests is written, and the files are
+renamed; whoever reads or writes the folder next finishes what a killed process has left. Nothing is replaced
+or removed that nb2ddp has not written, or that was edited since.
+"""
 
 from __future__ import annotations
 
@@ -6,83 +12,355 @@ import contextlib
 import hashlib
 import json
 import os
-import tempfile
-from collections.abc import Mapping
-from pathlib import Path
+import secrets
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
 from typing import Any
 
-from nb2ddp.errors import OutputError
+from nb2ddp.errors import FolderError, OutputError
+from nb2ddp.plain_text import json_text
 
+# What a conversion writes.
+SCRIPT = "train_ddp.py"
+"""The training script."""
+SUPPORT = "ddp_support.py"
+"""The runtime module that the script imports; absent where the script carries it."""
+SETUP = "setup_env.py"
+"""The run-once install step; absent where the notebook installs nothing."""
 REPORT = "report.json"
+"""What was changed, and the digests of the files above."""
+KAGGLE = "kaggle"
+"""Folder: the Kaggle bundle."""
+
+# What later commands write into the folder.
+LOGS = "logs"
+"""Folder: the output of the ranks of the last run."""
+PUSHED = "pushed"
+"""Folder: the bundle that was sent to Kaggle last, with the address that the kernel got."""
+DRY_RUN = "dry_run"
+"""Folder: the bundle that `push --dry-run` shows."""
 
 
-def _written(folder: Path) -> dict[str, str]:
-    """The files that nb2ddp wrote into ``folder``, with their digests, as its report remembers them."""
-    known: Any = None
-    with contextlib.suppress(OSError, ValueError, AttributeError):
-        known = json.loads((folder / REPORT).read_text(encoding="utf-8")).get("files")
-    return known if isinstance(known, dict) else {}
+@dataclass(frozen=True)
+class ConvertedFolder:
+    """A converted folder as it is on disk, with the user's edits.
+
+    support, setup: None where the folder has no such file. report: empty where none can be read.
+    """
+
+    path: Path
+    script: str
+    support: str | None
+    setup: str | None
+    report: Mapping[str, Any]
+
+    @property
+    def source(self) -> Path | None:
+        """The notebook's path as the report has it; None where the report does not tell."""
+        name = self.report.get("notebook")
+        return Path(name) if isinstance(name, str) and name and "\0" not in name else None
+
+    @property
+    def notebook(self) -> Path | None:
+        """The notebook on disk: at its old place, in the folder or beside it; None where it is gone."""
+        if self.source is None:
+            return None
+        places = (self.source, self.path / self.source, self.path.parent / self.source.name)
+        return next((place for place in places if place.is_file()), None)
+
+
+def read(folder: Path) -> ConvertedFolder:
+    """Read a converted folder back.
+
+    Raises:
+        FolderError: the folder holds no script, or one of its files cannot be read.
+    """
+    with contextlib.suppress(OutputError, OSError):
+        settle(folder)
+    if not (folder / SCRIPT).is_file():
+        raise FolderError(f"{folder} holds no {SCRIPT}; `nb2ddp convert` makes one.")
+    return ConvertedFolder(
+        folder,
+        _text(folder / SCRIPT),
+        _text(folder / SUPPORT) if (folder / SUPPORT).is_file() else None,
+        _text(folder / SETUP) if (folder / SETUP).is_file() else None,
+        _object(folder / REPORT),
+    )
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_bytes().decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise FolderError(f"{path} cannot be read: {error}.") from None
+
+
+# ---- what nb2ddp has written ----------------------------------------------------------------------------
+
+_STAGING = ".nb2ddp"
+_JOURNAL = "journal.json"
+_WAIT_SECONDS = 10.0  # for another process that writes the folder; writing takes milliseconds
+_ABSENT = ""  # the digest of a file that is not there
 
 
 def edited_since(folder: Path) -> list[str]:
-    """Files in ``folder`` that are not as nb2ddp wrote them, by the digests in its report."""
-    known = _written(folder)
+    """Return the names of files in ``folder`` that differ from what nb2ddp wrote.
+
+    A conversion that was killed may have left a file as it was before or as it was to become.
+    """
+    report, journal = _digests(folder / REPORT, "files"), _journal(folder)
     return [
         name
-        for name, digest in known.items()
-        if (folder / name).is_file() and _digest_of(folder / name) != digest
+        for name in {**report, **journal.new}
+        if name != REPORT
+        and _digest_of(folder / name) not in (_ABSENT, report.get(name), journal.new.get(name))
     ]
 
 
-def write(folder: Path, files: Mapping[str, str], report: Mapping[str, Any], *, force: bool) -> None:
-    """Write ``files`` and the report, which remembers their digests.
+def _object(path: Path) -> dict[str, Any]:
+    """Return the JSON object in a file; an empty one where there is none that can be read."""
+    content: Any = None
+    with contextlib.suppress(OSError, ValueError, RecursionError):
+        content = json.loads(path.read_text(encoding="utf-8"))
+    return content if isinstance(content, dict) else {}
 
-    Every file is written under a temporary name first; none is replaced before all are there. What an
-    earlier conversion wrote and this one does not is removed.
+
+def _digests(path: Path, key: str) -> dict[str, str]:
+    """Return the digests by name below ``key``, without names that lead out of the folder."""
+    entries = _object(path).get(key)
+    if not isinstance(entries, dict):
+        return {}
+    return {n: d for n, d in entries.items() if isinstance(d, str) and _is_inside(n)}
+
+
+def _is_inside(name: str) -> bool:
+    parts = PurePosixPath(name).parts
+    return bool(parts) and "\0" not in name and parts[0] != "/" and ".." not in parts
+
+
+def _digest_of(path: Path) -> str:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except (FileNotFoundError, NotADirectoryError):
+        return _ABSENT
+    except OSError:
+        return "unreadable"
+
+
+# ---- writing --------------------------------------------------------------------------------------------
+
+
+def write(folder: Path, files: Mapping[str, str], report: Mapping[str, Any], *, force: bool) -> None:
+    """Write ``files`` and the report, which remembers their digests; remove what is no longer made.
+
+    Two processes that write one folder do so one after the other.
 
     Raises:
         OutputError: a file was edited since, or is not ours, or the folder cannot be written.
     """
-    everything = {name: text.encode() for name, text in files.items()}
-    digests = {name: hashlib.sha256(data).hexdigest() for name, data in everything.items()}
-    everything[REPORT] = (
-        json.dumps({**report, "files": digests}, indent=2, ensure_ascii=False) + "\n"
-    ).encode()
-    known = _written(folder)
-    if not force:
-        edited = edited_since(folder)
-        ours = {*known, REPORT} if known else set()
-        foreign = [name for name in everything if (folder / name).exists() and name not in ours]
-        if edited or foreign:
-            names = ", ".join(edited or foreign)
-            reason = "changed since nb2ddp wrote" if edited else "not written by nb2ddp"
-            raise OutputError(
-                f"{folder}: {names} {reason}; use --force to overwrite, or -o for another folder."
-            )
-    staged: list[tuple[Path, Path]] = []
+    contents = {name: text.encode() for name, text in files.items()}
+    digests = {name: hashlib.sha256(data).hexdigest() for name, data in contents.items()}
+    contents[REPORT] = f"{json_text({**report, 'files': digests})}\n".encode()
     try:
-        for name, data in everything.items():
-            target = folder / name
-            if target.is_dir():
-                raise IsADirectoryError(None, f"{name} is a folder")
-            target.parent.mkdir(parents=True, exist_ok=True)
-            handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-            staged.append((Path(temporary), target))
-            with os.fdopen(handle, "wb") as file:
-                file.write(data)
-            os.chmod(temporary, 0o755 if data.startswith(b"#!") else 0o644)
-        for temporary_path, target in staged:
-            os.replace(temporary_path, target)
-        for name in known.keys() - everything.keys():
-            left = folder / name
-            if left.is_file() and _digest_of(left) == known[name]:
-                left.unlink()
+        if not os.path.lexists(folder) and _create(folder, contents):
+            return
+        with _lock(folder):
+            _finish(folder)
+            _update(folder, contents, force=force)
     except OSError as error:
         raise OutputError(f"{folder} cannot be written: {error.strerror or error}.") from None
+
+
+def settle(folder: Path) -> None:
+    """Finish, or clean up after, a conversion into ``folder`` that was killed.
+
+    Raises:
+        OutputError: another process is writing the folder.
+    """
+    if (folder / _STAGING).is_dir():
+        with _lock(folder):
+            _finish(folder)
+
+
+@contextlib.contextmanager
+def _lock(folder: Path, seconds: float | None = None) -> Iterator[bool]:
+    """Hold the advisory lock of a folder, which ends with its process. False: its file system knows none."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        yield False
+        return
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        deadline = time.monotonic() + (_WAIT_SECONDS if seconds is None else seconds)
+        held = False
+        while not held:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                held = True
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise OutputError(
+                        f"{folder}: another nb2ddp is writing there; try again when it has ended."
+                    ) from None
+                time.sleep(0.02)
+            except OSError:
+                break
+        yield held
     finally:
-        for temporary_path, _ in staged:
-            temporary_path.unlink(missing_ok=True)
+        os.close(handle)
 
 
-def _digest_of(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+def _create(folder: Path, contents: Mapping[str, bytes]) -> bool:
+    """Stage a new folder beside its place and rename it. Return False if another process was first."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    prefix = f".nb2ddp-{hashlib.sha256(os.fsencode(folder.name)).hexdigest()[:16]}-"
+    _remove_abandoned(folder.parent, prefix)
+    while True:
+        staged = folder.parent / f"{prefix}{secrets.token_hex(4)}"
+        staged.mkdir()
+        with _lock(staged):
+            if not staged.exists():  # taken for abandoned before it was locked
+                continue
+            try:
+                for name, data in contents.items():
+                    _write_file(staged / name, data)
+                os.rename(staged, folder)
+            except BaseException as error:
+                shutil.rmtree(staged, ignore_errors=True)
+                if isinstance(error, OSError) and folder.is_dir():
+                    return False
+                raise
+        return True
+
+
+def _remove_abandoned(parent: Path, prefix: str) -> None:
+    """Remove staged folders whose process was killed: nobody holds their lock."""
+    with contextlib.suppress(OSError):
+        for entry in list(os.scandir(parent)):
+            if entry.name.startswith(prefix) and entry.is_dir(follow_symlinks=False):
+                with contextlib.suppress(OSError, OutputError), _lock(Path(entry.path), 0) as held:
+                    if held:
+                        shutil.rmtree(entry.path)
+
+
+def _write_file(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    os.chmod(path, 0o755 if data.startswith(b"#!") else 0o644)
+
+
+# ---- replacing the files of a folder that exists ------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Journal:
+    """What a conversion replaces, by name: digests before (or absent) and after, and the staged file.
+
+    Files with the new digest "absent" are removed.
+    """
+
+    old: Mapping[str, str]
+    new: Mapping[str, str]
+    staged: Mapping[str, str]
+
+
+def _journal(folder: Path) -> _Journal:
+    path = folder / _STAGING / _JOURNAL
+    staged = {n: s for n, s in _digests(path, "staged").items() if s.isdecimal()}
+    return _Journal(_digests(path, "old"), _digests(path, "new"), staged)
+
+
+def _update(folder: Path, contents: Mapping[str, bytes], *, force: bool) -> None:
+    """Check, stage, write the journal, replace. Called with the lock."""
+    known = _digests(folder / REPORT, "files")
+    if not force:
+        _refuse_what_is_not_ours(folder, contents, known)
+    for name in contents:
+        if (folder / name).is_dir():
+            raise OutputError(f"{folder} cannot be written: {name} is a folder.")
+    staging = folder / _STAGING
+    staging.mkdir(exist_ok=True)
+    if staging.is_symlink():
+        raise OutputError(f"{folder} cannot be written: {_STAGING} is a link; remove it.")
+    try:
+        staged = {}
+        for number, (name, data) in enumerate(contents.items()):
+            parent = (folder / name).parent
+            parent.mkdir(parents=True, exist_ok=True)
+            if not _can_replace(folder, name):
+                raise OutputError(
+                    f"{folder} cannot be written: {parent} is read-only, or a link to elsewhere."
+                )
+            _write_file(staging / str(number), data)
+            staged[name] = str(number)
+        new = {name: hashlib.sha256(data).hexdigest() for name, data in contents.items()}
+        gone = {name: digest for name, digest in known.items() if name not in contents}
+        old = {name: _digest_of(folder / name) for name in contents} | gone
+        journal = {"old": old, "new": new | dict.fromkeys(gone, _ABSENT), "staged": staged}
+        _write_file(staging / f"{_JOURNAL}.new", json_text(journal).encode())
+        os.replace(staging / f"{_JOURNAL}.new", staging / _JOURNAL)
+    except BaseException:
+        _remove_staging(folder)
+        raise
+    _finish(folder)
+
+
+def _refuse_what_is_not_ours(folder: Path, contents: Mapping[str, bytes], known: Mapping[str, str]) -> None:
+    edited = edited_since(folder)
+    ours = {*known, REPORT} if known else set()
+    foreign = [name for name in contents if os.path.lexists(folder / name) and name not in ours]
+    if edited or foreign:
+        names = ", ".join(edited or foreign)
+        reason = "changed since nb2ddp wrote" if edited else "not written by nb2ddp"
+        raise OutputError(f"{folder}: {names} {reason}; use --force to overwrite, or -o for another folder.")
+
+
+def _can_replace(folder: Path, name: str) -> bool:
+    """Whether a file can be renamed to ``name``, and lies in ``folder`` itself: a link may lead elsewhere."""
+    parent = (folder / name).parent
+    while not parent.exists():
+        parent = parent.parent
+    real = folder.resolve()
+    return (
+        os.access(parent, os.W_OK | os.X_OK)
+        and parent.stat().st_dev == real.stat().st_dev
+        and parent.resolve().is_relative_to(real)
+    )
+
+
+def _finish(folder: Path) -> None:
+    """Do what the journal says and is not done yet, the report last. Called with the lock.
+
+    A file that is neither as before nor as after was edited in between, and stays.
+    """
+    journal = _journal(folder)
+    for name in sorted(journal.new, key=lambda name: name == REPORT):
+        target = folder / name
+        if _digest_of(target) != journal.old.get(name) or not _can_replace(folder, name):
+            continue
+        if journal.new[name] == _ABSENT:
+            target.unlink(missing_ok=True)
+        elif (
+            name in journal.staged
+            and _digest_of(folder / _STAGING / journal.staged[name]) == journal.new[name]
+        ):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            os.replace(folder / _STAGING / journal.staged[name], target)
+    _remove_staging(folder)
+
+
+def _remove_staging(folder: Path) -> None:
+    """Remove the journal first, then what was staged; other files in the folder are not ours."""
+    staging = folder / _STAGING
+    if staging.is_symlink() or not staging.is_dir():
+        return
+    (staging / _JOURNAL).unlink(missing_ok=True)
+    for path in list(staging.iterdir()):
+        if path.name.isdecimal() or path.name == f"{_JOURNAL}.new":
+            path.unlink()
+    with contextlib.suppress(OSError):
+        staging.rmdir()

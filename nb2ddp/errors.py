@@ -30,6 +30,10 @@ class MonitorError(Nb2ddpError):
     """The load of this machine cannot be read."""
 
 
+class FolderError(Nb2ddpError):
+    """A converted folder cannot be read."""
+
+
 class OutputError(Nb2ddpError):
     """A file cannot be written, or was edited since it was generated."""
 

@@ -6,11 +6,13 @@ from typing import Any
 
 import jinja2
 
+from nb2ddp.plain_text import docstring_safe, markup_safe
+
 _PACKAGE = Path(__file__).parent
 
 
 def templates_dir() -> Path:
-    """A wheel carries the templates inside the package; a checkout keeps them beside it."""
+    """Return the folder of the templates: inside the package in a wheel, beside it in a checkout."""
     for place in (_PACKAGE / "templates", _PACKAGE.parent / "templates"):
         if place.is_dir():
             return place
@@ -18,8 +20,11 @@ def templates_dir() -> Path:
 
 
 def environment() -> jinja2.Environment:
-    """A value that a template names and nobody gave is an error; block tags leave no trace in the text."""
-    return jinja2.Environment(
+    """Return the environment of all templates: an undefined value is an error, block tags leave no trace.
+
+    Text from outside passes ``| docstring`` inside docstrings and comments, ``| e`` in HTML and SVG.
+    """
+    jinja = jinja2.Environment(
         loader=jinja2.FileSystemLoader(templates_dir()),
         undefined=jinja2.StrictUndefined,
         autoescape=False,  # Python and shell text, never HTML
@@ -27,10 +32,16 @@ def environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    jinja.filters["docstring"] = docstring_safe
+    return jinja
 
 
 def render(name: str, filters: Mapping[str, Callable[..., Any]] | None = None, /, **values: object) -> str:
-    """Fill in one template: ``render("kaggle/kernel.py.j2", nproc=2)``; ``filters`` quote values."""
+    """Fill in one template: ``render("kaggle/kernel.py.j2", nproc=2)``; ``filters`` quote values.
+
+    HTML and SVG come without characters that a file cannot hold.
+    """
     jinja = environment()
     jinja.filters.update(filters or {})
-    return jinja.get_template(name).render(values)
+    text = jinja.get_template(name).render(values)
+    return markup_safe(text) if name.endswith((".html.j2", ".svg.j2")) else text

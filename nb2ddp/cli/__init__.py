@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import io
+import sys
 from typing import Any
 
 import click
 
 from nb2ddp import __version__
 from nb2ddp.cli import convert, doctor, emit, kernel, push, rehearse, rules, run
+from nb2ddp.cli.common import say
 from nb2ddp.errors import Nb2ddpError
+from nb2ddp.plain_text import terminal_safe
 
 __all__ = ["main"]
 
@@ -17,10 +21,16 @@ class _Group(click.Group):
     """Shows our errors as one sentence."""
 
     def invoke(self, ctx: click.Context) -> Any:
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors="backslashreplace")  # a terminal in another encoding than UTF-8
         try:
             return super().invoke(ctx)
+        except click.ClickException as error:
+            vars(error)["message"] = terminal_safe(error.message)
+            raise
         except Nb2ddpError as error:
-            click.echo(f"nb2ddp: {error}", err=True)
+            say(str(error))
             ctx.exit(error.exit_code)
 
 

@@ -9,14 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from nb2ddp.ddp_folder import SCRIPT, settle
 from nb2ddp.errors import Nb2ddpError, NotebookError
+from nb2ddp.plain_text import terminal_safe
 
 if TYPE_CHECKING:
     from nb2ddp.conversion.pipeline import Conversion
 
 
+def echo(text: str, **options: Any) -> None:
+    """Print ``text``; control characters of file names, code and messages become visible escapes."""
+    click.secho(terminal_safe(text), **options)
+
+
 def say(text: str) -> None:
-    click.echo(f"nb2ddp: {text}", err=True)
+    echo(f"nb2ddp: {text}", err=True)
 
 
 def converted(path: Path, options: dict[str, Any]) -> tuple[Conversion, str | None]:
@@ -38,9 +45,10 @@ def converted(path: Path, options: dict[str, Any]) -> tuple[Conversion, str | No
 def script_of(target: Path, nproc: int) -> Path:
     """The script that ``run`` is to start; a notebook is converted first."""
     if target.is_dir():
-        script = target / "train_ddp.py"
+        settle(target)
+        script = target / SCRIPT
         if not script.is_file():
-            raise NotebookError(f"{target} holds no train_ddp.py; `nb2ddp convert` makes one.")
+            raise NotebookError(f"{target} holds no {SCRIPT}; `nb2ddp convert` makes one.")
         return script
     if not target.is_file():
         raise NotebookError(f"{target} does not exist.")
@@ -56,7 +64,7 @@ def script_of(target: Path, nproc: int) -> Path:
         raise NotebookError(failure or f"{target} was not converted.")
     folder = Path(f"{target.stem}_ddp")
     write(folder, conversion.files, report.as_json(conversion), force=False)
-    return folder / "train_ddp.py"
+    return folder / SCRIPT
 
 
 @contextlib.contextmanager

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from nb2ddp.cli.common import converted
+from nb2ddp.cli.common import converted, echo, say
+from nb2ddp.ddp_folder import SCRIPT, SETUP
 from nb2ddp.errors import Nb2ddpError
+from nb2ddp.plain_text import json_text
 
 if TYPE_CHECKING:
     from nb2ddp.conversion.pipeline import Conversion
@@ -114,11 +115,11 @@ def convert(
             for line in report.declines(conversion) if in_brief else report.lines(conversion):
                 click.echo(line, err=True)
             if failure is not None:
-                click.echo(f"nb2ddp: {failure}", err=True)
+                say(failure)
             if show_diff and conversion.script is not None:
                 _echo_diff(conversion)
     if as_json:
-        click.echo(json.dumps(reports[0] if len(reports) == 1 else reports, indent=2, ensure_ascii=False))
+        click.echo(json_text(reports[0] if len(reports) == 1 else reports))
     else:
         if in_brief:
             _echo_table(by_task)
@@ -166,9 +167,9 @@ def _echo_diff(conversion: Conversion) -> None:
     before = "\n".join(cell.source for cell in conversion.source.cells if cell.kind == "code").splitlines()
     name = conversion.notebook.name
     after = conversion.script.text.splitlines()
-    for line in difflib.unified_diff(before, after, name, "train_ddp.py", lineterm=""):
+    for line in difflib.unified_diff(before, after, name, SCRIPT, lineterm=""):
         color = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1])
-        click.secho(line, fg=color)
+        echo(line, fg=color)
 
 
 def _echo_table(by_task: dict[str, list[str]]) -> None:
@@ -189,14 +190,14 @@ def _echo_summary(reports: list[dict[str, Any]], folders: list[Path], check: boo
     click.echo(f"{said}{' (nothing written)' if check else ''}.", err=True)
     if len(folders) == 1:
         folder = folders[0]
-        click.echo(f"Wrote {folder}/. Next:", err=True)
-        setup = " --setup" if (folder / "setup_env.py").exists() else ""
-        click.echo(f"  nb2ddp run {_quoted(folder)} --nproc {nproc}{setup}", err=True)
-        click.echo(
+        echo(f"Wrote {folder}/. Next:", err=True)
+        setup = " --setup" if (folder / SETUP).exists() else ""
+        echo(f"  nb2ddp run {_quoted(folder)} --nproc {nproc}{setup}", err=True)
+        echo(
             f"  nb2ddp rehearse {_quoted(folder)}    (a few steps on this CPU, before it costs GPU time)",
             err=True,
         )
-        click.echo(f"  nb2ddp push --kaggle {_quoted(folder)}", err=True)
+        echo(f"  nb2ddp push --kaggle {_quoted(folder)}", err=True)
 
 
 def _quoted(path: Path) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from nb2ddp.cli.common import say, script_of
+from nb2ddp.cli.common import echo, say, script_of
 
 
 @click.command()
@@ -93,5 +93,5 @@ def emit(
     place = output or folder / target
     for note in emitting.emit(job, target, starter, place, force=force):
         say(note)
-    click.echo(f"Wrote {place}/ for {job.machines}. Next, in that folder on the cluster:", err=True)
+    echo(f"Wrote {place}/ for {job.machines}. Next, in that folder on the cluster:", err=True)
     click.echo(f"  {starter.next_command(job)}", err=True)

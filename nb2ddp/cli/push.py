@@ -83,6 +83,7 @@ def push(
       nb2ddp push --kaggle finetune.ipynb --timeout 11h --watch
       nb2ddp push --kaggle finetune_ddp --token-dataset me/keys --dry-run
     """
+    from nb2ddp.ddp_folder import DRY_RUN, PUSHED
     from nb2ddp.kaggle import bundle, client
     from nb2ddp.kaggle.push import check_quota, check_source
     from nb2ddp.kaggle.push import push as send
@@ -100,9 +101,9 @@ def push(
     if rehearsed:
         _rehearse_first(folder)
     if kaggle is None:
-        made.write(folder / "dry_run")
-        request = client.request_of(folder / "dry_run", wishes.timeout)
-        _echo_request(*request, folder / "dry_run", bundle.SESSION_HOURS)
+        made.write(folder / DRY_RUN)
+        request = client.request_of(folder / DRY_RUN, wishes.timeout)
+        _echo_request(*request, folder / DRY_RUN, bundle.SESSION_HOURS)
         return
     if made.is_public:
         _confirm_public(made.ref, yes)
@@ -111,7 +112,7 @@ def push(
     check_quota(kaggle, wishes.timeout, say)
     with until_interrupted(f"interrupted. `nb2ddp status {made.ref}` tells whether anything was started"):
         pushed = send(kaggle, made, wishes.timeout, again=yes, say=say)
-    made.write(folder / bundle.PUSHED, pushed.ref)
+    made.write(folder / PUSHED, pushed.ref)
     click.echo(f"Pushed {pushed.ref}, version {pushed.version}: {pushed.url}", err=True)
     if watch:
         watch_kernel(kaggle, pushed.ref)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from nb2ddp.cli.common import script_of
+from nb2ddp.ddp_folder import SETUP
 
 if TYPE_CHECKING:
     from nb2ddp.launch.run import Observer
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 @click.option(
     "--log-dir", type=click.Path(path_type=Path, file_okay=False), help="Where the ranks' output goes."
 )
-@click.option("--setup", is_flag=True, help="Run the install step (setup_env.py) once first.")
+@click.option("--setup", is_flag=True, help=f"Run the install step ({SETUP}) once first.")
 @click.option(
     "--monitor",
     is_flag=True,
@@ -50,9 +51,9 @@ def run(
     from nb2ddp.launch.run import launch
 
     script = script_of(target, nproc or 2)
-    step = script.with_name("setup_env.py")
+    step = script.with_name(SETUP)
     if setup and not step.exists():
-        click.echo("nb2ddp: there is no setup_env.py: the notebook installs nothing", err=True)
+        click.echo(f"nb2ddp: there is no {SETUP}: the notebook installs nothing", err=True)
     raise SystemExit(
         launch(
             script,

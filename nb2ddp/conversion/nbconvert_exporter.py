@@ -8,8 +8,9 @@ from typing import Any
 from nbconvert.exporters import Exporter
 from nbformat import NotebookNode
 
-from nb2ddp.conversion.pipeline import SCRIPT, convert_notebook
+from nb2ddp.conversion.pipeline import convert_notebook
 from nb2ddp.conversion.report import lines
+from nb2ddp.ddp_folder import SCRIPT
 from nb2ddp.errors import NotebookError
 from nb2ddp.source.notebook import notebook_of
 

@@ -16,6 +16,7 @@ from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.task import task_of
 from nb2ddp.conversion import setup_step
 from nb2ddp.conversion.script import Script, assemble
+from nb2ddp.ddp_folder import KAGGLE, SCRIPT, SETUP
 from nb2ddp.rewriting.engine import rewrite
 from nb2ddp.rewriting.findings import Change, Options
 from nb2ddp.rules import BALANCED_RULES, RULES
@@ -25,7 +26,6 @@ from nb2ddp.source.notebook import Notebook, read_notebook
 from nb2ddp.targets.kaggle import GPUS, input_sources, kaggle_bundle, oversize
 
 Status = Literal["converted", "declined", "failed"]
-SCRIPT, SETUP = "train_ddp.py", "setup_env.py"
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ def _converted(
         files[SETUP] = setup
     notes = [*rewritten.notes]
     bundle = _bundle(notebook, script.text, setup, owner, title, nproc, notes)
-    files.update({f"kaggle/{name}": text for name, text in bundle.items()})
+    files.update({f"{KAGGLE}/{name}": text for name, text in bundle.items()})
     return Conversion(
         notebook.path,
         "converted",

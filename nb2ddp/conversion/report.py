@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from nb2ddp.conversion.pipeline import SCRIPT, Conversion
+from nb2ddp.conversion.pipeline import Conversion
+from nb2ddp.ddp_folder import SCRIPT
+from nb2ddp.plain_text import terminal_safe
 from nb2ddp.rewriting.findings import Change
 
 
@@ -48,10 +50,13 @@ def lines(conversion: Conversion) -> list[str]:
             seen.add(line)
             text.append(line)
     text += [f"{name}: note: {_sentence(change)} [{change.rule}]" for change in conversion.notes]
-    return text + declines(conversion)
+    return [*map(terminal_safe, text), *declines(conversion)]
 
 
 def declines(conversion: Conversion) -> list[str]:
     """The lines of the report that say what was declined, and why."""
     name = conversion.notebook.name
-    return [f"{name}: declined: {_sentence(change)} [{change.rule}]" for change in conversion.declined]
+    return [
+        terminal_safe(f"{name}: declined: {_sentence(change)} [{change.rule}]")
+        for change in conversion.declined
+    ]

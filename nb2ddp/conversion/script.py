@@ -108,7 +108,7 @@ def assemble(
     environment, rest = ([], body) if at is None else (body[:at], body[at + 1 :])
     head = render(
         "script/head.py.j2",
-        notebook=notebook.path.name.replace("\\", "/").replace('"""', "'''"),
+        notebook=notebook.path.name,
         nproc=nproc,
         options=options,
         has_setup=has_setup,

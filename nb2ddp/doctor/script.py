@@ -7,11 +7,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from nb2ddp.ddp_folder import SCRIPT, SETUP
 from nb2ddp.doctor.machine import Machine
 from nb2ddp.doctor.outcome import Outcome, command, fail, ok, skip
 from nb2ddp.errors import NotebookError
-
-_SCRIPT, _SETUP = "train_ddp.py", "setup_env.py"
 
 
 def imports_of(folder: Path) -> tuple[str, ...]:
@@ -19,9 +18,9 @@ def imports_of(folder: Path) -> tuple[str, ...]:
 
     Raises NotebookError when there is no script that can be read.
     """
-    path = folder / _SCRIPT
+    path = folder / SCRIPT
     if not path.is_file():
-        raise NotebookError(f"{folder} holds no {_SCRIPT}; `nb2ddp convert` makes one.")
+        raise NotebookError(f"{folder} holds no {SCRIPT}; `nb2ddp convert` makes one.")
     try:
         module = ast.parse(path.read_bytes())
     except (SyntaxError, ValueError) as error:
@@ -45,15 +44,15 @@ def script_fits(machine: Machine) -> Outcome:
     folder = machine.settings.folder
     if folder is None:
         return skip("no folder of a conversion was given")
-    script = folder / _SCRIPT
+    script = folder / SCRIPT
     if not machine.markers:
         return skip(f"{script}: the packages of the Python that trains are not known")
     if not machine.missing:
         return ok(f"{script}: all that it imports is installed")
     seen = f"{script} imports {', '.join(machine.missing)}, which the Python that trains does not have"
     python = machine.settings.python
-    if (folder / _SETUP).is_file():
+    if (folder / SETUP).is_file():
         own = python == sys.executable
-        step = command("nb2ddp", "run", folder, "--setup") if own else command(python, folder / _SETUP)
+        step = command("nb2ddp", "run", folder, "--setup") if own else command(python, folder / SETUP)
         return fail(seen, f"the install step has not run yet: {step}")
     return fail(seen, command(python, "-m", "pip", "install", *machine.missing))

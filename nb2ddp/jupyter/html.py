@@ -62,7 +62,9 @@ def live_html(
         facts=facts(progress, running=state == "running"),
         gpus=gpus,
         curve="" if state == "done" else loss_curve(progress),
-        logs=[{"label": label, "href": quote(path)} for label, path in logs.items()],
+        logs=[
+            {"label": label, "href": quote(path, errors="surrogateescape")} for label, path in logs.items()
+        ],
     )
 
 

@@ -18,8 +18,8 @@ from IPython.display import display
 from IPython.utils._process_common import arg_split
 
 from nb2ddp.conversion import report
-from nb2ddp.conversion.pipeline import SCRIPT, Conversion, convert, convert_notebook
-from nb2ddp.ddp_folder import edited_since, write
+from nb2ddp.conversion.pipeline import Conversion, convert, convert_notebook
+from nb2ddp.ddp_folder import LOGS, REPORT, SCRIPT, edited_since, write
 from nb2ddp.errors import Nb2ddpError
 from nb2ddp.jupyter import history, kernel_gpu
 from nb2ddp.jupyter import html as pictures
@@ -317,13 +317,13 @@ class DDPMagics(Magics):
             folder / SCRIPT,
             nproc=options.nproc,
             cpu=options.cpu,
-            logs=folder / "logs",
+            logs=folder / LOGS,
             cwd=cwd,
             environment=environment,
         )
         rich = hasattr(self.shell, "kernel")
         monitor = nvml.Watch("" if options.cpu else environment.get("CUDA_VISIBLE_DEVICES"))
-        live = _Live(progress, training, folder / "logs", self._start, monitor, rich=rich)
+        live = _Live(progress, training, folder / LOGS, self._start, monitor, rich=rich)
         try:
             interrupts = live.follow()
         finally:
@@ -483,7 +483,7 @@ def _write(folder: Path, conversion: Conversion, *, kept: bool) -> None:
     """
     if kept and (folder.exists() and not folder.is_dir()):
         raise UsageError(f"{folder} is a file; name a folder with --keep.")
-    if kept and folder.exists() and any(folder.iterdir()) and not (folder / "report.json").exists():
+    if kept and folder.exists() and any(folder.iterdir()) and not (folder / REPORT).exists():
         raise UsageError(f"{folder} holds other files; name a new folder with --keep.")
     if kept and (edited := edited_since(folder)):
         raise UsageError(f"{folder}: {', '.join(edited)} was edited; name another folder with --keep.")
@@ -492,8 +492,8 @@ def _write(folder: Path, conversion: Conversion, *, kept: bool) -> None:
         write(folder, files, report.as_json(conversion), force=True)
     except Nb2ddpError as error:
         raise UsageError(f"{error} Name another folder with --keep.") from None
-    (folder / "logs").mkdir(exist_ok=True)
-    (folder / "logs" / "output.log").unlink(missing_ok=True)
+    (folder / LOGS).mkdir(exist_ok=True)
+    (folder / LOGS / "output.log").unlink(missing_ok=True)
 
 
 def _remarks(conversion: Conversion, chosen: history.Chosen, cell: str | None) -> list[str]:

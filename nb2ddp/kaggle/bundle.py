@@ -10,14 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from nb2ddp.ddp_folder import REPORT, edited_since
+from nb2ddp.ddp_folder import KAGGLE, PUSHED, REPORT, SCRIPT, SETUP, edited_since, read
 from nb2ddp.errors import BundleError, OutputError
 from nb2ddp.kaggle.secrets import secrets_in, secrets_in_notebook
 from nb2ddp.targets.job import has_trainer
 from nb2ddp.targets.kaggle import METADATA_FILE, UNKNOWN_OWNER, kaggle_bundle, kernel_title, oversize, slugify
-
-PUSHED = "pushed"
-"""The folder in a converted folder that keeps what was sent, and by that the kernel's address."""
 
 SESSION_HOURS = 12  # after which Kaggle ends a session with GPUs
 
@@ -143,7 +140,7 @@ def kernel_ref(target: str | None) -> str:
 
 
 def _metadata_of(folder: Path, *, pushed: bool = False) -> dict[str, Any] | None:
-    for place in (*([PUSHED] if pushed else []), "kaggle", "."):
+    for place in (*([PUSHED] if pushed else []), KAGGLE, "."):
         file = folder / place / METADATA_FILE
         if file.is_file():
             return _read_json(file)
@@ -175,12 +172,15 @@ def bundle_of(folder: Path, wishes: Wishes, user: str | None) -> Bundle:
     Raises BundleError for what Kaggle would refuse, and for edits that exclude each other.
     """
     metadata = _metadata_of(folder) or {}
-    place = folder / "kaggle" if (folder / "kaggle" / METADATA_FILE).is_file() else folder
+    place = folder / KAGGLE if (folder / KAGGLE / METADATA_FILE).is_file() else folder
     code_file = place / str(metadata.get("code_file"))
     if code_file.suffix != ".py" or not code_file.is_file():
         raise BundleError(f"{place / METADATA_FILE} names no Python file beside it as code_file.")
     code, by_hand = _text(code_file), _is_edited(folder, code_file, wishes)
-    script, setup = ("", None) if by_hand else _scripts(folder)
+    script, setup = "", None
+    if not by_hand:
+        converted = read(folder)
+        script, setup = converted.script, converted.setup
     owner = wishes.owner or _owner(metadata) or user
     processes = re.search(r"(?m)^NPROC = (\d)$", code)
     notebook = _notebook(folder)
@@ -221,9 +221,9 @@ def _is_edited(folder: Path, code_file: Path, wishes: Wishes) -> bool:
     Raises BundleError when something else was wanted as well.
     """
     edited = edited_since(folder)
-    if f"kaggle/{code_file.name}" not in edited and (folder / "train_ddp.py").is_file():
+    if f"{KAGGLE}/{code_file.name}" not in edited and (folder / SCRIPT).is_file():
         return False
-    if scripts := sorted({"train_ddp.py", "setup_env.py"} & set(edited)):
+    if scripts := sorted({SCRIPT, SETUP} & set(edited)):
         raise BundleError(
             f"{', '.join(scripts)} and {code_file.name} in {folder} were both edited: make the changes in "
             "one of them, and convert again with --force for the other."
@@ -231,14 +231,9 @@ def _is_edited(folder: Path, code_file: Path, wishes: Wishes) -> bool:
     if wishes.timeout or wishes.resume_from:
         raise BundleError(
             f"{code_file} was edited, so --timeout and --resume-from cannot be built into it: make the "
-            f"changes in {folder / 'train_ddp.py'} instead."
+            f"changes in {folder / SCRIPT} instead."
         )
     return True
-
-
-def _scripts(folder: Path) -> tuple[str, str | None]:
-    setup = folder / "setup_env.py"
-    return _text(folder / "train_ddp.py"), _text(setup) if setup.is_file() else None
 
 
 def _title(title: str, owner: str | None, wishes: Wishes) -> str:

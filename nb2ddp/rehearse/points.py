@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
+from nb2ddp.ddp_folder import SCRIPT
 from nb2ddp.rehearse.observed import Rank, Step, frames
-from nb2ddp.rehearse.runs import SCRIPT, Run
+from nb2ddp.rehearse.runs import Run
 
 TOLERANCE = 1e-4
 """How much (relative) a loss or the parameters may differ between one process and several."""

@@ -11,9 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from nb2ddp.ddp_folder import SCRIPT
 from nb2ddp.rehearse.observed import Rank, observe
 from nb2ddp.rehearse.points import CAUSES, POINTS, Evidence, Fault, Point, last_line
-from nb2ddp.rehearse.runs import REFERENCE, SCRIPT, Run, Settings, execute, prepare
+from nb2ddp.rehearse.runs import REFERENCE, Run, Settings, execute, prepare
 from nb2ddp.rehearse.subject import RehearsalError, Subject
 
 _MORE_ROWS = 8192  # for a notebook that takes half a percent of its data set

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from nb2ddp.ddp_folder import SCRIPT
 from nb2ddp.launch.run import (
     LAUNCHER_VARIABLES,
     RUN_ID_VARIABLE,
@@ -26,8 +27,8 @@ from nb2ddp.launch.run import (
 )
 from nb2ddp.rehearse.subject import Subject
 
-SCRIPT, REFERENCE = "train_ddp.py", "notebook.py"
-"""What a run may run: the converted script, or the notebook's own code."""
+REFERENCE = "notebook.py"
+"""The notebook's own code, which a run may run instead of the converted script."""
 
 _WARDEN = Path(__file__).parent / "harness" / "warden.py"
 _GRACE = 3.0  # seconds that processes get to end by themselves

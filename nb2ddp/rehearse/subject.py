@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import ast
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nb2ddp.errors import Nb2ddpError
+from nb2ddp import ddp_folder
+from nb2ddp.ddp_folder import ConvertedFolder
+from nb2ddp.errors import FolderError, Nb2ddpError
 from nb2ddp.source.notebook import Notebook, read_notebook
 
 if TYPE_CHECKING:
@@ -60,16 +61,16 @@ def subject_of(target: Path, nproc: int = 2) -> Subject:
         NotebookError: the notebook cannot be read.
         RehearsalError: there is nothing to rehearse.
     """
-    from nb2ddp.conversion.pipeline import SCRIPT, convert_notebook
+    from nb2ddp.conversion.pipeline import convert_notebook
 
     if not target.exists():
         raise RehearsalError(f"{target} does not exist.")
     if target.is_dir():
-        path = target / SCRIPT
-        if not path.is_file():
-            raise RehearsalError(f"{target} holds no {SCRIPT}; `nb2ddp convert` makes one.")
-        script = path.read_text(encoding="utf-8")
-        return _subject(read_notebook(_notebook_of(target)), script)
+        try:
+            folder = ddp_folder.read(target)
+        except FolderError as error:
+            raise RehearsalError(str(error)) from None
+        return _subject(read_notebook(_notebook_of(folder)), folder.script)
     if target.suffix != ".ipynb":
         raise RehearsalError(
             f"{target} is neither a notebook nor the folder of a conversion, so there is nothing to compare."
@@ -78,18 +79,17 @@ def subject_of(target: Path, nproc: int = 2) -> Subject:
     conversion = convert_notebook(notebook, nproc=nproc)
     if conversion.status != "converted":
         raise RehearsalError(f"{target} was not converted: {conversion.declined[0].why.rstrip('.')}.")
-    return _subject(notebook, conversion.files[SCRIPT])
+    return _subject(notebook, conversion.files[ddp_folder.SCRIPT])
 
 
-def _notebook_of(folder: Path) -> Path:
-    try:
-        name = Path(json.loads((folder / "report.json").read_text(encoding="utf-8"))["notebook"])
-    except (OSError, ValueError, KeyError, TypeError):
-        raise RehearsalError(f"{folder} holds no report.json that names its notebook.") from None
-    for place in (name, folder / name, folder.parent / name.name):
-        if place.is_file():
-            return place
-    raise RehearsalError(f"The notebook {name}, which {folder} was made from, is not found; rehearse that.")
+def _notebook_of(folder: ConvertedFolder) -> Path:
+    if folder.source is None:
+        raise RehearsalError(f"{folder.path} holds no {ddp_folder.REPORT} that names its notebook.")
+    if notebook := folder.notebook:
+        return notebook
+    raise RehearsalError(
+        f"The notebook {folder.source}, which {folder.path} was made from, is not found; rehearse that."
+    )
 
 
 def _subject(notebook: Notebook, script: str) -> Subject:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from nb2ddp.ddp_folder import SCRIPT
 from nb2ddp.errors import EmitError
 from nb2ddp.targets import job
 
@@ -34,4 +35,4 @@ class Accelerate:
 
     def next_command(self, what: job.Job) -> str:
         rank = " --machine_rank 0" if what.max_nodes > 1 else ""
-        return f"accelerate launch --config_file accelerate.yaml{rank} train_ddp.py"
+        return f"accelerate launch --config_file accelerate.yaml{rank} {SCRIPT}"

@@ -3,35 +3,30 @@
 from __future__ import annotations
 
 import ast
-import contextlib
 import dataclasses
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from nb2ddp.ddp_folder import REPORT, write
+from nb2ddp.ddp_folder import SCRIPT, read, write
 from nb2ddp.errors import EmitError
 from nb2ddp.targets import TARGETS, Target
-from nb2ddp.targets.job import SCRIPT, SETUP, Job, has_trainer
+from nb2ddp.targets.job import Job, has_trainer
 
 
 def job_of(folder: Path, **numbers: Any) -> Job:
     """The job of a conversion's folder; ``numbers`` are those of Job.
 
-    Raises EmitError for numbers that cannot be, or a script that is not Python any more.
+    Raises FolderError when the folder cannot be read, EmitError for numbers that cannot be, or a script that
+    is not Python any more.
     """
-    name = folder.name
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        name = Path(json.loads((folder / REPORT).read_text(encoding="utf-8"))["notebook"]).name
-    setup = folder / SETUP
+    converted = read(folder)
     try:
-        script = (folder / SCRIPT).read_text(encoding="utf-8")
-        ast.parse(script)
-        step = setup.read_text(encoding="utf-8") if setup.exists() else None
-    except (OSError, ValueError, SyntaxError) as error:
+        ast.parse(converted.script)
+    except (ValueError, SyntaxError, RecursionError, MemoryError) as error:
         raise EmitError(f"{folder / SCRIPT} cannot be read as Python: {error}.") from None
-    return Job(name, script, step, **numbers)
+    name = converted.source.name if converted.source else folder.name
+    return Job(name, converted.script, converted.setup, **numbers)
 
 
 def target_of(name: str, options: Mapping[str, Any]) -> Target:

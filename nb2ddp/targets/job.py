@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from nb2ddp import rendering
+from nb2ddp.ddp_folder import SCRIPT, SETUP
 from nb2ddp.errors import EmitError
-
-SCRIPT, SETUP = "train_ddp.py", "setup_env.py"
 
 # A Trainer is made; the tokenizers library has classes of that name too, which train no model.
 _TRAINER = re.compile(r"(?<!Bpe)(?<!WordPiece)(?<!Unigram)(?<!WordLevel)Trainer\(")
@@ -46,8 +45,6 @@ class Job:
     save_steps: int | None = None
 
     def __post_init__(self) -> None:
-        plain = "".join(c if c.isprintable() else "_" for c in self.notebook)
-        object.__setattr__(self, "notebook", plain)
         found = _NODES.fullmatch(self.nodes)
         if not found or int(found["most"] or found["fewest"]) < int(found["fewest"]):
             raise EmitError(f"--nodes {self.nodes} is no number of machines; give one, such as 2, or 1:4.")
@@ -57,7 +54,7 @@ class Job:
         if "torchrun" not in (ast.get_docstring(ast.parse(self.script)) or "torchrun"):
             raise EmitError(
                 "This script is for one process that spreads the model over the GPUs of one machine "
-                "(--strategy balanced): run it with `python train_ddp.py`, or convert without --strategy."
+                f"(--strategy balanced): run it with `python {SCRIPT}`, or convert without --strategy."
             )
 
     @property

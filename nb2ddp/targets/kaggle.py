@@ -179,7 +179,7 @@ def kaggle_bundle(
     }
     code = rendering.render(
         "kaggle/kernel.py.j2",
-        notebook=_plain(notebook_name),
+        notebook=notebook_name,
         nproc=nproc,
         requires_gpu=requires_gpu,
         check_internet=setup is not None and enable_internet,
@@ -219,11 +219,6 @@ def _checked(kind: str, sources: Iterable[str]) -> list[str]:
                 f"{entry!r} cannot be attached from Kaggle's {kind}: it has to look like {form}."
             )
     return entries
-
-
-def _plain(name: str) -> str:
-    """A file name that can stand in a docstring, whatever its characters."""
-    return "".join(c if c.isprintable() and c not in '"\\' else "_" for c in name)
 
 
 def literal(text: str) -> str:

@@ -24,7 +24,8 @@ import pytest
 from pyflakes.checker import Checker  # type: ignore[import-untyped]
 from pyflakes.messages import UndefinedName  # type: ignore[import-untyped]
 
-from nb2ddp.conversion.pipeline import SCRIPT, Conversion, convert
+from nb2ddp.conversion.pipeline import Conversion, convert
+from nb2ddp.ddp_folder import SCRIPT
 from nb2ddp.source import ipython_syntax
 from tests.support import CORPUS, ROOT
 

@@ -72,23 +72,35 @@ def importers(package: str) -> set[str]:
 # Which rooms each room may import. A room not named here fails the test, and so does an arrow up.
 ROOMS: dict[str, set[str]] = {
     "errors": set(),
-    "rendering": set(),
+    "plain_text": set(),
+    "rendering": {"plain_text"},
     "libraries": set(),
-    "ddp_folder": {"errors"},
+    "ddp_folder": {"errors", "plain_text"},
     "source": {"errors", "libraries"},
     "analysis": {"libraries", "source"},
     "rewriting": {"analysis", "source"},
     "rules": {"analysis", "libraries", "rewriting", "source"},
     "targets": {"ddp_folder", "errors", "rendering"},
-    "conversion": {"analysis", "errors", "rendering", "rewriting", "rules", "source", "targets"},
+    "conversion": {
+        "analysis",
+        "ddp_folder",
+        "errors",
+        "rendering",
+        "rewriting",
+        "rules",
+        "source",
+        "targets",
+        "plain_text",
+    },
     "launch": {"errors"},
     "monitor": {"errors", "rendering"},
     "kaggle": {"ddp_folder", "errors", "targets"},
-    "doctor": {"errors", "kaggle", "launch", "monitor"},
+    "doctor": {"ddp_folder", "errors", "kaggle", "launch", "monitor"},
     "rehearse": {
         *(
             "analysis",
             "conversion",
+            "ddp_folder",
             "errors",
             "launch",
             "monitor",
@@ -101,6 +113,7 @@ ROOMS: dict[str, set[str]] = {
     "jupyter": {"conversion", "ddp_folder", "errors", "launch", "monitor", "rendering", "source"},
     "cli": {
         *("conversion", "ddp_folder", "doctor", "errors", "kaggle", "launch", "monitor", "rehearse", "rules"),
+        "plain_text",
         "targets",
     },
 }

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from nb2ddp.ddp_folder import edited_since, write
-from nb2ddp.errors import OutputError
+from nb2ddp.ddp_folder import edited_since, read, write
+from nb2ddp.errors import FolderError, OutputError
 
 FIRST = {"train_ddp.py": "print(1)\n", "kaggle/a.py": "é\n"}
 SECOND = {"train_ddp.py": "print(2)\n", "kaggle/a.py": "è\n"}
@@ -161,3 +161,60 @@ def test_a_reader_never_sees_half_a_file(tmp_path: Path) -> None:
 def test_others_may_read_the_files(tmp_path: Path) -> None:
     put(tmp_path, FIRST)
     assert (tmp_path / "train_ddp.py").stat().st_mode & 0o777 == 0o644
+
+
+# ---- reading it back ----------------------------------------------------------------------------------
+
+
+def test_what_was_written_is_read_back(tmp_path: Path) -> None:
+    notebook = tmp_path / "a.ipynb"
+    notebook.write_text("{}")
+    files = {"train_ddp.py": "é\n", "setup_env.py": "2\n", "ddp_support.py": "3\n", "kaggle/a.py": "4\n"}
+    write(tmp_path / "out", files, {"notebook": str(notebook)}, force=False)
+    folder = read(tmp_path / "out")
+    assert (folder.script, folder.setup, folder.support) == ("é\n", "2\n", "3\n")
+    assert folder.source == folder.notebook == notebook
+    assert set(folder.report["files"]) == set(files)
+
+
+def test_the_users_edits_are_read(tmp_path: Path) -> None:
+    put(tmp_path, FIRST)
+    (tmp_path / "train_ddp.py").write_text("mine\n")
+    assert read(tmp_path).script == "mine\n"
+    assert read(tmp_path).setup is None
+    assert read(tmp_path).support is None
+
+
+@pytest.mark.parametrize("place", ["out/a.ipynb", "a.ipynb"])
+def test_a_notebook_that_moved_with_its_folder_is_found(tmp_path: Path, place: str) -> None:
+    write(
+        tmp_path / "out",
+        FIRST,
+        {"notebook": "gone/a.ipynb" if place == "a.ipynb" else "a.ipynb"},
+        force=False,
+    )
+    assert read(tmp_path / "out").notebook is None
+    (tmp_path / place).write_text("{}")
+    assert read(tmp_path / "out").notebook == tmp_path / place
+
+
+@pytest.mark.parametrize(
+    "report", [b"", b"[]", b'{"notebook": 3}', b'{"notebook": "\\u0000"}', b"\xff", b"[" * 100_000]
+)
+def test_a_report_that_cannot_be_read_names_no_notebook(tmp_path: Path, report: bytes) -> None:
+    put(tmp_path, FIRST)
+    (tmp_path / "report.json").write_bytes(report)
+    assert read(tmp_path).source is None
+    assert read(tmp_path).notebook is None
+
+
+def test_a_folder_without_a_script_is_no_converted_folder(tmp_path: Path) -> None:
+    with pytest.raises(FolderError, match=r"holds no train_ddp\.py; `nb2ddp convert` makes one"):
+        read(tmp_path)
+
+
+def test_a_script_in_another_encoding_is_named(tmp_path: Path) -> None:
+    put(tmp_path, FIRST)
+    (tmp_path / "train_ddp.py").write_bytes(b"\xff")
+    with pytest.raises(FolderError, match=r"train_ddp\.py cannot be read"):
+        read(tmp_path)

@@ -11,7 +11,7 @@ from textwrap import dedent
 import pytest
 
 from nb2ddp.analysis import installs
-from nb2ddp.conversion.pipeline import SCRIPT, SETUP
+from nb2ddp.ddp_folder import SCRIPT, SETUP
 from nb2ddp.source import cst_nodes
 from tests.support.helpers import converted, facts_of
 

@@ -12,7 +12,7 @@ import pytest
 from nbconvert.exporters import get_exporter
 
 from nb2ddp import convert
-from nb2ddp.conversion.pipeline import SCRIPT
+from nb2ddp.ddp_folder import SCRIPT
 from nb2ddp.errors import NotebookError
 from tests.support import SAMPLES
 from tests.support.helpers import notebook
@@ -23,7 +23,15 @@ NOTEBOOKS = [path for path in sorted(SAMPLES.glob("*.ipynb")) if "magic" not in 
 def test_the_command_gives_the_same_script(tmp_path: Path) -> None:
     for path in NOTEBOOKS:
         (tmp_path / path.name).write_bytes(path.read_bytes())
-    command = [sys.executable, "-m", "jupyter", "nbconvert", "--to", "ddp", *(path.name for path in NOTEBOOKS)]
+    command = [
+        sys.executable,
+        "-m",
+        "jupyter",
+        "nbconvert",
+        "--to",
+        "ddp",
+        *(path.name for path in NOTEBOOKS),
+    ]
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     for path in NOTEBOOKS:

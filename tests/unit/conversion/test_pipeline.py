@@ -13,8 +13,9 @@ import nbformat
 import pytest
 
 from nb2ddp import convert
-from nb2ddp.conversion.pipeline import SCRIPT, SETUP, Conversion, convert_notebook
+from nb2ddp.conversion.pipeline import Conversion, convert_notebook
 from nb2ddp.conversion.report import as_json
+from nb2ddp.ddp_folder import SCRIPT, SETUP
 from nb2ddp.source.notebook import notebook_of
 from tests.support import ROOT
 from tests.support.helpers import converted, notebook
