@@ -3,28 +3,60 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from nb2ddp.errors import Nb2ddpError, NotebookError
+from nb2ddp.options import Options, Setting, settings
 
 if TYPE_CHECKING:
     from nb2ddp.conversion.pipeline import Conversion
+
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+def option_for(name: str, **other: Any) -> Callable[[_Command], _Command]:
+    """Make the click option of one conversion option; ``other`` goes before what `Options` says of it."""
+    (setting,) = (setting for setting in settings() if setting.name == name)
+    return click.option(setting.flag, setting.name, **{**_arguments(setting), **other})
+
+
+def conversion_options(command: _Command) -> _Command:
+    """Give a command all the conversion options."""
+    for setting in reversed(settings()):
+        command = option_for(setting.name)(command)
+    return command
+
+
+def _arguments(setting: Setting) -> dict[str, Any]:
+    """Return what `click.option` has to know of a conversion option."""
+    otherwise = f"  [default: {setting.otherwise}]" if setting.otherwise else ""
+    known: dict[str, Any] = {"help": setting.help + otherwise, "default": setting.default}
+    if setting.type is bool:
+        return {**known, "is_flag": True}
+    known |= {"metavar": setting.metavar, "show_default": setting.default is not None}
+    if setting.choices:
+        return {**known, "type": click.Choice(setting.choices)}
+    if setting.minimum is not None:
+        span = click.IntRange if setting.type is int else click.FloatRange
+        return {**known, "type": span(min=setting.minimum)}
+    return {**known, "type": setting.type}
 
 
 def say(text: str) -> None:
     click.echo(f"nb2ddp: {text}", err=True)
 
 
-def converted(path: Path, options: dict[str, Any]) -> tuple[Conversion, str | None]:
+def converted(path: Path, options: Options) -> tuple[Conversion, str | None]:
     """A notebook's conversion, and why it failed if it did: several notebooks must not stop at the first."""
     from nb2ddp.conversion.pipeline import Conversion, convert
 
     try:
-        return convert(path, **options), None
+        return convert(path, options=options), None
     except Nb2ddpError as error:
         return Conversion(path, "failed"), str(error)
     except Exception as error:
@@ -49,7 +81,7 @@ def script_of(target: Path, nproc: int) -> Path:
     from nb2ddp.conversion import report
     from nb2ddp.ddp_folder import write
 
-    conversion, failure = converted(target, {"nproc": nproc})
+    conversion, failure = converted(target, Options(nproc=nproc))
     for line in report.lines(conversion):
         click.echo(line, err=True)
     if failure is not None or conversion.status != "converted":

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nb2ddp.cli.common import converted
+from nb2ddp.cli.common import conversion_options, converted
 from nb2ddp.errors import Nb2ddpError
+from nb2ddp.options import Options
 
 if TYPE_CHECKING:
     from nb2ddp.conversion.pipeline import Conversion
@@ -32,40 +33,7 @@ Exit codes:
     type=click.Path(path_type=Path, file_okay=False),
     help="Folder for the result; with several notebooks, one folder in it for each.  [default: <stem>_ddp]",
 )
-@click.option(
-    "--nproc", type=click.IntRange(min=1), default=2, show_default=True, help="GPUs to write commands for."
-)
-@click.option(
-    "--batch",
-    type=click.Choice(["preserve", "scale"]),
-    default="preserve",
-    show_default=True,
-    help="Keep the notebook's effective batch (the same run), or its per-device numbers (N times the data).",
-)
-@click.option(
-    "--wrap",
-    type=click.Choice(["explicit", "trainer"]),
-    default="explicit",
-    show_default=True,
-    help="Wrap the model with DDP in the script, or leave that to the Trainer.",
-)
-@click.option(
-    "--strategy",
-    type=click.Choice(["ddp", "balanced"]),
-    default="ddp",
-    show_default=True,
-    help="A copy of the model on each GPU, or one model spread over all of them in one process.",
-)
-@click.option(
-    "--gpu-memory",
-    type=click.FloatRange(min=1),
-    default=15.0,
-    show_default=True,
-    metavar="GIB",
-    help="Memory of one GPU; a model that does not fit is noted.",
-)
-@click.option("--owner", metavar="NAME", help="Your Kaggle user name, for the bundle.")
-@click.option("--title", metavar="TEXT", help="Title on Kaggle.  [default: the notebook's name]")
+@conversion_options
 @click.option("--json", "as_json", is_flag=True, help="Print the report alone, as JSON, on stdout.")
 @click.option("--diff", "show_diff", is_flag=True, help="Show the notebook's code against the script.")
 @click.option("--check", is_flag=True, help="Write nothing; tell what would be done.")
@@ -77,7 +45,7 @@ def convert(
     show_diff: bool,
     check: bool,
     force: bool,
-    **options: Any,
+    **values: Any,
 ) -> None:
     """Convert NOTEBOOKS into DDP scripts with a Kaggle bundle each; of folders, all notebooks in them.
 
@@ -92,6 +60,7 @@ def convert(
     from nb2ddp.conversion import report
     from nb2ddp.ddp_folder import write
 
+    options = Options(**values)
     reports, folders = [], []
     by_task: dict[str, list[str]] = {}
     in_brief = any(path.is_dir() for path in notebooks)
@@ -122,7 +91,7 @@ def convert(
     else:
         if in_brief:
             _echo_table(by_task)
-        _echo_summary(reports, folders, check, options["nproc"])
+        _echo_summary(reports, folders, check, options.processes)
     if any(document["status"] != "converted" for document in reports):
         raise SystemExit(1)
 

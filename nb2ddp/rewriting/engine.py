@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 import libcst as cst
 
 from nb2ddp.analysis.facts import Facts
-from nb2ddp.rewriting.findings import Change, Decline, Drop, Edit, Gate, Insert, Need, Note, Options, Rule
+from nb2ddp.options import Options
+from nb2ddp.rewriting.findings import Change, Decline, Drop, Edit, Gate, Insert, Need, Note, Rule
 from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import CodeCell, Statement
 

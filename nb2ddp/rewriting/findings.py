@@ -14,19 +14,10 @@ from typing import Literal
 import libcst as cst
 
 from nb2ddp.analysis.facts import Facts
+from nb2ddp.options import Options as Options  # rules import it from here
 from nb2ddp.source.cells import Place, Statement
 
 GateKind = Literal["rank-zero", "rank-zero-then-wait", "main-first", "in-turn"]
-
-
-@dataclass(frozen=True)
-class Options:
-    """What the user asked for; the same for every rule."""
-
-    batch: Literal["preserve", "scale"] = "preserve"
-    wrap: Literal["explicit", "trainer"] = "explicit"
-    strategy: Literal["ddp", "balanced"] = "ddp"
-    gpu_memory: float = 15.0  # GiB, of the GPU that the script is meant for; a T4 has 15
 
 
 @dataclass(frozen=True, eq=False)
