@@ -14,7 +14,7 @@ from typing import Literal
 import libcst as cst
 
 from nb2ddp.analysis.facts import Facts
-from nb2ddp.options import Options as Options  # rules import it from here
+from nb2ddp.options import Options
 from nb2ddp.source.cells import Place, Statement
 
 GateKind = Literal["rank-zero", "rank-zero-then-wait", "main-first", "in-turn"]

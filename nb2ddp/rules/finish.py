@@ -16,7 +16,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nb2ddp.analysis.facts import Facts
-from nb2ddp.rewriting.findings import Decline, Finding, Insert, Need, Options, Rule
+from nb2ddp.options import Options
+from nb2ddp.rewriting.findings import Decline, Finding, Insert, Need, Rule
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:

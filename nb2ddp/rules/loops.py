@@ -41,7 +41,8 @@ from nb2ddp.analysis import rank_zero_work
 from nb2ddp.analysis.accumulation_loops import Turns, turns_of
 from nb2ddp.analysis.facts import Facts, launched
 from nb2ddp.analysis.training_loops import given_to_function, is_global, is_trained_call, loader_of, loss_of
-from nb2ddp.rewriting.findings import Decline, Edit, Finding, Insert, Need, Note, Options, Rule
+from nb2ddp.options import Options
+from nb2ddp.rewriting.findings import Decline, Edit, Finding, Insert, Need, Note, Rule
 from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Statement
 

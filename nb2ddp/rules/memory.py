@@ -18,7 +18,8 @@ import libcst as cst
 
 from nb2ddp import libraries
 from nb2ddp.analysis.facts import Facts
-from nb2ddp.rewriting.findings import Finding, Note, Options, Rule
+from nb2ddp.options import Options
+from nb2ddp.rewriting.findings import Finding, Note, Rule
 from nb2ddp.source import cst_nodes
 
 # GiB for each billion parameters: weights, with the layers that stay in 16 bits and the scales of the blocks.

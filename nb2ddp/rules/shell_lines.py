@@ -13,7 +13,8 @@ from functools import partial
 
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.shell_commands import shell_calls
-from nb2ddp.rewriting.findings import Decline, Edit, Finding, Need, Options, Rule
+from nb2ddp.options import Options
+from nb2ddp.rewriting.findings import Decline, Edit, Finding, Need, Rule
 from nb2ddp.source import cst_nodes
 
 
