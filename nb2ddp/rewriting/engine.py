@@ -55,8 +55,8 @@ def rewrite(facts: Facts, rules: Sequence[Rule], options: Options) -> Rewritten:
                     needs.add(finding)
                 case Decline(why=why, node=node):
                     declined.append(Change(rule.name, facts.place(node) if node else None, why))
-                case Note(why=why, node=node):
-                    notes.append(Change(rule.name, facts.place(node) if node else None, why))
+                case Note(why=why, node=node, data=data):
+                    notes.append(Change(rule.name, facts.place(node) if node else None, why, data))
                 case Edit(node=node):
                     plan = plans.setdefault(facts.cell(node), _Plan())
                     plan.edits.setdefault(node, []).append(finding)
@@ -64,7 +64,7 @@ def rewrite(facts: Facts, rules: Sequence[Rule], options: Options) -> Rewritten:
                 case Insert(statement=statement):
                     plan = plans.setdefault(facts.cell(statement), _Plan())
                     plan.inserts.setdefault(statement, []).append(finding)
-                    changes.append(Change(rule.name, facts.place(statement), finding.why))
+                    changes.append(Change(rule.name, facts.place(statement), finding.why, finding.data))
                 case Gate(statement=statement):
                     plan = plans.setdefault(facts.cell(statement), _Plan())
                     if statement not in plan.gates and not _inside_gate(facts, plan, statement):
