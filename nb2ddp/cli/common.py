@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -14,6 +15,7 @@ from nb2ddp.options import Options, Setting, settings
 
 if TYPE_CHECKING:
     from nb2ddp.conversion.pipeline import Conversion
+    from nb2ddp.conversion.terminal import Detail
 
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -67,6 +69,13 @@ def converted(path: Path, options: Options) -> tuple[Conversion, str | None]:
         return Conversion(path, "failed"), sentence
 
 
+def show_report(conversion: Conversion, options: Options, detail: Detail, failure: str | None = None) -> None:
+    """Print a conversion's report for people, on stderr."""
+    from nb2ddp.conversion.terminal import console_for, show
+
+    show(console_for(sys.stderr), conversion, options.processes, detail, failure)
+
+
 def script_of(target: Path, nproc: int) -> Path:
     """The script that ``run`` is to start; a notebook is converted first."""
     if target.is_dir():
@@ -81,9 +90,9 @@ def script_of(target: Path, nproc: int) -> Path:
     from nb2ddp.conversion import report
     from nb2ddp.ddp_folder import write
 
-    conversion, failure = converted(target, Options(nproc=nproc))
-    for line in report.lines(conversion):
-        click.echo(line, err=True)
+    options = Options(nproc=nproc)
+    conversion, failure = converted(target, options)
+    show_report(conversion, options, "normal")
     if failure is not None or conversion.status != "converted":
         raise NotebookError(failure or f"{target} was not converted.")
     folder = Path(f"{target.stem}_ddp")

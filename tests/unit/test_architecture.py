@@ -166,7 +166,7 @@ def test_no_circle_anywhere() -> None:
         ("click", CLI),
         ("psutil", {"monitor.samples"}),
         ("pynvml", {"monitor.nvml"}),
-        ("rich", {"monitor.terminal", "kaggle.watch"}),
+        ("rich", {"conversion.terminal", "monitor.terminal", "kaggle.watch"}),
         ("kaggle", {"kaggle.client"}),
         ("kagglesdk", {"kaggle.client"}),
         ("packaging", {"doctor.versions", "analysis.installs"}),
