@@ -28,7 +28,8 @@ Every rule, in the order in which rules are applied. `nb2ddp rules RULE` shows a
 FOOT = """
 A declined notebook is told the cell, the line and the reason, and nothing is written for it. Apart from the
 rules, a notebook is declined when a cell is no valid Python, when an expression is nested too deeply to be
-read, when its kernel speaks another language, and when `await` stands outside a function.
+read, when its kernel speaks another language, and when `await` stands outside a function. A notebook without
+training is told what is missing in it: the Trainer, its `train()`, the loop, or a library that trains.
 
 With `--strategy balanced` one process holds the model, spread over all GPUs; these rules are applied then:
 """

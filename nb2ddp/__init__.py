@@ -7,10 +7,11 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["Conversion", "convert"]
+__all__ = ["Conversion", "Options", "convert"]
 
 if TYPE_CHECKING:
     from nb2ddp.conversion.pipeline import Conversion, convert
+    from nb2ddp.options import Options
 
 
 def __getattr__(name: str) -> Any:
@@ -18,7 +19,8 @@ def __getattr__(name: str) -> Any:
     if name in __all__:
         import importlib
 
-        return getattr(importlib.import_module("nb2ddp.conversion.pipeline"), name)
+        room = "nb2ddp.options" if name == "Options" else "nb2ddp.conversion.pipeline"
+        return getattr(importlib.import_module(room), name)
     raise AttributeError(f"module 'nb2ddp' has no attribute {name!r}")
 
 

@@ -10,6 +10,12 @@ class Nb2ddpError(Exception):
     exit_code = 1
 
 
+class OptionError(Nb2ddpError):
+    """An option of a conversion has a value that it cannot have."""
+
+    exit_code = 2
+
+
 class NotebookError(Nb2ddpError):
     """The input is no notebook that can be read."""
 

@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import click
 
-from nb2ddp.cli.common import converted, echo, say
-from nb2ddp.ddp_folder import SCRIPT, SETUP
+from nb2ddp.cli.common import conversion_options, converted, echo, show_report
+from nb2ddp.ddp_folder import SCRIPT
 from nb2ddp.errors import Nb2ddpError
-from nb2ddp.plain_text import json_text
+from nb2ddp.options import Options
 
 if TYPE_CHECKING:
     from nb2ddp.conversion.pipeline import Conversion
+    from nb2ddp.conversion.terminal import Detail
+
+_STATES = ("converted", "declined", "failed")
+
+Format = Literal["full", "concise", "json", "github"]
 
 
-_CODES = """\b
-Exit codes:
-  0  all notebooks were converted
-  1  something was declined or failed
-  2  the command line is wrong
-"""
-
-
-@click.command(epilog=_CODES)
+@click.command()
 @click.argument("notebooks", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option(
     "-o",
@@ -33,52 +31,33 @@ Exit codes:
     type=click.Path(path_type=Path, file_okay=False),
     help="Folder for the result; with several notebooks, one folder in it for each.  [default: <stem>_ddp]",
 )
+@conversion_options
 @click.option(
-    "--nproc", type=click.IntRange(min=1), default=2, show_default=True, help="GPUs to write commands for."
-)
-@click.option(
-    "--batch",
-    type=click.Choice(["preserve", "scale"]),
-    default="preserve",
+    "--output-format",
+    type=click.Choice(get_args(Format)),
+    default="full",
+    help="Print a report to read (full), one line a change (concise), JSON, or GitHub's annotations.",
     show_default=True,
-    help="Keep the notebook's effective batch (the same run), or its per-device numbers (N times the data).",
 )
-@click.option(
-    "--wrap",
-    type=click.Choice(["explicit", "trainer"]),
-    default="explicit",
-    show_default=True,
-    help="Wrap the model with DDP in the script, or leave that to the Trainer.",
-)
-@click.option(
-    "--strategy",
-    type=click.Choice(["ddp", "balanced"]),
-    default="ddp",
-    show_default=True,
-    help="A copy of the model on each GPU, or one model spread over all of them in one process.",
-)
-@click.option(
-    "--gpu-memory",
-    type=click.FloatRange(min=1),
-    default=15.0,
-    show_default=True,
-    metavar="GIB",
-    help="Memory of one GPU; a model that does not fit is noted.",
-)
-@click.option("--owner", metavar="NAME", help="Your Kaggle user name, for the bundle.")
-@click.option("--title", metavar="TEXT", help="Title on Kaggle.  [default: the notebook's name]")
-@click.option("--json", "as_json", is_flag=True, help="Print the report alone, as JSON, on stdout.")
+@click.option("--json", "as_json", is_flag=True, help="The same as --output-format json.")
 @click.option("--diff", "show_diff", is_flag=True, help="Show the notebook's code against the script.")
 @click.option("--check", is_flag=True, help="Write nothing; tell what would be done.")
 @click.option("--force", is_flag=True, help="Overwrite outputs that were edited since.")
+@click.option(
+    "-q", "--quiet", is_flag=True, help="Print only what was declined, what failed and what does not fit."
+)
+@click.option("-v", "--verbose", is_flag=True, help="Print each change on its own, with the notebook's line.")
 def convert(
     notebooks: Sequence[Path],
     output: Path | None,
+    output_format: Format,
     as_json: bool,
     show_diff: bool,
     check: bool,
     force: bool,
-    **options: Any,
+    quiet: bool,
+    verbose: bool,
+    **values: Any,
 ) -> None:
     """Convert NOTEBOOKS into DDP scripts with a Kaggle bundle each; of folders, all notebooks in them.
 
@@ -90,42 +69,78 @@ def convert(
       nb2ddp convert finetune.ipynb
       nb2ddp convert finetune.ipynb --check --diff
     """
+    options = Options(**values)
+    if as_json:
+        output_format = "json"
+    many = any(path.is_dir() for path in notebooks)
+    detail: Detail = "quiet" if quiet else "verbose" if verbose else "brief" if many else "normal"
+    results = []
+    for path, folder in _targets(notebooks, output):
+        result = _convert_one(path, folder, options, check=check, force=force)
+        results.append(result)
+        _print(result, output_format, options, detail)
+        if show_diff and output_format != "json" and result.conversion.script is not None:
+            _echo_diff(result.conversion)
+    if output_format == "json":
+        reports = [result.document for result in results]
+        click.echo(json.dumps(reports[0] if len(reports) == 1 else reports, indent=2, ensure_ascii=False))
+    elif not quiet:
+        if many:
+            _echo_table(results)
+        _echo_summary(results, check, options)
+    if any(result.status != "converted" for result in results):
+        raise SystemExit(1)
+
+
+@dataclass
+class _Result:
+    """What became of one notebook: its conversion, why it failed, and the folder that was written."""
+
+    conversion: Conversion
+    failure: str | None
+    folder: Path | None
+    document: dict[str, Any]
+
+    @property
+    def status(self) -> str:
+        return str(self.document["status"])
+
+
+def _convert_one(path: Path, folder: Path, options: Options, *, check: bool, force: bool) -> _Result:
+    """Convert one notebook, and write its files unless ``check``."""
     from nb2ddp.conversion import report
     from nb2ddp.ddp_folder import write
 
-    reports, folders = [], []
-    by_task: dict[str, list[str]] = {}
-    in_brief = any(path.is_dir() for path in notebooks)
-    for path, folder in _targets(notebooks, output):
-        conversion, failure = converted(path, options)
-        document = report.as_json(conversion)
-        if conversion.status == "converted" and not check:
-            try:
-                write(folder, conversion.files, document, force=force)
-                folders.append(folder)
-            except Nb2ddpError as error:
-                failure = str(error)
-        if failure is not None:
-            document |= {"status": "failed", "script": None, "notes": [*document["notes"], failure]}
-        elif conversion.status == "converted":
-            document["script"] = str(folder / document["script"])
-        reports.append(document)
-        by_task.setdefault(conversion.task or "unread", []).append(document["status"])
-        if not as_json:
-            for line in report.declines(conversion) if in_brief else report.lines(conversion):
-                click.echo(line, err=True)
-            if failure is not None:
-                say(failure)
-            if show_diff and conversion.script is not None:
-                _echo_diff(conversion)
-    if as_json:
-        click.echo(json_text(reports[0] if len(reports) == 1 else reports))
-    else:
-        if in_brief:
-            _echo_table(by_task)
-        _echo_summary(reports, folders, check, options["nproc"])
-    if any(document["status"] != "converted" for document in reports):
-        raise SystemExit(1)
+    conversion, failure = converted(path, options)
+    document = report.as_json(conversion)
+    written = None
+    if conversion.status == "converted" and not check:
+        try:
+            write(folder, conversion.files, document, force=force)
+            written = folder
+        except Nb2ddpError as error:
+            failure = str(error)
+    if failure is not None:
+        document |= {"status": "failed", "script": None, "notes": [*document["notes"], failure]}
+    elif conversion.status == "converted":
+        document["script"] = str(folder / document["script"])
+    return _Result(conversion, failure, written, document)
+
+
+def _print(result: _Result, output_format: Format, options: Options, detail: Detail) -> None:
+    """Print the report of one notebook: for people on stderr, for programs on stdout."""
+    from nb2ddp.conversion import report
+
+    if output_format == "concise":
+        for line in report.lines(result.conversion):
+            click.echo(line)
+        if result.failure is not None:
+            click.echo(f"nb2ddp: {report.printable(result.failure)}", err=True)
+    elif output_format == "github":
+        for line in report.github_lines(result.conversion, result.failure):
+            click.echo(line)
+    elif output_format == "full":
+        show_report(result.conversion, options, detail, result.failure)
 
 
 def _targets(notebooks: Sequence[Path], output: Path | None) -> list[tuple[Path, Path]]:
@@ -172,35 +187,54 @@ def _echo_diff(conversion: Conversion) -> None:
         echo(line, fg=color)
 
 
-def _echo_table(by_task: dict[str, list[str]]) -> None:
-    """How many notebooks of each task became what."""
+def _echo_table(results: Sequence[_Result]) -> None:
+    """Print how many notebooks of each task became what."""
+    by_task: dict[str, list[str]] = {}
+    for result in results:
+        by_task.setdefault(result.conversion.task or "unread", []).append(result.status)
     width = max(len("task"), *map(len, by_task))
-    states = ("converted", "declined", "failed")
-    click.echo("  ".join(["task".ljust(width), *states]), err=True)
+    click.echo("  ".join(["task".ljust(width), *_STATES]), err=True)
     for task, statuses in sorted(by_task.items(), key=lambda item: (-len(item[1]), item[0])):
-        counts = [str(statuses.count(state)).rjust(len(state)) for state in states]
+        counts = [str(statuses.count(state)).rjust(len(state)) for state in _STATES]
         click.echo("  ".join([task.ljust(width), *counts]), err=True)
 
 
-def _echo_summary(reports: list[dict[str, Any]], folders: list[Path], check: bool, nproc: int) -> None:
-    counts = {
-        status: sum(r["status"] == status for r in reports) for status in ("converted", "declined", "failed")
-    }
-    said = ", ".join(f"{count} {status}" for status, count in counts.items() if count)
+def _echo_summary(results: Sequence[_Result], check: bool, options: Options) -> None:
+    """Print how many notebooks were converted, and what can be done next."""
+    counts = {state: sum(result.status == state for result in results) for state in _STATES}
+    said = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
     click.echo(f"{said}{' (nothing written)' if check else ''}.", err=True)
-    if len(folders) == 1:
-        folder = folders[0]
-        echo(f"Wrote {folder}/. Next:", err=True)
-        setup = " --setup" if (folder / SETUP).exists() else ""
-        echo(f"  nb2ddp run {_quoted(folder)} --nproc {nproc}{setup}", err=True)
-        echo(
-            f"  nb2ddp rehearse {_quoted(folder)}    (a few steps on this CPU, before it costs GPU time)",
-            err=True,
-        )
-        echo(f"  nb2ddp push --kaggle {_quoted(folder)}", err=True)
+    written = [result for result in results if result.folder is not None]
+    if len(written) == 1:
+        click.echo(f"Wrote {_quoted(written[0].folder)}/. Next:", err=True)
+        for step in _next_steps(written[0], options):
+            click.echo(f"  {step}", err=True)
+    elif written:
+        click.echo(f"Wrote {len(written)} folders, such as {_quoted(written[0].folder)}/.", err=True)
 
 
-def _quoted(path: Path) -> str:
+def _next_steps(result: _Result, options: Options) -> Iterator[str]:
+    """Yield the commands that fit: none that starts a run which cannot work."""
+    from nb2ddp.conversion.report import too_large
+
+    folder = _quoted(result.folder)
+    setup = (result.folder / "setup_env.py").exists() if result.folder else False
+    if options.strategy == "balanced":
+        if setup:
+            yield f"python {folder}/setup_env.py"
+        yield f"python {folder}/train_ddp.py    (one process holds the model, spread over all GPUs)"
+    elif too_large(result.conversion) is not None:
+        notebook = _quoted(result.conversion.notebook)
+        yield f"nb2ddp convert {notebook} --strategy balanced    (one model over all GPUs of a machine)"
+        yield f"nb2ddp convert {notebook} --gpu-memory GIB    (GIB: the memory of your larger GPUs)"
+        yield f"nb2ddp rehearse {folder}    (a few steps on this CPU, with a tiny model)"
+    else:
+        yield f"nb2ddp run {folder} --nproc {options.nproc}{' --setup' if setup else ''}"
+        yield f"nb2ddp rehearse {folder}    (a few steps on this CPU, before it costs GPU time)"
+        yield f"nb2ddp push --kaggle {folder}"
+
+
+def _quoted(path: Path | None) -> str:
     import shlex
 
     return shlex.quote(str(path))

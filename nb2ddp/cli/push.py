@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nb2ddp.cli.common import say, script_of, until_interrupted
+from nb2ddp.cli.common import option_for, say, script_of, until_interrupted
 from nb2ddp.cli.kernel import kaggle_codes, watch_kernel
 
 if TYPE_CHECKING:
@@ -36,8 +36,8 @@ def _source_options(command: Callable[..., None]) -> Callable[..., None]:
 @click.command(epilog=kaggle_codes())
 @click.argument("target", metavar="[DIR|NOTEBOOK]", required=False, type=click.Path(path_type=Path))
 @click.option("--kaggle", is_flag=True, default=True, help="Push to Kaggle, the only place so far.")
-@click.option("--owner", metavar="NAME", help="Kaggle user or organisation.  [default: who signs in]")
-@click.option("--title", metavar="TEXT", help="Title on Kaggle, which makes the address.")
+@option_for("owner", help="Kaggle user or organisation.  [default: who signs in]")
+@option_for("title", help="Title on Kaggle, which makes the address.")
 @_source_options
 @click.option(
     "--token-dataset",

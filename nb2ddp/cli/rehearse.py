@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from nb2ddp.cli.common import say
+from nb2ddp.cli.common import option_for, say
 
 _REHEARSE_CODES = """\b
 Exit codes:
@@ -23,7 +23,7 @@ Exit codes:
 @click.command(epilog=_REHEARSE_CODES)
 @click.argument("target", metavar="DIR|NOTEBOOK", type=click.Path(path_type=Path))
 @click.option("--steps", type=click.IntRange(min=1), default=4, show_default=True, help="Optimizer steps.")
-@click.option("--nproc", type=click.IntRange(min=2), default=2, show_default=True, help="Processes.")
+@option_for("nproc", type=click.IntRange(min=2), help="Processes.")
 @click.option(
     "--data",
     multiple=True,

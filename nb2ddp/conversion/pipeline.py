@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Unpack
 
 import libcst as cst
 
@@ -17,8 +17,9 @@ from nb2ddp.analysis.task import task_of
 from nb2ddp.conversion import setup_step
 from nb2ddp.conversion.script import Script, assemble
 from nb2ddp.ddp_folder import KAGGLE, SCRIPT, SETUP
+from nb2ddp.options import OptionKeywords, Options
 from nb2ddp.rewriting.engine import rewrite
-from nb2ddp.rewriting.findings import Change, Options
+from nb2ddp.rewriting.findings import Change
 from nb2ddp.rules import BALANCED_RULES, RULES
 from nb2ddp.source import ipython_syntax
 from nb2ddp.source.cells import CodeCell, Place, parse_cell
@@ -47,59 +48,29 @@ class Conversion:
 
 
 def convert(
-    path: str | Path,
-    *,
-    nproc: int = 2,
-    batch: Literal["preserve", "scale"] = "preserve",
-    wrap: Literal["explicit", "trainer"] = "explicit",
-    strategy: Literal["ddp", "balanced"] = "ddp",
-    gpu_memory: float = 15.0,
-    owner: str | None = None,
-    title: str | None = None,
+    path: str | Path, *, options: Options | None = None, **keywords: Unpack[OptionKeywords]
 ) -> Conversion:
     """Convert one notebook; nothing is executed and nothing is written.
 
     Args:
         path: the ``.ipynb`` file.
-        nproc: processes per node that the texts and the Kaggle bundle name; the script takes any number.
-        batch: "preserve" keeps the notebook's effective batch, "scale" its per-device numbers.
-        wrap: "explicit" makes one DDP wrapper in the script, "trainer" leaves wrapping to the Trainer.
-        strategy: "ddp" gives each GPU a copy of the model; "balanced" spreads one over all, in one process.
-        gpu_memory: GiB of one GPU; a model that does not fit is noted.
-        owner: Kaggle user name for the bundle.
-        title: Kaggle title; the notebook's name when None.
+        options: the options of the conversion; the defaults when None.
+        keywords: single options (``nproc=4, batch="scale"``), which go before those of ``options``.
 
     Raises:
         NotebookError: the file cannot be read as a notebook.
+        OptionError: an option has a value that it cannot have.
         BundleError: owner or title cannot be used on Kaggle.
     """
-    notebook = read_notebook(Path(path))
-    return convert_notebook(
-        notebook,
-        nproc=nproc,
-        batch=batch,
-        wrap=wrap,
-        strategy=strategy,
-        gpu_memory=gpu_memory,
-        owner=owner,
-        title=title,
-    )
+    chosen = (options or Options()).with_(**keywords)
+    return convert_notebook(read_notebook(Path(path)), options=chosen)
 
 
 def convert_notebook(
-    notebook: Notebook,
-    *,
-    nproc: int = 2,
-    batch: Literal["preserve", "scale"] = "preserve",
-    wrap: Literal["explicit", "trainer"] = "explicit",
-    strategy: Literal["ddp", "balanced"] = "ddp",
-    gpu_memory: float = 15.0,
-    owner: str | None = None,
-    title: str | None = None,
+    notebook: Notebook, *, options: Options | None = None, **keywords: Unpack[OptionKeywords]
 ) -> Conversion:
     """`convert` for a notebook that has been read already."""
-    options = Options(batch, wrap, strategy, gpu_memory)
-    nproc = 1 if strategy == "balanced" else nproc
+    options = (options or Options()).with_(**keywords)
     if notebook.language != "python":
         why = f"its kernel speaks {notebook.language}; nb2ddp converts Python notebooks"
         return Conversion(notebook.path, "declined", declined=[Change("read", None, why)], source=notebook)
@@ -107,15 +78,13 @@ def convert_notebook(
     if broken:
         return Conversion(notebook.path, "declined", declined=broken, source=notebook)
     try:
-        return _converted(notebook, Facts(cells), options, nproc=nproc, owner=owner, title=title)
+        return _converted(notebook, Facts(cells), options)
     except RecursionError:
         why = "an expression in this notebook is nested too deeply to be followed; split it up"
         return Conversion(notebook.path, "declined", declined=[Change("read", None, why)], source=notebook)
 
 
-def _converted(
-    notebook: Notebook, facts: Facts, options: Options, *, nproc: int, owner: str | None, title: str | None
-) -> Conversion:
+def _converted(notebook: Notebook, facts: Facts, options: Options) -> Conversion:
     rewritten = rewrite(facts, BALANCED_RULES if options.strategy == "balanced" else RULES, options)
     task = task_of(facts)
     if rewritten.declined:
@@ -129,7 +98,9 @@ def _converted(
             source=notebook,
         )
     setup = _setup_script(notebook, facts, options)
-    script = assemble(notebook, facts, rewritten, options, nproc=nproc, has_setup=setup is not None)
+    script = assemble(
+        notebook, facts, rewritten, options, nproc=options.processes, has_setup=setup is not None
+    )
     for text in filter(None, (script.text, setup)):
         if error := _syntax_error(text):
             why = f"the converted script would not be valid Python ({error}); please report this notebook"
@@ -142,7 +113,7 @@ def _converted(
     if setup is not None:
         files[SETUP] = setup
     notes = [*rewritten.notes]
-    bundle = _bundle(notebook, script.text, setup, owner, title, nproc, notes)
+    bundle = _bundle(notebook, script.text, setup, options, notes)
     files.update({f"{KAGGLE}/{name}": text for name, text in bundle.items()})
     return Conversion(
         notebook.path,
@@ -221,13 +192,7 @@ def _setup_script(notebook: Notebook, facts: Facts, options: Options) -> str | N
 
 
 def _bundle(
-    notebook: Notebook,
-    script: str,
-    setup: str | None,
-    owner: str | None,
-    title: str | None,
-    nproc: int,
-    notes: list[Change],
+    notebook: Notebook, script: str, setup: str | None, options: Options, notes: list[Change]
 ) -> dict[str, str]:
     sources = input_sources(script)
     for name in sources.unresolved:
@@ -240,13 +205,13 @@ def _bundle(
         )
     bundle = kaggle_bundle(
         script,
-        title=title or notebook.stem,
-        owner=owner,
+        title=options.title or notebook.stem,
+        owner=options.owner,
         setup=setup,
         dataset_sources=sources.datasets,
         competition_sources=sources.competitions,
         kernel_sources=sources.kernels,
-        nproc=min(nproc, GPUS),
+        nproc=min(options.processes, GPUS),
         notebook_name=notebook.path.name,
     )
     if sentence := oversize(bundle):

@@ -1,17 +1,19 @@
-"""What was done, as text for people and as JSON for machines."""
+"""Report on a conversion: as JSON, one line a change, GitHub annotations, and the parts for a terminal."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from nb2ddp.conversion.pipeline import Conversion
 from nb2ddp.ddp_folder import SCRIPT
-from nb2ddp.plain_text import terminal_safe
-from nb2ddp.rewriting.findings import Change
+from nb2ddp.rewriting.findings import Batch, Change, TooLarge
 
 
 def as_json(conversion: Conversion) -> dict[str, Any]:
-    """One notebook's report: {notebook, status, script, changes, declined, notes}."""
+    """Return one notebook's report: {notebook, status, script, changes, declined, notes}."""
     return {
         "notebook": str(conversion.notebook),
         "status": conversion.status,
@@ -39,24 +41,130 @@ def _sentence(change: Change) -> str:
     return f"cell {change.place.cell}, line {change.place.line}: {change.why}" if change.place else change.why
 
 
+# ---------------------------------------------------------------------------------------------------------
+# One line a change
+
+
 def lines(conversion: Conversion) -> list[str]:
-    """The report as lines of text; every line names the notebook, so that several can be told apart."""
+    """Return the report as whole lines; each names the notebook, so that several can be told apart."""
     name = conversion.notebook.name
-    text = []
-    seen = set()
-    for change in conversion.changes:
-        line = f"{name}: {_sentence(change)} [{change.rule}]"
-        if line not in seen:
-            seen.add(line)
-            text.append(line)
+    text = [f"{name}: {_sentence(change)} [{change.rule}]" for change in conversion.changes]
     text += [f"{name}: note: {_sentence(change)} [{change.rule}]" for change in conversion.notes]
-    return [*map(terminal_safe, text), *declines(conversion)]
+    return [printable(line) for line in dict.fromkeys(text)] + declines(conversion)
 
 
 def declines(conversion: Conversion) -> list[str]:
-    """The lines of the report that say what was declined, and why."""
+    """Return the lines of the report that say what was declined, and why."""
     name = conversion.notebook.name
-    return [
-        terminal_safe(f"{name}: declined: {_sentence(change)} [{change.rule}]")
-        for change in conversion.declined
-    ]
+    text = [f"{name}: declined: {_sentence(change)} [{change.rule}]" for change in conversion.declined]
+    return [printable(line) for line in text]
+
+
+def github_lines(conversion: Conversion, failure: str | None = None) -> Iterator[str]:
+    """Yield the workflow commands with which GitHub Actions annotates the notebook's file.
+
+    A cell's line is no line of the file, so it stands in the message and the annotation is on line 1.
+    """
+    for change in conversion.notes:
+        kind = "warning" if isinstance(change.data, TooLarge) else "notice"
+        yield _annotation(kind, conversion, _sentence(change), change.rule)
+    for change in conversion.declined:
+        yield _annotation("error", conversion, f"declined: {_sentence(change)}", change.rule)
+    if failure is not None:
+        yield _annotation("error", conversion, failure)
+    elif conversion.status == "converted":
+        count = len(conversion.changes)
+        yield _annotation("notice", conversion, f"converted, {count} change{'s' * (count != 1)}")
+
+
+def _annotation(kind: str, conversion: Conversion, message: str, rule: str = "") -> str:
+    title = f"nb2ddp {rule}".strip()
+    file = _escaped(str(conversion.notebook), ",:")
+    return f"::{kind} file={file},line=1,title={title}::{_escaped(message)}"
+
+
+def _escaped(text: str, more: str = "") -> str:
+    for character in f"%\r\n{more}":
+        text = text.replace(character, f"%{ord(character):02X}")
+    return printable(text)
+
+
+# ---------------------------------------------------------------------------------------------------------
+# The parts of the report for a terminal
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What one rule did for one reason in one cell; ``cell`` is None for the notebook as a whole."""
+
+    cell: int | None
+    lines: tuple[int, ...]
+    why: str
+    rule: str
+
+    @property
+    def where(self) -> str:
+        """Return the lines in words: "line 5", "lines 5-8, 11"."""
+        if not self.lines:
+            return ""
+        spans: list[list[int]] = []
+        for line in self.lines:
+            if spans and line <= spans[-1][-1] + 1:
+                spans[-1][1:] = [line]
+            else:
+                spans.append([line])
+        said = ", ".join("-".join(map(str, span)) for span in spans)
+        return f"line{'s' if len(self.lines) > 1 else ''} {said}"
+
+
+def folded(changes: Iterable[Change]) -> list[Entry]:
+    """Return the changes by cell, with those of one rule and one reason in a cell as one entry."""
+    found: dict[tuple[int, str, str], set[int]] = {}
+    for change in changes:
+        place = change.place
+        found.setdefault((place.cell if place else 0, change.why, change.rule), set()).update(
+            [place.line] if place else []
+        )
+    entries = [Entry(cell or None, tuple(sorted(at)), why, rule) for (cell, why, rule), at in found.items()]
+    return sorted(entries, key=lambda entry: (entry.cell or 0, entry.lines[:1]))
+
+
+def split(batch: Batch, world_size: int) -> tuple[int, int]:
+    """Return each rank's per-device batch and accumulation steps, as `share_batch` of the script does."""
+    per_device, accumulation = batch.per_device, batch.accumulation
+    if per_device * accumulation % batch.generations:
+        per_device = batch.generations
+    common = math.gcd(accumulation, world_size)
+    steps = accumulation // common
+    per_rank = max(per_device // (world_size // common), 1)
+    while per_rank * steps * world_size % batch.generations:
+        per_rank += 1
+    return per_rank, steps
+
+
+def batches(changes: Sequence[Change], world_size: int) -> list[str]:
+    """Return one line for each batch that is split: "2 x 4 on one GPU -> 2 x 2 x 2 GPUs = 8"."""
+    gpus = f"{world_size} GPU{'s' * (world_size > 1)}"
+    found = []
+    for change in changes:
+        batch = change.data
+        if not isinstance(batch, Batch) or not batch.per_device or not batch.accumulation:
+            continue
+        per_rank, steps = split(batch, world_size)
+        total, wanted = per_rank * steps * world_size, batch.per_device * batch.accumulation
+        line = (
+            f"{batch.per_device} x {batch.accumulation} on one GPU -> {per_rank} x {steps} x {gpus} = {total}"
+        )
+        uneven = f", not {wanted}: this batch cannot be split evenly over {gpus}"
+        found.append(line + uneven * (total != wanted))
+    return list(dict.fromkeys(found))
+
+
+def too_large(conversion: Conversion) -> Change | None:
+    """Return the note that a copy of the model does not fit on one GPU, if there is one."""
+    return next((note for note in conversion.notes if isinstance(note.data, TooLarge)), None)
+
+
+def printable(text: str) -> str:
+    """Return a text without control characters: a notebook's name may hold an escape sequence."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

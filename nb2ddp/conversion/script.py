@@ -11,8 +11,9 @@ from functools import cached_property
 import libcst as cst
 
 from nb2ddp.analysis.facts import Facts
+from nb2ddp.options import Options
 from nb2ddp.rewriting.engine import Rewritten
-from nb2ddp.rewriting.findings import Need, Options
+from nb2ddp.rewriting.findings import Need
 from nb2ddp.rules.init_block import MARKER
 from nb2ddp.source.cells import CodeCell, Place
 from nb2ddp.source.ipython_syntax import PythonText

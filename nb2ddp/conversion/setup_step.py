@@ -9,7 +9,8 @@ import libcst as cst
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.installs import InstallPlan
 from nb2ddp.analysis.shell_commands import ShellCall, command_code, shell_calls
-from nb2ddp.rewriting.findings import Drop, Edit, Finding, Need, Options, Rule
+from nb2ddp.options import Options
+from nb2ddp.rewriting.findings import Drop, Edit, Finding, Need, Rule
 from nb2ddp.source import cst_nodes
 
 

@@ -28,6 +28,7 @@ from nb2ddp.jupyter.result import Places, Result, failure, files_written
 from nb2ddp.jupyter.run_process import Training
 from nb2ddp.monitor import nvml
 from nb2ddp.monitor.progress import Progress
+from nb2ddp.options import argparse_options, given
 from nb2ddp.source.notebook import Cell, Notebook
 
 FOLDER = "run_ddp"
@@ -81,12 +82,7 @@ _ARGUMENTS = (
     argument("notebook", nargs="?", help="a notebook file; without it, the cells of this session are run"),
     argument("--nproc", type=_process_count, metavar="N", help="processes; else one for each GPU (--cpu: 2)"),
     argument("--cpu", action="store_true", help="train on the CPU"),
-    argument(
-        "--batch",
-        choices=["preserve", "scale"],
-        default="preserve",
-        help="keep the notebook's effective batch (the same run), or its numbers for each GPU",
-    ),
+    *(argument(*names, **rest) for names, rest in argparse_options(without={"nproc"})),
     argument("--only", action="store_true", help="run this cell alone, without those that ran before"),
     argument("--keep", metavar="DIR", help=f"put script and logs there; without it, in {FOLDER}/"),
     argument("--collect", action="store_true", help="put this cell into the script, do not run it here"),
@@ -216,10 +212,10 @@ class DDPMagics(Magics):
 
     def _converted(self, options: Any, chosen: history.Chosen) -> Conversion:
         """Raises UsageError when there is nothing to convert, or it cannot be converted."""
-        arguments: dict[str, Any] = {"nproc": options.nproc or 2, "batch": options.batch}
         try:
+            chosen_options = given(vars(options))
             if options.notebook:
-                conversion = convert(Path(options.notebook).expanduser(), **arguments)
+                conversion = convert(Path(options.notebook).expanduser(), options=chosen_options)
             elif not chosen.cells:
                 raise UsageError(
                     "no cell has run yet that could be trained from: run the notebook's cells, "
@@ -228,7 +224,9 @@ class DDPMagics(Magics):
             else:
                 cells = tuple(Cell("code", ran.source, ran.count) for ran in chosen.cells)
                 notebook = Notebook(self._notebook_path(), cells, "python")
-                conversion = convert_notebook(notebook, title="run_ddp", **arguments)
+                conversion = convert_notebook(
+                    notebook, options=chosen_options.with_(title=chosen_options.title or "run_ddp")
+                )
         except Nb2ddpError as error:
             raise UsageError(str(error)) from None
         except UsageError:
@@ -315,7 +313,7 @@ class DDPMagics(Magics):
         since = time.time()
         training = Training(
             folder / SCRIPT,
-            nproc=options.nproc,
+            nproc=1 if options.strategy == "balanced" else options.nproc,
             cpu=options.cpu,
             logs=folder / LOGS,
             cwd=cwd,

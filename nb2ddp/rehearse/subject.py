@@ -120,8 +120,8 @@ def reference_code(notebook: Notebook, script: str) -> str:
 
     Shell lines and magics stay what IPython makes of them, calls of ``get_ipython()``.
     """
+    from nb2ddp.options import Options
     from nb2ddp.rewriting.engine import rewrite
-    from nb2ddp.rewriting.findings import Options
     from nb2ddp.rules import seeds
 
     facts = _facts(notebook)

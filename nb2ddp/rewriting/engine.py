@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 import libcst as cst
 
 from nb2ddp.analysis.facts import Facts
-from nb2ddp.rewriting.findings import Change, Decline, Drop, Edit, Gate, Insert, Need, Note, Options, Rule
+from nb2ddp.options import Options
+from nb2ddp.rewriting.findings import Change, Decline, Drop, Edit, Gate, Insert, Need, Note, Rule
 from nb2ddp.rewriting.runtime_calls import Helper
 from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import CodeCell, Statement
@@ -55,8 +56,8 @@ def rewrite(facts: Facts, rules: Sequence[Rule], options: Options) -> Rewritten:
                     needs.add(finding)
                 case Decline(why=why, node=node):
                     declined.append(Change(rule.name, facts.place(node) if node else None, why))
-                case Note(why=why, node=node):
-                    notes.append(Change(rule.name, facts.place(node) if node else None, why))
+                case Note(why=why, node=node, data=data):
+                    notes.append(Change(rule.name, facts.place(node) if node else None, why, data))
                 case Edit(node=node):
                     plan = plans.setdefault(facts.cell(node), _Plan())
                     plan.edits.setdefault(node, []).append(finding)
@@ -64,7 +65,7 @@ def rewrite(facts: Facts, rules: Sequence[Rule], options: Options) -> Rewritten:
                 case Insert(statement=statement):
                     plan = plans.setdefault(facts.cell(statement), _Plan())
                     plan.inserts.setdefault(statement, []).append(finding)
-                    changes.append(Change(rule.name, facts.place(statement), finding.why))
+                    changes.append(Change(rule.name, facts.place(statement), finding.why, finding.data))
                 case Gate(statement=statement):
                     plan = plans.setdefault(facts.cell(statement), _Plan())
                     if statement not in plan.gates and not _inside_gate(facts, plan, statement):

@@ -14,19 +14,33 @@ from typing import Literal
 import libcst as cst
 
 from nb2ddp.analysis.facts import Facts
+from nb2ddp.options import Options
 from nb2ddp.source.cells import Place, Statement
 
 GateKind = Literal["rank-zero", "rank-zero-then-wait", "main-first", "in-turn"]
 
 
 @dataclass(frozen=True)
-class Options:
-    """What the user asked for; the same for every rule."""
+class Batch:
+    """The notebook's batch in numbers, which `share_batch` splits over the ranks.
 
-    batch: Literal["preserve", "scale"] = "preserve"
-    wrap: Literal["explicit", "trainer"] = "explicit"
-    strategy: Literal["ddp", "balanced"] = "ddp"
-    gpu_memory: float = 15.0  # GiB, of the GPU that the script is meant for; a T4 has 15
+    ``generations``: completions of one prompt, where a step takes whole groups of them.
+    """
+
+    per_device: int
+    accumulation: int
+    generations: int = 1
+
+
+@dataclass(frozen=True)
+class TooLarge:
+    """A copy of the model does not fit on one GPU: GiB that it needs, and GiB that there are."""
+
+    needed: float
+    available: float
+
+
+Data = Batch | TooLarge
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +60,7 @@ class Insert:
     where: Literal["before", "after"]
     code: str
     why: str
+    data: Data | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,6 +98,7 @@ class Note:
 
     why: str
     node: cst.CSTNode | None = None
+    data: Data | None = None
 
 
 @dataclass(frozen=True)
@@ -111,8 +127,9 @@ class Rule:
 
 @dataclass(frozen=True)
 class Change:
-    """One thing that was changed, or declined or noted, and where."""
+    """One thing that was changed, or declined or noted, and where; ``data`` is its figures, if it has any."""
 
     rule: str
     place: Place | None
     why: str
+    data: Data | None = None

@@ -27,7 +27,8 @@ import libcst as cst
 from nb2ddp import libraries
 from nb2ddp.analysis import installs
 from nb2ddp.analysis.facts import Facts
-from nb2ddp.rewriting.findings import Decline, Edit, Finding, Insert, Note, Options, Rule
+from nb2ddp.options import Options
+from nb2ddp.rewriting.findings import Decline, Edit, Finding, Insert, Note, Rule
 from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
 
@@ -89,6 +90,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             "before",
             f"{code}  # nb2ddp: the notebook's batch, split",
             "the effective batch stays the notebook's",
+            _in_numbers(values),
         )
         shares = dict(names)
         if GENERATING_STEPS in given:
@@ -100,6 +102,12 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 continue
             shares[GENERATING_STEPS] = share
         yield Edit(node, "this rank's share of the batch", partial(_with_shares, names=shares))
+
+
+def _in_numbers(values: list[str]) -> Batch | None:
+    """The arguments of share_batch as numbers; None where one of them is known at run time alone."""
+    numbers = [value.removeprefix("num_generations=") for value in values]
+    return Batch(*map(int, numbers)) if all(number.isdigit() for number in numbers) else None
 
 
 def _out_of_sight(facts: Facts, any_in_sight: bool) -> Iterator[Finding]:

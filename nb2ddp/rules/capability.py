@@ -18,7 +18,8 @@ from collections.abc import Iterator
 import libcst as cst
 
 from nb2ddp.analysis.facts import Facts
-from nb2ddp.rewriting.findings import Finding, Note, Options, Rule
+from nb2ddp.options import Options
+from nb2ddp.rewriting.findings import Finding, Note, Rule
 from nb2ddp.source import cst_nodes
 
 T4_MEMORY = 16.0  # GiB; PyTorch sees 15 of them

@@ -20,7 +20,8 @@ from collections.abc import Iterator
 
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.installs import keeps_below, keeps_from, pins
-from nb2ddp.rewriting.findings import Finding, Insert, Options, Rule
+from nb2ddp.options import Options
+from nb2ddp.rewriting.findings import Finding, Insert, Rule
 from nb2ddp.rewriting.runtime_calls import helper
 
 PEFT_TIES = "0.18.0"  # LoraConfig has ensure_weight_tying: huggingface/peft, pull request 2803

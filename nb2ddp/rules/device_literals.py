@@ -22,7 +22,8 @@ import libcst as cst
 from nb2ddp import libraries
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.shell_commands import shell_calls
-from nb2ddp.rewriting.findings import Edit, Finding, Note, Options, Rule
+from nb2ddp.options import Options
+from nb2ddp.rewriting.findings import Edit, Finding, Note, Rule
 from nb2ddp.source import cst_nodes
 
 MASK = "CUDA_VISIBLE_DEVICES"

@@ -20,7 +20,8 @@ import libcst as cst
 
 from nb2ddp import libraries
 from nb2ddp.analysis.facts import Facts
-from nb2ddp.rewriting.findings import Decline, Edit, Finding, Note, Options, Rule
+from nb2ddp.options import Options
+from nb2ddp.rewriting.findings import Decline, Edit, Finding, Note, Rule
 from nb2ddp.source import cst_nodes
 
 _QUANTIZED = ("load_in_4bit", "load_in_8bit", "quantization_config")

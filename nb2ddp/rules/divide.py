@@ -32,7 +32,8 @@ import libcst as cst
 from nb2ddp.analysis import rank_zero_work
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.parallel_loops import generates
-from nb2ddp.rewriting.findings import Edit, Finding, Note, Options, Rule
+from nb2ddp.options import Options
+from nb2ddp.rewriting.findings import Edit, Finding, Note, Rule
 from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
 

@@ -24,7 +24,8 @@ import libcst as cst
 
 from nb2ddp import libraries
 from nb2ddp.analysis.facts import Facts
-from nb2ddp.rewriting.findings import Finding, Gate, Note, Options, Rule
+from nb2ddp.options import Options
+from nb2ddp.rewriting.findings import Finding, Gate, Note, Rule
 from nb2ddp.source.cells import Statement
 
 _DELETING = frozenset({"shutil.rmtree", "os.remove", "os.unlink", "os.rmdir"})

@@ -15,19 +15,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from nb2ddp.analysis import untrained
 from nb2ddp.analysis.facts import Facts
-from nb2ddp.rewriting.findings import Decline, Finding, Insert, Options, Rule
+from nb2ddp.options import Options
+from nb2ddp.rewriting.findings import Decline, Finding, Insert, Rule
 from nb2ddp.rewriting.runtime_calls import helper
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
     last = facts.last_collective
     if last is None:
-        yield Decline(
-            "this notebook does not train, or not in a way that nb2ddp can follow: there is no Trainer whose "
-            "train() is called and no loop over batches with its backward(). Inference and evaluation run on "
-            "one GPU as they are"
-        )
+        yield Decline(*untrained.missing(facts))
         return
     if options.strategy == "balanced":
         return

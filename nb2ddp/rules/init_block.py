@@ -21,7 +21,8 @@ from nb2ddp import libraries
 from nb2ddp.analysis import installs
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.shell_commands import ShellCall, shell_calls
-from nb2ddp.rewriting.findings import Drop, Finding, Insert, Need, Options, Rule
+from nb2ddp.options import Options
+from nb2ddp.rewriting.findings import Drop, Finding, Insert, Need, Rule
 from nb2ddp.source import cst_nodes
 
 MARKER = "__nb2ddp_init__"

@@ -18,7 +18,8 @@ from functools import partial
 
 from nb2ddp.analysis import installs
 from nb2ddp.analysis.facts import Facts
-from nb2ddp.rewriting.findings import Drop, Edit, Finding, Options, Rule
+from nb2ddp.options import Options
+from nb2ddp.rewriting.findings import Drop, Edit, Finding, Rule
 from nb2ddp.source import cst_nodes
 
 

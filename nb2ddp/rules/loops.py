@@ -38,7 +38,8 @@ from nb2ddp.analysis import rank_zero_work
 from nb2ddp.analysis.accumulation_loops import Turns, turns_of
 from nb2ddp.analysis.facts import Facts, launched
 from nb2ddp.analysis.training_loops import is_trained_call, loader_of, optimized_models
-from nb2ddp.rewriting.findings import Decline, Edit, Finding, Insert, Options, Rule
+from nb2ddp.options import Options
+from nb2ddp.rewriting.findings import Decline, Edit, Finding, Insert, Rule
 from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Statement

@@ -23,7 +23,8 @@ import libcst as cst
 
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.rank_zero_work import generated
-from nb2ddp.rewriting.findings import Finding, Gate, Options, Rule
+from nb2ddp.options import Options
+from nb2ddp.rewriting.findings import Finding, Gate, Rule
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:

@@ -18,7 +18,8 @@ import libcst as cst
 
 from nb2ddp import libraries
 from nb2ddp.analysis.facts import Facts
-from nb2ddp.rewriting.findings import Finding, Note, Options, Rule
+from nb2ddp.options import Options
+from nb2ddp.rewriting.findings import Finding, Note, Rule, TooLarge
 from nb2ddp.source import cst_nodes
 
 # GiB for each billion parameters: weights, with the layers that stay in 16 bits and the scales of the blocks.
@@ -50,6 +51,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 f"{options.gpu_memory:g} (--gpu-memory). `--strategy balanced` spreads one model over all "
                 "GPUs in one process: no faster than one GPU, and room for the model",
                 call,
+                TooLarge(needed, options.gpu_memory),
             )
 
 

@@ -20,7 +20,8 @@ from functools import partial
 import libcst as cst
 
 from nb2ddp.analysis.facts import Facts
-from nb2ddp.rewriting.findings import Decline, Drop, Edit, Finding, Note, Options, Rule
+from nb2ddp.options import Options
+from nb2ddp.rewriting.findings import Decline, Drop, Edit, Finding, Note, Rule
 from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
 

@@ -19,7 +19,8 @@ import libcst as cst
 
 from nb2ddp import libraries
 from nb2ddp.analysis.facts import Facts
-from nb2ddp.rewriting.findings import Edit, Finding, Options, Rule
+from nb2ddp.options import Options
+from nb2ddp.rewriting.findings import Edit, Finding, Rule
 from nb2ddp.source import cst_nodes
 
 

@@ -9,7 +9,7 @@ import types
 
 import pytest
 
-from nb2ddp.rewriting.findings import Options
+from nb2ddp.options import Options
 from nb2ddp.rules.compatibility import rule
 from tests.support.helpers import apply, check_rewritten, check_untouched, converted
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nb2ddp.rewriting.findings import Options
+from nb2ddp.options import Options
 from nb2ddp.rules.memory import parameters, rule
 from tests.support.helpers import apply
 

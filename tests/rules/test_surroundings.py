@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nb2ddp.rewriting.findings import Options
+from nb2ddp.options import Options
 from nb2ddp.rules.surroundings import rule
 from tests.support.helpers import apply, check_rewritten, check_untouched, converted
 

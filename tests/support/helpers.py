@@ -10,8 +10,9 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.conversion.pipeline import Conversion, convert_notebook
+from nb2ddp.options import Options
 from nb2ddp.rewriting.engine import Rewritten, rewrite
-from nb2ddp.rewriting.findings import Options, Rule
+from nb2ddp.rewriting.findings import Rule
 from nb2ddp.source import ipython_syntax
 from nb2ddp.source.cells import parse_cell
 from nb2ddp.source.notebook import notebook_of

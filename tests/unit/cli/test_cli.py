@@ -74,11 +74,6 @@ def test_every_option_is_explained(command: click.Command) -> None:
     assert all(option.help for option in command.params if isinstance(option, click.Option))
 
 
-def test_help_of_convert_tells_the_exit_codes(invoke: Invoke) -> None:
-    text = invoke("convert", "--help").stdout.partition("Exit codes:")[2]
-    assert [line.split()[0] for line in text.strip().splitlines()] == ["0", "1", "2"]
-
-
 def test_help_loads_no_converter() -> None:
     code = (
         "import sys, nb2ddp.cli\n"
@@ -112,7 +107,7 @@ def test_one_notebook_makes_one_folder(invoke: Invoke, tmp_path: Path) -> None:
 def test_each_change_is_told_with_rule_cell_line_and_why(invoke: Invoke, tmp_path: Path) -> None:
     path = save(tmp_path / "a.ipynb", "x = 1", f"# above{TRAIN}")
     result = invoke("convert", path, "--json")
-    told = invoke("convert", path).stderr
+    told = invoke("convert", path, "--output-format", "concise").stdout
     for change in json.loads(result.stdout)["changes"]:
         where = f"cell {change['cell']}, line {change['line']}: " if change["cell"] else ""
         assert f"a.ipynb: {where}{change['why']} [{change['rule']}]" in told
@@ -285,8 +280,8 @@ UNUSABLE: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "no cells": (lambda path: save(path), "declined", ""),
     "only text": (lambda path: save(path, "md:# Hello"), "declined", ""),
     "another language": (r_notebook, "declined", "its kernel speaks r"),
-    "a syntax error": (lambda path: save(path, "x = 1\ny = = 2\n"), "declined", "cell 1, line 2"),
-    "half of an indent": (lambda path: save(path, "if x:\n    a\n  b\n"), "declined", "cell 1, line"),
+    "a syntax error": (lambda path: save(path, "x = 1\ny = = 2\n"), "declined", "cell 1 line 2"),
+    "half of an indent": (lambda path: save(path, "if x:\n    a\n  b\n"), "declined", "cell 1 line"),
     "a return outside": (lambda path: save(path, "return 1\n", TRAIN), "declined", "return"),
 }
 
@@ -299,7 +294,7 @@ def test_what_cannot_be_converted_is_told_in_a_sentence(
     make(path)
     result = invoke("convert", path)
     assert result.exit_code == 1
-    assert sentence in result.stderr
+    assert sentence in " ".join(result.stderr.split())
     assert "a.ipynb" in result.stderr
     assert "Traceback" not in result.output
     assert "INTERNAL ERROR" not in result.output

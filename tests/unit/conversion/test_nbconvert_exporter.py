@@ -23,15 +23,8 @@ NOTEBOOKS = [path for path in sorted(SAMPLES.glob("*.ipynb")) if "magic" not in 
 def test_the_command_gives_the_same_script(tmp_path: Path) -> None:
     for path in NOTEBOOKS:
         (tmp_path / path.name).write_bytes(path.read_bytes())
-    command = [
-        sys.executable,
-        "-m",
-        "jupyter",
-        "nbconvert",
-        "--to",
-        "ddp",
-        *(path.name for path in NOTEBOOKS),
-    ]
+    names = [path.name for path in NOTEBOOKS]
+    command = [sys.executable, "-m", "jupyter", "nbconvert", "--to", "ddp", *names]
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     for path in NOTEBOOKS:

@@ -9,6 +9,7 @@ import libcst as cst
 import pytest
 
 from nb2ddp.analysis.facts import Facts
+from nb2ddp.options import Options
 from nb2ddp.rewriting.engine import Rewritten, rewrite
 from nb2ddp.rewriting.findings import (
     Decline,
@@ -20,7 +21,6 @@ from nb2ddp.rewriting.findings import (
     Insert,
     Need,
     Note,
-    Options,
     Rule,
 )
 from nb2ddp.source import cst_nodes

@@ -1,0 +1,110 @@
+"""Say what a notebook lacks that runs no training which can be followed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+import libcst as cst
+
+from nb2ddp import libraries
+from nb2ddp.analysis.facts import Facts
+from nb2ddp.source.cells import imported_modules
+
+_START = "this notebook does not train"
+
+
+def missing(facts: Facts) -> tuple[str, cst.CSTNode | None]:
+    """Return what is missing for training, and the place that shows it best.
+
+    For a notebook without a training call and without a training loop (`Facts.last_collective` is None).
+    """
+    if not any(_is_code(statement) for statement in facts.top_statements):
+        return f"{_START}: its cells hold no code", None
+    return (
+        _trainer(facts)
+        or _framework(facts)
+        or _loop(facts)
+        or _inference(facts)
+        or (f"{_START}: {_without_torch(facts)}", None)
+    )
+
+
+def _is_code(statement: cst.CSTNode) -> bool:
+    match statement:
+        case cst.SimpleStatementLine(body=[cst.Expr(value=cst.BaseString())]):
+            return False
+        case _:
+            return True
+
+
+def _trainer(facts: Facts) -> tuple[str, cst.CSTNode] | None:
+    """A Trainer without its train(), or a train() without its Trainer."""
+    for call in facts.calls:
+        if facts.is_trainer_class(call.func):
+            name = facts.qualified(call.func).rpartition(".")[2]
+            return f"{_START}: this {name} is made, but no cell that runs calls its train()", call
+    for call in facts.live_calls:
+        match call.func:
+            case cst.Attribute(value=cst.Name(value=name), attr=cst.Name(value="train")):
+                if name not in facts.bound_names and "trainer" in name.lower():
+                    return f"train() is called on {name} here, but no cell makes {name}; add the cell", call
+    return None
+
+
+def _framework(facts: Facts) -> tuple[str, cst.CSTNode | None] | None:
+    """Training with a library that is not PyTorch's own DDP."""
+    fits = [call for call in facts.live_calls if facts.method(call) in libraries.FITTING_METHODS]
+    with_torch = "torch" in _packages(facts) or any(map(facts.imports_of, libraries.TRAINER_PACKAGES))
+    for package, (name, advice) in libraries.OTHER_FRAMEWORKS.items():
+        if facts.imports_of(package) and (fits or not with_torch):
+            does = "trains" if fits else "works"
+            text = f"this notebook {does} with {name}, and nb2ddp converts PyTorch training: {advice}"
+            return text, fits[0] if fits else facts.imports_of(package)[0]
+    return None
+
+
+def _loop(facts: Facts) -> tuple[str, cst.CSTNode] | None:
+    """A backward() that no loop over batches runs."""
+    for call in facts.calls:
+        if facts.method(call) == "backward":
+            if facts.is_dead(call):
+                return f"{_START}: the only backward() stands in code that never runs", call
+            return f"{_START}: this backward() is in no loop over batches that nb2ddp can follow", call
+    return None
+
+
+def _inference(facts: Facts) -> tuple[str, cst.CSTNode] | None:
+    """A model that is loaded, and used as it is."""
+    for call in facts.live_calls:
+        if facts.loads_model(call) or facts.qualified(call.func) == "transformers.pipeline":
+            text = (
+                f"{_START}: it loads a model here and uses it as it is, without a Trainer or a loop with "
+                "backward(). Inference and evaluation run on one GPU as they are"
+            )
+            return text, call
+    return None
+
+
+def _without_torch(facts: Facts) -> str:
+    packages = list(dict.fromkeys(_packages(facts)))
+    if "torch" in packages:
+        return "it imports torch, but there is no Trainer and no loop over batches with backward()"
+    trains = [package for package in packages if package in libraries.TRAINER_PACKAGES]
+    if trains:
+        return f"it imports {trains[0]}, but makes no Trainer and calls no train()"
+    if not packages:
+        return "it imports no library that trains a model, such as transformers, trl or torch"
+    named = ", ".join(packages[:4]) + (" and others" if len(packages) > 4 else "")
+    return f"it imports {named}, and no library that trains a model, such as transformers, trl or torch"
+
+
+def _packages(facts: Facts) -> Iterator[str]:
+    """Yield the packages that the cells import, those of the standard library left out."""
+    for statement in facts.top_statements:
+        for part in statement.body if isinstance(statement, cst.SimpleStatementLine) else ():
+            if isinstance(part, cst.Import | cst.ImportFrom):
+                for module in imported_modules(part):
+                    package = module.partition(".")[0]
+                    if package not in sys.stdlib_module_names:
+                        yield package

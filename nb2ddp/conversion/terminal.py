@@ -1,0 +1,106 @@
+"""Show a conversion in a terminal: a heading, the changes by cell, the batch, the notes, the declines."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from typing import IO, Literal
+
+from rich.console import Console, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from nb2ddp.conversion.pipeline import Conversion
+from nb2ddp.conversion.report import Entry, batches, folded, printable, too_large
+from nb2ddp.rewriting.findings import Change
+
+Detail = Literal["quiet", "brief", "normal", "verbose"]
+"""What needs attention alone (quiet; brief: one of many), folded changes, or each change with its code."""
+
+_COLORS = {"converted": "green", "declined": "yellow", "failed": "red"}
+_WIDE = 120  # columns, where no terminal says how many
+
+
+def console_for(stream: IO[str]) -> Console:
+    """Return a console that colours on a terminal alone, and not with NO_COLOR set."""
+    width = None if stream.isatty() or os.environ.get("COLUMNS") else _WIDE
+    return Console(file=stream, width=width, highlight=False, markup=False, emoji=False, soft_wrap=False)
+
+
+def show(
+    console: Console, conversion: Conversion, world_size: int, detail: Detail, failure: str | None = None
+) -> None:
+    """Print the report of one notebook; for ``quiet`` and ``brief`` nothing where nothing needs attention."""
+    with console.capture() as capture:
+        for part in _parts(conversion, world_size, detail, failure):
+            console.print(part)
+    text = capture.get()
+    if not console.is_terminal:  # the columns are filled with spaces, which a file has no use for
+        text = "".join(f"{line.rstrip()}\n" for line in text.splitlines())
+    console.file.write(text)
+    console.file.flush()
+
+
+def _parts(
+    conversion: Conversion, world_size: int, detail: Detail, failure: str | None
+) -> Iterator[RenderableType]:
+    notes: Sequence[Change] = conversion.notes
+    large = too_large(conversion)
+    if detail in ("quiet", "brief"):
+        notes = [large] if large is not None else []
+        if not notes and not conversion.declined and failure is None:
+            return
+    yield _heading(conversion, failure)
+    if detail in ("normal", "verbose") and conversion.changes:
+        entries = _each(conversion.changes) if detail == "verbose" else folded(conversion.changes)
+        yield _table(entries, conversion, with_code=detail == "verbose")
+    if detail in ("normal", "verbose"):
+        for line in batches(conversion.changes, world_size):
+            yield _indented(Text(f"Batch: {line}", style="bold"))
+    for title, changes, color in (("Notes", notes, "yellow"), ("Declined", conversion.declined, "red")):
+        if changes:
+            yield _indented(Text(title, style=f"bold {color}"))
+            yield _table(folded(changes), conversion)
+    if failure is not None:
+        yield _indented(Text(printable(failure), style="red"))
+
+
+def _indented(part: RenderableType) -> Padding:
+    return Padding(part, (0, 0, 0, 2))
+
+
+def _heading(conversion: Conversion, failure: str | None) -> Text:
+    status = "failed" if failure is not None else conversion.status
+    heading = Text.assemble((printable(conversion.notebook.name), "bold"), ": ", (status, _COLORS[status]))
+    return heading.append(f" ({conversion.task})") if conversion.task not in ("", "none") else heading
+
+
+def _each(changes: Iterable[Change]) -> list[Entry]:
+    """Return an entry for each change."""
+    return [entry for change in changes for entry in folded([change])]
+
+
+def _table(entries: Sequence[Entry], conversion: Conversion, *, with_code: bool = False) -> Padding:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True)
+    table.add_column(max_width=16)
+    table.add_column(overflow="fold")
+    cell: int | None = -1
+    for entry in entries:
+        label = "" if entry.cell == cell else f"cell {entry.cell}" if entry.cell else "notebook"
+        cell = entry.cell
+        table.add_row(label, entry.where, Text.assemble(printable(entry.why), (f" [{entry.rule}]", "dim")))
+        for line in _code(entry, conversion) if with_code else ():
+            table.add_row("", "", Text(line, style="cyan", no_wrap=True, overflow="ellipsis"))
+    return _indented(table)
+
+
+def _code(entry: Entry, conversion: Conversion) -> Iterator[str]:
+    """Yield the notebook's lines that an entry is about."""
+    if conversion.source is None or entry.cell is None:
+        return
+    for cell in conversion.source.cells:
+        if cell.number == entry.cell:
+            source = cell.source.split("\n")
+            yield from (printable(source[line - 1].strip()) for line in entry.lines if line <= len(source))

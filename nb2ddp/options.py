@@ -1,0 +1,190 @@
+"""The options of a conversion, for the command line, the Python API and the magic.
+
+A new option is one field of `Options` and one key of `OptionKeywords`, here, and its test in
+tests/unit/test_options.py. The flags of `nb2ddp convert` and `%%run_ddp` and the table in docs/options.md are
+made from the fields.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import types
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypedDict, get_args, get_origin, get_type_hints
+
+from nb2ddp.errors import OptionError
+
+Batch = Literal["preserve", "scale"]
+Wrap = Literal["explicit", "trainer"]
+Strategy = Literal["ddp", "balanced"]
+
+
+def _about(text: str, **more: Any) -> dict[str, Any]:
+    """Describe a field: what the option does, and `minimum`, `metavar` or `otherwise` of `Setting`."""
+    return {"help": text, **more}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What the user asked of a conversion. Each rule gets the same `Options`.
+
+    Raises:
+        OptionError: a value is of the wrong type, out of range, or none of the choices.
+    """
+
+    nproc: int = field(
+        default=2, metadata=_about("GPUs that the written commands are for.", metavar="N", minimum=1)
+    )
+    batch: Batch = field(
+        default="preserve",
+        metadata=_about(
+            "Keep the notebook's effective batch, which is the same training run (preserve), or give each "
+            "GPU the notebook's per-device batch, which is N times the data in a step (scale)."
+        ),
+    )
+    wrap: Wrap = field(
+        default="explicit",
+        metadata=_about(
+            "Wrap the model with DDP in the script (explicit), or leave that to the Trainer (trainer)."
+        ),
+    )
+    strategy: Strategy = field(
+        default="ddp",
+        metadata=_about(
+            "Put a copy of the model on each GPU (ddp), or spread one model over all GPUs in one process "
+            "(balanced)."
+        ),
+    )
+    gpu_memory: float = field(
+        default=15.0,
+        metadata=_about(
+            "Memory of one GPU in GiB; a model that does not fit is noted.", metavar="GIB", minimum=1
+        ),
+    )
+    owner: str | None = field(
+        default=None, metadata=_about("Your Kaggle user name, for the Kaggle bundle.", metavar="NAME")
+    )
+    title: str | None = field(
+        default=None,
+        metadata=_about("Title of the kernel on Kaggle.", metavar="TEXT", otherwise="the notebook's name"),
+    )
+    single_file: bool = field(
+        default=False,
+        metadata=_about("Put the runtime module's text into the script, instead of a file beside it."),
+    )
+
+    def __post_init__(self) -> None:
+        for setting in settings():
+            setting.check(getattr(self, setting.name))
+
+    @property
+    def processes(self) -> int:
+        """Return how many processes the script is started with on one machine."""
+        return 1 if self.strategy == "balanced" else self.nproc
+
+    def with_(self, **changes: Any) -> Options:
+        """Return a copy with other values.
+
+        Raises OptionError for an option that does not exist, and for a value that cannot be.
+        """
+        known = [setting.name for setting in settings()]
+        for name in changes:
+            if name not in known:
+                raise OptionError(f"There is no option {name}; the options are {', '.join(known)}.")
+        return dataclasses.replace(self, **changes)
+
+
+class OptionKeywords(TypedDict, total=False):
+    """The keywords of `nb2ddp.convert`: the fields of `Options`."""
+
+    nproc: int
+    batch: Batch
+    wrap: Wrap
+    strategy: Strategy
+    gpu_memory: float
+    owner: str | None
+    title: str | None
+    single_file: bool
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One option, as a command line needs it.
+
+    type: int, float, str or bool; a bool is a flag without a value.
+    choices: the values that are allowed, empty for any.
+    minimum: the smallest number that is allowed.
+    metavar: how `--help` calls the value.
+    otherwise: what is taken where the default is None, in words.
+    """
+
+    name: str
+    type: type
+    default: Any
+    help: str
+    choices: tuple[str, ...] = ()
+    minimum: int | None = None
+    metavar: str | None = None
+    otherwise: str = ""
+
+    @property
+    def flag(self) -> str:
+        return f"--{self.name.replace('_', '-')}"
+
+    def check(self, value: Any) -> None:
+        """Raise OptionError where `value` cannot be this option's."""
+        if value is None and self.default is None:
+            return
+        if self.choices:
+            if value not in self.choices:
+                raise OptionError(f"{self.name} cannot be {value!r}; choose {' or '.join(self.choices)}.")
+            return
+        kinds = (int, float) if self.type is float else (self.type,)
+        if type(value) not in kinds:  # not isinstance: True is no number
+            raise OptionError(f"{self.name} cannot be {value!r}; it has to be {_IN_WORDS[self.type]}.")
+        if self.minimum is not None and not self.minimum <= value < math.inf:
+            raise OptionError(f"{self.name} cannot be {value!r}; it has to be {self.minimum} or more.")
+
+
+_IN_WORDS = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
+
+
+def settings() -> tuple[Setting, ...]:
+    """Return the options, in the order of the fields."""
+    return _SETTINGS
+
+
+def given(values: Mapping[str, Any]) -> Options:
+    """Return the options among ``values``; what is missing or None stays at its default."""
+    names = {setting.name for setting in settings()}
+    return Options(**{name: value for name, value in values.items() if name in names and value is not None})
+
+
+def argparse_options(without: Collection[str] = ()) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
+    """Yield the options as the arguments of ``ArgumentParser.add_argument``; a value not given is None."""
+    for setting in settings():
+        if setting.name in without:
+            continue
+        default = setting.otherwise or (setting.default if setting.type is not bool else None)
+        text = setting.help.replace("%", "%%") + (f" [default: {default}]" if default is not None else "")
+        if setting.type is bool:
+            yield (setting.flag,), {"help": text, "action": "store_true", "default": None}
+        elif setting.choices:
+            yield (setting.flag,), {"help": text, "choices": list(setting.choices)}
+        else:
+            yield (setting.flag,), {"help": text, "type": setting.type, "metavar": setting.metavar}
+
+
+def _setting(entry: dataclasses.Field[Any], hint: Any) -> Setting:
+    """Return the option that a field of `Options` stands for."""
+    choices = get_args(hint) if get_origin(hint) is Literal else ()
+    if isinstance(hint, types.UnionType):  # str | None
+        hint = next(part for part in get_args(hint) if part is not types.NoneType)
+    kind = str if choices else hint
+    return Setting(entry.name, kind, entry.default, choices=choices, **entry.metadata)
+
+
+_HINTS = get_type_hints(Options)
+_SETTINGS = tuple(_setting(entry, _HINTS[entry.name]) for entry in dataclasses.fields(Options))

@@ -1,0 +1,92 @@
+"""A notebook that does not train is told what is missing in it, and not what is missing in others."""
+
+from __future__ import annotations
+
+import pytest
+
+from nb2ddp.analysis.untrained import missing
+from tests.support.helpers import converted, facts_of
+
+KINDS: dict[str, tuple[list[str], str, int | None]] = {
+    "nothing at all": ([], "hold no code", None),
+    "comments and a text": (["# later", '"""About this."""'], "hold no code", None),
+    "pandas": (
+        ["import os\nimport pandas as pd", "df = pd.read_csv('a.csv')\ndf.describe()"],
+        "imports pandas, and no library that trains",
+        None,
+    ),
+    "many packages": (
+        ["import pandas, numpy, seaborn, plotly, scipy"],
+        "imports pandas, numpy, seaborn, plotly and others",
+        None,
+    ),
+    "no package": (["x = 1\nprint(x)"], "imports no library that trains a model", None),
+    "Keras": (
+        ["from tensorflow import keras", "model = keras.Sequential([])", "model.fit(x, y)"],
+        "trains with TensorFlow, and nb2ddp converts PyTorch training: make the model under tf.distribute",
+        3,
+    ),
+    "Keras alone": (["import keras", "keras.Sequential([]).fit(x)"], "trains with Keras", 2),
+    "JAX": (["import jax\nimport optax", "g = jax.grad(f)"], "works with JAX", 1),
+    "Lightning": (
+        ["import lightning as L\nimport torch", "t = L.Trainer()\nt.fit(m)"],
+        'Trainer(devices=2, strategy="ddp")',
+        2,
+    ),
+    "scikit-learn": (
+        ["from sklearn.svm import SVC\nimport pandas", "SVC().fit(x, y)"],
+        "trains with scikit-learn",
+        2,
+    ),
+    "inference": (
+        ["from transformers import AutoModelForCausalLM", "m = AutoModelForCausalLM.from_pretrained('x')"],
+        "it loads a model here and uses it as it is",
+        2,
+    ),
+    "inference, with a function of scikit-learn": (
+        [
+            "from sklearn.metrics import f1_score\nfrom transformers import AutoModelForCausalLM",
+            "m = AutoModelForCausalLM.from_pretrained('x')",
+        ],
+        "it loads a model here",
+        2,
+    ),
+    "a pipeline": (
+        ["from transformers import pipeline", "p = pipeline('text-generation')\np('x')"],
+        "it loads a model here",
+        2,
+    ),
+    "a Trainer that is not started": (
+        ["from trl import SFTTrainer", "trainer = SFTTrainer(model=m)", "# trainer.train()"],
+        "this SFTTrainer is made, but no cell that runs calls its train()",
+        2,
+    ),
+    "a Trainer that nothing makes": (
+        ["import torch", "trainer.train()"],
+        "train() is called on trainer here, but no cell makes trainer",
+        2,
+    ),
+    "no loop": (["import torch", "loss = f(x)\nloss.backward()"], "in no loop over batches", 2),
+    "a dead loop": (
+        ["import torch", "if False:\n    for b in loader:\n        f(b).backward()"],
+        "code that never runs",
+        2,
+    ),
+    "torch alone": (["import torch", "print(torch.ones(2))"], "imports torch, but there is no Trainer", None),
+    "trl alone": (["import trl", "print(trl)"], "imports trl, but makes no Trainer", None),
+}
+
+
+@pytest.mark.parametrize(("cells", "sentence", "cell"), KINDS.values(), ids=KINDS)
+def test_what_is_missing_is_said_with_its_place(cells: list[str], sentence: str, cell: int | None) -> None:
+    facts = facts_of(*cells)
+    why, node = missing(facts)
+    assert sentence in why
+    assert (facts.place(node).cell if node is not None else None) == cell
+    declined = converted(*cells).declined
+    assert [change.why for change in declined if change.rule == "finish"] == [why]
+
+
+def test_no_two_kinds_get_the_same_text() -> None:
+    texts = [missing(facts_of(*cells))[0] for cells, _, _ in KINDS.values()]
+    assert len(texts) - len(set(texts)) == 3  # two are empty, three load a model

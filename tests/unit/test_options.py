@@ -1,0 +1,142 @@
+"""One `Options` for the command line, the API and the magic: each takes every option, and checks it alike."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import shlex
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import click
+import nbformat
+import pytest
+
+import nb2ddp
+from nb2ddp.cli import main
+from nb2ddp.cli.common import conversion_options
+from nb2ddp.errors import OptionError
+from nb2ddp.options import OptionKeywords, Options, argparse_options, given, settings
+from tests.support.helpers import converted, notebook
+
+# Another value than the default for each option: a new option is one line here.
+OTHER: dict[str, Any] = {
+    "nproc": 4,
+    "batch": "scale",
+    "wrap": "trainer",
+    "strategy": "balanced",
+    "gpu_memory": 80.5,
+    "owner": "me",
+    "title": "A title",
+    "single_file": True,
+}
+WRONG: list[tuple[str, Any, str]] = [
+    ("nproc", 0, "nproc cannot be 0; it has to be 1 or more."),
+    ("nproc", "2", "nproc cannot be '2'; it has to be a whole number."),
+    ("nproc", 2.0, "nproc cannot be 2.0; it has to be a whole number."),
+    ("nproc", True, "nproc cannot be True; it has to be a whole number."),
+    ("nproc", None, "nproc cannot be None; it has to be a whole number."),
+    ("batch", "other", "batch cannot be 'other'; choose preserve or scale."),
+    ("batch", ["preserve"], "batch cannot be ['preserve']; choose preserve or scale."),
+    ("wrap", None, "wrap cannot be None; choose explicit or trainer."),
+    ("strategy", "fsdp", "strategy cannot be 'fsdp'; choose ddp or balanced."),
+    ("gpu_memory", 0.5, "gpu_memory cannot be 0.5; it has to be 1 or more."),
+    ("gpu_memory", float("nan"), "gpu_memory cannot be nan; it has to be 1 or more."),
+    ("gpu_memory", float("inf"), "gpu_memory cannot be inf; it has to be 1 or more."),
+    ("gpu_memory", "80", "gpu_memory cannot be '80'; it has to be a number."),
+    ("owner", 3, "owner cannot be 3; it has to be a text."),
+    ("title", b"x", "title cannot be b'x'; it has to be a text."),
+    ("single_file", 1, "single_file cannot be 1; it has to be true or false."),
+]
+TRAIN = """
+from trl import SFTConfig, SFTTrainer
+trainer = SFTTrainer(model=m, args=SFTConfig())
+trainer.train()
+"""
+NAMES = [setting.name for setting in settings()]
+
+
+def line_of(values: dict[str, Any]) -> list[str]:
+    """The command line that gives these values."""
+    words = []
+    for setting in settings():
+        if setting.name in values:
+            words += [setting.flag] if setting.type is bool else [setting.flag, str(values[setting.name])]
+    return words
+
+
+def test_each_option_is_tested_here() -> None:
+    assert set(OTHER) == set(NAMES)
+    assert {name for name, _, _ in WRONG} == set(NAMES)
+    assert all(getattr(Options(), name) != value for name, value in OTHER.items())
+
+
+def test_the_keywords_of_the_api_are_the_fields() -> None:
+    assert get_type_hints(OptionKeywords) == get_type_hints(Options)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_option_reaches_convert_by_keyword_by_command_line_and_by_magic(name: str) -> None:
+    wanted = Options(**{name: OTHER[name]})
+    words = line_of({name: OTHER[name]})
+
+    @click.command()
+    @conversion_options
+    def command(**values: Any) -> None:
+        seen.append(Options(**values))
+
+    seen: list[Options] = []
+    command.main(words, standalone_mode=False)
+    assert seen == [wanted]
+
+    parser = argparse.ArgumentParser()
+    for names, more in argparse_options():
+        parser.add_argument(*names, **more)
+    assert given(vars(parser.parse_args(words))) == wanted
+    assert given(vars(parser.parse_args([]))) == Options()
+
+    assert Options().with_(**{name: OTHER[name]}) == wanted
+
+
+@pytest.mark.parametrize(("name", "value", "sentence"), WRONG)
+def test_a_value_that_cannot_be_is_told_in_a_sentence(name: str, value: Any, sentence: str) -> None:
+    with pytest.raises(OptionError) as error:
+        Options(**{name: value})
+    assert str(error.value) == sentence
+    assert error.value.exit_code == 2
+
+
+def test_the_api_takes_options_and_keywords(tmp_path: Path) -> None:
+    path = tmp_path / "a.ipynb"
+    nbformat.write(notebook(TRAIN), path)
+    options = nb2ddp.Options(nproc=3, wrap="trainer")
+    assert nb2ddp.convert(path, options=options).files == nb2ddp.convert(path, nproc=3, wrap="trainer").files
+    assert nb2ddp.convert(path, options=options).files != nb2ddp.convert(path).files
+    both = nb2ddp.convert(path, options=options, nproc=2)
+    assert both.files == nb2ddp.convert(path, wrap="trainer").files
+
+
+def test_an_unknown_keyword_is_told_with_those_that_exist() -> None:
+    with pytest.raises(OptionError, match=r"no option procs; the options are nproc, batch,"):
+        converted("x = 1", procs=2)
+
+
+def test_options_cannot_be_changed() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Options().nproc = 3  # type: ignore[misc]
+
+
+def test_one_process_holds_a_balanced_model() -> None:
+    assert Options(nproc=4).processes == 4
+    assert Options(nproc=4, strategy="balanced").processes == 1
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_convert_and_the_magic_offer_every_option(name: str) -> None:
+    (setting,) = (setting for setting in settings() if setting.name == name)
+    assert any(setting.flag in parameter.opts for parameter in main.commands["convert"].params)
+    from nb2ddp.jupyter.magic import DDPMagics
+
+    magic: Any = DDPMagics.run_ddp
+    words = line_of({name: OTHER[name]})
+    assert getattr(magic.parser.parse_args(shlex.split(shlex.join(words))), name) == OTHER[name]
