@@ -13,6 +13,7 @@ from nb2ddp.cli.common import conversion_options, converted, echo, show_report
 from nb2ddp.ddp_folder import SCRIPT
 from nb2ddp.errors import Nb2ddpError
 from nb2ddp.options import Options
+from nb2ddp.plain_text import json_text, terminal_safe
 
 if TYPE_CHECKING:
     from nb2ddp.conversion.pipeline import Conversion
@@ -83,7 +84,7 @@ def convert(
             _echo_diff(result.conversion)
     if output_format == "json":
         reports = [result.document for result in results]
-        click.echo(json.dumps(reports[0] if len(reports) == 1 else reports, indent=2, ensure_ascii=False))
+        click.echo(json_text(reports[0] if len(reports) == 1 else reports))
     elif not quiet:
         if many:
             _echo_table(results)
@@ -135,7 +136,7 @@ def _print(result: _Result, output_format: Format, options: Options, detail: Det
         for line in report.lines(result.conversion):
             click.echo(line)
         if result.failure is not None:
-            click.echo(f"nb2ddp: {report.printable(result.failure)}", err=True)
+            click.echo(f"nb2ddp: {terminal_safe(result.failure)}", err=True)
     elif output_format == "github":
         for line in report.github_lines(result.conversion, result.failure):
             click.echo(line)

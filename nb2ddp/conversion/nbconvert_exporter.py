@@ -10,7 +10,7 @@ from nbformat import NotebookNode
 
 from nb2ddp.conversion.pipeline import convert_notebook
 from nb2ddp.conversion.report import lines
-from nb2ddp.ddp_folder import SCRIPT
+from nb2ddp.ddp_folder import SCRIPT, SUPPORT
 from nb2ddp.errors import NotebookError
 from nb2ddp.source.notebook import notebook_of
 
@@ -37,4 +37,5 @@ class DDPExporter(Exporter):
         conversion = convert_notebook(notebook_of(path, copy))
         if conversion.status != "converted":
             raise NotebookError("\n".join(lines(conversion)))
+        resources.setdefault("outputs", {})[SUPPORT] = conversion.files[SUPPORT].encode()  # written beside it
         return conversion.files[SCRIPT], resources

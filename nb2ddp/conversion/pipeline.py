@@ -16,11 +16,12 @@ from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.task import task_of
 from nb2ddp.conversion import setup_step
 from nb2ddp.conversion.script import Script, assemble
-from nb2ddp.ddp_folder import KAGGLE, SCRIPT, SETUP
+from nb2ddp.ddp_folder import KAGGLE, SCRIPT, SETUP, SUPPORT
 from nb2ddp.options import OptionKeywords, Options
 from nb2ddp.rewriting.engine import rewrite
 from nb2ddp.rewriting.findings import Change
 from nb2ddp.rules import BALANCED_RULES, RULES
+from nb2ddp.runtime import support_module
 from nb2ddp.source import ipython_syntax
 from nb2ddp.source.cells import CodeCell, Place, parse_cell
 from nb2ddp.source.notebook import Notebook, read_notebook
@@ -110,6 +111,8 @@ def _converted(notebook: Notebook, facts: Facts, options: Options) -> Conversion
                 notebook.path, "declined", declined=[Change("compile", None, why)], source=notebook
             )
     files = {SCRIPT: script.text}
+    if not options.single_file:
+        files[SUPPORT] = support_module()
     if setup is not None:
         files[SETUP] = setup
     notes = [*rewritten.notes]
@@ -208,6 +211,7 @@ def _bundle(
         title=options.title or notebook.stem,
         owner=options.owner,
         setup=setup,
+        support=None if options.single_file else support_module(),
         dataset_sources=sources.datasets,
         competition_sources=sources.competitions,
         kernel_sources=sources.kernels,

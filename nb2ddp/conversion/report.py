@@ -9,6 +9,7 @@ from typing import Any
 
 from nb2ddp.conversion.pipeline import Conversion
 from nb2ddp.ddp_folder import SCRIPT
+from nb2ddp.plain_text import terminal_safe
 from nb2ddp.rewriting.findings import Batch, Change, TooLarge
 
 
@@ -50,14 +51,14 @@ def lines(conversion: Conversion) -> list[str]:
     name = conversion.notebook.name
     text = [f"{name}: {_sentence(change)} [{change.rule}]" for change in conversion.changes]
     text += [f"{name}: note: {_sentence(change)} [{change.rule}]" for change in conversion.notes]
-    return [printable(line) for line in dict.fromkeys(text)] + declines(conversion)
+    return [terminal_safe(line) for line in dict.fromkeys(text)] + declines(conversion)
 
 
 def declines(conversion: Conversion) -> list[str]:
     """Return the lines of the report that say what was declined, and why."""
     name = conversion.notebook.name
     text = [f"{name}: declined: {_sentence(change)} [{change.rule}]" for change in conversion.declined]
-    return [printable(line) for line in text]
+    return [terminal_safe(line) for line in text]
 
 
 def github_lines(conversion: Conversion, failure: str | None = None) -> Iterator[str]:
@@ -86,7 +87,7 @@ def _annotation(kind: str, conversion: Conversion, message: str, rule: str = "")
 def _escaped(text: str, more: str = "") -> str:
     for character in f"%\r\n{more}":
         text = text.replace(character, f"%{ord(character):02X}")
-    return printable(text)
+    return terminal_safe(text)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -163,8 +164,3 @@ def batches(changes: Sequence[Change], world_size: int) -> list[str]:
 def too_large(conversion: Conversion) -> Change | None:
     """Return the note that a copy of the model does not fit on one GPU, if there is one."""
     return next((note for note in conversion.notes if isinstance(note.data, TooLarge)), None)
-
-
-def printable(text: str) -> str:
-    """Return a text without control characters: a notebook's name may hold an escape sequence."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

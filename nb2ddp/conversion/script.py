@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -14,40 +14,12 @@ from nb2ddp.analysis.facts import Facts
 from nb2ddp.options import Options
 from nb2ddp.rewriting.engine import Rewritten
 from nb2ddp.rewriting.findings import Need
+from nb2ddp.rewriting.runtime_calls import module_name
 from nb2ddp.rules.init_block import MARKER
+from nb2ddp.runtime import support_module
 from nb2ddp.source.cells import CodeCell, Place
-from nb2ddp.source.ipython_syntax import PythonText
 from nb2ddp.source.notebook import Notebook
 
-# Helpers that helpers need.
-_DEPENDS = {
-    "shell": ("wait_for_main_process",),
-    "write_file": ("wait_for_main_process",),
-    "main_process_first": ("wait_for_main_process",),
-    "in_turn": ("wait_for_main_process",),
-    "from_main_process": ("from_all_ranks", "wait_for_main_process"),
-    "share_loop": ("from_all_ranks", "wait_for_main_process"),
-    "wrap_trainer": ("wrap_ddp",),
-}
-# The modules that they import.
-_MODULES = {
-    "main_process_first": "contextlib",
-    "in_turn": "contextlib",
-    "shell": "subprocess",
-    "shell_output": "subprocess",
-    "check_replicas": "hashlib",
-    "drop_weight_tying": "functools",
-    "from_all_ranks": "io",
-    "share_batch": "math",
-    "share_loop": "itertools",
-    "setup_ddp": "atexit time",
-    "finish_ddp": "time",
-    "wait_for_main_process": "functools traceback",
-    "unsloth": "tempfile",
-    "save_plots": "itertools",
-    "seed": "random",
-    "seed_numpy": "numpy",
-}
 _RULER = 90
 _USES_OS = re.compile(r"(?<![.\w])os\.")
 
@@ -114,12 +86,12 @@ def assemble(
         options=options,
         has_setup=has_setup,
     ).splitlines()
-    head += [need.value for need in _sorted(rewritten.needs) if need.helper == "from __future__"]
+    head += sorted(need.value for need in rewritten.needs if need.kind == "from __future__")
     if environment:
         head.append("")
-        if any(_USES_OS.search(line.text) for line in environment):
-            head += ["import os", ""]
-    init = _init_block(facts, rewritten.needs).splitlines()
+        if _is_missing(facts, "os", environment):
+            head += [_import("os", facts.our("os")), ""]
+    init = _init_block(facts, rewritten.needs, rest, options)
     lines = [*map(Line, head), *environment, *map(Line, [*init, "", ""]), *rest]
     return Script(tuple(lines), rewritten.code, cells)
 
@@ -165,68 +137,49 @@ def _as_comments(source: str) -> list[str]:
     return [f"# {line}".rstrip() for line in source.splitlines()] if source.strip() else []
 
 
-def _init_block(facts: Facts, needs: frozenset[Need]) -> str:
-    from nb2ddp.rendering import render
-
-    helpers = {need.helper for need in needs}
-    for name in list(helpers):
-        helpers.update(_DEPENDS.get(name, ()))
-    generations = any(need.value == "generations" for need in needs)
-    passes_result = Need("check_replicas", "result") in needs
-    modules = sorted({m for name in helpers for m in _MODULES.get(name, "").split()} | {"os", "sys"})
-    block = render(
-        "script/init.py.j2",
-        helpers=helpers,
-        passes_result=passes_result,
-        modules=modules,
-        generations=generations,
-        seed=next((need.value for need in needs if need.helper == "seed"), None),
-    ).strip("\n")
-    tree = cst.parse_module(block)
-    taken = {name for name in _names(tree) if facts.our(name) != name}
-    return tree.visit(_Renamer(taken)).code if taken else block
+def _init_block(facts: Facts, needs: Iterable[Need], body: Sequence[Line], options: Options) -> list[str]:
+    """Return the lines that stand where the first heavy import was: the runtime module, and who this process is."""
+    seed = next((need.value for need in needs if need.kind == "seed"), "")
+    ddp, sys = module_name(facts), facts.our("sys")
+    names = ", ".join(facts.our(name) for name in ("rank", "local_rank", "world_size"))
+    modules = [name for name in ("os", "sys", "torch") if name == "sys" or _is_missing(facts, name, body)]
+    imports = [_import(name, facts.our(name)) for name in modules]
+    if options.single_file:
+        ours = [*_runtime_in_script().splitlines(), "", "", f"{ddp} = _ddp_support()"]
+    else:
+        ours = [
+            "try:",
+            f"    {_import('ddp_support', ddp)}",
+            "except ModuleNotFoundError as missing:",
+            f'    {sys}.exit(f"{{missing}} (ddp_support.py lies beside this script; pip installs the rest)")',
+        ]
+    device = "this process works on cuda:<local_rank>"
+    return [*imports, "", *ours, "", f"{names} = {ddp}.init({f'seed={seed}' if seed else ''})  # {device}"]
 
 
-def _names(block: cst.Module) -> Iterator[str]:
-    """What the init block binds: a notebook may use these names for something else."""
-    seen = Facts([CodeCell(0, "", PythonText("", ()), block)])
-    for statement in seen.top_statements:
-        yield from seen.binds_in(statement)
+def _import(module: str, name: str) -> str:
+    return f"import {module}" if name == module else f"import {module} as {name}"
 
 
-class _Renamer(cst.CSTTransformer):
-    """Puts ``ddp_`` before names, in imports too."""
-
-    def __init__(self, names: Collection[str]) -> None:
-        super().__init__()
-        self._names = names
-
-    def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.Name:
-        taken = updated_node.value in self._names
-        return updated_node.with_changes(value=f"ddp_{updated_node.value}") if taken else updated_node
-
-    def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.Attribute:
-        return updated_node.with_changes(attr=original_node.attr)
-
-    def leave_Arg(self, original_node: cst.Arg, updated_node: cst.Arg) -> cst.Arg:
-        return updated_node.with_changes(keyword=original_node.keyword)
-
-    def leave_ImportFrom(self, original_node: cst.ImportFrom, updated_node: cst.ImportFrom) -> cst.ImportFrom:
-        return updated_node.with_changes(module=original_node.module)
-
-    def leave_ImportAlias(
-        self, original_node: cst.ImportAlias, updated_node: cst.ImportAlias
-    ) -> cst.ImportAlias:
-        name = original_node.name
-        if (
-            original_node.asname is not None
-            or not isinstance(name, cst.Name)
-            or name.value not in self._names
-        ):
-            return updated_node.with_changes(name=name)
-        alias = cst.AsName(cst.Name(f"ddp_{name.value}"))
-        return updated_node.with_changes(name=name, asname=alias)
+def _is_missing(facts: Facts, module: str, body: Sequence[Line]) -> bool:
+    """Whether the script uses a module before, or without, an import of its own."""
+    name = facts.our(module)
+    uses, imports = re.compile(rf"(?<![.\w]){name}\."), re.compile(rf"^(?:import|from) .*\b{name}\b")
+    for line in body:
+        if imports.search(line.text):
+            return False
+        if uses.search(line.text) and not line.text.lstrip().startswith("#"):
+            return True
+    return False
 
 
-def _sorted(needs: Iterable[Need]) -> list[Need]:
-    return sorted(needs, key=lambda need: (need.helper, need.value))
+def _runtime_in_script() -> str:
+    """Return the runtime module's text as a function that makes it, for a script that is one file."""
+    text = support_module().replace("\n\n\n", "\n\n")
+    module = cst.parse_module(text)
+    function = cst.parse_statement("def _ddp_support():\n    pass\n")
+    assert isinstance(function, cst.FunctionDef)
+    end = cst.parse_statement("return types.SimpleNamespace(**locals())")
+    imports = cst.parse_statement("import types")
+    body = [*module.body[:1], imports, *module.body[1:], end]
+    return cst.Module([function.with_changes(body=cst.IndentedBlock(body))]).code.strip("\n")

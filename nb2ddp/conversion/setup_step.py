@@ -10,7 +10,7 @@ from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.installs import InstallPlan
 from nb2ddp.analysis.shell_commands import ShellCall, command_code, shell_calls
 from nb2ddp.options import Options
-from nb2ddp.rewriting.findings import Drop, Edit, Finding, Need, Rule
+from nb2ddp.rewriting.findings import Drop, Edit, Finding, Rule
 from nb2ddp.source import cst_nodes
 
 
@@ -25,7 +25,6 @@ def setup_rule(step: InstallPlan) -> Rule:
                 yield Drop(statement, "no part of the installation", with_comments=True)
         for shell in shell_calls(facts):
             if facts.top_statement(shell.call) in kept:
-                yield Need("shell")
                 yield Edit(shell.call, "run in a shell", _runner(facts, shell))
 
     return Rule("install-step", "", find)

@@ -12,7 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from nb2ddp.conversion.pipeline import Conversion
-from nb2ddp.conversion.report import Entry, batches, folded, printable, too_large
+from nb2ddp.conversion.report import Entry, batches, folded, too_large
+from nb2ddp.plain_text import terminal_safe
 from nb2ddp.rewriting.findings import Change
 
 Detail = Literal["quiet", "brief", "normal", "verbose"]
@@ -63,7 +64,7 @@ def _parts(
             yield _indented(Text(title, style=f"bold {color}"))
             yield _table(folded(changes), conversion)
     if failure is not None:
-        yield _indented(Text(printable(failure), style="red"))
+        yield _indented(Text(terminal_safe(failure), style="red"))
 
 
 def _indented(part: RenderableType) -> Padding:
@@ -72,7 +73,9 @@ def _indented(part: RenderableType) -> Padding:
 
 def _heading(conversion: Conversion, failure: str | None) -> Text:
     status = "failed" if failure is not None else conversion.status
-    heading = Text.assemble((printable(conversion.notebook.name), "bold"), ": ", (status, _COLORS[status]))
+    heading = Text.assemble(
+        (terminal_safe(conversion.notebook.name), "bold"), ": ", (status, _COLORS[status])
+    )
     return heading.append(f" ({conversion.task})") if conversion.task not in ("", "none") else heading
 
 
@@ -90,7 +93,9 @@ def _table(entries: Sequence[Entry], conversion: Conversion, *, with_code: bool 
     for entry in entries:
         label = "" if entry.cell == cell else f"cell {entry.cell}" if entry.cell else "notebook"
         cell = entry.cell
-        table.add_row(label, entry.where, Text.assemble(printable(entry.why), (f" [{entry.rule}]", "dim")))
+        table.add_row(
+            label, entry.where, Text.assemble(terminal_safe(entry.why), (f" [{entry.rule}]", "dim"))
+        )
         for line in _code(entry, conversion) if with_code else ():
             table.add_row("", "", Text(line, style="cyan", no_wrap=True, overflow="ellipsis"))
     return _indented(table)
@@ -103,4 +108,6 @@ def _code(entry: Entry, conversion: Conversion) -> Iterator[str]:
     for cell in conversion.source.cells:
         if cell.number == entry.cell:
             source = cell.source.split("\n")
-            yield from (printable(source[line - 1].strip()) for line in entry.lines if line <= len(source))
+            yield from (
+                terminal_safe(source[line - 1].strip()) for line in entry.lines if line <= len(source)
+            )

@@ -19,7 +19,7 @@ from IPython.utils._process_common import arg_split
 
 from nb2ddp.conversion import report
 from nb2ddp.conversion.pipeline import Conversion, convert, convert_notebook
-from nb2ddp.ddp_folder import LOGS, REPORT, SCRIPT, edited_since, write
+from nb2ddp.ddp_folder import LOGS, REPORT, SCRIPT, SUPPORT, edited_since, write
 from nb2ddp.errors import Nb2ddpError
 from nb2ddp.jupyter import history, kernel_gpu
 from nb2ddp.jupyter import html as pictures
@@ -485,7 +485,9 @@ def _write(folder: Path, conversion: Conversion, *, kept: bool) -> None:
         raise UsageError(f"{folder} holds other files; name a new folder with --keep.")
     if kept and (edited := edited_since(folder)):
         raise UsageError(f"{folder}: {', '.join(edited)} was edited; name another folder with --keep.")
-    files = conversion.files if kept else {SCRIPT: conversion.files[SCRIPT]}
+    files = conversion.files
+    if not kept:
+        files = {name: files[name] for name in (SCRIPT, SUPPORT) if name in files}
     try:
         write(folder, files, report.as_json(conversion), force=True)
     except Nb2ddpError as error:

@@ -177,15 +177,16 @@ def bundle_of(folder: Path, wishes: Wishes, user: str | None) -> Bundle:
     if code_file.suffix != ".py" or not code_file.is_file():
         raise BundleError(f"{place / METADATA_FILE} names no Python file beside it as code_file.")
     code, by_hand = _text(code_file), _is_edited(folder, code_file, wishes)
-    script, setup = "", None
+    script, setup, support = "", None, None
     if not by_hand:
         converted = read(folder)
-        script, setup = converted.script, converted.setup
+        script, setup, support = converted.script, converted.setup, converted.support
     owner = wishes.owner or _owner(metadata) or user
     processes = re.search(r"(?m)^NPROC = (\d)$", code)
     notebook = _notebook(folder)
     made = kaggle_bundle(
         script,
+        support=support,
         title=_title(str(metadata.get("title") or folder.name), owner, wishes),
         owner=owner,
         setup=setup,

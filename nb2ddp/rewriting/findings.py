@@ -103,10 +103,10 @@ class Note:
 
 @dataclass(frozen=True)
 class Need:
-    """The script needs the helper of this name (templates/script/helpers.py.j2)."""
+    """Something that the head of the script must hold: a __future__ import, or the seed for `ddp.init`."""
 
-    helper: str
-    value: str = ""
+    kind: Literal["from __future__", "seed"]
+    value: str
 
 
 Finding = Edit | Insert | Gate | Drop | Decline | Note | Need

@@ -28,7 +28,7 @@ from nb2ddp import libraries
 from nb2ddp.analysis import installs
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.options import Options
-from nb2ddp.rewriting.findings import Decline, Edit, Finding, Insert, Note, Rule
+from nb2ddp.rewriting.findings import Batch, Decline, Edit, Finding, Insert, Note, Rule
 from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
 

@@ -26,7 +26,7 @@ def job_of(folder: Path, **numbers: Any) -> Job:
     except (ValueError, SyntaxError, RecursionError, MemoryError) as error:
         raise EmitError(f"{folder / SCRIPT} cannot be read as Python: {error}.") from None
     name = converted.source.name if converted.source else folder.name
-    return Job(name, converted.script, converted.setup, **numbers)
+    return Job(name, converted.script, converted.setup, converted.support, **numbers)
 
 
 def target_of(name: str, options: Mapping[str, Any]) -> Target:

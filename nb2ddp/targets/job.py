@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nb2ddp import rendering
-from nb2ddp.ddp_folder import SCRIPT, SETUP
+from nb2ddp.ddp_folder import SCRIPT, SETUP, SUPPORT
 from nb2ddp.errors import EmitError
 
 # A Trainer is made; the tokenizers library has classes of that name too, which train no model.
@@ -26,6 +26,7 @@ class Job:
 
     notebook: name of the notebook, for the texts.
     script, setup: ``train_ddp.py`` and ``setup_env.py``; ``setup`` is None where nothing is installed.
+    support: ``ddp_support.py``, which the script imports; None where the script carries it.
     nodes: how many machines, as torchrun writes it: "2", or "1:4" for at least one and at most four.
     gpus: processes on each machine, one for each GPU.
     cpu: the processes run on the CPU.
@@ -38,6 +39,7 @@ class Job:
     notebook: str
     script: str
     setup: str | None
+    support: str | None = None
     nodes: str = "1"
     gpus: int = 2
     cpu: bool = False
@@ -94,6 +96,8 @@ def files(job: Job, name: str, template: str, options: object, *, resumes: bool)
     made = {SCRIPT: job.script}
     if job.setup is not None:
         made[SETUP] = job.setup
+    if job.support is not None:
+        made[SUPPORT] = job.support
     if resumes:
         made["resume.py"] = rendering.render("cluster/resume.py.j2")
     filters: dict[str, Callable[..., Any]] = {

@@ -124,6 +124,7 @@ def kaggle_bundle(
     title: str,
     owner: str | None,
     setup: str | None,
+    support: str | None = None,
     notebook_name: str,
     requires_gpu: bool = True,
     dataset_sources: Iterable[str] = (),
@@ -140,6 +141,7 @@ def kaggle_bundle(
     script: the converted training script.
     title: see ``kernel_title`` for what becomes of it.
     owner: the Kaggle user or organisation; None leaves ``UNKNOWN_OWNER`` in the metadata.
+    support: the module that the script imports from beside it, or None.
     setup: a Python script that is run once before the training, or None.
     requires_gpu: without it the kernel trains on the CPU where there are too few GPUs, instead of stopping.
     enable_internet: without it ``setup`` is taken to install from attached datasets.
@@ -189,6 +191,7 @@ def kaggle_bundle(
         reads_secrets="kaggle_secrets" in script,
         script=literal(script),
         setup=None if setup is None else literal(setup),
+        support=None if support is None else literal(support),
     )
     return {METADATA_FILE: json.dumps(metadata, indent=2) + "\n", f"{slug}.py": code}
 

@@ -14,7 +14,7 @@ KEYS = "per_device_train_batch_size=batch_per_rank, gradient_accumulation_steps=
 
 def share(batch: str, steps: str, indent: str = "") -> str:
     return (
-        f"{indent}batch_per_rank, accumulation_per_rank = share_batch({batch}, {steps})"
+        f"{indent}batch_per_rank, accumulation_per_rank = ddp.share_batch({batch}, {steps})"
         "  # nb2ddp: the notebook's batch, split\n"
     )
 
@@ -234,7 +234,7 @@ def test_names_of_the_notebook_are_not_taken() -> None:
 def test_a_batch_that_a_function_passes_on_is_split_where_it_is_given() -> None:
     head = "from trl import SFTConfig\ndef make(**kw):\n    return SFTConfig('o', **kw)\n"
     code = apply(rule, head + "args = make(per_device_train_batch_size=2)\n").code[1]
-    assert "share_batch(2, 1)" in code
+    assert "ddp.share_batch(2, 1)" in code
     assert "make(per_device_train_batch_size=batch_per_rank, gradient_accumulation_steps=" in code
     assert "SFTConfig('o', **kw)" in code
 

@@ -30,23 +30,23 @@ SHOWS_NOTHING = {
 }
 
 SHOWN = {
-    "a name": ("x", "show(x)"),
-    "a name and a comment": ("x  # the shape", "show(x)  # the shape"),
-    "lines after the value": ("dataset[0]\n# that was it\n\n", "show(dataset[0])\n# that was it\n\n"),
-    "a semicolon in a comment": ("x  # not y;", "show(x)  # not y;"),
-    "two values": ("a, b", "show((a, b))"),
-    "a starred tuple": ("*a, b", "show((*a, b))"),
-    "a generator": ("(i for i in x)", "show((i for i in x))"),
-    "a walrus": ("(n := len(x))", "show((n := len(x)))"),
-    "an f-string": ('f"{len(x)} rows"', 'show(f"{len(x)} rows")'),
-    "a call": ("df.head()", "show(df.head())"),
+    "a name": ("x", "ddp.show(x)"),
+    "a name and a comment": ("x  # the shape", "ddp.show(x)  # the shape"),
+    "lines after the value": ("dataset[0]\n# that was it\n\n", "ddp.show(dataset[0])\n# that was it\n\n"),
+    "a semicolon in a comment": ("x  # not y;", "ddp.show(x)  # not y;"),
+    "two values": ("a, b", "ddp.show((a, b))"),
+    "a starred tuple": ("*a, b", "ddp.show((*a, b))"),
+    "a generator": ("(i for i in x)", "ddp.show((i for i in x))"),
+    "a walrus": ("(n := len(x))", "ddp.show((n := len(x)))"),
+    "an f-string": ('f"{len(x)} rows"', 'ddp.show(f"{len(x)} rows")'),
+    "a call": ("df.head()", "ddp.show(df.head())"),
     "the notebook's own function": ("def f():\n    return 1\nf()", "def f():\n    return 1\nshow(f())"),
-    "the last of two on a line": ("x; y", "x; show(y)"),
+    "the last of two on a line": ("x; y", "x; ddp.show(y)"),
     "a value over several lines": (
         "dataset.filter(\n    keep,  # short ones\n)",
-        "show(dataset.filter(\n    keep,  # short ones\n))",
+        "ddp.show(dataset.filter(\n    keep,  # short ones\n))",
     ),
-    "a value in parentheses": ("(\n    a\n    + b\n)", "show((\n    a\n    + b\n))"),
+    "a value in parentheses": ("(\n    a\n    + b\n)", "ddp.show((\n    a\n    + b\n))"),
     "a notebook with a show of its own": ("show = 1\nshow", "show = 1\nddp_show(show)"),
 }
 
@@ -65,11 +65,11 @@ def test_the_last_value_of_a_cell_is_shown(before: str, after: str) -> None:
 
 def test_every_cell_shows_its_own_value() -> None:
     result = apply(rule, "x = 1\nx", "y = 2", "x + y")
-    assert result.code == {1: "x = 1\nshow(x)", 2: "y = 2", 3: "show(x + y)"}
+    assert result.code == {1: "x = 1\nshow(x)", 2: "y = 2", 3: "ddp.show(x + y)"}
 
 
 def test_the_value_of_a_timed_line_is_shown() -> None:
-    assert apply(rule, "%time len(x)").code[1] == "show(len(x))\n"
+    assert apply(rule, "%time len(x)").code[1] == "ddp.show(len(x))\n"
 
 
 def test_display_is_print_outside_ipython() -> None:

@@ -42,14 +42,14 @@ LEFT_ALONE = {
 
 @pytest.mark.parametrize(("source", "test"), ASKED.values(), ids=ASKED.keys())
 def test_all_ranks_ask_one_clock(source: str, test: str) -> None:
-    shared = f"from_main_process(lambda: {test})"
+    shared = f"ddp.from_main_process(lambda: {test})"
     result = check_rewritten(rule, HEAD + source.format(test) + TRAIN, HEAD + source.format(shared) + TRAIN)
     assert {need.helper for need in result.needs} == {"from_main_process"}
 
 
 def test_the_clock_alone_is_shared() -> None:
     loop = "for x in xs:\n    x.backward()\n    if loss < 1 or {}:\n        break\n"
-    plain, shared = "datetime.now() > end", "from_main_process(lambda: datetime.now() > end)"
+    plain, shared = "datetime.now() > end", "ddp.from_main_process(lambda: datetime.now() > end)"
     check_rewritten(rule, HEAD + loop.format(plain) + TRAIN, HEAD + loop.format(shared) + TRAIN)
 
 

@@ -19,8 +19,8 @@ LOAD = (
     'llm, tok = F.from_pretrained("m")\n'
 )
 ADAPT = "llm = F.get_peft_model(llm, r = 16)\n"
-DROPPED = "drop_weight_tying()  # nb2ddp: this PEFT is older than what Unsloth asks of it\n"
-MOVED = "move_attention_bias()  # nb2ddp: this Unsloth leaves it on the first GPU\n"
+DROPPED = "ddp.drop_weight_tying()  # nb2ddp: this PEFT is older than what Unsloth asks of it\n"
+MOVED = "ddp.move_attention_bias()  # nb2ddp: this Unsloth leaves it on the first GPU\n"
 BALANCED = Options(strategy="balanced")
 
 
@@ -120,4 +120,4 @@ def test_the_script_has_a_fix_only_where_the_pins_need_it() -> None:
     assert "import functools\n" in script("unsloth peft==0.17.1")
     for name in ("drop_weight_tying", "move_attention_bias"):
         assert name not in script("unsloth peft==0.18.0")
-    assert "def move_attention_bias():" in script("unsloth==2026.1.4", strategy="balanced")
+    assert "def ddp.move_attention_bias():" in script("unsloth==2026.1.4", strategy="balanced")

@@ -30,7 +30,7 @@ def loop(body: str = BODY, over: str = "q in questions", before: str = "answers 
 
 def divided(body: str = BODY, over: str = "q in questions", before: str = "answers = []\n") -> str:
     target, _, items = over.partition(" in ")
-    return loop(body, f"{target} in share_loop({items}, answers)", before).replace(":\n", f":{DIVIDED}\n", 1)
+    return loop(body, f"{target} in ddp.share_loop({items}, answers)", before).replace(":\n", f":{DIVIDED}\n", 1)
 
 
 # What a loop goes through.
@@ -81,7 +81,7 @@ NOT_DIVIDED = {
     ),
     "a name set for some": loop("if q:\n    x = q\nanswers.append(llm.generate(x))\n"),
     "the last item read later": loop() + "print(out)\n",
-    "the last item read in a function": loop() + "def show():\n    return out\n",
+    "the last item read in a function": loop() + "def ddp.show():\n    return out\n",
     "a break": loop(BODY + "if not out:\n    break\n"),
     "an end of its own": loop() + "else:\n    print('done')\n",
     "a dict": loop("found[q] = llm.generate(q)\nanswers.append(q)\n", before="found = {}\nanswers = []\n"),
@@ -236,17 +236,17 @@ def test_names_of_the_notebook_are_not_taken() -> None:
 
 def test_a_divided_loop_is_for_all_ranks_in_the_whole_script() -> None:
     script = converted(HEAD, loop(), TRAIN).files["train_ddp.py"]
-    assert "is_main_process:  # nb2ddp: one rank generates" not in script
+    assert "ddp.is_main_process:  # nb2ddp: one rank generates" not in script
     assert "from_main_process" not in script
-    assert "def share_loop(" in script
+    assert "def ddp.share_loop(" in script
     assert "import io\nimport itertools\n" in script
 
 
 def test_what_rank_0_generated_reaches_a_divided_loop() -> None:
     source = "questions = llm.generate(5).split()\n"
     script = converted(HEAD, source, loop(), TRAIN).files["train_ddp.py"]
-    at = script.index("questions = from_main_process(lambda: questions)")
-    assert at < script.index("share_loop(questions, answers)")
+    at = script.index("questions = ddp.from_main_process(lambda: questions)")
+    assert at < script.index("ddp.share_loop(questions, answers)")
 
 
 def test_a_program_that_makes_training_data_batch_by_batch() -> None:
@@ -265,6 +265,6 @@ def make(llm, items, size):
 answers = make(llm, questions, size=2)
 """
     before = program.replace("ITEMS", "range(0, len(items), size)").replace("NOTE", "")
-    after = program.replace("ITEMS", "share_loop(range(0, len(items), size), rows)").replace("NOTE", DIVIDED)
+    after = program.replace("ITEMS", "ddp.share_loop(range(0, len(items), size), rows)").replace("NOTE", DIVIDED)
     (note,) = check_settles(rule, HEAD + before + TRAIN, HEAD + after + TRAIN).notes
     assert "samples" in note.why

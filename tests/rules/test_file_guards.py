@@ -11,7 +11,7 @@ from tests.support.helpers import apply, check_rewritten, check_untouched
 
 HEAD = "import glob, os\nfrom pathlib import Path\nfrom trl import SFTTrainer\n"
 TRAIN = "trainer = SFTTrainer(model)\ntrainer.train()\n"
-WITH = "with main_process_first():  # nb2ddp: rank 0 makes the files, the others find them\n"
+WITH = "with ddp.main_process_first():  # nb2ddp: rank 0 makes the files, the others find them\n"
 
 LEFT_ALONE = {
     "no file is looked at": "if big:\n    x = 1\n",

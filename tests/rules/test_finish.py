@@ -8,7 +8,7 @@ from nb2ddp.rules.finish import rule
 from tests.support.helpers import apply, check_rewritten, check_untouched
 
 TRAINER = "from trl import SFTTrainer\ntrainer = SFTTrainer(model)\n"
-FINISH = "finish_ddp()  # nb2ddp: below this line there is rank 0 alone\n"
+FINISH = "ddp.finish()  # nb2ddp: below this line there is rank 0 alone\n"
 
 DOES_NOT_TRAIN = {
     "inference": "model.generate(**inputs)",

@@ -16,8 +16,8 @@ HEAD = (
 )
 LOADER = "loader = DataLoader(data, batch_size=8, shuffle=True)\n"
 SHARED = "loader = share_batches(DataLoader(data, batch_size=8, shuffle=True))\n"
-WRAP = "ddp_model = wrap_ddp(llm)  # nb2ddp: `llm` itself stays as it is\n"
-CHECK = "check_replicas(ddp_model)\n"
+WRAP = "ddp_model = ddp.wrap(llm)  # nb2ddp: `llm` itself stays as it is\n"
+CHECK = "ddp.check_replicas(ddp_model)\n"
 SYNC = (
     "ddp_model.require_backward_grad_sync = ((step + 1) % 4 == 0)"
     "  # nb2ddp: as no_sync() does: average only for a step\n"
@@ -209,7 +209,7 @@ def test_loader_and_model_are_found_across_cells_under_their_own_names() -> None
         == "batches = share_batches(tud.DataLoader(\n    rows,\n    batch_size = 4, # small\n))"
     )
     assert result.code[5] == (
-        "ddp_model = wrap_ddp(adapted)  # nb2ddp: `adapted` itself stays as it is\n"
+        "ddp_model = ddp.wrap(adapted)  # nb2ddp: `adapted` itself stays as it is\n"
         "for b in batches:\n    ddp_model(**b).loss.backward()\n" + CHECK.rstrip("\n")
     )
 
@@ -337,12 +337,12 @@ def test_a_loop_in_a_function_is_followed_through_its_calls() -> None:
         + LOADER
         + """\
 def train(net, batches, epochs):
-    ddp_model = wrap_ddp(net)  # nb2ddp: `net` itself stays as it is
+    ddp_model = ddp.wrap(net)  # nb2ddp: `net` itself stays as it is
     for epoch in range(epochs):
         for batch in share_batches(batches):
             loss = ddp_model(**batch).loss
             loss.backward()
-    check_replicas(ddp_model)
+    ddp.check_replicas(ddp_model)
     return net
 train(llm, loader, epochs=2)
 """,
@@ -372,7 +372,7 @@ def test_two_loops_over_one_loader_share_it_once() -> None:
     loop = "for batch in loader:\n    llm(**batch).loss.backward()\n"
     code = apply(rule, HEAD + LOADER + loop + loop).code[1]
     assert code.count("share_batches(") == 1
-    assert code.count("wrap_ddp(") == 1
+    assert code.count("ddp.wrap(") == 1
     assert code.count("ddp_model(**batch)") == 2
 
 
@@ -391,12 +391,12 @@ def test_an_accelerate_loop_stays_and_splits_its_batches() -> None:
     check_rewritten(
         rule,
         HEAD + LOADER + ACCELERATE + before + loop,
-        HEAD + LOADER + ACCELERATE + imports + after + loop + "check_replicas(llm)\n",
+        HEAD + LOADER + ACCELERATE + imports + after + loop + "ddp.check_replicas(llm)\n",
     )
 
 
 @pytest.mark.parametrize(
-    ("given", "model", "check"), [("net, ", "net", ""), ("", "llm", "check_replicas(llm)\n")]
+    ("given", "model", "check"), [("net, ", "net", ""), ("", "llm", "ddp.check_replicas(llm)\n")]
 )
 def test_an_accelerate_step_in_a_function_stays_too(given: str, model: str, check: str) -> None:
     head = HEAD + LOADER + "from accelerate import Accelerator\na = Accelerator(split_batches=True)\n"
@@ -435,7 +435,7 @@ ROWS = (
 )
 STEP = "    opt.step()\n    print(total)\n"
 TURN = (
-    "        if not takes_turn(i, 4, ddp_model):  # nb2ddp: this batch is another rank's\n"
+    "        if not ddp.takes_turn(i, 4, ddp_model):  # nb2ddp: this batch is another rank's\n"
     "            continue\n"
 )
 TOTAL = "    total = mean_over_ranks(total) * world_size  # nb2ddp: of all ranks' turns\n"

@@ -72,21 +72,21 @@ DROPPED = {
 }
 
 COMMANDS = {
-    "ls": ("%ls -l", 'shell("ls -l")\n'),
-    "mkdir": ("%mkdir -p out", 'shell("mkdir -p out")\n'),
-    "a list of packages": ("%pip list", 'shell("pip list")\n'),
+    "ls": ("%ls -l", 'ddp.shell("ls -l")\n'),
+    "mkdir": ("%mkdir -p out", 'ddp.shell("mkdir -p out")\n'),
+    "a list of packages": ("%pip list", 'ddp.shell("pip list")\n'),
 }
 
 FILES = {
     "written": (
         '%%writefile train.py\nprint("a\\n")\n',
-        'write_file("train.py", """print("a\\\\n")\n""")\n',
+        'ddp.write_file("train.py", """print("a\\\\n")\n""")\n',
     ),
-    "appended": ("%%writefile -a log.txt\none\n", 'write_file("log.txt", """one\n""", "a")\n'),
-    "by its other name, quoted": ('%%file "my file.txt"\nx', 'write_file("my file.txt", "x")\n'),
+    "appended": ("%%writefile -a log.txt\none\n", 'ddp.write_file("log.txt", """one\n""", "a")\n'),
+    "by its other name, quoted": ('%%file "my file.txt"\nx', 'ddp.write_file("my file.txt", "x")\n'),
     "with triple quotes inside": (
         '%%writefile a.py\n"""Doc."""\nx\n',
-        'write_file("a.py", \'\'\'"""Doc."""\nx\n\'\'\')\n',
+        'ddp.write_file("a.py", \'\'\'"""Doc."""\nx\n\'\'\')\n',
     ),
 }
 

@@ -9,7 +9,7 @@ from tests.support.helpers import apply, check_rewritten, check_untouched
 
 HEAD = "from datasets import Dataset, load_dataset\nfrom trl import SFTTrainer\n"
 TRAIN = "t = SFTTrainer(llm)\nt.train()\n"
-WITH = "with main_process_first():  # nb2ddp: rank 0 prepares the data, the others read its cache\n"
+WITH = "with ddp.main_process_first():  # nb2ddp: rank 0 prepares the data, the others read its cache\n"
 
 LEFT_ALONE = {
     "no dataset": "x = 1\n",

@@ -31,48 +31,48 @@ DECIDED_ALREADY = {
 ARGUMENTS = {
     "one line": (
         'args = SFTConfig("o", bf16=True)',
-        'args = SFTConfig("o", bf16=has_bf16, fp16=not has_bf16)',
+        'args = SFTConfig("o", bf16=ddp.has_bf16, fp16=not ddp.has_bf16)',
     ),
     "one per line with a comment": (
         'args = TrainingArguments(\n    bf16 = True,  # A100\n    output_dir = "o",\n)',
-        'args = TrainingArguments(\n    bf16 = has_bf16,  # A100\n    output_dir = "o",\n'
-        "    fp16 = not has_bf16,  # nb2ddp: a T4 has no bf16\n)",
+        'args = TrainingArguments(\n    bf16 = ddp.has_bf16,  # A100\n    output_dir = "o",\n'
+        "    fp16 = not ddp.has_bf16,  # nb2ddp: a T4 has no bf16\n)",
     ),
     "fp16 given too": (
         "SFTConfig(fp16 = False, bf16 = True)",
-        "SFTConfig(fp16 = not has_bf16, bf16 = has_bf16)",
+        "SFTConfig(fp16 = not ddp.has_bf16, bf16 = ddp.has_bf16)",
     ),
     "with tf32": (
         "SFTConfig(bf16=True, tf32=True)",
-        "SFTConfig(bf16=has_bf16, tf32=has_bf16, fp16=not has_bf16)",
+        "SFTConfig(bf16=ddp.has_bf16, tf32=ddp.has_bf16, fp16=not ddp.has_bf16)",
     ),
     "evaluated in bf16": (
         "SFTConfig(bf16=is_bf16(), bf16_full_eval=True)",
-        "SFTConfig(bf16=is_bf16(), bf16_full_eval=has_bf16)",
+        "SFTConfig(bf16=is_bf16(), bf16_full_eval=ddp.has_bf16)",
     ),
     "inside the trainer": (
         'SFTTrainer(model, args=SFTConfig("o", bf16=True))',
-        'SFTTrainer(model, args=SFTConfig("o", bf16=has_bf16, fp16=not has_bf16))',
+        'SFTTrainer(model, args=SFTConfig("o", bf16=ddp.has_bf16, fp16=not ddp.has_bf16))',
     ),
     "a dict": (
         'kw = {"bf16": True, "output_dir": "o"}\nSFTConfig(**kw)',
-        'kw = {"fp16": not has_bf16, "bf16": has_bf16, "output_dir": "o"}\nSFTConfig(**kw)',
+        'kw = {"fp16": not ddp.has_bf16, "bf16": ddp.has_bf16, "output_dir": "o"}\nSFTConfig(**kw)',
     ),
     "dict()": (
         'kw = dict(bf16=True)\nSFTConfig("o", **kw)',
-        'kw = dict(bf16=has_bf16, fp16=not has_bf16)\nSFTConfig("o", **kw)',
+        'kw = dict(bf16=ddp.has_bf16, fp16=not ddp.has_bf16)\nSFTConfig("o", **kw)',
     ),
     "one dict for two": (
         'kw = dict(bf16=True)\nSFTConfig("a", **kw)\nSFTConfig("b", **kw)',
-        'kw = dict(bf16=has_bf16, fp16=not has_bf16)\nSFTConfig("a", **kw)\nSFTConfig("b", **kw)',
+        'kw = dict(bf16=ddp.has_bf16, fp16=not ddp.has_bf16)\nSFTConfig("a", **kw)\nSFTConfig("b", **kw)',
     ),
     "functools.partial": (
         "from functools import partial\nmake = partial(SFTConfig, bf16=True)",
-        "from functools import partial\nmake = partial(SFTConfig, bf16=has_bf16, fp16=not has_bf16)",
+        "from functools import partial\nmake = partial(SFTConfig, bf16=ddp.has_bf16, fp16=not ddp.has_bf16)",
     ),
     "a subclass of the user": (
         'class Mine(TrainingArguments):\n    pass\nMine("o", bf16=True)',
-        'class Mine(TrainingArguments):\n    pass\nMine("o", bf16=has_bf16, fp16=not has_bf16)',
+        'class Mine(TrainingArguments):\n    pass\nMine("o", bf16=ddp.has_bf16, fp16=not ddp.has_bf16)',
     ),
 }
 
@@ -80,25 +80,25 @@ LOADS = {
     "torch_dtype": (
         'AutoModelForCausalLM.from_pretrained("m", torch_dtype=torch.bfloat16)',
         'AutoModelForCausalLM.from_pretrained("m", '
-        "torch_dtype=torch.bfloat16 if has_bf16 else torch.float16)",
+        "torch_dtype=torch.bfloat16 if ddp.has_bf16 else torch.float16)",
     ),
     "dtype as text": (
         'AutoModelForCausalLM.from_pretrained("m", dtype="bfloat16")',
-        'AutoModelForCausalLM.from_pretrained("m", dtype="bfloat16" if has_bf16 else "float16")',
+        'AutoModelForCausalLM.from_pretrained("m", dtype="bfloat16" if ddp.has_bf16 else "float16")',
     ),
     "a variable": (
         'dtype = torch.bfloat16  # fast\nAutoModelForCausalLM.from_pretrained("m", dtype = dtype)',
-        "dtype = torch.bfloat16 if has_bf16 else torch.float16  # fast\n"
+        "dtype = torch.bfloat16 if ddp.has_bf16 else torch.float16  # fast\n"
         'AutoModelForCausalLM.from_pretrained("m", dtype = dtype)',
     ),
     "quantised": (
         "BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_compute_dtype=torch.bfloat16)",
         "BitsAndBytesConfig(load_in_4bit=True, "
-        "bnb_4bit_compute_dtype=torch.bfloat16 if has_bf16 else torch.float16)",
+        "bnb_4bit_compute_dtype=torch.bfloat16 if ddp.has_bf16 else torch.float16)",
     ),
     "Accelerate": (
         'from accelerate import Accelerator\nAccelerator(mixed_precision="bf16")',
-        'from accelerate import Accelerator\nAccelerator(mixed_precision="bf16" if has_bf16 else "fp16")',
+        'from accelerate import Accelerator\nAccelerator(mixed_precision="bf16" if ddp.has_bf16 else "fp16")',
     ),
 }
 
@@ -111,7 +111,7 @@ def test_what_is_no_constant_of_this_run_is_left_alone(source: str) -> None:
 @pytest.mark.parametrize(("before", "after"), ARGUMENTS.values(), ids=ARGUMENTS.keys())
 def test_bf16_in_training_arguments_is_asked_of_the_gpu(before: str, after: str) -> None:
     result = check_settles(rule, HEAD + before, HEAD + after)
-    assert {need.helper for need in result.needs} == {"has_bf16"}
+    assert {need.helper for need in result.needs} == {"ddp.has_bf16"}
 
 
 @pytest.mark.parametrize(("before", "after"), LOADS.values(), ids=LOADS.keys())

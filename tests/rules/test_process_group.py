@@ -7,7 +7,7 @@ import pytest
 from nb2ddp.rules.process_group import rule
 from tests.support.helpers import apply, check_rewritten, check_untouched
 
-JOIN = "setup_ddp()  # nb2ddp: join the process group\n"
+JOIN = "ddp.init_process_group()  # nb2ddp: join the process group\n"
 IMPORTS = (
     "from unsloth import FastLanguageModel\n"
     "from transformers import TrainingArguments\n"

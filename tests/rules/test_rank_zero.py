@@ -18,10 +18,10 @@ HEAD = (
 )
 TRAIN = "t = SFTTrainer(llm)\nt.train()\n"
 WRITES = "if is_main_on_disk:  # nb2ddp: one rank writes\n"
-WRITES_MEANWHILE = "if is_main_process:  # nb2ddp: one rank writes\n"
+WRITES_MEANWHILE = "if ddp.is_main_process:  # nb2ddp: one rank writes\n"
 RUNS = "if is_main_on_disk:  # nb2ddp: one rank runs it\n"
-GENERATES = "if is_main_process:  # nb2ddp: one rank generates\n"
-IN_TURN = "with in_turn():  # nb2ddp: the ranks write one after another\n"
+GENERATES = "if ddp.is_main_process:  # nb2ddp: one rank generates\n"
+IN_TURN = "with ddp.in_turn():  # nb2ddp: the ranks write one after another\n"
 WAIT = "wait_for_main_process()\n"
 
 
@@ -37,7 +37,7 @@ NOT_GATED = {
     "a temporary file": 'with tempfile.NamedTemporaryFile("w") as f:\n    df.to_csv(f.name)\n',
     "a temporary folder": "folder = tempfile.mkdtemp()\ntorch.save(x, folder)\n",
     "dead code": 'if False:\n    llm.save_pretrained("merged")\n    llm.generate(**x)\n',
-    "a function nobody calls": "def show(q):\n    return llm.generate(**q)\n",
+    "a function nobody calls": "def ddp.show(q):\n    return llm.generate(**q)\n",
     "printing": 'print("start")\n',
     "logging in": "wandb.login()\n",
     "a run of wandb, which the other ranks have switched off": 'run = wandb.init(project="x")\n',
@@ -254,7 +254,7 @@ def test_what_feeds_training_is_generated_once_for_all_ranks() -> None:
         HEAD
         + GENERATES
         + "    data = llm.generate(**x)\n"
-        + "data = from_main_process(lambda: data)\n"
+        + "data = ddp.from_main_process(lambda: data)\n"
         + train,
     )
 
@@ -268,7 +268,7 @@ def test_a_loop_that_trains_on_what_was_generated_needs_all_ranks() -> None:
         head
         + GENERATES
         + "    data = llm.generate(**x)\n"
-        + "data = from_main_process(lambda: data)\n"
+        + "data = ddp.from_main_process(lambda: data)\n"
         + loop,
     )
 
@@ -283,7 +283,7 @@ def test_a_list_that_generation_fills_reaches_all_ranks() -> None:
         + "rows = []\n"
         + GENERATES
         + indented(loop)
-        + "rows = from_main_process(lambda: rows)\n"
+        + "rows = ddp.from_main_process(lambda: rows)\n"
         + train,
     )
 
@@ -296,7 +296,7 @@ def test_what_a_function_reads_is_generated_once_for_all_ranks() -> None:
         HEAD
         + GENERATES
         + "    out = llm.generate(**x)\n"
-        + "out = from_main_process(lambda: out)\n"
+        + "out = ddp.from_main_process(lambda: out)\n"
         + function
         + TRAIN,
     )
@@ -327,12 +327,12 @@ def test_names_of_the_notebook_are_not_taken() -> None:
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        ('open("a.csv", "w")', 'open("a.csv" if is_main_process else os.devnull, "w")'),
+        ('open("a.csv", "w")', 'open("a.csv" if ddp.is_main_process else os.devnull, "w")'),
         (
             'open(a if b else c, mode="a")',
-            'open((a if b else c) if is_main_process else os.devnull, mode="a")',
+            'open((a if b else c) if ddp.is_main_process else os.devnull, mode="a")',
         ),
-        ('logging.FileHandler("a")', 'logging.FileHandler("a" if is_main_process else os.devnull)'),
+        ('logging.FileHandler("a")', 'logging.FileHandler("a" if ddp.is_main_process else os.devnull)'),
     ],
 )
 def test_a_file_that_stays_open_is_rank_0s_and_goes_nowhere_on_the_others(before: str, after: str) -> None:

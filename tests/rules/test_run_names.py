@@ -29,7 +29,7 @@ def test_a_drawn_name_is_asked_once(name: str) -> None:
     check_rewritten(
         rule,
         f"{HEAD}name = {name}\n{TRAINS}",
-        f"{HEAD}name = from_main_process(lambda: {name})\n{TRAINS}",
+        f"{HEAD}name = ddp.from_main_process(lambda: {name})\n{TRAINS}",
     )
 
 
@@ -38,7 +38,7 @@ def test_a_name_in_the_training_arguments() -> None:
         rule,
         HEAD + 'args = SFTConfig(output_dir=f"out/{time.time()}", learning_rate=1e-4)\n' + TRAINS,
         HEAD
-        + 'args = SFTConfig(output_dir=from_main_process(lambda: f"out/{time.time()}"), learning_rate=1e-4)\n'
+        + 'args = SFTConfig(output_dir=ddp.from_main_process(lambda: f"out/{time.time()}"), learning_rate=1e-4)\n'
         + TRAINS,
     )
 
@@ -66,4 +66,4 @@ def test_nothing_happens_after_training() -> None:
 def test_the_script_asks_before_any_package_is_loaded() -> None:
     trains = TRAINS.replace("(model)", "(model, args=SFTConfig(name))")
     text = converted('import time\nname = f"run-{time.time()}"\n' + HEAD + trains).files["train_ddp.py"]
-    assert text.index("def from_main_process") < text.index("name = from_main_process(")
+    assert text.index("def from_main_process") < text.index("name = ddp.from_main_process(")

@@ -185,12 +185,12 @@ def test_a_search_that_every_rank_would_make_for_itself_is_declined(search: str)
             "import torch\na, b = torch.utils.data.random_split("
             "d, [9, 1], generator=torch.Generator().manual_seed(3407))\ntorch.manual_seed(0)",
         ),
-        ("labels = list(set(rows))", "labels = from_main_process(lambda: list(set(rows)))"),
-        ("texts = tuple({t for t in rows})", "texts = from_main_process(lambda: tuple({t for t in rows}))"),
+        ("labels = list(set(rows))", "labels = ddp.from_main_process(lambda: list(set(rows)))"),
+        ("texts = tuple({t for t in rows})", "texts = ddp.from_main_process(lambda: tuple({t for t in rows}))"),
         (
             "ids = {l: i for i, l in enumerate(set(rows))}\nfor i, l in enumerate(set(rows)):\n    print(i)",
             "ids = {l: i for i, l in enumerate(set(rows))}\n"
-            "for i, l in enumerate(from_main_process(lambda: list(set(rows)))):\n    print(i)",
+            "for i, l in enumerate(ddp.from_main_process(lambda: list(set(rows)))):\n    print(i)",
         ),
     ],
 )

@@ -16,19 +16,19 @@ LEFT_ALONE = {
 }
 
 RUN_ONCE = {
-    "a command": ("!nvidia-smi", 'shell("nvidia-smi")\n'),
-    "double quotes inside": ('!python -c "print(1)"', "shell('python -c \"print(1)\"')\n"),
-    "both quotes inside": ('!echo "it\'s" x', 'shell("""echo "it\'s" x""")\n'),
-    "indented by two": ("if big:\n  !ls -l  # why\n", 'if big:\n  shell("ls -l  # why")\n'),
-    "in a function": ("def f():\n    !ls\n    return 1\n", 'def f():\n    shell("ls")\n    return 1\n'),
-    "in the background": ("!nohup vllm serve m &", 'shell("nohup vllm serve m &")\n'),
+    "a command": ("!nvidia-smi", 'ddp.shell("nvidia-smi")\n'),
+    "double quotes inside": ('!python -c "print(1)"', "ddp.shell('python -c \"print(1)\"')\n"),
+    "both quotes inside": ('!echo "it\'s" x', 'ddp.shell("""echo "it\'s" x""")\n'),
+    "indented by two": ("if big:\n  !ls -l  # why\n", 'if big:\n  ddp.shell("ls -l  # why")\n'),
+    "in a function": ("def f():\n    !ls\n    return 1\n", 'def f():\n    ddp.shell("ls")\n    return 1\n'),
+    "in the background": ("!nohup vllm serve m &", 'ddp.shell("nohup vllm serve m &")\n'),
     "braces of the shell": (
         "!mkdir -p {a,b} && awk '{print $1}' f",
-        "shell(\"mkdir -p {a,b} && awk '{print $1}' f\")\n",
+        "ddp.shell(\"mkdir -p {a,b} && awk '{print $1}' f\")\n",
     ),
-    "a backslash": ("!grep '\\d' f", "shell(\"grep '\\\\d' f\")\n"),
-    "not ASCII": ("!echo ünï", 'shell("echo ünï")\n'),
-    "called by hand": ('get_ipython().system("ls")', 'shell("ls")'),
+    "a backslash": ("!grep '\\d' f", "ddp.shell(\"grep '\\\\d' f\")\n"),
+    "not ASCII": ("!echo ünï", 'ddp.shell("echo ünï")\n'),
+    "called by hand": ('get_ipython().system("ls")', 'ddp.shell("ls")'),
 }
 
 INTERPOLATED = {
@@ -38,7 +38,7 @@ INTERPOLATED = {
         'url = "u"\n!wget $url -P $HOME\n',
         'url = "u"\nshell("wget $url -P $HOME")\n',
     ),
-    "a name that only the shell knows": ("!echo {url}\n", 'shell("echo {url}")\n'),
+    "a name that only the shell knows": ("!echo {url}\n", 'ddp.shell("echo {url}")\n'),
     "an expression": ('d = {"a": 1}\n!echo {d["a"]}\n', 'd = {"a": 1}\nshell(f\'echo {d["a"]}\')\n'),
     "doubled braces": ("x = 1\n!echo {{x}} $$\n", 'x = 1\nshell("echo {x} $$")\n'),
 }
@@ -64,7 +64,7 @@ def test_output_that_is_used_is_there_on_every_rank() -> None:
     result = check_settles(
         rule,
         "files = !ls data\nfor file in files:\n    print(file)\n",
-        'files = shell_output("ls data")\nfor file in files:\n    print(file)\n',
+        'files = ddp.shell_output("ls data")\nfor file in files:\n    print(file)\n',
     )
     assert {need.helper for need in result.needs} == {"shell_output"}
 
@@ -73,12 +73,12 @@ def test_a_bash_cell_runs_as_one_script() -> None:
     check_settles(
         rule,
         '%%bash\nfor i in {1..3}; do\n  echo "$i" >> log\ndone\n',
-        'shell("""for i in {1..3}; do\n  echo "$i" >> log\ndone\n""")\n',
+        'ddp.shell("""for i in {1..3}; do\n  echo "$i" >> log\ndone\n""")\n',
     )
 
 
 def test_a_bash_cell_is_not_expanded_by_ipython() -> None:
-    assert apply(rule, 'i = "1"', "%%bash\necho $i {i}").code[2] == 'shell("echo $i {i}")\n'
+    assert apply(rule, 'i = "1"', "%%bash\necho $i {i}").code[2] == 'ddp.shell("echo $i {i}")\n'
 
 
 def test_options_of_a_bash_cell_are_declined() -> None:

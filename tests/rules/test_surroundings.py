@@ -109,7 +109,7 @@ def test_saved_plots_are_numbered_in_the_script() -> None:
     trainer = "from trl import SFTConfig, SFTTrainer\ntrainer = SFTTrainer(model, args=SFTConfig('o'))\n"
     plot = "import matplotlib.pyplot as plt\nplt.show()\n"
     script = converted(load, plot, trainer, "trainer.train()").files["train_ddp.py"]
-    assert "def save_plots():" in script
+    assert "def ddp.save_plots():" in script
     assert "import itertools" in script
 
 

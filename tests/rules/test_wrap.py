@@ -15,9 +15,9 @@ BY_TRAINER = Options(wrap="trainer")
 
 def wrapped(train: str, name: str = "t", indent: str = "") -> str:
     return (
-        f"{indent}ddp_model = wrap_trainer({name})  # nb2ddp: `model` itself stays as it is\n"
+        f"{indent}ddp_model = ddp.wrap_trainer({name})  # nb2ddp: `model` itself stays as it is\n"
         f"{indent}{train}\n"
-        f"{indent}check_replicas(ddp_model)\n"
+        f"{indent}ddp.check_replicas(ddp_model)\n"
     )
 
 
@@ -233,7 +233,7 @@ def test_dead_arguments_are_not_told() -> None:
 def test_names_of_the_notebook_are_not_taken() -> None:
     result = apply(rule, HEAD + "ddp_model = check_replicas = 1\nt.train()")
     assert result.code[1].endswith(
-        "ddp_ddp_model = wrap_trainer(t)  # nb2ddp: `model` itself stays as it is\n"
+        "ddp_ddp_model = ddp.wrap_trainer(t)  # nb2ddp: `model` itself stays as it is\n"
         "t.train()\nddp_check_replicas(ddp_ddp_model)"
     )
 
@@ -245,8 +245,8 @@ def test_the_ranks_are_compared_before_a_function_gives_training_back() -> None:
         HEAD + go.format("", "t.train(resume_from_checkpoint=resume)"),
         HEAD
         + go.format(
-            "ddp_model = wrap_trainer(t)  # nb2ddp: `model` itself stays as it is\n    ",
-            "check_replicas(ddp_model, t.train(resume_from_checkpoint=resume))",
+            "ddp_model = ddp.wrap_trainer(t)  # nb2ddp: `model` itself stays as it is\n    ",
+            "ddp.check_replicas(ddp_model, t.train(resume_from_checkpoint=resume))",
         ),
     )
     assert ("check_replicas", "result") in {(need.helper, need.value) for need in result.needs}
@@ -254,5 +254,5 @@ def test_the_ranks_are_compared_before_a_function_gives_training_back() -> None:
 
 def test_a_trainer_that_makes_its_model_wraps_it_itself() -> None:
     made = "from transformers import Trainer\nt = Trainer(model_init=make)\nt.train()\n"
-    result = check_rewritten(rule, made, made + "check_replicas(t.model)\n")
+    result = check_rewritten(rule, made, made + "ddp.check_replicas(t.model)\n")
     assert "makes the model" in result.notes[0].why
