@@ -183,7 +183,6 @@ def test_the_batch_is_split(arguments: str, batch: str, steps: str) -> None:
         f'{HEAD}args = SFTConfig("o", {arguments})\n',
         f'{HEAD}{share(batch, steps)}args = SFTConfig("o", {KEYS})\n',
     )
-    assert {need.helper for need in result.needs} == {"share_batch"}
 
 
 def test_what_is_not_said_is_the_default_of_transformers() -> None:
