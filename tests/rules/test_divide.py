@@ -30,7 +30,9 @@ def loop(body: str = BODY, over: str = "q in questions", before: str = "answers 
 
 def divided(body: str = BODY, over: str = "q in questions", before: str = "answers = []\n") -> str:
     target, _, items = over.partition(" in ")
-    return loop(body, f"{target} in ddp.share_loop({items}, answers)", before).replace(":\n", f":{DIVIDED}\n", 1)
+    return loop(body, f"{target} in ddp.share_loop({items}, answers)", before).replace(
+        ":\n", f":{DIVIDED}\n", 1
+    )
 
 
 # What a loop goes through.
@@ -264,6 +266,8 @@ def make(llm, items, size):
 answers = make(llm, questions, size=2)
 """
     before = program.replace("ITEMS", "range(0, len(items), size)").replace("NOTE", "")
-    after = program.replace("ITEMS", "ddp.share_loop(range(0, len(items), size), rows)").replace("NOTE", DIVIDED)
+    after = program.replace("ITEMS", "ddp.share_loop(range(0, len(items), size), rows)").replace(
+        "NOTE", DIVIDED
+    )
     (note,) = check_settles(rule, HEAD + before + TRAIN, HEAD + after + TRAIN).notes
     assert "samples" in note.why

@@ -17,16 +17,24 @@ HEAD = (
     "from trl import DPOTrainer, SFTConfig, SFTTrainer\n"
 )
 TRAIN = "t = SFTTrainer(llm)\nt.train()\n"
-WRITES = "if is_main_on_disk:  # nb2ddp: one rank writes\n"
+WRITES = "with ddp.main_process_only() as is_main:  # nb2ddp: one rank writes\n    if is_main:\n"
 WRITES_MEANWHILE = "if ddp.is_main_process:  # nb2ddp: one rank writes\n"
-RUNS = "if is_main_on_disk:  # nb2ddp: one rank runs it\n"
-GENERATES = "if ddp.is_main_process:  # nb2ddp: one rank generates\n"
+RUNS = "with ddp.main_process_only() as is_main:  # nb2ddp: one rank runs it\n    if is_main:\n"
+GENERATES = "with ddp.main_process_only() as is_main:  # nb2ddp: one rank generates\n    if is_main:\n"
 IN_TURN = "with ddp.in_turn():  # nb2ddp: the ranks write one after another\n"
-WAIT = "wait_for_main_process()\n"
 
 
 def indented(code: str) -> str:
     return "".join(f"    {line}\n" for line in code.splitlines())
+
+
+def within(gate: str) -> str:
+    """The second line of a gate in a block that is indented by two."""
+    return gate.replace("\n    if", "\n      if")
+
+
+def deep(code: str) -> str:
+    return indented(indented(code))
 
 
 NOT_GATED = {
@@ -104,19 +112,19 @@ def test_a_notebook_that_does_not_train_is_left_alone() -> None:
 
 @pytest.mark.parametrize("source", WRITTEN.values(), ids=WRITTEN.keys())
 def test_one_rank_writes_and_the_others_wait(source: str) -> None:
-    result = check_rewritten(rule, HEAD + source + TRAIN, HEAD + WRITES + indented(source) + WAIT + TRAIN)
+    check_rewritten(rule, HEAD + source + TRAIN, HEAD + WRITES + deep(source) + TRAIN)
 
 
 @pytest.mark.parametrize("source", RUN.values(), ids=RUN.keys())
 def test_one_rank_runs_a_command(source: str) -> None:
-    check_rewritten(rule, HEAD + source + TRAIN, HEAD + RUNS + indented(source) + WAIT + TRAIN)
+    check_rewritten(rule, HEAD + source + TRAIN, HEAD + RUNS + deep(source) + TRAIN)
 
 
 def test_a_python_that_is_started_is_no_rank() -> None:
     after = apply(rule, HEAD + 'subprocess.run(["python", "a.py"], check=True)\n' + TRAIN).code[1]
-    assert 'k not in ("RANK", "LOCAL_RANK", "WORLD_SIZE")}' in after
+    assert "env=ddp.environment_without_ranks()" in after
     given = 'subprocess.run(["python", "a.py"], env=mine)\nsubprocess.run(["uv", "python", "list"])\n'
-    check_rewritten(rule, HEAD + given + TRAIN, HEAD + RUNS + indented(given) + WAIT + TRAIN)
+    check_rewritten(rule, HEAD + given + TRAIN, HEAD + RUNS + deep(given) + TRAIN)
 
 
 def test_neighbours_share_a_gate_and_comments_stay_above() -> None:
@@ -126,8 +134,7 @@ def test_neighbours_share_a_gate_and_comments_stay_above() -> None:
         HEAD
         + "# results\n"
         + WRITES
-        + '    os.makedirs("out")\n    # the start\n    llm.save_pretrained("out")  # small\n'
-        + WAIT
+        + '        os.makedirs("out")\n        # the start\n        llm.save_pretrained("out")  # small\n'
         + "\n"
         + TRAIN,
     )
@@ -137,7 +144,7 @@ def test_only_the_write_of_a_line_is_gated() -> None:
     check_rewritten(
         rule,
         HEAD + 'df.to_csv("a.csv"); x = 1\n' + TRAIN,
-        HEAD + WRITES + '    df.to_csv("a.csv")\n' + WAIT + "x = 1\n" + TRAIN,
+        HEAD + WRITES + '        df.to_csv("a.csv")\n' + "x = 1\n" + TRAIN,
     )
 
 
@@ -149,7 +156,7 @@ def test_a_write_in_a_block_is_gated_where_it_stands(around: str) -> None:
     check_rewritten(
         rule,
         HEAD + f"{around}\n  x = 1\n  torch.save(x, 'x.pt')\n{end}" + TRAIN,
-        HEAD + f"{around}\n  x = 1\n  {WRITES}      torch.save(x, 'x.pt')\n  {WAIT}{end}" + TRAIN,
+        HEAD + f"{around}\n  x = 1\n  {within(WRITES)}          torch.save(x, 'x.pt')\n{end}" + TRAIN,
     )
 
 
@@ -159,16 +166,15 @@ def test_texts_inside_gated_code_stay_as_they_are() -> None:
         HEAD + 'if big:\n  with open("f", "w") as f:\n    f.write("""\none\n  two""")\n' + TRAIN,
         HEAD
         + "if big:\n  "
-        + WRITES
-        + '      with open("f", "w") as f:\n        f.write("""\none\n  two""")\n  '
-        + WAIT
+        + within(WRITES)
+        + '          with open("f", "w") as f:\n            f.write("""\none\n  two""")\n'
         + TRAIN,
     )
 
 
 def test_a_mapped_file_is_made_by_one_rank_after_another() -> None:
     source = 'array = np.memmap("a.bin", mode="w+", shape=3)\n'
-    result = check_rewritten(
+    check_rewritten(
         rule,
         HEAD + source + "array[0] = 1\n" + TRAIN,
         HEAD + IN_TURN + indented(source) + "array[0] = 1\n" + TRAIN,
@@ -205,7 +211,7 @@ def test_a_function_that_writes_before_training_runs_on_one_rank_after_another()
     ids=["callback", "metrics", "reward"],
 )
 def test_a_write_while_training_goes_on_is_gated_and_nobody_waits(definition: str, use: str) -> None:
-    result = check_rewritten(
+    check_rewritten(
         rule,
         HEAD + definition.replace("BODY", 'torch.save(1, "x.pt")\n') + use,
         HEAD + definition.replace("BODY", f'{WRITES_MEANWHILE}        torch.save(1, "x.pt")\n') + use,
@@ -214,7 +220,7 @@ def test_a_write_while_training_goes_on_is_gated_and_nobody_waits(definition: st
 
 def test_a_write_in_a_function_that_is_called_after_training_only_never_waits() -> None:
     result = apply(rule, HEAD + 'def save():\n    torch.save(1, "x.pt")\n' + TRAIN + "save()\n")
-    assert "wait" not in result.code[1]
+    assert "main_process" not in result.code[1]
 
 
 GENERATED = {
@@ -229,7 +235,7 @@ GENERATED = {
 @pytest.mark.parametrize("source", GENERATED.values(), ids=GENERATED.keys())
 def test_one_rank_generates_before_training(source: str) -> None:
     head = HEAD + ("def ask(q):\n    return llm.generate(**q)\n" if "ask" in source else "")
-    result = check_rewritten(rule, head + source + TRAIN, head + GENERATES + indented(source) + TRAIN)
+    check_rewritten(rule, head + source + TRAIN, head + GENERATES + deep(source) + TRAIN)
 
 
 def test_mode_switches_around_generation_run_on_every_rank() -> None:
@@ -238,7 +244,7 @@ def test_mode_switches_around_generation_run_on_every_rank() -> None:
     check_rewritten(
         rule,
         head + "out = llm.generate(**x)\n" + tail,
-        head + GENERATES + "    out = llm.generate(**x)\n" + tail,
+        head + GENERATES + "        out = llm.generate(**x)\n" + tail,
     )
 
 
@@ -249,7 +255,7 @@ def test_what_feeds_training_is_generated_once_for_all_ranks() -> None:
         HEAD + "data = llm.generate(**x)\n" + train,
         HEAD
         + GENERATES
-        + "    data = llm.generate(**x)\n"
+        + "        data = llm.generate(**x)\n"
         + "data = ddp.from_main_process(lambda: data)\n"
         + train,
     )
@@ -263,7 +269,7 @@ def test_a_loop_that_trains_on_what_was_generated_needs_all_ranks() -> None:
         head + "data = llm.generate(**x)\n" + loop,
         head
         + GENERATES
-        + "    data = llm.generate(**x)\n"
+        + "        data = llm.generate(**x)\n"
         + "data = ddp.from_main_process(lambda: data)\n"
         + loop,
     )
@@ -278,7 +284,7 @@ def test_a_list_that_generation_fills_reaches_all_ranks() -> None:
         HEAD
         + "rows = []\n"
         + GENERATES
-        + indented(loop)
+        + deep(loop)
         + "rows = ddp.from_main_process(lambda: rows)\n"
         + train,
     )
@@ -291,7 +297,7 @@ def test_what_a_function_reads_is_generated_once_for_all_ranks() -> None:
         HEAD + "out = llm.generate(**x)\n" + function + TRAIN,
         HEAD
         + GENERATES
-        + "    out = llm.generate(**x)\n"
+        + "        out = llm.generate(**x)\n"
         + "out = ddp.from_main_process(lambda: out)\n"
         + function
         + TRAIN,
@@ -306,18 +312,18 @@ def test_between_two_trainings_one_rank_generates_and_writes() -> None:
         HEAD
         + TRAIN
         + GENERATES
-        + "    llm.generate(**x)\n"
+        + "        llm.generate(**x)\n"
         + WRITES
-        + '    llm.save_pretrained("mid")\n'
-        + WAIT
+        + '        llm.save_pretrained("mid")\n'
         + second
         + "llm.generate(**x)\n",
     )
 
 
 def test_names_of_the_notebook_are_not_taken() -> None:
-    result = apply(rule, HEAD + 'is_main_on_disk = 1\ntorch.save(x, "x.pt")\n' + TRAIN)
-    assert "if ddp_is_main_on_disk:" in result.code[1]
+    result = apply(rule, HEAD + 'is_main = ddp = 1\ntorch.save(x, "x.pt")\n' + TRAIN)
+    assert "with ddp_ddp.main_process_only() as ddp_is_main:" in result.code[1]
+    assert "    if ddp_is_main:" in result.code[1]
 
 
 @pytest.mark.parametrize(
@@ -360,5 +366,5 @@ def test_a_function_in_one_line_is_there_on_every_rank() -> None:
 
 def test_only_the_write_behind_a_colon_is_gated() -> None:
     before = 'if loss < best: best = loss; torch.save(x, "x.pt")\n'
-    after = "if loss < best:\n    best = loss\n" + indented(WRITES + '    torch.save(x, "x.pt")\n' + WAIT)
+    after = "if loss < best:\n    best = loss\n" + indented(WRITES + '        torch.save(x, "x.pt")\n')
     check_rewritten(rule, HEAD + before + TRAIN, HEAD + after + TRAIN)

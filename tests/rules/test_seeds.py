@@ -186,7 +186,10 @@ def test_a_search_that_every_rank_would_make_for_itself_is_declined(search: str)
             "d, [9, 1], generator=torch.Generator().manual_seed(3407))\ntorch.manual_seed(0)",
         ),
         ("labels = list(set(rows))", "labels = ddp.from_main_process(lambda: list(set(rows)))"),
-        ("texts = tuple({t for t in rows})", "texts = ddp.from_main_process(lambda: tuple({t for t in rows}))"),
+        (
+            "texts = tuple({t for t in rows})",
+            "texts = ddp.from_main_process(lambda: tuple({t for t in rows}))",
+        ),
         (
             "ids = {l: i for i, l in enumerate(set(rows))}\nfor i, l in enumerate(set(rows)):\n    print(i)",
             "ids = {l: i for i, l in enumerate(set(rows))}\n"

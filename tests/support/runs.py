@@ -17,6 +17,8 @@ from typing import Any
 
 import nbformat
 
+from nb2ddp.ddp_folder import SUPPORT
+from nb2ddp.runtime import support_module
 from tests.support import ROOT
 
 STACKS = {"newest": Path(sys.executable), "kaggle": ROOT / ".venv-kaggle" / "bin" / "python"}
@@ -67,7 +69,7 @@ class Run:
 
 
 def _is_cache(path: Path) -> bool:
-    return path.parts[0] in ("unsloth_compiled_cache", "hf", "script.py", "__pycache__", "logs")
+    return path.parts[0] in ("unsloth_compiled_cache", "hf", "script.py", SUPPORT, "__pycache__", "logs")
 
 
 def plain_code(notebook: Path) -> str:
@@ -84,6 +86,7 @@ def run(folder: Path, script: str, *, stack: str, nproc: int, extra: dict[str, s
     # beside the working folder's files, not among them; the same name everywhere
     path = folder / "script.py"
     path.write_text(script)
+    (folder / SUPPORT).write_text(support_module())
     torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={nproc}"] if nproc else []
     environment = {
         **{k: v for k, v in os.environ.items() if not k.startswith("COV")},
