@@ -84,7 +84,9 @@ def _checked(call: cst.Call, statement: Statement, check: str, model: str) -> It
 
         def returned(node: cst.CSTNode) -> cst.CSTNode:
             trained = cst.ensure_type(node, cst.Call)
-            return cst.Call(cst.Name(check), [cst.Arg(cst_nodes.expression(model)), cst.Arg(trained)])
+            return cst.Call(
+                cst_nodes.expression(check), [cst.Arg(cst_nodes.expression(model)), cst.Arg(trained)]
+            )
 
         yield Edit(call, why, returned)
     else:

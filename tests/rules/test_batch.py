@@ -178,7 +178,7 @@ def test_what_holds_no_batch_is_left_alone(source: str) -> None:
 
 @pytest.mark.parametrize(("arguments", "batch", "steps"), RECIPES.values(), ids=RECIPES.keys())
 def test_the_batch_is_split(arguments: str, batch: str, steps: str) -> None:
-    result = check_rewritten(
+    check_rewritten(
         rule,
         f'{HEAD}args = SFTConfig("o", {arguments})\n',
         f'{HEAD}{share(batch, steps)}args = SFTConfig("o", {KEYS})\n',

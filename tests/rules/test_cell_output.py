@@ -40,14 +40,15 @@ SHOWN = {
     "a walrus": ("(n := len(x))", "ddp.show((n := len(x)))"),
     "an f-string": ('f"{len(x)} rows"', 'ddp.show(f"{len(x)} rows")'),
     "a call": ("df.head()", "ddp.show(df.head())"),
-    "the notebook's own function": ("def f():\n    return 1\nf()", "def f():\n    return 1\nshow(f())"),
+    "the notebook's own function": ("def f():\n    return 1\nf()", "def f():\n    return 1\nddp.show(f())"),
     "the last of two on a line": ("x; y", "x; ddp.show(y)"),
     "a value over several lines": (
         "dataset.filter(\n    keep,  # short ones\n)",
         "ddp.show(dataset.filter(\n    keep,  # short ones\n))",
     ),
     "a value in parentheses": ("(\n    a\n    + b\n)", "ddp.show((\n    a\n    + b\n))"),
-    "a notebook with a show of its own": ("show = 1\nshow", "show = 1\nddp_show(show)"),
+    "a notebook with a show of its own": ("show = 1\nshow", "show = 1\nddp.show(show)"),
+    "a notebook with a ddp of its own": ("ddp = 1\nddp", "ddp = 1\nddp_ddp.show(ddp)"),
 }
 
 
@@ -58,13 +59,13 @@ def test_a_cell_that_shows_nothing_is_left_alone(source: str) -> None:
 
 @pytest.mark.parametrize(("before", "after"), SHOWN.values(), ids=SHOWN.keys())
 def test_the_last_value_of_a_cell_is_shown(before: str, after: str) -> None:
-    result = check_settles(rule, before, after) if "ddp_show" not in after else apply(rule, before)
+    result = check_settles(rule, before, after) if "ddp_ddp" not in after else apply(rule, before)
     assert result.code[1] == after
 
 
 def test_every_cell_shows_its_own_value() -> None:
     result = apply(rule, "x = 1\nx", "y = 2", "x + y")
-    assert result.code == {1: "x = 1\nshow(x)", 2: "y = 2", 3: "ddp.show(x + y)"}
+    assert result.code == {1: "x = 1\nddp.show(x)", 2: "y = 2", 3: "ddp.show(x + y)"}
 
 
 def test_the_value_of_a_timed_line_is_shown() -> None:

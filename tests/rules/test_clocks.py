@@ -43,7 +43,7 @@ LEFT_ALONE = {
 @pytest.mark.parametrize(("source", "test"), ASKED.values(), ids=ASKED.keys())
 def test_all_ranks_ask_one_clock(source: str, test: str) -> None:
     shared = f"ddp.from_main_process(lambda: {test})"
-    result = check_rewritten(rule, HEAD + source.format(test) + TRAIN, HEAD + source.format(shared) + TRAIN)
+    check_rewritten(rule, HEAD + source.format(test) + TRAIN, HEAD + source.format(shared) + TRAIN)
 
 
 def test_the_clock_alone_is_shared() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from nb2ddp.options import Options
 from nb2ddp.rules.compatibility import rule
+from nb2ddp.runtime import ddp_support
 from tests.support.helpers import apply, check_rewritten, check_untouched, converted
 
 LOAD = (
@@ -67,7 +68,7 @@ def test_a_notebook_that_ties_weights_itself_is_left_alone() -> None:
 @pytest.mark.parametrize("packages", OLD_PEFT)
 def test_an_old_peft_gets_no_argument_that_it_does_not_know(packages: str) -> None:
     head = install(packages) + LOAD
-    result = check_rewritten(rule, head + ADAPT, head + DROPPED + ADAPT)
+    check_rewritten(rule, head + ADAPT, head + DROPPED + ADAPT)
 
 
 @pytest.mark.parametrize("version", ["==2025.12.4", "==2026.1.4", "<2026.8.20"])
@@ -88,14 +89,6 @@ def script(packages: str, **options: object) -> str:
     return converted(install(packages), LOAD + ADAPT, trainer, **options).files["train_ddp.py"]
 
 
-def helper(source: str, name: str) -> types.FunctionType:
-    """A function of the init block, alone."""
-    start = source.index(f"def {name}(")
-    names: dict[str, types.FunctionType] = {}
-    exec("import functools\n" + source[start : source.index("\n\n\n", start)], names)
-    return names[name]
-
-
 def test_the_configuration_keeps_the_parameters_that_unsloth_looks_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -109,14 +102,14 @@ def test_the_configuration_keeps_the_parameters_that_unsloth_looks_for(
     monkeypatch.setitem(sys.modules, "peft", old)
     with pytest.raises(TypeError):
         LoraConfig(r=4, ensure_weight_tying=False)  # type: ignore[call-arg]
-    helper(script("unsloth peft==0.17.1"), "drop_weight_tying")()
+    ddp_support.drop_weight_tying()
     made = LoraConfig(r=4, use_rslora=True, ensure_weight_tying=False)  # type: ignore[call-arg]
     assert made == LoraConfig(4, True)
     assert "use_rslora" in inspect.signature(LoraConfig).parameters
 
 
 def test_the_script_has_a_fix_only_where_the_pins_need_it() -> None:
-    assert "import functools\n" in script("unsloth peft==0.17.1")
+    assert "ddp.drop_weight_tying()" in script("unsloth peft==0.17.1")
     for name in ("drop_weight_tying", "move_attention_bias"):
         assert name not in script("unsloth peft==0.18.0")
-    assert "def ddp.move_attention_bias():" in script("unsloth==2026.1.4", strategy="balanced")
+    assert "ddp.move_attention_bias()" in script("unsloth==2026.1.4", strategy="balanced")

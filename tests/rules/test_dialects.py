@@ -113,10 +113,10 @@ def test_a_wrap_by_hand_goes_with_its_unwrapping() -> None:
 @pytest.mark.parametrize(
     ("value", "after"),
     [
-        ('"steps" if ddp.is_main_process else "no"', '"steps"'),
+        ('"steps" if is_main_process else "no"', '"steps"'),
         ('"steps" if rank == 0 else "no"', '"steps"'),
         ('"no" if rank != 0 else "steps"', '"steps"'),
-        ('"no" if not ddp.is_main_process else "steps"', '"steps"'),
+        ('"no" if not is_main_process else "steps"', '"steps"'),
         ('"steps" if local_rank in (-1, 0) else "no"', '"steps"'),
     ],
 )
@@ -134,7 +134,7 @@ def test_a_barrier_before_training_waits_without_a_group_and_goes_after_it() -> 
     check_rewritten(
         rule,
         f"{head}dist.barrier()\n{TRAINS}dist.barrier()\n",
-        f"{head}wait_for_main_process()\n{TRAINS}",
+        f"{head}ddp.from_all_ranks(None)\n{TRAINS}",
     )
 
 

@@ -83,7 +83,7 @@ NOT_DIVIDED = {
     ),
     "a name set for some": loop("if q:\n    x = q\nanswers.append(llm.generate(x))\n"),
     "the last item read later": loop() + "print(out)\n",
-    "the last item read in a function": loop() + "def ddp.show():\n    return out\n",
+    "the last item read in a function": loop() + "def show():\n    return out\n",
     "a break": loop(BODY + "if not out:\n    break\n"),
     "an end of its own": loop() + "else:\n    print('done')\n",
     "a dict": loop("found[q] = llm.generate(q)\nanswers.append(q)\n", before="found = {}\nanswers = []\n"),
@@ -228,19 +228,11 @@ def test_sampling_and_printing_are_noted() -> None:
     assert "rank 0's share" in printing.why
 
 
-def test_names_of_the_notebook_are_not_taken() -> None:
-    assert (
-        "ddp_share_loop(questions, answers)"
-        in apply(rule, HEAD + "share_loop = 1\n" + loop() + TRAIN).code[1]
-    )
-
-
 def test_a_divided_loop_is_for_all_ranks_in_the_whole_script() -> None:
     script = converted(HEAD, loop(), TRAIN).files["train_ddp.py"]
-    assert "ddp.is_main_process:  # nb2ddp: one rank generates" not in script
+    assert "one rank generates" not in script
     assert "from_main_process" not in script
-    assert "def ddp.share_loop(" in script
-    assert "import io\nimport itertools\n" in script
+    assert "ddp.share_loop(" in script
 
 
 def test_what_rank_0_generated_reaches_a_divided_loop() -> None:

@@ -50,7 +50,7 @@ def test_a_notebook_that_does_not_train_is_left_alone() -> None:
 @pytest.mark.parametrize("source", GUARDED.values(), ids=GUARDED.keys())
 def test_rank_0_looks_first(source: str) -> None:
     inside = "".join(f"    {line}\n" for line in source.splitlines())
-    result = check_rewritten(rule, HEAD + source + TRAIN, HEAD + WITH + inside + TRAIN)
+    check_rewritten(rule, HEAD + source + TRAIN, HEAD + WITH + inside + TRAIN)
 
 
 @pytest.mark.parametrize(
@@ -137,6 +137,6 @@ def test_training_that_a_file_decides_about_is_noted_and_never_guarded() -> None
     ],
 )
 def test_one_rank_deletes_or_a_later_one_would_delete_what_rank_0_made(source: str) -> None:
-    inside = "".join(f"    {line}\n" for line in source.splitlines())
-    gated = "if is_main_on_disk:  # nb2ddp: one rank deletes\n" + inside + "wait_for_main_process()\n"
+    inside = "".join(f"        {line}\n" for line in source.splitlines())
+    gated = "with ddp.main_process_only() as is_main:  # nb2ddp: one rank deletes\n    if is_main:\n" + inside
     check_rewritten(rule, "import shutil\n" + HEAD + source + TRAIN, "import shutil\n" + HEAD + gated + TRAIN)

@@ -88,8 +88,3 @@ def test_the_last_training_is_found_across_cells() -> None:
     assert result.code[1] == TRAINER + "trainer.train()"
     assert result.code[3] == "trainer.evaluate()\n" + FINISH.rstrip("\n")
     assert result.code[4] == "model.push_to_hub('m')"
-
-
-def test_a_name_of_the_notebook_is_not_taken() -> None:
-    result = apply(rule, TRAINER + "finish_ddp = 1\ntrainer.train()")
-    assert result.code[1].splitlines()[-1].startswith("ddp_finish_ddp()")

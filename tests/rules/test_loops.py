@@ -172,7 +172,7 @@ def test_what_trains_nothing_is_left_alone(source: str) -> None:
 @pytest.mark.parametrize(("before", "after"), LOOPS.values(), ids=LOOPS.keys())
 def test_a_loop_trains_through_the_wrapper_on_its_share(before: str, after: str) -> None:
     after = after.replace("WRAP", WRAP) if "WRAP" in after else WRAP + after
-    result = check_rewritten(rule, HEAD + LOADER + before, HEAD + SHARED + after + CHECK)
+    check_rewritten(rule, HEAD + LOADER + before, HEAD + SHARED + after + CHECK)
 
 
 def test_a_model_that_is_deleted_is_not_kept_by_its_wrapper() -> None:
@@ -522,7 +522,7 @@ NO_TURNS = {
 
 @pytest.mark.parametrize(("before", "after"), TURNS.values(), ids=TURNS.keys())
 def test_ranks_take_turns_at_the_rows_of_a_step(before: str, after: str) -> None:
-    result = check_rewritten(rule, HEAD + ROWS + before + STEP, HEAD + WRAPPED_ROWS + after + STEP + CHECK)
+    check_rewritten(rule, HEAD + ROWS + before + STEP, HEAD + WRAPPED_ROWS + after + STEP + CHECK)
 
 
 @pytest.mark.parametrize("body", NO_TURNS.values(), ids=NO_TURNS.keys())

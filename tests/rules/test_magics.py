@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from nb2ddp.rules.magics import rule
@@ -143,19 +145,20 @@ def test_what_is_for_the_notebook_alone_goes(before: str, after: str) -> None:
 
 @pytest.mark.parametrize(("before", "after"), COMMANDS.values(), ids=COMMANDS.keys())
 def test_a_magic_that_is_a_command_runs_once(before: str, after: str) -> None:
-    result = check_settles(rule, before, after)
+    check_settles(rule, before, after)
 
 
 @pytest.mark.parametrize(("before", "after"), FILES.values(), ids=FILES.keys())
 def test_a_file_is_written_whole_and_once(before: str, after: str) -> None:
-    result = check_settles(rule, before, after)
+    check_settles(rule, before, after)
 
 
 def test_the_written_file_is_the_cell_byte_for_byte() -> None:
     body = 'import os\n\n\tx = "a\\tb" + \'\'\'c\'\'\' + """d"""\nprint(f"{x}")  # ünï \\\n\n'
     written: list[str] = []
     script = apply(rule, f"%%writefile a.py\n{body}").code[1]
-    exec(script, {"write_file": lambda path, text: written.append(text)})
+    ddp = SimpleNamespace(write_file=lambda path, text: written.append(text))
+    exec(script, {"ddp": ddp})
     assert written == [body]
 
 
@@ -169,13 +172,3 @@ def test_what_has_no_python_is_declined_by_name(source: str, named: str) -> None
     [decline] = apply(rule, source).declined
     assert named in decline.why
     assert decline.place is not None
-
-
-def test_names_of_the_notebook_are_not_taken() -> None:
-    result = apply(rule, "shell = write_file = os = 1", "%ls", "%%writefile a\nx", "%env A=1")
-    assert result.code == {
-        1: "shell = write_file = os = 1",
-        2: 'ddp_shell("ls")\n',
-        3: 'ddp_write_file("a", "x")\n',
-        4: 'ddp_os.environ["A"] = "1"\n',
-    }

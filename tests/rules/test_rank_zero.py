@@ -45,7 +45,7 @@ NOT_GATED = {
     "a temporary file": 'with tempfile.NamedTemporaryFile("w") as f:\n    df.to_csv(f.name)\n',
     "a temporary folder": "folder = tempfile.mkdtemp()\ntorch.save(x, folder)\n",
     "dead code": 'if False:\n    llm.save_pretrained("merged")\n    llm.generate(**x)\n',
-    "a function nobody calls": "def ddp.show(q):\n    return llm.generate(**q)\n",
+    "a function nobody calls": "def show(q):\n    return llm.generate(**q)\n",
     "printing": 'print("start")\n',
     "logging in": "wandb.login()\n",
     "a run of wandb, which the other ranks have switched off": 'run = wandb.init(project="x")\n',
@@ -220,7 +220,7 @@ def test_a_write_while_training_goes_on_is_gated_and_nobody_waits(definition: st
 
 def test_a_write_in_a_function_that_is_called_after_training_only_never_waits() -> None:
     result = apply(rule, HEAD + 'def save():\n    torch.save(1, "x.pt")\n' + TRAIN + "save()\n")
-    assert "main_process" not in result.code[1]
+    assert "main_process_only" not in result.code[1]
 
 
 GENERATED = {
@@ -313,7 +313,6 @@ def test_between_two_trainings_one_rank_generates_and_writes() -> None:
         + TRAIN
         + GENERATES
         + "        llm.generate(**x)\n"
-        + WRITES
         + '        llm.save_pretrained("mid")\n'
         + second
         + "llm.generate(**x)\n",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nb2ddp.rules.run_names import rule
-from tests.support.helpers import check_rewritten, check_untouched, converted
+from tests.support.helpers import check_rewritten, check_untouched
 
 HEAD = (
     "import os, time, uuid\nimport datetime as dt\nfrom datetime import datetime\n"
@@ -61,9 +61,3 @@ def test_what_is_no_name_or_needs_more_stays(line: str) -> None:
 
 def test_nothing_happens_after_training() -> None:
     check_untouched(rule, f'{HEAD}{TRAINS}name = f"{{time.time()}}"\n')
-
-
-def test_the_script_asks_before_any_package_is_loaded() -> None:
-    trains = TRAINS.replace("(model)", "(model, args=SFTConfig(name))")
-    text = converted('import time\nname = f"run-{time.time()}"\n' + HEAD + trains).files["train_ddp.py"]
-    assert text.index("def from_main_process") < text.index("name = ddp.from_main_process(")

@@ -32,15 +32,15 @@ RUN_ONCE = {
 }
 
 INTERPOLATED = {
-    "a variable in braces": ('url = "u"\n!wget {url}\n', 'url = "u"\nshell(f"wget {url}")\n'),
-    "a variable with a dollar": ('url = "u"\n!wget $url\n', 'url = "u"\nshell(f"wget {url}")\n'),
+    "a variable in braces": ('url = "u"\n!wget {url}\n', 'url = "u"\nddp.shell(f"wget {url}")\n'),
+    "a variable with a dollar": ('url = "u"\n!wget $url\n', 'url = "u"\nddp.shell(f"wget {url}")\n'),
     "one that only the shell knows among them": (
         'url = "u"\n!wget $url -P $HOME\n',
-        'url = "u"\nshell("wget $url -P $HOME")\n',
+        'url = "u"\nddp.shell("wget $url -P $HOME")\n',
     ),
     "a name that only the shell knows": ("!echo {url}\n", 'ddp.shell("echo {url}")\n'),
-    "an expression": ('d = {"a": 1}\n!echo {d["a"]}\n', 'd = {"a": 1}\nshell(f\'echo {d["a"]}\')\n'),
-    "doubled braces": ("x = 1\n!echo {{x}} $$\n", 'x = 1\nshell("echo {x} $$")\n'),
+    "an expression": ('d = {"a": 1}\n!echo {d["a"]}\n', 'd = {"a": 1}\nddp.shell(f\'echo {d["a"]}\')\n'),
+    "doubled braces": ("x = 1\n!echo {{x}} $$\n", 'x = 1\nddp.shell("echo {x} $$")\n'),
 }
 
 
@@ -51,7 +51,7 @@ def test_what_is_no_shell_line_of_the_run_is_left_alone(source: str) -> None:
 
 @pytest.mark.parametrize(("before", "after"), RUN_ONCE.values(), ids=RUN_ONCE.keys())
 def test_a_shell_line_runs_once(before: str, after: str) -> None:
-    result = check_settles(rule, before, after)
+    check_settles(rule, before, after)
 
 
 @pytest.mark.parametrize(("before", "after"), INTERPOLATED.values(), ids=INTERPOLATED.keys())
@@ -60,7 +60,7 @@ def test_variables_of_the_notebook_are_expanded_as_ipython_does(before: str, aft
 
 
 def test_output_that_is_used_is_there_on_every_rank() -> None:
-    result = check_settles(
+    check_settles(
         rule,
         "files = !ls data\nfor file in files:\n    print(file)\n",
         'files = ddp.shell_output("ls data")\nfor file in files:\n    print(file)\n',
@@ -82,7 +82,3 @@ def test_a_bash_cell_is_not_expanded_by_ipython() -> None:
 def test_options_of_a_bash_cell_are_declined() -> None:
     [decline] = check_untouched(rule, "%%bash --out listing\nls").declined
     assert decline.why.startswith("%%bash --out listing")
-
-
-def test_a_name_of_the_notebook_is_not_taken() -> None:
-    assert apply(rule, "shell = 1\n!ls").code[1] == 'shell = 1\nddp_shell("ls")\n'

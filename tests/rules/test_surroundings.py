@@ -6,7 +6,7 @@ import pytest
 
 from nb2ddp.options import Options
 from nb2ddp.rules.surroundings import rule
-from tests.support.helpers import apply, check_rewritten, check_untouched, converted
+from tests.support.helpers import apply, check_rewritten, check_untouched
 
 TRAINS = "\nfrom trl import SFTTrainer\ntrainer = SFTTrainer(model)\ntrainer.train()\n"
 
@@ -19,7 +19,7 @@ def test_plots_are_saved() -> None:
     check_rewritten(
         rule,
         "import matplotlib.pyplot as plt\nplt.plot([1])\nplt.show()\n",
-        "import matplotlib.pyplot as plt\nplt.plot([1])\nsave_plots()\n",
+        "import matplotlib.pyplot as plt\nplt.plot([1])\nddp.save_plots()\n",
     )
 
 
@@ -104,15 +104,6 @@ def test_a_server_after_training_is_rank_0s() -> None:
     assert not apply(rule, TRAINS + "demo.launch(server_port=7860)\n").notes
 
 
-def test_saved_plots_are_numbered_in_the_script() -> None:
-    load = "from unsloth import FastLanguageModel\nmodel, tok = FastLanguageModel.from_pretrained('m')\n"
-    trainer = "from trl import SFTConfig, SFTTrainer\ntrainer = SFTTrainer(model, args=SFTConfig('o'))\n"
-    plot = "import matplotlib.pyplot as plt\nplt.show()\n"
-    script = converted(load, plot, trainer, "trainer.train()").files["train_ddp.py"]
-    assert "def ddp.save_plots():" in script
-    assert "import itertools" in script
-
-
 @pytest.mark.parametrize(
     "call", ["login()", "login(token=None)", "login(add_to_git_credential=True)", "notebook_login()"]
 )
@@ -154,7 +145,7 @@ def test_other_launches_are_left_alone(call: str) -> None:
 
 
 def test_one_rank_has_a_run_of_wandb() -> None:
-    result = check_untouched(rule, "import wandb\nwandb.init()\nwandb.log({'a': 1})\n" + TRAINS)
+    check_untouched(rule, "import wandb\nwandb.init()\nwandb.log({'a': 1})\n" + TRAINS)
 
 
 @pytest.mark.parametrize("name", ["wandb.run.name", "run.id"])

@@ -26,7 +26,6 @@ LEFT_ALONE = {
     "a Trainer that never trains": HEAD,
     "dead training": HEAD + "if False:\n    t.train()",
     "a class of the notebook": "class Trainer:\n    pass\nt = Trainer()\nt.train()",
-    "evaluation": HEAD + "t.evaluate()",
 }
 
 PLACES = {
@@ -56,16 +55,11 @@ def test_what_trains_nothing_is_left_alone(source: str) -> None:
 
 
 def test_the_wrapper_is_made_between_the_comment_and_the_training() -> None:
-    result = check_rewritten(
+    check_rewritten(
         rule,
         HEAD + "# go\nstats = t.train()  # slow\nx = 1\n",
         HEAD + "# go\n" + wrapped("stats = t.train()  # slow") + "x = 1\n",
     )
-    assert {(need.helper, need.value) for need in result.needs} == {
-        ("wrap_trainer", ""),
-        ("wrap_ddp", ""),
-        ("check_replicas", ""),
-    }
 
 
 @pytest.mark.parametrize("header", TRAINERS.values(), ids=TRAINERS.keys())
@@ -126,36 +120,6 @@ def test_a_vision_model_may_leave_parameters_unused(model: str) -> None:
     assert "ddp_find_unused_parameters=True" in result.code[1]
 
 
-FILLED = {
-    "a mixture of experts": (
-        'from unsloth import FastLanguageModel as F\nm = F.from_pretrained("x/Q-30B-A3B")\n',
-        True,
-    ),
-    "a dense model": (
-        'from unsloth import FastLanguageModel as F\nm = F.from_pretrained("x/Q-32B")\n',
-        False,
-    ),
-    "a name from elsewhere": (
-        "from unsloth import FastLanguageModel as F\nm = F.from_pretrained(name)\n",
-        True,
-    ),
-    "a model of any kind": ('from unsloth import FastModel\nm = FastModel.from_pretrained("x/G-4B")\n', True),
-    "a vision model": ('from unsloth import FastVisionModel as F\nm = F.from_pretrained("x/V-4B")\n', True),
-    "a tokenizer": (
-        'from transformers import AutoTokenizer as A\nm = A.from_pretrained("x/Q-30B-A3B")\n',
-        False,
-    ),
-    "told to search": ("from trl import SFTConfig\na = SFTConfig(ddp_find_unused_parameters=True)\n", True),
-    "told not to": ("from trl import SFTConfig\na = SFTConfig(ddp_find_unused_parameters=False)\n", False),
-}
-
-
-@pytest.mark.parametrize(("load", "filled"), FILLED.values(), ids=FILLED.keys())
-def test_gradients_are_filled_where_a_step_may_leave_some_out(load: str, filled: bool) -> None:
-    result = apply(rule, load + HEAD + "t.train()\n")
-    assert ("fill_gradients" in {need.helper for need in result.needs}) is filled
-
-
 @pytest.mark.parametrize(
     ("name", "experts"),
     {
@@ -185,9 +149,17 @@ def test_a_trainer_that_wraps_waits_for_experts_and_that_is_said() -> None:
 
 def test_sentence_transformers_wrap_themselves() -> None:
     head = "from sentence_transformers import SentenceTransformerTrainer as S\nt = S(llm)\n"
-    result = check_rewritten(rule, head + "t.train()\n", head + "t.train()\ncheck_replicas(t.model)\n")
+    result = check_rewritten(rule, head + "t.train()\n", head + "t.train()\nddp.check_replicas(t.model)\n")
     [wraps] = result.notes
     assert "wraps it itself" in wraps.why
+
+
+def test_a_trainer_that_evaluates_first_is_prepared_for_it() -> None:
+    first = "t.evaluate()\n"
+    last = wrapped("t.train()") + "t.evaluate()\n"
+    check_rewritten(
+        rule, HEAD + first + "t.train()\nt.evaluate()\n", HEAD + "ddp.prepare_trainer(t)\n" + first + last
+    )
 
 
 def test_a_trainer_without_a_name_is_declined() -> None:
@@ -216,13 +188,12 @@ TOLD = {
 @pytest.mark.parametrize(("before", "after"), TOLD.values(), ids=TOLD.keys())
 def test_a_trainer_that_wraps_is_told_about_unused_parameters(before: str, after: str) -> None:
     head = "from trl import SFTConfig, SFTTrainer\n"
-    result = check_rewritten(
+    check_rewritten(
         rule,
         f"{head}{before}\nt.train()\n",
-        f"{head}{after}\nt.train()\ncheck_replicas(t.model)\n",
+        f"{head}{after}\nt.train()\nddp.check_replicas(t.model)\n",
         options=BY_TRAINER,
     )
-    assert {need.helper for need in result.needs} == {"check_replicas"}
 
 
 def test_dead_arguments_are_not_told() -> None:
@@ -231,16 +202,16 @@ def test_dead_arguments_are_not_told() -> None:
 
 
 def test_names_of_the_notebook_are_not_taken() -> None:
-    result = apply(rule, HEAD + "ddp_model = check_replicas = 1\nt.train()")
+    result = apply(rule, HEAD + "ddp_model = ddp = 1\nt.train()")
     assert result.code[1].endswith(
-        "ddp_ddp_model = ddp.wrap_trainer(t)  # nb2ddp: `model` itself stays as it is\n"
-        "t.train()\nddp_check_replicas(ddp_ddp_model)"
+        "ddp_ddp_model = ddp_ddp.wrap_trainer(t)  # nb2ddp: `model` itself stays as it is\n"
+        "t.train()\nddp_ddp.check_replicas(ddp_ddp_model)"
     )
 
 
 def test_the_ranks_are_compared_before_a_function_gives_training_back() -> None:
     go = "def go(resume):\n    {}return {}\ngo(True)\n"
-    result = check_rewritten(
+    check_rewritten(
         rule,
         HEAD + go.format("", "t.train(resume_from_checkpoint=resume)"),
         HEAD
@@ -249,7 +220,6 @@ def test_the_ranks_are_compared_before_a_function_gives_training_back() -> None:
             "ddp.check_replicas(ddp_model, t.train(resume_from_checkpoint=resume))",
         ),
     )
-    assert ("check_replicas", "result") in {(need.helper, need.value) for need in result.needs}
 
 
 def test_a_trainer_that_makes_its_model_wraps_it_itself() -> None:
