@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import cached_property
 
 import libcst as cst
@@ -10,12 +10,14 @@ import libcst as cst
 from nb2ddp import libraries
 from nb2ddp.analysis.kinds import Kinds
 from nb2ddp.analysis.names import Names
+from nb2ddp.analysis.solver import Solver
 from nb2ddp.analysis.tree import Tree
 from nb2ddp.source.cells import CodeCell, Statement, root_of
 from nb2ddp.source.cst_nodes import keyword_of, method_of
 
 # Methods of an Accelerator that one rank may call alone.
 _ALONE = ("print", "log", "init_trackers")
+_SEARCHES = 32  # how many are kept, those used last
 
 
 class Execution:
@@ -25,46 +27,63 @@ class Execution:
         self._tree = tree
         self._names = names
         self._kinds = kinds
+        self._searches: dict[Callable[[cst.Call], bool], Solver[cst.CSTNode, bool]] = {}
+        self._calls_of: dict[cst.CSTNode, list[cst.Call]] = {}
 
     # ---- calls ----------------------------------------------------------------------------------
 
     def runs(self, node: cst.CSTNode, wanted: Callable[[cst.Call], bool]) -> bool:
         """Return whether running ``node`` runs a ``wanted`` call, also through the notebook's own functions.
 
-        The bodies of functions and classes that ``node`` only defines do not count.
+        The bodies of functions and classes that ``node`` only defines do not count. What is found is kept
+        for each ``wanted``, so a caller that asks often passes the same function each time.
         """
         if isinstance(node, cst.FunctionDef | cst.ClassDef):
             return False
-        return self._runs(node, wanted, set())
+        search = self._searches.pop(wanted, None) or Solver(self._searching(wanted), False)
+        self._searches[wanted] = search  # the last that was used
+        if len(self._searches) > _SEARCHES:
+            del self._searches[next(iter(self._searches))]
+        return search.solve(node)
 
-    def _runs(self, node: cst.CSTNode, wanted: Callable[[cst.Call], bool], seen: set[str]) -> bool:
+    def _searching(
+        self, wanted: Callable[[cst.Call], bool]
+    ) -> Callable[[cst.CSTNode], Generator[cst.CSTNode, bool, bool]]:
+        """Return the steps that search a node, and the functions that it calls, for a wanted call."""
+
+        def steps(node: cst.CSTNode) -> Generator[cst.CSTNode, bool, bool]:
+            for call in self._own_calls(node):
+                if wanted(call):
+                    return True
+                for function in self.called_functions(call):
+                    if (yield function):
+                        return True
+            return False
+
+        return steps
+
+    def _own_calls(self, node: cst.CSTNode) -> Sequence[cst.Call]:
+        """Return the calls that running ``node`` makes itself; of a function, those of its body."""
+        if node in self._calls_of:
+            return self._calls_of[node]
         tree = self._tree
         scope = tree.scope(node) if not isinstance(node, cst.Module) else None
-        inside = node if isinstance(node, cst.FunctionDef | cst.ClassDef) else scope
+        inside = node if isinstance(node, cst.FunctionDef) else scope
+        dead = tree.is_dead(node)
+        found = self._calls_of[node] = []
         for call in tree.calls_in(node):
             home = tree.scope(call)
-            if home is not inside and not isinstance(home, cst.Lambda):
-                continue
-            if tree.is_dead(call) and not tree.is_dead(node):
-                continue
-            if wanted(call):
-                return True
-            for function in self.called_functions(call):
-                if function.name.value not in seen:
-                    seen.add(function.name.value)
-                    if self._runs(function, wanted, seen):
-                        return True
-        return False
+            if (home is inside or isinstance(home, cst.Lambda)) and (dead or not tree.is_dead(call)):
+                found.append(call)
+        return found
 
     def called_functions(self, call: cst.Call) -> Iterator[cst.FunctionDef]:
         """Yield the notebook's functions that ``call`` calls, or passes as arguments (``dataset.map(f)``)."""
         for expression in (call.func, *(argument.value for argument in call.args)):
             if isinstance(expression, cst.Name):
-                for binding in self._names.bindings(expression.value):
-                    if isinstance(binding.node, cst.FunctionDef) and not isinstance(
-                        binding.scope, cst.ClassDef
-                    ):
-                        yield binding.node
+                for found in self._names.definitions(expression.value):
+                    if isinstance(found.node, cst.FunctionDef) and not isinstance(found.scope, cst.ClassDef):
+                        yield found.node
 
     def runs_once(self, node: cst.CSTNode) -> bool:
         """Return whether code stands in a cell itself: in no function and no loop's body."""
@@ -126,7 +145,7 @@ class Execution:
         if self._tree.scope(function) is not None:
             return None
         name = function.name.value
-        uses = [u for u in self._names.name_loads if u.value == name and not self._tree.is_dead(u)]
+        uses = [use for use in self._names.loads_of(name) if not self._tree.is_dead(use)]
         if len(uses) != 1 or len(self._names.bindings(name)) != 1:
             return None
         site = self._tree.parent(uses[0])

@@ -53,9 +53,12 @@ class Facts:
     def _ask_names(self, names: Names) -> None:
         self.bindings = names.bindings
         self.binding = names.binding
+        self.bindings_in = names.bindings_in
         self.binds_in = names.binds_in
         self.changes_in = names.changes_in
         self.loads_in = names.loads_in
+        self.loads_of = names.loads_of
+        self.name_loads_in = names.name_loads_in
         self.uses = names.uses
         self.is_read_after = names.is_read_after
         self.is_read_outside = names.is_read_outside

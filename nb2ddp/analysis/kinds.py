@@ -6,17 +6,21 @@ methods that return their owner.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from functools import cached_property
 
 import libcst as cst
 
 from nb2ddp import libraries
 from nb2ddp.analysis.names import Names
+from nb2ddp.analysis.solver import Solver
 from nb2ddp.analysis.tree import Tree
 from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Binding, Scope
 from nb2ddp.source.cst_nodes import keyword_of, method_of
 
+_Key = cst.BaseExpression | cst.FunctionDef | cst.ClassDef | Binding
+_Steps = Generator[_Key, str, str]
 _DEPTH = 8  # how many variables and wrappers are followed to a trainer's class
 
 
@@ -26,67 +30,93 @@ class Kinds:
     def __init__(self, tree: Tree, names: Names) -> None:
         self._tree = tree
         self._names = names
-        self._kinds: dict[cst.CSTNode, str] = {}
+        self._kinds = Solver[_Key, str](self._steps, "")
+        self._trainer_classes = Solver(self._derives(libraries.is_trainer_class), False)
+        self._arguments_classes = Solver(self._derives(libraries.is_arguments_class), False)
 
     # ---- the kind of a value --------------------------------------------------------------------
 
     def kind(self, node: cst.CSTNode | None) -> str:
         """Return "trainer", "model", "dataset", "loader", "arguments", "accelerator", or "" for the rest."""
-        if node is None:
-            return ""
-        if node not in self._kinds:
-            self._kinds[node] = self._kind(node, set())
-        return self._kinds[node]
+        return self._kinds.solve(node) if isinstance(node, cst.BaseExpression) else ""
 
-    def _kind(self, node: cst.CSTNode | None, seen: set[cst.CSTNode]) -> str:
-        if node is None or node in seen:
-            return ""
-        seen.add(node)
-        match node:
+    def _steps(self, key: _Key) -> _Steps:
+        """Evaluate the kind of an expression, of a bound name, of a function's result, of an instance."""
+        match key:
+            case Binding():
+                return (yield from self._bound(key))
+            case cst.FunctionDef():
+                return (yield from self._returned(key))
+            case cst.ClassDef():
+                return (yield from self._instance(key))
             case cst.Name():
-                return self._name_kind(node, seen)
+                binding = self._names.binding(key)
+                return (yield binding) if binding is not None else ""
             case cst.Call():
-                return self._call_kind(node, seen)
+                return (yield from self._called(key))
             case cst.Attribute(value=value, attr=attr):
                 of_trainer = {"model": "model", "args": "arguments"}.get(attr.value, "")
-                return of_trainer if self._kind(value, seen) == "trainer" else ""
+                return of_trainer if of_trainer and (yield value) == "trainer" else ""
             case cst.Subscript(value=value):
-                return "dataset" if self._kind(value, seen) == "dataset" else ""
+                return "dataset" if (yield value) == "dataset" else ""
             case cst.IfExp(body=body, orelse=orelse):
-                return self._kind(body, seen) or self._kind(orelse, seen)
+                return (yield body) or (yield orelse)
             case cst.Await(expression=expression):
-                return self._kind(expression, seen)
+                return (yield expression)
             case _:
                 return ""
 
-    def _name_kind(self, name: cst.Name, seen: set[cst.CSTNode]) -> str:
-        binding = self._names.binding(name)
-        if binding is None:
-            return ""
+    def _bound(self, binding: Binding) -> _Steps:
         if isinstance(binding.node, cst.Param):
-            return next(filter(None, (self._kind(v, seen) for v in self.given(binding))), "")
-        if prepared := self._prepared(binding, seen):
-            return self._kind(prepared, seen)
-        kind = self._kind(binding.value, seen)
+            for value in self.given(binding):
+                if kind := (yield value):
+                    return kind
+            return ""
+        if binding.value is None:
+            return ""
+        call = binding.value
+        if (
+            isinstance(call, cst.Call)
+            and isinstance(call.func, cst.Attribute)
+            and method_of(call) == "prepare"
+        ):
+            position = binding.index or 0  # `a, b = accelerator.prepare(a, b)` gives what it gets
+            if position < len(call.args) and (yield call.func.value) == "accelerator":
+                return (yield call.args[position].value)
+        kind = yield binding.value
         if binding.index:  # `model, tokenizer = ...`: only the first is the model
             return kind if kind == "dataset" else ""
         return kind
 
-    def _call_kind(self, call: cst.Call, seen: set[cst.CSTNode]) -> str:
+    def _called(self, call: cst.Call) -> _Steps:
         name = self._names.qualified(call.func)
         last = method_of(call) or name.rpartition(".")[2]
         if isinstance(call.func, cst.Attribute):
-            owner = self._kind(call.func.value, seen)
-            if owner == "dataset" and last in libraries.DATASET_METHODS:
+            if last in libraries.DATASET_METHODS and (yield call.func.value) == "dataset":
                 return "dataset"
-            if owner == "model" and last in libraries.MODEL_METHODS:
+            if last in libraries.MODEL_METHODS and (yield call.func.value) == "model":
                 return "model"
+        if known := self._known_maker(call, name, last):
+            return known
+        if name in libraries.PARALLEL_WRAPPERS and call.args:
+            return (yield call.args[0].value)
+        for binding in self._names.definitions(name) if name else ():
+            if not isinstance(binding.scope, cst.ClassDef):
+                assert isinstance(binding.node, cst.FunctionDef | cst.ClassDef)
+                return (yield binding.node)
+        if call.args and name in libraries.DATASET_FUNCTIONS:
+            return (yield call.args[0].value)
+        if call.args and last in libraries.TRAINER_WRAPPERS:
+            first = keyword_of(call, "trainer") or call.args[0].value
+            return "trainer" if (yield first) == "trainer" else ""
+        return ""
+
+    def _known_maker(self, call: cst.Call, name: str, last: str) -> str:
+        """Return the kind that a library's function or class makes, whatever it is called with."""
         if last == "from_pretrained":
             return "model" if libraries.is_model_class(name.rpartition(".")[0].rpartition(".")[2]) else ""
         if last in libraries.MODEL_WRAPPERS or name in libraries.MODULES:
             return "model"
-        if name in libraries.PARALLEL_WRAPPERS and call.args:
-            return self._kind(call.args[0].value, seen)
         if name in libraries.DATASET_MAKERS:
             return "dataset"
         if last == "DataLoader":
@@ -95,52 +125,23 @@ class Kinds:
             return "accelerator"
         if self.is_trainer_class(call.func):
             return "trainer"
-        if self.is_arguments_class(call.func):
-            return "arguments"
-        for binding in self._names.bindings(name) if name else ():
-            if isinstance(binding.scope, cst.ClassDef):
-                continue
-            if isinstance(binding.node, cst.ClassDef):
-                return self._instance_kind(binding.node)
-            if isinstance(binding.node, cst.FunctionDef):
-                return self._returned_kind(binding.node, seen)
-        if call.args and name in libraries.DATASET_FUNCTIONS:
-            return self._kind(call.args[0].value, seen)
-        if call.args and last in libraries.TRAINER_WRAPPERS:
-            first = keyword_of(call, "trainer") or call.args[0].value
-            return "trainer" if self._kind(first, seen) == "trainer" else ""
-        return ""
+        return "arguments" if self.is_arguments_class(call.func) else ""
 
-    def _prepared(self, binding: Binding, seen: set[cst.CSTNode]) -> cst.BaseExpression | None:
-        """Return what went into ``a, b = accelerator.prepare(a, b)`` at this name's place."""
-        call = binding.value
-        if not isinstance(call, cst.Call) or method_of(call) != "prepare":
-            return None
-        assert isinstance(call.func, cst.Attribute)
-        position = binding.index or 0
-        if position >= len(call.args) or self._kind(call.func.value, seen) != "accelerator":
-            return None
-        return call.args[position].value
-
-    def _instance_kind(self, node: cst.ClassDef) -> str:
-        """Return the kind of an instance of a class of the notebook, by the class's bases."""
+    def _instance(self, node: cst.ClassDef) -> _Steps:
+        """Evaluate the kind of an instance of a class of the notebook, by the class's bases."""
         for base in node.bases:
-            name = self._names.qualified(base.value)
-            last = name.rpartition(".")[2]
+            last = self._names.qualified(base.value).rpartition(".")[2]
             if last in ("Module", "PreTrainedModel") or libraries.is_model_class(last):
                 return "model"
             of_base = self._names.binding(base.value) if isinstance(base.value, cst.Name) else None
-            made_of = of_base.node if of_base is not None and of_base.node is not node else None
+            made_of = of_base.node if of_base is not None else None
             above = isinstance(made_of, cst.ClassDef) and self._tree.order(made_of) < self._tree.order(node)
-            if above and (kind := self._instance_kind(cst.ensure_type(made_of, cst.ClassDef))):
+            if above and (kind := (yield cst.ensure_type(made_of, cst.ClassDef))):
                 return kind
         return ""
 
-    def _returned_kind(self, function: cst.FunctionDef, seen: set[cst.CSTNode]) -> str:
-        """Return the first kind that a ``return`` of the function gives; of a tuple its first value."""
-        if function in seen:
-            return ""
-        seen.add(function)
+    def _returned(self, function: cst.FunctionDef) -> _Steps:
+        """Evaluate the first kind that a ``return`` of the function gives; of a tuple its first value."""
         returns: list[cst.BaseExpression] = []
 
         class Returns(cst.CSTVisitor):
@@ -151,7 +152,7 @@ class Kinds:
         function.body.visit(Returns())
         for value in returns:
             first = value.elements[0].value if isinstance(value, cst.Tuple) and value.elements else value
-            if kind := self._kind(first, seen):
+            if kind := (yield first):
                 return kind
         return ""
 
@@ -159,23 +160,26 @@ class Kinds:
 
     def is_trainer_class(self, node: cst.CSTNode) -> bool:
         """Return whether an expression names a Transformers-style Trainer, or a subclass in the notebook."""
-        return self._is_class(node, libraries.is_trainer_class)
+        return self._trainer_classes.solve(self._names.qualified(node))
 
     def is_arguments_class(self, node: cst.CSTNode) -> bool:
         """Return whether an expression names a class of training arguments, or a subclass in the notebook."""
-        return self._is_class(node, libraries.is_arguments_class)
+        return self._arguments_classes.solve(self._names.qualified(node))
 
-    def _is_class(self, node: cst.CSTNode, is_known: Callable[[str, str], bool]) -> bool:
-        name = self._names.qualified(node)
-        if is_known(name.partition(".")[0], name.rpartition(".")[2]):
-            return True
-        return any(
-            self._is_class(base.value, is_known)
-            for binding in (self._names.bindings(name) if name else ())
-            if isinstance(binding.node, cst.ClassDef)
-            for base in binding.node.bases
-            if self._names.qualified(base.value) != name
-        )
+    def _derives(self, is_known: Callable[[str, str], bool]) -> Callable[[str], Generator[str, bool, bool]]:
+        """Return the steps that tell whether a qualified name is a known class or has one as its base."""
+
+        def steps(name: str) -> Generator[str, bool, bool]:
+            if is_known(name.partition(".")[0], name.rpartition(".")[2]):
+                return True
+            for binding in self._names.definitions(name):
+                for base in binding.node.bases if isinstance(binding.node, cst.ClassDef) else ():
+                    above = self._names.qualified(base.value)
+                    if above != name and (yield above):
+                        return True
+            return False
+
+        return steps
 
     def trainer_class(self, trainer: cst.CSTNode | None) -> str:
         """Return the name of a trainer's class in its library; "" where it cannot be seen."""
@@ -185,7 +189,7 @@ class Kinds:
             elif isinstance(trainer, cst.Call):
                 name = self._names.qualified(trainer.func).rpartition(".")[2]
                 if name not in libraries.TRAINER_WRAPPERS:
-                    own = (b.node for b in self._names.bindings(name) if isinstance(b.node, cst.ClassDef))
+                    own = (b.node for b in self._names.definitions(name) if isinstance(b.node, cst.ClassDef))
                     bases = next((node.bases for node in own), ())
                     base = bases[0].value if bases else None
                     return self._names.qualified(base).rpartition(".")[2] if base is not None else name
@@ -216,13 +220,19 @@ class Kinds:
 
     def _calls_of(self, name: str) -> Iterator[tuple[cst.Call, Sequence[cst.Arg]]]:
         """Yield live calls of a function of the notebook, also through Accelerate's ``notebook_launcher``."""
+        yield from self._calls_by_name.get(name, ())
+
+    @cached_property
+    def _calls_by_name(self) -> dict[str, list[tuple[cst.Call, Sequence[cst.Arg]]]]:
+        found: dict[str, list[tuple[cst.Call, Sequence[cst.Arg]]]] = {}
         for call in self._tree.live_calls:
-            if isinstance(call.func, cst.Name) and call.func.value == name:
-                yield call, call.args
-            elif self._names.qualified(call.func) in libraries.NOTEBOOK_LAUNCHERS:
-                function, given = self.launched(call)
-                if isinstance(function, cst.Name) and function.value == name:
-                    yield call, given
+            function: cst.BaseExpression | None = call.func
+            arguments = call.args
+            if self._names.qualified(call.func) in libraries.NOTEBOOK_LAUNCHERS:
+                function, arguments = self.launched(call)
+            if isinstance(function, cst.Name):
+                found.setdefault(function.value, []).append((call, arguments))
+        return found
 
     def launched(self, call: cst.Call) -> tuple[cst.BaseExpression | None, Sequence[cst.Arg]]:
         """Return the function that ``notebook_launcher(function, args)`` runs, and its arguments."""
@@ -324,11 +334,17 @@ class Kinds:
 
     def is_deleted(self, scope: Scope | None) -> bool:
         """Return whether ``del`` removes a model or a trainer from ``scope``, to free its memory."""
-        tree = self._tree
         return any(
-            self.kind(name) in ("model", "trainer")
-            and tree.scope(name) is scope
-            and any(isinstance(parent, cst.Del) for parent in tree.parents(name))
-            and isinstance(tree.parent(name), cst.Del | cst.Element)
-            for name in self._names.name_loads
+            self._tree.scope(name) is scope and self.kind(name) in ("model", "trainer")
+            for name in self._deleted_names
         )
+
+    @cached_property
+    def _deleted_names(self) -> list[cst.Name]:
+        tree = self._tree
+        return [
+            name
+            for name in self._names.name_loads
+            if isinstance(tree.parent(name), cst.Del | cst.Element)
+            and any(isinstance(parent, cst.Del) for parent in tree.parents(name))
+        ]

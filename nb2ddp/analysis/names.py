@@ -15,7 +15,7 @@ import libcst as cst
 
 from nb2ddp import libraries
 from nb2ddp.analysis.tree import Tree
-from nb2ddp.source.cells import Binding, Load, Statement, imported_modules, root_of
+from nb2ddp.source.cells import Binding, Imported, Load, Scope, Statement, imported_modules, root_of
 
 
 class Names:
@@ -25,6 +25,8 @@ class Names:
         self._tree = tree
         self._collected = tree.collected
         self._load_orders = [load.order for load in self._collected.loads]
+        self._by_home: dict[str, dict[Scope | None, list[Binding]]] = {}
+        self._qualified: dict[cst.CSTNode, str] = {}
 
     # ---- bindings -------------------------------------------------------------------------------
 
@@ -41,30 +43,65 @@ class Names:
         """Return the binding that a use of a name sees: the last live one before it, inner scopes first."""
         tree = self._tree
         here = tree.order(name)
-        candidates = self.bindings(name.value)
+        homes = self._homes(name.value)
         own = scope = tree.scope(name)
         while scope is not None:
-            local = [b for b in candidates if b.scope is scope]
+            local = homes.get(scope)
             if local and (scope is own or not isinstance(scope, cst.ClassDef)):  # methods do not see these
-                before = [b for b in local if b.order < here]
-                return (before or local)[-1]
+                return local[bisect.bisect_left(local, here, key=_order) - 1]  # the last if none is before
             scope = tree.scope(scope)
-        module_level = [b for b in candidates if b.scope is None and not tree.is_dead(b.node)]
+        live = homes.get(None, ())
         if own is not None:
-            return module_level[-1] if module_level else None
-        before = [b for b in module_level if b.order < here and not tree.contains(_evaluated(b.node), name)]
-        return before[-1] if before else None
+            return live[-1] if live else None
+        for index in range(bisect.bisect_left(live, here, key=_order) - 1, -1, -1):
+            if not tree.contains(_evaluated(live[index].node), name):
+                return live[index]
+        return None
+
+    def _homes(self, name: str) -> dict[Scope | None, list[Binding]]:
+        """Sort the bindings of a name by scope and order; at module level only live ones."""
+        if name not in self._by_home:
+            homes: dict[Scope | None, list[Binding]] = {}
+            for binding in sorted(self.bindings(name), key=_order):
+                if binding.scope is not None or not self._tree.is_dead(binding.node):
+                    homes.setdefault(binding.scope, []).append(binding)
+            self._by_home[name] = homes
+        return self._by_home[name]
+
+    @cached_property
+    def _definitions(self) -> dict[str, list[Binding]]:
+        return {
+            name: [b for b in bindings if isinstance(b.node, cst.FunctionDef | cst.ClassDef)]
+            for name, bindings in self._collected.bindings.items()
+        }
+
+    def definitions(self, name: str) -> Sequence[Binding]:
+        """Return the bindings of a name by ``def`` and ``class``, in order, methods included."""
+        return self._definitions.get(name, ())
+
+    @cached_property
+    def _module_level(self) -> tuple[list[int], list[str]]:
+        """List all bindings and imports at module level: their orders, and their names."""
+        found = [(b.order, b.name) for bs in self._collected.bindings.values() for b in bs if b.scope is None]
+        found += [(i.order, i.name) for i in self._collected.import_orders if i.scope is None]
+        found.sort()
+        return [order for order, _ in found], [name for _, name in found]
 
     def binds_in(self, node: cst.CSTNode) -> frozenset[str]:
         """Collect the module-level names that get a value inside ``node``, imports included."""
+        orders, names = self._module_level
         start, end = self._tree.span(node)
-        return frozenset(
-            name
-            for name, bindings in self._collected.bindings.items()
-            if any(start <= b.order <= end and b.scope is None for b in bindings)
-        ) | frozenset(
-            i.name for i in self._collected.import_orders if start <= i.order <= end and i.scope is None
-        )
+        return frozenset(names[bisect.bisect_left(orders, start) : bisect.bisect_right(orders, end)])
+
+    @cached_property
+    def _in_order(self) -> list[Binding]:
+        return sorted((b for bs in self._collected.bindings.values() for b in bs), key=_order)
+
+    def bindings_in(self, node: cst.CSTNode) -> Sequence[Binding]:
+        """Return the bindings inside ``node``, in order; imports are not among them."""
+        start, end = self._tree.span(node)
+        low = bisect.bisect_left(self._in_order, start, key=_order)
+        return self._in_order[low : bisect.bisect_right(self._in_order, end, key=_order)]
 
     def changes_in(self, node: cst.CSTNode) -> frozenset[str]:
         """Collect the names whose list, dict or set is changed in place inside ``node``."""
@@ -72,10 +109,14 @@ class Names:
 
     def is_changed(self, binding: Binding) -> bool:
         """Return whether a name may have another value, or be changed in place, before it is used."""
-        others = [b for b in self.bindings(binding.name) if b.scope is binding.scope and b is not binding]
-        if any(not self._tree.is_certain(b.node) for b in (binding, *others)) and others:
+        if binding.name in self._changed_names:
             return True
-        return any(load.name == binding.name and self._changes(load.node) for load in self._collected.loads)
+        beside = [b for b in self.bindings(binding.name) if b.scope is binding.scope]
+        return len(beside) > 1 and not all(self._tree.is_certain(b.node) for b in beside)
+
+    @cached_property
+    def _changed_names(self) -> frozenset[str]:
+        return frozenset(load.name for load in self._collected.loads if self._changes(load.node))
 
     def _changes(self, name: cst.Name) -> bool:
         """Match ``x["key"] = 1``, ``x.update(...)`` and ``x |= ...``."""
@@ -109,14 +150,33 @@ class Names:
         """Collect the names that are read inside ``node``."""
         return frozenset(load.name for load in self._loads_in(node))
 
+    @cached_property
+    def _loads_of(self) -> dict[str, list[Load]]:
+        found: dict[str, list[Load]] = {}
+        for load in self._collected.loads:
+            found.setdefault(load.name, []).append(load)
+        return found
+
+    def loads_of(self, name: str) -> Iterator[cst.Name]:
+        """Yield the places that read ``name``, in order."""
+        return (load.node for load in self._loads_of.get(name, ()))
+
+    def name_loads_in(self, node: cst.CSTNode) -> Iterator[cst.Name]:
+        """Yield the places inside ``node`` that read a name, in order."""
+        return (load.node for load in self._loads_in(node))
+
     def uses(self, name: str, within: cst.CSTNode) -> tuple[cst.Name, ...]:
         """List the places inside ``within`` that read ``name``."""
-        return tuple(load.node for load in self._loads_in(within) if load.name == name)
+        loads = self._loads_of.get(name, [])
+        start, end = self._tree.span(within)
+        low = bisect.bisect_left(loads, start, key=_order)
+        return tuple(load.node for load in loads[low : bisect.bisect_right(loads, end, key=_order)])
 
     def is_read_after(self, name: str, node: cst.CSTNode, until: cst.CSTNode) -> bool:
         """Return whether ``name`` is read between the ends of two nodes."""
-        start, end = self._tree.end(node), self._tree.end(until)
-        return any(load.name == name and start < load.order <= end for load in self._collected.loads)
+        loads = self._loads_of.get(name, [])
+        index = bisect.bisect_right(loads, self._tree.end(node), key=_order)
+        return index < len(loads) and loads[index].order <= self._tree.end(until)
 
     def is_read_outside(self, name: str, *nodes: cst.CSTNode, until: Statement | None = None) -> bool:
         """Return whether what ``name`` gets inside ``nodes`` may be read elsewhere, up to ``until``."""
@@ -127,27 +187,39 @@ class Names:
         def is_inside(order: int) -> bool:
             return any(start <= order <= end for start, end in spans)
 
-        bound = [(b.order, b.node, b.scope) for b in self.bindings(name)]
-        bound += [(i.order, i.node, i.scope) for i in self._collected.import_orders if i.name == name]
-        bound.sort(key=lambda item: item[0], reverse=True)
-        for load in self._collected.loads:
-            if load.name != name or load.order > limit or is_inside(load.order):
+        bound: list[Binding | Imported] = [*self.bindings(name), *self._imported.get(name, ())]
+        bound.sort(key=_order)
+        homes = {item.scope for item in bound}
+        # Going back from a use, the first of these decides which value it reads.
+        deciding = [b for b in bound if b.scope is None and (is_inside(b.order) or tree.is_certain(b.node))]
+        if not any(is_inside(b.order) for b in deciding):
+            return False
+        for load in self._loads_of.get(name, ()):
+            if load.order > limit or is_inside(load.order):
                 continue
             scope = tree.scope(load.node)
-            if scope is not None and any(home is scope for _, _, home in bound):
+            if scope is not None:
+                if scope not in homes:
+                    return True  # a function may run while the name has this value
                 continue
-            for order, node, home in bound:
-                if home is not None or (scope is None and order > load.order):
-                    continue
-                if isinstance(node, cst.Assign | cst.AugAssign) and tree.contains(node, load.node):
-                    continue  # `x = f(x)` reads the value before
-                if is_inside(order):
+            for index in range(bisect.bisect_right(deciding, load.order, key=_order) - 1, -1, -1):
+                item = deciding[index]
+                if is_inside(item.order):
                     return True
-                if scope is None and tree.is_certain(node):
-                    break  # it has another value by then
+                if not isinstance(item.node, cst.Assign | cst.AugAssign) or not tree.contains(
+                    item.node, load.node
+                ):
+                    break  # unlike `x = f(x)`, which reads the value before
         return False
 
     # ---- imports --------------------------------------------------------------------------------
+
+    @cached_property
+    def _imported(self) -> dict[str, list[Imported]]:
+        found: dict[str, list[Imported]] = {}
+        for item in self._collected.import_orders:
+            found.setdefault(item.name, []).append(item)
+        return found
 
     def imports_of(self, package: str) -> tuple[cst.Import | cst.ImportFrom, ...]:
         """List the import statements that bring something of ``package``."""
@@ -170,6 +242,12 @@ class Names:
         ``FastLanguageModel.from_pretrained`` gives ``unsloth.FastLanguageModel.from_pretrained``, whatever
         it was imported as. A name that is not imported stands for itself.
         """
+        known = self._qualified.get(node)
+        if known is None:
+            known = self._qualified[node] = self._qualify(node)
+        return known
+
+    def _qualify(self, node: cst.CSTNode) -> str:
         match node:
             case cst.Name(value=name):
                 targets = self._collected.imports.get(name)
@@ -203,3 +281,7 @@ class Names:
 def _evaluated(node: cst.CSTNode) -> cst.CSTNode:
     """Return the part of a binding that runs before its name has the value."""
     return node.iter if isinstance(node, cst.For) else node
+
+
+def _order(item: Binding | Load | Imported) -> int:
+    return item.order
