@@ -6,7 +6,8 @@ The answers come from four parts, each built on those before it: `tree` (where a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import libcst as cst
 
@@ -16,6 +17,8 @@ from nb2ddp.analysis.names import Names
 from nb2ddp.analysis.tree import Tree
 from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import CodeCell, Statement
+
+Answer = TypeVar("Answer")
 
 
 class Facts:
@@ -29,6 +32,7 @@ class Facts:
         self._names = Names(self._tree)
         self._kinds = Kinds(self._tree, self._names)
         self._execution = Execution(self._tree, self._names, self._kinds)
+        self._answers: dict[object, Any] = {}
         self.cells = self._tree.cells
         self._ask_tree(self._tree)
         self._ask_names(self._names)
@@ -93,6 +97,13 @@ class Facts:
         self.training_loop = execution.training_loop
         self.is_collective = execution.is_collective
         self.is_after_training = execution.is_after_training
+
+    def once(self, question: Callable[[Facts], Answer]) -> Answer:
+        """Return ``question(self)``, worked out the first time: for questions about the whole notebook."""
+        if question not in self._answers:
+            self._answers[question] = question(self)
+        answer: Answer = self._answers[question]
+        return answer
 
     # ---- what the whole notebook has ------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import bisect
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 
 import libcst as cst
@@ -27,6 +27,7 @@ class Names:
         self._load_orders = [load.order for load in self._collected.loads]
         self._by_home: dict[str, dict[Scope | None, list[Binding]]] = {}
         self._qualified: dict[cst.CSTNode, str] = {}
+        self._last_region: tuple[tuple[cst.CSTNode, ...], Callable[[int], bool]] | None = None
 
     # ---- bindings -------------------------------------------------------------------------------
 
@@ -181,12 +182,8 @@ class Names:
     def is_read_outside(self, name: str, *nodes: cst.CSTNode, until: Statement | None = None) -> bool:
         """Return whether what ``name`` gets inside ``nodes`` may be read elsewhere, up to ``until``."""
         tree = self._tree
-        spans = [tree.span(node) for node in nodes]
+        is_inside = self._region(nodes)
         limit = tree.end(until) if until is not None else sys.maxsize
-
-        def is_inside(order: int) -> bool:
-            return any(start <= order <= end for start, end in spans)
-
         bound: list[Binding | Imported] = [*self.bindings(name), *self._imported.get(name, ())]
         bound.sort(key=_order)
         homes = {item.scope for item in bound}
@@ -211,6 +208,25 @@ class Names:
                 ):
                     break  # unlike `x = f(x)`, which reads the value before
         return False
+
+    def _region(self, nodes: tuple[cst.CSTNode, ...]) -> Callable[[int], bool]:
+        """Return a test whether an order lies inside one of the nodes; the last one is kept."""
+        if self._last_region is None or self._last_region[0] != nodes:
+            starts: list[int] = []
+            ends: list[int] = []
+            for start, end in sorted(self._tree.span(node) for node in nodes):
+                if ends and start <= ends[-1]:
+                    ends[-1] = max(ends[-1], end)
+                else:
+                    starts.append(start)
+                    ends.append(end)
+
+            def is_inside(order: int) -> bool:
+                index = bisect.bisect_right(starts, order) - 1
+                return index >= 0 and order <= ends[index]
+
+            self._last_region = (nodes, is_inside)
+        return self._last_region[1]
 
     # ---- imports --------------------------------------------------------------------------------
 

@@ -6,6 +6,10 @@ A loop that generates, and whose iterations need nothing of one another, is divi
 
 from __future__ import annotations
 
+import bisect
+import heapq
+from collections.abc import Callable
+
 import libcst as cst
 
 from nb2ddp import libraries
@@ -25,7 +29,11 @@ def generated(facts: Facts) -> frozenset[Statement]:
 
 
 def generation(facts: Facts) -> tuple[frozenset[Statement], dict[Statement, list[str]]]:
-    """What rank 0 does alone, and what it does for all: statements with the names that all ranks need."""
+    """Return what rank 0 does alone, and what it does for all: statements with the names all ranks need."""
+    return facts.once(_generation)
+
+
+def _generation(facts: Facts) -> tuple[frozenset[Statement], dict[Statement, list[str]]]:
     last = facts.last_collective
     if last is None:
         return frozenset(), {}
@@ -37,15 +45,19 @@ def generation(facts: Facts) -> tuple[frozenset[Statement], dict[Statement, list
         return facts.is_collective(call) or facts.joins_group(call) or facts.loads_model(call)
 
     by_all = {statement for found in divided(facts) for statement in found.runs_in}
+
+    def is_for_all(statement: Statement) -> bool:
+        defines = isinstance(statement, cst.FunctionDef | cst.ClassDef)  # every rank may call it
+        return defines or statement in by_all or facts.runs(statement, needs_all)
+
     statements = [s for s in facts.top_statements if facts.order(s) <= facts.order(last)]
     gated: set[Statement] = set()
     shared: dict[Statement, list[str]] = {}
-    for seed in statements:
-        if seed in gated | by_all or not facts.runs(seed, makes_text) or facts.runs(seed, needs_all):
+    for index, seed in enumerate(statements):
+        if seed in gated or seed in by_all or not facts.runs(seed, makes_text) or facts.runs(seed, needs_all):
             continue
-        chain = _chain(facts, seed, [s for s in statements if facts.order(s) > facts.order(seed)])
-        alone = all(s not in by_all and not facts.runs(s, needs_all) for s in chain)
-        if alone and not _escapes(facts, chain):
+        chain = _chain(facts, statements, index, is_for_all)
+        if chain is not None:
             gated |= chain
         elif not facts.runs(seed, facts.fills_cache):
             made = facts.binds_in(seed) | facts.changes_in(seed)
@@ -54,7 +66,11 @@ def generation(facts: Facts) -> tuple[frozenset[Statement], dict[Statement, list
 
 
 def divided(facts: Facts) -> list[IndependentLoop]:
-    """The loops that the ranks divide among them: nothing around them is for one rank alone."""
+    """List the loops that the ranks divide among them: nothing around them is for one rank alone."""
+    return facts.once(_divided)
+
+
+def _divided(facts: Facts) -> list[IndependentLoop]:
 
     def keeps_rank(call: cst.Call) -> bool:
         return (
@@ -72,21 +88,45 @@ def divided(facts: Facts) -> list[IndependentLoop]:
     ]
 
 
-def _chain(facts: Facts, seed: Statement, later: list[Statement]) -> set[Statement]:
-    """``seed`` and the statements after it that read what it made, directly or not."""
-    chain, names = {seed}, set(facts.binds_in(seed) | facts.changes_in(seed))
-    for statement in later:
-        if facts.loads_in(statement) & names:
-            chain.add(statement)
-            names |= facts.binds_in(statement) | facts.changes_in(statement)
+def _chain(
+    facts: Facts, statements: list[Statement], start: int, is_for_all: Callable[[Statement], bool]
+) -> set[Statement] | None:
+    """Return a statement and those after it that read what it made, directly or not.
+
+    None where one of them is for all ranks.
+    """
+    touching = facts.once(_touching)
+    chain: set[Statement] = set()
+    names: set[str] = set()
+    queue = [start]  # a heap of places in the list
+    queued = {start}
+    while queue:
+        place = heapq.heappop(queue)
+        statement = statements[place]
+        bound = facts.binds_in(statement)
+        if place != start and not facts.loads_in(statement) & names:
+            names -= bound
+        elif is_for_all(statement):
+            return None
         else:
-            names -= facts.binds_in(statement)
+            chain.add(statement)
+            names |= bound | facts.changes_in(statement)
+        for name in names & (bound | facts.loads_in(statement)):
+            places = touching[name]
+            index = bisect.bisect_right(places, place)
+            if index < len(places) and places[index] < len(statements) and places[index] not in queued:
+                queued.add(places[index])
+                heapq.heappush(queue, places[index])
     return chain
 
 
-def _escapes(facts: Facts, chain: set[Statement]) -> bool:
-    """Whether a function defined outside, which every rank may call, reads what the chain made."""
-    return any(isinstance(s, cst.FunctionDef | cst.ClassDef) for s in chain)
+def _touching(facts: Facts) -> dict[str, list[int]]:
+    """List for each name the places of the statements of cells that read or bind it."""
+    found: dict[str, list[int]] = {}
+    for place, statement in enumerate(facts.top_statements):
+        for name in facts.loads_in(statement) | facts.binds_in(statement):
+            found.setdefault(name, []).append(place)
+    return found
 
 
 def is_for_some(facts: Facts, call: cst.Call) -> bool:

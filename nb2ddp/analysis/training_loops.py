@@ -80,7 +80,7 @@ def loader_of(facts: Facts, loop: cst.For | cst.While) -> cst.BaseExpression | N
     """
     if isinstance(loop, cst.While):
         return None
-    with_accelerate = any(facts.kind(call) == "accelerator" for call in facts.live_calls)
+    with_accelerate = facts.once(_uses_accelerate)
     source: cst.BaseExpression = loop.iter
     for _ in range(8):
         if isinstance(source, cst.Name):
@@ -101,6 +101,10 @@ def loader_of(facts: Facts, loop: cst.For | cst.While) -> cst.BaseExpression | N
         else:
             return None
     return None
+
+
+def _uses_accelerate(facts: Facts) -> bool:
+    return any(facts.kind(call) == "accelerator" for call in facts.live_calls)
 
 
 def _returned(facts: Facts, binding: Binding) -> cst.BaseExpression | None:

@@ -214,8 +214,10 @@ def _loop(
         yield from _reports(facts, backward, step, gated)
         yield from _counts(facts, loop)
     yield from _check(facts, statement, ddp_model)
-    loops = {_loop_of(facts, other) for other in facts.live_calls} - {None}
-    if facts.is_deleted(function) and len(loops) == 1:
+    if (
+        facts.is_deleted(function)
+        and len({_loop_of(facts, other) for other in facts.live_calls} - {None}) == 1
+    ):
         code = f"del {ddp_model}  # nb2ddp: it holds the model too, which is to be freed"
         yield Insert(statement, "after", code, "the notebook frees the model's memory")
 

@@ -45,9 +45,9 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             ddp_model = facts.our("ddp_model")
             yield Need("wrap_ddp")
             yield Need("wrap_trainer")
-            if any(_has_stock_loss(facts, other) for other in facts.live_calls):
+            if facts.once(_have_stock_loss):
                 yield Need("keep_loss")
-            if any(_may_skip(facts, other) for other in facts.live_calls):
+            if facts.once(_may_any_skip):
                 yield Need("fill_gradients")
             yield Insert(
                 statement,
@@ -88,6 +88,14 @@ def _has_towers(facts: Facts) -> bool:
         name.rpartition(".")[0].endswith(libraries.MULTIMODAL_CLASSES)
         for name in map(facts.qualified, (call.func for call in facts.live_calls))
     )
+
+
+def _have_stock_loss(facts: Facts) -> bool:
+    return any(_has_stock_loss(facts, call) for call in facts.live_calls)
+
+
+def _may_any_skip(facts: Facts) -> bool:
+    return any(_may_skip(facts, call) for call in facts.live_calls)
 
 
 def _may_skip(facts: Facts, call: cst.Call) -> bool:
