@@ -1,7 +1,7 @@
 """Answer the rules' questions about a notebook's code: the one object that they ask.
 
-The answers come from four parts, each built on those before it: `tree` (where a node stands), `names`
-(what a name is bound to), `kinds` (what a value is) and `execution` (what runs, and when).
+The answers come from five parts, each built on those before it: `tree` (where a node stands), `names`
+(what a name is bound to), `kinds` (what a value is), `execution` (what runs, and when), `values` (literals).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from nb2ddp.analysis.execution import Execution
 from nb2ddp.analysis.kinds import Kinds
 from nb2ddp.analysis.names import Names
 from nb2ddp.analysis.tree import Tree
+from nb2ddp.analysis.values import Values
 from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import CodeCell, Statement
 
@@ -38,6 +39,9 @@ class Facts:
         self._ask_names(self._names)
         self._ask_kinds(self._kinds)
         self._ask_execution(self._execution)
+        values = Values(self._tree, self._names, self._kinds)
+        self.value = values.value
+        self.argument = values.argument
 
     def _ask_tree(self, tree: Tree) -> None:
         self.parent = tree.parent

@@ -98,7 +98,7 @@ class Kinds:
                 return "model"
         if known := self._known_maker(call, name, last):
             return known
-        if name in libraries.PARALLEL_WRAPPERS and call.args:
+        if name in libraries.PARALLEL_WRAPPERS | libraries.PASSING_FUNCTIONS and call.args:
             return (yield call.args[0].value)
         for binding in self._names.definitions(name) if name else ():
             if not isinstance(binding.scope, cst.ClassDef):
@@ -113,9 +113,11 @@ class Kinds:
 
     def _known_maker(self, call: cst.Call, name: str, last: str) -> str:
         """Return the kind that a library's function or class makes, whatever it is called with."""
-        if last == "from_pretrained":
+        if last in ("from_pretrained", "from_config"):
             return "model" if libraries.is_model_class(name.rpartition(".")[0].rpartition(".")[2]) else ""
-        if last in libraries.MODEL_WRAPPERS or name in libraries.MODULES:
+        of_transformers = name.startswith("transformers.") and name.count(".") == 1
+        made = of_transformers and libraries.is_built_model(last)  # LlamaForCausalLM(config)
+        if made or last in libraries.MODEL_WRAPPERS or name in libraries.MODULES:
             return "model"
         if name in libraries.DATASET_MAKERS:
             return "dataset"

@@ -237,6 +237,10 @@ class Names:
             found.setdefault(item.name, []).append(item)
         return found
 
+    def is_imported(self, name: str) -> bool:
+        """Return whether some import binds a name."""
+        return name in self._imported
+
     def imports_of(self, package: str) -> tuple[cst.Import | cst.ImportFrom, ...]:
         """List the import statements that bring something of ``package``."""
         return tuple(
