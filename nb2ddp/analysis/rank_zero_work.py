@@ -1,7 +1,7 @@
-"""What one rank does alone before training ends: write, run something outside, generate.
+"""Find the work of rank 0 alone before training ends: writing, starting processes, generating.
 
-Two processes that write one file tear it; what is generated for the reader, or for training, is needed once.
-A loop that generates, and whose iterations need nothing of one another, is divided instead.
+Two ranks that write one file corrupt it; text that is generated to be read, or to be trained on, is needed
+once. A generating loop with independent iterations is divided over the ranks instead.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ WRITES = "one rank writes"
 
 
 def generated(facts: Facts) -> frozenset[Statement]:
-    """Statements that generate before training ends, and those that only handle what was generated."""
+    """Return the statements that generate before training ends, and those that only use the result."""
     gated, shared = generation(facts)
     return gated | frozenset(shared)
 
 
 def generation(facts: Facts) -> tuple[frozenset[Statement], dict[Statement, list[str]]]:
-    """Return what rank 0 does alone, and what it does for all: statements with the names all ranks need."""
+    """Return the statements that rank 0 runs alone, and those whose names it broadcasts to all ranks."""
     return facts.once(_generation)
 
 
@@ -66,7 +66,7 @@ def _generation(facts: Facts) -> tuple[frozenset[Statement], dict[Statement, lis
 
 
 def divided(facts: Facts) -> list[IndependentLoop]:
-    """List the loops that the ranks divide among them: nothing around them is for one rank alone."""
+    """List the loops that are divided over the ranks: no call around them is for one rank alone."""
     return facts.once(_divided)
 
 
@@ -130,7 +130,7 @@ def _touching(facts: Facts) -> dict[str, list[int]]:
 
 
 def is_for_some(facts: Facts, call: cst.Call) -> bool:
-    """Whether a call is for one rank, or for one before the others, who wait meanwhile."""
+    """Return whether a call is for one rank, or for one rank first while the others wait at a barrier."""
     tests = facts.qualified(call.func) in libraries.FILE_TESTS or (
         facts.method(call) in libraries.FILE_TEST_METHODS
     )
@@ -138,7 +138,7 @@ def is_for_some(facts: Facts, call: cst.Call) -> bool:
 
 
 def why_alone(facts: Facts, call: cst.Call) -> str | None:
-    """Why one rank is to make this call; None where all may."""
+    """Return why one rank alone makes this call; None where all may."""
     if facts.qualified(call.func) in libraries.RUNNING_FUNCTIONS:
         text = cst_nodes.string_value(call.args[0].value) if call.args else None
         return None if text is not None and is_install(text) else "one rank runs it"
@@ -146,7 +146,7 @@ def why_alone(facts: Facts, call: cst.Call) -> str | None:
 
 
 def writes(facts: Facts, call: cst.Call) -> bool:
-    """Whether a call writes to a file or a service, and not to a buffer of its own."""
+    """Return whether a call writes to a file or a service, not to a buffer of its own process."""
     if any(_is_own(facts, argument.value) for argument in call.args):
         return False
     name, method = facts.qualified(call.func), facts.method(call)
@@ -157,14 +157,14 @@ def writes(facts: Facts, call: cst.Call) -> bool:
         assert isinstance(call.func, cst.Attribute)
         if method in libraries.WRITING_WITH_PATH and not call.args:
             return False
-        return facts.kind(call.func.value) not in ("trainer", "accelerator")  # they see to it themselves
+        return facts.kind(call.func.value) not in ("trainer", "accelerator")  # these write on rank 0 only
     if name in libraries.LOG_FILES:
         return kept_open(facts, call) is not None
     return maps_file(facts, call) or _opens_to_write(facts, call)
 
 
 def _opens_to_write(facts: Facts, call: cst.Call) -> bool:
-    """``open(path, "w")`` and ``path.open("w")``."""
+    """Match ``open(path, "w")`` and ``path.open("w")``."""
     is_function = facts.qualified(call.func) in ("open", "io.open")
     if not is_function and facts.method(call) != "open":
         return False
@@ -176,7 +176,7 @@ def _opens_to_write(facts: Facts, call: cst.Call) -> bool:
 
 
 def kept_open(facts: Facts, call: cst.Call) -> cst.BaseExpression | None:
-    """The path of a file that a call opens to write and that stays open: no ``with`` closes it."""
+    """Return the path of a file that a call opens for writing with no ``with`` that closes it."""
     name = facts.qualified(call.func)
     if name in libraries.LOG_FILES:
         named = facts.keyword(call, libraries.LOG_FILES[name])
@@ -191,7 +191,7 @@ def kept_open(facts: Facts, call: cst.Call) -> cst.BaseExpression | None:
 
 
 def stays_open(facts: Facts, call: cst.Call) -> bool:
-    """Whether nothing closes the file of `kept_open`, so that nobody waits for it to be read."""
+    """Return whether nothing closes the file of `kept_open`, so that no rank reads it before the run ends."""
     if kept_open(facts, call) is None:
         return False
     if facts.qualified(call.func) in libraries.LOG_FILES:
@@ -204,7 +204,7 @@ def stays_open(facts: Facts, call: cst.Call) -> bool:
 
 
 def maps_file(facts: Facts, call: cst.Call) -> bool:
-    """``numpy.memmap(..., mode="w+")`` and the like make a file and keep it open."""
+    """Match ``numpy.memmap(..., mode="w+")`` and the like, which create a file and keep it open."""
     makers = ("numpy.memmap", "numpy.lib.format.open_memmap")
     return (
         facts.qualified(call.func) in makers and cst_nodes.string_value(facts.keyword(call, "mode")) == "w+"
@@ -212,7 +212,7 @@ def maps_file(facts: Facts, call: cst.Call) -> bool:
 
 
 def _is_own(facts: Facts, node: cst.BaseExpression) -> bool:
-    """Whether an expression is memory or a temporary file: no other rank can be in its way."""
+    """Return whether an expression is a buffer or a temporary file, which no other rank can reach."""
     if isinstance(node, cst.Attribute):
         return _is_own(facts, node.value)
     if isinstance(node, cst.Name):

@@ -1,4 +1,4 @@
-"""What a hand-written loop trains, how its loss is made, and where its batches come from."""
+"""Find what a hand-written loop trains, how its loss is computed, and where its batches come from."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _ITERATING = frozenset("enumerate tqdm iter zip track progress_bar trange".split
 
 
 def is_trained_call(facts: Facts, call: cst.Call, loop: cst.CSTNode) -> bool:
-    """Not under ``with torch.no_grad()``."""
+    """Return whether a call in a loop records gradients: no ``with torch.no_grad()`` is around it."""
     for parent in facts.parents(call):
         if parent is loop:
             return True
@@ -25,7 +25,7 @@ def is_trained_call(facts: Facts, call: cst.Call, loop: cst.CSTNode) -> bool:
 
 
 def given_to_function(facts: Facts, backward: cst.Call, step: cst.CSTNode) -> list[cst.Name]:
-    """The model in ``loss = function(batch, model)``, where the function does nothing but call it."""
+    """Return the model in ``loss = function(batch, model)`` whose function only calls it."""
     assert isinstance(backward.func, cst.Attribute)
     loss = loss_of(backward.func.value)
     binding = facts.binding(loss) if isinstance(loss, cst.Name) else None
@@ -45,7 +45,7 @@ def given_to_function(facts: Facts, backward: cst.Call, step: cst.CSTNode) -> li
 
 
 def _only_calls(facts: Facts, call: cst.Call, argument: cst.Arg, depth: int = 3) -> bool:
-    """Whether the function that gets ``argument`` calls it, or lets another call it, and does no more."""
+    """Return whether the function that gets ``argument`` only calls it, itself or through another."""
     functions = list(facts.called_functions(call.with_changes(args=())))
     if depth == 0 or len(functions) != 1 or any(other.star for other in call.args):
         return False
@@ -67,16 +67,16 @@ def _only_calls(facts: Facts, call: cst.Call, argument: cst.Arg, depth: int = 3)
 
 
 def is_global(facts: Facts, name: cst.Name) -> bool:
-    """Whether a name is one of the cells', which a function finds when it is called."""
+    """Return whether a name is bound at module level."""
     binding = facts.binding(name)
     return binding is not None and binding.scope is None
 
 
 def loader_of(facts: Facts, loop: cst.For | cst.While) -> cst.BaseExpression | None:
-    """Where a loop's batches can be shared out: the ``DataLoader(...)`` call that they come from.
+    """Return where a loop's batches can be split over the ranks: its ``DataLoader(...)`` call.
 
-    It is followed through enumerate, tqdm and the like. A loader that came into a function, or that
-    Accelerate gets as well, is shared out where the loop takes it.
+    The call is followed through enumerate, tqdm and the like. Of a loader that is a parameter, or that
+    Accelerate gets as well, the batches are split where the loop iterates over it.
     """
     if isinstance(loop, cst.While):
         return None
@@ -108,7 +108,7 @@ def _uses_accelerate(facts: Facts) -> bool:
 
 
 def _returned(facts: Facts, binding: Binding) -> cst.BaseExpression | None:
-    """What ``a, b = make()`` gives ``a``, where the notebook's own function ends with ``return x, y``."""
+    """Return what ``a, b = make()`` binds to ``a`` if the notebook's ``make`` ends with ``return x, y``."""
     if binding.index is None or not isinstance(binding.value, cst.Call):
         return None
     for function in facts.called_functions(binding.value):
@@ -122,9 +122,9 @@ def _returned(facts: Facts, binding: Binding) -> cst.BaseExpression | None:
 
 
 def loss_of(node: cst.BaseExpression) -> cst.Name | cst.Attribute | None:
-    """``loss`` of ``loss.backward()``, ``(loss / 4).backward()`` and ``scaler.scale(loss).backward()``.
+    """Return ``loss`` of ``loss.backward()``, ``(loss / 4).backward()``, ``scaler.scale(loss).backward()``.
 
-    It may be ``outputs.loss`` too.
+    ``outputs.loss`` is returned as well.
     """
     match node:
         case cst.Name() | cst.Attribute(value=cst.Name(), attr=cst.Name("loss")):
