@@ -61,6 +61,15 @@ def is_model_class(name: str) -> bool:
     return name.startswith(("Fast", "Auto", "Peft")) or "Model" in name or "For" in name or "LM" in name
 
 
+def is_built_model(name: str) -> bool:
+    """Return whether calling a class of Transformers makes a model: ``LlamaForCausalLM(config)``."""
+    return (
+        is_model_class(name)
+        and not name.startswith(("Auto", "Data"))
+        and ("For" in name or name[-5:] == "Model")
+    )
+
+
 MODEL_WRAPPERS = frozenset(
     "get_peft_model prepare_model_for_kbit_training prepare_model_for_int8_training patch_peft_model".split()
 )
@@ -103,6 +112,8 @@ CACHED_METHODS = frozenset({"map", "filter", "cast", "cast_column"})
 PARALLEL_WRAPPERS = frozenset(
     {"torch.nn.parallel.DistributedDataParallel", "torch.nn.DataParallel", "torch.nn.parallel.DataParallel"}
 )
+# Functions that return their first argument, ready to run.
+PASSING_FUNCTIONS = frozenset({"torch.compile"})
 ACCELERATORS = frozenset({"accelerate.Accelerator", "accelerate.accelerator.Accelerator"})
 NOTEBOOK_LAUNCHERS = frozenset({"accelerate.notebook_launcher", "accelerate.launchers.notebook_launcher"})
 

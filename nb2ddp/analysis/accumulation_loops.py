@@ -1,8 +1,9 @@
-"""Loops that gather the gradients of several batches for a step, with no DataLoader: the ranks take turns.
+"""Find gradient accumulation loops without a DataLoader: their micro-batches are assigned to ranks in turn.
 
-Such a loop stands in another one, which takes the step. Every rank does what comes before the model's call,
-so that all draw the same and stand at the same row; from that call on, a batch is one rank's. So nothing that
-is made there may be needed by anything else, but for a sum, which can be added up over the ranks.
+Such a loop stands in another one, which takes the optimizer step. Every rank runs what comes before the
+model's call, so that all ranks draw the same random numbers and read the same rows; from that call on, a
+micro-batch belongs to one rank. Nothing else may need what is computed there, except sums, which are
+all-reduced.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ _RANDOM_METHODS = frozenset("normal_ uniform_ random_ bernoulli_ exponential_".s
 
 @dataclass(frozen=True, eq=False)
 class Turns:
-    """A loop whose batches the ranks can take in turn.
+    """An accumulation loop whose micro-batches can be assigned to ranks in turn.
 
-    ``statement`` calls the model. ``turn`` and ``count`` are the code of a batch's number and of how many
-    there are, ``sums`` the names that the turns add to. ``draws``: the model's arguments draw random numbers.
+    ``statement`` calls the model. ``turn`` and ``count`` are the code of a micro-batch's number and of their
+    count, ``sums`` the names that they add to. ``draws``: the model's arguments draw random numbers.
     """
 
     statement: Statement
@@ -39,7 +40,10 @@ class Turns:
 
 
 def turns_of(facts: Facts, loop: cst.For | cst.While, calls: Sequence[cst.Call]) -> Turns | None:
-    """How the ranks can share ``loop``, in which ``calls`` call the model; None where they cannot."""
+    """Return how to assign the micro-batches of ``loop`` to ranks; None where that is not safe.
+
+    ``calls`` are the calls of the model in it.
+    """
     if facts.scope(loop) is not None or len(calls) != 1:
         return None
     match loop:
@@ -83,7 +87,7 @@ def turns_of(facts: Facts, loop: cst.For | cst.While, calls: Sequence[cst.Call])
 
 
 def _steps_after(facts: Facts, step: cst.For | cst.While, loop: cst.For) -> bool:
-    """Whether the outer loop takes a step, or more, with what the inner one gathered."""
+    """Return whether the outer loop takes optimizer steps, and the inner one does not."""
     steps = [call for call in facts.calls_in(step) if facts.method(call) in ("step", "zero_grad")]
     return any(facts.method(call) == "step" for call in steps) and not any(
         facts.contains(loop, call) for call in steps
@@ -97,7 +101,7 @@ def _bound(facts: Facts, parts: Sequence[cst.CSTNode]) -> set[str]:
 def _sums(
     facts: Facts, step: cst.For | cst.While, loop: cst.For, own: Sequence[cst.CSTNode]
 ) -> tuple[str, ...]:
-    """Names that start anew for every step, and that the turns do nothing with but add to them."""
+    """Return the names that are reset for each step and only added to by the micro-batches."""
     found = []
     for name in sorted(_bound(facts, own)):
         inside = [b for b in facts.bindings(name) if facts.contains(loop, b.node)]
@@ -112,7 +116,7 @@ def _sums(
 
 
 def _stays(facts: Facts, name: str, step: cst.CSTNode, own: Sequence[cst.CSTNode]) -> bool:
-    """Whether a name is made anew in every turn, before it is read there, and read nowhere else."""
+    """Return whether a name is bound in each micro-batch before it is read, and read nowhere else."""
     first = min(
         (b for part in own for b in facts.bindings(name) if facts.contains(part, b.node)),
         key=lambda binding: binding.order,
@@ -128,7 +132,7 @@ def _stays(facts: Facts, name: str, step: cst.CSTNode, own: Sequence[cst.CSTNode
 
 
 def _reaches_out(facts: Facts, part: cst.CSTNode) -> bool:
-    """Whether a part sets attributes, or calls the notebook's functions and they change what is outside."""
+    """Return whether a part sets attributes, or calls functions of the notebook that change outer state."""
     if any(facts.contains(part, target) for target in facts.attribute_targets):
         return True
     for call in facts.calls_in(part):
@@ -151,7 +155,7 @@ def _draws(facts: Facts, call: cst.Call) -> bool:
 
 
 def _draws_itself(facts: Facts, call: cst.Call) -> bool:
-    """Whether a call draws, and not only what its arguments are made of."""
+    """Return whether a call itself draws random numbers, not only its arguments."""
     functions = facts.called_functions(call)
     return _draws(facts, call) or any(
         facts.runs(function.body, lambda inner: _draws(facts, inner)) for function in functions
@@ -164,7 +168,7 @@ def _torch_draws(facts: Facts, call: cst.Call) -> bool:
 
 
 class _Look(cst.CSTVisitor):
-    """Whether a part leaves a turn early, defines something, or reaches out of a function."""
+    """Note whether a part leaves a micro-batch early, defines something, or changes an outer scope."""
 
     def __init__(self, *, of_function: bool = False) -> None:
         self.forbidden = False

@@ -18,7 +18,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from nb2ddp.analysis.facts import Facts
-from nb2ddp.analysis.shell_commands import ShellCall, shell_calls
+from nb2ddp.analysis.shell_commands import ShellCall, shell_calls, shell_calls_in
 from nb2ddp.source.cells import Statement
 
 # The script's init block imports these.
@@ -47,6 +47,10 @@ class InstallPlan:
 
 def plan(facts: Facts) -> InstallPlan:
     """Find the installs and cut the notebook in two."""
+    return facts.once(_plan)
+
+
+def _plan(facts: Facts) -> InstallPlan:
     tops: dict[Statement, list[ShellCall]] = {}
     for shell in shell_calls(facts):
         if shell.is_install:
@@ -54,16 +58,21 @@ def plan(facts: Facts) -> InstallPlan:
     wanted = _slice(facts, [*tops, *_callers(facts, tops), *_preparations(facts, tops)])
     lines = {top: [_line_of(facts, shell) for shell in shells] for top, shells in tops.items()}
     useless = {top for top in wanted if lines.get(top) != [top] and _is_quiet(facts, top)}
-    while True:  # what stays in the script may need what was to go
+    binding: dict[str, set[Statement]] = {}
+    for top in useless:
+        for name in facts.binds_in(top) - _PROVIDED:
+            binding.setdefault(name, set()).add(top)
+    suspects = set(useless)
+    while suspects:  # what stays in the script may need what was to go
         gone = [*useless, *(line for top in tops if top not in useless for line in lines[top] if line)]
         needed = {
             top
-            for top in useless
+            for top in suspects & useless
             if any(facts.is_read_outside(name, *gone) for name in facts.binds_in(top) - _PROVIDED)
         }
-        if not needed:
-            break
         useless -= needed
+        read = {name for top in needed for name in facts.loads_in(top)}
+        suspects = {top for name in read & binding.keys() for top in binding[name]}
     mixed = [top for top in tops if top not in useless]
     return InstallPlan(
         slice=tuple(wanted),
@@ -160,16 +169,30 @@ def _slice(facts: Facts, statements: list[Statement]) -> list[Statement]:
     """The statements, and those before them that bind names they use, in order."""
     wanted = {*statements}
     queue = list(statements)
+    givers = facts.once(_givers)
+    seen = dict.fromkeys(givers, 0)  # how many of a name's givers have been looked at
     while queue:
         statement = queue.pop()
-        names = _used_names(facts, statement)
-        for other in facts.top_statements:
-            if facts.order(other) >= facts.order(statement):
-                break
-            if other not in wanted and (facts.binds_in(other) & names or _changed(other) in names):
-                wanted.add(other)
-                queue.append(other)
+        for name in _used_names(facts, statement) & givers.keys():
+            while seen[name] < len(givers[name]):
+                other = givers[name][seen[name]]
+                if facts.order(other) >= facts.order(statement):
+                    break
+                seen[name] += 1
+                if other not in wanted:
+                    wanted.add(other)
+                    queue.append(other)
     return sorted(wanted, key=facts.order)
+
+
+def _givers(facts: Facts) -> dict[str, list[Statement]]:
+    """List for each name the statements of cells that bind it, or change its value, in order."""
+    found: dict[str, list[Statement]] = {}
+    for statement in facts.top_statements:
+        changed = _changed(statement)
+        for name in facts.binds_in(statement) | ({changed} if changed is not None else set()):
+            found.setdefault(name, []).append(statement)
+    return found
 
 
 def _changed(statement: Statement) -> str | None:
@@ -190,9 +213,8 @@ def _changed(statement: Statement) -> str | None:
 def _used_names(facts: Facts, statement: Statement) -> frozenset[str]:
     """Names that a statement reads, also inside its shell lines."""
     names = set(facts.loads_in(statement))
-    for shell in shell_calls(facts):
-        if facts.contains(statement, shell.call):
-            names |= {n.value for n in _names(cst.parse_expression(shell.code(facts.bound_names)))}
+    for shell in shell_calls_in(facts, statement):
+        names |= {n.value for n in _names(cst.parse_expression(shell.code(facts.bound_names)))}
     return frozenset(names)
 
 
@@ -214,7 +236,9 @@ def _is_quiet(facts: Facts, node: cst.CSTNode) -> bool:
             return all(isinstance(t.target, cst.Name | cst.Tuple) for t in targets)
         case cst.Expr(value=cst.Call() as call):
             name = facts.qualified(call.func)
-            return name == "print" or any(s.call is call and s.is_install for s in shell_calls(facts))
+            return name == "print" or any(
+                s.call is call and s.is_install for s in shell_calls_in(facts, call)
+            )
         case cst.If(body=body, orelse=orelse):
             return _is_quiet(facts, body) and (orelse is None or _is_quiet(facts, orelse))
         case cst.Try(body=body, handlers=handlers, orelse=orelse, finalbody=final):

@@ -6,6 +6,7 @@ lists that were empty before. Everything that this module does not know counts a
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -126,8 +127,8 @@ def _runs_in(facts: Facts, loop: cst.For) -> tuple[Statement, ...]:
     if any(facts.runs(part, lambda call: generates(facts, call)) for part in elsewhere):
         return ()
     found: list[Statement] = []
-    for use in facts.name_loads:
-        if use.value != name or facts.is_dead(use):
+    for use in facts.loads_of(name):
+        if facts.is_dead(use):
             continue
         call = facts.parent(use)
         line = facts.statement(use)
@@ -168,7 +169,7 @@ def _is_result(facts: Facts, loop: cst.For, name: str, filled: Sequence[cst.Name
     )
     if not empty:
         return False
-    uses = [use for use in facts.name_loads if use.value == name]
+    uses = list(facts.loads_of(name))
     inside = [use for use in uses if facts.contains(loop, use)]
     between = [use for use in uses if facts.end(made) < facts.order(use) < facts.order(loop)]
     return len(inside) == len(filled) and not between
@@ -177,22 +178,18 @@ def _is_result(facts: Facts, loop: cst.For, name: str, filled: Sequence[cst.Name
 def _keeps_to_itself(facts: Facts, loop: cst.For, results: Sequence[str]) -> bool:
     """Whether nothing but ``results`` goes from one iteration to the next, or outlives them."""
     scope = facts.scope(loop)
-    own: set[str] = set()
-    for name in facts.bound_names:
-        for binding in facts.bindings(name):
-            if facts.contains(loop, binding.node) and not isinstance(binding.scope, cst.Lambda):
-                if binding.scope is not scope:
-                    return False
-                own.add(name)
-    uses = [use for use in facts.name_loads if use.value in own and not in_comprehension(facts, use)]
-    if any(_may_read(facts, loop, use) for use in uses):
+    bound = [b for b in facts.bindings_in(loop) if not isinstance(b.scope, cst.Lambda)]
+    if any(b.scope is not scope for b in bound):
         return False
+    for name in {b.name for b in bound}:
+        for use in facts.loads_of(name):
+            if _may_read(facts, loop, use) and not in_comprehension(facts, use):
+                return False
     return Effects(facts, results).is_contained(loop.body, scope)
 
 
 def _may_read(facts: Facts, loop: cst.For, use: cst.Name) -> bool:
     """Whether a use of a name may see a value that an iteration of ``loop`` gave it, other than its own."""
-    bindings = [b for b in facts.bindings(use.value) if b.node is not loop or facts.contains(loop.body, use)]
     scope, home = facts.scope(use), facts.scope(loop)
     if scope is not home:
         seen = facts.binding(use)
@@ -201,12 +198,26 @@ def _may_read(facts: Facts, loop: cst.For, use: cst.Name) -> bool:
         if not facts.contains(loop, use):  # a function, which may run at any time
             return home is None or facts.contains(home, use)
     if facts.contains(loop, use):
-        inside = [b for b in bindings if facts.contains(loop, b.node)]
-        return not any(_gives(b, b.node, use, facts) for b in inside)
+        in_body = facts.contains(loop.body, use)  # the loop's own name has no value yet in its `iter`
+        return _given_since(facts, use) < facts.order(loop) + (not in_body)
     if facts.order(use) < facts.order(loop):
         return False
-    after = [b for b in bindings if b.order > facts.end(loop)]
-    return not any(_gives(b, b.node, use, facts) for b in after)
+    return _given_since(facts, use) <= facts.end(loop)
+
+
+def _given_since(facts: Facts, use: cst.Name) -> int:
+    """Return the order of the last binding that always gives a name its value anew by ``use``; or -1."""
+    known = facts.once(_last_givers)
+    if use not in known:
+        bindings = facts.bindings(use.value)
+        earlier = bisect.bisect_left(bindings, facts.order(use), key=lambda binding: binding.order)
+        back = (bindings[index] for index in range(earlier - 1, -1, -1))
+        known[use] = next((b.order for b in back if _gives(b, b.node, use, facts)), -1)
+    return known[use]
+
+
+def _last_givers(facts: Facts) -> dict[cst.Name, int]:
+    return {}
 
 
 def _gives(binding: Binding, node: cst.CSTNode, use: cst.CSTNode, facts: Facts) -> bool:

@@ -1,10 +1,14 @@
-"""What one rank does alone before training ends: write, run something outside, generate.
+"""Find the work of rank 0 alone before training ends: writing, starting processes, generating.
 
-Two processes that write one file tear it; what is generated for the reader, or for training, is needed once.
-A loop that generates, and whose iterations need nothing of one another, is divided instead.
+Two ranks that write one file corrupt it; text that is generated to be read, or to be trained on, is needed
+once. A generating loop with independent iterations is divided over the ranks instead.
 """
 
 from __future__ import annotations
+
+import bisect
+import heapq
+from collections.abc import Callable
 
 import libcst as cst
 
@@ -19,13 +23,17 @@ WRITES = "one rank writes"
 
 
 def generated(facts: Facts) -> frozenset[Statement]:
-    """Statements that generate before training ends, and those that only handle what was generated."""
+    """Return the statements that generate before training ends, and those that only use the result."""
     gated, shared = generation(facts)
     return gated | frozenset(shared)
 
 
 def generation(facts: Facts) -> tuple[frozenset[Statement], dict[Statement, list[str]]]:
-    """What rank 0 does alone, and what it does for all: statements with the names that all ranks need."""
+    """Return the statements that rank 0 runs alone, and those whose names it broadcasts to all ranks."""
+    return facts.once(_generation)
+
+
+def _generation(facts: Facts) -> tuple[frozenset[Statement], dict[Statement, list[str]]]:
     last = facts.last_collective
     if last is None:
         return frozenset(), {}
@@ -37,15 +45,19 @@ def generation(facts: Facts) -> tuple[frozenset[Statement], dict[Statement, list
         return facts.is_collective(call) or facts.joins_group(call) or facts.loads_model(call)
 
     by_all = {statement for found in divided(facts) for statement in found.runs_in}
+
+    def is_for_all(statement: Statement) -> bool:
+        defines = isinstance(statement, cst.FunctionDef | cst.ClassDef)  # every rank may call it
+        return defines or statement in by_all or facts.runs(statement, needs_all)
+
     statements = [s for s in facts.top_statements if facts.order(s) <= facts.order(last)]
     gated: set[Statement] = set()
     shared: dict[Statement, list[str]] = {}
-    for seed in statements:
-        if seed in gated | by_all or not facts.runs(seed, makes_text) or facts.runs(seed, needs_all):
+    for index, seed in enumerate(statements):
+        if seed in gated or seed in by_all or not facts.runs(seed, makes_text) or facts.runs(seed, needs_all):
             continue
-        chain = _chain(facts, seed, [s for s in statements if facts.order(s) > facts.order(seed)])
-        alone = all(s not in by_all and not facts.runs(s, needs_all) for s in chain)
-        if alone and not _escapes(facts, chain):
+        chain = _chain(facts, statements, index, is_for_all)
+        if chain is not None:
             gated |= chain
         elif not facts.runs(seed, facts.fills_cache):
             made = facts.binds_in(seed) | facts.changes_in(seed)
@@ -54,7 +66,11 @@ def generation(facts: Facts) -> tuple[frozenset[Statement], dict[Statement, list
 
 
 def divided(facts: Facts) -> list[IndependentLoop]:
-    """The loops that the ranks divide among them: nothing around them is for one rank alone."""
+    """List the loops that are divided over the ranks: no call around them is for one rank alone."""
+    return facts.once(_divided)
+
+
+def _divided(facts: Facts) -> list[IndependentLoop]:
 
     def keeps_rank(call: cst.Call) -> bool:
         return (
@@ -72,25 +88,49 @@ def divided(facts: Facts) -> list[IndependentLoop]:
     ]
 
 
-def _chain(facts: Facts, seed: Statement, later: list[Statement]) -> set[Statement]:
-    """``seed`` and the statements after it that read what it made, directly or not."""
-    chain, names = {seed}, set(facts.binds_in(seed) | facts.changes_in(seed))
-    for statement in later:
-        if facts.loads_in(statement) & names:
-            chain.add(statement)
-            names |= facts.binds_in(statement) | facts.changes_in(statement)
+def _chain(
+    facts: Facts, statements: list[Statement], start: int, is_for_all: Callable[[Statement], bool]
+) -> set[Statement] | None:
+    """Return a statement and those after it that read what it made, directly or not.
+
+    None where one of them is for all ranks.
+    """
+    touching = facts.once(_touching)
+    chain: set[Statement] = set()
+    names: set[str] = set()
+    queue = [start]  # a heap of places in the list
+    queued = {start}
+    while queue:
+        place = heapq.heappop(queue)
+        statement = statements[place]
+        bound = facts.binds_in(statement)
+        if place != start and not facts.loads_in(statement) & names:
+            names -= bound
+        elif is_for_all(statement):
+            return None
         else:
-            names -= facts.binds_in(statement)
+            chain.add(statement)
+            names |= bound | facts.changes_in(statement)
+        for name in names & (bound | facts.loads_in(statement)):
+            places = touching[name]
+            index = bisect.bisect_right(places, place)
+            if index < len(places) and places[index] < len(statements) and places[index] not in queued:
+                queued.add(places[index])
+                heapq.heappush(queue, places[index])
     return chain
 
 
-def _escapes(facts: Facts, chain: set[Statement]) -> bool:
-    """Whether a function defined outside, which every rank may call, reads what the chain made."""
-    return any(isinstance(s, cst.FunctionDef | cst.ClassDef) for s in chain)
+def _touching(facts: Facts) -> dict[str, list[int]]:
+    """List for each name the places of the statements of cells that read or bind it."""
+    found: dict[str, list[int]] = {}
+    for place, statement in enumerate(facts.top_statements):
+        for name in facts.loads_in(statement) | facts.binds_in(statement):
+            found.setdefault(name, []).append(place)
+    return found
 
 
 def is_for_some(facts: Facts, call: cst.Call) -> bool:
-    """Whether a call is for one rank, or for one before the others, who wait meanwhile."""
+    """Return whether a call is for one rank, or for one rank first while the others wait at a barrier."""
     tests = facts.qualified(call.func) in libraries.FILE_TESTS or (
         facts.method(call) in libraries.FILE_TEST_METHODS
     )
@@ -98,7 +138,7 @@ def is_for_some(facts: Facts, call: cst.Call) -> bool:
 
 
 def why_alone(facts: Facts, call: cst.Call) -> str | None:
-    """Why one rank is to make this call; None where all may."""
+    """Return why one rank alone makes this call; None where all may."""
     if facts.qualified(call.func) in libraries.RUNNING_FUNCTIONS:
         text = cst_nodes.string_value(call.args[0].value) if call.args else None
         return None if text is not None and is_install(text) else "one rank runs it"
@@ -106,7 +146,7 @@ def why_alone(facts: Facts, call: cst.Call) -> str | None:
 
 
 def writes(facts: Facts, call: cst.Call) -> bool:
-    """Whether a call writes to a file or a service, and not to a buffer of its own."""
+    """Return whether a call writes to a file or a service, not to a buffer of its own process."""
     if any(_is_own(facts, argument.value) for argument in call.args):
         return False
     name, method = facts.qualified(call.func), facts.method(call)
@@ -117,14 +157,14 @@ def writes(facts: Facts, call: cst.Call) -> bool:
         assert isinstance(call.func, cst.Attribute)
         if method in libraries.WRITING_WITH_PATH and not call.args:
             return False
-        return facts.kind(call.func.value) not in ("trainer", "accelerator")  # they see to it themselves
+        return facts.kind(call.func.value) not in ("trainer", "accelerator")  # these write on rank 0 only
     if name in libraries.LOG_FILES:
         return kept_open(facts, call) is not None
     return maps_file(facts, call) or _opens_to_write(facts, call)
 
 
 def _opens_to_write(facts: Facts, call: cst.Call) -> bool:
-    """``open(path, "w")`` and ``path.open("w")``."""
+    """Match ``open(path, "w")`` and ``path.open("w")``."""
     is_function = facts.qualified(call.func) in ("open", "io.open")
     if not is_function and facts.method(call) != "open":
         return False
@@ -136,7 +176,7 @@ def _opens_to_write(facts: Facts, call: cst.Call) -> bool:
 
 
 def kept_open(facts: Facts, call: cst.Call) -> cst.BaseExpression | None:
-    """The path of a file that a call opens to write and that stays open: no ``with`` closes it."""
+    """Return the path of a file that a call opens for writing with no ``with`` that closes it."""
     name = facts.qualified(call.func)
     if name in libraries.LOG_FILES:
         named = facts.keyword(call, libraries.LOG_FILES[name])
@@ -151,7 +191,7 @@ def kept_open(facts: Facts, call: cst.Call) -> cst.BaseExpression | None:
 
 
 def stays_open(facts: Facts, call: cst.Call) -> bool:
-    """Whether nothing closes the file of `kept_open`, so that nobody waits for it to be read."""
+    """Return whether nothing closes the file of `kept_open`, so that no rank reads it before the run ends."""
     if kept_open(facts, call) is None:
         return False
     if facts.qualified(call.func) in libraries.LOG_FILES:
@@ -164,7 +204,7 @@ def stays_open(facts: Facts, call: cst.Call) -> bool:
 
 
 def maps_file(facts: Facts, call: cst.Call) -> bool:
-    """``numpy.memmap(..., mode="w+")`` and the like make a file and keep it open."""
+    """Match ``numpy.memmap(..., mode="w+")`` and the like, which create a file and keep it open."""
     makers = ("numpy.memmap", "numpy.lib.format.open_memmap")
     return (
         facts.qualified(call.func) in makers and cst_nodes.string_value(facts.keyword(call, "mode")) == "w+"
@@ -172,7 +212,7 @@ def maps_file(facts: Facts, call: cst.Call) -> bool:
 
 
 def _is_own(facts: Facts, node: cst.BaseExpression) -> bool:
-    """Whether an expression is memory or a temporary file: no other rank can be in its way."""
+    """Return whether an expression is a buffer or a temporary file, which no other rank can reach."""
     if isinstance(node, cst.Attribute):
         return _is_own(facts, node.value)
     if isinstance(node, cst.Name):

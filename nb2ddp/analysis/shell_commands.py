@@ -30,6 +30,7 @@ _INSTALL = re.compile(
     )""",
     re.VERBOSE | re.DOTALL,
 )
+_BUILTINS = frozenset(dir(builtins))
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,8 +79,26 @@ def is_install_script(body: str) -> bool:
     return is_install(re.sub(r"\\\n", " ", body))
 
 
-def shell_calls(facts: Facts) -> Iterator[ShellCall]:
-    """Every ``get_ipython()`` call of the notebook; ``os.system``, ``subprocess.run`` where they install."""
+def shell_calls(facts: Facts) -> tuple[ShellCall, ...]:
+    """List every ``get_ipython()`` call; ``os.system`` and ``subprocess.run`` where they install."""
+    return facts.once(_shell_calls)
+
+
+def shell_calls_in(facts: Facts, node: cst.CSTNode) -> Iterator[ShellCall]:
+    """Yield those of `shell_calls` that stand inside ``node``."""
+    known = facts.once(_by_call)
+    return (known[call] for call in facts.calls_in(node) if call in known)
+
+
+def _by_call(facts: Facts) -> dict[cst.Call, ShellCall]:
+    return {shell.call: shell for shell in shell_calls(facts)}
+
+
+def _shell_calls(facts: Facts) -> tuple[ShellCall, ...]:
+    return tuple(_found(facts))
+
+
+def _found(facts: Facts) -> Iterator[ShellCall]:
     inner: set[cst.CSTNode] = set()
     for call in facts.calls:
         func = call.func
@@ -138,8 +157,7 @@ def command_code(command: str, names: Collection[str]) -> str:
     ``$HOME`` are then the shell's. What can be worked out is told by the names that the notebook binds.
     """
     parts = ipython_syntax.expansions(command)
-    known = {*names, *dir(builtins)}
-    if not all(_is_known(part.expression, known) for part in parts if part.expression is not None):
+    if not all(_is_known(part.expression, names) for part in parts if part.expression is not None):
         return literal([command])
     texts, expressions = [""], []
     for part in parts:
@@ -151,7 +169,7 @@ def command_code(command: str, names: Collection[str]) -> str:
 
 
 def _is_known(expression: str, known: Collection[str]) -> bool:
-    """Whether an expression can be worked out from known names."""
+    """Return whether an expression can be evaluated from known names and builtins."""
     try:
         tree = ast.parse(expression.strip(), mode="eval")
     except (SyntaxError, ValueError):
@@ -159,7 +177,7 @@ def _is_known(expression: str, known: Collection[str]) -> bool:
     names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
     own = {node.id for node in names if isinstance(node.ctx, ast.Store)}
     own |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
-    return all(node.id in known or node.id in own for node in names)
+    return all(node.id in known or node.id in own or node.id in _BUILTINS for node in names)
 
 
 def literal(texts: Sequence[str], expressions: Sequence[str] = ()) -> str:

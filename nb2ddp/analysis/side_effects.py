@@ -135,9 +135,7 @@ class Effects:
                 isinstance(b.node, cst.AugAssign) or _is_fresh(facts, b.value) for b in made
             ):
                 return False
-        uses = [
-            use for use in facts.name_loads if facts.contains(body, use) and not in_comprehension(facts, use)
-        ]
+        uses = [use for use in facts.name_loads_in(body) if not in_comprehension(facts, use)]
         return (
             all(self._is_steady_use(body, use, is_function) for use in uses)
             and all(self._has_no_effect(call) for call in facts.calls_in(body))

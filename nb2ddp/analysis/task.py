@@ -1,10 +1,10 @@
-"""What kind of training a notebook does, in one word, for tables."""
+"""Name the kind of training that a notebook does, in one word, for tables."""
 
 from __future__ import annotations
 
 from nb2ddp.analysis.facts import Facts
 
-# By a word in the class of the trainer, the first that fits.
+# By a word in the name of the trainer's class; the first that matches.
 _BY_TRAINER = {
     "GRPO": "grpo",
     "RLOO": "grpo",
@@ -20,8 +20,11 @@ _VISION = ("FastVisionModel", "VisionDataCollator")
 
 
 def task_of(facts: Facts) -> str:
-    """One of grpo, dpo, orpo, kto, cpo, reward, embeddings, seq2seq, vision, chat, sft, trainer, accelerate,
-    loop, or none where nothing is trained. Of several trainers the last one counts."""
+    """Return the task of the last trainer; "none" where nothing is trained.
+
+    Others: grpo, dpo, orpo, kto, cpo, reward, embeddings, seq2seq, vision, chat, sft, trainer, accelerate,
+    loop.
+    """
     names = [facts.trainer_class(facts.trained(call)) for call in facts.train_calls]
     if not any(names):
         if any(facts.kind(call) == "accelerator" for call in facts.live_calls):

@@ -180,11 +180,11 @@ def _setup_script(notebook: Notebook, facts: Facts, options: Options) -> str | N
     from nb2ddp.rendering import render
 
     sliced = rewrite(facts, [setup_step.setup_rule(step)], options)
+    sliced_cells = {facts.cell(statement) for statement in step.slice}
     parts = [
         f"# ---- cell {cell.number} ----\n{code}\n"
         for cell in facts.cells
-        if (code := sliced.code[cell.number].strip("\n"))
-        and any(facts.cell(statement) is cell for statement in step.slice)
+        if (code := sliced.code[cell.number].strip("\n")) and cell in sliced_cells
     ]
     return render(
         "script/setup_env.py.j2",

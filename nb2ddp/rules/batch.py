@@ -174,6 +174,10 @@ def _generating_steps(given: Mapping[str, cst.BaseExpression], accumulation: str
     return None
 
 
+def _streams(facts: Facts) -> bool:
+    return any(facts.streams(call) for call in facts.live_calls if not facts.is_after_training(call))
+
+
 def _order_of_rows(facts: Facts, node: cst.Call | cst.Dict) -> Iterator[Finding]:
     """What decides which rows come together, and in what order."""
     if not isinstance(node, cst.Call):
@@ -186,7 +190,7 @@ def _order_of_rows(facts: Facts, node: cst.Call | cst.Dict) -> Iterator[Finding]
             "another order than the notebook's",
             node,
         )
-    streams = any(facts.streams(call) for call in facts.live_calls if not facts.is_after_training(call))
+    streams = facts.once(_streams)
     given = any(facts.keyword(node, name) for name in ("accelerator_config", "dispatch_batches"))
     if streams and not given:
         yield Edit(
@@ -271,6 +275,12 @@ def _by_kind(facts: Facts, node: cst.Call | cst.Dict) -> Iterator[Finding]:
         )
 
 
+def _losses(facts: Facts) -> list[tuple[str, cst.Call]]:
+    """List the calls of losses that compare the samples of a batch."""
+    named = [(facts.qualified(call.func).rpartition(".")[2], call) for call in facts.live_calls]
+    return [(name, call) for name, call in named if _WITHIN_BATCH.match(name) or _IN_BATCH.search(name)]
+
+
 def _in_batch(facts: Facts) -> Generator[Finding, None, bool]:
     """A batch that is split has fewer negatives, where there are no accumulation steps to divide.
 
@@ -278,8 +288,7 @@ def _in_batch(facts: Facts) -> Generator[Finding, None, bool]:
     """
     old = installs.keeps_below(installs.pins(facts, "sentence-transformers"), _GATHERS)
     gathered = False
-    for call in facts.live_calls:
-        name = facts.qualified(call.func).rpartition(".")[2]
+    for name, call in facts.once(_losses):
         if facts.is_after_training(call):
             continue
         if _WITHIN_BATCH.match(name):

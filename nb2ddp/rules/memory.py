@@ -1,7 +1,8 @@
 """Whether a copy of the model fits on each GPU: an estimate, from the model's name and how it is loaded.
 
 Nothing is changed for it. ``--gpu-memory`` tells how large a GPU is, ``--strategy balanced`` spreads one
-model over all of them instead.
+model over all of them instead. Settings are followed through variables, dicts and parameters; where one
+cannot be seen, the note gives both figures.
 
 .. code-block:: diff
 
@@ -23,40 +24,46 @@ from nb2ddp.rewriting.findings import Finding, Note, Rule, TooLarge
 from nb2ddp.source import cst_nodes
 
 # GiB for each billion parameters: weights, with the layers that stay in 16 bits and the scales of the blocks.
-_PER_BILLION = {4: 0.65, 8: 1.1, 16: 1.87}
-_FULL = 9.4  # full fine-tuning in 16 bits: weights, gradients, an 8-bit optimizer, a 32-bit copy
+_PER_BILLION = {4: 0.65, 8: 1.1, 16: 1.87, 32: 3.73}
+_BYTE = 0.932  # GiB that a billion parameters take for each byte
 _REST = 2.0  # GiB: CUDA itself, the adapter with its optimizer, activations of a small batch
 _SIZE = re.compile(r"(?<![A-Za-z0-9.])[EeAa]?(\d+(?:[._]\d+)?)\s*([BbMm])(?![A-Za-z])")
+_QUANTIZED = {
+    4: re.compile(r"4[-_]?bit|int4|awq|gptq|mxfp4|nf4", re.I),
+    8: re.compile(r"8[-_]?bit|fp8", re.I),
+}
+_WIDTHS = {"float16": 16, "bfloat16": 16, "half": 16, "float32": 32, "float": 32}
+# What trains a part of the model, beside `get_peft_model` and `peft_config=`.
+_ADAPTING = frozenset({"add_adapter", "load_adapter"})
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
     if options.strategy != "ddp":
         return
+    trained = _fully_trained(facts)
     for call in facts.live_calls:
-        if facts.method(call) != "from_pretrained" or facts.kind(call) != "model":
+        method = facts.method(call)
+        if method not in ("from_pretrained", "from_config") or facts.kind(call) != "model":
             continue
-        if facts.is_after_training(call):
-            continue
-        name = facts.loaded_name(call)
-        billions = parameters(name)
+        billions = None if facts.is_after_training(call) else parameters(_name(facts, call))
         if billions is None:
             continue
-        bits = 4 if "4bit" in name.lower() else _bits(facts, call)
-        full = _is_true(facts.keyword(call, "full_finetuning"))
-        needed = billions * (_FULL if full else _PER_BILLION[bits]) + _REST
-        if needed > options.gpu_memory:
-            how = "full fine-tuning" if full else f"{bits} bits"
+        cases = _full_cases(facts, call, call in trained, options.gpu_memory) or _weight_cases(facts, call)
+        needs = {how: billions * per_billion + _REST for how, per_billion in cases.items()}
+        if max(needs.values()) > options.gpu_memory:
+            parts = [f"{how}: about {needed:.0f} GiB on each GPU" for how, needed in needs.items()]
+            fits = "" if min(needs.values()) > options.gpu_memory else "; the smaller one fits"
             yield Note(
-                f"{billions:g} billion parameters, {how}: about {needed:.0f} GiB on each GPU, which has "
-                f"{options.gpu_memory:g} (--gpu-memory). `--strategy balanced` spreads one model over all "
-                "GPUs in one process: no faster than one GPU, and room for the model",
+                f"{billions:g} billion parameters, {', or '.join(parts)}, which has "
+                f"{options.gpu_memory:g} (--gpu-memory){fits}. `--strategy balanced` spreads one model over "
+                "all GPUs in one process: no faster than one GPU, and room for the model",
                 call,
                 TooLarge(needed, options.gpu_memory),
             )
 
 
 def parameters(name: str) -> float | None:
-    """Billions of parameters that a model's name tells: 0.27 for "x-270M"; of several the largest."""
+    """Return the billions of parameters in a model's name: 0.27 for "x-270M"; of several the largest."""
     found = [
         float(number.replace("_", ".")) / (1000 if unit in "Mm" else 1)
         for number, unit in _SIZE.findall(name)
@@ -64,18 +71,195 @@ def parameters(name: str) -> float | None:
     return max(found, default=None)
 
 
-def _bits(facts: Facts, call: cst.Call) -> int:
-    four, eight = facts.keyword(call, "load_in_4bit"), facts.keyword(call, "load_in_8bit")
-    if _is_true(eight):
-        return 8
-    if _is_true(four) or facts.keyword(call, "quantization_config") is not None:
-        return 4
+def _name(facts: Facts, call: cst.Call) -> str:
+    """Return the model's name that a call loads; for ``from_config`` that of its configuration."""
+    unnamed = [argument.value for argument in call.args if argument.keyword is None and not argument.star]
+    keywords = ("model_name", "pretrained_model_name_or_path", "model_id", "config")
+    named = (value for name in keywords if (value := facts.argument(call, name)[1]) is not None)
+    value = facts.value(next(named, unnamed[0] if unnamed else None))
+    if isinstance(value, cst.Call) and facts.method(value) == "from_pretrained":
+        return _name(facts, value)
+    return cst_nodes.string_value(value) or ""
+
+
+# ---- weights alone ------------------------------------------------------------------------------
+
+
+def _weight_cases(facts: Facts, call: cst.Call) -> dict[str, float]:
+    """Return how the weights may be loaded, each with the GiB that a billion parameters take."""
+    widths = _widths(facts, call)
+    if len(widths) == 1:
+        return {f"{width} bits": _PER_BILLION[width] for width in widths}
+    return {f"if it is loaded in {width} bits": _PER_BILLION[width] for width in sorted(widths)}
+
+
+def _widths(facts: Facts, call: cst.Call) -> set[int]:
+    """Return the bits of a weight; several where what decides cannot be seen."""
+    quantized = _quantized_widths(facts, call)
+    if 0 not in quantized:
+        return quantized
+    return (quantized - {0}) | _plain_widths(facts, call)
+
+
+def _quantized_widths(facts: Facts, call: cst.Call) -> set[int]:
+    """Return the bits of a quantized weight; 0 stands for none that is quantized."""
+    name = _name(facts, call)
+    for width, pattern in _QUANTIZED.items():
+        if pattern.search(name):
+            return {width}
+    is_unsloth = facts.qualified(call.func).partition(".")[0] in libraries.UNSLOTH_PACKAGES
+    if is_unsloth and _is_on(facts, call, "load_in_16bit", False) == {True}:
+        return {0}
+    eight, fp8 = (_is_on(facts, call, keyword, False) for keyword in ("load_in_8bit", "load_in_fp8"))
+    if {True} in (eight, fp8):
+        return {8}
+    by_default = is_unsloth and "SentenceTransformer" not in facts.qualified(call.func)
+    four = _is_on(facts, call, "load_in_4bit", by_default)
+    found = ({8} if True in eight | fp8 else set()) | ({4} if True in four else set())
+    found |= {0} if False in four else set()
+    has_config, config = facts.argument(call, "quantization_config")
+    if has_config and not (config is not None and _is_none(facts.value(config))):
+        found = (found - {0}) | _configured_widths(facts, facts.value(config))
+    return found
+
+
+def _configured_widths(facts: Facts, config: cst.BaseExpression | None) -> set[int]:
+    """Return the bits that a ``BitsAndBytesConfig`` or the like asks for; 0 or 4 where it cannot be seen."""
+    if not isinstance(config, cst.Call):
+        return {0, 4}
+    for keyword, width in (("load_in_4bit", 4), ("load_in_8bit", 8)):
+        asked = _is_on(facts, config, keyword, False)
+        if asked == {True}:
+            return {width}
+        if True in asked:
+            return {0, width}
+    for keyword in ("bits", "nbits", "weights"):
+        value = facts.value(facts.argument(config, keyword)[1])
+        number = re.search(r"\d+", cst_nodes.code_of(value)) if value is not None else None
+        if number is not None:
+            return {min(_PER_BILLION, key=lambda width: abs(width - int(number[0])))}
+    is_bnb = facts.qualified(config.func).endswith("BitsAndBytesConfig")
+    return {0} if is_bnb else {4}
+
+
+def _plain_widths(facts: Facts, call: cst.Call) -> set[int]:
+    """Return the bits of a weight that is not quantized, by ``dtype``."""
     package = facts.qualified(call.func).partition(".")[0]
-    return 4 if four is None and package in libraries.UNSLOTH_PACKAGES else 16  # Unsloth's default
+    for keyword in ("dtype", "torch_dtype"):
+        given, node = facts.argument(call, keyword)
+        value = facts.value(node)
+        if given and value is not None and not _is_none(value):
+            branches = [value.body, value.orelse] if isinstance(value, cst.IfExp) else [value]
+            words = [cst_nodes.string_value(part) or facts.qualified(part) for part in branches]
+            # "auto" takes what the checkpoint has, 16 bits mostly
+            return {_WIDTHS.get(word.rpartition(".")[2], 16) for word in words}
+        if given and value is None:
+            return {16} if package in libraries.UNSLOTH_PACKAGES else {16, 32}
+    # Transformers 4 loads in 32 bits unless told otherwise, 5 as the checkpoint is; Unsloth in 16.
+    return {16} if package in libraries.UNSLOTH_PACKAGES else {16, 32}
 
 
-def _is_true(node: cst.BaseExpression | None) -> bool:
-    return node is not None and cst_nodes.code_of(node) == "True"
+def _is_on(facts: Facts, call: cst.Call, keyword: str, default: bool) -> set[bool]:
+    """Return what a switch of a call may be: both where it cannot be seen."""
+    given, node = facts.argument(call, keyword)
+    value = facts.value(node)
+    if not given or _is_none(value):
+        return {default and not given}
+    if isinstance(value, cst.Name) and value.value in ("True", "False"):
+        return {value.value == "True"}
+    return {True, False}
+
+
+def _is_none(node: cst.BaseExpression | None) -> bool:
+    return isinstance(node, cst.Name) and node.value == "None"
+
+
+# ---- full fine-tuning ---------------------------------------------------------------------------
+
+
+def _full_cases(facts: Facts, call: cst.Call, is_trained: bool, gpu_memory: float) -> dict[str, float]:
+    """Return what training all weights takes for each billion; empty where only a part is trained.
+
+    A weight, its gradient and the optimizer's states stay in memory; what a rank sends lies in the gradients.
+    """
+    asked = _is_on(facts, call, "full_finetuning", False)
+    is_unsloth = facts.qualified(call.func).partition(".")[0] in libraries.UNSLOTH_PACKAGES
+    quantized = _quantized_widths(facts, call) != {0}
+    if asked != {True} and (is_unsloth or quantized or not is_trained):
+        return {}
+    optimizer, states = _optimizer(facts)
+    # Unsloth trains in 32 bits where the GPU has no bfloat16, as those of up to 16 GiB.
+    widths = {32 if gpu_memory <= 16 else 16} if is_unsloth else _plain_widths(facts, call)
+    cases = {}
+    for width in sorted(widths):
+        weight = width // 8
+        state = states if states is not None else 2 * weight
+        total = 2 * weight + state
+        why = f"{weight} for the weight, {weight} for its gradient, {state} for {optimizer}"
+        when = f"if it is loaded in {width} bits, " if len(widths) > 1 else ""
+        cases[f"{when}all trained, {total} bytes each ({why})"] = total * _BYTE
+    return cases
+
+
+def _optimizer(facts: Facts) -> tuple[str, int | None]:
+    """Return the optimizer and the bytes that its states take for a parameter; None: two of its width."""
+    for call in facts.live_calls:
+        if facts.kind(call) == "arguments":
+            name = cst_nodes.string_value(facts.value(facts.argument(call, "optim")[1]))
+            if name is not None and "8bit" in name:
+                return name, 2
+            if name is not None and name.startswith(("adafactor", "sgd")):
+                return name, 0
+    return "AdamW's two states", None
+
+
+def _fully_trained(facts: Facts) -> set[cst.Call]:
+    """Return the loads of models that are trained with no adapter and no frozen weight."""
+    for call in facts.live_calls:
+        if (
+            facts.qualified(call.func).rpartition(".")[2] in libraries.MODEL_WRAPPERS | _ADAPTING
+            or facts.method(call) in libraries.MODEL_WRAPPERS | _ADAPTING
+            or facts.method(call) == "requires_grad_"
+            or facts.qualified(call.func).startswith("peft.")
+            or not _is_absent(facts, call, "peft_config")
+        ):
+            return set()
+    if any(target.attr.value == "requires_grad" for target in facts.attribute_targets):
+        return set()
+    found: set[cst.Call] = set()
+    for call in facts.live_calls:
+        if (loaded := _trained_model(facts, call)) is not None:
+            found.add(loaded)
+    return found
+
+
+def _is_absent(facts: Facts, call: cst.Call, keyword: str) -> bool:
+    if facts.kind(call) != "trainer":
+        return True
+    given, node = facts.argument(call, keyword)
+    return not given or _is_none(facts.value(node))
+
+
+def _trained_model(facts: Facts, call: cst.Call) -> cst.Call | None:
+    """Return the load of the model that a Trainer gets, or whose parameters an optimizer gets."""
+    node: cst.BaseExpression | None = None
+    if facts.kind(call) == "trainer":
+        unnamed = [argument.value for argument in call.args if argument.keyword is None and not argument.star]
+        node = facts.argument(call, "model")[1] or (unnamed[0] if unnamed else None)
+    elif facts.method(call) == "parameters" and isinstance(call.func, cst.Attribute):
+        around = facts.parent(call)
+        outer = facts.parent(around) if isinstance(around, cst.Arg) else None
+        name = facts.qualified(outer.func) if isinstance(outer, cst.Call) else ""
+        node = call.func.value if name.startswith("torch.optim.") or "Adam" in name else None
+    for _ in range(8):
+        if isinstance(node, cst.Name):
+            binding = facts.binding(node)
+            node = binding.value if binding is not None and not binding.index else None
+        elif isinstance(node, cst.Call) and facts.method(node) in libraries.MODEL_METHODS:
+            node = cst.ensure_type(node.func, cst.Attribute).value
+        else:
+            break
+    return node if isinstance(node, cst.Call) else None
 
 
 rule = Rule("memory", __doc__, find)

@@ -218,6 +218,19 @@ def _unfolded(suite: cst.SimpleStatementSuite) -> cst.IndentedBlock:
     return cst.IndentedBlock(lines)
 
 
+def method_of(call: cst.Call) -> str:
+    """Return the attribute that is called: ``train`` of ``trainer.train()``; "" for a plain function."""
+    return call.func.attr.value if isinstance(call.func, cst.Attribute) else ""
+
+
+def keyword_of(call: cst.Call, name: str) -> cst.BaseExpression | None:
+    """Return the value of the keyword argument ``name``; None where the call has none."""
+    for argument in call.args:
+        if argument.keyword is not None and argument.keyword.value == name:
+            return argument.value
+    return None
+
+
 def string_value(node: cst.CSTNode | None) -> str | None:
     """The text of a plain string literal; None for anything else."""
     value: str | bytes | None

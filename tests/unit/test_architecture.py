@@ -167,7 +167,7 @@ def test_no_circle_anywhere() -> None:
         ("nbformat", {"source.notebook", "conversion.nbconvert_exporter"}),
         ("nbconvert", {"conversion.nbconvert_exporter"}),
         ("IPython", {"source.ipython_syntax", "jupyter.magic"}),
-        ("libcst.metadata", {"analysis.facts"}),
+        ("libcst.metadata", {"analysis.tree"}),
         ("jinja2", {"rendering"}),
         ("click", CLI),
         ("psutil", {"monitor.samples"}),

@@ -1,0 +1,184 @@
+"""Follow what runs: calls reached from a statement, training, collectives, and what comes after them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from functools import cached_property
+
+import libcst as cst
+
+from nb2ddp import libraries
+from nb2ddp.analysis.kinds import Kinds
+from nb2ddp.analysis.names import Names
+from nb2ddp.analysis.solver import Solver
+from nb2ddp.analysis.tree import Tree
+from nb2ddp.source.cells import CodeCell, Statement, root_of
+from nb2ddp.source.cst_nodes import keyword_of, method_of
+
+# Methods of an Accelerator that one rank may call alone.
+_ALONE = ("print", "log", "init_trackers")
+_SEARCHES = 32  # how many are kept, those used last
+
+
+class Execution:
+    """Answer what a statement runs, where the ranks meet, and when training is over."""
+
+    def __init__(self, tree: Tree, names: Names, kinds: Kinds) -> None:
+        self._tree = tree
+        self._names = names
+        self._kinds = kinds
+        self._searches: dict[Callable[[cst.Call], bool], Solver[cst.CSTNode, bool]] = {}
+        self._calls_of: dict[cst.CSTNode, list[cst.Call]] = {}
+
+    # ---- calls ----------------------------------------------------------------------------------
+
+    def runs(self, node: cst.CSTNode, wanted: Callable[[cst.Call], bool]) -> bool:
+        """Return whether running ``node`` runs a ``wanted`` call, also through the notebook's own functions.
+
+        The bodies of functions and classes that ``node`` only defines do not count. What is found is kept
+        for each ``wanted``, so a caller that asks often passes the same function each time.
+        """
+        if isinstance(node, cst.FunctionDef | cst.ClassDef):
+            return False
+        search = self._searches.pop(wanted, None) or Solver(self._searching(wanted), False)
+        self._searches[wanted] = search  # the last that was used
+        if len(self._searches) > _SEARCHES:
+            del self._searches[next(iter(self._searches))]
+        return search.solve(node)
+
+    def _searching(
+        self, wanted: Callable[[cst.Call], bool]
+    ) -> Callable[[cst.CSTNode], Generator[cst.CSTNode, bool, bool]]:
+        """Return the steps that search a node, and the functions that it calls, for a wanted call."""
+
+        def steps(node: cst.CSTNode) -> Generator[cst.CSTNode, bool, bool]:
+            for call in self._own_calls(node):
+                if wanted(call):
+                    return True
+                for function in self.called_functions(call):
+                    if (yield function):
+                        return True
+            return False
+
+        return steps
+
+    def _own_calls(self, node: cst.CSTNode) -> Sequence[cst.Call]:
+        """Return the calls that running ``node`` makes itself; of a function, those of its body."""
+        if node in self._calls_of:
+            return self._calls_of[node]
+        tree = self._tree
+        scope = tree.scope(node) if not isinstance(node, cst.Module) else None
+        inside = node if isinstance(node, cst.FunctionDef) else scope
+        dead = tree.is_dead(node)
+        found = self._calls_of[node] = []
+        for call in tree.calls_in(node):
+            home = tree.scope(call)
+            if (home is inside or isinstance(home, cst.Lambda)) and (dead or not tree.is_dead(call)):
+                found.append(call)
+        return found
+
+    def called_functions(self, call: cst.Call) -> Iterator[cst.FunctionDef]:
+        """Yield the notebook's functions that ``call`` calls, or passes as arguments (``dataset.map(f)``)."""
+        for expression in (call.func, *(argument.value for argument in call.args)):
+            if isinstance(expression, cst.Name):
+                for found in self._names.definitions(expression.value):
+                    if isinstance(found.node, cst.FunctionDef) and not isinstance(found.scope, cst.ClassDef):
+                        yield found.node
+
+    def runs_once(self, node: cst.CSTNode) -> bool:
+        """Return whether code stands in a cell itself: in no function and no loop's body."""
+        inner = node
+        for parent in self._tree.parents(node):
+            if isinstance(parent, cst.FunctionDef | cst.ClassDef | cst.Lambda | cst.While | cst.BaseComp):
+                return False
+            if isinstance(parent, cst.For) and inner is not parent.iter:
+                return False
+            inner = parent
+        return True
+
+    def shown(self, cell: CodeCell) -> cst.BaseExpression | None:
+        """Return the expression whose value the notebook displays below the cell; None without one."""
+        last = cell.module.body[-1] if cell.module.body else None
+        if not isinstance(last, cst.SimpleStatementLine) or not isinstance(last.body[-1], cst.Expr):
+            return None
+        value = last.body[-1].value
+        if isinstance(last.body[-1].semicolon, cst.Semicolon):
+            return None  # as people write after a plot
+        if isinstance(value, cst.SimpleString | cst.Ellipsis | cst.Yield | cst.Await):
+            return None  # a string at the end is a comment, mostly
+        if isinstance(value, cst.Call):
+            name = self._names.qualified(value.func)
+            called = method_of(value) or name.rpartition(".")[2]
+            silent = called in libraries.SILENT_CALLS or called.startswith(("save_", "push_to_hub"))
+            if silent or name == "os.system":
+                return None
+            root = root_of(value.func)
+            if isinstance(root, cst.Call) and self._names.qualified(root.func) == "get_ipython":
+                return None
+        return value
+
+    # ---- training -------------------------------------------------------------------------------
+
+    @cached_property
+    def train_calls(self) -> tuple[cst.Call, ...]:
+        """List the live ``trainer.train()`` and ``unsloth_train(trainer)`` calls, in order."""
+        return tuple(call for call in self._tree.live_calls if self.trained(call) is not None)
+
+    def trained(self, call: cst.Call) -> cst.BaseExpression | None:
+        """Return the trainer that a call trains; None where it trains none."""
+        if isinstance(call.func, cst.Attribute) and call.func.attr.value == "train":
+            return call.func.value if self._kinds.kind(call.func.value) == "trainer" else None
+        if self._names.qualified(call.func) in libraries.COLLECTIVE_FUNCTIONS:
+            unnamed = [a.value for a in call.args if a.keyword is None and not a.star]
+            return keyword_of(call, "trainer") or (unnamed[0] if unnamed else None)
+        return None
+
+    def training_loop(self, call: cst.Call) -> cst.For | cst.While | None:
+        """Return the loop around a call of ``backward()``, or around the one call of its function.
+
+        A function is followed where it is a cell's own and called at one place.
+        """
+        loop = self._loop_around(call)
+        function = self._tree.scope(call)
+        if loop is not None or not isinstance(function, cst.FunctionDef):
+            return loop
+        if self._tree.scope(function) is not None:
+            return None
+        name = function.name.value
+        uses = [use for use in self._names.loads_of(name) if not self._tree.is_dead(use)]
+        if len(uses) != 1 or len(self._names.bindings(name)) != 1:
+            return None
+        site = self._tree.parent(uses[0])
+        called = isinstance(site, cst.Call) and site.func is uses[0] and self._tree.scope(site) is None
+        return self._loop_around(site) if called and site is not None else None
+
+    def _loop_around(self, node: cst.CSTNode) -> cst.For | cst.While | None:
+        return next((p for p in self._tree.parents(node) if isinstance(p, cst.For | cst.While)), None)
+
+    # ---- collectives ----------------------------------------------------------------------------
+
+    def is_collective(self, call: cst.Call) -> bool:
+        """Return whether every rank has to make a call, so that no gate may hold it: training, evaluation."""
+        method = method_of(call)
+        if method in libraries.COLLECTIVE_METHODS and isinstance(call.func, cst.Attribute):
+            return self._kinds.kind(call.func.value) == "trainer"
+        if isinstance(call.func, cst.Attribute) and self._kinds.kind(call.func.value) == "accelerator":
+            return method not in _ALONE
+        if method == "backward":  # once, outside a loop, it shows how gradients are made
+            return self.training_loop(call) is not None
+        return self._names.qualified(call.func) in libraries.COLLECTIVE_FUNCTIONS
+
+    @cached_property
+    def collective_statements(self) -> tuple[Statement, ...]:
+        """List the statements of cells that run a collective call."""
+        return tuple(s for s in self._tree.top_statements if self.runs(s, self.is_collective))
+
+    @cached_property
+    def last_collective(self) -> Statement | None:
+        """Return the last statement that runs a collective call."""
+        return self.collective_statements[-1] if self.collective_statements else None
+
+    def is_after_training(self, node: cst.CSTNode) -> bool:
+        """Return whether ``node`` stands after the last collective, where rank 0 may work alone."""
+        last = self.last_collective
+        return last is not None and self._tree.order(node) > self._tree.end(last)

@@ -1,0 +1,87 @@
+"""Evaluate questions that depend on one another: each once, without recursion, cycles included."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Hashable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
+
+
+@dataclass
+class _Frame(Generic[Key, Value]):
+    """One evaluation under way.
+
+    ``lowest`` is the depth of the outermost frame whose value it had to assume; ``since`` the number of
+    unsettled keys when it began.
+    """
+
+    key: Key
+    steps: Generator[Key, Value, Value]
+    lowest: int
+    since: int
+
+
+class Solver(Generic[Key, Value]):
+    """Memoize ``steps``: a generator function that yields the keys that it needs and is sent their values.
+
+    A key that is needed for its own value counts as ``empty`` there. A value that is not empty is final; an
+    empty one that rests on such an assumption is kept once the assumption has proved right.
+    """
+
+    def __init__(self, steps: Callable[[Key], Generator[Key, Value, Value]], empty: Value) -> None:
+        self._steps = steps
+        self._empty = empty
+        self._known: dict[Key, Value] = {}
+
+    def solve(self, key: Key) -> Value:
+        """Return the value of ``key``."""
+        if key not in self._known:
+            self._evaluate(key)
+        return self._known[key]
+
+    def _evaluate(self, key: Key) -> None:
+        known, empty = self._known, self._empty
+        frames = [_Frame(key, self._steps(key), 0, 0)]
+        depths = {key: 0}
+        unsettled: dict[Key, int] = {}  # empty as far as known, with the lowest depth that each assumes
+        answer: Value | None = None
+        while frames:
+            frame = frames[-1]
+            try:
+                needed = frame.steps.send(answer)  # type: ignore[arg-type]  # None starts a generator
+            except StopIteration as end:
+                answer = end.value
+                self._leave(frames, depths, unsettled, end.value)
+                continue
+            if needed in known:
+                answer = known[needed]
+            elif needed in depths or needed in unsettled:
+                frame.lowest = min(frame.lowest, depths.get(needed, unsettled.get(needed, 0)))
+                answer = empty
+            else:
+                depths[needed] = len(frames)
+                frames.append(_Frame(needed, self._steps(needed), len(frames), len(unsettled)))
+                answer = None
+
+    def _leave(
+        self,
+        frames: list[_Frame[Key, Value]],
+        depths: dict[Key, int],
+        unsettled: dict[Key, int],
+        value: Value,
+    ) -> None:
+        """Remove the innermost frame and settle what its value decides."""
+        frame = frames.pop()
+        depth = depths.pop(frame.key)
+        if not value and frame.lowest < depth:
+            unsettled[frame.key] = frame.lowest
+            frames[-1].lowest = min(frames[-1].lowest, frame.lowest)
+            return
+        self._known[frame.key] = value
+        while len(unsettled) > frame.since:
+            key, _ = unsettled.popitem()  # the last that was added
+            if not value:
+                self._known[key] = value

@@ -1,0 +1,157 @@
+"""Index the syntax trees of all cells: parents, order, statements, scopes, places.
+
+The only module that resolves LibCST metadata. All answers come from the one walk of
+`nb2ddp.source.cells`; line numbers are computed only for cells that are asked about.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+
+import libcst as cst
+from libcst.metadata import MetadataWrapper, PositionProvider
+
+from nb2ddp.source.cells import CodeCell, Collected, Place, Scope, Statement, Walker
+
+
+class Tree:
+    """Answer where a node stands. Nodes in questions are nodes of the cells' own trees."""
+
+    def __init__(self, cells: Sequence[CodeCell]) -> None:
+        self.cells = tuple(cells)
+        self.collected = Collected()
+        walker = Walker(self.collected)
+        self._cell_of: dict[cst.Module, CodeCell] = {}
+        for cell in self.cells:
+            self._cell_of[cell.module] = cell
+            cell.module.visit(walker)
+        self._parents = self.collected.parents
+        self._spans = self.collected.spans
+        self._call_orders = [self.order(call) for call in self.collected.calls]
+        self._lines: dict[CodeCell, dict[cst.CSTNode, int]] = {}
+
+    # ---- nodes --------------------------------------------------------------------------------
+
+    def parent(self, node: cst.CSTNode) -> cst.CSTNode | None:
+        """Return the node directly around ``node``; None for a Module."""
+        return self._parents.get(node)
+
+    def parents(self, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+        """Yield the nodes around ``node``, innermost first, up to the cell's Module."""
+        current = self._parents.get(node)
+        while current is not None:
+            yield current
+            current = self._parents.get(current)
+
+    def span(self, node: cst.CSTNode) -> tuple[int, int]:
+        """Return the order of ``node`` and that of the last node inside it."""
+        return self._spans[node]
+
+    def order(self, node: cst.CSTNode) -> int:
+        """Return a number that grows through the notebook: the lower of two nodes comes first."""
+        return self._spans[node][0]
+
+    def end(self, node: cst.CSTNode) -> int:
+        """Return the order of the last node inside ``node``."""
+        return self._spans[node][1]
+
+    def contains(self, outer: cst.CSTNode, inner: cst.CSTNode) -> bool:
+        """Return whether ``inner`` is ``outer`` or stands inside it."""
+        start, end = self._spans[outer]
+        return start <= self._spans[inner][0] <= end
+
+    def is_dead(self, node: cst.CSTNode) -> bool:
+        """Return whether ``node`` stands in the body of an ``if False:``."""
+        inner = node
+        for parent in self.parents(node):
+            if isinstance(parent, cst.If) and inner is parent.body and _is_false(parent.test):
+                return True
+            inner = parent
+        return False
+
+    # ---- statements, scopes and places ----------------------------------------------------------
+
+    @cached_property
+    def top_statements(self) -> tuple[Statement, ...]:
+        """List the statements of all cells, in order."""
+        return tuple(statement for cell in self.cells for statement in cell.module.body)
+
+    def statement(self, node: cst.CSTNode) -> Statement:
+        """Return the smallest whole statement around ``node`` that can be moved, wrapped or dropped."""
+        current: cst.CSTNode = node
+        for parent in self.parents(node):
+            if isinstance(parent, cst.Module | cst.IndentedBlock):
+                assert isinstance(current, cst.SimpleStatementLine | cst.BaseCompoundStatement)
+                return current
+            current = parent
+        raise ValueError("the node belongs to no statement")
+
+    def statement_in(self, function: cst.FunctionDef | None, node: cst.CSTNode) -> Statement:
+        """Return the statement of a function's own body that holds ``node``; of the cell for None."""
+        current = node
+        for parent in self.parents(node):
+            if parent is (function.body if function is not None else None) or isinstance(parent, cst.Module):
+                break
+            current = parent
+        assert isinstance(current, cst.SimpleStatementLine | cst.BaseCompoundStatement)
+        return current
+
+    def top_statement(self, node: cst.CSTNode) -> Statement:
+        """Return the statement of the cell itself that holds ``node``."""
+        return self.statement_in(None, node)
+
+    def is_certain(self, node: cst.CSTNode) -> bool:
+        """Return whether a node runs, and runs once, when its cell does."""
+        statement = self.statement(node)
+        simple = isinstance(statement, cst.SimpleStatementLine | cst.FunctionDef | cst.ClassDef)
+        return simple and isinstance(self.parent(statement), cst.Module)
+
+    def scope(self, node: cst.CSTNode) -> Scope | None:
+        """Return the function, lambda or class body that ``node`` runs in; None at module level."""
+        inner = node
+        for parent in self.parents(node):
+            if isinstance(parent, cst.FunctionDef | cst.ClassDef | cst.Lambda) and inner is parent.body:
+                return parent
+            inner = parent
+        return None
+
+    def cell(self, node: cst.CSTNode) -> CodeCell:
+        """Return the cell that ``node`` stands in."""
+        current = node
+        for current in self.parents(node):  # noqa: B007
+            pass
+        assert isinstance(current, cst.Module)
+        return self._cell_of[current]
+
+    def place(self, node: cst.CSTNode) -> Place:
+        """Return the cell and the line of ``node``, as the user typed them."""
+        cell = self.cell(node)
+        if cell not in self._lines:
+            wrapper = MetadataWrapper(cell.module, unsafe_skip_copy=True)
+            ranges = wrapper.resolve(PositionProvider)
+            self._lines[cell] = {key: value.start.line for key, value in ranges.items()}
+        return Place(cell.number, cell.python.notebook_line(self._lines[cell].get(node, 1)))
+
+    # ---- nodes by kind --------------------------------------------------------------------------
+
+    @cached_property
+    def live_calls(self) -> tuple[cst.Call, ...]:
+        """List the calls outside dead code, in order."""
+        return tuple(call for call in self.collected.calls if not self.is_dead(call))
+
+    def calls_in(self, node: cst.CSTNode) -> Iterator[cst.Call]:
+        """Yield the calls inside ``node``, itself included, in order."""
+        start, end = self._spans[node]
+        low = bisect.bisect_left(self._call_orders, start)
+        high = bisect.bisect_right(self._call_orders, end)
+        yield from self.collected.calls[low:high]
+
+
+def _is_false(test: cst.BaseExpression) -> bool:
+    match test:
+        case cst.Name(value="False" | "None") | cst.Integer(value="0"):
+            return True
+        case _:
+            return False
