@@ -44,7 +44,7 @@ class Training:
         cwd: Path,
         environment: Mapping[str, str],
     ) -> None:
-        from nb2ddp.launch.run import end_with_parent
+        from nb2ddp.launch.processes import end_with_parent
 
         arguments = {
             "script": str(script.absolute()),

@@ -15,15 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from nb2ddp.launch.run import (
-    LAUNCHER_VARIABLES,
-    RUN_ID_VARIABLE,
-    end_processes,
-    end_with_parent,
-    processes_of,
-    torchrun_command,
-    torchrun_environment,
-)
+from nb2ddp.launch.command import LAUNCHER_VARIABLES, torchrun_command, torchrun_environment
+from nb2ddp.launch.processes import RUN_ID_VARIABLE, end_processes, end_with_parent, processes_of
 from nb2ddp.rehearse.subject import Subject
 
 SCRIPT, REFERENCE = "train_ddp.py", "notebook.py"
