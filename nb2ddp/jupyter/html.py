@@ -18,7 +18,7 @@ _LONG = 20  # lines
 
 
 def facts(progress: Progress, *, running: bool = True) -> list[str]:
-    """What is known of a run, in a few words each."""
+    """Return what is known of a run, in a few words each."""
     said = []
     if progress.total:
         said.append(f"step {progress.step} of {progress.total}")
@@ -30,8 +30,8 @@ def facts(progress: Progress, *, running: bool = True) -> list[str]:
         said.append(f"{progress.samples_per_second:.3g} samples/s")
     elif progress.steps_per_second is not None:
         said.append(f"{progress.steps_per_second:.3g} steps/s")
-    if progress.stage and progress.step == 0:
-        said.append(progress.stage)
+    if running and progress.doing:
+        said.append(progress.doing)
     return said
 
 

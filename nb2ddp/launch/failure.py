@@ -167,7 +167,7 @@ class Failure:
         if self.after:
             return "look at the log of the rank that had ended: the others still needed it"
         place = f"{self.place[1]} of the notebook" if self.place else "the notebook"
-        return f"mend {place} and convert it again; or edit the script"
+        return f"mend {place} and run it again"
 
 
 def describe(

@@ -337,7 +337,7 @@ def _tell_restart(ranks: Ranks, attempt: int, cells: CellMap) -> None:
 
 def _stopped(number: signal.Signals, folder: Path, since: float, logs: Path) -> str:
     """Return the line after a signal: what is kept, and how to go on."""
-    checkpoint = Outputs(files_written(folder, since, without=logs)).checkpoint
+    checkpoint = Outputs(files_written(folder, since, without=logs.absolute())).checkpoint
     if checkpoint is None:
         return f"stopped by {number.name}; no checkpoint was written, so the next run begins at step 0"
     return (

@@ -1,4 +1,4 @@
-"""How a monitored run looks: a table below rank 0's output, a summary, a plot. No decisions are made here."""
+"""Print a run: the live table below rank 0's output, the summary, the closing block, and the plot."""
 
 from __future__ import annotations
 
@@ -120,6 +120,30 @@ def print_summary(summary: Summary) -> None:
         console.print(_summary_table(summary.rows))
     for note in summary.notes:
         console.print(Text(f"nb2ddp: {note}"), soft_wrap=True)
+
+
+def print_closing(facts: Sequence[tuple[str, str]]) -> None:
+    """Print the closing block on stderr: as a table on a terminal, else as plain lines."""
+    print(file=sys.stderr)  # a bar may stand there without an end of its line
+    if not sys.stderr.isatty():
+        print("nb2ddp: the run succeeded", file=sys.stderr)
+        for name, value in facts:
+            print(f"        {name + ':':<11} {value}", file=sys.stderr)
+        return
+    console = Console(file=sys.stderr, highlight=False)
+    console.print(Text("nb2ddp: the run succeeded", style="bold green"))
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    to_copy = "load it"
+    for name, value in facts:
+        if name != to_copy:
+            table.add_row(name, Text(value))
+    console.print(table)
+    for name, value in facts:
+        if name == to_copy:  # one line, however long, so that it can be copied
+            console.print(Text(name, style="dim"))
+            console.print(Text(value), soft_wrap=True)
 
 
 def _summary_table(rows: Sequence[Row]) -> Table:

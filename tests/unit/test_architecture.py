@@ -82,7 +82,7 @@ ROOMS: dict[str, set[str]] = {
     "targets": {"ddp_folder", "errors", "rendering"},
     "conversion": {"analysis", "errors", "rendering", "rewriting", "rules", "source", "targets"},
     "launch": {"errors"},
-    "monitor": {"errors", "rendering"},
+    "monitor": {"errors", "launch", "rendering"},
     "kaggle": {"ddp_folder", "errors", "targets"},
     "doctor": {"errors", "kaggle", "launch", "monitor"},
     "rehearse": {
@@ -160,7 +160,7 @@ def test_no_circle_anywhere() -> None:
     [
         ("nbformat", {"source.notebook", "conversion.nbconvert_exporter"}),
         ("nbconvert", {"conversion.nbconvert_exporter"}),
-        ("IPython", {"source.ipython_syntax", "jupyter.magic"}),
+        ("IPython", {"source.ipython_syntax", "jupyter.arguments", "jupyter.magic"}),
         ("libcst.metadata", {"analysis.facts"}),
         ("jinja2", {"rendering"}),
         ("click", CLI),
