@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -111,7 +112,12 @@ def _close(observer: Listener | Monitor, script: Path, began: float, logs: Path)
     from nb2ddp.monitor.closing import closing_facts
     from nb2ddp.monitor.terminal import print_closing
 
-    files = files_written(Path.cwd(), began, without=logs.absolute())
+    ours = [os.fstat(1), os.fstat(2)]  # `> train.log` is no file of the run
+    files = [
+        file
+        for file in files_written(Path.cwd(), began, without=logs.absolute())
+        if not any(os.path.samestat(file.stat(), own) for own in ours)
+    ]
     outputs = Outputs(files, script.read_text(encoding="utf-8", errors="replace"))
     facts = closing_facts(
         observer.progress,

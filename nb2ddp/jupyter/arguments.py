@@ -41,7 +41,7 @@ _ARGUMENTS = (
 
 
 def with_arguments(function: _Function) -> _Function:
-    """A line and cell magic that takes these arguments."""
+    """Make a function a line and cell magic that takes these arguments."""
     decorated: Any = line_cell_magic(function)
     for option in reversed(_ARGUMENTS):
         decorated = option(decorated)
@@ -50,7 +50,7 @@ def with_arguments(function: _Function) -> _Function:
 
 
 def check(options: Any, cell: str | None) -> None:
-    """Raises UsageError for options that make no sense together."""
+    """Raise UsageError for options that exclude each other."""
     if cell is None:
         for name in ("only", "collect"):
             if getattr(options, name):

@@ -11,7 +11,7 @@ _KERNELS_OWN = ("MPLBACKEND", "FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE")
 
 
 def ranks_environment(now: Mapping[str, str], initial: Mapping[str, str], *, session: bool) -> dict[str, str]:
-    """The environment to run a script in, from the kernel's own ``now`` and when it started.
+    """Return the environment for a script, from the kernel's own ``now`` and when it started (``initial``).
 
     A session's script sets again what its cells have set; what libraries have set since (Unsloth keeps its
     state of the model there) is not for another process. Other scripts get what the user has set.

@@ -44,7 +44,7 @@ def live_html(
     logs: Mapping[str, str],
     state: str,
 ) -> str:
-    """The display of a run. ``state``: "running", "done" or "failed"; ``logs``: links by labels."""
+    """Return the display of a run as HTML. ``state``: running, done or failed; ``logs``: links by labels."""
     gpus = [
         {
             "rank": load.rank,
@@ -67,14 +67,14 @@ def live_html(
 
 
 def live_text(progress: Progress, *, title: str, seconds: float, loads: Iterable[Load] = ()) -> str:
-    """The same in one line."""
+    """Return the display of a run as one line of text."""
     gpus = [f"rank {load.rank} {load.used / GIB:.1f}/{load.total / GIB:.0f} GiB" for load in loads]
     bar = "#" * round(20 * progress.fraction)
     return "  ".join([f"{title} {clock(seconds)} [{bar:<20}]", *facts(progress), *gpus])
 
 
 def script_html(script: Script, changes: Sequence[str], left_out: Sequence[str]) -> str:
-    """A script with its changes; what no cell says is green, and folded where it is long."""
+    """Return a script as HTML: lines that nb2ddp added are green, and folded where they are many."""
     old = {number: set(cell.python.text.split("\n")) for number, cell in script.cells.items()}
     lines = [
         (line.cell == 0, line.text, bool(line.text) and line.text not in old.get(line.cell, ()), number)

@@ -96,7 +96,7 @@ class DDPMagics(Magics):
         self._history[ran.count] = ran
 
     def _this_cell(self, body: str) -> Ran:
-        """The cell that runs now, without its first line."""
+        """Return the cell that runs now, without its first line."""
         manager = self.shell.history_manager
         typed = list(manager.input_hist_raw) if manager is not None else []
         raw = getattr(self._now, "raw_cell", "")
@@ -155,7 +155,7 @@ class DDPMagics(Magics):
         if options.show:
             _show(conversion, chosen)
             return None
-        self._mind_gpu_memory(options)
+        self._check_gpu_memory(options)
         cwd = Path.cwd() if options.only or options.notebook else self._start
         folder = Path(options.keep).expanduser().absolute() if options.keep else cwd / FOLDER
         _write(folder, conversion, kept=bool(options.keep))
@@ -172,7 +172,7 @@ class DDPMagics(Magics):
         return history.Chosen((*before.cells, *this), before.left_out)
 
     def _converted(self, options: Any, chosen: history.Chosen) -> Conversion:
-        """Raises UsageError when there is nothing to convert, or it cannot be converted."""
+        """Convert the cells or the notebook. Raises UsageError when that cannot be done."""
         arguments: dict[str, Any] = {"nproc": options.nproc or 2, "batch": options.batch}
         try:
             if options.notebook:
@@ -201,7 +201,7 @@ class DDPMagics(Magics):
         return conversion
 
     def _notebook_path(self) -> Path:
-        """The notebook's file, as far as the front end tells: Jupyter's server and VS Code do."""
+        """Return the notebook's file where the front end tells it: Jupyter's server and VS Code do."""
         told = self.shell.user_ns.get("__vsc_ipynb_file__") or os.environ.get("JPY_SESSION_NAME") or ""
         path = Path(str(told))
         return path if path.suffix == ".ipynb" else Path("notebook.ipynb")
@@ -215,8 +215,8 @@ class DDPMagics(Magics):
     # -----------------------------------------------------------------------------------------------------
     # GPU memory
 
-    def _mind_gpu_memory(self, options: Any) -> None:
-        """Say what the kernel holds on the GPUs.
+    def _check_gpu_memory(self, options: Any) -> None:
+        """Print what the kernel holds on the GPUs; with --free, free it first.
 
         Raises UsageError when the ranks cannot find room beside it.
         """
@@ -248,7 +248,7 @@ class DDPMagics(Magics):
             print(f"nb2ddp: {sentence}; {advice}.", file=sys.stderr)
 
     def _forget_errors(self) -> None:
-        """Let go of the last tracebacks: they keep what the failed calls have had in their variables."""
+        """Drop the last tracebacks: they keep what the failed calls have had in their variables."""
         self.shell.InteractiveTB.tb = None
         last = self.shell.last_execution_result
         for error in (last.error_in_exec, last.error_before_exec) if last is not None else ():
@@ -330,7 +330,7 @@ def _write(folder: Path, conversion: Conversion, *, kept: bool) -> None:
 
 
 def _remarks(conversion: Conversion, chosen: history.Chosen, cell: str | None) -> list[str]:
-    """What to know before waiting for hours."""
+    """Return what the user should know before a long run."""
     notes = [line.partition(": ")[2] for line in report.lines(conversion) if ": note: " in line]
     script = conversion.files[SCRIPT]
     if not any(word in script for word in _SAVES) and "Trainer(" not in script:
@@ -354,7 +354,7 @@ def _show(conversion: Conversion, chosen: history.Chosen) -> None:
 
 
 def _history_before(shell: InteractiveShell) -> dict[int, Ran]:
-    """The cells that ran before the extension was loaded; of these no ids are known.
+    """Return the cells that ran before the extension was loaded; of these no ids are known.
 
     IPython before version 9 does not say which of them failed: they all count as succeeded.
     """

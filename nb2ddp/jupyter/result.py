@@ -1,4 +1,4 @@
-"""What a run from inside a notebook leaves: its result, or its failure in the notebook's own terms."""
+"""The result of a run from inside a notebook, or its failure with the notebook's cells and lines."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Result:
         return self._outputs.how_to_load
 
     def plot(self, *names: str) -> Plot:
-        """The curves of logged numbers; of the losses when none is named: ``_ddp.plot("learning_rate")``.
+        """Return the curves of logged numbers, else of the losses: ``_ddp.plot("learning_rate")``.
 
         Raises:
             ValueError: a number that was not logged, or not twice.
@@ -149,7 +149,7 @@ class Places:
         return self._places.get(line)
 
     def trace(self, lines: Iterable[str]) -> Iterator[str]:
-        """A traceback, with the notebook's cells in place of the script; what nb2ddp put in is not shown."""
+        """Yield a traceback with the notebook's cells in place of the script, without nb2ddp's frames."""
         hidden = False
         for text in lines:
             match = _FRAME.match(text)

@@ -29,15 +29,15 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Protocol
 
 from nb2ddp.errors import LaunchError
-from nb2ddp.launch.cell_map import CellMap, read_cell_map
+from nb2ddp.launch.cell_map import read_cell_map
 from nb2ddp.launch.command import torchrun_command, torchrun_environment, visible_gpus
-from nb2ddp.launch.failure import Failure, describe, ending, log_tail
-from nb2ddp.launch.outputs import Outputs, files_written
+from nb2ddp.launch.failure import ending
 from nb2ddp.launch.processes import (
     RUN_ID_VARIABLE,
     Process,
@@ -47,7 +47,8 @@ from nb2ddp.launch.processes import (
     processes_of,
     send_signal,
 )
-from nb2ddp.launch.ranks import TORCHRUN_LOG, Ranks, attempt_logs, clear_logs
+from nb2ddp.launch.ranks import TORCHRUN_LOG, Ranks, clear_logs
+from nb2ddp.launch.verdict import say, stopped_sentence, tell_restart, tell_verdict
 
 GRACE_SECONDS = 10.0
 """How long (seconds) processes that are asked to end may take before they are killed."""
@@ -130,39 +131,74 @@ def launch(
                 return signals.exit_code
             if nproc == 0:
                 raise LaunchError("No GPU is visible here; use --cpu to run on the CPU.")
-        logs = default_log_dir(script) if log_dir is None else log_dir
-        clear_logs(logs)
-        if not quiet:
-            _say(f"{_count(nproc)} on the {'CPU' if cpu else 'GPU'}; {_where(nproc, logs)}")
-        # The path of a Unix socket has about 100 characters at most.
-        short = None if len(tempfile.gettempdir()) < 70 else "/tmp"
-        cells = read_cell_map(script)
-        since = time.time()
-        with (
-            tempfile.TemporaryDirectory(prefix="nb2ddp-", dir=short, ignore_cleanup_errors=True) as folder,
-            Ranks(Path(folder) / "socket", logs, observer) as ranks,
-        ):
-            ranks.restarted = lambda attempt: _tell_restart(ranks, attempt, cells)
-            command = torchrun_command(
-                script.absolute(),
+        return _train(
+            _Plan(
+                script,
                 nproc=nproc,
+                cpu=cpu,
+                logs=default_log_dir(script) if log_dir is None else log_dir,
                 torchrun_options=torchrun_options,
                 python=python,
-                guard=[sys.executable, "-I", "-S", str(_GUARD), str(ranks.address), str(grace)],
-                error_dir=Path(folder) / "torchrun",
-            )
-            environment = torchrun_environment(
-                os.environ, nproc=nproc, cpu=cpu, torchrun_options=torchrun_options
-            )
-            run_id = uuid.uuid4().hex
-            with (logs / TORCHRUN_LOG).open("wb") as output, _observed(ranks, signals, cpu=cpu):
-                agent = _start(command, environment, run_id, cwd=cwd, output=output.fileno())
-                _wait(agent, run_id, signals, grace, ranks)
-            if signals.received:
-                (logs / TORCHRUN_LOG).unlink(missing_ok=True)
-                _say(_stopped(signals.received[0], cwd or Path.cwd(), since, logs))
-                return signals.exit_code
-            return _verdict(agent.returncode, ranks, cells, alone=nproc == 1, repeat_trace=repeat_trace)
+                cwd=cwd,
+                grace=grace,
+                repeat_trace=repeat_trace,
+            ),
+            signals,
+            observer,
+        )
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What `launch` has been asked for, with the number of processes and the log folder settled."""
+
+    script: Path
+    nproc: int
+    cpu: bool
+    logs: Path
+    torchrun_options: Sequence[str]
+    python: str
+    cwd: Path | None
+    grace: float
+    repeat_trace: bool
+
+
+def _train(plan: _Plan, signals: _Signals, observer: Observer | None) -> int:
+    """Start torchrun, wait for all processes, print how the run failed, and return its exit code."""
+    logs = plan.logs
+    clear_logs(logs)
+    if not signals.quiet:
+        say(f"{_count(plan.nproc)} on the {'CPU' if plan.cpu else 'GPU'}; {_where(plan.nproc, logs)}")
+    # The path of a Unix socket has about 100 characters at most.
+    short = None if len(tempfile.gettempdir()) < 70 else "/tmp"
+    cells = read_cell_map(plan.script)
+    since = time.time()
+    with (
+        tempfile.TemporaryDirectory(prefix="nb2ddp-", dir=short, ignore_cleanup_errors=True) as folder,
+        Ranks(Path(folder) / "socket", logs, observer) as ranks,
+    ):
+        ranks.restarted = lambda attempt: tell_restart(ranks, attempt, cells)
+        command = torchrun_command(
+            plan.script.absolute(),
+            nproc=plan.nproc,
+            torchrun_options=plan.torchrun_options,
+            python=plan.python,
+            guard=[sys.executable, "-I", "-S", str(_GUARD), str(ranks.address), str(plan.grace)],
+            error_dir=Path(folder) / "torchrun",
+        )
+        environment = torchrun_environment(
+            os.environ, nproc=plan.nproc, cpu=plan.cpu, torchrun_options=plan.torchrun_options
+        )
+        run_id = uuid.uuid4().hex
+        with (logs / TORCHRUN_LOG).open("wb") as output, _observed(ranks, signals, cpu=plan.cpu):
+            agent = _start(command, environment, run_id, cwd=plan.cwd, output=output.fileno())
+            _wait(agent, run_id, signals, plan.grace, ranks)
+        if signals.received:
+            (logs / TORCHRUN_LOG).unlink(missing_ok=True)
+            say(stopped_sentence(signals.received[0], plan.cwd or Path.cwd(), since, logs))
+            return signals.exit_code
+        alone = plan.nproc == 1
+        return tell_verdict(agent.returncode, ranks, cells, alone=alone, repeat_trace=plan.repeat_trace)
 
 
 @contextlib.contextmanager
@@ -183,7 +219,7 @@ def _run_setup(setup: Path, *, python: str, cwd: Path | None, signals: _Signals,
     _wait(process, run_id, signals, grace, None)
     code = exit_code(process.returncode)
     if code and not signals.received:
-        _say(f"the install step {setup} failed ({ending(process.returncode)})")
+        say(f"the install step {setup} failed ({ending(process.returncode)})")
     return code
 
 
@@ -233,7 +269,7 @@ def _wait(
                     first = signals.received[0]
                     send_signal(process.pid, signal.SIGINT if first == signal.SIGINT else signal.SIGTERM)
                     if not signals.quiet:
-                        _say("stopping all processes; a second signal (Ctrl-C) kills them at once")
+                        say("stopping all processes; a second signal (Ctrl-C) kills them at once")
                     deadline = min(deadline, now + grace)
                 else:
                     deadline = now
@@ -282,70 +318,6 @@ class _Signals:
             signal.signal(number, handler)  # type: ignore[arg-type]
 
 
-# ---------------------------------------------------------------------------------------------------------
-# The last words of a run
-
-
-def _verdict(agent_code: int, ranks: Ranks, cells: CellMap, *, alone: bool, repeat_trace: bool) -> int:
-    """Print how the run failed, if it did, and return its exit code: those of the last attempt."""
-    torchrun_log = ranks.log_dir / TORCHRUN_LOG
-    if agent_code == 0 and ranks.all:
-        torchrun_log.unlink(missing_ok=True)
-        return 0
-    failure = describe(ranks.of_attempt(ranks.attempt), cells, alone=alone, killed=ranks.killed)
-    if failure is None:
-        what = f"failed ({ending(agent_code)})" if agent_code else "ended without starting the script"
-        _say(f"torchrun itself {what}; its output:", log_tail(torchrun_log))
-        return exit_code(agent_code) or 1
-    torchrun_log.unlink(missing_ok=True)  # it only says that some process ended
-    _tell_failure(failure, ranks, repeat_trace=repeat_trace)
-    return failure.exit_code
-
-
-def _tell_failure(failure: Failure, ranks: Ranks, *, repeat_trace: bool) -> None:
-    """Print the traceback, unless it stands above, and then the rank, the cell and line, and what to do."""
-    log, lines = failure.rank.log, []
-    if failure.where is not None:
-        lines.append(f"at {failure.where}")
-    if log is not None:
-        if failure.trace:
-            _say(f"rank {failure.rank.rank} printed last:", failure.trace)
-        lines.append(f"all it printed is in {log}")
-    elif failure.message and failure.trace and repeat_trace:
-        _say("the traceback:", failure.trace)
-    else:
-        lines.append(f"{'its traceback' if failure.message else 'what it printed'} is above")
-    if failure.after:
-        lines.append(f"{failure.after} had ended before it, with exit code 0")
-    if ranks.attempt:
-        kept = ", ".join(str(attempt_logs(ranks.log_dir, number)) for number in range(ranks.attempt))
-        lines.append(f"this was attempt {ranks.attempt + 1}, the last; logs of the earlier ones: {kept}")
-    lines.append(f"what to do: {failure.advice}")
-    _say(failure.headline, "\n".join(f"        {line}" for line in lines))
-
-
-def _tell_restart(ranks: Ranks, attempt: int, cells: CellMap) -> None:
-    """Print how an attempt (from 0) failed, when torchrun starts all ranks again."""
-    members = ranks.of_attempt(attempt)
-    failure = describe(members, cells, alone=len(members) == 1)
-    why = failure.headline if failure else "torchrun starts all ranks again"
-    where = f", at {failure.where}" if failure and failure.where else ""
-    kept = attempt_logs(ranks.log_dir, attempt)
-    logs = f"; logs: {kept}" if kept.is_dir() else ""
-    _say(f"attempt {attempt + 1} failed: {why}{where}{logs}; attempt {attempt + 2} starts")
-
-
-def _stopped(number: signal.Signals, folder: Path, since: float, logs: Path) -> str:
-    """Return the line after a signal: what is kept, and how to go on."""
-    checkpoint = Outputs(files_written(folder, since, without=logs.absolute())).checkpoint
-    if checkpoint is None:
-        return f"stopped by {number.name}; no checkpoint was written, so the next run begins at step 0"
-    return (
-        f"stopped by {number.name}; kept: {checkpoint}; to go on from it: "
-        f'trainer.train(resume_from_checkpoint="{checkpoint}")'
-    )
-
-
 def _count(nproc: int) -> str:
     return "1 process" if nproc == 1 else f"{nproc} processes"
 
@@ -356,7 +328,3 @@ def _where(nproc: int, log_dir: Path) -> str:
     if nproc == 2:
         return f"rank 1 writes to {log_dir / 'rank1.log'}"
     return f"the other ranks write to {log_dir / 'rank1.log'} to rank{nproc - 1}.log"
-
-
-def _say(sentence: str, text: str = "") -> None:
-    print(f"nb2ddp: {sentence}", *([text] if text else []), sep="\n", file=sys.stderr, flush=True)

@@ -79,6 +79,8 @@ class Listener:
         if stage != self._stage[0]:
             self._stage = stage, now
         steady = now - self._stage[1] >= _STEADY_SECONDS
+        if stage == "training" and self.progress.step >= self.progress.total:
+            return  # it has ended, or is followed by what it prints alone
         again = now - self._silent_since >= self._patience
         if not self._line_ended or not steady or (stage == self._told and not again):
             return

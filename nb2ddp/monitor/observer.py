@@ -1,4 +1,4 @@
-"""What a run uses and how fast it is: looked at from the launcher, while the ranks train.
+"""Monitor a run from the launcher: memory and load of each rank, speed, stragglers.
 
 Nothing here reaches into the script. `Monitor` is an observer of `nb2ddp.launch.run.launch`: it listens to
 rank 0's output on its way to the screen (`nb2ddp.monitor.console`), and looks at the ranks' processes and
@@ -64,7 +64,7 @@ class _State:
 
 
 class Monitor:
-    """Shows a run live if there is a terminal; at its end a summary on stderr, a plot and the samples."""
+    """Show a run live if there is a terminal; at its end a summary on stderr, a plot and the samples."""
 
     def __init__(self, title: str) -> None:
         self.nproc = 0
@@ -140,7 +140,7 @@ class Monitor:
 
     @contextlib.contextmanager
     def _noting(self, what: str) -> Iterator[None]:
-        """Whatever fails here, the training goes on."""
+        """Turn an error into a note of the summary: the training goes on."""
         try:
             yield
         except MonitorError as error:
@@ -220,7 +220,7 @@ class Monitor:
     # What is shown.
 
     def _headline(self) -> list[str]:
-        """The run in a few words each."""
+        """Return the state of the run, in a few words each."""
         progress, rate = self._state.progress, self._state.pace.recent
         said = [self._title, clock(time.monotonic() - self._started)]
         if progress.total:
@@ -280,11 +280,11 @@ class Monitor:
         return summary
 
     def _said(self, key: str) -> float | None:
-        """The Trainer's own figure."""
+        """Return a figure that the Trainer has logged."""
         return next((record[key] for record in self._state.progress.records if key in record), None)
 
     def _training(self) -> Iterator[Moment]:
-        """The moments from the first step to the last, with all ranks there; all, if no steps are known."""
+        """Yield the moments from the first step to the last, with all ranks there; else all of them."""
         pace, ranks = self._state.pace, self._state.peaks.keys()
         for moment in self._state.moments:
             stepping = (

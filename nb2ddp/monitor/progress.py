@@ -1,4 +1,4 @@
-"""What rank 0's output says about a training run: stage, steps, losses, speed. Pure text in, numbers out.
+"""Read stage, steps, losses and speed from rank 0's output. Pure text in, numbers out.
 
 Two things are understood, both as they look in a script's output (not in a notebook's): tqdm's bars, and the
 dicts that Transformers' Trainer prints. Hand-written loops are followed as far as they print "loss 1.23".
@@ -128,7 +128,7 @@ class Progress:
         return self.stage if self.step == 0 or self.stage == "saving" else ""
 
     def curve(self, key: str = "loss") -> list[tuple[float, float]]:
-        """(step, value) of a logged number, where it is finite."""
+        """Return (step, value) of a logged number, where it is finite."""
         return [
             (record["step"], record[key])
             for record in self.records
@@ -136,14 +136,14 @@ class Progress:
         ]
 
     def feed(self, text: str) -> str:
-        """Take the next piece of output; returns what of it is for people: no bars and no log dicts."""
+        """Take the next piece of output; return what of it is for people: no bars and no log dicts."""
         *lines, rest = (self._rest + text).split("\n")
         shown = [line for raw in lines for line in self._line(raw)]
         self._rest = self._without_bars(rest)  # a bar is complete before its line is
         return "".join(f"{line}\n" for line in shown)
 
     def finish(self) -> str:
-        """The same for a last line that has no end."""
+        """Take the end of the output; return a last line that has no line feed."""
         return self.feed("\n") if self._rest else ""
 
     def _line(self, raw: str) -> Iterator[str]:
@@ -190,7 +190,7 @@ class Progress:
         self.records.append({"step": self._earlier_steps + self.step, **record})
 
     def _without_bars(self, raw: str) -> str:
-        """Read all bars in a line that carriage returns overwrite; returns what stands there last."""
+        """Read all bars in a line that carriage returns overwrite; return what stands there last."""
         text = ""
         for text in raw.split("\r"):
             while match := _BAR.match(text):
@@ -246,7 +246,7 @@ def _stage_of(label: str) -> str | None:
 
 
 def _as_record(line: str) -> Record | None:
-    """The dict that the Trainer printed, as numbers; None when the line is something else.
+    """Return the dict that the Trainer printed, as numbers; None when the line is something else.
 
     Transformers 5 prints its numbers as strings, version 4 as they are (with a bare ``nan``).
     """
@@ -262,7 +262,7 @@ def _as_record(line: str) -> Record | None:
 
 
 def _seconds(clock: str) -> float | None:
-    """Seconds of tqdm's [[hours:]minutes:]seconds."""
+    """Return the seconds of tqdm's [[hours:]minutes:]seconds."""
     try:
         return float(sum(int(part) * 60**i for i, part in enumerate(reversed(clock.split(":")))))
     except ValueError:

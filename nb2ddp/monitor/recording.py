@@ -60,7 +60,7 @@ def of_rank(rank: int, moments: Iterable[Moment]) -> list[Sample]:
 
 
 def row_of(rank: int, samples: list[Sample]) -> Row:
-    """Means of these samples of one rank."""
+    """Return the means of these samples of one rank."""
     gpus = [sample.gpu for sample in samples if sample.gpu is not None]
     return Row(
         rank,
@@ -99,7 +99,7 @@ _COLUMNS = (
 
 
 def _as_csv(moments: Iterable[Moment], training: Collection[Moment]) -> str:
-    """One line for each rank and moment, with a straggler if it is of the training."""
+    """Return one line for each rank and moment, with the straggler if it is of the training."""
     judged = {moment.seconds for moment in training}
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")

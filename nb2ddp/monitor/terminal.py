@@ -113,7 +113,7 @@ def _live_table(rows: Sequence[Row]) -> Table:
 
 
 def print_summary(summary: Summary) -> None:
-    """On stderr, as wide as its terminal."""
+    """Print the summary on stderr, as wide as its terminal."""
     console = Console(file=sys.stderr, highlight=False, width=None if sys.stderr.isatty() else _WIDE)
     console.print(Text(f"nb2ddp: {summary.headline}"), soft_wrap=True)
     if summary.rows:
@@ -176,7 +176,7 @@ def _table(*headings: str) -> Table:
 
 
 def _without_empty(table: Table) -> Table:
-    """On CPUs there is no GPU to tell of."""
+    """Drop columns without a value: on CPUs, those of the GPUs."""
     table.columns = [column for column in table.columns if not column.header or any(column.cells)]
     return table
 
@@ -194,7 +194,7 @@ def _whole(value: float | None) -> str:
 
 
 def plot(summary: Summary, curves: Curves, waits: Iterable[tuple[float, int]], seconds: float) -> str:
-    """SVG: a panel for each kind of curve, over time; below, in its colour, when others waited for a rank.
+    """Return an SVG: a panel for each kind of curve, over time; below it, when others waited for a rank.
 
     waits: (seconds, rank) of the samples with a straggler; seconds: when the last sample was taken.
     """
