@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 _RULER = re.compile(r"# ---- cell (?P<cell>\d+)\b")
-_FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+)')
+_FRAME = re.compile(r'^(?:\[rank\d+\]:)?\s*File "(?P<file>[^"]+)", line (?P<line>\d+)')
 
 
 @dataclass(frozen=True)

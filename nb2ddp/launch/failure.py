@@ -22,6 +22,7 @@ from nb2ddp.launch.processes import exit_code
 from nb2ddp.launch.ranks import Rank
 
 _CLOCK_TICK = 0.01  # the time stamp of a file may lie this much (seconds) in the past
+_TRACEBACK = re.compile(r"(?:\[rank\d+\]: )?Traceback \(most recent call last\)")  # torch adds the rank
 _TAIL_LINES = 30
 _TAIL_BYTES = 65536
 
@@ -218,9 +219,7 @@ def log_tail(path: Path) -> str:
         return ""
     lines = [line.rstrip("\r").rsplit("\r", 1)[-1] for line in text.rstrip().split("\n")]
     start = max(0, len(lines) - _TAIL_LINES)
-    traces = [
-        number for number, line in enumerate(lines) if line.startswith("Traceback (most recent call last)")
-    ]
+    traces = [number for number, line in enumerate(lines) if _TRACEBACK.match(line)]
     return "\n".join(lines[min([start, *traces[-1:]]) :])
 
 

@@ -37,7 +37,9 @@ def _tell_failure(failure: Failure, ranks: Ranks, *, repeat_trace: bool) -> None
     if log is not None:
         if failure.trace:
             say(f"rank {failure.rank.rank} printed last:", failure.trace)
-        lines.append(f"all it printed is in {log}")
+            lines.append(f"all it printed is in {log}")
+        else:
+            lines.append("it has printed nothing")
     elif failure.message and failure.trace and repeat_trace:
         say("the traceback:", failure.trace)
     else:

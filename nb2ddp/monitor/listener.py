@@ -42,7 +42,7 @@ class Listener:
         self._stage = ("", 0.0)  # and since when
         self._silent_since = 0.0
         self._patience = _SILENCE_SECONDS
-        self._restarted = False
+        self._ranks: set[int] = set()
 
     def begin(self, logs: Path, *, cpu: bool) -> tuple[int, int]:
         self._started = self._silent_since = time.monotonic()
@@ -55,11 +55,12 @@ class Listener:
 
     def started(self, rank: int, local_rank: int, pid: int) -> None:
         self.nproc = max(self.nproc, local_rank + 1)
-        if rank == 0 and self._restarted:
+        if rank in self._ranks and rank == 0:  # torchrun starts all ranks again
             self.progress = Progress()
+        self._ranks.add(rank)
 
     def ended(self, rank: int, code: int) -> None:
-        self._restarted = self._restarted or rank == 0
+        pass
 
     def end(self, stopped: Callable[[], bool]) -> None:
         if self._relay is not None:
@@ -90,5 +91,6 @@ class Listener:
             still = "still " if stage == self._told else ""
             if stage == "training" and self.progress.total:
                 said += f": step {self.progress.step} of {self.progress.total}"
-            print(f"nb2ddp: {clock(now - self._started)} {still}{said}", file=sys.stderr, flush=True)
+            with contextlib.suppress(OSError, ValueError):  # the terminal is gone
+                print(f"nb2ddp: {clock(now - self._started)} {still}{said}", file=sys.stderr, flush=True)
         self._told = stage

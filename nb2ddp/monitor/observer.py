@@ -79,6 +79,7 @@ class Monitor:
         self._relay: Relay | None = None
         self._sampler: threading.Thread | None = None
         self._deaf = False
+        self._begun = False  # rank 0 has
 
     @property
     def progress(self) -> Progress:
@@ -115,8 +116,9 @@ class Monitor:
 
     def started(self, rank: int, local_rank: int, pid: int) -> None:
         self.nproc = max(self.nproc, local_rank + 1)
-        if rank == 0 and rank in self._state.codes:  # torchrun starts all ranks again
+        if rank == 0 and self._begun:  # torchrun starts all ranks again
             self._state.progress, self._state.pace = Progress(), Pace()
+        self._begun = self._begun or rank == 0
         self._state.codes.pop(rank, None)
         self._state.guards = {**self._state.guards, rank: (local_rank, pid)}
 

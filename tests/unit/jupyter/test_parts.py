@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import weakref
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -216,6 +217,20 @@ def test_how_to_load_what_was_saved(tmp_path: Path) -> None:
     assert unsloth.how_to_load.startswith(
         "from unsloth import FastModel; model, tokenizer = FastModel.from_pre"
     )
+
+
+def test_a_result_shows_the_closing_block(tmp_path: Path) -> None:
+    facts = [("time", "0:05"), ("loss", "2 -> 1"), ("ranks", "2 replicas equal"), ("logs", "<run_ddp>/logs")]
+    made = replace(result(tmp_path, "lora/adapter_config.json"), facts=facts)
+    assert repr(made).splitlines()[2:-1] == [
+        "loss: 2 -> 1",
+        "ranks: 2 replicas equal",
+        "logs: <run_ddp>/logs",
+    ]
+    assert repr(made).endswith(made.how_to_load)
+    assert "loss 2 -&gt; 1 · ranks 2 replicas equal</div>" in made._repr_html_()
+    failed = replace(made, exit_code=1, error="rank 1 failed first")
+    assert "replicas" not in repr(failed) + failed._repr_html_()
 
 
 def test_plots(tmp_path: Path) -> None:

@@ -61,12 +61,13 @@ def test_a_report_that_says_nothing(tmp_path: Path, text: str) -> None:
     assert read_cell_map(tmp_path / "missing.py").place(2) is None
 
 
-def test_frames_of_the_script_get_their_cell(script: Path) -> None:
+@pytest.mark.parametrize("prefix", ["", "[rank1]: "])
+def test_frames_of_the_script_get_their_cell(script: Path, prefix: str) -> None:
     places = read_cell_map(script)
     line = next(n for n in range(1, 1000) if places.place(n))
     trace = [
         "Traceback (most recent call last):",
-        f'  File "{script}", line {line}, in <module>',
+        f'{prefix}  File "{script}", line {line}, in <module>',
         "    step()",
         '  File "/lib/train_ddp.py", line 1, in step',
         "ValueError: boom",

@@ -92,9 +92,10 @@ def test_tail_of_a_log(tmp_path: Path) -> None:
     assert log_tail(log).splitlines() == [f"line {number}" for number in range(70, 100)]
 
 
-def test_tail_reaches_back_to_the_last_traceback(tmp_path: Path) -> None:
+@pytest.mark.parametrize("prefix", ["", "[rank1]: "])
+def test_tail_reaches_back_to_the_last_traceback(tmp_path: Path, prefix: str) -> None:
     log = tmp_path / "rank1.log"
-    trace = "Traceback (most recent call last)"
+    trace = f"{prefix}Traceback (most recent call last)"
     lines = [f"{trace}: an old one", *["x"] * 9, f"{trace}:", *["  frame"] * 50, "ValueError: boom"]
     log.write_text("\n".join(lines) + "\n")
     assert log_tail(log).splitlines() == lines[10:]
