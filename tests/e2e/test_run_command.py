@@ -110,6 +110,13 @@ def test_quiet_prints_rank_0_and_errors_alone(tmp_path: Path) -> None:
     assert "nb2ddp: rank 1 failed first (exit code 1)" in err
 
 
+def test_what_follows_two_dashes_reaches_torchrun(tmp_path: Path) -> None:
+    script = "import os\nprint(os.environ['TORCHELASTIC_MAX_RESTARTS'])"
+    process = start(tmp_path, script, "-q", "--nproc", "1", "--", "--max-restarts=3")
+    assert process.communicate(timeout=120) == ("3\n", "")
+    assert process.returncode == 0
+
+
 SAVES = """
 import time
 from pathlib import Path
