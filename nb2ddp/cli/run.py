@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,10 +13,30 @@ from nb2ddp.cli.common import script_of
 from nb2ddp.ddp_folder import SETUP
 
 if TYPE_CHECKING:
-    from nb2ddp.launch.run import Observer
+    from nb2ddp.monitor.listener import Listener
+    from nb2ddp.monitor.observer import Monitor
+
+_TORCHRUN = "torchrun options"
 
 
-@click.command(context_settings={"ignore_unknown_options": True})
+class _Command(click.Command):
+    """Keep what follows ``--`` for torchrun, and nothing else."""
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return [*super().collect_usage_pieces(ctx), "[-- TORCHRUN_OPTIONS...]"]
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        end = args.index("--") if "--" in args else len(args)
+        ctx.meta[_TORCHRUN] = args[end + 1 :]
+        try:
+            return super().parse_args(ctx, args[:end])
+        except click.NoSuchOption as error:
+            name = error.option_name
+            message = f"No such option: {name}. Options of torchrun follow a --: nb2ddp run TARGET -- {name}."
+            raise click.NoSuchOption(name, message, error.possibilities, ctx) from None
+
+
+@click.command(cls=_Command)
 @click.argument("target", type=click.Path(path_type=Path))
 @click.option("--nproc", type=click.IntRange(min=1), help="Processes.  [default: one per GPU; 2 with --cpu]")
 @click.option("--cpu", is_flag=True, help="Run on the CPU, with gloo; needs no GPU.")
@@ -28,15 +49,17 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Show each rank's memory and load, and the speed, live; a summary and a plot at the end.",
 )
-@click.argument("torchrun_options", nargs=-1, type=click.UNPROCESSED)
+@click.option("-q", "--quiet", is_flag=True, help="Print rank 0's output and errors, nothing else.")
+@click.pass_context
 def run(
+    ctx: click.Context,
     target: Path,
     nproc: int | None,
     cpu: bool,
     log_dir: Path | None,
     setup: bool,
     monitor: bool,
-    torchrun_options: Sequence[str],
+    quiet: bool,
 ) -> None:
     """Run a converted script under torchrun. TARGET is a script, a converted folder or a notebook.
 
@@ -47,27 +70,62 @@ def run(
     Example:
       nb2ddp run finetune_ddp
       nb2ddp run finetune.ipynb --cpu --nproc 2
+      nb2ddp run finetune_ddp -- --max-restarts=1
     """
-    from nb2ddp.launch.run import launch
+    from nb2ddp.launch.run import default_log_dir, launch
 
+    if monitor and quiet:
+        raise click.UsageError("--monitor shows what --quiet leaves out: give one of them.")
     script = script_of(target, nproc or 2)
     step = script.with_name(SETUP)
-    if setup and not step.exists():
+    if setup and not step.exists() and not quiet:
         click.echo(f"nb2ddp: there is no {SETUP}: the notebook installs nothing", err=True)
-    raise SystemExit(
-        launch(
-            script,
-            nproc=nproc,
-            cpu=cpu,
-            log_dir=log_dir,
-            setup=step if setup and step.exists() else None,
-            torchrun_options=torchrun_options,
-            observer=_monitor(script) if monitor else None,
-        )
+    observer = None if quiet else _observer(script, monitor=monitor)
+    began = time.time()
+    code = launch(
+        script,
+        nproc=nproc,
+        cpu=cpu,
+        log_dir=log_dir,
+        setup=step if setup and step.exists() else None,
+        torchrun_options=ctx.meta[_TORCHRUN],
+        quiet=quiet,
+        observer=observer,
     )
+    if code == 0 and observer is not None:
+        _close(observer, script, began, default_log_dir(script) if log_dir is None else log_dir)
+    raise SystemExit(code)
 
 
-def _monitor(script: Path) -> Observer:
-    from nb2ddp.monitor.observer import Monitor
+def _observer(script: Path, *, monitor: bool) -> Listener | Monitor:
+    if monitor:
+        from nb2ddp.monitor.observer import Monitor
 
-    return Monitor(script.name)
+        return Monitor(script.name)
+    from nb2ddp.monitor.listener import Listener
+
+    return Listener()
+
+
+def _close(observer: Listener | Monitor, script: Path, began: float, logs: Path) -> None:
+    """Print the closing block."""
+    from nb2ddp.launch.outputs import Outputs, files_written
+    from nb2ddp.monitor.closing import closing_facts
+    from nb2ddp.monitor.terminal import print_closing
+
+    ours = [os.fstat(1), os.fstat(2)]  # `> train.log` is no file of the run
+    files = [
+        file
+        for file in files_written(Path.cwd(), began, without=logs.absolute())
+        if not any(os.path.samestat(file.stat(), own) for own in ours)
+    ]
+    outputs = Outputs(files, script.read_text(encoding="utf-8", errors="replace"))
+    facts = closing_facts(
+        observer.progress,
+        time.time() - began,
+        outputs,
+        nproc=observer.nproc,
+        peak_memory=observer.peak_memory,
+        logs=logs if any(logs.glob("*")) else None,
+    )
+    print_closing(facts)

@@ -8,13 +8,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from nb2ddp.conversion.pipeline import Conversion
+from nb2ddp.conversion.script import Script
 from nb2ddp.ddp_folder import SCRIPT
 from nb2ddp.plain_text import terminal_safe
 from nb2ddp.rewriting.findings import Batch, Change, TooLarge
+from nb2ddp.source import ipython_syntax
+from nb2ddp.source.cells import Place
 
 
 def as_json(conversion: Conversion) -> dict[str, Any]:
-    """Return one notebook's report: {notebook, status, script, changes, declined, notes}."""
+    """Return one notebook's report: {notebook, status, script, changes, declined, notes, source_map}.
+
+    ``source_map`` holds runs of the script's lines: [first line, how many, cell, first line in the cell].
+    """
+    places = notebook_places(conversion.script) if conversion.script else {}
     return {
         "notebook": str(conversion.notebook),
         "status": conversion.status,
@@ -25,7 +32,37 @@ def as_json(conversion: Conversion) -> dict[str, Any]:
         ],
         "declined": [_entry(change) for change in conversion.declined],
         "notes": [_sentence(change) for change in conversion.notes],
+        "source_map": list(_runs(places)),
     }
+
+
+def notebook_places(script: Script) -> dict[int, Place]:
+    """Return the notebook's place for each line (from 1) of the script; lines that nb2ddp added have none."""
+    origins = {
+        number: ipython_syntax.align(cell.python.text.split("\n"), script.rewritten[number].split("\n"))
+        for number, cell in script.cells.items()
+        if number in script.rewritten
+    }
+    places = {}
+    for number, line in enumerate(script.lines, start=1):
+        if line.cell in origins and line.text.strip():
+            old = origins[line.cell]
+            python = script.cells[line.cell].python
+            places[number] = Place(line.cell, python.notebook_line(old[min(line.number, len(old) - 1)]))
+    return places
+
+
+def _runs(places: dict[int, Place]) -> Iterator[list[int]]:
+    run: list[int] = []
+    for number, place in places.items():
+        if run and (number, place.cell, place.line) == (run[0] + run[1], run[2], run[3] + run[1]):
+            run[1] += 1
+            continue
+        if run:
+            yield run
+        run = [number, 1, place.cell, place.line]
+    if run:
+        yield run
 
 
 def _entry(change: Change, **more: int | None) -> dict[str, Any]:

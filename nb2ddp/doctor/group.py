@@ -18,15 +18,9 @@ from typing import Any
 from nb2ddp.doctor.gpu import without_gpus
 from nb2ddp.doctor.machine import Machine
 from nb2ddp.doctor.outcome import Outcome, counted, fail, ok, warn
-from nb2ddp.launch.run import (
-    LAUNCHER_VARIABLES,
-    RUN_ID_VARIABLE,
-    end_processes,
-    end_with_parent,
-    ending,
-    torchrun_command,
-    torchrun_environment,
-)
+from nb2ddp.launch.command import LAUNCHER_VARIABLES, torchrun_command, torchrun_environment
+from nb2ddp.launch.failure import ending
+from nb2ddp.launch.processes import RUN_ID_VARIABLE, end_processes, end_with_parent
 
 SLOW = 1.0
 """GB/s between GPUs: less is neither NVLink, nor PCIe, nor the memory that both share."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from nb2ddp.launch.run import torchrun_environment
+from nb2ddp.launch.command import torchrun_environment
 from nb2ddp.monitor import nvml
 
 SMI_SECONDS = 60.0

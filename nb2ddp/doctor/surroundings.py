@@ -16,7 +16,7 @@ from nb2ddp.doctor.group import is_p2p_off
 from nb2ddp.doctor.machine import Machine
 from nb2ddp.doctor.outcome import Outcome, fail, ok, size, skip, warn
 from nb2ddp.errors import CredentialsError
-from nb2ddp.launch.run import LAUNCHER_VARIABLES
+from nb2ddp.launch.command import LAUNCHER_VARIABLES
 
 DEFAULT_PORT = 29500
 """Where torchrun without --standalone, Accelerate and plain ``python`` let the ranks meet."""

@@ -50,7 +50,7 @@ class Chosen:
 
 
 def choose(history: Iterable[Ran]) -> Chosen:
-    """The cells that succeeded, in order, each as it last ran.
+    """Return the cells that succeeded, in order, each as it last ran.
 
     Two runs are the same cell when their ids are equal; without ids, when their texts are. A cell that ran
     again stands where it ran last, unless a cell that ran in between needs a name that it binds: then it
@@ -125,7 +125,7 @@ def _in_order(cells: Sequence[_Names]) -> list[Ran]:
 
 
 def without_first_line(source: str) -> str:
-    """The body of a cell magic, with its line numbers kept: the magic's line is empty."""
+    """Return the body of a cell magic, with its line numbers kept: the magic's line is empty."""
     lines = source.split("\n")
     at = next((i for i, line in enumerate(lines) if line.lstrip().startswith("%%")), 0)
     lines[at] = ""
@@ -133,5 +133,5 @@ def without_first_line(source: str) -> str:
 
 
 def collected(ran: Ran) -> Ran:
-    """The cell that ``%%run_ddp --collect`` took, as if it had been run."""
+    """Return the cell that ``%%run_ddp --collect`` took, as if it had been run."""
     return replace(ran, source=without_first_line(ran.source), collected=True, ok=True)

@@ -18,7 +18,7 @@ _LONG = 20  # lines
 
 
 def facts(progress: Progress, *, running: bool = True) -> list[str]:
-    """What is known of a run, in a few words each."""
+    """Return what is known of a run, in a few words each."""
     said = []
     if progress.total:
         said.append(f"step {progress.step} of {progress.total}")
@@ -30,8 +30,8 @@ def facts(progress: Progress, *, running: bool = True) -> list[str]:
         said.append(f"{progress.samples_per_second:.3g} samples/s")
     elif progress.steps_per_second is not None:
         said.append(f"{progress.steps_per_second:.3g} steps/s")
-    if progress.stage and progress.step == 0:
-        said.append(progress.stage)
+    if running and progress.doing:
+        said.append(progress.doing)
     return said
 
 
@@ -44,7 +44,7 @@ def live_html(
     logs: Mapping[str, str],
     state: str,
 ) -> str:
-    """The display of a run. ``state``: "running", "done" or "failed"; ``logs``: links by labels."""
+    """Return the display of a run as HTML. ``state``: running, done or failed; ``logs``: links by labels."""
     gpus = [
         {
             "rank": load.rank,
@@ -69,14 +69,14 @@ def live_html(
 
 
 def live_text(progress: Progress, *, title: str, seconds: float, loads: Iterable[Load] = ()) -> str:
-    """The same in one line."""
+    """Return the display of a run as one line of text."""
     gpus = [f"rank {load.rank} {load.used / GIB:.1f}/{load.total / GIB:.0f} GiB" for load in loads]
     bar = "#" * round(20 * progress.fraction)
     return "  ".join([f"{title} {clock(seconds)} [{bar:<20}]", *facts(progress), *gpus])
 
 
 def script_html(script: Script, changes: Sequence[str], left_out: Sequence[str]) -> str:
-    """A script with its changes; what no cell says is green, and folded where it is long."""
+    """Return a script as HTML: lines that nb2ddp added are green, and folded where they are many."""
     old = {number: set(cell.python.text.split("\n")) for number, cell in script.cells.items()}
     lines = [
         (line.cell == 0, line.text, bool(line.text) and line.text not in old.get(line.cell, ()), number)

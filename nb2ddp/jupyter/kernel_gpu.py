@@ -1,4 +1,4 @@
-"""What a running kernel itself holds on the GPUs, and how to give that back."""
+"""GPU memory that the live kernel itself holds, and how to free it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Held:
 
 
 def held() -> list[Held]:
-    """The GPUs that this process holds memory on. Imports no torch: without it, nothing is held."""
+    """Return the GPUs that this process holds memory on. Does not import torch: without it, none is held."""
     torch = sys.modules.get("torch")
     if torch is None or not hasattr(torch, "cuda") or not torch.cuda.is_initialized():
         return []
@@ -32,7 +32,7 @@ def held() -> list[Held]:
 
 
 def holders(names: Mapping[str, object], device: str = "cuda") -> dict[str, int]:
-    """Which of these objects hold memory on a kind of device, and how many bytes each, the largest first.
+    """Return the objects that hold memory on a kind of device, with their bytes, the largest first.
 
     Objects that share tensors (a model and its trainer) are each counted in full.
     """
@@ -41,7 +41,7 @@ def holders(names: Mapping[str, object], device: str = "cuda") -> dict[str, int]
 
 
 def _storages(value: object, device: str) -> dict[int, int]:
-    """Bytes by address, in a tensor, a module, an optimizer, and what holds them."""
+    """Return bytes by address, of the storages in a tensor, a module, an optimizer, and what holds them."""
     found: dict[int, int] = {}
     for tensor in _tensors(value, depth=3):
         if tensor.device.type == device:
@@ -82,7 +82,7 @@ def _tensors(value: object, depth: int) -> Iterator[Any]:
 
 
 def free(names: MutableMapping[str, object], device: str = "cuda") -> list[str]:
-    """Drop the objects that hold GPU memory and give the memory back; returns the names that are gone."""
+    """Drop the objects that hold GPU memory and give the memory back; return the names that are gone."""
     torch = sys.modules.get("torch")
     if torch is None:
         return []

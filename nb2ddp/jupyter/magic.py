@@ -1,19 +1,16 @@
-"""%run_ddp and %%run_ddp: DDP from inside a notebook. The only module that needs a live IPython shell."""
+"""%run_ddp and %%run_ddp: DDP from inside a notebook; the session's cells, its GPU memory, and the run."""
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, cast
 
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
-from IPython.core.magic import Magics, line_cell_magic, magics_class
-from IPython.core.magic_arguments import argument, magic_arguments
+from IPython.core.magic import Magics, magics_class
 from IPython.display import display
 from IPython.utils._process_common import arg_split
 
@@ -23,19 +20,19 @@ from nb2ddp.ddp_folder import LOGS, REPORT, SCRIPT, SUPPORT, edited_since, write
 from nb2ddp.errors import Nb2ddpError
 from nb2ddp.jupyter import history, kernel_gpu
 from nb2ddp.jupyter import html as pictures
+from nb2ddp.jupyter.arguments import FOLDER, check, with_arguments
+from nb2ddp.jupyter.environment import INITIAL_ENVIRONMENT, ranks_environment
 from nb2ddp.jupyter.history import Ran
-from nb2ddp.jupyter.result import Places, Result, failure, files_written
+from nb2ddp.jupyter.live import Live
+from nb2ddp.jupyter.result import Places, Result, failure
 from nb2ddp.jupyter.run_process import Training
+from nb2ddp.launch.outputs import Outputs, files_written
 from nb2ddp.monitor import nvml
+from nb2ddp.monitor.closing import closing_facts
 from nb2ddp.monitor.progress import Progress
-from nb2ddp.options import argparse_options, given
+from nb2ddp.options import given
 from nb2ddp.source.notebook import Cell, Notebook
 
-FOLDER = "run_ddp"
-"""Where a run lies, beside the notebook; the next one takes its place."""
-
-_UPDATE_SECONDS = 0.5
-_LINE_SECONDS = 10.0  # between two lines about the progress, where a line cannot be overwritten
 _SAVES = (
     "save_pretrained",
     "save_model",
@@ -45,13 +42,6 @@ _SAVES = (
     "push_to_hub",
     "save_strategy",
 )
-_HELD_SECONDS = 5.0
-_LAST_WORDS = ("Traceback (most recent call last)", "nb2ddp: rank ", "nb2ddp: the script failed")
-# Set by ipykernel for the kernel's own output.
-_KERNELS_OWN = ("MPLBACKEND", "FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE")
-
-
-_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 class RunFailedError(Exception):
@@ -70,34 +60,6 @@ class RunInterruptedError(KeyboardInterrupt):
 
     def _render_traceback_(self) -> list[str]:
         return [f"KeyboardInterrupt: {self}"]
-
-
-def _process_count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"the number of processes must be 1 or more, not {text!r}")
-    return int(text)
-
-
-_ARGUMENTS = (
-    argument("notebook", nargs="?", help="a notebook file; without it, the cells of this session are run"),
-    argument("--nproc", type=_process_count, metavar="N", help="processes; else one for each GPU (--cpu: 2)"),
-    argument("--cpu", action="store_true", help="train on the CPU"),
-    *(argument(*names, **rest) for names, rest in argparse_options(without={"nproc"})),
-    argument("--only", action="store_true", help="run this cell alone, without those that ran before"),
-    argument("--keep", metavar="DIR", help=f"put script and logs there; without it, in {FOLDER}/"),
-    argument("--collect", action="store_true", help="put this cell into the script, do not run it here"),
-    argument("--show", action="store_true", help="show the script that would run, and run nothing"),
-    argument("--free", action="store_true", help="first drop the kernel's objects that hold GPU memory"),
-)
-
-
-def _magic(function: _Function) -> _Function:
-    """A line and cell magic that takes these arguments."""
-    decorated: Any = line_cell_magic(function)
-    for option in reversed(_ARGUMENTS):
-        decorated = option(decorated)
-    decorated = magic_arguments()(decorated)
-    return cast(_Function, decorated)
 
 
 @magics_class
@@ -135,7 +97,7 @@ class DDPMagics(Magics):
         self._history[ran.count] = ran
 
     def _this_cell(self, body: str) -> Ran:
-        """The cell that runs now, without its first line."""
+        """Return the cell that runs now, without its first line."""
         manager = self.shell.history_manager
         typed = list(manager.input_hist_raw) if manager is not None else []
         raw = getattr(self._now, "raw_cell", "")
@@ -150,7 +112,7 @@ class DDPMagics(Magics):
     # -----------------------------------------------------------------------------------------------------
     # The magic
 
-    @_magic
+    @with_arguments
     def run_ddp(self, line: str, cell: str | None = None) -> Result | None:
         """Train on several GPUs, in processes of their own: the same run, in 1/N of the time.
 
@@ -184,7 +146,7 @@ class DDPMagics(Magics):
             options = cast(Any, self.run_ddp).parser.parse_args(arg_split(line, posix=True))
         except ValueError as error:  # a quote without its end
             raise UsageError(f"{str(error).lower()} in: {line}") from None
-        _check(options, cell)
+        check(options, cell)
         if options.collect:
             self._collected = True
             print("This cell goes into the script of the next %run_ddp; it did not run here.")
@@ -194,7 +156,7 @@ class DDPMagics(Magics):
         if options.show:
             _show(conversion, chosen)
             return None
-        self._mind_gpu_memory(options)
+        self._check_gpu_memory(options)
         cwd = Path.cwd() if options.only or options.notebook else self._start
         folder = Path(options.keep).expanduser().absolute() if options.keep else cwd / FOLDER
         _write(folder, conversion, kept=bool(options.keep))
@@ -211,7 +173,7 @@ class DDPMagics(Magics):
         return history.Chosen((*before.cells, *this), before.left_out)
 
     def _converted(self, options: Any, chosen: history.Chosen) -> Conversion:
-        """Raises UsageError when there is nothing to convert, or it cannot be converted."""
+        """Convert the cells or the notebook. Raises UsageError when that cannot be done."""
         try:
             chosen_options = given(vars(options))
             if options.notebook:
@@ -242,7 +204,7 @@ class DDPMagics(Magics):
         return conversion
 
     def _notebook_path(self) -> Path:
-        """The notebook's file, as far as the front end tells: Jupyter's server and VS Code do."""
+        """Return the notebook's file where the front end tells it: Jupyter's server and VS Code do."""
         told = self.shell.user_ns.get("__vsc_ipynb_file__") or os.environ.get("JPY_SESSION_NAME") or ""
         path = Path(str(told))
         return path if path.suffix == ".ipynb" else Path("notebook.ipynb")
@@ -256,8 +218,8 @@ class DDPMagics(Magics):
     # -----------------------------------------------------------------------------------------------------
     # GPU memory
 
-    def _mind_gpu_memory(self, options: Any) -> None:
-        """Say what the kernel holds on the GPUs.
+    def _check_gpu_memory(self, options: Any) -> None:
+        """Print what the kernel holds on the GPUs; with --free, free it first.
 
         Raises UsageError when the ranks cannot find room beside it.
         """
@@ -289,7 +251,7 @@ class DDPMagics(Magics):
             print(f"nb2ddp: {sentence}; {advice}.", file=sys.stderr)
 
     def _forget_errors(self) -> None:
-        """Let go of the last tracebacks: they keep what the failed calls have had in their variables."""
+        """Drop the last tracebacks: they keep what the failed calls have had in their variables."""
         self.shell.InteractiveTB.tb = None
         last = self.shell.last_execution_result
         for error in (last.error_in_exec, last.error_before_exec) if last is not None else ():
@@ -306,7 +268,7 @@ class DDPMagics(Magics):
         """
         assert conversion.script is not None
         in_session = not options.only and not options.notebook
-        environment = ranks_environment(os.environ, _INITIAL_ENVIRONMENT, session=in_session)
+        environment = ranks_environment(os.environ, INITIAL_ENVIRONMENT, session=in_session)
         notebook = conversion.notebook.name if options.notebook else None
         places = Places(folder / SCRIPT, conversion.script, notebook=notebook)
         progress = Progress()
@@ -321,21 +283,24 @@ class DDPMagics(Magics):
         )
         rich = hasattr(self.shell, "kernel")
         monitor = nvml.Watch("" if options.cpu else environment.get("CUDA_VISIBLE_DEVICES"))
-        live = _Live(progress, training, folder / LOGS, self._start, monitor, rich=rich)
+        live = Live(progress, training, folder / LOGS, self._start, monitor, show=display if rich else None)
         try:
             interrupts = live.follow()
         finally:
             training.close()
             monitor.close()
         sentence, trace = (None, [""]) if training.exit_code == 0 else failure(progress.transcript, places)
+        files = files_written(cwd, since, without=folder)
+        outputs = Outputs(files, conversion.script.text)
         result = Result(
             training.exit_code,
             training.seconds,
             folder,
             conversion.script.text,
             progress.records,
-            files_written(cwd, since, without=folder),
+            files,
             error="interrupted" if interrupts else sentence,
+            facts=closing_facts(progress, training.seconds, outputs, logs=folder / "logs"),
         )
         self.shell.user_ns[history.RESULT_NAME] = result
         live.end("done" if result.ok else "failed")
@@ -345,133 +310,6 @@ class DDPMagics(Magics):
         if not result.ok:
             raise RunFailedError(sentence or "", trace)
         return result
-
-
-class _Live:
-    """The display of one run: one output that is updated in place, and rank 0's text below it."""
-
-    def __init__(
-        self,
-        progress: Progress,
-        training: Training,
-        logs: Path,
-        base: Path,
-        monitor: nvml.Watch,
-        *,
-        rich: bool,
-    ) -> None:
-        """``base``: the folder that links are relative to; ``rich``: the front end shows HTML."""
-        self._progress, self._training, self._monitor = progress, training, monitor
-        self._logs, self._base = logs, base
-        self._rich = rich
-        self._handle: Any = None
-        self._shown = 0.0
-        self._line = ""
-        self._held: list[str] = []
-        self._held_since = 0.0
-
-    def follow(self) -> int:
-        """Until the run has ended; returns how often the kernel was interrupted meanwhile."""
-        interrupts = 0
-        self._show("running")
-        while True:
-            try:
-                text = self._training.read(0.1)
-                if text is None:
-                    self._take(self._progress.finish())
-                    return interrupts
-                if text:
-                    with (self._logs / "output.log").open("a", encoding="utf-8") as file:
-                        file.write(text)
-                    self._take(self._progress.feed(text))
-                if self._held and time.monotonic() - self._held_since > _HELD_SECONDS:
-                    self._release()
-                if time.monotonic() - self._shown >= self._every:
-                    self._show("running")
-            except KeyboardInterrupt:
-                interrupts += 1
-                self._training.interrupt()
-
-    def end(self, state: Literal["done", "failed"]) -> None:
-        if state == "done":
-            self._release()
-        self._show(state)
-        if self._line:
-            print()
-
-    @property
-    def _in_place(self) -> bool:
-        return self._rich or sys.stdout.isatty()
-
-    @property
-    def _every(self) -> float:
-        return _UPDATE_SECONDS if self._in_place else _LINE_SECONDS
-
-    def _take(self, text: str) -> None:
-        """Print rank 0's text. A traceback waits: at the end of the run it is shown in our own way."""
-        for line in text.splitlines():
-            if not self._held and line.startswith(_LAST_WORDS):
-                self._held_since = time.monotonic()
-            elif not self._held:
-                self._print(line)
-                continue
-            self._held.append(line)
-
-    def _release(self) -> None:
-        held, self._held = self._held, []
-        for line in held:
-            self._print(line)
-
-    def _print(self, line: str) -> None:
-        if self._line:
-            print("\r\x1b[K", end="")
-            self._line = ""
-        print(line, flush=True)
-
-    def _show(self, state: Literal["running", "done", "failed"]) -> None:
-        self._shown = time.monotonic()
-        loads = self._monitor.loads()
-        seconds = self._training.seconds
-        title = {"running": "Training", "done": "Trained", "failed": "Stopped"}[state]
-        text = pictures.live_text(self._progress, title=title, seconds=seconds, loads=loads)
-        if self._rich:
-            html = pictures.live_html(
-                self._progress,
-                title=title,
-                seconds=seconds,
-                loads=loads,
-                logs=self._links(),
-                state=state,
-            )
-            bundle = {"text/plain": text, "text/html": html}
-            if self._handle is None:
-                self._handle = display(bundle, raw=True, display_id=True)
-            else:
-                self._handle.update(bundle, raw=True)
-        elif self._in_place:
-            self._line = text
-            print(f"\r\x1b[K{text}", end="", flush=True)
-        else:
-            print(text, flush=True)
-
-    def _links(self) -> dict[str, str]:
-        files = {"rank 0": self._logs / "output.log"}
-        files |= {f"rank {path.stem[4:]}": path for path in sorted(self._logs.glob("rank*.log"))}
-        return {label: os.path.relpath(path, self._base) for label, path in files.items() if path.exists()}
-
-
-def _check(options: Any, cell: str | None) -> None:
-    """Raises UsageError for options that make no sense together."""
-    if cell is None:
-        for name in ("only", "collect"):
-            if getattr(options, name):
-                raise UsageError(f"--{name} is for a cell: put %%run_ddp --{name} above it.")
-    elif options.notebook:
-        raise UsageError(f"a notebook is run with %run_ddp {options.notebook}, without a cell below it.")
-    elif (options.collect or options.only) and not cell.strip():
-        raise UsageError("there is nothing in this cell.")
-    if options.collect and (options.only or options.show):
-        raise UsageError("--collect runs nothing yet: give the other options with the next %run_ddp.")
 
 
 def _write(folder: Path, conversion: Conversion, *, kept: bool) -> None:
@@ -497,7 +335,7 @@ def _write(folder: Path, conversion: Conversion, *, kept: bool) -> None:
 
 
 def _remarks(conversion: Conversion, chosen: history.Chosen, cell: str | None) -> list[str]:
-    """What to know before waiting for hours."""
+    """Return what the user should know before a long run."""
     notes = [line.partition(": ")[2] for line in report.lines(conversion) if ": note: " in line]
     script = conversion.files[SCRIPT]
     if not any(word in script for word in _SAVES) and "Trainer(" not in script:
@@ -520,33 +358,8 @@ def _show(conversion: Conversion, chosen: history.Chosen) -> None:
     display({"text/plain": text, "text/html": html}, raw=True)
 
 
-def ranks_environment(now: Mapping[str, str], initial: Mapping[str, str], *, session: bool) -> dict[str, str]:
-    """The environment to run a script in, from the kernel's own ``now`` and when it started.
-
-    A session's script sets again what its cells have set; what libraries have set since (Unsloth keeps its
-    state of the model there) is not for another process. Other scripts get what the user has set.
-    """
-    if session:
-        return dict(initial)
-    own = {name for name in {*now, *initial} if name in _KERNELS_OWN or name.startswith("UNSLOTH_")}
-    environment = {name: value for name, value in now.items() if name not in own}
-    return environment | {name: initial[name] for name in own if name in initial}
-
-
-def _initial_environment() -> dict[str, str]:
-    try:
-        data = Path("/proc/self/environ").read_bytes()
-    except OSError:
-        return dict(os.environ)
-    pairs = (os.fsdecode(entry).partition("=") for entry in data.split(b"\0") if entry)
-    return {name: value for name, _, value in pairs}
-
-
-_INITIAL_ENVIRONMENT = _initial_environment()
-
-
 def _history_before(shell: InteractiveShell) -> dict[int, Ran]:
-    """The cells that ran before the extension was loaded; of these no ids are known.
+    """Return the cells that ran before the extension was loaded; of these no ids are known.
 
     IPython before version 9 does not say which of them failed: they all count as succeeded.
     """

@@ -44,7 +44,7 @@ class Training:
         cwd: Path,
         environment: Mapping[str, str],
     ) -> None:
-        from nb2ddp.launch.run import end_with_parent
+        from nb2ddp.launch.processes import end_with_parent
 
         arguments = {
             "script": str(script.absolute()),
@@ -79,7 +79,7 @@ class Training:
         return self._process.wait()
 
     def read(self, timeout: float) -> str | None:
-        """What rank 0 and the launcher have printed since; None at the end.
+        """Return what rank 0 and the launcher have printed since; None at the end.
 
         Waits for it ``timeout`` seconds at most, then returns an empty text.
         """
@@ -115,7 +115,7 @@ class Training:
 
 
 def main(text: str) -> NoReturn:
-    """The run's own process: ``text`` holds `launch`'s arguments as JSON."""
+    """Run `launch` in this process: ``text`` holds its arguments as JSON."""
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a kernel may have been started with it ignored
     sys.path.insert(0, str(Path(__file__).parents[2]))
     from nb2ddp.errors import LaunchError

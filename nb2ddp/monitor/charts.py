@@ -18,19 +18,19 @@ _BLOCKS = "▁▂▃▄▅▆▇█"
 
 
 def clock(seconds: float) -> str:
-    """1:02:03 or 2:03."""
+    """Return seconds as 1:02:03 or 2:03."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 def loss_curve(progress: Progress) -> str:
-    """SVG of the training loss, and of the evaluation loss if there is any."""
+    """Return an SVG of the training loss, and of the evaluation loss if there is any."""
     return curve_svg({key: progress.curve(key) for key in ("loss", "eval_loss")})
 
 
 def legend(names: Iterable[str]) -> list[tuple[str, str]]:
-    """The colours that `curve_svg` gives to so many curves."""
+    """Return each name with the colour that `curve_svg` gives to its curve."""
     return list(zip(names, itertools.cycle(_COLORS), strict=False))
 
 
@@ -43,7 +43,7 @@ def curve_svg(
     high: float | None = None,
     labels: bool = True,
 ) -> str:
-    """One picture of some curves by their names; empty while none of them has two points.
+    """Return an SVG of some curves by their names; empty while none of them has two points.
 
     by: what the x axis counts. across: its ends, if not the points' own. low, high: what the y axis shows at
         least. labels: write the names beside the curves.
@@ -89,7 +89,7 @@ def curve_svg(
 
 
 def sparkline(points: Points) -> str:
-    """A curve as one line of text, with its first and last value; empty below two points."""
+    """Return a curve as one line of text, with its first and last value; empty below two points."""
     values = [y for _, y in _thinned(points, 40)]
     if len(values) < 2:
         return ""

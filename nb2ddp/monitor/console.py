@@ -1,4 +1,4 @@
-"""Rank 0's output on its way to the screen: somebody listens, and a display may stand below it."""
+"""Rank 0's output on its way to the screen: it is read, and a display may stand below it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if sys.platform != "win32":
     import tty
 
 _EVERY_SECONDS = 0.2
-_PATIENCE_SECONDS = 2.0  # with somebody who does not read what we write, after Ctrl-C
+_PATIENCE_SECONDS = 2.0  # with a reader that takes nothing of what we write, after Ctrl-C
 _MOVES = re.compile(r"(\r|\n|\x1b\[\d*A|\x1b\[\d*K)")
 
 
@@ -84,20 +84,26 @@ class _Channel:
 
 
 class Relay(threading.Thread):
-    """Passes on, in a thread of its own, what rank 0 writes into ``stdout`` and ``stderr``.
+    """Copy, in a thread of its own, what rank 0 writes to stdout and stderr.
 
-    What would have gone to a terminal that now holds a display goes to the listener alone; rank 0 finds a
-    terminal there too, of the same width. All else is copied byte for byte.
+    In place of a terminal rank 0 gets a pseudo-terminal of the same width. What it writes there goes to the
+    listener alone where the terminal holds a display. All else is copied byte for byte.
     """
 
     def __init__(
-        self, hear: Callable[[str, bool], None], tick: Callable[[], None], shown: Collection[int] = ()
+        self,
+        hear: Callable[[str, bool], None],
+        tick: Callable[[], None],
+        terminals: Collection[int] = (),
+        *,
+        copy: bool = False,
     ) -> None:
-        """Opens the channels.
+        """Open the channels.
 
         hear: gets every piece of text, and whether it is the listener's to show.
         tick: is called about 5 times a second.
-        shown: which of our file descriptors 1 and 2 are terminals that hold a display.
+        terminals: which of our file descriptors 1 and 2 are terminals.
+        copy: write to the terminals what rank 0 writes; else they hold a display, and the listener shows it.
 
         Raises:
             OSError: the system gives no pipe or no terminal.
@@ -105,26 +111,28 @@ class Relay(threading.Thread):
         super().__init__(name="nb2ddp-relay", daemon=True)
         self._hear, self._tick = hear, tick
         self._ended = threading.Event()
-        self._size_of = next(iter(shown), None)
+        self._size_of = next(iter(terminals), None)
         self._channels: dict[int, _Channel] = {}
         for target in (1, 2):
-            if target not in shown:
-                self._channels[target] = _Channel(*os.pipe(), target)
-            elif terminal := next((c for c in self._channels.values() if c.target is None), None):
-                self._channels[target] = terminal
-            else:
+            if target in terminals and self._size_of in self._channels:
+                self._channels[target] = self._channels[self._size_of]
+            elif target in terminals:
                 source, sink = pty.openpty()
                 tty.setraw(sink)  # a line feed stays a line feed
-                self._channels[target] = _Channel(source, sink, None)
+                self._channels[target] = _Channel(source, sink, target if copy else None)
+            elif target == 2 and not terminals and _same_file(1, 2):  # `2>&1`: the lines keep their order
+                self._channels[target] = self._channels[1]
+            else:
+                self._channels[target] = _Channel(*os.pipe(), target)
         self._resize()
 
     @property
     def sinks(self) -> tuple[int, int]:
-        """What rank 0 shall write to: stdout and stderr."""
+        """The file descriptors for rank 0's stdout and stderr."""
         return self._channels[1].sink, self._channels[2].sink
 
     def close(self, stopped: Callable[[], bool]) -> None:
-        """Nobody writes any more: pass on what is left. Does not wait for a blocked reader if ``stopped``."""
+        """Copy what is left, after rank 0 has ended. Do not wait for a blocked reader if ``stopped``."""
         self._ended.set()
         for sink in {*self.sinks}:
             os.close(sink)
@@ -152,7 +160,7 @@ class Relay(threading.Thread):
                     return
 
     def _pass_on(self, channel: _Channel) -> bool:
-        """False when nothing comes any more, or nobody takes it."""
+        """Copy one chunk. Return False at EOF or when the reader is gone."""
         try:
             data = os.read(channel.source, 1 << 16)
             left = data if channel.target is not None else b""
@@ -169,3 +177,10 @@ class Relay(threading.Thread):
             with contextlib.suppress(OSError, termios.error):
                 columns, rows = os.get_terminal_size(self._size_of)
                 termios.tcsetwinsize(self._channels[self._size_of].source, (rows, columns))
+
+
+def _same_file(one: int, other: int) -> bool:
+    try:
+        return os.path.sameopenfile(one, other)
+    except OSError:
+        return False

@@ -1,4 +1,4 @@
-"""How busy each rank's GPU is, read from the driver's own library (NVML) through ``nvidia-ml-py``.
+"""The load of each rank's GPU, read from the driver's own library (NVML) through ``nvidia-ml-py``.
 
 The only place that asks for GPU load. Nothing here goes through CUDA: it takes no memory on a GPU, needs no
 torch and may be called while others train.
@@ -68,7 +68,7 @@ class Gpu:
 
 
 def visible_gpus(gpus: Sequence[Gpu], visible: str | None) -> list[Gpu]:
-    """What CUDA shows a process, in its order; the rank with local rank i takes the i-th.
+    """Return the GPUs that CUDA shows a process, in its order; local rank i takes the i-th.
 
     visible: CUDA_VISIBLE_DEVICES: indices, UUIDs of GPUs or of MIG devices, or beginnings of UUIDs that fit
         one device. As in CUDA, the list ends at the first entry that names nothing. An index counts as NVML
@@ -123,7 +123,7 @@ class Reader:
         self._gpus = visible_gpus(gpus, visible)
 
     def loads(self) -> list[Load]:
-        """One for each GPU that the ranks see, by local rank. Takes milliseconds.
+        """Return the load of each GPU that the ranks see, by local rank. Takes milliseconds.
 
         Raises:
             MonitorError: a GPU cannot be read any more.
@@ -163,7 +163,7 @@ class Reader:
         )
 
     def _gpu(self, index: int) -> Gpu:
-        """A GPU with its MIG devices."""
+        """Return a GPU with its MIG devices."""
         handle = self._nvml.nvmlDeviceGetHandleByIndex(index)
         count = self._ask("nvmlDeviceGetMaxMigDeviceCount", handle) or 0
         found = (self._ask("nvmlDeviceGetMigDeviceHandleByIndex", handle, n) for n in range(count))
@@ -172,7 +172,7 @@ class Reader:
         return Gpu(handle, uuid(handle), migs, index)
 
     def _ask(self, name: str, *arguments: Any) -> Any:
-        """None where the device, the driver or the binding does not know this."""
+        """Return the answer, or None where the device, the driver or the binding does not know it."""
         nvml = self._nvml
         if not hasattr(nvml, name):
             return None
@@ -186,7 +186,7 @@ class Reader:
 
 
 class Watch:
-    """Reads the load every 2 seconds in a thread of its own, so that nobody waits; silent without NVML."""
+    """Read the load every 2 seconds in a thread of its own; report nothing without NVML."""
 
     def __init__(self, visible: str | None) -> None:
         """``visible``: the ranks' CUDA_VISIBLE_DEVICES."""
@@ -195,7 +195,7 @@ class Watch:
         threading.Thread(target=self._read, args=(visible,), name="nb2ddp-gpus", daemon=True).start()
 
     def loads(self) -> list[Load]:
-        """What is known now, one for each rank."""
+        """Return what is known now, one for each rank."""
         return self._loads
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What a run uses and how fast it is: looked at from the launcher, while the ranks train.
+"""Monitor a run from the launcher: memory and load of each rank, speed, stragglers.
 
 Nothing here reaches into the script. `Monitor` is an observer of `nb2ddp.launch.run.launch`: it listens to
 rank 0's output on its way to the screen (`nb2ddp.monitor.console`), and looks at the ranks' processes and
@@ -9,34 +9,28 @@ and the summary says why.
 from __future__ import annotations
 
 import contextlib
-import csv
-import io
 import math
 import os
 import sys
-import tempfile
 import threading
 import time
-from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import fmean
 
 from nb2ddp.errors import MonitorError
 from nb2ddp.monitor.charts import clock
 from nb2ddp.monitor.console import Lines, Relay
 from nb2ddp.monitor.nvml import Reader
+from nb2ddp.monitor.pace import Pace
 from nb2ddp.monitor.progress import Progress
-from nb2ddp.monitor.samples import Sample, Sampler, Sign, Straggler, straggler
-from nb2ddp.monitor.terminal import Display, Row, Summary, plot, print_summary
-
-PLOT, SAMPLES = "monitor.svg", "monitor.csv"
-"""What is written into the log folder."""
+from nb2ddp.monitor.recording import PLOT, SAMPLES, Moment, of_rank, record, row_of
+from nb2ddp.monitor.samples import Sample, Sampler, Sign, straggler
+from nb2ddp.monitor.terminal import Display, Row, Summary, print_summary
 
 _EVERY_SECONDS = 1.0
 _MOST_MOMENTS = 3600  # then every other one is dropped, and there are half as many from then on
-_RECENT_SECONDS = 30.0
 _FEW = 3  # samples, too few for a judgement
 _SLOW_SHARE = 0.3  # of the training, for a sentence of its own
 
@@ -47,53 +41,6 @@ _SIGNS: dict[Sign, str] = {
     "power": "its GPU draws more power: it has more to compute",
     "computes": "it uses CPU time while the others wait",
 }
-
-
-@dataclass(frozen=True)
-class Moment:
-    """All ranks at one time, in seconds since the start."""
-
-    seconds: float
-    step: int
-    loss: float | None
-    samples: tuple[Sample, ...]
-    straggler: Straggler | None
-
-
-class Pace:
-    """How fast the steps come."""
-
-    def __init__(self) -> None:
-        self._known: deque[tuple[float, int]] = deque()  # the first, and the recent ones
-        self.first: tuple[float, int] | None = None
-        self.last: tuple[float, int] | None = None
-
-    def note(self, seconds: float, step: int) -> None:
-        if self.last is not None and step < self.last[1]:  # that was another bar, or the run starts again
-            self.first = self.last = None
-            self._known.clear()
-        if self.last is None or step > self.last[1]:
-            self.last = (seconds, step)
-            self.first = self.first or self.last
-            self._known.append(self.last)
-        while len(self._known) > 2 and self._known[0][0] < seconds - _RECENT_SECONDS:
-            self._known.popleft()
-
-    @property
-    def overall(self) -> float | None:
-        """Steps per second from the first step seen to the last."""
-        return _rate(self.first, self.last)
-
-    @property
-    def recent(self) -> float | None:
-        """The same for the last half minute."""
-        return _rate(self._known[0], self._known[-1]) if self._known else None
-
-
-def _rate(first: tuple[float, int] | None, last: tuple[float, int] | None) -> float | None:
-    if first is None or last is None or last[0] <= first[0]:
-        return None
-    return (last[1] - first[1]) / (last[0] - first[0])
 
 
 @dataclass
@@ -117,9 +64,10 @@ class _State:
 
 
 class Monitor:
-    """Shows a run live if there is a terminal; at its end a summary on stderr, a plot and the samples."""
+    """Show a run live if there is a terminal; at its end a summary on stderr, a plot and the samples."""
 
     def __init__(self, title: str) -> None:
+        self.nproc = 0
         self._title = title
         self._started = time.monotonic()
         self._ended = threading.Event()
@@ -131,8 +79,18 @@ class Monitor:
         self._relay: Relay | None = None
         self._sampler: threading.Thread | None = None
         self._deaf = False
+        self._begun = False  # rank 0 has
 
-    # What launch() tells us, in its own thread.
+    @property
+    def progress(self) -> Progress:
+        return self._state.progress
+
+    @property
+    def peak_memory(self) -> dict[int, int]:
+        """The most GPU memory in bytes that was in use at each rank's GPU; empty on the CPU."""
+        return {rank: peak.memory for rank, peak in sorted(self._state.peaks.items()) if peak.memory}
+
+    # What launch() tells us, on its own thread.
 
     def begin(self, logs: Path, *, cpu: bool) -> tuple[int, int]:
         self._logs, self._cpu = logs, cpu
@@ -157,6 +115,10 @@ class Monitor:
         return self._relay.sinks
 
     def started(self, rank: int, local_rank: int, pid: int) -> None:
+        self.nproc = max(self.nproc, local_rank + 1)
+        if rank == 0 and self._begun:  # torchrun starts all ranks again
+            self._state.progress, self._state.pace = Progress(), Pace()
+        self._begun = self._begun or rank == 0
         self._state.codes.pop(rank, None)
         self._state.guards = {**self._state.guards, rank: (local_rank, pid)}
 
@@ -180,7 +142,7 @@ class Monitor:
 
     @contextlib.contextmanager
     def _noting(self, what: str) -> Iterator[None]:
-        """Whatever fails here, the training goes on."""
+        """Turn an error into a note of the summary: the training goes on."""
         try:
             yield
         except MonitorError as error:
@@ -260,11 +222,13 @@ class Monitor:
     # What is shown.
 
     def _headline(self) -> list[str]:
-        """The run in a few words each."""
+        """Return the state of the run, in a few words each."""
         progress, rate = self._state.progress, self._state.pace.recent
-        step = f"step {self._state.progress.steps}"
         said = [self._title, clock(time.monotonic() - self._started)]
-        said.append(f"{step} of {progress.total}" if progress.total else step)
+        if progress.total:
+            said.append(f"step {progress.step} of {progress.total}")
+        elif progress.steps:
+            said.append(f"step {progress.steps}")
         if progress.seconds_left is not None and progress.step < progress.total:
             said.append(f"{clock(progress.seconds_left)} left")
         if progress.loss is not None:
@@ -273,8 +237,8 @@ class Monitor:
             said.append(f"{rate:.3g} steps/s")
             if progress.batch is not None:
                 said.append(f"{rate * progress.batch:.3g} samples/s")
-        if progress.stage and not progress.step:
-            said.append(progress.stage)
+        if progress.doing:
+            said.append(progress.doing)
         return said
 
     def _now(self) -> list[Row]:
@@ -283,7 +247,7 @@ class Monitor:
         slow = moment.straggler if moment and moment.step else None
         rows = []
         for rank in sorted({*self._state.guards, *self._state.codes}):
-            row = _row(rank, [known[rank]]) if rank in known else Row(rank)
+            row = row_of(rank, [known[rank]]) if rank in known else Row(rank)
             if slow is not None and slow.rank == rank:
                 row.note = f"the others wait: {slow.why}"
             if rank in self._state.codes:
@@ -298,7 +262,7 @@ class Monitor:
         waits = Counter(moment.straggler.rank for moment in training if moment.straggler)
         rows = []
         for rank in sorted({sample.rank for moment in state.moments for sample in moment.samples}):
-            row = _row(rank, _of(rank, training) or _of(rank, state.moments))
+            row = row_of(rank, of_rank(rank, training) or of_rank(rank, state.moments))
             row.peak_memory, row.peak_rss = state.peaks[rank].memory, state.peaks[rank].rss
             row.waited = waits[rank] / len(training) if training else None
             rows.append(row)
@@ -314,15 +278,15 @@ class Monitor:
             summary.samples_per_second = summary.steps_per_second * state.progress.batch
         summary.samples_per_second = self._said("train_samples_per_second") or summary.samples_per_second
         if state.moments:
-            summary.notes += self._write(summary)
+            summary.notes += record(self._logs, summary, state.moments, training, state.losses)
         return summary
 
     def _said(self, key: str) -> float | None:
-        """The Trainer's own figure."""
+        """Return a figure that the Trainer has logged."""
         return next((record[key] for record in self._state.progress.records if key in record), None)
 
     def _training(self) -> Iterator[Moment]:
-        """The moments from the first step to the last, with all ranks there; all, if no steps are known."""
+        """Yield the moments from the first step to the last, with all ranks there; else all of them."""
         pace, ranks = self._state.pace, self._state.peaks.keys()
         for moment in self._state.moments:
             stepping = (
@@ -351,100 +315,3 @@ class Monitor:
             f"the others waited for rank {rank} in {count} of {len(training)} samples: {_SIGNS[sign]} "
             f"(last: {last})"
         )
-
-    def _write(self, summary: Summary) -> list[str]:
-        """The samples and the plot; returns where they are."""
-        moments = self._state.moments
-        curves = {"loss": {"loss": self._state.losses}}
-        for moment in moments:
-            for sample in moment.samples:
-                for title, value in _plotted(sample):
-                    points = curves.setdefault(title, {}).setdefault(f"rank {sample.rank}", [])
-                    points.append((moment.seconds, value))
-        training = list(self._training())
-        waits = [(moment.seconds, moment.straggler.rank) for moment in training if moment.straggler]
-        try:
-            _replace(self._logs / SAMPLES, _as_csv(moments, training))
-            _replace(self._logs / PLOT, plot(summary, curves, waits, moments[-1].seconds))
-        except OSError as error:
-            return [f"the samples cannot be written to {self._logs} ({error.strerror})"]
-        return [f"plot: {self._logs / PLOT}; samples: {self._logs / SAMPLES}"]
-
-
-def _of(rank: int, moments: Iterable[Moment]) -> list[Sample]:
-    return [sample for moment in moments for sample in moment.samples if sample.rank == rank]
-
-
-def _row(rank: int, samples: list[Sample]) -> Row:
-    """Means of these samples of one rank."""
-    gpus = [sample.gpu for sample in samples if sample.gpu is not None]
-    return Row(
-        rank,
-        device=f"{gpus[0].index} {gpus[0].name}" if gpus else "CPU",
-        memory=_mean(gpu.used for gpu in gpus),
-        total=gpus[0].total if gpus else None,
-        percent=_mean(gpu.percent for gpu in gpus),
-        clock=_mean(gpu.clock for gpu in gpus),
-        power=_mean(gpu.power for gpu in gpus),
-        cpu=_mean(sample.cpu for sample in samples),
-        rss=_mean(sample.rss for sample in samples),
-    )
-
-
-def _mean(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return fmean(known) if known else None
-
-
-def _plotted(sample: Sample) -> Iterator[tuple[str, float]]:
-    if sample.gpu is not None:
-        yield "GPU memory, GiB", sample.gpu.used / 2**30
-        if sample.gpu.percent is not None:
-            yield "GPU utilisation, % (a rank that waits in NCCL counts as busy)", sample.gpu.percent
-        if sample.gpu.power is not None:
-            yield "GPU power, W", sample.gpu.power
-    if sample.cpu is not None:
-        yield "CPU, % of a core", sample.cpu
-    yield "resident memory, GiB", sample.rss / 2**30
-
-
-_COLUMNS = (
-    "seconds step loss rank cpu_percent cpu_starved_percent rss_bytes swapped_bytes gpu_index gpu "
-    "gpu_used_bytes gpu_total_bytes gpu_percent gpu_clock_mhz gpu_power_watts gpu_slowdowns straggler sign"
-).split()
-
-
-def _as_csv(moments: Iterable[Moment], training: Collection[Moment]) -> str:
-    """One line for each rank and moment, with a straggler if it is of the training."""
-    judged = {moment.seconds for moment in training}
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(_COLUMNS)
-    for moment in moments:
-        found = moment.straggler if moment.seconds in judged else None
-        slow = (found.rank, found.sign) if found else ("", "")
-        for s in moment.samples:
-            gpu = [""] * 8
-            if (load := s.gpu) is not None:
-                slowdowns = "; ".join(load.slowdowns)
-                figures = (load.used, load.total, load.percent, load.clock, load.power)
-                known = (load.index, load.name, *figures, slowdowns)
-                gpu = ["" if value is None else str(value) for value in known]
-            host = [s.rank, _rounded(s.cpu), _rounded(s.starved), s.rss, s.swapped]
-            writer.writerow([f"{moment.seconds:.2f}", moment.step, moment.loss, *host, *gpu, *slow])
-    return text.getvalue()
-
-
-def _rounded(value: float | None) -> str:
-    return "" if value is None else f"{value:.1f}"
-
-
-def _replace(path: Path, text: str) -> None:
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    finally:
-        Path(temporary).unlink(missing_ok=True)

@@ -1,7 +1,11 @@
-"""What rank 0's output says about a training run: steps, losses, speed. Pure text in, numbers out.
+"""Read stage, steps, losses and speed from rank 0's output. Pure text in, numbers out.
 
 Two things are understood, both as they look in a script's output (not in a notebook's): tqdm's bars, and the
-dicts that Transformers' Trainer prints. Loops of their own are followed as far as they print "loss 1.23".
+dicts that Transformers' Trainer prints. Hand-written loops are followed as far as they print "loss 1.23".
+
+Most bars of a run are not the training's: files are fetched, weights loaded, rows tokenised. A bar counts as
+the training's when a loss is logged beside it or in it, when its label says so, or when it has no label and a
+Trainer has announced itself. Until then it gives the stage alone.
 """
 
 from __future__ import annotations
@@ -15,6 +19,22 @@ from dataclasses import dataclass, field
 
 Record = dict[str, float]
 """One line of the training log: "step" and what the Trainer logged for it."""
+
+_Key = tuple[str, int]
+"""A bar's label without its numbers ("Epoch 1", "Epoch 2", ...), and its total."""
+
+
+@dataclass
+class _Bar:
+    key: _Key
+    done: int
+    left: float | None
+    rate: float | None
+
+    @property
+    def ended(self) -> bool:
+        return self.done >= self.key[1]
+
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _BAR = re.compile(
@@ -33,7 +53,21 @@ _LOSS = re.compile(
 )
 _STEP = re.compile(r"(?<![\w_])(?:step|iter(?:ation)?)[ \t]*[:=]?[ \t]*(?P<step>\d+)", re.I)
 _BATCH = re.compile(r"^nb2ddp: batch .* = (?P<total>\d+) per step$")
+_REPLICAS = re.compile(r"^nb2ddp: (?P<replicas>\d+ replicas equal, bit for bit)")
+_TRAINER_BEGINS = re.compile(r"\bTotal (?:optimization )?steps = [\d,]+")
+_MODEL_LOADS = re.compile(r"^==\(\(=+\)\)==\s+Unsloth [\w.]+: Fast")
 _TRANSCRIPT_LINES = 4000
+
+# Stages by the labels that datasets, transformers, huggingface_hub, TRL and Unsloth give to their bars.
+_LOADS = re.compile(r"\b(?:down)?load|fetch|safetensors|\.(?:json|bin|model|txt|pt)\b", re.I)
+_HAS_DATA = re.compile(
+    r"token|\bmap|filter|truncat|pack(?:ing|ed)|\beos\b|chat ?template|data ?set|\bsplit|examples?\b"
+    r"|preprocess",
+    re.I,
+)
+_SAVES = re.compile(r"\bsav(?:e|ing)|writing|upload|merging|gguf|quanti[sz]ing", re.I)
+_STAGES = (("loading", _LOADS), ("tokenising", _HAS_DATA), ("saving", _SAVES))
+_TRAINS = re.compile(r"\W*(?:epochs?|train(?:ing)?|steps?|iter(?:ation)?s?|fine-?tun\w+)\b", re.I)
 
 
 @dataclass
@@ -41,8 +75,9 @@ class Progress:
     """What is known so far; `feed` it with the output as it comes.
 
     ``step`` and ``total`` count training steps (of this epoch's bar, in a loop with a bar for each);
-    ``seconds_left`` and ``steps_per_second`` are tqdm's own numbers. ``stage`` is what goes on beside the
-    training, by the label of its bar.
+    ``seconds_left`` and ``steps_per_second`` are tqdm's own numbers. ``stage`` is "starting", "loading",
+    "tokenising", "compiling" (the first step), "training" or "saving", or the label of a bar of another kind.
+    ``replicas`` is the runtime's sentence about the comparison of the ranks' parameters.
     """
 
     step: int = 0
@@ -50,14 +85,18 @@ class Progress:
     seconds_left: float | None = None
     steps_per_second: float | None = None
     batch: int | None = None
+    replicas: str | None = None
     stage: str = "starting"
     records: list[Record] = field(default_factory=list)
     transcript: deque[str] = field(default_factory=lambda: deque(maxlen=_TRANSCRIPT_LINES))
     _rest: str = ""
-    _bar: tuple[str, int] | None = None
-    _training_bar: tuple[str, int] | None = None
+    _seen: _Bar | None = None  # the last one that may be the training's
+    _likely: _Bar | None = None  # shown as the training's until a loss says which one it is
+    _training: _Bar | None = None
+    _trainer: bool = False  # has announced itself
     _earlier_steps: int = 0
     _had_bar: bool = False
+    _stale: bool = False  # other text came after the last bar had ended
 
     @property
     def loss(self) -> float | None:
@@ -75,7 +114,7 @@ class Progress:
         for record in reversed(self.records):
             if "train_samples_per_second" in record:
                 return record["train_samples_per_second"]
-        if self.batch is None or self.steps_per_second is None or self._training_bar is None:
+        if self.batch is None or self.steps_per_second is None:
             return None
         return self.batch * self.steps_per_second
 
@@ -83,8 +122,13 @@ class Progress:
     def fraction(self) -> float:
         return min(1.0, self.step / self.total) if self.total else 0.0
 
+    @property
+    def doing(self) -> str:
+        """The stage where steps do not tell it: before the first one, and after the last."""
+        return self.stage if self.step == 0 or self.stage == "saving" else ""
+
     def curve(self, key: str = "loss") -> list[tuple[float, float]]:
-        """(step, value) of a logged number, where it is finite."""
+        """Return (step, value) of a logged number, where it is finite."""
         return [
             (record["step"], record[key])
             for record in self.records
@@ -92,14 +136,14 @@ class Progress:
         ]
 
     def feed(self, text: str) -> str:
-        """Take the next piece of output; returns what of it is for people: no bars and no log dicts."""
+        """Take the next piece of output; return what of it is for people: no bars and no log dicts."""
         *lines, rest = (self._rest + text).split("\n")
         shown = [line for raw in lines for line in self._line(raw)]
         self._rest = self._without_bars(rest)  # a bar is complete before its line is
         return "".join(f"{line}\n" for line in shown)
 
     def finish(self) -> str:
-        """The same for a last line that has no end."""
+        """Take the end of the output; return a last line that has no line feed."""
         return self.feed("\n") if self._rest else ""
 
     def _line(self, raw: str) -> Iterator[str]:
@@ -112,22 +156,41 @@ class Progress:
             self._note(record)
             return
         self.transcript.append(plain)
+        self._hear(plain)
+        yield text
+
+    def _hear(self, plain: str) -> None:
+        """Read a line that is neither a bar nor a record."""
         if match := _BATCH.match(plain):
             self.batch = int(match["total"])
+            self._trainer = True
+        elif match := _REPLICAS.match(plain):
+            self.replicas = match["replicas"]
+        elif _TRAINER_BEGINS.search(plain):
+            self._trainer, self.stage = True, "compiling"
+        elif _MODEL_LOADS.match(plain):
+            self.stage = "loading"
         elif match := _LOSS.search(plain):
             said = _STEP.search(plain)
             step = int(said["step"]) if said else 0
             step = self._earlier_steps + step if step <= self.total or not self.total else step
             self._note({"step": max(step, self.step if not said else 0), "loss": float(match["loss"])})
-        yield text
+        elif plain.strip():
+            self._stale = self._seen is not None and self._seen.ended
 
     def _note(self, record: Record) -> None:
-        if "loss" in record and self._bar is not None:
-            self._training_bar = self._bar
+        if "loss" in record:
+            self.stage = "training"
+            if self._seen is not None and not self._stale and not (self._training and self._seen.ended):
+                # an evaluation's bar has ended when the next loss comes
+                inner = self._seen.ended and self._likely is not None and not self._likely.ended
+                self._advance(self._likely if inner and self._likely else self._seen, sure=True)
+        if "train_runtime" in record:
+            self.stage = "saving"
         self.records.append({"step": self._earlier_steps + self.step, **record})
 
     def _without_bars(self, raw: str) -> str:
-        """Read all bars in a line that carriage returns overwrite; returns what stands there last."""
+        """Read all bars in a line that carriage returns overwrite; return what stands there last."""
         text = ""
         for text in raw.split("\r"):
             while match := _BAR.match(text):
@@ -140,28 +203,50 @@ class Progress:
 
     def _see(self, match: re.Match[str]) -> None:
         label, done, total = match["label"] or "", int(match["done"]), int(match["total"])
-        bar = (label, total)
         self._had_bar = True
-        if label and self._training_bar != bar and not match["postfix"]:
-            self.stage = "" if done == total else label
-            if self._bar is not None:
-                return
-        self._bar = bar
-        if self._training_bar not in (None, bar):
-            return  # an evaluation between the steps, say
-        if label == "" or self._training_bar == bar:
-            self.stage = ""
-        if self._training_bar == bar and done < self.step:  # the next epoch's bar
-            self._earlier_steps += self.total
-        self.step, self.total = done, total
-        self.seconds_left = _seconds(match["left"])
+        named = bool(_TRAINS.match(label)) and not _HAS_DATA.search(label)
+        stage = None if named else _stage_of(label)
+        if stage is not None:
+            if self._training is None or stage == "saving":
+                self.stage = stage
+            return
         rate = _number(match["rate"])
         if rate:
-            self.steps_per_second = 1 / rate if match["unit"].startswith("s/") else rate
+            rate = 1 / rate if match["unit"].startswith("s/") else rate
+        bar = _Bar((re.sub(r"\d+", "#", label), total), done, _seconds(match["left"]), rate)
+        self._seen, self._stale = bar, False
+        current = self._training or self._likely
+        if current is not None and current.key == bar.key:
+            self._advance(bar, sure=self._training is not None)
+        elif self._training is None:
+            loss = "loss" in (match["postfix"] or "").lower()
+            if loss or ((named or (self._trainer and not label)) and (current is None or current.ended)):
+                self._advance(bar, sure=loss)
+            elif current is None:
+                self.stage = label or (f"{done} of {total}" if done else "compiling")
+
+    def _advance(self, bar: _Bar, *, sure: bool) -> None:
+        """Take the training's steps from its bar."""
+        if self._training is not None and self._training.key != bar.key:  # another training
+            self._earlier_steps += self.step
+        elif self._training is not None and bar.done < self.step:  # the next epoch's bar
+            self._earlier_steps += self.total
+        self._likely = bar
+        if sure:
+            self._training = bar
+        self.step, self.total, self.seconds_left = bar.done, bar.key[1], bar.left
+        self.stage = "training" if bar.done or self.stage == "training" else "compiling"
+        if bar.rate:
+            self.steps_per_second = bar.rate
+
+
+def _stage_of(label: str) -> str | None:
+    """Return the stage that a bar of this label belongs to; None where the label does not say it."""
+    return next((stage for stage, pattern in _STAGES if pattern.search(label)), None)
 
 
 def _as_record(line: str) -> Record | None:
-    """The dict that the Trainer printed, as numbers; None when the line is something else.
+    """Return the dict that the Trainer printed, as numbers; None when the line is something else.
 
     Transformers 5 prints its numbers as strings, version 4 as they are (with a bare ``nan``).
     """
@@ -177,7 +262,7 @@ def _as_record(line: str) -> Record | None:
 
 
 def _seconds(clock: str) -> float | None:
-    """Seconds of tqdm's [[hours:]minutes:]seconds."""
+    """Return the seconds of tqdm's [[hours:]minutes:]seconds."""
     try:
         return float(sum(int(part) * 60**i for i, part in enumerate(reversed(clock.split(":")))))
     except ValueError:

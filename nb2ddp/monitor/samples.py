@@ -70,7 +70,7 @@ class Straggler:
 
 
 def straggler(samples: Sequence[Sample]) -> Straggler | None:
-    """Who is waited for, as far as it shows; None when no rank stands out, or there is one rank only."""
+    """Return the rank that the others wait for; None when no rank stands out, or there is one rank only."""
     if len(samples) < 2:
         return None
     gpus = [sample.gpu for sample in samples if sample.gpu is not None]
@@ -134,7 +134,7 @@ def _by_cpu(samples: Sequence[Sample]) -> Straggler | None:
 
 
 def _highest(values: Mapping[int, float]) -> tuple[int, float, float]:
-    """The rank with the highest value, the value, and the median of the others'."""
+    """Return the rank with the highest value, the value, and the median of the others'."""
     rank = max(values, key=lambda rank: values[rank], default=-1)
     others = [value for other, value in values.items() if other != rank]
     return rank, values.get(rank, 0.0), median(others) if others else 0.0
@@ -146,7 +146,7 @@ def _lowest(values: Mapping[int, float]) -> tuple[int, float, float]:
 
 
 class Sampler:
-    """Looks at the ranks' processes (psutil) and GPUs (NVML)."""
+    """Read the load of the ranks' processes (psutil) and GPUs (NVML)."""
 
     def __init__(self, reader: Reader | None) -> None:
         """``reader``: None: GPUs are left out.
@@ -167,7 +167,7 @@ class Sampler:
         self._at = time.monotonic()
 
     def sample(self, guards: Mapping[int, tuple[int, int]]) -> list[Sample]:
-        """One sample for each rank. ``guards``: local rank and process id of the script's parent, by rank.
+        """Return a sample for each rank. ``guards``: local rank and id of the script's parent, by rank.
 
         Takes milliseconds, more on a machine with thousands of processes.
 
@@ -214,7 +214,7 @@ class Sampler:
 
 
 def _of_linux(pid: int) -> tuple[int, float | None]:
-    """Bytes of a process in swap, and the seconds that its main thread was ready to run without a core.
+    """Return a process's bytes in swap, and the seconds that its main thread was ready to run without a core.
 
     0 and None where the kernel does not tell. The second number of /proc/<pid>/schedstat is "time spent
     waiting on a runqueue" in nanoseconds (Documentation/scheduler/sched-stats.rst).

@@ -1,4 +1,4 @@
-"""How a monitored run looks: a table below rank 0's output, a summary, a plot. No decisions are made here."""
+"""Print a run: the live table below rank 0's output, the summary, the closing block, and the plot."""
 
 from __future__ import annotations
 
@@ -113,13 +113,37 @@ def _live_table(rows: Sequence[Row]) -> Table:
 
 
 def print_summary(summary: Summary) -> None:
-    """On stderr, as wide as its terminal."""
+    """Print the summary on stderr, as wide as its terminal."""
     console = Console(file=sys.stderr, highlight=False, width=None if sys.stderr.isatty() else _WIDE)
     console.print(Text(f"nb2ddp: {summary.headline}"), soft_wrap=True)
     if summary.rows:
         console.print(_summary_table(summary.rows))
     for note in summary.notes:
         console.print(Text(f"nb2ddp: {note}"), soft_wrap=True)
+
+
+def print_closing(facts: Sequence[tuple[str, str]]) -> None:
+    """Print the closing block on stderr: as a table on a terminal, else as plain lines."""
+    print(file=sys.stderr)  # a bar may stand there without an end of its line
+    if not sys.stderr.isatty():
+        print("nb2ddp: the run succeeded", file=sys.stderr)
+        for name, value in facts:
+            print(f"        {name + ':':<11} {value}", file=sys.stderr)
+        return
+    console = Console(file=sys.stderr, highlight=False)
+    console.print(Text("nb2ddp: the run succeeded", style="bold green"))
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    to_copy = "load it"
+    for name, value in facts:
+        if name != to_copy:
+            table.add_row(name, Text(value))
+    console.print(table)
+    for name, value in facts:
+        if name == to_copy:  # one line, however long, so that it can be copied
+            console.print(Text(name, style="dim"))
+            console.print(Text(value), soft_wrap=True)
 
 
 def _summary_table(rows: Sequence[Row]) -> Table:
@@ -152,7 +176,7 @@ def _table(*headings: str) -> Table:
 
 
 def _without_empty(table: Table) -> Table:
-    """On CPUs there is no GPU to tell of."""
+    """Drop columns without a value: on CPUs, those of the GPUs."""
     table.columns = [column for column in table.columns if not column.header or any(column.cells)]
     return table
 
@@ -170,7 +194,7 @@ def _whole(value: float | None) -> str:
 
 
 def plot(summary: Summary, curves: Curves, waits: Iterable[tuple[float, int]], seconds: float) -> str:
-    """SVG: a panel for each kind of curve, over time; below, in its colour, when others waited for a rank.
+    """Return an SVG: a panel for each kind of curve, over time; below it, when others waited for a rank.
 
     waits: (seconds, rank) of the samples with a straggler; seconds: when the last sample was taken.
     """

@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from nb2ddp.launch.run import log_tail
+from nb2ddp.launch.failure import log_tail
 from nb2ddp.rehearse.runs import Run
 
 Note = dict[str, Any]

@@ -16,15 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from nb2ddp.ddp_folder import SCRIPT
-from nb2ddp.launch.run import (
-    LAUNCHER_VARIABLES,
-    RUN_ID_VARIABLE,
-    end_processes,
-    end_with_parent,
-    processes_of,
-    torchrun_command,
-    torchrun_environment,
-)
+from nb2ddp.launch.command import LAUNCHER_VARIABLES, torchrun_command, torchrun_environment
+from nb2ddp.launch.processes import RUN_ID_VARIABLE, end_processes, end_with_parent, processes_of
 from nb2ddp.rehearse.subject import Subject
 
 REFERENCE = "notebook.py"

@@ -24,7 +24,7 @@ from nb2ddp.doctor.machine import Board, Driver, Gpu, Machine, Settings, Torch, 
 from nb2ddp.doctor.outcome import Outcome, ok, skip, warn
 from nb2ddp.doctor.script import imports_of, script_fits
 from nb2ddp.errors import NotebookError
-from nb2ddp.launch.run import LAUNCHER_VARIABLES
+from nb2ddp.launch.command import LAUNCHER_VARIABLES
 
 ROOT = Path(nb2ddp.__file__).parents[1]
 GIB = 1 << 30

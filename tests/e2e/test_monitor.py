@@ -24,7 +24,7 @@ import nb2ddp
 from nb2ddp.errors import MonitorError
 from nb2ddp.monitor.console import Lines
 from nb2ddp.monitor.nvml import Gpu, Load, Reader, Watch, visible_gpus
-from nb2ddp.monitor.observer import Pace
+from nb2ddp.monitor.pace import Pace
 from nb2ddp.monitor.samples import Sample, straggler
 
 PACKAGE_PARENT = Path(nb2ddp.__file__).parents[1]
@@ -258,7 +258,7 @@ if rank == 0:
     print(f"rank 0 has {columns} columns, \\x1b[32mgreen\\x1b[0m, stderr {sys.stderr.isatty()}")
 for step in range(1, 41):
     if rank == 0:
-        print(f"\\r{step * 2:3}%|####      | {step}/40 [00:01<00:02, 10.0it/s]", end="", file=sys.stderr)
+        print(f"\\r{step * 2:3}%|##| {step}/40 [00:01<00:02, 10.0it/s, loss=1.5]", end="", file=sys.stderr)
     time.sleep(0.12)
 if rank == 1:
     sys.exit(3)

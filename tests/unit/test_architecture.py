@@ -88,7 +88,7 @@ ROOMS: dict[str, set[str]] = {
         *("runtime", "source", "targets"),
     },
     "launch": {"errors"},
-    "monitor": {"errors", "rendering"},
+    "monitor": {"errors", "launch", "rendering"},
     "kaggle": {"ddp_folder", "errors", "targets"},
     "doctor": {"ddp_folder", "errors", "kaggle", "launch", "monitor"},
     "rehearse": {
@@ -119,10 +119,12 @@ MODULES_BELOW: dict[str, set[str]] = {
     "source.notebook": {"errors"},
     "monitor.progress": set(),
     "monitor.console": set(),
-    "launch.run": {"errors"},
+    "launch.guard": set(),
+    "launch.processes": set(),
+    "launch.command": {"errors"},
     "doctor.programs.probe": set(),
     "doctor.programs.all_reduce": set(),
-    "doctor.machine": {"launch.run", "monitor.nvml"},
+    "doctor.machine": {"launch.command", "monitor.nvml"},
 }
 
 
@@ -166,7 +168,7 @@ def test_no_circle_anywhere() -> None:
     [
         ("nbformat", {"source.notebook", "conversion.nbconvert_exporter"}),
         ("nbconvert", {"conversion.nbconvert_exporter"}),
-        ("IPython", {"source.ipython_syntax", "jupyter.magic"}),
+        ("IPython", {"source.ipython_syntax", "jupyter.arguments", "jupyter.magic"}),
         ("libcst.metadata", {"analysis.tree"}),
         ("jinja2", {"rendering"}),
         ("click", CLI),
@@ -185,7 +187,8 @@ def test_a_package_is_known_in_one_place(package: str, modules: set[str]) -> Non
 
 
 def test_only_submission_talks_to_the_net() -> None:
-    local = {"launch.run", "doctor.surroundings"}  # a Unix socket; whether a port of this machine is free
+    # Unix sockets; whether a port of this machine is free
+    local = {"launch.ranks", "launch.guard", "doctor.surroundings"}
     for package in ("requests", "urllib.request", "http.client", "socket", "kaggle", "kagglesdk"):
         assert all(module.startswith("kaggle.") for module in importers(package) - local), package
 

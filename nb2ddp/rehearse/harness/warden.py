@@ -20,7 +20,7 @@ _HERE = Path(__file__).resolve().parent
 def main(folder: Path, command: list[str]) -> int:
     """Run the command; returns its exit code as a shell would."""
     sys.path.insert(0, str(_HERE.parents[2]))
-    from nb2ddp.launch.run import end_with_parent
+    from nb2ddp.launch.processes import end_with_parent
 
     rank = os.environ.get("RANK", "0")
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):

@@ -25,7 +25,7 @@ from trl import SFTConfig, SFTTrainer
 trainer = SFTTrainer(model=m, args=SFTConfig(per_device_train_batch_size=2, gradient_accumulation_steps=4))
 trainer.train()
 """
-KEYS = ["notebook", "status", "script", "changes", "declined", "notes"]
+KEYS = ["notebook", "status", "script", "changes", "declined", "notes", "source_map"]
 
 Invoke = Callable[..., Result]
 

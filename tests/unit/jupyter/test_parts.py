@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import weakref
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -14,75 +15,14 @@ import pytest
 from nb2ddp.conversion.pipeline import convert_notebook
 from nb2ddp.jupyter import html as html_of_run
 from nb2ddp.jupyter import kernel_gpu
+from nb2ddp.jupyter.environment import ranks_environment
 from nb2ddp.jupyter.history import Ran, choose
-from nb2ddp.jupyter.magic import ranks_environment
 from nb2ddp.jupyter.result import Places, Result, failure
 from nb2ddp.monitor import charts
 from nb2ddp.monitor.nvml import Load
 from nb2ddp.monitor.progress import Progress
 from nb2ddp.source.notebook import Cell, Notebook
 from tests.e2e.test_magic import DATA, LOOP, MODEL
-
-TRAINER = (
-    "Unsloth: a banner\n"
-    "\rMap:   0%|          | 0/320 [00:00<?, ? examples/s]"
-    "\rMap: 100%|██████████| 320/320 [00:00<00:00, 32.00 examples/s]\n"
-    "nb2ddp: batch 2 x 2 accumulation steps x 2 processes = 8 per step\n"
-    "\r  0%|          | 0/4 [00:00<?, ?it/s]\r 25%|██▌       | 1/4 [00:02<00:06,  2.00s/it]"
-    "\r                          \r{'loss': '7.277', 'grad_norm': '0.4546', 'epoch': '0.025'}\n"
-    "\r 25%|██▌       | 1/4 [00:02<00:06,  2.00s/it]\r 50%|█████     | 2/4 [00:03<01:02,  2.00it/s]"
-    "\r                          \r{'loss': 7.5, 'grad_norm': nan, 'epoch': 0.05}\n"
-    "\r  0%|          | 0/9 [00:00<?, ?it/s]\r100%|██████████| 9/9 [00:00<00:00, 99.00it/s]"
-    "\r                          \r{'eval_loss': '7.0', 'eval_runtime': '0.1', 'epoch': '0.05'}\n"
-    "said in between\n"
-)
-
-
-@pytest.mark.parametrize("size", [1, 7, 10_000])
-def test_progress_of_a_trainer_in_pieces_of_any_size(size: int) -> None:
-    progress = Progress()
-    shown = "".join(progress.feed(TRAINER[i : i + size]) for i in range(0, len(TRAINER), size))
-    assert shown.splitlines() == [
-        "Unsloth: a banner",
-        "nb2ddp: batch 2 x 2 accumulation steps x 2 processes = 8 per step",
-        "said in between",
-    ]
-    assert (progress.step, progress.total, progress.batch) == (2, 4, 8)
-    assert progress.curve() == [(1, 7.277), (2, 7.5)]
-    assert progress.curve("grad_norm") == [(1, 0.4546)], "nan is no point of a curve"
-    assert progress.curve("eval_loss") == [(2, 7.0)]
-    assert progress.seconds_left == 62
-    assert progress.samples_per_second == 16
-    assert html_of_run.facts(progress) == ["step 2 of 4", "1:02 left", "loss 7.5", "16 samples/s"]
-
-
-def test_the_trainers_own_speed_counts_in_the_end() -> None:
-    progress = Progress()
-    progress.feed("{'train_runtime': '1.9', 'train_samples_per_second': '40.2', 'train_loss': '7.1'}\n")
-    assert progress.samples_per_second == 40.2
-    assert progress.loss is None
-
-
-def test_steps_of_a_loop_go_on_in_the_next_epoch() -> None:
-    progress = Progress()
-    for epoch in (0, 1):
-        progress.feed("\r  0%|          | 0/10 [00:00<?, ?it/s]")
-        progress.feed(f"epoch {epoch} step 0: loss {7 - epoch}\nepoch {epoch} step 5: loss 4.5e-1\n")
-        progress.feed("\r100%|██████████| 10/10 [00:00<00:00, 90.00it/s]\n")
-        progress.feed("\r100%|██████████| 3/3 [00:00<00:00, 90.00it/s]\neval_loss=tensor(4.6)\n")
-    assert progress.curve() == [(0, 7.0), (5, 0.45), (10, 6.0), (15, 0.45)]
-    assert progress.finish() == ""
-
-
-def test_what_is_no_log_is_text() -> None:
-    progress = Progress()
-    text = "{'text': 'no number', 'loss': 'much'}\n{'rows': 3}\n\nlossless 5\n"
-    assert progress.feed(text) == text
-    assert progress.feed("no end") == ""
-    assert progress.finish() == "no end\n"
-    assert progress.records == []
-    progress.feed("The loss is at loss 1.5.\n")
-    assert progress.loss == 1.5
 
 
 def history(*cells: tuple[str, str]) -> list[Ran]:
@@ -195,17 +135,17 @@ def test_a_scripts_environment_has_nothing_of_the_kernels_libraries() -> None:
     assert ranks_environment(now, initial, session=False) == {**initial, "HF_TOKEN": "x"}
 
 
-def places() -> Places:
+def places() -> tuple[Places, list[str]]:
     sources = [DATA, MODEL, f"%%time\n{LOOP}"]
     cells = tuple(Cell("code", source, number) for number, source in zip((7, 3, 9), sources, strict=True))
     conversion = convert_notebook(Notebook(Path("n.ipynb"), cells, "python"))
     assert conversion.script is not None, conversion.declined
-    return Places(Path("/x/train_ddp.py"), conversion.script, notebook=None)
+    text = conversion.script.text.split("\n")
+    return Places(Path("/x/train_ddp.py"), conversion.script, notebook=None), text
 
 
 def test_every_line_of_the_users_leads_back_to_its_cell() -> None:
-    made = places()
-    text = made._script.text.split("\n")
+    made, text = places()
     for code, cell, line in (
         ("import torch", 7, 2),
         ("class TinyModel(torch.nn.Linear):", 3, 1),
@@ -217,14 +157,14 @@ def test_every_line_of_the_users_leads_back_to_its_cell() -> None:
         assert place is not None
         assert (place.cell, place.line) == (cell, line)
     assert made.of(1) is None
-    assert made.of(text.index("def end_on_error(kind, error, trace):") + 1) is None
     assert made.of(100_000) is None
 
 
 def test_a_chain_of_exceptions_is_kept_whole() -> None:
-    made = places()
-    line = made._script.text.split("\n").index("    loss.backward()") + 1
-    own = made._script.text.split("\n").index("def end_on_error(kind, error, trace):") + 1
+    made, text = places()
+    line = text.index("    loss.backward()") + 1
+    own = 1
+    assert made.of(own) is None
     trace = [
         "Traceback (most recent call last):",
         '  File "/lib/torch.py", line 3, in f',
@@ -239,18 +179,18 @@ def test_a_chain_of_exceptions_is_kept_whole() -> None:
         "    loss.backward()",
         "RuntimeError: no",
     ]
-    said = ["Traceback (most recent call last):", "  of somebody else", "OSError: x", "step 3"]
-    sentence, shown = failure(
-        [*said, "nb2ddp: rank 1 failed first (exit code 1): RuntimeError: no", *trace], made
-    )
-    assert sentence == "rank 1 failed first (exit code 1): RuntimeError: no"
+    quoted = [f"{text}  # cell 9, line 4" if "<module>" in text else text for text in trace]
+    verdict = "rank 1 failed first (exit code 1): RuntimeError: no"
+    detail = ["        at cell 9, line 4 (train_ddp.py, line 1)", "        what to do: mend it"]
+    said = ["Traceback (most recent call last):", "  of rank 0", "OSError: x", "nb2ddp: rank 1 printed last:"]
+    sentence, shown = failure([*said, *quoted, f"nb2ddp: {verdict}", *detail], made)
+    assert sentence == f"{verdict}\nwhat to do: mend it"
     assert shown == [*trace[:7], f"  Cell In[9], line 4, in <module>  (train_ddp.py:{line})", *trace[10:]]
     # rank 0, which recorded nothing: its traceback stands above
-    verdict = [
-        "nb2ddp: rank 0 failed first (exit code 1)",
-        "        what it printed is above; rank 1 writes to x",
-    ]
-    assert failure([*trace, *verdict], made)[1] == shown
+    printed = ["nb2ddp: rank 0 failed first (exit code 1)", "        what it printed is above"]
+    assert failure([*trace, *printed], made)[1] == shown
+    # rank 1 was killed: the traceback above is that of another rank
+    assert failure([*trace, "nb2ddp: rank 1 failed first (ended by SIGKILL)", *detail], made)[1] == []
     assert failure([], made) == ("it ended before it began", [])
 
 
@@ -277,6 +217,20 @@ def test_how_to_load_what_was_saved(tmp_path: Path) -> None:
     assert unsloth.how_to_load.startswith(
         "from unsloth import FastModel; model, tokenizer = FastModel.from_pre"
     )
+
+
+def test_a_result_shows_the_closing_block(tmp_path: Path) -> None:
+    facts = [("time", "0:05"), ("loss", "2 -> 1"), ("ranks", "2 replicas equal"), ("logs", "<run_ddp>/logs")]
+    made = replace(result(tmp_path, "lora/adapter_config.json"), facts=facts)
+    assert repr(made).splitlines()[2:-1] == [
+        "loss: 2 -> 1",
+        "ranks: 2 replicas equal",
+        "logs: <run_ddp>/logs",
+    ]
+    assert repr(made).endswith(made.how_to_load)
+    assert "loss 2 -&gt; 1 · ranks 2 replicas equal</div>" in made._repr_html_()
+    failed = replace(made, exit_code=1, error="rank 1 failed first")
+    assert "replicas" not in repr(failed) + failed._repr_html_()
 
 
 def test_plots(tmp_path: Path) -> None:

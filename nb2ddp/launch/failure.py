@@ -1,0 +1,239 @@
+"""Which rank failed first, why, and what to do about it.
+
+When one rank of a DDP run fails, the others fail too: their connections to it break, and torchrun sends them
+SIGTERM. These consequences may be *reported* before the cause (a rank that is killed cannot report at all),
+so ranks are compared by kind of ending first and by time only then.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+import math
+import os
+import re
+import signal
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from nb2ddp.launch.cell_map import CellMap, CellPlace
+from nb2ddp.launch.processes import exit_code
+from nb2ddp.launch.ranks import Rank
+
+_CLOCK_TICK = 0.01  # the time stamp of a file may lie this much (seconds) in the past
+_TRACEBACK = re.compile(r"(?:\[rank\d+\]: )?Traceback \(most recent call last\)")  # torch adds the rank
+_TAIL_LINES = 30
+_TAIL_BYTES = 65536
+
+_SIGNAL_HINTS = {
+    "SIGKILL": "often because the machine ran out of memory",
+    "SIGBUS": "often because /dev/shm is too small for the data loader workers",
+    "SIGABRT": "native code gave up; with NCCL often because a collective timed out",
+    "SIGSEGV": "a crash in native code",
+}
+
+# What a rank says when another one is gone: gloo, NCCL, the TCPStore, and what stands on them.
+_LOST_ANOTHER_RANK = re.compile(
+    r"""connection \s (?: was \s )? (?: reset | closed | refused | aborted )
+    | \b (?: ConnectionReset | BrokenPipe | ConnectionAborted | ConnectionRefused ) Error
+    | broken \s pipe
+    | ncclRemoteError | ncclSystemError | remote \s process \s exited
+    | DistNetworkError | DistStoreError | TCPStore
+    | socket \s timeout | \b timed? [ -]? out \b .* \b (?: rank | store | barrier | recv | send | collective )
+    | (?: gloo | collective | barrier | store | ProcessGroup ) .* \b timed? [ -]? out
+    | application \s timeout \s caused \s pair \s closure
+    | failed \s to \s recv
+    | rank \s \d+ \s (?: has \s )? (?: ended | failed | exited | died | is \s gone | left )
+    | (?: another | other ) \s rank s? \b .* \b (?: ended | failed | exited | died | gone )
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
+_WAS_TOLD_TO_END = re.compile(r"SignalException|got signal: ?15|\bSIGTERM\b")
+
+_ADVICE = (
+    (
+        r"out ?of ?memory|CUDA_ERROR_OUT_OF_MEMORY|CUBLAS_STATUS_ALLOC_FAILED",
+        "halve per_device_train_batch_size and double gradient_accumulation_steps (the same batch), shorten "
+        "max_seq_length, or end what else uses the GPU (nvidia-smi)",
+    ),
+    (r"ModuleNotFoundError|ImportError", "install what is missing; --setup runs the notebook's own installs"),
+    (
+        r"mark a variable ready only once|did not receive grad|Expected to have finished reduction",
+        "a parameter got no gradient, or two: look at what is trainable in this step",
+    ),
+    (r"No space left on device", "free some disk, or write the outputs elsewhere"),
+    (r"401 Client Error|GatedRepoError|403 Client Error", "sign in to Hugging Face: `hf auth login`"),
+)
+
+
+class Role(enum.IntEnum):
+    """What an ending is in its run; the lower one outranks the higher."""
+
+    CAUSE = 0
+    CONSEQUENCE = 1
+    """It lost its connection to a rank that is gone, or waited for it in vain."""
+    ENDED = 2
+    """torchrun or the launcher has ended it."""
+
+
+def role(rank: Rank, killed: float = math.inf) -> Role:
+    """Return what the ending of a failed rank is. ``killed``: when the launcher killed what was left."""
+    recorded, _ = recorded_exception(rank.error_file)
+    if not recorded:  # with an exception that it has recorded, it may hang at its exit and be ended there
+        if rank.code is None or rank.code == -signal.SIGKILL:
+            return Role.ENDED if rank.ended >= killed else Role.CAUSE
+        if rank.code in (-signal.SIGTERM, -signal.SIGINT, exit_code(-signal.SIGTERM)):
+            return Role.ENDED
+        if rank.code == -signal.SIGABRT:  # NCCL's watchdog, or gloo's threads at exit
+            return Role.CONSEQUENCE
+    said = recorded or last_words(rank)
+    if _WAS_TOLD_TO_END.search(said):
+        return Role.ENDED
+    return Role.CONSEQUENCE if _LOST_ANOTHER_RANK.search(said) else Role.CAUSE
+
+
+def first_failure(ranks: Iterable[Rank], killed: float = math.inf) -> Rank | None:
+    """Return the rank whose failure made the others fail, or None when none failed.
+
+    Causes come before consequences, and those before ranks that were ended from outside; among equals the
+    earliest counts. A rank fails when it records its exception or when its process ends. Of a run that was
+    restarted only the last attempt counts.
+    """
+    ranks = list(ranks)
+    last = max((rank.attempt for rank in ranks), default=0)
+    failed = [rank for rank in ranks if rank.attempt == last and rank.code != 0 and rank.ended < math.inf]
+    return min(failed, key=lambda rank: (role(rank, killed), _failed_at(rank)), default=None)
+
+
+def _failed_at(rank: Rank) -> float:
+    try:
+        return min(rank.ended, os.stat(rank.error_file).st_mtime + _CLOCK_TICK)
+    except OSError:
+        return rank.ended
+
+
+def last_words(rank: Rank) -> str:
+    """Return the exception that a rank recorded, else the end of its log; empty when there is neither."""
+    message, _ = recorded_exception(rank.error_file)
+    if message is not None or rank.log is None:
+        return message or ""
+    lines = [line for line in log_tail(rank.log).splitlines() if line.strip()]
+    return lines[-1] if lines else ""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """The first failure of an attempt, as it is told.
+
+    ``alone``: world_size is 1. ``place``: the line of ``script``, and the cell. ``after``: the ranks that had
+    ended with success when this one lost its connection to them.
+    """
+
+    rank: Rank
+    alone: bool
+    message: str | None
+    trace: str
+    script: Path
+    place: tuple[int, CellPlace] | None
+    after: str = ""
+
+    @property
+    def headline(self) -> str:
+        who = "the script" if self.alone else f"rank {self.rank.rank}"
+        first = "" if self.alone else " first"
+        text = f"{who} failed{first} ({ending(self.rank.code, self.message is not None)})"
+        return f"{text}: {self.message.splitlines()[0]}" if self.message else text
+
+    @property
+    def where(self) -> str | None:
+        """The cell and the line; None where the traceback has no frame of a cell."""
+        return None if self.place is None else f"{self.place[1]} ({self.script.name}, line {self.place[0]})"
+
+    @property
+    def exit_code(self) -> int:
+        code = self.rank.code
+        if code is None or (code < 0 and self.message is not None):
+            return 1
+        return exit_code(code)
+
+    @property
+    def advice(self) -> str:
+        said = self.message or last_words(self.rank)
+        for pattern, sentence in _ADVICE:
+            if re.search(pattern, said, re.IGNORECASE):
+                return sentence
+        if self.rank.code is not None and self.rank.code < 0 and self.message is None:
+            return "`nb2ddp doctor` looks at memory, /dev/shm and the GPUs of this machine"
+        if self.after:
+            return "look at the log of the rank that had ended: the others still needed it"
+        place = f"{self.place[1]} of the notebook" if self.place else "the notebook"
+        return f"mend {place} and run it again"
+
+
+def describe(
+    ranks: Iterable[Rank], cells: CellMap, *, alone: bool, killed: float = math.inf
+) -> Failure | None:
+    """Return the first failure of the last attempt; None when no rank failed. ``alone``: world_size is 1."""
+    ranks = list(ranks)
+    rank = first_failure(ranks, killed)
+    if rank is None:
+        return None
+    message, trace = recorded_exception(rank.error_file)
+    text = trace or ("" if rank.log is None else log_tail(rank.log))
+    lines = text.splitlines()
+    place = cells.last(lines)
+    after = ""
+    if role(rank, killed) is Role.CONSEQUENCE:
+        gone = [o for o in ranks if o.attempt == rank.attempt and o.code == 0 and o.ended < _failed_at(rank)]
+        after = ", ".join(f"rank {other.rank}" for other in gone)
+    return Failure(rank, alone, message, "\n".join(cells.annotate(lines)), cells.script, place, after)
+
+
+def recorded_exception(error_file: str) -> tuple[str | None, str]:
+    """Return the message and the traceback that a rank left in its error.json.
+
+    The message is None when there is no such file; the traceback is empty when it was not recorded
+    (torch writes "NoneType: None" when it is called outside an except block).
+    """
+    try:
+        message = json.loads(Path(error_file).read_text(encoding="utf-8"))["message"]
+        if not isinstance(message, dict):
+            return str(message), ""
+        trace = str(message.get("extraInfo", {}).get("py_callstack", ""))
+        return str(message.get("message", "")), trace.rstrip() if "Traceback" in trace else ""
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return None, ""
+
+
+def log_tail(path: Path) -> str:
+    """Return the last 30 lines of a log; more when the last traceback in it is longer. Empty without a log.
+
+    Of a line that was overwritten with carriage returns (a progress bar) only the last state is kept.
+    """
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
+            text = file.read().decode("utf-8", errors="replace")
+    except OSError:
+        return ""
+    lines = [line.rstrip("\r").rsplit("\r", 1)[-1] for line in text.rstrip().split("\n")]
+    start = max(0, len(lines) - _TAIL_LINES)
+    traces = [number for number, line in enumerate(lines) if _TRACEBACK.match(line)]
+    return "\n".join(lines[min([start, *traces[-1:]]) :])
+
+
+def ending(code: int | None, recorded: bool = False) -> str:
+    """Return how a process ended: "exit code 3", "ended by SIGBUS, often because ..."; None: killed."""
+    if code is None:
+        return "killed"
+    if code >= 0:
+        return f"exit code {code}"
+    if recorded:
+        return "an exception"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"signal {-code}"
+    hint = _SIGNAL_HINTS.get(name)
+    return f"ended by {name}, {hint}" if hint else f"ended by {name}"

@@ -1,0 +1,108 @@
+"""What a run has written: files, the last checkpoint, and the model with the line that loads it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+_SEARCH_SECONDS = 3.0  # for files that a run has written, in a folder of any size
+_CACHES = {"__pycache__", "unsloth_compiled_cache", "huggingface_tokenizers_cache"}
+_LOADER = re.compile(r"\b(Fast\w+)\.from_pretrained\(")
+# peft's class for each task type in an adapter's configuration
+_AUTO_PEFT = {
+    "CAUSAL_LM": "AutoPeftModelForCausalLM",
+    "SEQ_2_SEQ_LM": "AutoPeftModelForSeq2SeqLM",
+    "SEQ_CLS": "AutoPeftModelForSequenceClassification",
+    "TOKEN_CLS": "AutoPeftModelForTokenClassification",
+    "QUESTION_ANS": "AutoPeftModelForQuestionAnswering",
+    "FEATURE_EXTRACTION": "AutoPeftModelForFeatureExtraction",
+}
+
+
+def files_written(folder: Path, since: float, *, without: Path | None = None) -> list[Path]:
+    """Return files below ``folder`` that changed after ``since`` (seconds since the epoch), without caches.
+
+    Relative to ``folder`` when that is the current one. Returns what it finds in 3 seconds.
+    """
+    deadline = time.monotonic() + _SEARCH_SECONDS
+    found = []
+    for root, folders, names in os.walk(folder):
+        folders[:] = [
+            name
+            for name in folders
+            if not name.startswith(".") and name not in _CACHES and Path(root, name) != without
+        ]
+        for name in names:
+            path = Path(root, name)
+            try:
+                if path.stat().st_mtime >= since:
+                    found.append(path)
+            except OSError:
+                continue
+        if time.monotonic() > deadline:
+            break
+    here = Path.cwd()
+    return sorted(path.relative_to(here) if path.is_relative_to(here) else path for path in found)
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """The files that a run has written, and the text of its script."""
+
+    files: Sequence[Path]
+    script: str = ""
+
+    @property
+    def adapter(self) -> Path | None:
+        """The folder with the adapter (or else the whole model) that was saved last, checkpoints aside."""
+        for name in ("adapter_config.json", "config.json"):
+            folders = [file.parent for file in self.files if file.name == name and file.exists()]
+            folders.sort(key=lambda folder: (not _is_checkpoint(folder), (folder / name).stat().st_mtime))
+            if folders:
+                return folders[-1]
+        return None
+
+    @property
+    def checkpoint(self) -> Path | None:
+        """The last checkpoint of a Trainer."""
+        states = [f for f in self.files if f.name == "trainer_state.json" and f.exists()]
+        return max(states, key=lambda file: file.stat().st_mtime).parent if states else None
+
+    @property
+    def how_to_load(self) -> str:
+        """One line that loads what was trained; empty when nothing was saved."""
+        folder = self.adapter
+        if folder is None:
+            return ""
+        if match := _LOADER.search(self.script):
+            name = match[1]
+            return f'from unsloth import {name}; model, tokenizer = {name}.from_pretrained("{folder}")'
+        configuration = folder / "adapter_config.json"
+        if configuration.exists():
+            task = None
+            with contextlib.suppress(OSError, ValueError, AttributeError):
+                task = json.loads(configuration.read_text(encoding="utf-8")).get("task_type")
+            name = _AUTO_PEFT.get(task or "", "AutoPeftModel")
+            return f'from peft import {name}; model = {name}.from_pretrained("{folder}")'
+        name = "AutoModelForCausalLM"
+        return f'from transformers import {name}; model = {name}.from_pretrained("{folder}")'
+
+    @property
+    def folders(self) -> list[tuple[Path, int]]:
+        """The uppermost folders that hold what was written, and single files; with the number of files."""
+        counts: dict[Path, int] = {}
+        for file in self.files:
+            parents = [parent for parent in file.parents if parent.name]
+            top = file.parent if file.is_absolute() else parents[-1] if parents else file
+            counts[top] = counts.get(top, 0) + 1
+        return sorted(counts.items())
+
+
+def _is_checkpoint(folder: Path) -> bool:
+    return folder.name.startswith("checkpoint-")

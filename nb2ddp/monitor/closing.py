@@ -1,0 +1,61 @@
+"""The closing block of a run that has succeeded: what it did, what it wrote, and how to load that."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from nb2ddp.launch.outputs import Outputs
+from nb2ddp.monitor.charts import clock
+from nb2ddp.monitor.nvml import GIB
+from nb2ddp.monitor.progress import Progress
+
+_MOST_FOLDERS = 8
+
+
+def closing_facts(
+    progress: Progress,
+    seconds: float,
+    outputs: Outputs,
+    *,
+    nproc: int = 0,
+    peak_memory: Mapping[int, int] | None = None,
+    logs: Path | None = None,
+) -> list[tuple[str, str]]:
+    """Return what is known of a run, as (name, value); what is not known is left out."""
+    facts = [("time", _time(progress, seconds, nproc))]
+    if progress.steps:
+        speed = progress.samples_per_second
+        facts.append(("steps", str(progress.steps) + (f", {speed:.3g} samples/s" if speed else "")))
+    losses = [loss for _, loss in progress.curve()]
+    if losses:
+        facts.append(("loss", " -> ".join(f"{loss:.4g}" for loss in dict.fromkeys((losses[0], losses[-1])))))
+    if progress.replicas:
+        facts.append(("ranks", progress.replicas))
+    if peak_memory:
+        each = ", ".join(f"rank {rank} {size / GIB:.1f} GiB" for rank, size in peak_memory.items())
+        facts.append(("GPU memory", f"at most {each}"))
+    if outputs.files:
+        facts.append(("written", _written(outputs)))
+    if logs is not None:
+        facts.append(("logs", str(logs)))
+    if outputs.how_to_load:
+        facts.append(("load it", outputs.how_to_load))
+    return facts
+
+
+def _time(progress: Progress, seconds: float, nproc: int) -> str:
+    trained = next(
+        (record["train_runtime"] for record in progress.records if "train_runtime" in record), None
+    )
+    ranks = f" on {nproc} process{'' if nproc == 1 else 'es'}" if nproc else ""
+    return clock(seconds) + ranks + (f", {clock(trained)} of it training" if trained is not None else "")
+
+
+def _written(outputs: Outputs) -> str:
+    folders = [
+        f"{path}/ ({count} file{'' if count == 1 else 's'})" if path.is_dir() else str(path)
+        for path, count in outputs.folders
+    ]
+    more = len(folders) - _MOST_FOLDERS
+    return ", ".join(folders[:_MOST_FOLDERS]) + (f" and {more} more" if more > 0 else "")

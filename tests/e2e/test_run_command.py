@@ -1,0 +1,167 @@
+"""``nb2ddp run`` as a person meets it: the stage while one waits, the closing block, Ctrl-C, -q."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import termios
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.support.launches import PACKAGE_PARENT, needs_proc
+
+pytestmark = [pytest.mark.launch, needs_proc]
+
+TRAIN = """
+import os, sys, time
+from pathlib import Path
+rank = int(os.environ["RANK"])
+def say(text, end="\\n", to=sys.stdout):
+    if rank == 0:
+        print(text, end=end, file=to, flush=True)
+say("\\rLoading weights:  10%|#| 2/21 [00:00<00:02, 9.0it/s, Materializing param=x]", "", sys.stderr)
+say("\\rLoading weights: 100%|#| 21/21 [00:00<00:00, 9.0it/s, Materializing param=x]", to=sys.stderr)
+time.sleep(2.5)
+say("nb2ddp: batch 2 x 2 accumulation steps x 2 processes = 8 per step")
+for step in range(1, 5):
+    say(f"\\r{step * 25:3}%|##| {step}/4 [00:01<00:02, 2.0it/s]", "", sys.stderr)
+    say("\\n{'loss': '%.1f', 'epoch': '1.0'}" % (8 / step))
+say("{'train_runtime': '2.0', 'train_samples_per_second': '40.2', 'train_loss': '2.0'}")
+if rank == 0:
+    for name in ("lora/adapter_config.json", "lora/adapter_model.safetensors", "one.txt"):
+        Path(name).parent.mkdir(exist_ok=True)
+        Path(name).write_text('{"task_type": "CAUSAL_LM"}')
+say("nb2ddp: 2 replicas equal, bit for bit")
+"""
+FACTS = {
+    "steps": "4, 40.2 samples/s",
+    "loss": "8 -> 2",
+    "ranks": "2 replicas equal, bit for bit",
+    "written": "lora/ (2 files), one.txt",
+    "logs": "logs",
+}
+LOADS = 'model = AutoPeftModelForCausalLM.from_pretrained("lora")'
+
+
+def start(folder: Path, script: str, *options: str, to: int = subprocess.PIPE) -> subprocess.Popen[str]:
+    (folder / "train.py").write_text(script)
+    return subprocess.Popen(
+        [sys.executable, "-m", "nb2ddp", "run", "train.py", "--cpu", *options],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(PACKAGE_PARENT), "TERM": "xterm"},
+        stdin=subprocess.DEVNULL,
+        stdout=to,
+        stderr=to,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+
+
+def test_the_stage_and_the_closing_block_in_plain_text(tmp_path: Path) -> None:
+    process = start(tmp_path, TRAIN)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    assert re.search(r"^nb2ddp: 0:\d\d loading$", err, re.MULTILINE)
+    block = err[err.index("nb2ddp: the run succeeded") :]
+    for name, value in FACTS.items():
+        assert re.search(rf"^        {name}: +{re.escape(value)}$", block, re.MULTILINE), block
+    assert re.search(r"^        time: +0:\d\d on 2 processes, 0:02 of it training$", block, re.MULTILINE)
+    assert LOADS in block
+    assert "\x1b" not in err
+    assert "succeeded" not in out, "stdout is rank 0's"
+    assert out.startswith("nb2ddp: batch")
+
+
+def test_on_a_terminal_of_80_columns(tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (40, 80))
+    process = start(tmp_path, "import sys; print(sys.stdout.isatty())" + TRAIN, to=theirs)
+    os.close(theirs)
+    shown = b""
+    while True:
+        try:
+            data = os.read(ours, 1 << 16)
+        except OSError:  # the other end is closed
+            break
+        shown += data
+    os.close(ours)
+    assert process.wait(60) == 0
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode()).replace("\r\n", "\n")
+    assert "True\n" in text, "rank 0 finds a terminal"
+    block = text[text.index("nb2ddp: the run succeeded") :].splitlines()
+    for name, value in FACTS.items():
+        assert any(line.split() == [name, *value.split()] for line in block), block
+    assert max(len(line) for line in block if LOADS not in line) <= 80
+    assert any(line.endswith(LOADS) for line in block), "on one line, so that it can be copied"
+
+
+def test_quiet_prints_rank_0_and_errors_alone(tmp_path: Path) -> None:
+    process = start(tmp_path, "import sys\nprint('hello')\nprint('there', file=sys.stderr)", "-q")
+    assert process.communicate(timeout=120) == ("hello\n", "there\n")
+    process = start(tmp_path, "import os\nif os.environ['RANK'] == '1': raise ValueError('boom')", "-q")
+    out, err = process.communicate(timeout=120)
+    assert (process.returncode, out) == (1, "")
+    assert "nb2ddp: rank 1 failed first (exit code 1)" in err
+
+
+def test_what_follows_two_dashes_reaches_torchrun(tmp_path: Path) -> None:
+    script = "import os\nprint(os.environ['TORCHELASTIC_MAX_RESTARTS'])"
+    process = start(tmp_path, script, "-q", "--nproc", "1", "--", "--max-restarts=3")
+    assert process.communicate(timeout=120) == ("3\n", "")
+    assert process.returncode == 0
+
+
+SAVES = """
+import time
+from pathlib import Path
+Path("outputs/checkpoint-20").mkdir(parents=True, exist_ok=True)
+Path("outputs/checkpoint-20/trainer_state.json").write_text("{}")
+print("saved", flush=True)
+time.sleep(99)
+"""
+
+
+@pytest.mark.parametrize("saves", [True, False])
+def test_ctrl_c_ends_with_what_is_kept(tmp_path: Path, saves: bool) -> None:
+    process = start(tmp_path, SAVES if saves else "import time\nprint('saved', flush=True)\ntime.sleep(99)")
+    assert process.stdout is not None
+    assert process.stdout.readline() == "saved\n"
+    time.sleep(0.3)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    last = err.splitlines()[-1]
+    if saves:
+        assert last == (
+            "nb2ddp: stopped by SIGINT; kept: outputs/checkpoint-20; to go on from it: "
+            'trainer.train(resume_from_checkpoint="outputs/checkpoint-20")'
+        )
+    else:
+        assert (
+            last == "nb2ddp: stopped by SIGINT; no checkpoint was written, so the next run begins at step 0"
+        )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--nprocs", "2"], "Did you mean '--nproc'?"),
+        (["--max-restarts=2"], "Options of torchrun follow a --: nb2ddp run TARGET -- --max-restarts."),
+        (["extra"], "unexpected extra argument (extra)"),
+        (["--monitor", "-q"], "give one of them"),
+    ],
+)
+def test_only_what_follows_two_dashes_goes_to_torchrun(
+    tmp_path: Path, arguments: list[str], sentence: str
+) -> None:
+    process = start(tmp_path, "open('ran', 'w')", *arguments)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert sentence in err
+    assert not (tmp_path / "ran").exists()
