@@ -90,7 +90,7 @@ def rehearse(
             settings = replace(settings, rows=_MORE_ROWS)
             one, alone = _alone(work, "-again", subject, settings, scratch)
             (reference,) = observe(one)
-        _check(reference, one)
+        _check(reference, one, settings.python)
         several = prepare(work, "several", subject, settings, SCRIPT, settings.nproc)
         say(f"the script in {settings.nproc} processes")
         execute([several], settings, scratch)
@@ -125,17 +125,25 @@ def _has_too_few_rows(reference: Rank) -> bool:
     return shortened and not reference.steps and any(word in error for word in _TOO_FEW)
 
 
-def _check(reference: Rank, run: Run) -> None:
+def _check(reference: Rank, run: Run, python: str) -> None:
     """There is something to compare with: the notebook's own code trains here."""
     if run.hung:
         raise RehearsalError(f"The notebook's own code does not come to its end here: {run.hung}.")
     if reference.code and not _has_trained(reference):
-        made_up = [n["what"] for n in reference.of("replaced") if "synthetic rows" in n["by"]]
-        hint = f" Synthetic rows stood for {made_up[0]}: --data NAME=PATH gives real ones." if made_up else ""
         place = _place(reference, run.folder)
-        raise RehearsalError(f"The notebook's own code fails on this machine{place}.{hint}")
+        raise RehearsalError(
+            f"The notebook's own code fails on this machine{place}.{_hint(reference, python)}"
+        )
     if not reference.steps:
         raise RehearsalError("The notebook's own code makes no optimizer step that could be compared.")
+
+
+def _hint(reference: Rank, python: str) -> str:
+    """Return what a user may do about a notebook that does not run here; empty where that is not known."""
+    if last_line(reference).startswith("ModuleNotFoundError"):
+        return f" Install it for {python}, or name a Python that has it with --python."
+    made_up = [note["what"] for note in reference.of("replaced") if "synthetic rows" in note["by"]]
+    return f" Synthetic rows stood for {made_up[0]}: --data NAME=PATH gives real ones." if made_up else ""
 
 
 def _place(rank: Rank, folder: Path) -> str:
