@@ -110,11 +110,6 @@ class Rank:
             (entered[-1]["name"], entered[-1]["line"]) if entered and entered[-1]["kind"] == "enter" else None
         )
 
-    @property
-    def finished(self) -> bool:
-        """Whether it came to the end of the training."""
-        return bool(self.of("left_group", "exit")) and self.code in (0, None)
-
     def numbers(self) -> array[float] | None:
         """Its trained parameters after the last step."""
         values = array("f")

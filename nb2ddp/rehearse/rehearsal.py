@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from nb2ddp.rehearse.evidence import CAUSES, Evidence, Fault, Point, last_line
 from nb2ddp.rehearse.observed import Rank, observe
-from nb2ddp.rehearse.points import CAUSES, POINTS, Evidence, Fault, Point, last_line
+from nb2ddp.rehearse.points import POINTS
 from nb2ddp.rehearse.runs import REFERENCE, SCRIPT, Run, Settings, execute, prepare
 from nb2ddp.rehearse.subject import RehearsalError, Subject
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from nb2ddp.rehearse.points import relative
+from nb2ddp.rehearse.evidence import relative
 from nb2ddp.rehearse.rehearsal import NOT_SHOWN, Rehearsal
 
 _ROWS = 12  # steps in the table of the terminal; of more, the first and the last
@@ -57,7 +57,7 @@ def lines(rehearsal: Rehearsal) -> Iterator[str]:
     yield ""
     yield from _table(rehearsal)
     for rank, stack in rehearsal.stacks:
-        yield f"\nWhere rank {rank} stood:\n{stack}"
+        yield f"\nStack of rank {rank}:\n{stack}"
     if rehearsal.replaced:
         yield "\nReplaced:"
     for replaced in rehearsal.replaced:
