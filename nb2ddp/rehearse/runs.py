@@ -85,14 +85,16 @@ class Run:
 
 
 def prepare(work: Path, name: str, subject: Subject, settings: Settings, file: str, nproc: int = 0) -> Run:
-    """The working folder for a run of ``file``, with the notebook's files in it; and its harness's plan."""
+    """Make the working folder for a run of ``file``, with what it reads and imports, and its plan."""
     folder, notes = work / name, work / f"{name}-notes"
     for path in (folder, notes):
         path.mkdir(parents=True)
-    script = folder / file
-    script.write_text(subject.script if file == SCRIPT else subject.reference, encoding="utf-8")
     for path in subject.files:
         _copy(path, folder / path.name)
+    script = folder / file
+    script.write_text(subject.script if file == SCRIPT else subject.reference, encoding="utf-8")
+    for module, text in subject.modules.items() if file == SCRIPT else ():
+        (folder / module).write_text(text, encoding="utf-8")
     plan = {
         "script": str(script),
         "steps": settings.steps,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from nb2ddp.analysis.facts import Facts
 
 _SEEDED = re.compile(r"^(?:random|numpy\.random)\.seed\(\d+\)", re.MULTILINE)
+_SEEDED_START = re.compile(r"^(?:[\w, ]+ = )?(?:\w+\.)?init\((?:seed=)?(?P<seed>\d+)\)", re.MULTILINE)
 _GIVEN_BY_TRAINING = frozenset(
     "input_ids attention_mask labels loss logits position_ids train_runtime train_loss".split()
 )
@@ -39,15 +40,18 @@ class RehearsalError(Nb2ddpError):
 class Subject:
     """``script`` is what is under test, ``reference`` what it promises to train like.
 
-    ``files``: what lies beside the notebook and is named in it. ``columns`` are those that the notebook reads
-    of its data, ``markers`` the texts around an answer, with which it masks the rest. ``other_losses`` says
-    why the losses of one process and of several are not the same by nature; empty where they are.
+    ``files``: what lies beside the notebook and is named in it. ``modules``: the text of each module that the
+    script imports from beside it, by file name; the notebook's own code does not get them. ``columns`` are
+    those that the notebook reads of its data, ``markers`` the texts around an answer, with which it masks the
+    rest. ``other_losses`` says why one process and several compute other losses by nature; empty where they
+    are to agree.
     """
 
     name: str
     script: str
     reference: str
     files: tuple[Path, ...] = ()
+    modules: Mapping[str, str] = field(default_factory=dict)
     columns: tuple[str, ...] = ()
     markers: tuple[str, str] | None = None
     other_losses: str = ""
@@ -68,8 +72,9 @@ def subject_of(target: Path, nproc: int = 2) -> Subject:
         path = target / SCRIPT
         if not path.is_file():
             raise RehearsalError(f"{target} holds no {SCRIPT}; `nb2ddp convert` makes one.")
-        script = path.read_text(encoding="utf-8")
-        return _subject(read_notebook(_notebook_of(target)), script)
+        script = _text(path)
+        beside = {path.name: _text(path) for path in target.glob("*.py") if path.is_file()}
+        return _subject(read_notebook(_notebook_of(target)), script, beside)
     if target.suffix != ".ipynb":
         raise RehearsalError(
             f"{target} is neither a notebook nor the folder of a conversion, so there is nothing to compare."
@@ -78,7 +83,38 @@ def subject_of(target: Path, nproc: int = 2) -> Subject:
     conversion = convert_notebook(notebook, nproc=nproc)
     if conversion.status != "converted":
         raise RehearsalError(f"{target} was not converted: {conversion.declined[0].why.rstrip('.')}.")
-    return _subject(notebook, conversion.files[SCRIPT])
+    return _subject(notebook, conversion.files[SCRIPT], conversion.files)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise RehearsalError(f"{path} cannot be read: {error}.") from None
+
+
+def modules_of(script: str, beside: Mapping[str, str]) -> dict[str, str]:
+    """Return those of the files beside a script that it imports, directly or through one another."""
+    found: dict[str, str] = {}
+    left = [script]
+    while left:
+        for name in _imported(left.pop()):
+            file = f"{name}.py"
+            if file in beside and file not in found:
+                found[file] = beside[file]
+                left.append(beside[file])
+    return found
+
+
+def _imported(code: str) -> set[str]:
+    """Return the first part of each module's name that is imported; none where this is not valid Python."""
+    try:
+        nodes = list(ast.walk(ast.parse(code)))
+    except (SyntaxError, ValueError):
+        return set()
+    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    names += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom) and not node.level]
+    return {name.partition(".")[0] for name in names}
 
 
 def _notebook_of(folder: Path) -> Path:
@@ -92,7 +128,7 @@ def _notebook_of(folder: Path) -> Path:
     raise RehearsalError(f"The notebook {name}, which {folder} was made from, is not found; rehearse that.")
 
 
-def _subject(notebook: Notebook, script: str) -> Subject:
+def _subject(notebook: Notebook, script: str, beside: Mapping[str, str]) -> Subject:
     from nb2ddp.analysis.task import task_of
 
     reference = reference_code(notebook, script)
@@ -102,6 +138,7 @@ def _subject(notebook: Notebook, script: str) -> Subject:
         script,
         reference,
         files=tuple(_files(notebook)),
+        modules=modules_of(script, beside),
         columns=tuple(sorted(_columns(tree))),
         markers=_markers(tree),
         other_losses=_OTHER_LOSSES.get(task_of(_facts(notebook)), ""),
@@ -126,8 +163,21 @@ def reference_code(notebook: Notebook, script: str) -> str:
 
     facts = _facts(notebook)
     code = rewrite(facts, [seeds.rule], Options()).code
-    set_seeds = [f"import {seed.partition('.')[0]}\n{seed}" for seed in _SEEDED.findall(script)]
-    return "\n".join([*set_seeds, *(code[cell.number] for cell in facts.cells)]) + "\n"
+    return "\n".join([*_set_seeds(script), *(code[cell.number] for cell in facts.cells)]) + "\n"
+
+
+def _set_seeds(script: str) -> Iterator[str]:
+    """Yield the lines that seed the notebook's own code as the start of the script does.
+
+    That is ``random.seed(N)`` at the start of a line, or the argument ``seed`` of the runtime's ``init``,
+    which seeds random, numpy and torch.
+    """
+    for seed in _SEEDED.findall(script):
+        yield f"import {seed.partition('.')[0]}\n{seed}"
+    if (started := _SEEDED_START.search(script)) is not None:
+        seed = started["seed"]
+        yield f"import random\nrandom.seed({seed})\nimport torch\ntorch.manual_seed({seed})"
+        yield f"try:\n    import numpy\n    numpy.random.seed({seed})\nexcept ImportError:\n    pass"
 
 
 def _files(notebook: Notebook) -> Iterator[Path]:

@@ -14,8 +14,9 @@ from click.testing import CliRunner
 
 from nb2ddp import convert
 from nb2ddp.cli import main
-from nb2ddp.rehearse.harness import models
 from nb2ddp.rehearse.evidence import CAUSES
+from nb2ddp.rehearse.harness import models
+from nb2ddp.rehearse.runs import REFERENCE, SCRIPT, Settings, prepare
 from nb2ddp.rehearse.subject import RehearsalError, reference_code, subject_of
 from nb2ddp.source.notebook import read_notebook
 from tests.support import ROOT
@@ -57,6 +58,48 @@ def test_the_folder_of_a_conversion_is_rehearsed_as_it_is(tmp_path: Path) -> Non
         RehearsalError, match=r"The notebook .*test\.ipynb, which .* was made from, is not found"
     ):
         subject_of(tmp_path / "out")
+
+
+def test_modules_beside_the_script_come_along_and_only_with_it(tmp_path: Path) -> None:
+    path = saved(tmp_path, LOADS, "data = []", TRAINS)
+    out = tmp_path / "out"
+    result = CliRunner().invoke(main, ["convert", str(path), "-o", str(out)])
+    assert result.exit_code == 0, result.output
+    made = set(subject_of(out).modules)
+    (out / "train_ddp.py").write_text("import os\nfrom mine import x\n" + (out / "train_ddp.py").read_text())
+    (out / "mine.py").write_text("import mine_too, os\nx = 1\n")
+    (out / "mine_too.py").write_text("import mine\n")
+    (out / "unused.py").write_text("this is no Python")
+    subject = subject_of(out)
+    assert set(subject.modules) == made | {"mine.py", "mine_too.py"}
+    script = prepare(tmp_path / "work", "script", subject, Settings(), SCRIPT)
+    notebook = prepare(tmp_path / "work", "notebook", subject, Settings(), REFERENCE)
+    assert {path.name for path in script.folder.iterdir()} == {SCRIPT, *subject.modules}
+    assert {path.name for path in notebook.folder.iterdir()} == {REFERENCE}
+    assert (script.folder / "mine.py").read_text() == (out / "mine.py").read_text()
+
+
+def test_modules_of_a_fresh_conversion_are_those_that_it_writes(tmp_path: Path) -> None:
+    path = saved(tmp_path, LOADS, "data = []", TRAINS)
+    files = convert(path).files
+    modules = subject_of(path).modules
+    assert all(files[name] == text for name, text in modules.items())
+    assert not {"train_ddp.py", "setup_env.py"} & set(modules)
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        "import ddp_support as ddp\nrank, local_rank, world_size = ddp.init(seed=7)\n",
+        "def init(seed=None):\n    pass\nrank, local_rank, world_size = init(7)\n",
+    ],
+)
+def test_the_reference_is_seeded_as_the_runtime_seeds_the_script(tmp_path: Path, start: str) -> None:
+    code = reference_code(read_notebook(saved(tmp_path, "import numpy\nx = numpy.random.rand()")), start)
+    for line in ("random.seed(7)", "torch.manual_seed(7)", "    numpy.random.seed(7)"):
+        assert line in code.splitlines()
+    assert code.index("seed(7)") < code.index("x = numpy")
+    ast.parse(code)
 
 
 def test_the_reference_is_the_notebook_with_the_seeds_of_its_script(tmp_path: Path) -> None:

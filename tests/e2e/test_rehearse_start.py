@@ -42,7 +42,7 @@ def started(
     notes = site.parent / "notes"
     notes.mkdir()
     script = site.parent / "work" / "script.py"
-    script.parent.mkdir()
+    script.parent.mkdir(exist_ok=True)
     script.write_text(code)
     if plan:
         (notes / "plan.json").write_text(json.dumps({"script": str(script)}))
@@ -97,6 +97,18 @@ def test_a_sitecustomize_of_the_machine_runs_too(python: Path, site: Path) -> No
     code = "import sitecustomize, sys\nprint(sys.path[-1], sitecustomize.__file__)\n"
     exit_code, out, err = started(python, site, code, paths=(own,))
     assert (exit_code, out) == (0, f"/added {own / 'sitecustomize.py'}\n"), err
+
+
+def test_a_command_of_a_module_beside_the_script_is_not_run(python: Path, site: Path) -> None:
+    """The runtime of a script runs the notebook's shell lines for it."""
+    beside = site.parent / "work" / "beside.py"
+    beside.parent.mkdir()
+    beside.write_text("import subprocess\ndef go():\n    return subprocess.run('touch made', shell=True)\n")
+    code, out, err = started(python, site, "import beside\nprint(beside.go().returncode)\n")
+    assert (code, out) == (0, "0\n"), err
+    assert not (Path.cwd() / "made").exists()
+    notes = [json.loads(line) for line in (site.parent / "notes" / "notes-0.jsonl").read_text().splitlines()]
+    assert [note["what"] for note in notes if note["kind"] == "replaced"] == ["the command `touch made`"]
 
 
 def test_a_harness_that_does_not_start_ends_the_rank_with_a_sentence(python: Path, site: Path) -> None:

@@ -51,7 +51,7 @@ def replaced(what: str, by: str, why: str = "") -> None:
 
 
 def line_of_script() -> int | None:
-    """The line of the script that this call comes from."""
+    """Return the line of the script that this call comes from, through whatever modules."""
     frame: FrameType | None = sys._getframe(1)
     script = PLAN["script"]
     while frame is not None:
@@ -62,5 +62,10 @@ def line_of_script() -> int | None:
 
 
 def called_by_script(depth: int = 2) -> bool:
-    """Whether the function that asks was called by the script itself, not by a library."""
-    return sys._getframe(depth).f_code.co_filename == str(PLAN["script"])
+    """Return whether the function that asks was called by the script or a module beside it, not a library."""
+    return beside_script(sys._getframe(depth).f_code.co_filename)
+
+
+def beside_script(path: str | None) -> bool:
+    """Return whether a file is the script or a module of its own folder, such as its runtime."""
+    return path is not None and os.path.dirname(path) == os.path.dirname(PLAN["script"])

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import MethodType, SimpleNamespace
 from typing import Any
 
+from nb2ddp.rehearse.harness import notes
 from nb2ddp.rehearse.harness.imports import Patch, around
 from nb2ddp.rehearse.harness.notes import PLAN, replaced
 
@@ -30,7 +31,7 @@ def _import(
     try:
         return original(name, namespace, *others, **options)
     except ImportError:
-        if name != "vllm" or (namespace or {}).get("__file__") != PLAN["script"]:
+        if name != "vllm" or not notes.beside_script((namespace or {}).get("__file__")):
             raise
     replaced("vLLM", "a stand-in", _WHY)
     return SimpleNamespace(SamplingParams=SimpleNamespace)
