@@ -7,13 +7,15 @@ import shutil
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 
 from nb2ddp.rehearse.evidence import CAUSES, Evidence, Fault, Point, last_line
 from nb2ddp.rehearse.observed import Rank, observe
 from nb2ddp.rehearse.points import POINTS
+from nb2ddp.rehearse.progress import Display, Silent
 from nb2ddp.rehearse.runs import REFERENCE, SCRIPT, Run, Settings, execute, prepare
 from nb2ddp.rehearse.subject import RehearsalError, Subject
 
@@ -42,7 +44,10 @@ class Replaced:
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """The result: ``points`` and the losses of each step, in one process and in ``nproc``."""
+    """The result: ``points`` and the losses of each step, in one process and in ``nproc``.
+
+    ``versions`` are those of the Python that trained and of its packages.
+    """
 
     name: str
     nproc: int
@@ -52,6 +57,8 @@ class Rehearsal:
     notes: tuple[str, ...]
     stacks: tuple[tuple[int, str], ...]
     seconds: float
+    date: datetime
+    versions: Mapping[str, str]
 
     @property
     def passed(self) -> bool:
@@ -68,33 +75,35 @@ def rehearse(
     settings: Settings | None = None,
     *,
     keep: Path | None = None,
-    say: Callable[[str], None] = lambda text: None,
+    display: Display | None = None,
 ) -> Rehearsal:
     """Run the subject, and judge what happened.
 
-    ``keep``: a folder for all that the runs write; else it is temporary.
+    ``keep``: a folder for all that the runs write; else it is temporary. ``display`` is told of each phase.
 
     Raises:
-        RehearsalError: the notebook's own code does not train here, so that there is nothing to compare with.
+        RehearsalError: the notebook's own code does not train here, so that there is nothing to compare with;
+            or this machine lets nothing be written.
     """
-    settings = settings or Settings()
-    start = time.monotonic()
+    settings, display = settings or Settings(), display or Silent()
+    start, date = time.monotonic(), datetime.now().astimezone()
     short = None if len(tempfile.gettempdir()) < 30 else "/tmp"
     scratch = Path(tempfile.mkdtemp(prefix="nb2ddp-", dir=short))
     work = scratch / "runs" if keep is None else keep.resolve()
     try:
-        say("the notebook's own code, and the script, in one process each")
-        one, alone = _alone(work, "", subject, settings, scratch)
+        display.phase("one process: the notebook's own code, and the script")
+        one, alone = _alone(work, "", subject, settings, scratch, display)
         (reference,) = observe(one)
         if _has_too_few_rows(reference):
-            say(f"again with {_MORE_ROWS} rows of a data set: {settings.rows} are too few for it")
+            display.phase(f"one process, again with {_MORE_ROWS} rows: {settings.rows} are too few")
             settings = replace(settings, rows=_MORE_ROWS)
-            one, alone = _alone(work, "-again", subject, settings, scratch)
+            one, alone = _alone(work, "-again", subject, settings, scratch, display)
             (reference,) = observe(one)
         _check(reference, one, settings.python)
         several = prepare(work, "several", subject, settings, SCRIPT, settings.nproc)
-        say(f"the script in {settings.nproc} processes")
-        execute([several], settings, scratch)
+        display.phase(f"{settings.nproc} processes: the script")
+        execute([several], settings, scratch, display.status)
+        display.phase("comparing")
         (single,) = observe(alone)
         evidence = Evidence(several, reference, single, alone, observe(several), subject.other_losses)
         return Rehearsal(
@@ -106,16 +115,22 @@ def rehearse(
             _notes(evidence),
             tuple((rank.number, rank.stack) for rank in evidence.ranks if rank.stack),
             time.monotonic() - start,
+            date,
+            _versions(reference),
         )
+    except OSError as error:
+        raise RehearsalError(f"The rehearsal cannot write or start what it needs: {error}.") from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _alone(work: Path, again: str, subject: Subject, settings: Settings, scratch: Path) -> tuple[Run, Run]:
-    """The notebook's own code and the script, each in one process."""
+def _alone(
+    work: Path, again: str, subject: Subject, settings: Settings, scratch: Path, display: Display
+) -> tuple[Run, Run]:
+    """Run the notebook's own code and the script, each in one process."""
     one = prepare(work, f"one{again}", subject, settings, REFERENCE)
     alone = prepare(work, f"alone{again}", subject, settings, SCRIPT)
-    execute([one, alone], settings, scratch)
+    execute([one, alone], settings, scratch, display.status)
     return one, alone
 
 
@@ -175,6 +190,10 @@ def _notes(evidence: Evidence) -> tuple[str, ...]:
     trained = len(evidence.one.of("trained"))
     told = f" (number {trained} of {total})" if trained < (total := code.count(".train()")) else ""
     return (f"After its training{told} the notebook's own code fails here{place}; what follows is not seen.",)
+
+
+def _versions(reference: Rank) -> dict[str, str]:
+    return next((dict(note["versions"]) for note in reference.of("begin")), {})
 
 
 def _replaced(ranks: Sequence[Rank]) -> tuple[Replaced, ...]:

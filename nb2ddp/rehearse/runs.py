@@ -11,9 +11,10 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from nb2ddp.launch.run import (
     LAUNCHER_VARIABLES,
@@ -30,6 +31,7 @@ SCRIPT, REFERENCE = "train_ddp.py", "notebook.py"
 """What a run may run: the converted script, or the notebook's own code."""
 
 _WARDEN = Path(__file__).parent / "harness" / "warden.py"
+_TELL_EVERY = 0.5  # seconds
 _GRACE = 3.0  # seconds that processes get to end by themselves
 _COPIED_BYTES = 200 << 20  # more than this beside a notebook is not copied
 _OFFLINE = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE")
@@ -65,11 +67,12 @@ class Settings:
 class Run:
     """One run: where it works, where its ranks' notes are, and how it ended.
 
-    ``nproc`` is 0 without torchrun. ``hung`` says why it was ended, if it did not end itself. ``left`` are
-    the processes that were still there when it had ended.
+    ``label`` says what runs: the notebook or the script. ``nproc`` is 0 without torchrun. ``hung`` says why
+    it was ended, if it did not end itself. ``left`` counts the processes that it left behind.
     """
 
     name: str
+    label: str
     folder: Path
     notes: Path
     nproc: int
@@ -107,7 +110,7 @@ def prepare(work: Path, name: str, subject: Subject, settings: Settings, file: s
         "hub": not any(os.environ.get(name, "").upper() in _TRUE for name in _OFFLINE),
     }
     (notes / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
-    return Run(name, folder, notes, nproc)
+    return Run(name, "script" if file == SCRIPT else "notebook", folder, notes, nproc)
 
 
 def _copy(path: Path, to: Path) -> None:
@@ -149,17 +152,27 @@ def _start(run: Run, settings: Settings, scratch: Path) -> subprocess.Popen[byte
         )
 
 
-def execute(runs: Sequence[Run], settings: Settings, scratch: Path) -> None:
-    """Make the runs, at the same time, and come back when all their processes are gone.
+def execute(
+    runs: Sequence[Run],
+    settings: Settings,
+    scratch: Path,
+    tell: Callable[[Mapping[str, str]], None] = lambda states: None,
+) -> None:
+    """Make the runs, at the same time, and return when all their processes are gone.
 
-    ``scratch`` has a short name: the paths of Unix sockets in it may have about 100 characters.
+    ``scratch`` has a short name: the paths of Unix sockets in it may have about 100 characters. ``tell`` gets
+    what each process is doing whenever that has changed.
     """
     living: dict[str, tuple[Run, subprocess.Popen[bytes]]] = {}
+    following, told = Following(runs), 0.0
     try:
         for run in runs:
             living[run.name] = run, _start(run, settings, scratch)
         while living:
             time.sleep(0.1)
+            if time.monotonic() - told > _TELL_EVERY:
+                told = time.monotonic()
+                tell(following.states())
             for run, process in list(living.values()):
                 if process.poll() is None and not _hangs(run, settings.patience):
                     continue
@@ -170,9 +183,42 @@ def execute(runs: Sequence[Run], settings: Settings, scratch: Path) -> None:
                 run.seconds = time.time() - run.started
                 del living[run.name]
                 _end(run, process)
+        tell(following.states())
     finally:
         for run, process in living.values():
             _end(run, process)
+
+
+class Following:
+    """Read the ranks' notes as they are written, for what each of them is doing."""
+
+    def __init__(self, runs: Sequence[Run]) -> None:
+        self._files = {
+            f"rank {rank}" if run.nproc else run.label: run.notes / f"notes-{rank}.jsonl"
+            for run in runs
+            for rank in run.ranks
+        }
+        self._read = dict.fromkeys(self._files, 0)
+        self._states = dict.fromkeys(self._files, "starting")
+
+    def states(self) -> dict[str, str]:
+        """Return what each process has noted last: ``{"rank 0": "step 2"}``."""
+        for name, path in self._files.items():
+            with contextlib.suppress(OSError), path.open("rb") as file:
+                file.seek(self._read[name])
+                whole, newline, _ = file.read().rpartition(b"\n")
+                self._read[name] += len(whole + newline)
+                for line in whole.splitlines():
+                    self._take(name, json.loads(line))
+        return dict(self._states)
+
+    def _take(self, name: str, note: dict[str, Any]) -> None:
+        if note["kind"] == "step":
+            self._states[name] = f"step {note['number']}"
+        elif note["kind"] in ("trained", "left_group"):
+            self._states[name] = "trained"
+        elif note["kind"] == "load" and self._states[name] == "starting":
+            self._states[name] = "model loaded"
 
 
 def _end(run: Run, process: subprocess.Popen[bytes]) -> None:

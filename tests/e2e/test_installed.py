@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import nbformat
@@ -132,8 +133,10 @@ def test_without_the_extra_a_push_says_which(bare: Installed, folder: Path, argu
     assert "Traceback" not in done.stderr
 
 
-def test_without_torch_a_rehearsal_says_what_to_do(bare: Installed, folder: Path) -> None:
-    done = bare.nb2ddp("rehearse", "tiny.ipynb", cwd=folder)
+@pytest.mark.parametrize("is_named", [False, True])
+def test_without_torch_a_rehearsal_says_what_to_do(bare: Installed, folder: Path, is_named: bool) -> None:
+    named = ["--python", os.path.relpath(bare.python, folder)] if is_named else []
+    done = bare.nb2ddp("rehearse", "tiny.ipynb", *named, cwd=folder)
     assert done.returncode == 3
     assert "No module named 'torch'" in done.stderr
     assert "name a Python that has it with --python" in done.stderr

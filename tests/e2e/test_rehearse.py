@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.metadata
 import json
 import re
 from pathlib import Path
@@ -12,6 +13,7 @@ import nbformat
 import pytest
 from click.testing import CliRunner
 
+import nb2ddp
 from nb2ddp import convert
 from nb2ddp.cli import main
 from nb2ddp.rehearse.evidence import CAUSES
@@ -145,7 +147,9 @@ def test_what_cannot_be_rehearsed_is_told_why(tmp_path: Path, cells: tuple[str, 
     result = CliRunner().invoke(main, ["rehearse", str(saved(tmp_path, *cells))])
     assert result.exit_code == 3
     assert re.search(reason, result.output)
-    assert len(result.output.splitlines()) == 1
+    assert [line for line in result.output.splitlines() if re.search(reason, line)] == [
+        result.output.splitlines()[-1]
+    ]
 
 
 @pytest.mark.parametrize(
@@ -156,12 +160,17 @@ def test_what_cannot_be_rehearsed_is_told_why(tmp_path: Path, cells: tuple[str, 
         ["--steps", "0"],
         ["--nproc", "1"],
         ["--keep", "."],
+        ["--keep", "/proc/1/keep"],
+        ["--python", "no-such-python"],
+        ["--html", "/no/such/folder/page.html"],
+        ["--html", "/dev/null"],
     ],
 )
 def test_a_wrong_command_line_ends_with_2(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     result = CliRunner().invoke(main, ["rehearse", str(SAMPLES / "alpaca_sft.ipynb"), *arguments])
     assert result.exit_code == 2
+    assert "preparing" not in result.output, "it is said before anything runs"
 
 
 @pytest.mark.parametrize(
@@ -225,6 +234,11 @@ def test_a_sample_passes_and_its_page_stands_alone(tmp_path: Path) -> None:
     assert html.count("<polyline") == 2
     assert not re.search(r"(?:src|href)\s*=|@import|url\(", html)
     assert "alpaca_sft.ipynb passed" in html
+    assert f"nb2ddp rehearse {SAMPLES / 'alpaca_sft.ipynb'} --json --html {page}" in html
+    assert f"nb2ddp {nb2ddp.__version__}" in html
+    assert f"torch {importlib.metadata.version('torch')}" in html
+    assert report["date"][:10] in html
+    assert not re.search(r"\b[0-9a-f]{12}\b", html), "digests say nothing to a reader"
 
 
 @pytest.mark.launch

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import hashlib
+import importlib.metadata
 import json
 import os
+import platform
 import sys
 import threading
 from collections import deque
@@ -21,6 +24,7 @@ COLLECTIVES = (
     "reduce_scatter reduce_scatter_tensor all_to_all all_to_all_single all_gather_object gather_object "
     "broadcast_object_list scatter_object_list"
 ).split()
+_PACKAGES = "torch transformers accelerate datasets trl peft unsloth sentence_transformers".split()
 _DIGESTED_ROWS = 64
 _DUMPED_NUMBERS = 20_000_000
 _VOLATILE = frozenset(
@@ -141,7 +145,18 @@ def _before_step(optimizer: Any, arguments: Any, options: Any) -> None:
     if notes.is_rank() and not hasattr(optimizer, "nb2ddp_seen"):
         optimizer.nb2ddp_seen = True
         count = sum(parameter.numel() for parameter in _trained(optimizer))
-        note("begin", digest=_digest(optimizer), trained=count, optimizer=type(optimizer).__name__)
+        name = type(optimizer).__name__
+        note("begin", digest=_digest(optimizer), trained=count, optimizer=name, versions=_versions())
+
+
+def _versions() -> dict[str, str]:
+    """Return the versions of this Python and of the packages that train in it."""
+    found = {"Python": platform.python_version()}
+    for package in _PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            if package in sys.modules:
+                found[package] = importlib.metadata.version(package)
+    return found
 
 
 def _after_step(optimizer: Any, arguments: Any, options: Any) -> None:
