@@ -14,7 +14,7 @@ from nb2ddp.rehearse.runs import Run
 TOLERANCE = 1e-4
 """How much (relative) a loss or the parameters may differ between one process and several."""
 
-UNTOLD = "cannot be told: this script's batches come without indices"
+UNTOLD = "cannot be told: batches come without indices, or are changed on their way to the model"
 
 FaultKey = Literal[
     "rank-dependent-arguments",
@@ -106,6 +106,24 @@ class Evidence:
             (single, list(several))
             for single, *several in zip(self.one.steps, *(rank.steps for rank in self.ranks), strict=False)
         ]
+
+    @property
+    def undivided(self) -> int:
+        """The number of steps in which each rank computes the notebook's whole batch, not its part."""
+        return sum(is_undivided(single, steps) for single, steps in self.together)
+
+
+def is_undivided(single: Step, steps: Sequence[Step]) -> bool:
+    """Return whether each rank computes all samples of the notebook's step: right, but no faster.
+
+    The runtime does so where a row's output depends on the other rows, as with a batch norm on CPUs.
+    """
+    whole = single.rows
+    return (
+        whole is not None
+        and len(whole) >= len(steps)
+        and all(step.rows is not None and sorted(step.rows) == sorted(whole) for step in steps)
+    )
 
 
 def _padded(values: Sequence[float], count: int) -> list[float | None]:

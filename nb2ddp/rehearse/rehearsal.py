@@ -183,13 +183,22 @@ def _has_trained(rank: Rank) -> bool:
 
 
 def _notes(evidence: Evidence) -> tuple[str, ...]:
-    if not evidence.reference_error:
-        return ()
+    notes = []
+    if count := evidence.undivided:
+        steps = f"{count} of {len(evidence.together)} steps"
+        notes.append(f"In {steps} every rank computes the whole batch: that is right, but saves no time.")
+    if evidence.reference_error:
+        notes.append(_failure_note(evidence))
+    return tuple(notes)
+
+
+def _failure_note(evidence: Evidence) -> str:
+    """Return where the notebook's own code fails after its training."""
     place = _place(evidence.one, evidence.one.folder)
     code = (evidence.one.folder / REFERENCE).read_text(encoding="utf-8")
     trained = len(evidence.one.of("trained"))
     told = f" (number {trained} of {total})" if trained < (total := code.count(".train()")) else ""
-    return (f"After its training{told} the notebook's own code fails here{place}; what follows is not seen.",)
+    return f"After its training{told} the notebook's own code fails here{place}; what follows is not seen."
 
 
 def _versions(reference: Rank) -> dict[str, str]:

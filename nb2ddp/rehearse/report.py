@@ -43,7 +43,7 @@ def as_json(rehearsal: Rehearsal) -> dict[str, Any]:
 def verdict(rehearsal: Rehearsal) -> str:
     """Return the result in one sentence."""
     if rehearsal.passed and rehearsal.notes:
-        return f"{rehearsal.name} passed as far as it could be seen. {rehearsal.notes[0]}"
+        return f"{rehearsal.name} passed as far as it could be seen. {' '.join(rehearsal.notes)}"
     if rehearsal.passed:
         return f"{rehearsal.name} passed: {rehearsal.nproc} processes train what the notebook trains."
     return f"{rehearsal.name} failed: {rehearsal.faults[0].sentence}."

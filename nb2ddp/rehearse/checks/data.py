@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from nb2ddp.rehearse.evidence import UNTOLD, Evidence, Fault, Point
+from nb2ddp.rehearse.evidence import UNTOLD, Evidence, Fault, Point, is_undivided
 from nb2ddp.rehearse.observed import Step
 
 
@@ -20,6 +20,9 @@ def samples(evidence: Evidence) -> Point:
         counted = [sample for share in shares for sample in share]
         drawn += len(counted)
         mine = _own(single, steps)
+        if is_undivided(single, steps):
+            compared += 1
+            continue
         # GRPO draws a sample once for each of its completions, in one process too
         often = Counter(mine or ())
         twice = [sample for sample, times in Counter(counted).items() if times > max(1, often[sample])]
@@ -43,6 +46,8 @@ def samples(evidence: Evidence) -> Point:
             for rank in evidence.ranks
         )
         said = f"{each}; {compared} steps compared with the notebook's"
+        if evidence.undivided:
+            said = f"{said}; in {evidence.undivided} steps each rank computes all samples"
     return Point(4, "samples", said, tuple(faults), seen=drawn > 0)
 
 
@@ -97,16 +102,17 @@ def batch(evidence: Evidence) -> Point:
     faults = []
     said = UNTOLD
     for single, steps in evidence.together:
-        shares, mine = _shares(steps), _own(single, steps)
-        if shares is None or mine is None:
+        counts = [step.count for step in steps if step.count is not None]
+        mine = single.count
+        if mine is None or len(counts) < len(steps):
             continue
-        count = sum(map(len, shares))
-        parts = " + ".join(str(len(share)) for share in shares)
-        said = f"{count} = {parts} samples per step, the notebook's {len(mine)}"
-        if count != len(mine) and len(mine) >= len(steps):
-            sentence = (
-                f"a step takes {count} samples, the notebook's takes {len(mine)}: is accumulation divided?"
-            )
+        if is_undivided(single, steps):
+            said = f"{mine} samples per step as in the notebook, all of them on each rank"
+            continue
+        count = sum(counts)
+        said = f"{count} = {' + '.join(map(str, counts))} samples per step, the notebook's {mine}"
+        if count != mine and mine >= len(steps):
+            sentence = f"a step takes {count} samples, the notebook's takes {mine}: is accumulation divided?"
             faults.append(Fault("other-batch", sentence))
             break
     return Point(None, "effective batch", said, tuple(faults), seen=said != UNTOLD)

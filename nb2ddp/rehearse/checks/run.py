@@ -137,10 +137,14 @@ def arguments(evidence: Evidence) -> Point:
 
 def prints(evidence: Evidence) -> Point:
     """Check that rank 0 alone prints."""
-    said = ", ".join(f"{rank.printed} lines by rank {rank.number}" for rank in evidence.ranks)
+    said = ", ".join(f"{_lines(rank.printed)} by rank {rank.number}" for rank in evidence.ranks)
     faults = tuple(
-        Fault("printed-twice", f"rank {rank.number} prints {rank.printed} lines too")
+        Fault("printed-twice", f"rank {rank.number} prints {_lines(rank.printed)} too")
         for rank in evidence.ranks[1:]
         if rank.printed
     )
     return Point(None, "prints", said, faults)
+
+
+def _lines(count: int) -> str:
+    return f"{count} line{'' if count == 1 else 's'}"

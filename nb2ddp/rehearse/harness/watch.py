@@ -89,6 +89,7 @@ class _Step:
         self.losses: list[float] = []
         self.batches: list[tuple[int, int]] = []  # the data loader's iterator and its batch
         self.reduced = 0  # numbers in the gradients that were averaged over the ranks
+        self.computed: list[str | None] = []  # a digest of each row that went through DDP with gradients
 
 
 _step = _Step()
@@ -172,6 +173,7 @@ def _after_step(optimizer: Any, arguments: Any, options: Any) -> None:
         losses=done.losses,
         batches=done.batches,
         sets=done.reduced / trained if trained else 0,
+        computed=done.computed,
         digest=_digest(optimizer),
     )
     if trained <= _DUMPED_NUMBERS:
@@ -221,6 +223,7 @@ def _next_batch(original: Callable[..., Any], self: Any) -> Any:
             number=self.nb2ddp_given,
             indices=None if None in indices else [int(index) for index in indices],
             rows=_row_digests(batch, len(indices)),
+            width=_width(batch),
         )
         self.nb2ddp_given += 1
     return batch
@@ -240,6 +243,25 @@ def _content(dataset: Any) -> tuple[int | None, str | None]:
         return size, hashlib.sha256(text.encode()).hexdigest()[:12]
     except Exception:  # a stream, or somebody's own class: it has no content that can be told so
         return None, None
+
+
+def _width(batch: Any) -> int | None:
+    """Return the length of the first tensor of a batch; None where it has none."""
+    torch: Any = sys.modules["torch"]
+    values = (
+        batch.values() if hasattr(batch, "values") else batch if isinstance(batch, list | tuple) else [batch]
+    )
+    return next((len(value) for value in values if isinstance(value, torch.Tensor) and value.dim()), None)
+
+
+def _rows_of_call(inputs: tuple[Any, ...], options: dict[str, Any]) -> list[str | None]:
+    """Return a digest of each row that a model is called with, None for those that cannot be told."""
+    batch = options or (inputs[0] if len(inputs) == 1 and hasattr(inputs[0], "keys") else list(inputs))
+    width = _width(batch)
+    if width is None:
+        return []
+    digests = _row_digests(batch, width)
+    return [None] * width if digests is None else list(digests)
 
 
 def _row_digests(batch: Any, count: int) -> list[str] | None:
@@ -321,6 +343,8 @@ def _ddp_forward(original: Callable[..., Any], self: Any, *inputs: Any, **option
 
     if torch.is_grad_enabled() and not hasattr(self, "nb2ddp_counted"):
         self.register_comm_hook(self.process_group, allreduce_hook)  # what DDP does without a hook
+    if torch.is_grad_enabled() and notes.is_rank():
+        _step.computed += _rows_of_call(inputs, options)
     return original(self, *inputs, **options)
 
 
