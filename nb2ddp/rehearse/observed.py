@@ -155,7 +155,7 @@ def _is_cache(path: Path) -> bool:
 
 
 def observe(run: Run) -> list[Rank]:
-    """What is known of each rank of a run that has ended."""
+    """Return what was noted of each rank of a run that has ended."""
     return [_rank(run, number) for number in run.ranks]
 
 
@@ -192,12 +192,12 @@ def _text(path: Path) -> str:
 
 
 def _stack(text: str) -> str:
-    """The main thread's part of what faulthandler wrote, the innermost call first."""
+    """Return the main thread's part of what faulthandler wrote, the innermost call first."""
     threads = text.strip().split("\n\n")
     return threads[-1].strip() if text.strip() else ""
 
 
 def frames(stack: str, script: str) -> list[tuple[str, int]]:
-    """The calls of the script in a stack: function and line."""
+    """Return the calls of the script in a stack: function and line."""
     found = [_FRAME.match(line) for line in stack.splitlines()]
     return [(m["function"], int(m["line"])) for m in found if m and Path(m["file"]).name == script]

@@ -1,4 +1,4 @@
-"""The rehearsal as a whole: run, look, judge."""
+"""Run a rehearsal: the notebook in one process, the script in one and in several, and compare them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NOT_SHOWN = (
 
 @dataclass(frozen=True)
 class Replaced:
-    """Something of the surroundings that was not the real thing."""
+    """One replacement: a model, a data set, a command, a setting that differs from the real run."""
 
     what: str
     by: str
@@ -77,7 +77,7 @@ def rehearse(
     keep: Path | None = None,
     display: Display | None = None,
 ) -> Rehearsal:
-    """Run the subject, and judge what happened.
+    """Run the subject in one process and in several, and check the points.
 
     ``keep``: a folder for all that the runs write; else it is temporary. ``display`` is told of each phase.
 
@@ -135,14 +135,14 @@ def _alone(
 
 
 def _has_too_few_rows(reference: Rank) -> bool:
-    """Whether the notebook's own code failed because its data set is shorter than the real one."""
+    """Return whether the notebook's own code failed because its data set is shorter than the real one."""
     shortened = any("rows" in note["what"] + note["by"] for note in reference.of("replaced"))
     error = last_line(reference)
     return shortened and not reference.steps and any(word in error for word in _TOO_FEW)
 
 
 def _check(reference: Rank, run: Run, python: str) -> None:
-    """There is something to compare with: the notebook's own code trains here."""
+    """Raise RehearsalError unless the notebook's own code trains here: without it nothing can be compared."""
     if run.hung:
         raise RehearsalError(f"The notebook's own code does not come to its end here: {run.hung}.")
     if reference.code and not _has_trained(reference):
@@ -163,14 +163,14 @@ def _hint(reference: Rank, python: str) -> str:
 
 
 def _place(rank: Rank, folder: Path) -> str:
-    """Where a run failed, in its own code, and with what."""
+    """Return the line at which a run failed, and its error."""
     error = last_line(rank) or f"exit code {rank.code}"
     line = _line(rank, folder)
     return f" at `{line}`: {error.rstrip('.')}" if line else f": {error}"
 
 
 def _line(rank: Rank, folder: Path) -> str:
-    """The line of the notebook's own code in which it failed; empty where no line of it is to blame."""
+    """Return the line of the notebook's own code in which it failed; empty where it failed elsewhere."""
     calls = re.findall(rf'File ".*/{re.escape(REFERENCE)}", line (\d+)', rank.errors)
     if not calls:
         return ""

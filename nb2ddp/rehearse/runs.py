@@ -1,4 +1,4 @@
-"""Start the runs of a rehearsal, see when one hangs, and leave nothing behind."""
+"""Start the runs of a rehearsal, notice a hang, and end every process that a run has started."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _TRUE = frozenset({"1", "ON", "YES", "TRUE"})  # as huggingface_hub reads them
 
 @dataclass(frozen=True)
 class Patience:
-    """How many seconds may pass without a sign of life: until the first step, between steps, and after.
+    """Time limits: seconds without a note or output before the first step, between steps, and after the last.
 
     ``total`` is how long a run may take in all, whatever it still does.
     """
@@ -229,7 +229,7 @@ def _end(run: Run, process: subprocess.Popen[bytes]) -> None:
 
 
 def _left(run: Run) -> int:
-    """How many processes are there still, a moment after the run has ended."""
+    """Return how many processes of a run are left, a moment after it has ended."""
     deadline = time.monotonic() + 1
     while (left := processes_of(run.run_id)) and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -237,7 +237,7 @@ def _left(run: Run) -> int:
 
 
 def _hangs(run: Run, patience: Patience) -> bool:
-    """Whether nothing was noted and nothing printed for longer than this phase may be silent."""
+    """Return whether nothing was noted and nothing printed for longer than this phase may be silent."""
     now = time.time()
     if now - run.started > patience.total:
         run.hung = f"it still ran after {patience.total:.0f} s"
@@ -253,7 +253,7 @@ def _hangs(run: Run, patience: Patience) -> bool:
 
 
 def _phase(run: Run, patience: Patience) -> tuple[str, float]:
-    """The phase of the rank that is furthest."""
+    """Return the phase of the rank that has come furthest, and how long it may be silent."""
     kinds: set[str] = set()
     for rank in run.ranks:
         with contextlib.suppress(OSError):
@@ -265,7 +265,7 @@ def _phase(run: Run, patience: Patience) -> tuple[str, float]:
 
 
 def _show_stacks(run: Run) -> None:
-    """Let each rank write its stack to a file, by the signal that `notes.begin` has registered."""
+    """Make each rank write its stack to a file, by the signal that `notes.begin` has registered."""
     for rank in run.ranks:
         with contextlib.suppress(OSError, ValueError, LookupError):
             first = (run.notes / f"notes-{rank}.jsonl").read_text(encoding="utf-8").splitlines()[0]

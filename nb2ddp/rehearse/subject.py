@@ -31,7 +31,7 @@ _OTHER_LOSSES = {
 
 
 class RehearsalError(Nb2ddpError):
-    """This cannot be rehearsed, for the reason that is said."""
+    """The notebook or folder cannot be rehearsed; the message says why."""
 
     exit_code = 3
 
@@ -58,7 +58,7 @@ class Subject:
 
 
 def subject_of(target: Path, nproc: int = 2) -> Subject:
-    """A notebook, which is converted now, or the folder of a conversion.
+    """Return the subject for a notebook, which is converted now, or for the folder of a conversion.
 
     Raises:
         NotebookError: the notebook cannot be read.
@@ -153,7 +153,7 @@ def _facts(notebook: Notebook) -> Facts:
 
 
 def reference_code(notebook: Notebook, script: str) -> str:
-    """The notebook's own Python, cell by cell, with the seeds that its script sets.
+    """Return the notebook's own Python, cell by cell, with the seeds that its script sets.
 
     Shell lines and magics stay what IPython makes of them, calls of ``get_ipython()``.
     """
@@ -181,7 +181,7 @@ def _set_seeds(script: str) -> Iterator[str]:
 
 
 def _files(notebook: Notebook) -> Iterator[Path]:
-    """What lies beside the notebook and is named in it."""
+    """Yield the files and folders beside the notebook that it names."""
     text = "\n".join(cell.source for cell in notebook.cells if cell.kind == "code")
     folder = notebook.path.parent
     if not folder.is_dir():
@@ -194,7 +194,7 @@ def _files(notebook: Notebook) -> Iterator[Path]:
 
 
 def _columns(tree: ast.AST) -> set[str]:
-    """The string keys that are read before the notebook itself writes them."""
+    """Return the string keys that are read before the notebook itself writes them."""
     read: dict[str, int] = {}
     written: dict[str, int] = {}
     for node in ast.walk(tree):
@@ -209,7 +209,7 @@ def _columns(tree: ast.AST) -> set[str]:
 
 
 def _markers(tree: ast.AST) -> tuple[str, str] | None:
-    """``instruction_part`` and ``response_part`` of train_on_responses_only."""
+    """Return ``instruction_part`` and ``response_part`` of train_on_responses_only."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
             said = {

@@ -38,26 +38,26 @@ def _import(
 
 
 def attach(owner: Any) -> None:
-    """The methods that Unsloth gives a model on a GPU, for its vLLM engine."""
+    """Add the methods that Unsloth gives a model on a GPU for its vLLM engine."""
     for method in (fast_generate, load_lora, save_lora):
         if not hasattr(owner, method.__name__):
             setattr(owner, method.__name__, method if isinstance(owner, type) else MethodType(method, owner))
 
 
 def fast_generate(self: Any, prompts: Any, *arguments: Any, **options: Any) -> list[Any]:
-    """A word for each prompt."""
+    """Return one word for each prompt."""
     replaced("fast_generate", "a word for each prompt", _WHY)
     asked = prompts if isinstance(prompts, list) else [prompts]
     return [SimpleNamespace(prompt=prompt, outputs=[SimpleNamespace(text="word")]) for prompt in asked]
 
 
 def load_lora(self: Any, path: str, *arguments: Any, **options: Any) -> None:
-    """What it gives is for `fast_generate`."""
+    """Return nothing: `fast_generate` takes what this returns."""
     replaced(f"load_lora({path!r})", "nothing", _WHY)
 
 
 def save_lora(self: Any, path: str, *arguments: Any, **options: Any) -> None:
-    """The adapter, where Unsloth saves it too."""
+    """Save the adapter where Unsloth saves it."""
     self.save_pretrained(path)
 
 

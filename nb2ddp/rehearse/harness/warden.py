@@ -1,4 +1,4 @@
-"""Starts one rank with the harness inside, and notes how it ended: ``python warden.py FOLDER COMMAND...``.
+"""Start one rank with the harness inside, and note how it ended: ``python warden.py FOLDER COMMAND...``.
 
 torchrun starts it in place of the script, so that torchrun itself runs without the harness. Each rank's
 output goes to files of its own.

@@ -1,4 +1,4 @@
-"""Notes what the script does: loads, batches, losses, gradients, parameters, collectives, files."""
+"""Note what the script does: loads, batches, losses, gradients, parameters, collectives, files."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _VOLATILE = frozenset(
 
 
 def begin() -> None:
-    """What needs no library: files, and the end of the process."""
+    """Watch what needs no library: files, and the end of the process."""
     sys.addaudithook(_audit)
     if notes.is_rank():
         atexit.register(note, "exit")
@@ -63,7 +63,7 @@ def _wrote(path: str) -> None:
 
 
 def _watch_native_writer(owner: Any, name: str, argument: int) -> None:
-    """Native code opens this function's file itself, which no audit hook sees."""
+    """Watch a function whose native code opens the file itself, which no audit hook sees."""
 
     def writes(original: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         path = [*arguments, *options.values()][argument] if argument < len(arguments) + len(options) else None
@@ -230,7 +230,7 @@ def _next_batch(original: Callable[..., Any], self: Any) -> Any:
 
 
 def _content(dataset: Any) -> tuple[int | None, str | None]:
-    """How many rows a data set has, and a digest of the first ones as they are stored, without transforms."""
+    """Return a data set's length and a digest of its first rows as they are stored, without transforms."""
     try:
         size = len(dataset)
         if hasattr(dataset, "with_format"):
@@ -241,7 +241,7 @@ def _content(dataset: Any) -> tuple[int | None, str | None]:
             return size, None
         text = json.dumps(rows, default=lambda value: type(value).__name__)
         return size, hashlib.sha256(text.encode()).hexdigest()[:12]
-    except Exception:  # a stream, or somebody's own class: it has no content that can be told so
+    except Exception:  # a stream, or a class of the user's: its content cannot be read this way
         return None, None
 
 
@@ -265,7 +265,7 @@ def _rows_of_call(inputs: tuple[Any, ...], options: dict[str, Any]) -> list[str 
 
 
 def _row_digests(batch: Any, count: int) -> list[str] | None:
-    """A digest of each sample's own numbers, whatever it was padded to; None where that cannot be told."""
+    """Return a digest of each sample's numbers without padding; None where that cannot be told."""
     torch: Any = sys.modules["torch"]
     named = dict(batch) if hasattr(batch, "keys") else {}
     mask = named.get("attention_mask")
