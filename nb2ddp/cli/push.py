@@ -161,10 +161,12 @@ def _rehearse_first(folder: Path) -> None:
         RehearsalError: it cannot be rehearsed.
     """
     from nb2ddp.rehearse import report
+    from nb2ddp.rehearse.progress import shown
     from nb2ddp.rehearse.rehearsal import rehearse as run_all
     from nb2ddp.rehearse.subject import subject_of
 
-    result = run_all(subject_of(folder, 2), say=say)
+    with shown(say) as display:
+        result = run_all(subject_of(folder, 2), display=display)
     for line in report.lines(result):
         say(line)
     if not result.passed:

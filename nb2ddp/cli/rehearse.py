@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import shlex
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
-from nb2ddp.cli.common import option_for, say
+from nb2ddp.cli.common import option_for, say, until_interrupted
+from nb2ddp.errors import OutputError
 
 _REHEARSE_CODES = """\b
 Exit codes:
   0  everything that was measured is as it should be
-  1  something is not, or the notebook cannot be read
+  1  something is not, the notebook cannot be read, or the page cannot be written
   2  the command line is wrong
   3  this cannot be rehearsed
 """
@@ -65,6 +70,7 @@ def rehearse(
       nb2ddp rehearse finetune.ipynb --data yahma/alpaca-cleaned=rows.jsonl --html rehearsal.html
     """
     from nb2ddp.rehearse import report
+    from nb2ddp.rehearse.progress import shown
     from nb2ddp.rehearse.rehearsal import rehearse as run_all
     from nb2ddp.rehearse.runs import Patience, Settings
     from nb2ddp.rehearse.subject import subject_of
@@ -74,18 +80,90 @@ def rehearse(
     files = {name: Path(path) for name, _, path in (pair.partition("=") for pair in data)}
     if missing := [path for path in files.values() if not path.is_file()]:
         raise click.UsageError(f"there is no file {missing[0]}.")
-    if keep is not None and keep.exists() and any(keep.iterdir()):
-        raise click.UsageError(f"{keep} is not empty.")
+    if html is not None and (reason := _unwritable(html)):
+        raise click.UsageError(f"--html {html} cannot be written: {reason}.")
+    if keep is not None:
+        _make_empty(keep)
     patience = Patience() if timeout is None else Patience(timeout, timeout, timeout)
-    settings = Settings(steps, nproc, files, python or sys.executable, patience)
-    result = run_all(subject_of(target, nproc), settings, keep=keep, say=say)
-    if html is not None:
-        html.write_text(report.page(result), encoding="utf-8")
-        say(f"wrote {html}")
+    settings = Settings(steps, nproc, files, _python(python), patience)
+    with until_interrupted("interrupted; no process is left"), shown(say) as display:
+        display.phase(f"preparing {target.name or target}")
+        result = run_all(subject_of(target, nproc), settings, keep=keep, display=display)
     if as_json:
         click.echo(json.dumps(report.as_json(result), indent=2, ensure_ascii=False))
     else:
         for line in report.lines(result):
             click.echo(line)
+    if html is not None:
+        _write(html, report.page(result, _command_line()))
     if not result.passed:
         raise SystemExit(1)
+
+
+def _python(wanted: str | None) -> str:
+    """Return the Python that trains as a path from anywhere; the runs work in folders of their own."""
+    if wanted is None:
+        return sys.executable
+    found = shutil.which(wanted)
+    if found is None:
+        raise click.UsageError(f"--python {wanted} is no program that can be started.")
+    return os.path.abspath(found)  # a link stays a link: the Python of a virtual environment is one
+
+
+def _make_empty(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise click.UsageError(f"{folder} is not empty.")
+    except OSError as error:
+        raise click.UsageError(f"--keep {folder} cannot be made: {error.strerror}.") from None
+
+
+def _unwritable(path: Path) -> str:
+    """Return why a file cannot be written here; empty when it can. What it holds stays as it is."""
+    if path.exists() and not path.is_file():
+        return "it is not a file"
+    is_new = not path.exists()
+    try:
+        with path.open("ab"):
+            pass
+        if is_new:
+            path.unlink()
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
+
+
+def _write(path: Path, text: str) -> None:
+    """Write the page, last of all: what was printed by then is not lost with it.
+
+    Raises:
+        OutputError: it cannot be written, and what was there before stays.
+    """
+    whole = path.resolve()
+    part = whole.parent / f".nb2ddp-{os.getpid()}.part"
+    try:
+        part.write_text(text, encoding="utf-8")
+        part.replace(whole)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            part.unlink()
+        raise OutputError(
+            f"the result is printed, but {path} cannot be written: {error.strerror or error}."
+        ) from None
+    say(f"wrote {path}")
+
+
+def _command_line() -> str:
+    """Return the command that runs, with the options that were given."""
+    context = click.get_current_context()
+    given = []
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        if context.get_parameter_source(name) is not click.core.ParameterSource.COMMANDLINE:
+            continue
+        value = context.params[name]
+        for one in value if isinstance(value, tuple) else [value]:
+            option = [parameter.opts[0]] if isinstance(parameter, click.Option) else []
+            given += option if one is True else [*option, str(one)]
+    return shlex.join(["nb2ddp", "rehearse", *given])

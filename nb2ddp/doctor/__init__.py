@@ -1,4 +1,4 @@
-"""Is this machine fit to train on several GPUs? What the guides ask people to check by hand, checked.
+"""Check whether this machine can train on several GPUs, as guides tell people to do by hand.
 
 How it is put together::
 

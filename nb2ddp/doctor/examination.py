@@ -1,4 +1,4 @@
-"""All checks, in order, and their outcomes told."""
+"""Run all checks in order, and report their outcomes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _always(machine: Machine) -> str:
 
 @dataclass(frozen=True)
 class Check:
-    """``unless``: why there is nothing to check on a machine; empty where there is."""
+    """One check. ``unless`` returns why there is nothing to check on a machine; empty where there is."""
 
     name: str
     run: Callable[[Machine], Outcome]
@@ -32,7 +32,7 @@ CHECKS = (
     Check("GPU code", gpu.code_for_gpus, gpu.without_gpus),
     Check("GPU memory", gpu.gpus_free, gpu.without_gpus),
     Check("NCCL", gpu.nccl_there, gpu.without_gpus),
-    Check("all-reduce", group.all_reduce, group.nobody_to_reduce_with),
+    Check("all-reduce", group.all_reduce, group.nothing_to_reduce),
     Check("variables", surroundings.variables_clean),
     Check("port", surroundings.port_free),
     Check("shared memory", surroundings.shared_memory),
@@ -47,14 +47,14 @@ CHECKS = (
 
 
 def examine(machine: Machine) -> Iterator[tuple[str, Outcome]]:
-    """Make the checks one after the other, so that each can be shown as soon as it is known."""
+    """Yield each check's outcome as soon as it is known."""
     for check in CHECKS:
         reason = check.unless(machine)
         yield check.name, skip(reason) if reason else check.run(machine)
 
 
 def grouped(results: Iterable[tuple[str, Outcome]]) -> Iterator[tuple[str, Outcome]]:
-    """The results; neighbours that were skipped for the same reason become one, with their names together."""
+    """Yield the results; neighbours that were skipped for the same reason become one."""
     names: list[str] = []
     waiting: Outcome | None = None
     for name, outcome in results:
@@ -70,14 +70,14 @@ def grouped(results: Iterable[tuple[str, Outcome]]) -> Iterator[tuple[str, Outco
 
 
 def lines(name: str, outcome: Outcome) -> Iterator[str]:
-    """One result for a terminal, without its status; the second line is what to do."""
+    """Return one result for a terminal, without its status; the second line is what to do."""
     yield f"{name}: {outcome.seen}" if outcome.status == "skip" else outcome.seen
     if outcome.to_do:
         yield f"-> {outcome.to_do}"
 
 
 def verdict(outcomes: Sequence[Outcome]) -> str:
-    """The last line."""
+    """Return the last line of the report."""
     fails = sum(outcome.status == "fail" for outcome in outcomes)
     warnings = sum(outcome.status == "warn" for outcome in outcomes)
     if not fails:

@@ -10,21 +10,21 @@ from nb2ddp.doctor.machine import NOT_DONE, Gpu, Machine, Torch
 from nb2ddp.doctor.outcome import Outcome, command, counted, fail, ok, size, skip, warn
 
 IN_USE = 1 << 30
-"""Bytes: a GPU that has more than this in use is somebody's; a desktop or a monitor takes less."""
+"""Bytes: a GPU with more than this in use is taken; a desktop or a monitor uses less."""
 
 _TRITON = (7, 0)
 _SELECTOR = "https://pytorch.org/get-started/locally/"
 
 
 def not_on_gpus(machine: Machine) -> str:
-    """Why torch cannot be asked about GPUs here; empty where it can."""
+    """Return why torch cannot be asked about GPUs here; empty where it can."""
     if machine.settings.cpu:
         return "--cpu"
     return "torch cannot be imported" if machine.torch.failure else ""
 
 
 def without_gpus(machine: Machine) -> str:
-    """Why there is nothing to check about GPUs; empty where there are any, or should be."""
+    """Return why there is nothing to check about GPUs; empty where there are any, or should be."""
     driver = machine.driver
     if not (machine.torch.gpus or driver.boards or driver.failure) and not machine.settings.cpu:
         return "no GPU is visible"
@@ -32,7 +32,7 @@ def without_gpus(machine: Machine) -> str:
 
 
 def torch_imports(machine: Machine) -> Outcome:
-    """The Python that trains has a torch, and one for GPUs where there are any."""
+    """Check that the Python that trains has a torch, and one for GPUs where there are any."""
     torch, python = machine.torch, machine.settings.python
     if not machine.python_version:
         return fail(
@@ -64,7 +64,7 @@ def torch_imports(machine: Machine) -> Outcome:
 
 
 def gpus_alike(machine: Machine) -> Outcome:
-    """As many GPUs as processes, each can compute, and all are the same: the slowest sets the pace of DDP."""
+    """Check that there are as many GPUs as processes, that each computes, and that all are alike."""
     torch, boards = machine.torch, machine.driver.boards
     if torch.gpu_failure and (torch.gpus or boards):
         names = ", ".join(board.name for board in boards) or _described(torch.gpus)
@@ -95,7 +95,7 @@ def gpus_alike(machine: Machine) -> Outcome:
 
 
 def _pick(machine: Machine) -> str:
-    """How to take the largest lot of GPUs that are alike; empty where no two are."""
+    """Return how to select the largest group of GPUs that are alike; empty where no two are."""
     kinds = [_kind(gpu) for gpu in machine.torch.gpus]
     kind, count = Counter(kinds).most_common(1)[0]
     if count == 1:
@@ -119,14 +119,14 @@ def _cure(machine: Machine) -> str:
 
 
 def _described(gpus: Sequence[Gpu]) -> str:
-    """ "2 GPUs, both Tesla T4 (15 GiB)"."""
+    """Return the GPUs in words: "2 GPUs, both Tesla T4 (15 GiB)"."""
     kinds = list(dict.fromkeys(map(_kind, gpus)))
     every = {1: "", 2: "both "}.get(len(gpus), "all ")
     return f"{counted(len(gpus), 'GPU')}, {every if len(kinds) == 1 else ''}{' and '.join(kinds)}"
 
 
 def none_hidden(machine: Machine) -> Outcome:
-    """Whether CUDA_VISIBLE_DEVICES hides GPUs that could train."""
+    """Check whether CUDA_VISIBLE_DEVICES hides GPUs that could train."""
     visible = machine.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         return ok("CUDA_VISIBLE_DEVICES is not set, so that no GPU is hidden")
@@ -144,7 +144,7 @@ def none_hidden(machine: Machine) -> Outcome:
 
 
 def driver_fits(machine: Machine) -> Outcome:
-    """Whether the driver can run the CUDA that torch brings along.
+    """Check that the driver runs the CUDA that torch was built for.
 
     Within a major release an older driver does, and a newer driver runs all older releases
     (docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html).
@@ -180,7 +180,7 @@ def _numbers(version: str) -> tuple[int, int]:
 
 
 def code_for_gpus(machine: Machine) -> Outcome:
-    """Whether torch holds code for these GPUs' compute capabilities, and Triton can make some.
+    """Check that torch has code for these GPUs' compute capabilities, and that Triton can compile some.
 
     Triton's limit is the one that torch names when it refuses to compile (torch/_inductor/exc.py).
     """
@@ -210,7 +210,7 @@ def code_for_gpus(machine: Machine) -> Outcome:
 
 
 def _has_code(torch: Torch, gpu: Gpu) -> bool:
-    """Whether torch runs there.
+    """Return whether torch has code that runs on a compute capability.
 
     Machine code (sm) runs within a major capability from its minor one on, PTX (compute) on all later GPUs,
     and with an "a" on that very one (CUDA C++ Programming Guide, "Binary" and "PTX Compatibility").
@@ -230,7 +230,7 @@ def _has_code(torch: Torch, gpu: Gpu) -> bool:
 
 
 def gpus_free(machine: Machine) -> Outcome:
-    """Whether others hold memory on the GPUs that are to train."""
+    """Check whether other processes hold memory on the GPUs that are to train."""
     if not machine.driver.visible:
         return skip("there is no nvidia-smi to ask who uses the GPUs")
     users: dict[str, list[str]] = {}
@@ -248,11 +248,11 @@ def gpus_free(machine: Machine) -> Outcome:
             "end what is left of an earlier run (`kill PID`), restart the notebook kernel that holds it, or "
             "take other GPUs with CUDA_VISIBLE_DEVICES; no process named: it runs outside this container",
         )
-    return ok("nobody else uses GPU memory")
+    return ok("no other process uses GPU memory")
 
 
 def nccl_there(machine: Machine) -> Outcome:
-    """Whether this torch has NCCL, with which GPUs exchange gradients."""
+    """Check that this torch has NCCL, with which GPUs exchange gradients."""
     torch = machine.torch
     if torch.nccl is None:
         return fail(

@@ -1,4 +1,4 @@
-"""The all-reduce of DDP, tried out: real torchrun, the backend of the training, every sum checked."""
+"""Try DDP's all-reduce: under torchrun, with the backend of the training, every sum checked."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _SHARED = "`docker run --shm-size=1g --ulimit memlock=-1`"
 
 @dataclass(frozen=True)
 class Tried:
-    """One try. ``stage``: how far the rank came that came least far ("" before torch was imported, then
+    """One trial. ``stage``: how far the rank came that came least far ("" before torch was imported, then
     "started", "joined", "done", "failed"). ``seconds``: of the slowest rank, for one all-reduce.
     """
 
@@ -63,8 +63,8 @@ def bus_bandwidth(count: int, seconds: float, world_size: int) -> float:
     return count / seconds * 2 * (world_size - 1) / world_size / 1e9
 
 
-def nobody_to_reduce_with(machine: Machine) -> str:
-    """Why there is nothing to try; empty where there is."""
+def nothing_to_reduce(machine: Machine) -> str:
+    """Return why there is nothing to try; empty where there is."""
     torch, nproc = machine.torch, machine.nproc
     if torch.failure:
         return "torch cannot be imported"
@@ -73,7 +73,7 @@ def nobody_to_reduce_with(machine: Machine) -> str:
             return reason
         if torch.gpu_failure or torch.nccl is None or not 0 < nproc <= len(torch.gpus):
             return "NCCL needs a working GPU for each process"
-    return "one process has nobody to exchange gradients with" if nproc == 1 else ""
+    return "one process exchanges no gradients" if nproc == 1 else ""
 
 
 def is_p2p_off(environ: Mapping[str, str]) -> bool:
@@ -81,8 +81,10 @@ def is_p2p_off(environ: Mapping[str, str]) -> bool:
 
 
 def all_reduce(machine: Machine) -> Outcome:
-    """All-reduce over as many processes as shall train. With NCCL, what fails is tried again without direct
-    access between GPUs (P2P), the most common thing that is broken between healthy GPUs."""
+    """Check an all-reduce over as many processes as are to train.
+
+    With NCCL, a failure is tried again without direct access between GPUs (P2P), its most common cause.
+    """
     nproc, backend = machine.nproc, "gloo" if machine.settings.cpu else "nccl"
     tried = attempt(machine, backend)
     what = f"all-reduce with {backend} over {counted(nproc, 'process')}"
@@ -119,8 +121,10 @@ def _failure(tried: Tried, machine: Machine) -> str:
 
 
 def _advice(tried: Tried, backend: str) -> str:
-    """By NCCL's own troubleshooting guide (docs.nvidia.com/deeplearning/nccl, "Troubleshooting" and
-    "Environment Variables")."""
+    """Return what to do about a trial that failed.
+
+    From NCCL's own guide (docs.nvidia.com/deeplearning/nccl, "Troubleshooting" and "Environment Variables").
+    """
     if tried.stage == "" and tried.timed_out:
         return "the disk or the CPU is slow or busy: try again with a longer --timeout"
     if not tried.timed_out and tried.stage in _WHERE:
@@ -189,7 +193,7 @@ def _note(path: Path) -> dict[str, Any]:
 
 
 def judge(notes: list[dict[str, Any]], log: str, *, timed_out: bool) -> Tried:
-    """What the ranks' notes, and the warnings of NCCL in what they printed, come to.
+    """Return the result of a trial from the ranks' notes and NCCL's warnings.
 
     A rank that fails takes the others along; NCCL's own words say more than those of the exception.
     """
@@ -210,7 +214,7 @@ def judge(notes: list[dict[str, Any]], log: str, *, timed_out: bool) -> Tried:
 
 
 def _last_words(log: str, stage: str) -> str:
-    """How a process ended, by torchrun's account; else why torchrun did not get as far as starting it."""
+    """Return how a process ended according to torchrun, or why torchrun did not start it."""
     if code := re.search(r"Root Cause.*?exitcode\s*: (-?\d+)", log, re.DOTALL):
         return f"a process failed {_WHERE[stage]} ({ending(int(code[1]))})"
     lines = [line for line in log.splitlines() if re.match(r"\S*(?:Error|Exception)\b", line)]

@@ -1,4 +1,4 @@
-"""The facts about a machine that checks judge: the Python that trains and nvidia-smi asked once."""
+"""Collect what the checks need to know about a machine, from nvidia-smi and the Python that trains."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ class Machine:
 
     @property
     def nproc(self) -> int:
-        """How many processes are to train together."""
+        """The number of processes that are to train together."""
         return self.settings.nproc or (2 if self.settings.cpu else len(self.torch.gpus))
 
 
@@ -154,7 +154,7 @@ def look(settings: Settings) -> Machine:
 
 
 def ask_driver(environ: Mapping[str, str]) -> Driver:
-    """What nvidia-smi says."""
+    """Return what nvidia-smi reports."""
     program = shutil.which("nvidia-smi", path=environ.get("PATH")) or shutil.which(_SMI_ON_KAGGLE)
     if program is None:
         return Driver()
@@ -199,7 +199,7 @@ def _board(row: list[str]) -> Board:
 
 
 def _probe(settings: Settings) -> tuple[dict[str, Any], str]:
-    """All that the probe has told, and how it ended if it could not tell everything."""
+    """Return what the probe reported, and how it ended if it did not report everything."""
     folder = settings.folder.absolute() if settings.folder else ""
     command = [settings.python, str(_PROBE), str(folder), *TRAINING, "--", *settings.imports]
     environ = torchrun_environment(os.environ, nproc=1, cpu=settings.cpu)

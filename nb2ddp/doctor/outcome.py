@@ -1,4 +1,4 @@
-"""What a check has found."""
+"""The outcome of a check."""
 
 from __future__ import annotations
 
@@ -25,31 +25,31 @@ def ok(seen: str) -> Outcome:
 
 
 def warn(seen: str, to_do: str) -> Outcome:
-    """Training works, or may work, but not as well as it could."""
+    """Return a warning: training may work, but not as well as it could."""
     return Outcome("warn", seen, to_do)
 
 
 def fail(seen: str, to_do: str) -> Outcome:
-    """Training on several GPUs will not work like this."""
+    """Return a failure: training on several GPUs will not work."""
     return Outcome("fail", seen, to_do)
 
 
 def skip(why: str, to_do: str = "") -> Outcome:
-    """Not checked."""
+    """Return that this was not checked."""
     return Outcome("skip", why, to_do)
 
 
 def size(count: int) -> str:
-    """Bytes for people: "15 GiB", "64 MiB"."""
+    """Return a number of bytes for people: "15 GiB", "64 MiB"."""
     return f"{count / _GIB:.0f} GiB" if count >= _GIB else f"{count / _MIB:.0f} MiB"
 
 
 def command(*words: object) -> str:
-    """A command that can be copied from the report into a shell."""
+    """Return a command that can be copied from the report into a shell."""
     return f"`{shlex.join(map(str, words))}`"
 
 
 def counted(count: int, noun: str) -> str:
-    """ "1 GPU", "2 GPUs"; "1 process", "2 processes"."""
+    """Return a number with its noun: "1 GPU", "2 GPUs"; "1 process", "2 processes"."""
     plural = f"{noun}es" if noun.endswith("s") else f"{noun}s"
     return f"{count} {noun if count == 1 else plural}"

@@ -1,4 +1,4 @@
-"""Whether a converted script fits this machine."""
+"""Check that a converted script finds its packages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nb2ddp.errors import NotebookError
 
 
 def imports_of(folder: Path) -> tuple[str, ...]:
-    """The packages and modules that the folder's script cannot do without, by their first name.
+    """Return the top-level packages and modules that the folder's script always imports.
 
     Raises NotebookError when there is no script that can be read.
     """
@@ -29,7 +29,7 @@ def imports_of(folder: Path) -> tuple[str, ...]:
 
 
 def _imports(node: ast.AST) -> Iterator[str]:
-    """The imports that run whenever the script does: none of a branch, a function or a ``try``."""
+    """Yield the imports that always run: none of a branch, a function or a ``try``."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.Import):
             yield from (alias.name.partition(".")[0] for alias in child.names)
@@ -40,7 +40,7 @@ def _imports(node: ast.AST) -> Iterator[str]:
 
 
 def script_fits(machine: Machine) -> Outcome:
-    """Whether all that the script imports is installed."""
+    """Check that all that the script imports is installed."""
     folder = machine.settings.folder
     if folder is None:
         return skip("no folder of a conversion was given")

@@ -1,4 +1,4 @@
-"""What lies around the training: variables, the port, shared memory, disk, Kaggle's credentials."""
+"""Check the environment of the training: variables, port, shared memory, disk, Kaggle's credentials."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from nb2ddp.errors import CredentialsError
 from nb2ddp.launch.command import LAUNCHER_VARIABLES
 
 DEFAULT_PORT = 29500
-"""Where torchrun without --standalone, Accelerate and plain ``python`` let the ranks meet."""
+"""The default port of the rendezvous: torchrun without --standalone, Accelerate and plain ``python``."""
 
 _PROC = Path("/proc")
 _SHARED_MEMORY = Path("/dev/shm")
@@ -29,14 +29,14 @@ _NO_OPS = ("UNSLOTH_ENABLE_MULTIGPU",)  # forks of Unsloth read it, Unsloth does
 
 
 def variables_clean(machine: Machine) -> Outcome:
-    """Whether variables are set that guides tell people to set by hand, and that do harm or nothing."""
+    """Check for variables that guides tell people to set by hand, and that do harm or nothing."""
     environ = machine.environ
     left = sorted(LAUNCHER_VARIABLES & environ.keys())
     if left:
         return warn(
             f"{', '.join(left)} {'is' if len(left) == 1 else 'are'} set in this shell",
             f"`unset {' '.join(left)}`: torchrun sets them for each rank, and with them plain `python "
-            "train_ddp.py` waits for ranks that nobody starts",
+            "train_ddp.py` waits for ranks that are never started",
         )
     for name in _NO_OPS:
         if name in environ:
@@ -69,7 +69,7 @@ def port_free(machine: Machine) -> Outcome:
 
 
 def is_taken(port: int) -> bool:
-    """Whether somebody listens there, on any address of this machine."""
+    """Return whether a process listens on this port, on any address of this machine."""
     for family, address in ((socket.AF_INET6, "::"), (socket.AF_INET, "0.0.0.0")):
         try:
             with socket.socket(family) as place:
@@ -85,7 +85,7 @@ def is_taken(port: int) -> bool:
 
 
 def listeners(port: int) -> Iterator[tuple[int, str]]:
-    """The processes that listen there, by number and name, as far as /proc tells us about them."""
+    """Return the processes that listen on this port, by number and name, as far as /proc shows them."""
     inodes = set()
     for table in ("tcp", "tcp6"):
         with contextlib.suppress(OSError):
@@ -96,13 +96,13 @@ def listeners(port: int) -> Iterator[tuple[int, str]]:
     if not inodes:
         return
     for process in sorted(_PROC.glob("[0-9]*")):
-        with contextlib.suppress(OSError):  # it has ended, or is somebody else's
+        with contextlib.suppress(OSError):  # it has ended, or belongs to another user
             if any(os.readlink(file) in inodes for file in (process / "fd").iterdir()):
                 yield int(process.name), (process / "comm").read_text().strip()
 
 
 def shared_memory(machine: Machine) -> Outcome:
-    """Whether /dev/shm is large enough for NCCL and for data loader workers.
+    """Check that /dev/shm is large enough for NCCL and for data loader workers.
 
     NCCL's guide asks for 1 GiB in containers, which get 64 MiB by default; NCCL does not even start without
     some 4 MiB for each connection (docs.nvidia.com/deeplearning/nccl, "Troubleshooting").
@@ -124,7 +124,7 @@ def shared_memory(machine: Machine) -> Outcome:
 
 
 def disk_free(machine: Machine) -> Outcome:
-    """Whether checkpoints have room here, and models in the cache of Hugging Face."""
+    """Check that the disk has room for checkpoints here, and for models in the Hugging Face cache."""
     places = {"here": Path.cwd(), "for models": _cache(machine.environ)}
     free: dict[int, tuple[int, list[str]]] = {}
     for what, path in places.items():
@@ -148,14 +148,14 @@ def disk_free(machine: Machine) -> Outcome:
 
 
 def _cache(environ: Mapping[str, str]) -> Path:
-    """Where huggingface_hub keeps models."""
+    """Return the folder in which huggingface_hub keeps models."""
     general = environ.get("XDG_CACHE_HOME") or "~/.cache"
     home = environ.get("HF_HOME") or f"{general}/huggingface"
     return Path(environ.get("HF_HUB_CACHE") or f"{home}/hub").expanduser().absolute()
 
 
 def kaggle_credentials(machine: Machine) -> Outcome:
-    """Whether `nb2ddp push` would find credentials. Nothing is sent, so that they may be too old."""
+    """Check that `nb2ddp push` would find credentials. Nothing is sent: they may have expired."""
     if importlib.util.find_spec("kaggle") is None:
         return skip(
             "Kaggle: its client is not installed, and only `nb2ddp push` needs it",

@@ -1,4 +1,4 @@
-"""Which of the installed packages fit together, by what they themselves ask for."""
+"""Check the installed packages against the requirements that they declare."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _SHOWN = ("unsloth", "unsloth-zoo", "transformers", "trl", "peft", "accelerate")
 
 
 def nothing_known(machine: Machine) -> str:
-    """Why no version can be judged; empty where one can."""
+    """Return why no version can be judged; empty where one can."""
     return "" if machine.python_version else "the packages of the Python that trains are not known"
 
 
 def no_training_package(machine: Machine) -> str:
-    """Why there is nothing to judge; empty where there is."""
+    """Return why there is nothing to judge; empty where there is."""
     return nothing_known(machine) or ("" if machine.requires else "no training package is installed")
 
 
 def _requirements(machine: Machine) -> Iterator[tuple[str, Requirement]]:
-    """What each installed package of TRAINING asks for on this machine, without extras."""
+    """Return the requirements of each installed package of TRAINING on this machine, without extras."""
     for name in TRAINING:
         for text in machine.requires.get(name, ()):
             with contextlib.suppress(InvalidRequirement):
@@ -79,7 +79,7 @@ def versions_fit(machine: Machine) -> Outcome:
 
 
 def nothing_missing(machine: Machine) -> Outcome:
-    """Whether what the training packages ask for is there at all."""
+    """Check that what the training packages require is installed."""
     missing: dict[str, dict[str, None]] = {}
     for name, requirement in _requirements(machine):
         package = canonicalize_name(requirement.name)
@@ -95,7 +95,7 @@ def nothing_missing(machine: Machine) -> Outcome:
 
 
 def no_known_fault(machine: Machine) -> Outcome:
-    """Versions that train wrong on several GPUs without an error.
+    """Check for versions that train wrong on several GPUs without an error.
 
     Unsloth before 2026.9 does not average the gradients of GRPO over the ranks: the replicas drift apart.
     """

@@ -25,14 +25,16 @@ _CACHES = ("unsloth_compiled_cache", "__pycache__", "logs", "wandb", ".cache")
 class Step:
     """One optimizer step of one rank.
 
-    ``loss`` is the sum of what backward() was called on. ``indices`` and ``rows`` are the samples' places in
-    the data set and digests of their numbers, each None when they cannot be told. ``sets`` counts how often
-    the trained parameters' gradients were averaged over the ranks.
+    ``loss`` is the sum of what backward() was called on. ``indices`` and ``rows`` are the places in the data
+    set and digests of the numbers of the samples that this rank computed, each None when they cannot be told;
+    ``count`` is how many. ``sets`` counts how often the trained parameters' gradients were averaged over the
+    ranks.
     """
 
     loss: float
     indices: tuple[int, ...] | None
     rows: tuple[str, ...] | None
+    count: int | None
     sets: float
     digest: str
 
@@ -60,15 +62,8 @@ class Rank:
         steps = []
         for note in self.of("step"):
             batches = [given.get((iterator, number)) for iterator, number in note["batches"]]
-            steps.append(
-                Step(
-                    sum(note["losses"]),
-                    _joined(batches, "indices"),
-                    _joined(batches, "rows"),
-                    note["sets"],
-                    note["digest"],
-                )
-            )
+            samples = _computed(batches, note["computed"])
+            steps.append(Step(sum(note["losses"]), *samples, note["sets"], note["digest"]))
         return steps
 
     @property
@@ -110,11 +105,6 @@ class Rank:
             (entered[-1]["name"], entered[-1]["line"]) if entered and entered[-1]["kind"] == "enter" else None
         )
 
-    @property
-    def finished(self) -> bool:
-        """Whether it came to the end of the training."""
-        return bool(self.of("left_group", "exit")) and self.code in (0, None)
-
     def numbers(self) -> array[float] | None:
         """Its trained parameters after the last step."""
         values = array("f")
@@ -122,6 +112,35 @@ class Rank:
             values.frombytes(self.parameters.read_bytes())
             return values
         return None
+
+
+def _computed(
+    batches: Sequence[Note | None], computed: Sequence[str | None]
+) -> tuple[tuple[int, ...] | None, tuple[str, ...] | None, int | None]:
+    """Return the indices, digests and number of the samples that a rank computed in a step.
+
+    They are those of its batches; but of batches that are divided only when the model is called, the rows
+    that went through DDP. Where a script changes rows on their way to the model, only their number is known.
+    """
+    indices, rows = _joined(batches, "indices"), _joined(batches, "rows")
+    widths = [None if batch is None else batch["width"] for batch in batches]
+    width = sum(width or 0 for width in widths)
+    if not computed or None in widths or len(computed) >= width:
+        known = indices if indices is not None else rows
+        return indices, rows, None if known is None else len(known)
+    if rows is None or len(rows) != width:
+        return None, None, len(computed)
+    places: list[int] = []
+    for digest in computed:
+        place = next((i for i, row in enumerate(rows) if row == digest and i not in places), None)
+        if place is None:
+            return None, None, len(computed)
+        places.append(place)
+    return (
+        None if indices is None else tuple(indices[place] for place in places),
+        tuple(rows[place] for place in places),
+        len(places),
+    )
 
 
 def _joined(batches: Sequence[Note | None], key: str) -> tuple[Any, ...] | None:
@@ -136,7 +155,7 @@ def _is_cache(path: Path) -> bool:
 
 
 def observe(run: Run) -> list[Rank]:
-    """What is known of each rank of a run that has ended."""
+    """Return what was noted of each rank of a run that has ended."""
     return [_rank(run, number) for number in run.ranks]
 
 
@@ -173,12 +192,12 @@ def _text(path: Path) -> str:
 
 
 def _stack(text: str) -> str:
-    """The main thread's part of what faulthandler wrote, the innermost call first."""
+    """Return the main thread's part of what faulthandler wrote, the innermost call first."""
     threads = text.strip().split("\n\n")
     return threads[-1].strip() if text.strip() else ""
 
 
 def frames(stack: str, script: str) -> list[tuple[str, int]]:
-    """The calls of the script in a stack: function and line."""
+    """Return the calls of the script in a stack: function and line."""
     found = [_FRAME.match(line) for line in stack.splitlines()]
     return [(m["function"], int(m["line"])) for m in found if m and Path(m["file"]).name == script]

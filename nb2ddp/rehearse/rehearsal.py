@@ -1,4 +1,4 @@
-"""The rehearsal as a whole: run, look, judge."""
+"""Run a rehearsal: the notebook in one process, the script in one and in several, and compare them."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ import shutil
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 
 from nb2ddp.ddp_folder import SCRIPT
+from nb2ddp.rehearse.evidence import CAUSES, Evidence, Fault, Point, last_line
 from nb2ddp.rehearse.observed import Rank, observe
-from nb2ddp.rehearse.points import CAUSES, POINTS, Evidence, Fault, Point, last_line
+from nb2ddp.rehearse.points import POINTS
+from nb2ddp.rehearse.progress import Display, Silent
 from nb2ddp.rehearse.runs import REFERENCE, Run, Settings, execute, prepare
 from nb2ddp.rehearse.subject import RehearsalError, Subject
 
@@ -32,7 +35,7 @@ NOT_SHOWN = (
 
 @dataclass(frozen=True)
 class Replaced:
-    """Something of the surroundings that was not the real thing."""
+    """One replacement: a model, a data set, a command, a setting that differs from the real run."""
 
     what: str
     by: str
@@ -42,7 +45,10 @@ class Replaced:
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """The result: ``points`` and the losses of each step, in one process and in ``nproc``."""
+    """The result: ``points`` and the losses of each step, in one process and in ``nproc``.
+
+    ``versions`` are those of the Python that trained and of its packages.
+    """
 
     name: str
     nproc: int
@@ -52,6 +58,8 @@ class Rehearsal:
     notes: tuple[str, ...]
     stacks: tuple[tuple[int, str], ...]
     seconds: float
+    date: datetime
+    versions: Mapping[str, str]
 
     @property
     def passed(self) -> bool:
@@ -68,33 +76,35 @@ def rehearse(
     settings: Settings | None = None,
     *,
     keep: Path | None = None,
-    say: Callable[[str], None] = lambda text: None,
+    display: Display | None = None,
 ) -> Rehearsal:
-    """Run the subject, and judge what happened.
+    """Run the subject in one process and in several, and check the points.
 
-    ``keep``: a folder for all that the runs write; else it is temporary.
+    ``keep``: a folder for all that the runs write; else it is temporary. ``display`` is told of each phase.
 
     Raises:
-        RehearsalError: the notebook's own code does not train here, so that there is nothing to compare with.
+        RehearsalError: the notebook's own code does not train here, so that there is nothing to compare with;
+            or this machine lets nothing be written.
     """
-    settings = settings or Settings()
-    start = time.monotonic()
+    settings, display = settings or Settings(), display or Silent()
+    start, date = time.monotonic(), datetime.now().astimezone()
     short = None if len(tempfile.gettempdir()) < 30 else "/tmp"
     scratch = Path(tempfile.mkdtemp(prefix="nb2ddp-", dir=short))
     work = scratch / "runs" if keep is None else keep.resolve()
     try:
-        say("the notebook's own code, and the script, in one process each")
-        one, alone = _alone(work, "", subject, settings, scratch)
+        display.phase("one process: the notebook's own code, and the script")
+        one, alone = _alone(work, "", subject, settings, scratch, display)
         (reference,) = observe(one)
         if _has_too_few_rows(reference):
-            say(f"again with {_MORE_ROWS} rows of a data set: {settings.rows} are too few for it")
+            display.phase(f"one process, again with {_MORE_ROWS} rows: {settings.rows} are too few")
             settings = replace(settings, rows=_MORE_ROWS)
-            one, alone = _alone(work, "-again", subject, settings, scratch)
+            one, alone = _alone(work, "-again", subject, settings, scratch, display)
             (reference,) = observe(one)
-        _check(reference, one)
+        _check(reference, one, settings.python)
         several = prepare(work, "several", subject, settings, SCRIPT, settings.nproc)
-        say(f"the script in {settings.nproc} processes")
-        execute([several], settings, scratch)
+        display.phase(f"{settings.nproc} processes: the script")
+        execute([several], settings, scratch, display.status)
+        display.phase("comparing")
         (single,) = observe(alone)
         evidence = Evidence(several, reference, single, alone, observe(several), subject.other_losses)
         return Rehearsal(
@@ -106,48 +116,62 @@ def rehearse(
             _notes(evidence),
             tuple((rank.number, rank.stack) for rank in evidence.ranks if rank.stack),
             time.monotonic() - start,
+            date,
+            _versions(reference),
         )
+    except OSError as error:
+        raise RehearsalError(f"The rehearsal cannot write or start what it needs: {error}.") from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _alone(work: Path, again: str, subject: Subject, settings: Settings, scratch: Path) -> tuple[Run, Run]:
-    """The notebook's own code and the script, each in one process."""
+def _alone(
+    work: Path, again: str, subject: Subject, settings: Settings, scratch: Path, display: Display
+) -> tuple[Run, Run]:
+    """Run the notebook's own code and the script, each in one process."""
     one = prepare(work, f"one{again}", subject, settings, REFERENCE)
     alone = prepare(work, f"alone{again}", subject, settings, SCRIPT)
-    execute([one, alone], settings, scratch)
+    execute([one, alone], settings, scratch, display.status)
     return one, alone
 
 
 def _has_too_few_rows(reference: Rank) -> bool:
-    """Whether the notebook's own code failed because its data set is shorter than the real one."""
+    """Return whether the notebook's own code failed because its data set is shorter than the real one."""
     shortened = any("rows" in note["what"] + note["by"] for note in reference.of("replaced"))
     error = last_line(reference)
     return shortened and not reference.steps and any(word in error for word in _TOO_FEW)
 
 
-def _check(reference: Rank, run: Run) -> None:
-    """There is something to compare with: the notebook's own code trains here."""
+def _check(reference: Rank, run: Run, python: str) -> None:
+    """Raise RehearsalError unless the notebook's own code trains here: without it nothing can be compared."""
     if run.hung:
         raise RehearsalError(f"The notebook's own code does not come to its end here: {run.hung}.")
     if reference.code and not _has_trained(reference):
-        made_up = [n["what"] for n in reference.of("replaced") if "synthetic rows" in n["by"]]
-        hint = f" Synthetic rows stood for {made_up[0]}: --data NAME=PATH gives real ones." if made_up else ""
         place = _place(reference, run.folder)
-        raise RehearsalError(f"The notebook's own code fails on this machine{place}.{hint}")
+        raise RehearsalError(
+            f"The notebook's own code fails on this machine{place}.{_hint(reference, python)}"
+        )
     if not reference.steps:
         raise RehearsalError("The notebook's own code makes no optimizer step that could be compared.")
 
 
+def _hint(reference: Rank, python: str) -> str:
+    """Return what a user may do about a notebook that does not run here; empty where that is not known."""
+    if last_line(reference).startswith("ModuleNotFoundError"):
+        return f" Install it for {python}, or name a Python that has it with --python."
+    made_up = [note["what"] for note in reference.of("replaced") if "synthetic rows" in note["by"]]
+    return f" Synthetic rows stood for {made_up[0]}: --data NAME=PATH gives real ones." if made_up else ""
+
+
 def _place(rank: Rank, folder: Path) -> str:
-    """Where a run failed, in its own code, and with what."""
+    """Return the line at which a run failed, and its error."""
     error = last_line(rank) or f"exit code {rank.code}"
     line = _line(rank, folder)
     return f" at `{line}`: {error.rstrip('.')}" if line else f": {error}"
 
 
 def _line(rank: Rank, folder: Path) -> str:
-    """The line of the notebook's own code in which it failed; empty where no line of it is to blame."""
+    """Return the line of the notebook's own code in which it failed; empty where it failed elsewhere."""
     calls = re.findall(rf'File ".*/{re.escape(REFERENCE)}", line (\d+)', rank.errors)
     if not calls:
         return ""
@@ -160,13 +184,26 @@ def _has_trained(rank: Rank) -> bool:
 
 
 def _notes(evidence: Evidence) -> tuple[str, ...]:
-    if not evidence.reference_error:
-        return ()
+    notes = []
+    if count := evidence.undivided:
+        steps = f"{count} of {len(evidence.together)} steps"
+        notes.append(f"In {steps} every rank computes the whole batch: that is right, but saves no time.")
+    if evidence.reference_error:
+        notes.append(_failure_note(evidence))
+    return tuple(notes)
+
+
+def _failure_note(evidence: Evidence) -> str:
+    """Return where the notebook's own code fails after its training."""
     place = _place(evidence.one, evidence.one.folder)
     code = (evidence.one.folder / REFERENCE).read_text(encoding="utf-8")
     trained = len(evidence.one.of("trained"))
     told = f" (number {trained} of {total})" if trained < (total := code.count(".train()")) else ""
-    return (f"After its training{told} the notebook's own code fails here{place}; what follows is not seen.",)
+    return f"After its training{told} the notebook's own code fails here{place}; what follows is not seen."
+
+
+def _versions(reference: Rank) -> dict[str, str]:
+    return next((dict(note["versions"]) for note in reference.of("begin")), {})
 
 
 def _replaced(ranks: Sequence[Rank]) -> tuple[Replaced, ...]:

@@ -1,18 +1,19 @@
-"""A rehearsal told: as text for people, as JSON for machines, as a page with curves."""
+"""Report a rehearsal: as text for people, as JSON for machines, as a page with curves."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
-from nb2ddp.rehearse.points import relative
+from nb2ddp import __version__
+from nb2ddp.rehearse.evidence import relative
 from nb2ddp.rehearse.rehearsal import NOT_SHOWN, Rehearsal
 
 _ROWS = 12  # steps in the table of the terminal; of more, the first and the last
 
 
 def as_json(rehearsal: Rehearsal) -> dict[str, Any]:
-    """{notebook, passed, points, faults, losses, replaced, not_shown, notes, stacks, seconds}."""
+    """Return the whole result as plain values; the keys are part of the interface."""
     return {
         "notebook": rehearsal.name,
         "passed": rehearsal.passed,
@@ -34,20 +35,22 @@ def as_json(rehearsal: Rehearsal) -> dict[str, Any]:
         "notes": list(rehearsal.notes),
         "stacks": {str(rank): stack for rank, stack in rehearsal.stacks},
         "seconds": round(rehearsal.seconds, 1),
+        "date": rehearsal.date.isoformat(timespec="seconds"),
+        "versions": {"nb2ddp": __version__, **rehearsal.versions},
     }
 
 
 def verdict(rehearsal: Rehearsal) -> str:
-    """The result in one sentence."""
+    """Return the result in one sentence."""
     if rehearsal.passed and rehearsal.notes:
-        return f"{rehearsal.name} passed as far as it could be seen. {rehearsal.notes[0]}"
+        return f"{rehearsal.name} passed as far as it could be seen. {' '.join(rehearsal.notes)}"
     if rehearsal.passed:
         return f"{rehearsal.name} passed: {rehearsal.nproc} processes train what the notebook trains."
     return f"{rehearsal.name} failed: {rehearsal.faults[0].sentence}."
 
 
 def lines(rehearsal: Rehearsal) -> Iterator[str]:
-    """The report for a terminal."""
+    """Yield the report for a terminal."""
     width = max(len(point.title) for point in rehearsal.points)
     for point in rehearsal.points:
         state = point.state.upper() if point.faults else point.state
@@ -57,7 +60,7 @@ def lines(rehearsal: Rehearsal) -> Iterator[str]:
     yield ""
     yield from _table(rehearsal)
     for rank, stack in rehearsal.stacks:
-        yield f"\nWhere rank {rank} stood:\n{stack}"
+        yield f"\nStack of rank {rank}:\n{stack}"
     if rehearsal.replaced:
         yield "\nReplaced:"
     for replaced in rehearsal.replaced:
@@ -69,8 +72,8 @@ def lines(rehearsal: Rehearsal) -> Iterator[str]:
     yield f"{verdict(rehearsal)} ({rehearsal.seconds:.0f} s)"
 
 
-def page(rehearsal: Rehearsal) -> str:
-    """The report as one HTML file, which needs nothing else."""
+def page(rehearsal: Rehearsal, command: str = "") -> str:
+    """Return the report as one HTML file that needs no other; ``command`` made it."""
     from nb2ddp.monitor.charts import curve_svg
     from nb2ddp.rendering import render
 
@@ -83,6 +86,10 @@ def page(rehearsal: Rehearsal) -> str:
     return render(
         "rehearse/page.html.j2",
         title=rehearsal.name,
+        date=f"{rehearsal.date:%Y-%m-%d %H:%M}",
+        seconds=round(rehearsal.seconds),
+        command=command,
+        versions={"nb2ddp": __version__, **rehearsal.versions},
         nproc=rehearsal.nproc,
         passed=rehearsal.passed,
         verdict=verdict(rehearsal),

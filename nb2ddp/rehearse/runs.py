@@ -1,4 +1,4 @@
-"""Start the runs of a rehearsal, see when one hangs, and leave nothing behind."""
+"""Start the runs of a rehearsal, notice a hang, and end every process that a run has started."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from nb2ddp.ddp_folder import SCRIPT
 from nb2ddp.launch.command import LAUNCHER_VARIABLES, torchrun_command, torchrun_environment
@@ -24,6 +25,7 @@ REFERENCE = "notebook.py"
 """The notebook's own code, which a run may run instead of the converted script."""
 
 _WARDEN = Path(__file__).parent / "harness" / "warden.py"
+_TELL_EVERY = 0.5  # seconds
 _GRACE = 3.0  # seconds that processes get to end by themselves
 _COPIED_BYTES = 200 << 20  # more than this beside a notebook is not copied
 _OFFLINE = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE")
@@ -32,7 +34,7 @@ _TRUE = frozenset({"1", "ON", "YES", "TRUE"})  # as huggingface_hub reads them
 
 @dataclass(frozen=True)
 class Patience:
-    """How many seconds may pass without a sign of life: until the first step, between steps, and after.
+    """Time limits: seconds without a note or output before the first step, between steps, and after the last.
 
     ``total`` is how long a run may take in all, whatever it still does.
     """
@@ -59,11 +61,12 @@ class Settings:
 class Run:
     """One run: where it works, where its ranks' notes are, and how it ended.
 
-    ``nproc`` is 0 without torchrun. ``hung`` says why it was ended, if it did not end itself. ``left`` are
-    the processes that were still there when it had ended.
+    ``label`` says what runs: the notebook or the script. ``nproc`` is 0 without torchrun. ``hung`` says why
+    it was ended, if it did not end itself. ``left`` counts the processes that it left behind.
     """
 
     name: str
+    label: str
     folder: Path
     notes: Path
     nproc: int
@@ -79,14 +82,16 @@ class Run:
 
 
 def prepare(work: Path, name: str, subject: Subject, settings: Settings, file: str, nproc: int = 0) -> Run:
-    """The working folder for a run of ``file``, with the notebook's files in it; and its harness's plan."""
+    """Make the working folder for a run of ``file``, with what it reads and imports, and its plan."""
     folder, notes = work / name, work / f"{name}-notes"
     for path in (folder, notes):
         path.mkdir(parents=True)
-    script = folder / file
-    script.write_text(subject.script if file == SCRIPT else subject.reference, encoding="utf-8")
     for path in subject.files:
         _copy(path, folder / path.name)
+    script = folder / file
+    script.write_text(subject.script if file == SCRIPT else subject.reference, encoding="utf-8")
+    for module, text in subject.modules.items() if file == SCRIPT else ():
+        (folder / module).write_text(text, encoding="utf-8")
     plan = {
         "script": str(script),
         "steps": settings.steps,
@@ -99,7 +104,7 @@ def prepare(work: Path, name: str, subject: Subject, settings: Settings, file: s
         "hub": not any(os.environ.get(name, "").upper() in _TRUE for name in _OFFLINE),
     }
     (notes / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
-    return Run(name, folder, notes, nproc)
+    return Run(name, "script" if file == SCRIPT else "notebook", folder, notes, nproc)
 
 
 def _copy(path: Path, to: Path) -> None:
@@ -141,17 +146,27 @@ def _start(run: Run, settings: Settings, scratch: Path) -> subprocess.Popen[byte
         )
 
 
-def execute(runs: Sequence[Run], settings: Settings, scratch: Path) -> None:
-    """Make the runs, at the same time, and come back when all their processes are gone.
+def execute(
+    runs: Sequence[Run],
+    settings: Settings,
+    scratch: Path,
+    tell: Callable[[Mapping[str, str]], None] = lambda states: None,
+) -> None:
+    """Make the runs, at the same time, and return when all their processes are gone.
 
-    ``scratch`` has a short name: the paths of Unix sockets in it may have about 100 characters.
+    ``scratch`` has a short name: the paths of Unix sockets in it may have about 100 characters. ``tell`` gets
+    what each process is doing whenever that has changed.
     """
     living: dict[str, tuple[Run, subprocess.Popen[bytes]]] = {}
+    following, told = Following(runs), 0.0
     try:
         for run in runs:
             living[run.name] = run, _start(run, settings, scratch)
         while living:
             time.sleep(0.1)
+            if time.monotonic() - told > _TELL_EVERY:
+                told = time.monotonic()
+                tell(following.states())
             for run, process in list(living.values()):
                 if process.poll() is None and not _hangs(run, settings.patience):
                     continue
@@ -162,9 +177,42 @@ def execute(runs: Sequence[Run], settings: Settings, scratch: Path) -> None:
                 run.seconds = time.time() - run.started
                 del living[run.name]
                 _end(run, process)
+        tell(following.states())
     finally:
         for run, process in living.values():
             _end(run, process)
+
+
+class Following:
+    """Read the ranks' notes as they are written, for what each of them is doing."""
+
+    def __init__(self, runs: Sequence[Run]) -> None:
+        self._files = {
+            f"rank {rank}" if run.nproc else run.label: run.notes / f"notes-{rank}.jsonl"
+            for run in runs
+            for rank in run.ranks
+        }
+        self._read = dict.fromkeys(self._files, 0)
+        self._states = dict.fromkeys(self._files, "starting")
+
+    def states(self) -> dict[str, str]:
+        """Return what each process has noted last: ``{"rank 0": "step 2"}``."""
+        for name, path in self._files.items():
+            with contextlib.suppress(OSError), path.open("rb") as file:
+                file.seek(self._read[name])
+                whole, newline, _ = file.read().rpartition(b"\n")
+                self._read[name] += len(whole + newline)
+                for line in whole.splitlines():
+                    self._take(name, json.loads(line))
+        return dict(self._states)
+
+    def _take(self, name: str, note: dict[str, Any]) -> None:
+        if note["kind"] == "step":
+            self._states[name] = f"step {note['number']}"
+        elif note["kind"] in ("trained", "left_group"):
+            self._states[name] = "trained"
+        elif note["kind"] == "load" and self._states[name] == "starting":
+            self._states[name] = "model loaded"
 
 
 def _end(run: Run, process: subprocess.Popen[bytes]) -> None:
@@ -175,7 +223,7 @@ def _end(run: Run, process: subprocess.Popen[bytes]) -> None:
 
 
 def _left(run: Run) -> int:
-    """How many processes are there still, a moment after the run has ended."""
+    """Return how many processes of a run are left, a moment after it has ended."""
     deadline = time.monotonic() + 1
     while (left := processes_of(run.run_id)) and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -183,7 +231,7 @@ def _left(run: Run) -> int:
 
 
 def _hangs(run: Run, patience: Patience) -> bool:
-    """Whether nothing was noted and nothing printed for longer than this phase may be silent."""
+    """Return whether nothing was noted and nothing printed for longer than this phase may be silent."""
     now = time.time()
     if now - run.started > patience.total:
         run.hung = f"it still ran after {patience.total:.0f} s"
@@ -199,7 +247,7 @@ def _hangs(run: Run, patience: Patience) -> bool:
 
 
 def _phase(run: Run, patience: Patience) -> tuple[str, float]:
-    """The phase of the rank that is furthest."""
+    """Return the phase of the rank that has come furthest, and how long it may be silent."""
     kinds: set[str] = set()
     for rank in run.ranks:
         with contextlib.suppress(OSError):
@@ -211,7 +259,7 @@ def _phase(run: Run, patience: Patience) -> tuple[str, float]:
 
 
 def _show_stacks(run: Run) -> None:
-    """Let each rank write its stack to a file, by the signal that `notes.begin` has registered."""
+    """Make each rank write its stack to a file, by the signal that `notes.begin` has registered."""
     for rank in run.ranks:
         with contextlib.suppress(OSError, ValueError, LookupError):
             first = (run.notes / f"notes-{rank}.jsonl").read_text(encoding="utf-8").splitlines()[0]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nb2ddp import ddp_folder
-from nb2ddp.ddp_folder import ConvertedFolder
+from nb2ddp.ddp_folder import SCRIPT, ConvertedFolder
 from nb2ddp.errors import FolderError, Nb2ddpError
 from nb2ddp.source.notebook import Notebook, read_notebook
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from nb2ddp.analysis.facts import Facts
 
 _SEEDED = re.compile(r"^(?:random|numpy\.random)\.seed\(\d+\)", re.MULTILINE)
+_SEEDED_START = re.compile(r"^(?:[\w, ]+ = )?(?:\w+\.)?init\((?:seed=)?(?P<seed>\d+)\)", re.MULTILINE)
 _GIVEN_BY_TRAINING = frozenset(
     "input_ids attention_mask labels loss logits position_ids train_runtime train_loss".split()
 )
@@ -31,7 +32,7 @@ _OTHER_LOSSES = {
 
 
 class RehearsalError(Nb2ddpError):
-    """This cannot be rehearsed, for the reason that is said."""
+    """The notebook or folder cannot be rehearsed; the message says why."""
 
     exit_code = 3
 
@@ -40,22 +41,25 @@ class RehearsalError(Nb2ddpError):
 class Subject:
     """``script`` is what is under test, ``reference`` what it promises to train like.
 
-    ``files``: what lies beside the notebook and is named in it. ``columns`` are those that the notebook reads
-    of its data, ``markers`` the texts around an answer, with which it masks the rest. ``other_losses`` says
-    why the losses of one process and of several are not the same by nature; empty where they are.
+    ``files``: what lies beside the notebook and is named in it. ``modules``: the text of each module that the
+    script imports from beside it, by file name; the notebook's own code does not get them. ``columns`` are
+    those that the notebook reads of its data, ``markers`` the texts around an answer, with which it masks the
+    rest. ``other_losses`` says why one process and several compute other losses by nature; empty where they
+    are to agree.
     """
 
     name: str
     script: str
     reference: str
     files: tuple[Path, ...] = ()
+    modules: Mapping[str, str] = field(default_factory=dict)
     columns: tuple[str, ...] = ()
     markers: tuple[str, str] | None = None
     other_losses: str = ""
 
 
 def subject_of(target: Path, nproc: int = 2) -> Subject:
-    """A notebook, which is converted now, or the folder of a conversion.
+    """Return the subject for a notebook, which is converted now, or for the folder of a conversion.
 
     Raises:
         NotebookError: the notebook cannot be read.
@@ -70,7 +74,8 @@ def subject_of(target: Path, nproc: int = 2) -> Subject:
             folder = ddp_folder.read(target)
         except FolderError as error:
             raise RehearsalError(str(error)) from None
-        return _subject(read_notebook(_notebook_of(folder)), folder.script)
+        beside = {path.name: _text(path) for path in target.glob("*.py") if path.is_file()}
+        return _subject(read_notebook(_notebook_of(folder)), folder.script, beside)
     if target.suffix != ".ipynb":
         raise RehearsalError(
             f"{target} is neither a notebook nor the folder of a conversion, so there is nothing to compare."
@@ -79,7 +84,38 @@ def subject_of(target: Path, nproc: int = 2) -> Subject:
     conversion = convert_notebook(notebook, nproc=nproc)
     if conversion.status != "converted":
         raise RehearsalError(f"{target} was not converted: {conversion.declined[0].why.rstrip('.')}.")
-    return _subject(notebook, conversion.files[ddp_folder.SCRIPT])
+    return _subject(notebook, conversion.files[SCRIPT], conversion.files)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise RehearsalError(f"{path} cannot be read: {error}.") from None
+
+
+def modules_of(script: str, beside: Mapping[str, str]) -> dict[str, str]:
+    """Return those of the files beside a script that it imports, directly or through one another."""
+    found: dict[str, str] = {}
+    left = [script]
+    while left:
+        for name in _imported(left.pop()):
+            file = f"{name}.py"
+            if file in beside and file not in found:
+                found[file] = beside[file]
+                left.append(beside[file])
+    return found
+
+
+def _imported(code: str) -> set[str]:
+    """Return the first part of each module's name that is imported; none where this is not valid Python."""
+    try:
+        nodes = list(ast.walk(ast.parse(code)))
+    except (SyntaxError, ValueError):
+        return set()
+    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    names += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom) and not node.level]
+    return {name.partition(".")[0] for name in names}
 
 
 def _notebook_of(folder: ConvertedFolder) -> Path:
@@ -92,7 +128,7 @@ def _notebook_of(folder: ConvertedFolder) -> Path:
     )
 
 
-def _subject(notebook: Notebook, script: str) -> Subject:
+def _subject(notebook: Notebook, script: str, beside: Mapping[str, str]) -> Subject:
     from nb2ddp.analysis.task import task_of
 
     reference = reference_code(notebook, script)
@@ -102,6 +138,7 @@ def _subject(notebook: Notebook, script: str) -> Subject:
         script,
         reference,
         files=tuple(_files(notebook)),
+        modules=modules_of(script, beside),
         columns=tuple(sorted(_columns(tree))),
         markers=_markers(tree),
         other_losses=_OTHER_LOSSES.get(task_of(_facts(notebook)), ""),
@@ -116,7 +153,7 @@ def _facts(notebook: Notebook) -> Facts:
 
 
 def reference_code(notebook: Notebook, script: str) -> str:
-    """The notebook's own Python, cell by cell, with the seeds that its script sets.
+    """Return the notebook's own Python, cell by cell, with the seeds that its script sets.
 
     Shell lines and magics stay what IPython makes of them, calls of ``get_ipython()``.
     """
@@ -126,12 +163,25 @@ def reference_code(notebook: Notebook, script: str) -> str:
 
     facts = _facts(notebook)
     code = rewrite(facts, [seeds.rule], Options()).code
-    set_seeds = [f"import {seed.partition('.')[0]}\n{seed}" for seed in _SEEDED.findall(script)]
-    return "\n".join([*set_seeds, *(code[cell.number] for cell in facts.cells)]) + "\n"
+    return "\n".join([*_set_seeds(script), *(code[cell.number] for cell in facts.cells)]) + "\n"
+
+
+def _set_seeds(script: str) -> Iterator[str]:
+    """Yield the lines that seed the notebook's own code as the start of the script does.
+
+    That is ``random.seed(N)`` at the start of a line, or the argument ``seed`` of the runtime's ``init``,
+    which seeds random, numpy and torch.
+    """
+    for seed in _SEEDED.findall(script):
+        yield f"import {seed.partition('.')[0]}\n{seed}"
+    if (started := _SEEDED_START.search(script)) is not None:
+        seed = started["seed"]
+        yield f"import random\nrandom.seed({seed})\nimport torch\ntorch.manual_seed({seed})"
+        yield f"try:\n    import numpy\n    numpy.random.seed({seed})\nexcept ImportError:\n    pass"
 
 
 def _files(notebook: Notebook) -> Iterator[Path]:
-    """What lies beside the notebook and is named in it."""
+    """Yield the files and folders beside the notebook that it names."""
     text = "\n".join(cell.source for cell in notebook.cells if cell.kind == "code")
     folder = notebook.path.parent
     if not folder.is_dir():
@@ -144,7 +194,7 @@ def _files(notebook: Notebook) -> Iterator[Path]:
 
 
 def _columns(tree: ast.AST) -> set[str]:
-    """The string keys that are read before the notebook itself writes them."""
+    """Return the string keys that are read before the notebook itself writes them."""
     read: dict[str, int] = {}
     written: dict[str, int] = {}
     for node in ast.walk(tree):
@@ -159,7 +209,7 @@ def _columns(tree: ast.AST) -> set[str]:
 
 
 def _markers(tree: ast.AST) -> tuple[str, str] | None:
-    """``instruction_part`` and ``response_part`` of train_on_responses_only."""
+    """Return ``instruction_part`` and ``response_part`` of train_on_responses_only."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
             said = {

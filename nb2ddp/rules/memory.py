@@ -52,13 +52,14 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         needs = {how: billions * per_billion + _REST for how, per_billion in cases.items()}
         if max(needs.values()) > options.gpu_memory:
             parts = [f"{how}: about {needed:.0f} GiB on each GPU" for how, needed in needs.items()]
-            fits = "" if min(needs.values()) > options.gpu_memory else "; the smaller one fits"
+            least = min(needs.values())
+            fits = "" if least > options.gpu_memory else "; the smaller one fits"
             yield Note(
                 f"{billions:g} billion parameters, {', or '.join(parts)}, which has "
                 f"{options.gpu_memory:g} (--gpu-memory){fits}. `--strategy balanced` spreads one model over "
                 "all GPUs in one process: no faster than one GPU, and room for the model",
                 call,
-                TooLarge(needed, options.gpu_memory),
+                TooLarge(least, options.gpu_memory) if not fits else None,
             )
 
 

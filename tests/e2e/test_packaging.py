@@ -1,4 +1,4 @@
-"""The wheel: what is in it, and that it converts a notebook where nothing else of the project is."""
+"""The wheel and the sdist: what is in them, and that the wheel converts a notebook where no checkout is."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import email
 import os
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -14,18 +15,20 @@ import pytest
 import nb2ddp
 from nb2ddp.rendering import templates_dir
 from tests.support import ROOT
+from tests.support.installed import built
 
 TEMPLATES = {str(path.relative_to(ROOT / "templates")) for path in (ROOT / "templates").rglob("*.j2")}
+FOLDERS = ("docs", "nb2ddp", "sample_notebooks", "templates", "tests")  # what `make test` needs
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
-    (built,) = folder.glob("*.whl")
-    return built
+    return built("wheel", tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return built("sdist", tmp_path_factory.mktemp("sdist"))
 
 
 def test_the_wheel_holds_every_module_and_template(wheel: Path) -> None:
@@ -35,6 +38,31 @@ def test_the_wheel_holds_every_module_and_template(wheel: Path) -> None:
         inside = {name for name in archive.namelist() if ".dist-info/" not in name}
     assert templates
     assert inside == modules | templates | {"nb2ddp/py.typed"}
+
+
+def test_the_sdist_holds_the_checkout_and_makes_the_same_wheel(
+    sdist: Path, wheel: Path, tmp_path: Path
+) -> None:
+    with tarfile.open(sdist) as archive:
+        archive.extractall(tmp_path, filter="data")
+    (source,) = tmp_path.iterdir()
+    ours = {path for folder in FOLDERS for path in (ROOT / folder).rglob("*") if path.is_file()}
+    wanted = {str(path.relative_to(ROOT)) for path in ours if "__pycache__" not in path.parts}
+    inside = {str(path.relative_to(source)) for path in source.rglob("*")}
+    assert wanted | {"LICENSE", "Makefile", "README.md", "pyproject.toml"} <= inside
+    again = built("wheel", tmp_path / "again", source)
+    with zipfile.ZipFile(wheel) as one, zipfile.ZipFile(again) as other:
+        assert {info.filename: info.CRC for info in one.infolist()} == {
+            info.filename: info.CRC for info in other.infolist()
+        }
+
+
+def test_an_index_takes_them(wheel: Path, sdist: Path) -> None:
+    pytest.importorskip("twine", reason="twine is not installed")
+    command = [sys.executable, "-m", "twine", "--no-color", "check", "--strict", str(wheel), str(sdist)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.count("PASSED") == 2
 
 
 def test_the_wheel_tells_its_commands(wheel: Path) -> None:

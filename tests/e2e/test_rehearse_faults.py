@@ -176,8 +176,8 @@ def test_a_hang_shows_where_each_rank_stood_and_leaves_nothing(tmp_path: Path) -
     result = rehearsed(script, LOOP, patience=8, keep=tmp_path / "keep")
     assert {fault.key for fault in result.faults} == {"hang", "other-collectives"}
     line = DDP_LOOP[: DDP_LOOP.index("if rank == 0:")].count("\n") + 1
-    assert f"rank 0 stood in line {line + 4} of the script, waiting in barrier" in result.faults[0].sentence
-    assert f"rank 1 stood in line {line + 2} of the script" in result.faults[0].sentence
+    assert f"rank 0 was at line {line + 4} of the script, waiting in barrier" in result.faults[0].sentence
+    assert f"rank 1 was at line {line + 2} of the script" in result.faults[0].sentence
     assert [rank for rank, _ in result.stacks] == [0, 1]
     mark = f"NB2DDP_REHEARSAL={tmp_path}".encode()
     for process in Path("/proc").glob("[0-9]*"):

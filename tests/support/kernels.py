@@ -108,8 +108,11 @@ class Kernel:
 
 
 @contextmanager
-def kernel_in(folder: Path, *, load: bool = True) -> Iterator[Kernel]:
-    """A kernel that was started in ``folder``; no process of it is left afterwards."""
+def kernel_in(folder: Path, *, load: bool = True, python: Path | None = None) -> Iterator[Kernel]:
+    """A kernel that was started in ``folder``; no process of it is left afterwards.
+
+    ``python``: that of another environment, which then sees nothing of this one.
+    """
     mark = uuid.uuid4().hex
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("COV")},
@@ -121,6 +124,10 @@ def kernel_in(folder: Path, *, load: bool = True) -> Iterator[Kernel]:
         "JPY_SESSION_NAME": "finetune.ipynb",
     }
     manager = KernelManager()
+    if python is not None:
+        assert manager.kernel_spec is not None
+        manager.kernel_spec.argv[0] = str(python)
+        environment.pop("PYTHONPATH", None)
     manager.start_kernel(cwd=str(folder), env=environment, stderr=-3)
     client = manager.blocking_client()
     client.start_channels()

@@ -174,7 +174,7 @@ def test_no_circle_anywhere() -> None:
         ("click", CLI),
         ("psutil", {"monitor.samples"}),
         ("pynvml", {"monitor.nvml"}),
-        ("rich", {"conversion.terminal", "monitor.terminal", "kaggle.watch"}),
+        ("rich", {"conversion.terminal", "monitor.terminal", "kaggle.watch", "rehearse.progress"}),
         ("kaggle", {"kaggle.client"}),
         ("kagglesdk", {"kaggle.client"}),
         ("packaging", {"doctor.versions", "analysis.installs"}),

@@ -1,1 +1,1 @@
-"""What runs in the Python that trains: any from 3.9 on, without nb2ddp."""
+"""Programs for the Python that trains: any from 3.9 on, without nb2ddp."""

@@ -36,7 +36,7 @@ def main(folder: str, backend: str, seconds: float) -> int:
         dist.init_process_group(backend, timeout=timedelta(seconds=seconds))
         tell("joined")
         tell("done", **measure(torch, dist, device))
-        dist.barrier()  # nobody leaves while another still reads from it
+        dist.barrier()  # no rank leaves while another still reads from it
         if device.type == "cuda":
             dist.destroy_process_group()
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Tells what the Python that runs it has: ``python probe.py FOLDER PACKAGE... -- IMPORT...``.
+"""Report what this Python has installed: ``python probe.py FOLDER PACKAGE... -- IMPORT...``.
 
 Prints lines of JSON, each as soon as it is known, so that a torch that brings the process down does not take
 the rest along:
@@ -41,7 +41,7 @@ def main(folder: str, packages: list[str], imports: list[str]) -> None:
 
 
 def distributions(packages: list[str]) -> tuple[dict[str, str], dict[str, list[str]]]:
-    """The versions of all distributions, and what those of ``packages`` ask for.
+    """Return the versions of all distributions, and the requirements of ``packages``.
 
     Of several with one name the first on the path counts, as it does for imports.
     """
@@ -60,7 +60,7 @@ def distributions(packages: list[str]) -> tuple[dict[str, str], dict[str, list[s
 
 
 def environment() -> dict[str, str]:
-    """The environment markers of PEP 508, which `packaging` would take from the Python that it runs in."""
+    """Return the environment markers of PEP 508; `packaging` would take those of its own Python."""
     return {
         "implementation_name": sys.implementation.name,
         "implementation_version": platform.python_version(),
@@ -117,7 +117,7 @@ def nccl_version(torch: Any) -> str | None:
 
 
 def in_a_sentence(error: BaseException) -> str:
-    """The first sentence of an exception; torch appends pages on how to debug CUDA."""
+    """Return the first sentence of an exception; torch appends pages on how to debug CUDA."""
     text = str(error).strip().splitlines()
     return f"{type(error).__name__}: {text[0].split('. ')[0]}" if text else type(error).__name__
 

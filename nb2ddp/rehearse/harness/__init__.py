@@ -1,14 +1,15 @@
 """What runs inside the rehearsed processes: it notes what they do, and replaces what a laptop does not have.
 
-`warden` starts each rank with this folder on PYTHONPATH; there, Python finds `sitecustomize`. Nothing here
-needs more than the standard library until the script itself imports torch, Transformers or Unsloth.
+`warden` starts each rank with the folder `pythonpath` on PYTHONPATH; there, Python finds `sitecustomize`,
+which imports this package by its place. It imports the standard library and its own modules alone until the
+script imports torch, Transformers or Unsloth, and no other part of nb2ddp ever.
 """
 
 from __future__ import annotations
 
 
 def begin() -> None:
-    """Take up the work in a process that has just started."""
+    """Patch this process, which has just started, before the script runs."""
     import random
 
     from nb2ddp.rehearse.harness import compat, data, imports, models, notes, replace, vllm, watch

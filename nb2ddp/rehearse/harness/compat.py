@@ -27,7 +27,7 @@ _WHY = "Unsloth on a GPU does the same"
 
 @functools.cache
 def _rules() -> Any:
-    """Unsloth's own list of what was renamed and dropped; None without it."""
+    """Return Unsloth's own list of what was renamed and dropped; None without it."""
     package = sys.modules.get("unsloth")
     path = Path(getattr(package, "__file__", None) or "none").with_name("models") / "rl_config_compat.py"
     if not path.is_file():
@@ -71,7 +71,7 @@ def _config(owner: type, original: Callable[..., Any], self: Any, *others: Any, 
 
 
 def _whole_groups(options: dict[str, Any]) -> None:
-    """GRPO: a batch that does not hold whole groups of completions becomes one group."""
+    """Make a GRPO batch that does not hold whole groups of completions one group."""
     batch, steps = (
         options.get(name) or default
         for name, default in (("per_device_train_batch_size", 8), ("gradient_accumulation_steps", 1))
@@ -98,7 +98,7 @@ def _trainer(original: Callable[..., Any], self: Any, *others: Any, **options: A
 
 
 def _move(name: str, options: dict[str, Any], config: Any) -> None:
-    """An argument that the trainer does not have: to its configuration, or away."""
+    """Move an argument that the trainer does not have to its configuration, or drop it."""
     verdict, detail = _rules().classify_config_kwarg(type(config), name)
     if verdict in ("accepted", "rename"):
         setattr(config, detail, options.pop(name))
@@ -109,7 +109,7 @@ def _move(name: str, options: dict[str, Any], config: Any) -> None:
 
 
 def _of_one_row(function: Callable[..., Any], rows: Any) -> Callable[..., Any]:
-    """TRL wants one text for one row; Unsloth takes a list of texts for a batch as well."""
+    """Return a formatting function for one row: TRL takes no other, Unsloth also one for a batch."""
     row = next(iter(rows))
     try:
         texts = function({name: [value] for name, value in row.items()})
@@ -125,7 +125,7 @@ def _of_one_row(function: Callable[..., Any], rows: Any) -> Callable[..., Any]:
 
 
 def _modules(ending: str) -> list[str]:
-    """Where the versions of TRL have their trainers."""
+    """Return the modules in which the versions of TRL have their trainers."""
     return [
         module
         for kind in _KINDS

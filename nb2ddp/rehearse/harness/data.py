@@ -33,7 +33,7 @@ _SPLITS = ("train", "test", "validation")
 
 
 def sentence(rng: random.Random, low: int = 6, high: int = 30) -> str:
-    """Words at random."""
+    """Return random words."""
     return " ".join(rng.choices(_WORDS, k=rng.randint(low, high)))
 
 
@@ -92,7 +92,7 @@ def _first(found: Any, name: str = "") -> Any:
 
 
 def _shaped(rows: Any, split: Any, streaming: bool) -> Any:
-    """What load_dataset gives for this ``split``, in which every split is these rows."""
+    """Return what load_dataset returns for this ``split`` when every split is these rows."""
     import datasets
 
     if isinstance(split, list | tuple):
@@ -104,7 +104,7 @@ def _shaped(rows: Any, split: Any, streaming: bool) -> Any:
 
 
 def _in_memory(found: Any) -> Any:
-    """The same rows, away from their files: what `map` makes of them is not kept beside those."""
+    """Return the same rows in memory: `map` writes its cache beside a data set's files."""
     if isinstance(found, dict):
         return type(found)({split: _in_memory(rows) for split, rows in found.items()})
     if isinstance(found, list):
@@ -125,7 +125,7 @@ def _streamed(found: Any, streaming: bool) -> Any:
 
 
 def _of_splits(rows: Any, split: Any) -> Any:
-    """The split, or slice of one, of the first rows of each split; "train[:10%]" is a tenth of those."""
+    """Return a split, or a slice of one, of the first rows; "train[:10%]" is a tenth of those."""
     import datasets
 
     if split is None:
@@ -173,7 +173,7 @@ def _fewer_rows(module: Any) -> None:
 
 
 def _select(original: Callable[..., Any], self: Any, indices: Any, *others: Any, **options: Any) -> Any:
-    """``select(range(10000))`` of the first rows takes as many as there are."""
+    """Select as many rows as there are where ``select(range(10000))`` asks for more."""
     if isinstance(indices, range) and len(indices) and max(indices) >= len(self):
         replaced(f"select({indices})", f"select({range(len(self))})", "a rehearsal is short")
         indices = range(len(self))

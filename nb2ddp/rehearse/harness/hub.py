@@ -27,11 +27,11 @@ _UNREACHED = 9  # exit code
 
 
 class Unavailable(Exception):
-    """These rows cannot be had from the hub, for the reason that is said."""
+    """The hub does not provide these rows; the message says why."""
 
 
 def first_rows(request: dict[str, Any], count: int) -> Any:
-    """A `datasets.DatasetDict` with the first ``count`` rows of each split that is asked for.
+    """Return a `datasets.DatasetDict` with the first ``count`` rows of each split that is asked for.
 
     Raises:
         Unavailable: the user works offline, the hub is not reached, or has no such rows.
@@ -61,12 +61,12 @@ def first_rows(request: dict[str, Any], count: int) -> Any:
 
 
 def spec(split: Any) -> str:
-    """A split as text: "train[:10%]"."""
+    """Return a split as text: "train[:10%]"."""
     return str(split.to_spec() if hasattr(split, "to_spec") else split)
 
 
 def _names(split: Any) -> list[str] | None:
-    """The splits that hold these rows: ["test", "train"] for "train[:5]+test"; None for all there are."""
+    """Return the names of the splits: ["test", "train"] for "train[:5]+test"; None for all of them."""
     if split is None:
         return None
     specs = split if isinstance(split, list | tuple) else [split]
@@ -74,7 +74,7 @@ def _names(split: Any) -> list[str] | None:
 
 
 def _fetch(folder: Path, request: str) -> tuple[int, str]:
-    """The exit code of this file as a process, and what it said last."""
+    """Run this file as a process; return its exit code and its last line."""
     cache = str(folder.with_suffix(".cache"))  # the user's own stays as it is
     environment = {
         **{key: value for key, value in os.environ.items() if not key.startswith("NB2DDP_REHEARSAL")},
@@ -98,7 +98,7 @@ def _fetch(folder: Path, request: str) -> tuple[int, str]:
 
 
 def _is_reached() -> bool:
-    """Whether the hub answers; in a thread, because no client limits the time of name resolution."""
+    """Return whether the hub answers; asked in a thread, for name resolution has no time limit."""
     from huggingface_hub import get_session
     from huggingface_hub.constants import ENDPOINT
 

@@ -1,4 +1,4 @@
-"""Lets a module load as always, then patches it."""
+"""Patch modules when the script imports them."""
 
 from __future__ import annotations
 

@@ -118,13 +118,13 @@ _nested = threading.local()
 
 
 def family(name: str) -> str:
-    """The model type that a name tells: "qwen3" for "unsloth/Qwen3-14B"."""
+    """Return the model type that a name implies: "qwen3" for "unsloth/Qwen3-14B"."""
     base = name.lower().rpartition("/")[2]
     return next((kind for pattern, kind in FAMILIES if re.search(pattern, base)), _OTHER)
 
 
 def local(name: Any) -> Any:
-    """A folder with a tiny model, for the name of one on the hub; anything else is returned as it is."""
+    """Return a folder with a tiny model for the name of one on the hub, anything else as it is."""
     if not isinstance(name, str) or os.path.exists(name) or not _HUB_NAME.fullmatch(name):
         return name
     # Unsloth takes a name like this for that of a quantised model, a folder's too
@@ -184,7 +184,7 @@ def _config(name: str, tokenizer: Any) -> Any:
 
 
 def _tokenizer(name: str) -> Any:
-    """The model's own, if it is in the local cache; else a small one with the special tokens of all."""
+    """Return the model's own tokenizer from the local cache, else a small one with common special tokens."""
     import transformers
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
@@ -227,7 +227,7 @@ def _tokenizer(name: str) -> Any:
 
 @contextlib.contextmanager
 def _inside() -> Iterator[None]:
-    """What is loaded within a load is part of it."""
+    """Mark loads within a load: they are part of it."""
     _nested.depth = _depth() + 1
     try:
         yield
@@ -291,7 +291,7 @@ def _transformers_model(original: Callable[..., Any], cls: Any, *arguments: Any,
 
 
 def _by_name(original: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-    """A tokenizer or a configuration; the first argument is the class where there is one."""
+    """Load a tokenizer or a configuration; the first argument is the class where there is one."""
     if _depth():
         return original(*arguments, **options)
     options.pop("token", None)
@@ -305,7 +305,7 @@ def _by_name(original: Callable[..., Any], *arguments: Any, **options: Any) -> A
 
 
 def _without_patches(module: Any) -> None:
-    """Unsloth's CPU backend takes Transformers and TRL as they are, and leaves out what patches them."""
+    """Add Unsloth's functions that patch TRL, which its CPU backend lacks, as no-ops."""
     for name in ("PatchDPOTrainer", "PatchKTOTrainer", "PatchFastRL"):
         if not hasattr(module, name):
             setattr(module, name, lambda *arguments, **options: None)

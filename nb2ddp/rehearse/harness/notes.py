@@ -1,4 +1,4 @@
-"""What a rehearsed process writes down: one JSON object in a line for each thing that happened."""
+"""The notes of a rehearsed process: a JSON object per line for each event."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from typing import Any
 FOLDER = os.environ.get("NB2DDP_REHEARSAL", "")
 RANK = int(os.environ.get("NB2DDP_REHEARSAL_RANK", "0"))
 PLAN: dict[str, Any] = {}
-"""What the rehearsal is to be like; `nb2ddp.rehearse.runs` writes it."""
+"""The settings of the rehearsal, as `nb2ddp.rehearse.runs` has written them."""
 
 _OWNER = "NB2DDP_REHEARSAL_PID"
 _PATH = os.path.join(FOLDER, f"notes-{RANK}.jsonl")
 
 
 def begin() -> None:
-    """Read the plan; the first process of a rank says that it is there, and shows its stack on SIGUSR1."""
+    """Read the plan; in the first process of a rank, note its start and dump its stack on SIGUSR1."""
     with open(os.path.join(FOLDER, "plan.json"), encoding="utf-8") as file:
         PLAN.update(json.load(file))
     if os.environ.setdefault(_OWNER, str(os.getpid())) == str(os.getpid()):
@@ -31,12 +31,12 @@ def begin() -> None:
 
 
 def is_rank() -> bool:
-    """Whether this process is a rank itself, not one that a rank has started."""
+    """Return whether this process is a rank itself, not one that a rank has started."""
     return os.environ.get(_OWNER) == str(os.getpid())
 
 
 def note(kind: str, **values: Any) -> None:
-    """Write down one thing; a single write, so that the lines of several threads and processes stay whole."""
+    """Append one event, in a single write: lines of several threads and processes stay whole."""
     line = json.dumps({"kind": kind, "time": time.time(), **values}, default=str) + "\n"
     file = os.open(_PATH, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     try:
@@ -46,12 +46,12 @@ def note(kind: str, **values: Any) -> None:
 
 
 def replaced(what: str, by: str, why: str = "") -> None:
-    """Say what of the surroundings is not as it will be on the GPU machine."""
+    """Note what is replaced, by what, and why."""
     note("replaced", what=what, by=by, why=why)
 
 
 def line_of_script() -> int | None:
-    """The line of the script that this call comes from."""
+    """Return the line of the script that this call comes from, through whatever modules."""
     frame: FrameType | None = sys._getframe(1)
     script = PLAN["script"]
     while frame is not None:
@@ -62,5 +62,10 @@ def line_of_script() -> int | None:
 
 
 def called_by_script(depth: int = 2) -> bool:
-    """Whether the function that asks was called by the script itself, not by a library."""
-    return sys._getframe(depth).f_code.co_filename == str(PLAN["script"])
+    """Return whether the function that asks was called by the script or a module beside it, not a library."""
+    return beside_script(sys._getframe(depth).f_code.co_filename)
+
+
+def beside_script(path: str | None) -> bool:
+    """Return whether a file is the script or a module of its own folder, such as its runtime."""
+    return path is not None and os.path.dirname(path) == os.path.dirname(PLAN["script"])

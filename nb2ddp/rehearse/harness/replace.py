@@ -1,4 +1,4 @@
-"""Replaces what a laptop does not have or a rehearsal must not do, and says so."""
+"""Replace what needs a GPU and what a rehearsal must not do, and note each replacement."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _REAL_MODEL = "exports need the real model"
 
 
 def begin() -> None:
-    """Shell commands, and the ``get_ipython`` that the notebook's own code may call."""
+    """Patch shell commands, and provide the ``get_ipython`` that the notebook's own code may call."""
     around(subprocess, "run", functools.partial(_command, subprocess.CompletedProcess([], 0, "", "")))
     around(subprocess, "check_call", functools.partial(_command, 0))
     around(subprocess, "check_output", functools.partial(_command, b""))
@@ -46,7 +46,7 @@ def _short(command: Any) -> str:
 
 
 class _Shell:
-    """What the notebook's magics and shell lines come to in a rehearsal."""
+    """Stand in for IPython's shell: shell lines are noted, and magics that matter here are run."""
 
     def system(self, command: str) -> None:
         replaced(f"the command {_short(command)}", "nothing", "a rehearsal starts no programs")
@@ -75,7 +75,7 @@ class _Shell:
 
 
 def _without_gpu(torch: Any) -> None:
-    """Tensors that are sent to a GPU stay on the CPU, and questions about the GPU get an answer."""
+    """Keep tensors that are sent to a GPU on the CPU, and answer questions about the GPU."""
     if torch.cuda.is_available():
         return
     for owner in (torch.Tensor, torch.nn.Module):
@@ -118,7 +118,7 @@ def _properties(original: Callable[..., Any], *arguments: Any, **options: Any) -
 
 
 def _without_dropout(torch: Any) -> None:
-    """One process and several draw other masks by nature, so that nothing could be compared."""
+    """Switch dropout off: one process and several draw different masks, and could not be compared."""
     around(torch.nn.functional, "dropout", _dropout)
     around(torch.nn.functional, "scaled_dot_product_attention", _attention)
 
@@ -201,7 +201,7 @@ def _grpo_trainer(original: Callable[..., Any], self: Any, *others: Any, **optio
 
 
 def _rewarding(function: Any) -> Any:
-    """Without differences between the rewards of a group there are no gradients, and nothing to compare."""
+    """Wrap a reward function: equal rewards within a group, which give no gradients, become unequal ones."""
     if isinstance(function, type) or hasattr(function, "parameters"):  # a reward model
         return function
 
@@ -226,7 +226,7 @@ def _no_media(module: Any) -> None:
 
 
 def _reload(original: Callable[..., Any], self: Any) -> None:
-    """``Audio(URL)`` downloads what it would show as soon as it is made."""
+    """Skip the download that ``Audio(URL)`` starts when it is created."""
     if getattr(self, "url", None):
         replaced(f"{type(self).__name__}({self.url})", "nothing", "nothing is downloaded")
     else:
@@ -253,7 +253,7 @@ def _no_exports(module: Any) -> None:
 
 
 def _attach(original: Callable[..., Any], model: Any) -> None:
-    """Unsloth's CPU backend lacks some of the exports that it has on a GPU."""
+    """Add the exports that Unsloth has on a GPU and its CPU backend lacks; they are only noted."""
     original(model)
     vllm.attach(model)
     for name in _GPU_EXPORTS:

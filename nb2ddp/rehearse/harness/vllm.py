@@ -12,6 +12,7 @@ from pathlib import Path
 from types import MethodType, SimpleNamespace
 from typing import Any
 
+from nb2ddp.rehearse.harness import notes
 from nb2ddp.rehearse.harness.imports import Patch, around
 from nb2ddp.rehearse.harness.notes import PLAN, replaced
 
@@ -30,33 +31,33 @@ def _import(
     try:
         return original(name, namespace, *others, **options)
     except ImportError:
-        if name != "vllm" or (namespace or {}).get("__file__") != PLAN["script"]:
+        if name != "vllm" or not notes.beside_script((namespace or {}).get("__file__")):
             raise
     replaced("vLLM", "a stand-in", _WHY)
     return SimpleNamespace(SamplingParams=SimpleNamespace)
 
 
 def attach(owner: Any) -> None:
-    """The methods that Unsloth gives a model on a GPU, for its vLLM engine."""
+    """Add the methods that Unsloth gives a model on a GPU for its vLLM engine."""
     for method in (fast_generate, load_lora, save_lora):
         if not hasattr(owner, method.__name__):
             setattr(owner, method.__name__, method if isinstance(owner, type) else MethodType(method, owner))
 
 
 def fast_generate(self: Any, prompts: Any, *arguments: Any, **options: Any) -> list[Any]:
-    """A word for each prompt."""
+    """Return one word for each prompt."""
     replaced("fast_generate", "a word for each prompt", _WHY)
     asked = prompts if isinstance(prompts, list) else [prompts]
     return [SimpleNamespace(prompt=prompt, outputs=[SimpleNamespace(text="word")]) for prompt in asked]
 
 
 def load_lora(self: Any, path: str, *arguments: Any, **options: Any) -> None:
-    """What it gives is for `fast_generate`."""
+    """Return nothing: `fast_generate` takes what this returns."""
     replaced(f"load_lora({path!r})", "nothing", _WHY)
 
 
 def save_lora(self: Any, path: str, *arguments: Any, **options: Any) -> None:
-    """The adapter, where Unsloth saves it too."""
+    """Save the adapter where Unsloth saves it."""
     self.save_pretrained(path)
 
 

@@ -1,4 +1,4 @@
-"""Starts one rank with the harness inside, and notes how it ended: ``python warden.py FOLDER COMMAND...``.
+"""Start one rank with the harness inside, and note how it ended: ``python warden.py FOLDER COMMAND...``.
 
 torchrun starts it in place of the script, so that torchrun itself runs without the harness. Each rank's
 output goes to files of its own.
@@ -14,18 +14,18 @@ import sys
 import time
 from pathlib import Path
 
-_HERE = Path(__file__).resolve().parent
+_HARNESS = Path(__file__).resolve().parent
 
 
 def main(folder: Path, command: list[str]) -> int:
     """Run the command; returns its exit code as a shell would."""
-    sys.path.insert(0, str(_HERE.parents[2]))
+    sys.path.append(str(_HARNESS.parents[2]))  # last: it may be site-packages
     from nb2ddp.launch.processes import end_with_parent
 
     rank = os.environ.get("RANK", "0")
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, lambda *_: None)  # torchrun sends it to the script too, which is to act on it
-    path = os.pathsep.join([str(_HERE), *filter(None, [os.environ.get("PYTHONPATH")])])
+    path = os.pathsep.join([str(_HARNESS / "pythonpath"), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {
         **os.environ,
         "PYTHONPATH": path,

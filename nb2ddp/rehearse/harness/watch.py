@@ -1,11 +1,14 @@
-"""Notes what the script does: loads, batches, losses, gradients, parameters, collectives, files."""
+"""Note what the script does: loads, batches, losses, gradients, parameters, collectives, files."""
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import hashlib
+import importlib.metadata
 import json
 import os
+import platform
 import sys
 import threading
 from collections import deque
@@ -21,6 +24,7 @@ COLLECTIVES = (
     "reduce_scatter reduce_scatter_tensor all_to_all all_to_all_single all_gather_object gather_object "
     "broadcast_object_list scatter_object_list"
 ).split()
+_PACKAGES = "torch transformers accelerate datasets trl peft unsloth sentence_transformers".split()
 _DIGESTED_ROWS = 64
 _DUMPED_NUMBERS = 20_000_000
 _VOLATILE = frozenset(
@@ -29,7 +33,7 @@ _VOLATILE = frozenset(
 
 
 def begin() -> None:
-    """What needs no library: files, and the end of the process."""
+    """Watch what needs no library: files, and the end of the process."""
     sys.addaudithook(_audit)
     if notes.is_rank():
         atexit.register(note, "exit")
@@ -59,7 +63,7 @@ def _wrote(path: str) -> None:
 
 
 def _watch_native_writer(owner: Any, name: str, argument: int) -> None:
-    """Native code opens this function's file itself, which no audit hook sees."""
+    """Watch a function whose native code opens the file itself, which no audit hook sees."""
 
     def writes(original: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         path = [*arguments, *options.values()][argument] if argument < len(arguments) + len(options) else None
@@ -85,6 +89,7 @@ class _Step:
         self.losses: list[float] = []
         self.batches: list[tuple[int, int]] = []  # the data loader's iterator and its batch
         self.reduced = 0  # numbers in the gradients that were averaged over the ranks
+        self.computed: list[str | None] = []  # a digest of each row that went through DDP with gradients
 
 
 _step = _Step()
@@ -141,7 +146,18 @@ def _before_step(optimizer: Any, arguments: Any, options: Any) -> None:
     if notes.is_rank() and not hasattr(optimizer, "nb2ddp_seen"):
         optimizer.nb2ddp_seen = True
         count = sum(parameter.numel() for parameter in _trained(optimizer))
-        note("begin", digest=_digest(optimizer), trained=count, optimizer=type(optimizer).__name__)
+        name = type(optimizer).__name__
+        note("begin", digest=_digest(optimizer), trained=count, optimizer=name, versions=_versions())
+
+
+def _versions() -> dict[str, str]:
+    """Return the versions of this Python and of the packages that train in it."""
+    found = {"Python": platform.python_version()}
+    for package in _PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            if package in sys.modules:
+                found[package] = importlib.metadata.version(package)
+    return found
 
 
 def _after_step(optimizer: Any, arguments: Any, options: Any) -> None:
@@ -157,6 +173,7 @@ def _after_step(optimizer: Any, arguments: Any, options: Any) -> None:
         losses=done.losses,
         batches=done.batches,
         sets=done.reduced / trained if trained else 0,
+        computed=done.computed,
         digest=_digest(optimizer),
     )
     if trained <= _DUMPED_NUMBERS:
@@ -206,13 +223,14 @@ def _next_batch(original: Callable[..., Any], self: Any) -> Any:
             number=self.nb2ddp_given,
             indices=None if None in indices else [int(index) for index in indices],
             rows=_row_digests(batch, len(indices)),
+            width=_width(batch),
         )
         self.nb2ddp_given += 1
     return batch
 
 
 def _content(dataset: Any) -> tuple[int | None, str | None]:
-    """How many rows a data set has, and a digest of the first ones as they are stored, without transforms."""
+    """Return a data set's length and a digest of its first rows as they are stored, without transforms."""
     try:
         size = len(dataset)
         if hasattr(dataset, "with_format"):
@@ -223,12 +241,31 @@ def _content(dataset: Any) -> tuple[int | None, str | None]:
             return size, None
         text = json.dumps(rows, default=lambda value: type(value).__name__)
         return size, hashlib.sha256(text.encode()).hexdigest()[:12]
-    except Exception:  # a stream, or somebody's own class: it has no content that can be told so
+    except Exception:  # a stream, or a class of the user's: its content cannot be read this way
         return None, None
 
 
+def _width(batch: Any) -> int | None:
+    """Return the length of the first tensor of a batch; None where it has none."""
+    torch: Any = sys.modules["torch"]
+    values = (
+        batch.values() if hasattr(batch, "values") else batch if isinstance(batch, list | tuple) else [batch]
+    )
+    return next((len(value) for value in values if isinstance(value, torch.Tensor) and value.dim()), None)
+
+
+def _rows_of_call(inputs: tuple[Any, ...], options: dict[str, Any]) -> list[str | None]:
+    """Return a digest of each row that a model is called with, None for those that cannot be told."""
+    batch = options or (inputs[0] if len(inputs) == 1 and hasattr(inputs[0], "keys") else list(inputs))
+    width = _width(batch)
+    if width is None:
+        return []
+    digests = _row_digests(batch, width)
+    return [None] * width if digests is None else list(digests)
+
+
 def _row_digests(batch: Any, count: int) -> list[str] | None:
-    """A digest of each sample's own numbers, whatever it was padded to; None where that cannot be told."""
+    """Return a digest of each sample's numbers without padding; None where that cannot be told."""
     torch: Any = sys.modules["torch"]
     named = dict(batch) if hasattr(batch, "keys") else {}
     mask = named.get("attention_mask")
@@ -306,6 +343,8 @@ def _ddp_forward(original: Callable[..., Any], self: Any, *inputs: Any, **option
 
     if torch.is_grad_enabled() and not hasattr(self, "nb2ddp_counted"):
         self.register_comm_hook(self.process_group, allreduce_hook)  # what DDP does without a hook
+    if torch.is_grad_enabled() and notes.is_rank():
+        _step.computed += _rows_of_call(inputs, options)
     return original(self, *inputs, **options)
 
 

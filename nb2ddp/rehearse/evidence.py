@@ -1,0 +1,146 @@
+"""What a check looks at and what it returns: the notes of three runs, and a point with its faults."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, get_args
+
+from nb2ddp.rehearse.observed import Rank, Step
+from nb2ddp.rehearse.runs import Run
+
+TOLERANCE = 1e-4
+"""How much (relative) a loss or the parameters may differ between one process and several."""
+
+UNTOLD = "cannot be told: batches come without indices, or are changed on their way to the model"
+
+FaultKey = Literal[
+    "rank-dependent-arguments",
+    "early-exit",
+    "other-order",
+    "same-samples",
+    "other-batch",
+    "not-synchronised",
+    "synchronised-twice",
+    "all-ranks-save",
+    "shared-device",
+    "failed",
+    "hang",
+    "other-collectives",
+    "left-processes",
+    "missing-samples",
+    "other-files",
+    "replicas-differ",
+    "other-losses",
+    "other-parameters",
+    "plain-differs",
+    "printed-twice",
+]
+"""The names of the faults, causes before consequences: one fault entails others."""
+
+CAUSES: tuple[FaultKey, ...] = get_args(FaultKey)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something that is not as promised: a key for machines, a sentence for people."""
+
+    key: FaultKey
+    sentence: str
+
+
+@dataclass(frozen=True)
+class Point:
+    """The result of one check.
+
+    ``number`` is that of the promise (README), None for what is measured beside it. ``seen`` is False where
+    there was nothing to measure: then it has not passed, and not failed either.
+    """
+
+    number: int | None
+    title: str
+    measured: str
+    faults: tuple[Fault, ...] = ()
+    seen: bool = True
+
+    @property
+    def state(self) -> Literal["passed", "failed", "unseen"]:
+        return "failed" if self.faults else "passed" if self.seen else "unseen"
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The three runs and what was noted in them.
+
+    ``one`` is the notebook's own code, ``plain`` the script in one process, ``ranks`` the script under
+    torchrun. ``other_losses`` says why one process and several compute other losses by nature; empty where
+    they are to agree.
+    """
+
+    run: Run
+    one: Rank
+    plain: Rank
+    plain_run: Run
+    ranks: Sequence[Rank]
+    other_losses: str = ""
+
+    @cached_property
+    def rows(self) -> list[tuple[float | None, float | None]]:
+        """The loss of each step in one process and, as the mean over the ranks, in several."""
+        losses = [rank.losses for rank in self.ranks]
+        several = [sum(step) / len(step) for step in zip(*losses, strict=False)]
+        count = max(len(several), len(self.one.losses))
+        return list(zip(_padded(self.one.losses, count), _padded(several, count), strict=True))
+
+    @property
+    def reference_error(self) -> str:
+        """The error that the notebook's own code ends with too, after its training."""
+        return last_line(self.one) if self.one.code else ""
+
+    @cached_property
+    def together(self) -> list[tuple[Step, list[Step]]]:
+        """Each step of the notebook with those of the ranks."""
+        return [
+            (single, list(several))
+            for single, *several in zip(self.one.steps, *(rank.steps for rank in self.ranks), strict=False)
+        ]
+
+    @property
+    def undivided(self) -> int:
+        """The number of steps in which each rank computes the notebook's whole batch, not its part."""
+        return sum(is_undivided(single, steps) for single, steps in self.together)
+
+
+def is_undivided(single: Step, steps: Sequence[Step]) -> bool:
+    """Return whether each rank computes all samples of the notebook's step: right, but no faster.
+
+    The runtime does so where a row's output depends on the other rows, as with a batch norm on CPUs.
+    """
+    whole = single.rows
+    return (
+        whole is not None
+        and len(whole) >= len(steps)
+        and all(step.rows is not None and sorted(step.rows) == sorted(whole) for step in steps)
+    )
+
+
+def _padded(values: Sequence[float], count: int) -> list[float | None]:
+    return [*values, *[None] * (count - len(values))]
+
+
+def last_line(rank: Rank) -> str:
+    """Return the error that ended a rank."""
+    lines = [line for line in rank.errors.splitlines() if line.strip() and not line.startswith((" ", "\t"))]
+    return re.sub(r"^\[rank\d+\]: ", "", lines[-1]) if lines else ""
+
+
+def relative(one: float, other: float) -> float:
+    """Return the difference of two numbers, relative to the first."""
+    return abs(other - one) / max(abs(one), 1e-12)
+
+
+def some(names: Sequence[str]) -> str:
+    """Return one name, and how many others there are."""
+    return f"{names[0]} and {len(names) - 1} more files" if len(names) > 1 else names[0]

@@ -1,0 +1,92 @@
+"""Show the phases of a rehearsal while it runs: live on a terminal, elsewhere one line for each."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Protocol, TextIO
+
+from nb2ddp.monitor.charts import clock
+
+
+class Display(Protocol):
+    """Callbacks for a rehearsal. Called on its own thread; must not block."""
+
+    def phase(self, title: str) -> None:
+        """Begin a phase; the one before has ended."""
+
+    def status(self, processes: Mapping[str, str]) -> None:
+        """Take what each process is doing now: ``{"rank 0": "step 2"}``."""
+
+
+class Silent:
+    """Show nothing."""
+
+    def phase(self, title: str) -> None:
+        pass
+
+    def status(self, processes: Mapping[str, str]) -> None:
+        pass
+
+
+class Lines(Silent):
+    """Say one line per phase, with the time since the start."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say, self._start = say, time.monotonic()
+
+    def phase(self, title: str) -> None:
+        self._say(f"{clock(time.monotonic() - self._start)}  {title}")
+
+
+class Live:
+    """Keep a line per phase on a terminal: its title, its clock and what its processes are doing."""
+
+    def __init__(self, terminal: TextIO) -> None:
+        from rich.console import Console
+        from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+
+        self._progress = Progress(
+            SpinnerColumn("line", finished_text=" "),
+            TextColumn("{task.description}", markup=False),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[status]}", markup=False),
+            console=Console(file=terminal, force_terminal=True, highlight=False),
+            refresh_per_second=4,
+        )
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> Live:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._end_phase()
+        self._progress.stop()
+
+    def phase(self, title: str) -> None:
+        self._end_phase()
+        self._task = self._progress.add_task(title, total=None, status="")
+
+    def status(self, processes: Mapping[str, str]) -> None:
+        if self._task is not None:
+            said = ", ".join(f"{process}: {state}" for process, state in processes.items())
+            self._progress.update(self._task, status=said)
+
+    def _end_phase(self) -> None:
+        if self._task is not None:
+            self._progress.update(self._task, total=1, completed=1)
+            self._task = None
+
+
+@contextlib.contextmanager
+def shown(say: Callable[[str], None]) -> Iterator[Display]:
+    """Yield the display that suits stderr; ``say`` prints a line where that is no terminal."""
+    if sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
+        with Live(sys.stderr) as display:
+            yield display
+    else:
+        yield Lines(say)

@@ -1,0 +1,105 @@
+"""What a person sees of a rehearsal while it runs, and that the result is not lost after it."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from pathlib import Path
+
+import nbformat
+import pytest
+from click.testing import CliRunner
+
+from nb2ddp.cli import main
+from nb2ddp.rehearse.progress import Lines, Live, Silent
+from nb2ddp.rehearse.runs import Following, Run
+from tests.e2e.test_magic import DATA, LOOP, MODEL
+from tests.support.helpers import notebook
+
+
+def test_a_terminal_shows_phases_and_what_each_process_does() -> None:
+    terminal = io.StringIO()
+    with Live(terminal) as display:
+        display.status({"rank 0": "nothing yet"})
+        display.phase("one process: [the notebook]")
+        display.phase("2 processes: the script")
+        display.status({"rank 0": "step 3", "rank 1": "model loaded"})
+    shown = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", terminal.getvalue())
+    last = [line.strip() for line in shown.splitlines() if line.strip()][-2:]
+    assert last[0].startswith("one process: [the notebook]")
+    assert last[1].startswith("2 processes: the script")
+    assert last[1].endswith("rank 0: step 3, rank 1: model loaded")
+    assert all(re.search(r"0:00:0\d", line) for line in last)
+    shown.encode("latin-1")  # what some terminals can show at most
+
+
+def test_elsewhere_each_phase_is_a_line() -> None:
+    said: list[str] = []
+    display = Lines(said.append)
+    display.phase("preparing")
+    display.status({"rank 0": "step 1"})
+    display.phase("comparing")
+    assert said == ["0:00  preparing", "0:00  comparing"]
+    Silent().phase("nothing")
+
+
+def test_notes_are_read_as_they_are_written(tmp_path: Path) -> None:
+    run = Run("several", "script", tmp_path, tmp_path, 2)
+    following = Following([run])
+    assert following.states() == {"rank 0": "starting", "rank 1": "starting"}
+    notes = [
+        {"kind": "start"},
+        {"kind": "load"},
+        {"kind": "batch", "rows": ["{"]},
+        {"kind": "step", "number": 1},
+        {"kind": "load"},
+    ]
+    seen = []
+    with (tmp_path / "notes-1.jsonl").open("w") as file:
+        for note in notes:
+            line = json.dumps(note) + "\n"
+            for part in (line[:9], line[9:]):  # a rank may be in the midst of a line
+                file.write(part)
+                file.flush()
+                seen.append(following.states()["rank 1"])
+    assert seen == ["starting"] * 3 + ["model loaded"] * 4 + ["step 1"] * 3
+    assert following.states()["rank 0"] == "starting"
+
+
+@pytest.mark.launch
+def test_a_page_that_cannot_be_written_costs_no_result(tmp_path: Path) -> None:
+    """The folder is there when the rehearsal begins, and gone when it ends."""
+    pages = tmp_path / "pages"
+    pages.mkdir()
+    path = tmp_path / "beside" / "tiny.ipynb"
+    path.parent.mkdir()
+    gone = f"import shutil\nshutil.rmtree({str(pages)!r}, ignore_errors=True)\n"
+    nbformat.write(notebook(DATA, MODEL, LOOP, gone), path)
+    result = CliRunner().invoke(main, ["rehearse", str(path), "--html", str(pages / "page.html")])
+    assert result.exit_code == 1, result.output
+    assert "tiny.ipynb passed" in result.stdout
+    last = result.stderr.splitlines()[-1]
+    assert last.startswith(f"nb2ddp: the result is printed, but {pages / 'page.html'} cannot be written: ")
+    phases = [line.split("  ", 1) for line in result.stderr.splitlines()[:-1]]
+    assert [title for _, title in phases] == [
+        "preparing tiny.ipynb",
+        "one process: the notebook's own code, and the script",
+        "2 processes: the script",
+        "comparing",
+    ]
+    assert all(re.fullmatch(r"nb2ddp: \d+:\d\d", clock) for clock, _ in phases)
+
+
+def test_an_existing_page_is_not_touched_by_a_rehearsal_that_fails(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    page.write_text("old")
+    nbformat.write(notebook("print(1)"), tmp_path / "plain.ipynb")
+    result = CliRunner().invoke(main, ["rehearse", str(tmp_path / "plain.ipynb"), "--html", str(page)])
+    assert result.exit_code == 3
+    assert page.read_text() == "old"
+    result = CliRunner().invoke(
+        main, ["rehearse", str(tmp_path / "plain.ipynb"), "--html", str(tmp_path / "new.html")]
+    )
+    assert result.exit_code == 3
+    assert not (tmp_path / "new.html").exists()
