@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from nb2ddp.errors import Nb2ddpError, NotebookError
+from nb2ddp.errors import PLEASE_REPORT, Nb2ddpError, NotebookError
 from nb2ddp.options import Options, Setting, settings
+from nb2ddp.source.inputs import Input, input_of
 
 if TYPE_CHECKING:
     from nb2ddp.conversion.pipeline import Conversion
@@ -53,20 +54,29 @@ def say(text: str) -> None:
     click.echo(f"nb2ddp: {text}", err=True)
 
 
-def converted(path: Path, options: Options) -> tuple[Conversion, str | None]:
-    """A notebook's conversion, and why it failed if it did: several notebooks must not stop at the first."""
-    from nb2ddp.conversion.pipeline import Conversion, convert
+def converted(what: Input, options: Options) -> tuple[Conversion, str | None, str | None]:
+    """Convert what the user named; return the conversion, its text if it lies in no file, and why it failed.
+
+    A failure is a sentence and no exception: several notebooks must not stop at the first.
+    """
+    from nb2ddp.conversion.pipeline import Conversion, convert_notebook
+    from nb2ddp.source.inputs import read_input
 
     try:
-        return convert(path, options=options), None
+        notebook, text = read_input(what, _kernel_source)
+        return convert_notebook(notebook, options=options), text, None
     except Nb2ddpError as error:
-        return Conversion(path, "failed"), str(error)
+        return Conversion(what.path, "failed"), None, str(error)
     except Exception as error:
-        sentence = (
-            f"{path}: INTERNAL ERROR, {type(error).__name__}: {error}. Please report this notebook at "
-            "https://github.com/nb2ddp/nb2ddp/issues"
-        )
-        return Conversion(path, "failed"), sentence
+        sentence = f"{what.text}: INTERNAL ERROR, {type(error).__name__}: {error}. {PLEASE_REPORT}"
+        return Conversion(what.path, "failed"), None, sentence
+
+
+def _kernel_source(ref: str) -> str:
+    """Return the source of a kernel on Kaggle, through the official client."""
+    from nb2ddp.kaggle import client
+
+    return client.connect().source(ref)
 
 
 def show_report(conversion: Conversion, options: Options, detail: Detail, failure: str | None = None) -> None:
@@ -78,6 +88,8 @@ def show_report(conversion: Conversion, options: Options, detail: Detail, failur
 
 def script_of(target: Path, nproc: int) -> Path:
     """The script that ``run`` is to start; a notebook is converted first."""
+    if str(target).startswith(("http:/", "https:/", "kaggle:")) and not target.exists():
+        raise NotebookError("a link is converted first: `nb2ddp convert LINK` writes a folder to name here.")
     if target.is_dir():
         script = target / "train_ddp.py"
         if not script.is_file():
@@ -91,7 +103,7 @@ def script_of(target: Path, nproc: int) -> Path:
     from nb2ddp.ddp_folder import write
 
     options = Options(nproc=nproc)
-    conversion, failure = converted(target, options)
+    conversion, _, failure = converted(input_of(str(target)), options)
     show_report(conversion, options, "normal")
     if failure is not None or conversion.status != "converted":
         raise NotebookError(failure or f"{target} was not converted.")

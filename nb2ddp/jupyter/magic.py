@@ -20,7 +20,7 @@ from IPython.utils._process_common import arg_split
 from nb2ddp.conversion import report
 from nb2ddp.conversion.pipeline import SCRIPT, Conversion, convert, convert_notebook
 from nb2ddp.ddp_folder import edited_since, write
-from nb2ddp.errors import Nb2ddpError
+from nb2ddp.errors import PLEASE_REPORT, Nb2ddpError
 from nb2ddp.jupyter import history, kernel_gpu
 from nb2ddp.jupyter import html as pictures
 from nb2ddp.jupyter.history import Ran
@@ -232,10 +232,7 @@ class DDPMagics(Magics):
         except UsageError:
             raise
         except Exception as error:
-            raise UsageError(
-                f"INTERNAL ERROR, {type(error).__name__}: {error}. Please report this notebook at "
-                "https://github.com/nb2ddp/nb2ddp/issues"
-            ) from error
+            raise UsageError(f"INTERNAL ERROR, {type(error).__name__}: {error}. {PLEASE_REPORT}") from error
         if conversion.status != "converted":
             why = [line for line in report.lines(conversion) if ": declined: " in line]
             raise UsageError("\n".join(["this cannot be converted:", *why]))

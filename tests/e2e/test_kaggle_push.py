@@ -895,3 +895,21 @@ def test_without_the_client_everything_else_works(tmp_path: Path, server: Kaggle
             in done.stderr
         )
         assert "Traceback" not in done.stderr
+
+
+# ---------------------------------------------------------------------------------------------------------
+# A kernel as input
+
+
+def test_a_kernel_is_converted_by_its_name(server: KaggleServer) -> None:
+    write_notebook(Path("there.ipynb"), NOTEBOOK)
+    text = Path("there.ipynb").read_text()
+    server.versions["ada/their-run"], server.blob = 3, {"source": text, "language": "python"}
+    assert nb2ddp("convert", "kaggle:ada/their-run").exit_code == 0
+    assert Path("their-run_ddp", "their-run.ipynb").read_text() == text
+
+
+def test_a_kernel_that_is_not_there_is_told(server: KaggleServer) -> None:
+    result = nb2ddp("convert", "kaggle:ada/no-such-run")
+    assert result.exit_code == 1
+    assert "Permission 'kernels.get' was denied" in " ".join(result.stderr.split())
