@@ -208,6 +208,7 @@ def _opener() -> Any:
         ) -> Any:
             schemes = ("https",) if request.full_url.startswith("https:") else ("http", "https")
             if urlsplit(address).scheme not in schemes:
+                fp.close()
                 raise urllib.error.URLError(f"it leads to {_shown(address)}, which is not read")
             return super().redirect_request(request, fp, code, message, headers, address)
 
