@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from nb2ddp.errors import PLEASE_REPORT, Nb2ddpError, NotebookError
-from nb2ddp.options import Options, Setting, settings
+from nb2ddp.options import Options, Setting, file_defaults, settings
 from nb2ddp.source.inputs import Input, input_of
 
 if TYPE_CHECKING:
@@ -25,7 +26,8 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 def option_for(name: str, **other: Any) -> Callable[[_Command], _Command]:
     """Make the click option of one conversion option; ``other`` goes before what `Options` says of it."""
     (setting,) = (setting for setting in settings() if setting.name == name)
-    return click.option(setting.flag, setting.name, **{**_arguments(setting), **other})
+    flag = f"{setting.flag}/--no-{setting.flag[2:]}" if setting.type is bool else setting.flag
+    return click.option(flag, setting.name, **{**_arguments(setting), **other})
 
 
 def conversion_options(command: _Command) -> _Command:
@@ -33,6 +35,38 @@ def conversion_options(command: _Command) -> _Command:
     for setting in reversed(settings()):
         command = option_for(setting.name)(command)
     return command
+
+
+class Sectioned(click.Command):
+    """A command whose `--help` shows its options in sections: title, and names of the parameters."""
+
+    def __init__(self, *arguments: Any, sections: Mapping[str, Sequence[str]], **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self.sections = sections
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write each section; what is in none of them comes last."""
+        title_of = {name: title for title, names in self.sections.items() for name in names}
+        rows: dict[str, list[tuple[str, str]]] = {title: [] for title in (*self.sections, "Other options")}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx) if isinstance(parameter, click.Option) else None
+            if record is not None:
+                rows[title_of.get(str(parameter.name), "Other options")].append(record)
+        for title, records in rows.items():
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
+
+
+def chosen(values: dict[str, Any]) -> Options:
+    """Return the conversion options: those on the command line, then those of nb2ddp.toml or pyproject.toml.
+
+    Raises OptionError for a file with a key that is no option, or with a wrong value.
+    """
+    context = click.get_current_context()
+    default = ParameterSource.DEFAULT
+    typed = {name: value for name, value in values.items() if context.get_parameter_source(name) != default}
+    return file_defaults(Path.cwd()).with_(**typed)
 
 
 def _arguments(setting: Setting) -> dict[str, Any]:
@@ -102,7 +136,7 @@ def script_of(target: Path, nproc: int) -> Path:
     from nb2ddp.conversion import report
     from nb2ddp.ddp_folder import write
 
-    options = Options(nproc=nproc)
+    options = file_defaults(Path.cwd()).with_(nproc=nproc)
     conversion, _, failure = converted(input_of(str(target)), options)
     show_report(conversion, options, "normal")
     if failure is not None or conversion.status != "converted":

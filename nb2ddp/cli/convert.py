@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import click
 
-from nb2ddp.cli.common import conversion_options, converted, show_report
+from nb2ddp.cli.common import Sectioned, chosen, conversion_options, converted, show_report
 from nb2ddp.errors import Nb2ddpError
-from nb2ddp.options import Options
+from nb2ddp.options import Options, settings
 from nb2ddp.source.inputs import Input, input_of
 
 if TYPE_CHECKING:
@@ -24,7 +24,14 @@ _STATES = ("converted", "declined", "failed")
 Format = Literal["full", "concise", "json", "github"]
 
 
-@click.command()
+_SECTIONS = {
+    "The conversion": [setting.name for setting in settings()],
+    "Where it is written": ["output", "force", "check"],
+    "What is printed": ["output_format", "as_json", "show_diff", "quiet", "verbose"],
+}
+
+
+@click.command(cls=Sectioned, sections=_SECTIONS)
 @click.argument("notebooks", nargs=-1, required=True, metavar="NOTEBOOK...")
 @click.option(
     "-o",
@@ -75,7 +82,7 @@ def convert(
       nb2ddp convert finetune.ipynb --check --diff
       nb2ddp convert https://github.com/OWNER/REPO/blob/main/finetune.ipynb
     """
-    options = Options(**values)
+    options = chosen(values)
     if as_json:
         output_format = "json"
     many = any(Path(name).is_dir() for name in notebooks)

@@ -28,7 +28,7 @@ from nb2ddp.jupyter.result import Places, Result, failure, files_written
 from nb2ddp.jupyter.run_process import Training
 from nb2ddp.monitor import nvml
 from nb2ddp.monitor.progress import Progress
-from nb2ddp.options import argparse_options, given
+from nb2ddp.options import argparse_options, file_defaults, given
 from nb2ddp.source.notebook import Cell, Notebook
 
 FOLDER = "run_ddp"
@@ -213,7 +213,8 @@ class DDPMagics(Magics):
     def _converted(self, options: Any, chosen: history.Chosen) -> Conversion:
         """Raises UsageError when there is nothing to convert, or it cannot be converted."""
         try:
-            chosen_options = given(vars(options))
+            chosen_options = given(vars(options), file_defaults(self._start))
+            options.strategy = chosen_options.strategy
             if options.notebook:
                 conversion = convert(Path(options.notebook).expanduser(), options=chosen_options)
             elif not chosen.cells:
