@@ -913,3 +913,11 @@ def test_a_kernel_that_is_not_there_is_told(server: KaggleServer) -> None:
     result = nb2ddp("convert", "kaggle:ada/no-such-run")
     assert result.exit_code == 1
     assert "Permission 'kernels.get' was denied" in " ".join(result.stderr.split())
+
+
+def test_what_cannot_be_rehearsed_is_not_pushed(server: KaggleServer, converted: Path) -> None:
+    Path("tiny run.ipynb").unlink()
+    result = nb2ddp("push", str(converted), "--rehearse")
+    assert result.exit_code == 3
+    assert "is not found; rehearse that" in " ".join(result.stderr.split())
+    assert not server.runs
