@@ -392,8 +392,7 @@ def test_exit_codes_are_all_different() -> None:
     codes = [kind.exit_code for kind in errors.KaggleError.__subclasses__()]
     assert len(set(codes)) == len(codes)
     for command in ("push", "status", "logs", "fetch"):
-        text = nb2ddp(command, "--help").output
-        assert all(f"\n  {code:5}  " in text for code in codes)
+        assert "docs/exit_codes.md" in nb2ddp(command, "--help").output
 
 
 def test_sources_that_kaggle_turns_down_are_a_failure(server: KaggleServer, converted: Path) -> None:
