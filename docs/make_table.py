@@ -1,8 +1,8 @@
-"""Write docs/handled.md from the rules: what is changed, and what is declined.
+"""Write the pages of docs/ that are made from the code: rules, commands with their options, exit codes.
 
     python docs/make_table.py [--check]
 
-With --check nothing is written; the exit code is 1 when the page is out of date. `make docs` writes it.
+With --check nothing is written; the exit code is 1 when a page is out of date. `make docs` writes them.
 """
 
 from __future__ import annotations
@@ -12,20 +12,29 @@ import inspect
 import sys
 from pathlib import Path
 
-from nb2ddp.rules import BALANCED_RULES, RULES
+import click
 
-PAGE = Path(__file__).parent / "handled.md"
-HEAD = """\
+from nb2ddp import errors
+from nb2ddp.cli import main as command_line
+from nb2ddp.cli.rules import page_of
+from nb2ddp.options import Setting, settings
+from nb2ddp.rules import BALANCED_RULES, RULES
+from nb2ddp.targets import TARGETS
+
+DOCS = Path(__file__).parent
+MADE = "<!-- Made from the code by docs/make_table.py; `make docs` makes it again. -->"
+
+HANDLED = f"""\
 # What is handled, and what is declined
 
-<!-- Made from the rules by docs/make_table.py; `make docs` makes it again. -->
+{MADE}
 
 Every rule, in the order in which rules are applied. `nb2ddp rules RULE` shows a before and after.
 
 | rule | what it does | declines |
 |---|---|---|
 """
-FOOT = """
+HANDLED_FOOT = """
 A declined notebook is told the cell, the line and the reason, and nothing is written for it. Apart from the
 rules, a notebook is declined when a cell is no valid Python, when an expression is nested too deeply to be
 read, when its kernel speaks another language, and when `await` stands outside a function. A notebook without
@@ -34,9 +43,82 @@ training is told what is missing in it: the Trainer, its `train()`, the loop, or
 With `--strategy balanced` one process holds the model, spread over all GPUs; these rules are applied then:
 """
 
+COMMANDS = f"""\
+# Commands and options
+
+{MADE}
+
+`nb2ddp COMMAND --help` prints the same. [Exit codes](exit_codes.md) are a page of their own.
+
+## Options of a conversion
+
+They are the same for `nb2ddp convert`, for `%run_ddp` and `%%run_ddp` in a notebook, and as keywords of
+`nb2ddp.convert(path, nproc=4, batch="scale")`, which also takes `options=nb2ddp.Options(...)`.
+
+| option | keyword | values | default | what it does |
+|---|---|---|---|---|
+"""
+COMMANDS_FOOT = """
+## Defaults from a file
+
+The nearest `nb2ddp.toml`, or `[tool.nb2ddp]` in a `pyproject.toml`, of the working folder and the folders
+above it gives defaults for these options; the command line goes before it. A key that is no option is an
+error.
+
+```toml
+[tool.nb2ddp]
+nproc = 4
+gpu-memory = 24
+```
+
+## Completion in the shell
+
+One line in the shell's start file completes commands and options:
+
+| shell | file | line |
+|---|---|---|
+| bash | `~/.bashrc` | `eval "$(_NB2DDP_COMPLETE=bash_source nb2ddp)"` |
+| zsh | `~/.zshrc` | `eval "$(_NB2DDP_COMPLETE=zsh_source nb2ddp)"` |
+| fish | `~/.config/fish/completions/nb2ddp.fish` | `_NB2DDP_COMPLETE=fish_source nb2ddp \\| source` |
+
+## What `convert` prints
+
+| `--output-format` | what | where |
+|---|---|---|
+| `full` | a heading, changes by cell, the batch, notes, declines, next steps; of a folder, a table | stderr |
+| `concise` | one line a change, never wrapped: `NAME: cell C, line L: WHY [RULE]` | stdout |
+| `json` | one document, or a list of them for several notebooks | stdout |
+| `github` | annotations for GitHub Actions; the cell and its line stand in the message | stdout |
+
+Colours appear on a terminal alone, and not where `NO_COLOR` is set. `-q` prints only what was declined, what
+failed and what does not fit; `-v` prints each change with the notebook's line.
+"""
+
+EXIT_CODES = f"""\
+# Exit codes
+
+{MADE}
+
+Every command ends with 0 when it has done what was asked, with 2 when the command line or a file with
+defaults is wrong, and with 130 when it was interrupted with Ctrl-C.
+
+| command | code | meaning |
+|---|---|---|
+| `convert` | 1 | something was declined, or failed |
+| `run` | the script's | the code of the rank that failed first; 1 when the run could not be started |
+| `doctor` | 1 | something fails, or there is nothing to check; warnings alone are 0 |
+| `rehearse` | 1 | something that was measured is not as it should be, or the notebook cannot be read |
+| `rehearse` | 3 | this cannot be rehearsed |
+
+Errors end with the code of their class (`nb2ddp.errors`):
+
+| code | error | meaning |
+|---|---|---|
+"""
+
 
 def sentences(source: str, kind: str) -> list[str]:
-    """The texts of the ``Decline("...")`` calls of a rule, with "..." for what is filled in."""
+    """Return the texts of the ``Decline("...")`` calls of a rule, with "..." for what is filled in."""
     calls = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call))
     texts = []
     for call in calls:
@@ -53,22 +135,91 @@ def text(node: ast.expr) -> str:
     return ""
 
 
-def page() -> str:
+def row(*cells: object) -> str:
+    return f"| {' | '.join(str(cell).replace('|', chr(92) + '|') for cell in cells)} |\n".replace("\n ", " ")
+
+
+def handled() -> str:
     rows = []
     for rule in RULES:
         module = inspect.getmodule(rule.find)
         assert module is not None
-        first = rule.doc.strip().splitlines()[0]
         declines = "<br>".join(sentences(inspect.getsource(module), "Decline"))
-        rows.append(f"| `{rule.name}` | {first} | {declines} |".replace("\n", " "))
+        rows.append(row(f"`{rule.name}`", page_of(rule.doc).summary, declines))
     balanced = ", ".join(f"`{rule.name}`" for rule in BALANCED_RULES)
-    return HEAD + "\n".join(rows) + "\n" + FOOT + f"{balanced}.\n"
+    return f"{HANDLED}{''.join(rows)}{HANDLED_FOOT}{balanced}.\n"
+
+
+def commands() -> str:
+    page = COMMANDS + "".join(map(setting_row, settings())) + COMMANDS_FOOT
+    for name, command in command_line.commands.items():
+        page += f"\n## `nb2ddp {name}`\n\n{about(command)}\n"
+        own = [p for p in command.params if isinstance(p, click.Option) and not is_setting(name, p)]
+        if name == "convert":
+            page += "\nBesides the options of a conversion:\n"
+        if own:
+            page += "\n| option | what it does |\n|---|---|\n" + "".join(map(option_row, own))
+    targets = ", ".join(f"`{name}`" for name in TARGETS)
+    return page.replace("## `nb2ddp emit`\n", f"## `nb2ddp emit`\n\nTargets: {targets}.\n")
+
+
+def setting_row(setting: Setting) -> str:
+    values = (
+        " or ".join(f"`{choice}`" for choice in setting.choices)
+        or {
+            int: "a whole number",
+            float: "a number",
+            str: "a text",
+            bool: "a flag",
+        }[setting.type]
+    )
+    default = setting.otherwise or ("none" if setting.default is None else f"`{setting.default}`")
+    return row(f"`{setting.flag}`", f"`{setting.name}`", values, default, setting.help)
+
+
+def is_setting(command: str, parameter: click.Parameter) -> bool:
+    return command == "convert" and parameter.name in {setting.name for setting in settings()}
+
+
+def about(command: click.Command) -> str:
+    """Return a command's help as Markdown: paragraphs, and its examples as code."""
+    prose, _, examples = inspect.cleandoc(command.help or "").partition("\b\nExample:")
+    example, _, rest = inspect.cleandoc(f"\n{examples}").partition("\n\n")
+    return f"{prose.strip()}\n\n```\n{example.strip()}\n```" + (f"\n\n{rest.strip()}" if rest.strip() else "")
+
+
+def option_row(option: click.Option) -> str:
+    """Return a row of the same text with every version of click."""
+    names = ", ".join([*option.opts, *option.secondary_opts])
+    if isinstance(option.type, click.Choice):
+        names += f" [{'|'.join(map(str, option.type.choices))}]"
+    elif not option.is_flag:
+        names += f" {option.metavar or option.type.name.partition(' ')[0].upper()}"
+    default = f" [default: {option.default}]" if option.show_default else ""
+    return row(f"`{names}`", " ".join(f"{option.help}{default}".split()))
+
+
+def exit_codes() -> str:
+    kinds = [kind for kind in vars(errors).values() if inspect.isclass(kind)]
+    ours = [kind for kind in kinds if issubclass(kind, errors.Nb2ddpError) and kind is not errors.Nb2ddpError]
+    rows = [row(kind.exit_code, f"`{kind.__name__}`", summary(kind)) for kind in ours]
+    order = [index for _, index in sorted((kind.exit_code, index) for index, kind in enumerate(ours))]
+    return EXIT_CODES + "".join(rows[index] for index in order)
+
+
+def summary(kind: type) -> str:
+    return inspect.cleandoc(kind.__doc__ or "").splitlines()[0]
+
+
+PAGES = {"handled.md": handled, "commands.md": commands, "exit_codes.md": exit_codes}
 
 
 def main() -> int:
+    made = {DOCS / name: make() for name, make in PAGES.items()}
     if "--check" in sys.argv[1:]:
-        return int(not PAGE.exists() or PAGE.read_text() != page())
-    PAGE.write_text(page())
+        return int(any(not path.exists() or path.read_text() != page for path, page in made.items()))
+    for path, page in made.items():
+        path.write_text(page)
     return 0
 
 

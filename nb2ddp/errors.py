@@ -3,6 +3,11 @@
 The command line prints the sentence and ends with ``exit_code``; no traceback is shown.
 """
 
+ISSUES_URL = "https://github.com/nb2ddp/nb2ddp/issues"
+"""Where a fault of nb2ddp is reported: the one place that names the repository's address."""
+
+PLEASE_REPORT = f"Please report this notebook at {ISSUES_URL}"
+
 
 class Nb2ddpError(Exception):
     """A sentence for the user: what, where, and what to do."""

@@ -194,6 +194,14 @@ LOG_FILES = {
 RUNNING_FUNCTIONS = frozenset(
     "os.system subprocess.run subprocess.call subprocess.check_call subprocess.Popen".split()
 )
+# Programs that only tell something, and options with which any program does: several may run at one time.
+ASKING_PROGRAMS = frozenset(
+    "nvidia-smi which whereis uname hostname whoami nproc lscpu lsb_release df free pwd ls cat echo".split()
+)
+ASKING_OPTIONS = frozenset({"--version", "-V", "--help"})
+# Functions and methods that show their arguments to the reader.
+SHOWING_FUNCTIONS = frozenset("print display IPython.display.display pprint.pprint rich.print".split())
+SHOWING_METHODS = frozenset("debug info warning error critical".split())
 # Methods that write only where they are given a path.
 WRITING_WITH_PATH = frozenset({"to_csv", "to_json"})
 # Questions whose answer changes when another rank has written.

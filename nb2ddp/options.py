@@ -10,8 +10,9 @@ from __future__ import annotations
 import dataclasses
 import math
 import types
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal, TypedDict, get_args, get_origin, get_type_hints
 
 from nb2ddp.errors import OptionError
@@ -89,10 +90,14 @@ class Options:
 
         Raises OptionError for an option that does not exist, and for a value that cannot be.
         """
+        import difflib
+
         known = [setting.name for setting in settings()]
         for name in changes:
             if name not in known:
-                raise OptionError(f"There is no option {name}; the options are {', '.join(known)}.")
+                near = difflib.get_close_matches(name, known, 1)
+                hint = f"did you mean {near[0]}?" if near else f"the options are {', '.join(known)}."
+                raise OptionError(f"there is no option {name}; {hint}")
         return dataclasses.replace(self, **changes)
 
 
@@ -156,21 +161,60 @@ def settings() -> tuple[Setting, ...]:
     return _SETTINGS
 
 
-def given(values: Mapping[str, Any]) -> Options:
-    """Return the options among ``values``; what is missing or None stays at its default."""
+def given(values: Mapping[str, Any], defaults: Options | None = None) -> Options:
+    """Return the options among ``values``; what is missing or None is as in ``defaults``."""
     names = {setting.name for setting in settings()}
-    return Options(**{name: value for name, value in values.items() if name in names and value is not None})
+    chosen = {name: value for name, value in values.items() if name in names and value is not None}
+    return (defaults or Options()).with_(**chosen)
+
+
+def file_defaults(folder: Path) -> Options:
+    """Return the options that the nearest nb2ddp.toml, or [tool.nb2ddp] in a pyproject.toml, gives.
+
+    Looked for in ``folder`` and the folders above it. A hyphen may stand for an underscore.
+
+    Raises OptionError for a file that is no TOML, for a key that is no option, and for a wrong value.
+    """
+    for place in (folder, *folder.absolute().parents):
+        for name, keys in (("nb2ddp.toml", ()), ("pyproject.toml", ("tool", "nb2ddp"))):
+            table = _table(place / name, keys)
+            if table is not None:
+                try:
+                    return Options().with_(**{key.replace("-", "_"): value for key, value in table.items()})
+                except OptionError as error:
+                    raise OptionError(f"{place / name}: {error}") from None
+    return Options()
+
+
+def _table(file: Path, keys: Sequence[str]) -> dict[str, Any] | None:
+    """Return a table of a TOML file; None where there is no such file or no such table."""
+    import tomllib
+
+    try:
+        with file.open("rb") as stream:
+            table: Any = tomllib.load(stream)
+    except (FileNotFoundError, NotADirectoryError, PermissionError, IsADirectoryError):
+        return None
+    except (OSError, ValueError) as error:
+        raise OptionError(f"{file} is not a TOML file that can be read: {error}.") from None
+    for key in keys:
+        table = table.get(key) if isinstance(table, dict) else None
+    if table is not None and not isinstance(table, dict):
+        raise OptionError(f"{file}: nb2ddp has to be a table of options, not {table!r}.")
+    return table
 
 
 def argparse_options(without: Collection[str] = ()) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
     """Yield the options as the arguments of ``ArgumentParser.add_argument``; a value not given is None."""
+    import argparse
+
     for setting in settings():
         if setting.name in without:
             continue
         default = setting.otherwise or (setting.default if setting.type is not bool else None)
         text = setting.help.replace("%", "%%") + (f" [default: {default}]" if default is not None else "")
         if setting.type is bool:
-            yield (setting.flag,), {"help": text, "action": "store_true", "default": None}
+            yield (setting.flag,), {"help": text, "action": argparse.BooleanOptionalAction, "default": None}
         elif setting.choices:
             yield (setting.flag,), {"help": text, "choices": list(setting.choices)}
         else:

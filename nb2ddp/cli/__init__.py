@@ -17,8 +17,16 @@ from nb2ddp.plain_text import terminal_safe
 __all__ = ["main"]
 
 
+_SECTIONS = {
+    "Convert a notebook": ("convert", "rules"),
+    "Run the script": ("run", "rehearse", "doctor"),
+    "On Kaggle": ("push", "status", "logs", "fetch"),
+    "On a cluster": ("emit",),
+}
+
+
 class _Group(click.Group):
-    """Shows our errors as one sentence."""
+    """Shows our errors as one sentence, and the commands in sections."""
 
     def invoke(self, ctx: click.Context) -> Any:
         for stream in (sys.stdout, sys.stderr):
@@ -33,6 +41,21 @@ class _Group(click.Group):
             say(str(error))
             ctx.exit(error.exit_code)
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands, each with the first sentence of its help as a whole."""
+        titled = {name for names in _SECTIONS.values() for name in names}
+        others = tuple(name for name in self.list_commands(ctx) if name not in titled)
+        for title, names in {**_SECTIONS, "Other commands": others}.items():
+            rows = [(name, _first_sentence(self.commands[name])) for name in names if name in self.commands]
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
+
+
+def _first_sentence(command: click.Command) -> str:
+    text = " ".join((command.help or "").strip().split("\n\n")[0].split())
+    return f"{text.partition('. ')[0].rstrip('.')}."
+
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="nb2ddp")
@@ -43,7 +66,12 @@ def main() -> None:
     Example:
       nb2ddp convert notebook.ipynb
       nb2ddp run notebook_ddp
+
+    `nb2ddp COMMAND --help` tells the rest.
     """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal may not know every character of a name
+            stream.reconfigure(errors="backslashreplace")
 
 
 for command in (

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from nb2ddp.ddp_folder import SCRIPT, settle
-from nb2ddp.errors import Nb2ddpError, NotebookError
-from nb2ddp.options import Options, Setting, settings
+from nb2ddp.errors import PLEASE_REPORT, Nb2ddpError, NotebookError
+from nb2ddp.options import Options, Setting, file_defaults, settings
 from nb2ddp.plain_text import terminal_safe
+from nb2ddp.source.inputs import Input, input_of
 
 if TYPE_CHECKING:
     from nb2ddp.conversion.pipeline import Conversion
@@ -26,7 +28,8 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 def option_for(name: str, **other: Any) -> Callable[[_Command], _Command]:
     """Make the click option of one conversion option; ``other`` goes before what `Options` says of it."""
     (setting,) = (setting for setting in settings() if setting.name == name)
-    return click.option(setting.flag, setting.name, **{**_arguments(setting), **other})
+    flag = f"{setting.flag}/--no-{setting.flag[2:]}" if setting.type is bool else setting.flag
+    return click.option(flag, setting.name, **{**_arguments(setting), **other})
 
 
 def conversion_options(command: _Command) -> _Command:
@@ -34,6 +37,38 @@ def conversion_options(command: _Command) -> _Command:
     for setting in reversed(settings()):
         command = option_for(setting.name)(command)
     return command
+
+
+class Sectioned(click.Command):
+    """A command whose `--help` shows its options in sections: title, and names of the parameters."""
+
+    def __init__(self, *arguments: Any, sections: Mapping[str, Sequence[str]], **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self.sections = sections
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write each section; what is in none of them comes last."""
+        title_of = {name: title for title, names in self.sections.items() for name in names}
+        rows: dict[str, list[tuple[str, str]]] = {title: [] for title in (*self.sections, "Other options")}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx) if isinstance(parameter, click.Option) else None
+            if record is not None:
+                rows[title_of.get(str(parameter.name), "Other options")].append(record)
+        for title, records in rows.items():
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
+
+
+def chosen(values: dict[str, Any]) -> Options:
+    """Return the conversion options: those on the command line, then those of nb2ddp.toml or pyproject.toml.
+
+    Raises OptionError for a file with a key that is no option, or with a wrong value.
+    """
+    context = click.get_current_context()
+    default = ParameterSource.DEFAULT
+    typed = {name: value for name, value in values.items() if context.get_parameter_source(name) != default}
+    return file_defaults(Path.cwd()).with_(**typed)
 
 
 def _arguments(setting: Setting) -> dict[str, Any]:
@@ -60,20 +95,29 @@ def say(text: str) -> None:
     echo(f"nb2ddp: {text}", err=True)
 
 
-def converted(path: Path, options: Options) -> tuple[Conversion, str | None]:
-    """A notebook's conversion, and why it failed if it did: several notebooks must not stop at the first."""
-    from nb2ddp.conversion.pipeline import Conversion, convert
+def converted(what: Input, options: Options) -> tuple[Conversion, str | None, str | None]:
+    """Convert what the user named; return the conversion, its text if it lies in no file, and why it failed.
+
+    A failure is a sentence and no exception: several notebooks must not stop at the first.
+    """
+    from nb2ddp.conversion.pipeline import Conversion, convert_notebook
+    from nb2ddp.source.inputs import read_input
 
     try:
-        return convert(path, options=options), None
+        notebook, text = read_input(what, _kernel_source)
+        return convert_notebook(notebook, options=options), text, None
     except Nb2ddpError as error:
-        return Conversion(path, "failed"), str(error)
+        return Conversion(what.path, "failed"), None, str(error)
     except Exception as error:
-        sentence = (
-            f"{path}: INTERNAL ERROR, {type(error).__name__}: {error}. Please report this notebook at "
-            "https://github.com/nb2ddp/nb2ddp/issues"
-        )
-        return Conversion(path, "failed"), sentence
+        sentence = f"{what.text}: INTERNAL ERROR, {type(error).__name__}: {error}. {PLEASE_REPORT}"
+        return Conversion(what.path, "failed"), None, sentence
+
+
+def _kernel_source(ref: str) -> str:
+    """Return the source of a kernel on Kaggle, through the official client."""
+    from nb2ddp.kaggle import client
+
+    return client.connect().source(ref)
 
 
 def show_report(conversion: Conversion, options: Options, detail: Detail, failure: str | None = None) -> None:
@@ -85,6 +129,8 @@ def show_report(conversion: Conversion, options: Options, detail: Detail, failur
 
 def script_of(target: Path, nproc: int) -> Path:
     """The script that ``run`` is to start; a notebook is converted first."""
+    if str(target).startswith(("http:/", "https:/", "kaggle:")) and not target.exists():
+        raise NotebookError("a link is converted first: `nb2ddp convert LINK` writes a folder to name here.")
     if target.is_dir():
         settle(target)
         script = target / SCRIPT
@@ -98,8 +144,8 @@ def script_of(target: Path, nproc: int) -> Path:
     from nb2ddp.conversion import report
     from nb2ddp.ddp_folder import write
 
-    options = Options(nproc=nproc)
-    conversion, failure = converted(target, options)
+    options = file_defaults(Path.cwd()).with_(nproc=nproc)
+    conversion, _, failure = converted(input_of(str(target)), options)
     show_report(conversion, options, "normal")
     if failure is not None or conversion.status != "converted":
         raise NotebookError(failure or f"{target} was not converted.")

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import click
 
-from nb2ddp.cli.common import conversion_options, converted, echo, show_report
+from nb2ddp.cli.common import Sectioned, chosen, conversion_options, converted, echo, show_report
 from nb2ddp.ddp_folder import SCRIPT
 from nb2ddp.errors import Nb2ddpError
-from nb2ddp.options import Options
+from nb2ddp.options import Options, settings
 from nb2ddp.plain_text import json_text, terminal_safe
+from nb2ddp.source.inputs import Input, input_of
 
 if TYPE_CHECKING:
     from nb2ddp.conversion.pipeline import Conversion
@@ -24,8 +25,15 @@ _STATES = ("converted", "declined", "failed")
 Format = Literal["full", "concise", "json", "github"]
 
 
-@click.command()
-@click.argument("notebooks", nargs=-1, required=True, type=click.Path(path_type=Path))
+_SECTIONS = {
+    "The conversion": [setting.name for setting in settings()],
+    "Where it is written": ["output", "force", "check"],
+    "What is printed": ["output_format", "as_json", "show_diff", "quiet", "verbose"],
+}
+
+
+@click.command(cls=Sectioned, sections=_SECTIONS)
+@click.argument("notebooks", nargs=-1, required=True, metavar="NOTEBOOK...")
 @click.option(
     "-o",
     "--output",
@@ -49,7 +57,7 @@ Format = Literal["full", "concise", "json", "github"]
 )
 @click.option("-v", "--verbose", is_flag=True, help="Print each change on its own, with the notebook's line.")
 def convert(
-    notebooks: Sequence[Path],
+    notebooks: Sequence[str],
     output: Path | None,
     output_format: Format,
     as_json: bool,
@@ -60,24 +68,29 @@ def convert(
     verbose: bool,
     **values: Any,
 ) -> None:
-    """Convert NOTEBOOKS into DDP scripts with a Kaggle bundle each; of folders, all notebooks in them.
+    """Convert notebooks into DDP scripts, with a Kaggle bundle each.
+
+    NOTEBOOK is a path, a folder (all notebooks in it), a `.py` script with `# %%` cells, `-` for standard
+    input, a link to a page of GitHub, Gist, Colab or Hugging Face, or kaggle:OWNER/SLUG.
 
     Writes train_ddp.py, setup_env.py (if the notebook installs something), report.json and kaggle/.
-    Nothing of the notebook is executed.
+    Nothing of the notebook is executed. The exit code is 0 when all were converted, 1 when something was
+    declined or failed, 2 for a wrong command line.
 
     \b
     Example:
       nb2ddp convert finetune.ipynb
       nb2ddp convert finetune.ipynb --check --diff
+      nb2ddp convert https://github.com/OWNER/REPO/blob/main/finetune.ipynb
     """
-    options = Options(**values)
+    options = chosen(values)
     if as_json:
         output_format = "json"
-    many = any(path.is_dir() for path in notebooks)
+    many = any(Path(name).is_dir() for name in notebooks)
     detail: Detail = "quiet" if quiet else "verbose" if verbose else "brief" if many else "normal"
     results = []
-    for path, folder in _targets(notebooks, output):
-        result = _convert_one(path, folder, options, check=check, force=force)
+    for what, folder in _targets(notebooks, output):
+        result = _convert_one(what, folder, options, check=check, force=force)
         results.append(result)
         _print(result, output_format, options, detail)
         if show_diff and output_format != "json" and result.conversion.script is not None:
@@ -95,8 +108,9 @@ def convert(
 
 @dataclass
 class _Result:
-    """What became of one notebook: its conversion, why it failed, and the folder that was written."""
+    """What became of one input: its conversion, why it failed, and the folder that was written."""
 
+    what: Input
     conversion: Conversion
     failure: str | None
     folder: Path | None
@@ -107,25 +121,28 @@ class _Result:
         return str(self.document["status"])
 
 
-def _convert_one(path: Path, folder: Path, options: Options, *, check: bool, force: bool) -> _Result:
-    """Convert one notebook, and write its files unless ``check``."""
+def _convert_one(what: Input, folder: Path, options: Options, *, check: bool, force: bool) -> _Result:
+    """Convert one notebook, and write its files unless ``check``; one that lies nowhere here is kept too."""
     from nb2ddp.conversion import report
     from nb2ddp.ddp_folder import write
 
-    conversion, failure = converted(path, options)
+    conversion, text, failure = converted(what, options)
     document = report.as_json(conversion)
     written = None
     if conversion.status == "converted" and not check:
         try:
-            write(folder, conversion.files, document, force=force)
+            kept = {} if text is None else {conversion.notebook.name: text}
+            write(folder, {**conversion.files, **kept}, document, force=force)
             written = folder
         except Nb2ddpError as error:
             failure = str(error)
+    if not what.is_file:
+        document["notebook"] = what.text
     if failure is not None:
         document |= {"status": "failed", "script": None, "notes": [*document["notes"], failure]}
     elif conversion.status == "converted":
         document["script"] = str(folder / document["script"])
-    return _Result(conversion, failure, written, document)
+    return _Result(what, conversion, failure, written, document)
 
 
 def _print(result: _Result, output_format: Format, options: Options, detail: Detail) -> None:
@@ -144,13 +161,14 @@ def _print(result: _Result, output_format: Format, options: Options, detail: Det
         show_report(result.conversion, options, detail, result.failure)
 
 
-def _targets(notebooks: Sequence[Path], output: Path | None) -> list[tuple[Path, Path]]:
-    """Each notebook with the folder that its conversion goes to."""
-    several = len(notebooks) > 1 or any(path.is_dir() for path in notebooks)
-    pairs: list[tuple[Path, Path]] = []
+def _targets(names: Sequence[str], output: Path | None) -> list[tuple[Input, Path]]:
+    """Return each notebook with the folder that its conversion goes to."""
+    inputs = [input_of(name) for name in names]
+    several = len(inputs) > 1 or any(what.path.is_dir() for what in inputs)
+    pairs: list[tuple[Input, Path]] = []
     taken: set[Path] = set()
-    for path, below in _walked(notebooks):
-        name = below / f"{path.stem}_ddp"
+    for what, below in _walked(inputs):
+        name = below / f"{what.path.stem}_ddp"
         if output is None:
             folder = Path(name)
         else:
@@ -158,21 +176,22 @@ def _targets(notebooks: Sequence[Path], output: Path | None) -> list[tuple[Path,
         if folder in taken:
             raise click.UsageError(f"two notebooks would go to {folder}; convert them one by one with -o.")
         taken.add(folder)
-        pairs.append((path, folder))
+        pairs.append((what, folder))
     return pairs
 
 
-def _walked(paths: Sequence[Path]) -> Iterator[tuple[Path, Path]]:
-    """The notebooks, those of folders too; each with the folder below its own where it lay."""
-    for path in paths:
-        if not path.is_dir():
-            yield path, Path()
+def _walked(inputs: Sequence[Input]) -> Iterator[tuple[Input, Path]]:
+    """Yield the notebooks, those of folders too; each with the folder below its own where it lay."""
+    for what in inputs:
+        path = what.path
+        if not what.is_file or not path.is_dir():
+            yield what, Path()
             continue
         found = sorted(p for p in path.rglob("*.ipynb") if ".ipynb_checkpoints" not in p.parts)
         if not found:
             raise click.UsageError(f"there are no notebooks in {path}.")
         for notebook in found:
-            yield notebook, notebook.parent.relative_to(path)
+            yield Input(str(notebook), "file", notebook), notebook.parent.relative_to(path)
 
 
 def _echo_diff(conversion: Conversion) -> None:
@@ -225,7 +244,7 @@ def _next_steps(result: _Result, options: Options) -> Iterator[str]:
             yield f"python {folder}/setup_env.py"
         yield f"python {folder}/train_ddp.py    (one process holds the model, spread over all GPUs)"
     elif too_large(result.conversion) is not None:
-        notebook = _quoted(result.conversion.notebook)
+        notebook = _quoted(result.what.text)
         yield f"nb2ddp convert {notebook} --strategy balanced    (one model over all GPUs of a machine)"
         yield f"nb2ddp convert {notebook} --gpu-memory GIB    (GIB: the memory of your larger GPUs)"
         yield f"nb2ddp rehearse {folder}    (a few steps on this CPU, with a tiny model)"
@@ -235,7 +254,7 @@ def _next_steps(result: _Result, options: Options) -> Iterator[str]:
         yield f"nb2ddp push --kaggle {folder}"
 
 
-def _quoted(path: Path | None) -> str:
+def _quoted(path: Path | str | None) -> str:
     import shlex
 
     return shlex.quote(str(path))

@@ -10,17 +10,12 @@ from typing import Any
 
 import click
 
-_DOCTOR_CODES = """\b
-Exit codes:
-  0  nothing fails; there may be warnings
-  1  something fails, or there is nothing to check
-  2  the command line is wrong
-"""
 
-
-@click.command(epilog=_DOCTOR_CODES)
+@click.command()
 @click.argument("folder", metavar="[DIR]", required=False, type=click.Path(path_type=Path, exists=True))
-@click.option("--nproc", type=click.IntRange(min=1), help="Processes.  [default: one per GPU; 2 with --cpu]")
+@click.option(
+    "--nproc", type=click.IntRange(min=1), help="Number of processes.  [default: one per GPU; 2 with --cpu]"
+)
 @click.option("--cpu", is_flag=True, help="Check for training on the CPU, with gloo.")
 @click.option("--python", metavar="PATH", help="The Python that has the training packages.  [default: this]")
 @click.option(
@@ -39,6 +34,7 @@ def doctor(
 
     GPUs, driver, CUDA and torch, NCCL with a real all-reduce, port, shared memory, disk, versions, Kaggle's
     credentials; with DIR, whether that conversion's script finds its packages. Nothing is installed or sent.
+    The exit code is 1 when something fails; warnings alone leave it at 0.
 
     \b
     Example:

@@ -7,49 +7,64 @@ from typing import Any
 
 import click
 
-from nb2ddp.cli.common import echo, say, script_of
+from nb2ddp.cli.common import Sectioned, echo, say, script_of
+
+_SECTIONS = {
+    "The job": ["target", "nodes", "gpus", "cpu", "shared_fs", "save_steps", "output", "force"],
+    "For torchrun": ["rdzv_port", "max_restarts"],
+    "For SLURM": [
+        *("time", "partition", "account", "job_name", "mem", "cpus_per_task", "signal_seconds", "modules"),
+        "container_image",
+    ],
+    "For accelerate": ["main_process_ip", "main_process_port"],
+    "For Kubeflow": ["name", "namespace", "runtime", "image"],
+}
 
 
-@click.command()
+@click.command(cls=Sectioned, sections=_SECTIONS)
 @click.argument("source", metavar="DIR|NOTEBOOK", type=click.Path(path_type=Path))
 @click.option(
     "--target",
     type=click.Choice(["torchrun", "slurm", "accelerate", "kubeflow"]),
     required=True,
-    help="What starts it there.",
+    help="What starts the script on the cluster.",
 )
-@click.option("--nodes", default="1", show_default=True, help="Machines; 1:4 for torchrun is one to four.")
 @click.option(
-    "--gpus", type=click.IntRange(min=1), default=2, show_default=True, help="GPUs of each machine."
+    "--nodes", default="1", show_default=True, help="Number of machines; 1:4 means one to four, for torchrun."
 )
-@click.option("--cpu", is_flag=True, help="Processes on the CPU, as many as --gpus says.")
+@click.option(
+    "--gpus", type=click.IntRange(min=1), default=2, show_default=True, help="Number of GPUs in each machine."
+)
+@click.option("--cpu", is_flag=True, help="Start the processes on the CPU, as many as --gpus says.")
 @click.option(
     "--shared-fs/--no-shared-fs",
     default=None,
-    help="The machines share the disk, or each one prepares the data for itself.  [default: kubeflow: no]",
+    help="The machines share a disk, or each prepares the data for itself.  [default: shared; kubeflow: not]",
 )
-@click.option("--save-steps", type=int, help="torchrun, slurm: a checkpoint every so many steps.")
-@click.option("--rdzv-port", type=int, help="torchrun: port of the rendezvous.  [default: 29500]")
-@click.option("--max-restarts", type=int, help="torchrun: starts after a failure.  [default: 3]")
-@click.option("--time", help="slurm: time limit.  [default: 08:00:00]")
-@click.option("--partition", metavar="NAME", help="slurm: partition.")
-@click.option("--account", metavar="NAME", help="slurm: account.")
-@click.option("--job-name", metavar="NAME", help="slurm: name of the job.")
-@click.option("--mem", help="slurm: memory of a node, such as 64G.")
-@click.option("--cpus-per-task", type=int, help="slurm: cores of a node.")
+@click.option("--save-steps", type=int, help="Save a checkpoint every so many steps, for torchrun and SLURM.")
+@click.option("--rdzv-port", type=int, help="Port of the rendezvous.  [default: 29500]")
+@click.option("--max-restarts", type=int, help="Number of restarts after a failure.  [default: 3]")
+@click.option("--time", help="Time limit of the job.  [default: 08:00:00]")
+@click.option("--partition", metavar="NAME", help="Partition that the job runs in.")
+@click.option("--account", metavar="NAME", help="Account that the job is charged to.")
+@click.option("--job-name", metavar="NAME", help="Name of the job.")
+@click.option("--mem", help="Memory of a node, such as 64G.")
+@click.option("--cpus-per-task", type=int, help="Number of CPU cores of a node.")
 @click.option(
-    "--signal-seconds", type=int, help="slurm: stop this long before the time limit.  [default: 300]"
+    "--signal-seconds",
+    type=int,
+    help="Stop with a checkpoint this many seconds before the time limit.  [default: 300]",
 )
 @click.option(
-    "--module", "modules", multiple=True, metavar="NAME", help="slurm: a module to load; repeatable."
+    "--module", "modules", multiple=True, metavar="NAME", help="Environment module to load; may be repeated."
 )
-@click.option("--container-image", metavar="IMAGE", help="slurm: image for srun (the Pyxis plugin).")
-@click.option("--main-process-ip", metavar="HOST", help="accelerate: the first machine.")
-@click.option("--main-process-port", type=int, help="accelerate: its port.  [default: 29500]")
-@click.option("--name", metavar="NAME", help="kubeflow: name of the TrainJob.")
-@click.option("--namespace", metavar="NAME", help="kubeflow: namespace.")
-@click.option("--runtime", metavar="NAME", help="kubeflow: training runtime.  [default: torch-distributed]")
-@click.option("--image", metavar="IMAGE", help="kubeflow: container image.  [default: the runtime's]")
+@click.option("--container-image", metavar="IMAGE", help="Container image for srun (needs the Pyxis plugin).")
+@click.option("--main-process-ip", metavar="HOST", help="Name or address of the first machine.")
+@click.option("--main-process-port", type=int, help="Port on the first machine.  [default: 29500]")
+@click.option("--name", metavar="NAME", help="Name of the TrainJob.")
+@click.option("--namespace", metavar="NAME", help="Namespace of the TrainJob.")
+@click.option("--runtime", metavar="NAME", help="Training runtime.  [default: torch-distributed]")
+@click.option("--image", metavar="IMAGE", help="Container image.  [default: the runtime's]")
 @click.option(
     "-o",
     "--output",

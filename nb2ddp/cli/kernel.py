@@ -10,23 +10,16 @@ from typing import TYPE_CHECKING
 import click
 
 from nb2ddp.cli.common import say, until_interrupted
-from nb2ddp.errors import BundleError, KaggleError, KernelError, Nb2ddpError, NotebookError
+from nb2ddp.errors import KernelError
 
 if TYPE_CHECKING:
     from nb2ddp.kaggle.client import Client, State
 
 
-def kaggle_codes() -> str:
-    """The exit codes of the commands that talk to Kaggle, by the error classes."""
-    codes = {0: "done", 2: "the command line is wrong", 130: "interrupted with Ctrl-C"}
-    kinds: list[type[Nb2ddpError]] = [NotebookError, BundleError, *KaggleError.__subclasses__()]
-    for kind in kinds:
-        text = str(kind.__doc__).splitlines()[0].rstrip(".")
-        codes[kind.exit_code] = f"{codes[kind.exit_code]}; {text}" if kind.exit_code in codes else text
-    return "\b\nExit codes:\n" + "\n".join(f"  {code:3}  {codes[code]}" for code in sorted(codes))
+KAGGLE_CODES = "The exit code tells what failed: docs/exit_codes.md lists the codes."
 
 
-@click.command(epilog=kaggle_codes())
+@click.command(epilog=KAGGLE_CODES)
 @click.argument("target", metavar="[OWNER/SLUG|DIR]", required=False)
 @click.option("--follow", is_flag=True, help="Watch until the kernel has ended.")
 def status(target: str | None, follow: bool) -> None:
@@ -50,7 +43,7 @@ def status(target: str | None, follow: bool) -> None:
         check(ref, state)
 
 
-@click.command(epilog=kaggle_codes())
+@click.command(epilog=KAGGLE_CODES)
 @click.argument("target", metavar="[OWNER/SLUG|DIR]", required=False)
 @click.option("--follow", is_flag=True, help="Go on until the kernel has ended.")
 def logs(target: str | None, follow: bool) -> None:
@@ -76,7 +69,7 @@ def logs(target: str | None, follow: bool) -> None:
     check(ref, states[-1])
 
 
-@click.command(epilog=kaggle_codes())
+@click.command(epilog=KAGGLE_CODES)
 @click.argument("target", metavar="[OWNER/SLUG|DIR]", required=False)
 @click.option("--follow", is_flag=True, help="Wait until the kernel has ended.")
 @click.option(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nb2ddp.cli.common import option_for, say, script_of, until_interrupted
-from nb2ddp.cli.kernel import kaggle_codes, watch_kernel
+from nb2ddp.cli.kernel import KAGGLE_CODES, watch_kernel
 
 if TYPE_CHECKING:
     from nb2ddp.kaggle.bundle import Wishes
@@ -33,7 +33,7 @@ def _source_options(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-@click.command(epilog=kaggle_codes())
+@click.command(epilog=KAGGLE_CODES)
 @click.argument("target", metavar="[DIR|NOTEBOOK]", required=False, type=click.Path(path_type=Path))
 @click.option("--kaggle", is_flag=True, default=True, help="Push to Kaggle, the only place so far.")
 @option_for("owner", help="Kaggle user or organisation.  [default: who signs in]")

@@ -16,16 +16,8 @@ import click
 from nb2ddp.cli.common import option_for, say, until_interrupted
 from nb2ddp.errors import OutputError
 
-_REHEARSE_CODES = """\b
-Exit codes:
-  0  everything that was measured is as it should be
-  1  something is not, the notebook cannot be read, or the page cannot be written
-  2  the command line is wrong
-  3  this cannot be rehearsed
-"""
 
-
-@click.command(epilog=_REHEARSE_CODES)
+@click.command()
 @click.argument("target", metavar="DIR|NOTEBOOK", type=click.Path(path_type=Path))
 @click.option("--steps", type=click.IntRange(min=1), default=4, show_default=True, help="Optimizer steps.")
 @option_for("nproc", type=click.IntRange(min=2), help="Processes.")
@@ -63,6 +55,9 @@ def rehearse(
     DIR is the folder of a conversion; a NOTEBOOK is converted first, and nothing of that is kept. Models
     become tiny random ones, data sets their first rows: from --data, the local cache or the hub (which
     HF_HUB_OFFLINE=1 leaves alone), else made-up ones. What was replaced is said.
+
+    The exit code is 0 when all that was measured is as it should be, 1 when something is not, and 3 when this
+    cannot be rehearsed.
 
     \b
     Example:

@@ -17,7 +17,7 @@ from IPython.utils._process_common import arg_split
 from nb2ddp.conversion import report
 from nb2ddp.conversion.pipeline import Conversion, convert, convert_notebook
 from nb2ddp.ddp_folder import LOGS, REPORT, SCRIPT, SUPPORT, edited_since, write
-from nb2ddp.errors import Nb2ddpError
+from nb2ddp.errors import PLEASE_REPORT, Nb2ddpError
 from nb2ddp.jupyter import history, kernel_gpu
 from nb2ddp.jupyter import html as pictures
 from nb2ddp.jupyter.arguments import FOLDER, check, with_arguments
@@ -30,7 +30,7 @@ from nb2ddp.launch.outputs import Outputs, files_written
 from nb2ddp.monitor import nvml
 from nb2ddp.monitor.closing import closing_facts
 from nb2ddp.monitor.progress import Progress
-from nb2ddp.options import given
+from nb2ddp.options import file_defaults, given
 from nb2ddp.source.notebook import Cell, Notebook
 
 _SAVES = (
@@ -175,7 +175,8 @@ class DDPMagics(Magics):
     def _converted(self, options: Any, chosen: history.Chosen) -> Conversion:
         """Convert the cells or the notebook. Raises UsageError when that cannot be done."""
         try:
-            chosen_options = given(vars(options))
+            chosen_options = given(vars(options), file_defaults(self._start))
+            options.strategy = chosen_options.strategy
             if options.notebook:
                 conversion = convert(Path(options.notebook).expanduser(), options=chosen_options)
             elif not chosen.cells:
@@ -194,10 +195,7 @@ class DDPMagics(Magics):
         except UsageError:
             raise
         except Exception as error:
-            raise UsageError(
-                f"INTERNAL ERROR, {type(error).__name__}: {error}. Please report this notebook at "
-                "https://github.com/nb2ddp/nb2ddp/issues"
-            ) from error
+            raise UsageError(f"INTERNAL ERROR, {type(error).__name__}: {error}. {PLEASE_REPORT}") from error
         if conversion.status != "converted":
             why = [line for line in report.lines(conversion) if ": declined: " in line]
             raise UsageError("\n".join(["this cannot be converted:", *why]))

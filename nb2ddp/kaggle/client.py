@@ -133,17 +133,31 @@ class Client:
 
     def version(self, ref: str) -> int | None:
         """The number of the kernel's latest version; None when there is no kernel of that name."""
-        from kagglesdk.kernels.types.kernels_api_service import ApiGetKernelRequest
-
-        request = ApiGetKernelRequest()
-        request.user_name, request.kernel_slug = ref.split("/")
         try:
-            with _calls(ref), self._api.build_kaggle_client() as kaggle:
-                answer = kaggle.kernels.kernels_api_client.get_kernel(request)
+            answer = self._kernel(ref)
         except (ForbiddenError, NotFoundError):  # Kaggle says 403 for what is not there, too
             return None
         number: int | None = answer.metadata.current_version_number if answer.metadata else None
         return number
+
+    def source(self, ref: str) -> str:
+        """Return the text of a kernel: a notebook's JSON, or a script.
+
+        Raises NotFoundError where Kaggle has no text of it.
+        """
+        answer = self._kernel(ref)
+        text = answer.blob.source if answer.blob else None
+        if not text:
+            raise NotFoundError(f"Kaggle gives no source for {ref}.")
+        return str(text)
+
+    def _kernel(self, ref: str) -> Any:
+        from kagglesdk.kernels.types.kernels_api_service import ApiGetKernelRequest
+
+        request = ApiGetKernelRequest()
+        request.user_name, request.kernel_slug = ref.split("/")
+        with _calls(ref), self._api.build_kaggle_client() as kaggle:
+            return kaggle.kernels.kernels_api_client.get_kernel(request)
 
     def state(self, ref: str) -> State:
         with _calls(ref):

@@ -23,6 +23,7 @@ from functools import partial
 
 import libcst as cst
 
+from nb2ddp import libraries
 from nb2ddp.analysis import rank_zero_work
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.options import Options
@@ -67,7 +68,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         if _is_used(facts, call, last):
             if rank_zero_work.maps_file(facts, call):
                 yield Gate(statement, "in-turn", "the ranks write one after another")
-            else:
+            elif not _only_asks(facts, call):
                 does = "writes" if why == rank_zero_work.WRITES else "runs"
                 yield Note(f"this {does} on every rank: what it gives back is used later", call)
             continue
@@ -75,6 +76,24 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             env = f"{helper(facts, 'environment_without_ranks')}()"
             yield Edit(call, "what it starts is no rank of this run", partial(_on_its_own, env=env))
         yield Gate(statement, "rank-zero-then-wait", why)
+
+
+def _only_asks(facts: Facts, call: cst.Call) -> bool:
+    """Whether a command only tells something, as ``[uv, "--version"]``: each rank may ask for itself."""
+    if facts.qualified(call.func) not in libraries.RUNNING_FUNCTIONS or not call.args:
+        return False
+    command = call.args[0].value
+    text = cst_nodes.string_value(command)
+    if text is not None:
+        if re.search(r"[;&|<>`$\n]", text):  # more than one command, or a file that is written
+            return False
+        words: list[str | None] = [*text.split()]
+    elif isinstance(command, cst.List | cst.Tuple):
+        words = [cst_nodes.string_value(element.value) for element in command.elements]
+    else:
+        return False
+    program = (words[0] or "").rpartition("/")[2] if words else ""
+    return program in libraries.ASKING_PROGRAMS or bool(libraries.ASKING_OPTIONS.intersection(words[1:2]))
 
 
 def _starts_python(facts: Facts, call: cst.Call) -> bool:

@@ -19,6 +19,7 @@ from functools import partial
 
 import libcst as cst
 
+from nb2ddp import libraries
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.options import Options
 from nb2ddp.rewriting.findings import Decline, Drop, Edit, Finding, Note, Rule
@@ -56,7 +57,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         elif facts.method(call) == "launch" and facts.comes_from(call.func, "gradio"):
             if facts.keyword(call, "prevent_thread_lock") is None:
                 yield Edit(call, "a notebook goes on while this serves, a script would wait here", _launched)
-        elif name == "torch.cuda.device_count":
+        elif name == "torch.cuda.device_count" and not _is_only_shown(facts, call):
             yield Note("this counts the GPUs of the machine; each rank uses one of them", call)
     if options.strategy == "ddp":
         if facts.imports_of("wandb"):
@@ -70,6 +71,33 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                         attribute,
                     )
         yield from _ports(facts)
+
+
+def _is_only_shown(facts: Facts, call: cst.Call) -> bool:
+    """Whether a value is only shown to the reader: printed at once, or through a name that is printed."""
+    if _is_in_print(facts, call):
+        return True
+    statement = facts.statement(call)
+    part = statement.body[0] if isinstance(statement, cst.SimpleStatementLine) else None
+    if isinstance(part, cst.Expr):
+        return part.value is call
+    if not isinstance(part, cst.Assign) or part.value is not call:
+        return False
+    names = facts.binds_in(statement)
+    uses = [use for use in facts.name_loads if use.value in names]
+    return bool(uses) and all(_is_in_print(facts, use) for use in uses)
+
+
+def _is_in_print(facts: Facts, node: cst.CSTNode) -> bool:
+    for parent in facts.parents(node):
+        if isinstance(parent, cst.Call) and (
+            facts.qualified(parent.func) in libraries.SHOWING_FUNCTIONS
+            or facts.method(parent) in libraries.SHOWING_METHODS
+        ):
+            return True
+        if isinstance(parent, cst.BaseStatement | cst.Lambda):
+            return False
+    return False
 
 
 def _ports(facts: Facts) -> Iterator[Note]:

@@ -1,8 +1,9 @@
-"""Read ``.ipynb`` files. The only module that knows nbformat."""
+"""Read ``.ipynb`` files and ``# %%`` scripts. The only module that knows nbformat and jupytext."""
 
 from __future__ import annotations
 
 import logging
+import re
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,16 +35,11 @@ class Notebook:
 
 
 def read_notebook(path: Path) -> Notebook:
-    """Read a notebook of any nbformat version.
-
-    Stray keys that make a notebook invalid by the schema are accepted: ten real ones of 442 have them,
-    and Jupyter opens them all.
+    """Read a notebook of any nbformat version, or a ``.py`` script with ``# %%`` cells.
 
     Raises:
         NotebookError: the file is missing, or is not a notebook.
     """
-    import nbformat
-
     try:
         text = path.read_text(encoding="utf-8-sig")  # some editors put a byte order mark there
     except FileNotFoundError:
@@ -52,22 +48,63 @@ def read_notebook(path: Path) -> Notebook:
         raise NotebookError(f"{path} is a folder; name a notebook in it.") from None
     except (OSError, UnicodeDecodeError) as error:
         raise NotebookError(f"{path} cannot be read: {error}.") from None
+    return parse_notebook(path, text)
+
+
+def parse_notebook(path: Path, text: str) -> Notebook:
+    """Return the notebook that a file's text is; of ``path`` only the name and the suffix matter.
+
+    Stray keys that make a notebook invalid by the schema are accepted: ten real ones of 442 have them,
+    and Jupyter opens them all.
+
+    Raises NotebookError for a text that is no notebook.
+    """
+    node = _percent(path, text) if path.suffix == ".py" else _ipynb(path, text)
+    try:
+        return notebook_of(path, node)
+    except (AttributeError, TypeError):
+        raise NotebookError(f"{path} has cells that Jupyter would not write; save it in Jupyter.") from None
+
+
+def _ipynb(path: Path, text: str) -> Any:
+    import nbformat
+
     quiet, was_disabled = logging.getLogger("traitlets"), logging.getLogger("traitlets").disabled
     quiet.disabled = True  # nbformat logs every stray key there
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            nb = nbformat.reads(text, as_version=4)
+            return nbformat.reads(text, as_version=4)
     except Exception as error:  # nbformat raises whatever the malformed JSON runs into
         raise NotebookError(
             f"{path} is not a Jupyter notebook ({type(error).__name__}); open and save it in Jupyter."
         ) from None
     finally:
         quiet.disabled = was_disabled
+
+
+def _percent(path: Path, text: str) -> Any:
+    """Return the notebook in a script with ``# %%`` cells; commented magics become magics again."""
+    if not _CELL.search(text):
+        raise NotebookError(
+            f"{path} is a Python script without `# %%` lines, which divide it into cells; "
+            "put one above each part, or give a notebook."
+        )
     try:
-        return notebook_of(path, nb)
-    except (AttributeError, TypeError):
-        raise NotebookError(f"{path} has cells that Jupyter would not write; save it in Jupyter.") from None
+        import jupytext
+    except ModuleNotFoundError:
+        raise NotebookError(f"{path}: reading `# %%` scripts needs jupytext: pip install jupytext.") from None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return jupytext.reads(text, fmt="py:percent")
+    except Exception as error:  # its header is YAML, which may be anything
+        raise NotebookError(
+            f"{path} is not a script that jupytext can read ({type(error).__name__}); mend its header."
+        ) from None
+
+
+_CELL = re.compile(r"^# ?%%", re.MULTILINE)
 
 
 def notebook_of(path: Path, nb: Any) -> Notebook:

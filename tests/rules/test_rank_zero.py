@@ -367,3 +367,27 @@ def test_only_the_write_behind_a_colon_is_gated() -> None:
     before = 'if loss < best: best = loss; torch.save(x, "x.pt")\n'
     after = "if loss < best:\n    best = loss\n" + indented(WRITES + '        torch.save(x, "x.pt")\n')
     check_rewritten(rule, HEAD + before + TRAIN, HEAD + after + TRAIN)
+
+
+ASKED = {
+    "a version": 'uv = shutil.which("uv")\nr = subprocess.run([uv, "--version"], capture_output=True)\n',
+    "a version, in one text": 'r = subprocess.run("python --version", shell=True, capture_output=True)\n',
+    "the GPUs": 'r = subprocess.run(["/usr/bin/nvidia-smi", "-L"], capture_output=True)\n',
+}
+DONE = {
+    "a program": 'r = subprocess.run(["make", "all"])\n',
+    "a program with an argument of that name": 'r = subprocess.run(["./deploy", "x", "--version"])\n',
+    "more than a question": 'r = subprocess.run("nvidia-smi > gpus.txt; make", shell=True)\n',
+    "what a name holds": "r = subprocess.run(command)\n",
+}
+
+
+@pytest.mark.parametrize("source", ASKED.values(), ids=ASKED)
+def test_a_command_that_only_tells_something_is_not_noted(source: str) -> None:
+    assert not check_untouched(rule, f"{HEAD}{source}if r.returncode == 0:\n    print(r)\n{TRAIN}").notes
+
+
+@pytest.mark.parametrize("source", DONE.values(), ids=DONE)
+def test_a_command_that_may_do_something_is_noted(source: str) -> None:
+    (note,) = check_untouched(rule, f"{HEAD}{source}if r.returncode == 0:\n    print(r)\n{TRAIN}").notes
+    assert "on every rank" in note.why

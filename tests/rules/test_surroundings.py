@@ -152,3 +152,30 @@ def test_one_rank_has_a_run_of_wandb() -> None:
 def test_the_name_of_a_run_is_rank_0s(name: str) -> None:
     (note,) = check_untouched(rule, f"import wandb\nrun = wandb.init()\nfolder = {name}\n" + TRAINS).notes
     assert "only rank 0" in note.why
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "print(torch.cuda.device_count())",
+        'print(f"{torch.cuda.device_count()} GPUs")',
+        "logger.info('%d', torch.cuda.device_count())",
+        "n = torch.cuda.device_count()\nprint('GPUs:', n)",
+        "torch.cuda.device_count()",
+    ],
+)
+def test_a_count_of_gpus_that_is_only_shown_is_not_noted(source: str) -> None:
+    assert not apply(rule, f"import torch\n{source}\n").notes
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "n = torch.cuda.device_count()\nprint(n)\nbatch = 8 * n",
+        "for i in range(torch.cuda.device_count()):\n    print(i)",
+        "if torch.cuda.device_count() > 1:\n    print('several')",
+        "print([torch.zeros(1) for _ in range(3)])\nargs = dict(gpus=torch.cuda.device_count())",
+    ],
+)
+def test_a_count_of_gpus_that_decides_something_is_noted(source: str) -> None:
+    assert apply(rule, f"import torch\n{source}\n").notes

@@ -84,6 +84,7 @@ class KaggleServer:
         self.runs: list[dict[str, Any]] = []  # that it has started
         self.answers: list[Answer] = []  # to the next pushes; then it takes them
         self.versions: dict[str, int] = {}
+        self.blob: dict[str, str] = {}
         self.states = ["COMPLETE"]  # one after the other; the last one stays
         self.failure = ""
         self.quota: dict[str, Any] | HttpError = {"timeUsed": "32400s", "totalTimeAllowed": "108000s"}
@@ -108,7 +109,7 @@ class KaggleServer:
         ref = f"{request['userName']}/{request['kernelSlug']}"
         if ref not in self.versions:
             raise HttpError(403, "Permission 'kernels.get' was denied")
-        return {"metadata": {"ref": ref, "currentVersionNumber": self.versions[ref]}, "blob": {}}
+        return {"metadata": {"ref": ref, "currentVersionNumber": self.versions[ref]}, "blob": self.blob}
 
     def GetKernelSessionStatus(self, request: dict[str, Any]) -> dict[str, Any]:
         state = self.states.pop(0) if len(self.states) > 1 else self.states[0]

@@ -1,4 +1,7 @@
-"""Every rule keeps the same contract: named like its file, documented by a diff that is true, tested."""
+"""What is ours is tested and documented: a rule, command, option, target or error without either fails here.
+
+A rule is named like its file, and its documented diff is true.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,17 @@ import subprocess
 import sys
 from textwrap import dedent
 
+import click
 import pytest
 
 import nb2ddp.rules
+from nb2ddp import errors
+from nb2ddp.cli import main
+from nb2ddp.cli.rules import page_of
+from nb2ddp.options import settings
 from nb2ddp.rewriting.findings import Rule
 from nb2ddp.rules import RULES
+from nb2ddp.targets import TARGETS
 from tests.support import ROOT
 from tests.support.helpers import apply
 
@@ -23,7 +32,7 @@ def test_every_rule_file_is_in_rules() -> None:
     assert {rule.name.replace("-", "_") for rule in RULES} == NAMES
 
 
-def test_the_page_about_the_rules_is_made_from_them() -> None:
+def test_the_pages_made_from_the_code_are_up_to_date() -> None:
     script = ROOT / "docs" / "make_table.py"
     assert subprocess.run([sys.executable, script, "--check"]).returncode == 0, "`make docs` writes it"
 
@@ -45,3 +54,74 @@ def test_the_documented_diff_is_what_the_rule_does(rule: Rule) -> None:
     result = apply(rule, before)
     assert result.code[1].rstrip() == after.rstrip()
     assert all(change.why for change in result.changes)
+
+
+# ---- commands, options, targets, errors -----------------------------------------------------------
+
+DOCS = ROOT / "docs"
+TESTS = "\n".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "tests").rglob("*.py")))
+ERRORS = [
+    kind
+    for kind in vars(errors).values()
+    if isinstance(kind, type) and issubclass(kind, errors.Nb2ddpError) and kind is not errors.Nb2ddpError
+]
+
+
+def page(name: str) -> str:
+    return (DOCS / name).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_a_rule_is_documented(rule: Rule) -> None:
+    assert f"| `{rule.name}` | {page_of(rule.doc).summary} |" in page("handled.md")
+    assert len(page_of(rule.doc).summary) > 20
+
+
+@pytest.mark.parametrize("name", main.commands)
+def test_a_command_is_tested_and_documented(name: str) -> None:
+    assert f"## `nb2ddp {name}`" in page("commands.md")
+    called = rf"""[(\[,=]\s*"{name}","""
+    assert re.search(called, TESTS), f"no test calls `nb2ddp {name}`"
+
+
+SETTINGS = {setting.name for setting in settings()}  # test_options.py tries each of them
+OPTIONS = [
+    pytest.param(command, option, id=f"{command}{option.opts[-1]}")
+    for command in main.commands
+    for option in main.commands[command].params
+    if isinstance(option, click.Option)
+]
+
+
+@pytest.mark.parametrize(("command", "option"), OPTIONS)
+def test_an_option_is_tested_and_documented(command: str, option: click.Option) -> None:
+    section = page("commands.md").partition(f"## `nb2ddp {command}`")[2].partition("\n## ")[0]
+    if command == "convert" and option.name in SETTINGS:
+        section = page("commands.md").partition("## Options of a conversion")[2].partition("\n## ")[0]
+    assert re.search(rf"^\| `[^`]*{option.opts[-1]}[ ,`]", section, re.MULTILINE)
+    used = "|".join(re.escape(flag) for flag in [*option.opts, *option.secondary_opts])
+    # the options of an emit target are tried as arguments of its class
+    tried = rf"""["' ]({used})["'= \n]""" + (rf"|\b{option.name}=" if command == "emit" else "")
+    assert option.name in SETTINGS or re.search(tried, TESTS), f"no test uses {option.opts[-1]}"
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_an_emit_target_is_tested_and_documented(name: str) -> None:
+    (choice,) = (p.type for p in main.commands["emit"].params if p.name == "target")
+    assert isinstance(choice, click.Choice)
+    assert list(choice.choices) == list(TARGETS)
+    assert f"`{name}`" in page("commands.md")
+    tests = "".join(path.read_text() for path in (ROOT / "tests" / "unit" / "targets").glob("*.py"))
+    assert f'"{name}"' in tests
+
+
+@pytest.mark.parametrize("kind", ERRORS, ids=lambda kind: kind.__name__)
+def test_an_error_is_tested_and_documented(kind: type[errors.Nb2ddpError]) -> None:
+    assert f"| {kind.exit_code} | `{kind.__name__}` |" in page("exit_codes.md")
+    raised = kind.__name__ in TESTS or re.search(rf"exit_code == {kind.exit_code}\b", TESTS)
+    assert raised, f"no test expects {kind.__name__}"
+
+
+def test_the_errors_of_kaggle_have_codes_of_their_own() -> None:
+    own = [kind.exit_code for kind in ERRORS if issubclass(kind, errors.KaggleError)]
+    assert all(own.count(code) == 1 for code in own if code > 10)

@@ -11,12 +11,13 @@ from typing import Any, get_type_hints
 import click
 import nbformat
 import pytest
+from click.testing import CliRunner
 
 import nb2ddp
 from nb2ddp.cli import main
 from nb2ddp.cli.common import conversion_options
 from nb2ddp.errors import OptionError
-from nb2ddp.options import OptionKeywords, Options, argparse_options, given, settings
+from nb2ddp.options import OptionKeywords, Options, argparse_options, file_defaults, given, settings
 from tests.support.helpers import converted, notebook
 
 # Another value than the default for each option: a new option is one line here.
@@ -117,8 +118,83 @@ def test_the_api_takes_options_and_keywords(tmp_path: Path) -> None:
 
 
 def test_an_unknown_keyword_is_told_with_those_that_exist() -> None:
-    with pytest.raises(OptionError, match=r"no option procs; the options are nproc, batch,"):
+    with pytest.raises(OptionError, match=r"no option procs; did you mean nproc\?"):
         converted("x = 1", procs=2)
+
+
+# ---- defaults from a file -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("nb2ddp.toml", 'nproc = 4\nbatch = "scale"\ngpu-memory = 24\nsingle_file = true\n'),
+        (
+            "pyproject.toml",
+            '[tool.nb2ddp]\nnproc = 4\nbatch = "scale"\ngpu_memory = 24\nsingle-file = true\n',
+        ),
+    ],
+)
+def test_the_nearest_file_gives_defaults(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "a" / "pyproject.toml").write_text("[tool.other]\nnproc = 9\n")
+    wanted = Options(nproc=4, batch="scale", gpu_memory=24, single_file=True)
+    assert file_defaults(tmp_path / "a" / "b") == wanted
+    (tmp_path / "a" / "nb2ddp.toml").write_text("nproc = 3\n")
+    assert file_defaults(tmp_path / "a" / "b") == Options(nproc=3)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("procs = 3", "there is no option procs; did you mean nproc?"),
+        ("colour = 3", "there is no option colour; the options are nproc, batch,"),
+        ("nproc = '3'", "nproc cannot be '3'; it has to be a whole number."),
+        ("nproc = ", "is not a TOML file that can be read: Invalid value"),
+        ("nproc = 1\x00", "is not a TOML file that can be read"),
+    ],
+)
+def test_a_wrong_file_is_told_with_its_name(tmp_path: Path, text: str, sentence: str) -> None:
+    file = tmp_path / "nb2ddp.toml"
+    file.write_text(text)
+    with pytest.raises(OptionError) as error:
+        file_defaults(tmp_path)
+    assert str(error.value).startswith(str(file))
+    assert sentence in str(error.value)
+
+
+def test_a_table_that_is_no_table(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("[tool]\nnb2ddp = 3\n")
+    with pytest.raises(OptionError, match="has to be a table"):
+        file_defaults(tmp_path)
+
+
+def test_the_command_line_goes_before_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    nbformat.write(notebook(TRAIN), tmp_path / "a.ipynb")
+    (tmp_path / "nb2ddp.toml").write_text('nproc = 4\nwrap = "trainer"\n')
+
+    def script(*words: str) -> str:
+        result = CliRunner().invoke(main, ["convert", "a.ipynb", *words], catch_exceptions=False)
+        assert result.exit_code == 0, result.output
+        return (tmp_path / "a_ddp" / "train_ddp.py").read_text()
+
+    assert "--nproc_per_node=4" in script()
+    assert script() == nb2ddp.convert("a.ipynb", nproc=4, wrap="trainer").files["train_ddp.py"]
+    assert script("--nproc", "2") == nb2ddp.convert("a.ipynb", wrap="trainer").files["train_ddp.py"]
+    (tmp_path / "nb2ddp.toml").write_text("colour = 1\n")
+    result = CliRunner().invoke(main, ["convert", "a.ipynb"], catch_exceptions=False)
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+    assert CliRunner().invoke(main, ["rules"], catch_exceptions=False).exit_code == 0
+
+
+def test_a_flag_can_be_switched_off_again() -> None:
+    parser = argparse.ArgumentParser()
+    for names, more in argparse_options():
+        parser.add_argument(*names, **more)
+    assert not given(vars(parser.parse_args(["--no-single-file"])), Options(single_file=True)).single_file
+    assert given(vars(parser.parse_args([])), Options(single_file=True)).single_file
 
 
 def test_options_cannot_be_changed() -> None:

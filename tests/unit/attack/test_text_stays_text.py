@@ -9,6 +9,7 @@ import re
 import shlex
 import subprocess
 from html.parser import HTMLParser
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -28,7 +29,7 @@ from nb2ddp.jupyter.result import Result
 from nb2ddp.monitor.charts import curve_svg
 from nb2ddp.monitor.progress import Progress
 from nb2ddp.plain_text import docstring_safe, json_text, terminal_safe
-from nb2ddp.rehearse.points import Fault, Point
+from nb2ddp.rehearse.evidence import Fault, Point
 from nb2ddp.rehearse.rehearsal import Rehearsal, Replaced
 from nb2ddp.rehearse.report import page
 from nb2ddp.source.notebook import notebook_of
@@ -160,6 +161,8 @@ def pages(text: str) -> dict[str, str]:
         (text,),
         ((0, text),),
         1.0,
+        datetime(2026, 1, 1),
+        {text: text},
     )
     result = Result(1, 1.0, Path("x"), "", [], [Path(text)], error=text)
     assert PLAIN.script is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,6 +17,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from nb2ddp.cli import main
+from nb2ddp.cli.rules import page_of
 from nb2ddp.rules import RULES
 from tests.support import SAMPLES
 from tests.support.helpers import notebook
@@ -72,6 +74,27 @@ def test_help_shows_an_example(invoke: Invoke, name: str | None) -> None:
 @pytest.mark.parametrize("command", main.commands.values(), ids=list(main.commands))
 def test_every_option_is_explained(command: click.Command) -> None:
     assert all(option.help for option in command.params if isinstance(option, click.Option))
+
+
+@pytest.mark.parametrize("name", [None, *main.commands])
+def test_help_is_sentences_in_sections(invoke: Invoke, name: str | None) -> None:
+    text = invoke(*([name] if name else []), "--help").stdout
+    assert "Exit codes:" not in text
+    assert not re.search(r"\w\.\.\.$", text.partition("\n")[2], re.MULTILINE)  # as click cuts a sentence off
+    assert max(map(len, text.splitlines())) <= 100
+
+
+@pytest.mark.parametrize("name", ["convert", "emit"])
+def test_every_option_is_in_a_section(invoke: Invoke, name: str) -> None:
+    command: Any = main.commands[name]
+    named = [parameter for names in command.sections.values() for parameter in names]
+    own = [parameter.name for parameter in command.params if isinstance(parameter, click.Option)]
+    assert sorted(named) == sorted(own)
+    assert invoke(name, "--help").stdout.partition("Other options:")[2].split()[:2] == ["-h,", "--help"]
+
+
+def test_every_command_is_in_a_section(invoke: Invoke) -> None:
+    assert "Other commands:" not in invoke("--help").stdout
 
 
 def test_help_loads_no_converter() -> None:
@@ -373,7 +396,21 @@ def test_the_rules_are_listed_in_their_order(invoke: Invoke) -> None:
 def test_a_rule_shows_its_diff(invoke: Invoke, rule: Any) -> None:
     result = invoke("rules", rule.name)
     assert result.exit_code == 0
-    assert "code-block:: diff" in result.stdout
+    assert "``" not in result.stdout
+    assert "code-block" not in result.stdout
+    shown = [line.removeprefix("  ") for line in result.stdout.splitlines()]
+    assert [line for line in page_of(rule.doc).diff if line.rstrip() not in shown] == []
+    assert page_of(rule.doc).diff
+
+
+def test_the_diff_of_a_rule_is_coloured_on_a_terminal() -> None:
+    shown = CliRunner().invoke(main, ["rules", "device-map"], color=True).stdout
+    assert "\x1b[32m  +" in shown
+    assert "\x1b" not in CliRunner().invoke(main, ["rules", "device-map"]).stdout
+
+
+def test_near_names_are_suggested(invoke: Invoke) -> None:
+    assert "Did you mean 'batch'?" in invoke("rules", "batsh").stderr
 
 
 # ---- as people start it -------------------------------------------------------------------------

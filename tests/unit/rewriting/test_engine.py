@@ -113,17 +113,17 @@ def test_an_edit_inside_a_statement_that_is_gated_and_moved() -> None:
         yield Insert(facts.statement(inner), "before", "first()", "why")
 
     assert run(find, "# c\nf(g())\n").code[1] == (
-        "# c\nfirst()\nif is_main_process:  # nb2ddp: why\n    f(new)\n"
+        "# c\nfirst()\nif ddp.is_main_process:  # nb2ddp: why\n    f(new)\n"
     )
 
 
 @pytest.mark.parametrize(
     ("kind", "block", "wait"),
     [
-        ("rank-zero", "if is_main_process:  # nb2ddp: why\n", ""),
+        ("rank-zero", "if ddp.is_main_process:  # nb2ddp: why\n", ""),
         ("rank-zero-then-wait", "if is_main_on_disk:  # nb2ddp: why\n", "wait_for_main_process()\n"),
-        ("main-first", "with main_process_first():  # nb2ddp: why\n", ""),
-        ("in-turn", "with in_turn():  # nb2ddp: why\n", ""),
+        ("main-first", "with ddp.main_process_first():  # nb2ddp: why\n", ""),
+        ("in-turn", "with ddp.in_turn():  # nb2ddp: why\n", ""),
     ],
 )
 def test_neighbours_under_one_gate_share_its_block(kind: GateKind, block: str, wait: str) -> None:
@@ -135,7 +135,7 @@ def test_neighbours_under_one_gate_share_its_block(kind: GateKind, block: str, w
 
 
 def test_a_statement_between_parts_the_blocks() -> None:
-    assert run(on("a b", gate()), "a()\nx = 1\nb()\n").code[1].count("if is_main_process:") == 2
+    assert run(on("a b", gate()), "a()\nx = 1\nb()\n").code[1].count("if ddp.is_main_process:") == 2
 
 
 def test_gates_of_two_kinds_are_two_blocks() -> None:
@@ -144,7 +144,7 @@ def test_gates_of_two_kinds_are_two_blocks() -> None:
         yield Gate(statement_with(facts, "b"), "main-first", "why")
 
     assert run(find, "a()\nb()\n").code[1] == (
-        "if is_main_process:  # nb2ddp: why\n    a()\nwith main_process_first():  # nb2ddp: why\n    b()\n"
+        "if ddp.is_main_process:  # nb2ddp: why\n    a()\nwith ddp.main_process_first():  # nb2ddp: why\n    b()\n"
     )
 
 
@@ -154,32 +154,32 @@ def test_what_is_put_between_parts_the_blocks() -> None:
         yield before(statement_with(facts, "b"))
 
     assert run(find, "a()\nb()\n").code[1] == (
-        "if is_main_process:  # nb2ddp: why\n    a()\nnew()\nif is_main_process:  # nb2ddp: why\n    b()\n"
+        "if ddp.is_main_process:  # nb2ddp: why\n    a()\nnew()\nif ddp.is_main_process:  # nb2ddp: why\n    b()\n"
     )
 
 
 def test_a_second_gate_of_one_statement_is_no_second_block() -> None:
     result = run(on("a a", gate()), "a()\n")
-    assert result.code[1] == "if is_main_process:  # nb2ddp: why\n    a()\n"
+    assert result.code[1] == "if ddp.is_main_process:  # nb2ddp: why\n    a()\n"
     assert len(result.changes) == 1
 
 
 def test_a_gate_inside_a_gate_is_none() -> None:
     result = run(on("for a", gate()), "for x in y():\n    a()\n")
-    assert result.code[1] == "if is_main_process:  # nb2ddp: why\n    for x in y():\n        a()\n"
+    assert result.code[1] == "if ddp.is_main_process:  # nb2ddp: why\n    for x in y():\n        a()\n"
 
 
 def test_a_gate_inside_a_function_keeps_the_indent() -> None:
     result = run(on("a", gate()), "def f():\n  x = 1\n  a()\n  return x\n")
     assert result.code[1] == (
-        "def f():\n  x = 1\n  if is_main_process:  # nb2ddp: why\n      a()\n  return x\n"
+        "def f():\n  x = 1\n  if ddp.is_main_process:  # nb2ddp: why\n      a()\n  return x\n"
     )
 
 
 def test_a_name_of_ours_that_is_taken() -> None:
-    result = run(on("a", gate("rank-zero-then-wait")), "is_main_on_disk = 1\na()\n")
-    assert "if ddp_is_main_on_disk:" in result.code[1]
-    assert "\nwait_for_main_process()\n" in result.code[1]
+    result = run(on("a", gate("rank-zero-then-wait")), "is_main = ddp = 1\na()\n")
+    assert "with ddp_ddp.main_process_only() as ddp_is_main:" in result.code[1]
+    assert "\n    if ddp_is_main:\n        a()\n" in result.code[1]
 
 
 @pytest.mark.parametrize(
@@ -241,7 +241,7 @@ def test_a_drop_among_gated_neighbours() -> None:
         yield drop(statement_with(facts, "b"))
 
     assert run(find, "a()\n# about b\nb()\nc()\n").code[1] == (
-        "if is_main_process:  # nb2ddp: why\n    a()\n    # about b\n    c()\n"
+        "if ddp.is_main_process:  # nb2ddp: why\n    a()\n    # about b\n    c()\n"
     )
 
 
@@ -264,7 +264,7 @@ def test_what_changes_no_code_is_kept_apart() -> None:
         yield Decline("cannot", facts.calls[0])
         yield Decline("at all")
         yield Note("careful", facts.calls[0])
-        yield Need("helper", "value")
+        yield Need("seed", "1")
 
     result = run(find, "x = 1\na()\n")
     assert result.code == {1: "x = 1\na()\n"}
@@ -273,14 +273,14 @@ def test_what_changes_no_code_is_kept_apart() -> None:
         ("test", None, "at all"),
     ]
     assert [c.place for c in result.notes] == [Place(1, 2)]
-    assert result.needs == {Need("helper", "value")}
+    assert result.needs == {Need("seed", "1")}
     assert not result.changes
 
 
 def test_a_string_over_several_lines_survives_a_gate() -> None:
     source = 'def f():\n    a("""\nfirst\n  second""")\n'
     assert run(on("a", gate()), source).code[1] == (
-        'def f():\n    if is_main_process:  # nb2ddp: why\n        a("""\nfirst\n  second""")\n'
+        'def f():\n    if ddp.is_main_process:  # nb2ddp: why\n        a("""\nfirst\n  second""")\n'
     )
 
 

@@ -210,6 +210,12 @@ def test_accelerate_reads_its_file(tmp_path: Path) -> None:
     assert not config.use_cpu
 
 
+def test_kubeflow_finds_the_runtime_that_is_named(folder: Path) -> None:
+    assert emit("--target", "kubeflow", "--runtime", "team-torch", "tiny_ddp").exit_code == 0
+    document = yaml.safe_load((folder / "kubeflow" / "trainjob.yaml").read_text())
+    assert document["spec"]["runtimeRef"]["name"] == "team-torch"
+
+
 @pytest.mark.parametrize("setup", [None, "print('install')\n"])
 def test_kubeflow_reads_its_file(setup: str | None) -> None:
     made = files(
