@@ -83,7 +83,8 @@ def push(
       nb2ddp push --kaggle finetune.ipynb --timeout 11h --watch
       nb2ddp push --kaggle finetune_ddp --token-dataset me/keys --dry-run
     """
-    from nb2ddp.kaggle import bundle, client
+    from nb2ddp.kaggle import bundle, client, credentials
+    from nb2ddp.kaggle.own_folder import check_own
     from nb2ddp.kaggle.push import check_quota, check_source
     from nb2ddp.kaggle.push import push as send
     from nb2ddp.kaggle.secrets import refuse_secrets
@@ -92,17 +93,19 @@ def push(
     wishes = _wishes(options, public, token_dataset)
     folder = script_of(target, 2).parent if target and is_notebook else bundle.converted_folder(target)
     kaggle = None if dry_run else client.connect()
-    user = kaggle.user if kaggle else client.user_known_here()
+    user = kaggle.user if kaggle else credentials.user_known_here()
     made = bundle.bundle_of(folder, wishes, user)
     refuse_secrets(made.secrets)
     for note in made.notes:
         say(note)
     if rehearsed:
         _rehearse_first(folder)
+    copy = folder / (bundle.DRY_RUN if dry_run else bundle.PUSHED)
+    check_own(copy)
     if kaggle is None:
-        made.write(folder / "dry_run")
-        request = client.request_of(folder / "dry_run", wishes.timeout)
-        _echo_request(*request, folder / "dry_run", bundle.SESSION_HOURS)
+        made.write(copy)
+        request = client.request_of(copy, wishes.timeout)
+        _echo_request(*request, copy, bundle.SESSION_HOURS)
         return
     if made.is_public:
         _confirm_public(made.ref, yes)
@@ -111,8 +114,8 @@ def push(
     check_quota(kaggle, wishes.timeout, say)
     with until_interrupted(f"interrupted. `nb2ddp status {made.ref}` tells whether anything was started"):
         pushed = send(kaggle, made, wishes.timeout, again=yes, say=say)
-    made.write(folder / bundle.PUSHED, pushed.ref)
     click.echo(f"Pushed {pushed.ref}, version {pushed.version}: {pushed.url}", err=True)
+    made.write(copy, pushed.ref)
     if watch:
         watch_kernel(kaggle, pushed.ref)
     else:

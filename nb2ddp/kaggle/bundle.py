@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from nb2ddp.ddp_folder import REPORT, edited_since
-from nb2ddp.errors import BundleError, OutputError
+from nb2ddp.errors import BundleError
+from nb2ddp.kaggle.own_folder import replace
 from nb2ddp.kaggle.secrets import secrets_in, secrets_in_notebook
 from nb2ddp.targets.job import has_trainer
 from nb2ddp.targets.kaggle import METADATA_FILE, UNKNOWN_OWNER, kaggle_bundle, kernel_title, oversize, slugify
 
 PUSHED = "pushed"
 """The folder in a converted folder that keeps what was sent, and by that the kernel's address."""
+
+DRY_RUN = "dry_run"
+"""The folder in a converted folder that keeps what ``push --dry-run`` would send."""
 
 SESSION_HOURS = 12  # after which Kaggle ends a session with GPUs
 
@@ -59,18 +62,12 @@ class Bundle:
         return not self.metadata["is_private"]
 
     def write(self, folder: Path, ref: str | None = None) -> None:
-        """Replace what the folder holds; ref: the address that Kaggle gave the kernel.
+        """Write the files into a folder of our own; ref: the address that Kaggle gave the kernel.
 
-        Raises OutputError.
+        Raises OutputError, also for a folder that holds anything else.
         """
-        metadata = {**self.metadata, "id": ref or self.ref}
-        try:
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir(parents=True)
-            (folder / METADATA_FILE).write_text(json.dumps(metadata, indent=2) + "\n", encoding="utf-8")
-            (folder / self.metadata["code_file"]).write_bytes(self.code.encode())
-        except OSError as error:
-            raise OutputError(f"{folder} cannot be written: {error.strerror or error}.") from None
+        metadata = json.dumps({**self.metadata, "id": ref or self.ref}, indent=2) + "\n"
+        replace(folder, {METADATA_FILE: metadata.encode(), self.metadata["code_file"]: self.code.encode()})
 
 
 def seconds(duration: str) -> int:
@@ -176,7 +173,7 @@ def bundle_of(folder: Path, wishes: Wishes, user: str | None) -> Bundle:
     """
     metadata = _metadata_of(folder) or {}
     place = folder / "kaggle" if (folder / "kaggle" / METADATA_FILE).is_file() else folder
-    code_file = place / str(metadata.get("code_file"))
+    code_file = place / Path(str(metadata.get("code_file"))).name  # nothing beyond the folder is sent
     if code_file.suffix != ".py" or not code_file.is_file():
         raise BundleError(f"{place / METADATA_FILE} names no Python file beside it as code_file.")
     code, by_hand = _text(code_file), _is_edited(folder, code_file, wishes)
