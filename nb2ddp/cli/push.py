@@ -45,6 +45,12 @@ def _source_options(command: Callable[..., None]) -> Callable[..., None]:
     help="A private dataset whose files, named like HF_TOKEN, hold tokens.",
 )
 @click.option(
+    "--allow-secret",
+    metavar="FINGERPRINT",
+    multiple=True,
+    help="Let pass what is no token; the message that refuses it names the fingerprint.",
+)
+@click.option(
     "--timeout",
     metavar="TIME",
     help="End the session after this time, such as 11h; the training stops before, with a checkpoint.",
@@ -72,6 +78,7 @@ def push(
     dry_run: bool,
     yes: bool,
     token_dataset: str | None,
+    allow_secret: tuple[str, ...],
     **options: Any,
 ) -> None:
     """Run a notebook, or a converted folder, on two T4 GPUs of Kaggle.
@@ -95,7 +102,7 @@ def push(
     kaggle = None if dry_run else client.connect()
     user = kaggle.user if kaggle else credentials.user_known_here()
     made = bundle.bundle_of(folder, wishes, user)
-    refuse_secrets(made.secrets)
+    refuse_secrets(made.secrets, allow_secret)
     for note in made.notes:
         say(note)
     if rehearsed:

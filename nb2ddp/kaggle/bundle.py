@@ -12,7 +12,7 @@ from typing import Any
 from nb2ddp.ddp_folder import REPORT, edited_since
 from nb2ddp.errors import BundleError
 from nb2ddp.kaggle.own_folder import replace
-from nb2ddp.kaggle.secrets import secrets_in, secrets_in_notebook
+from nb2ddp.secrets import Secret, secrets_in_file, secrets_in_text
 from nb2ddp.targets.job import has_trainer
 from nb2ddp.targets.kaggle import METADATA_FILE, UNKNOWN_OWNER, kaggle_bundle, kernel_title, oversize, slugify
 
@@ -46,11 +46,11 @@ class Wishes:
 
 @dataclass(frozen=True)
 class Bundle:
-    """The files to send, the tokens that were found on the way by place, and what else is to be said."""
+    """The files to send, the secrets found in them and in the notebook, and what else is to be said."""
 
     metadata: Mapping[str, Any]
     code: str
-    secrets: list[tuple[str, str]]
+    secrets: list[Secret]
     notes: list[str]
 
     @property
@@ -201,8 +201,8 @@ def bundle_of(folder: Path, wishes: Wishes, user: str | None) -> Bundle:
     code = code if by_hand else made[metadata["code_file"]]
     if sentence := oversize({metadata["code_file"]: code}):
         raise BundleError(sentence)
-    found = list(secrets_in_notebook(notebook)) if notebook else []
-    found += [(f"{code_file}, line {line}", kind) for line, kind in secrets_in(code)]
+    found = secrets_in_file(notebook) if notebook else []
+    found += secrets_in_text(code, str(code_file))
     notes = []
     if wishes.timeout and not has_trainer(script):
         notes.append(

@@ -6,6 +6,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -263,6 +264,10 @@ def test_a_token_stops_the_push(
     for secret in (HF[4:], KEY, "fG7h"):
         assert secret not in result.output
     assert server.pushes == []
+    fingerprints = re.findall(r"\[([0-9a-f]{12})\]", result.output)
+    other = nb2ddp("push", "nb.ipynb", "--allow-secret", "0" * 12, *dry)
+    assert other.exit_code == errors.SecretError.exit_code
+    assert nb2ddp("push", "nb.ipynb", "--allow-secret", fingerprints[0], *dry).exit_code == 0
 
 
 def test_placeholders_are_no_tokens(server: KaggleServer) -> None:

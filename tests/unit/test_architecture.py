@@ -75,6 +75,7 @@ ROOMS: dict[str, set[str]] = {
     "rendering": set(),
     "libraries": set(),
     "ddp_folder": {"errors"},
+    "secrets": set(),
     "source": {"errors", "libraries"},
     "analysis": {"libraries", "source"},
     "rewriting": {"analysis", "source"},
@@ -83,7 +84,7 @@ ROOMS: dict[str, set[str]] = {
     "conversion": {"analysis", "errors", "rendering", "rewriting", "rules", "source", "targets"},
     "launch": {"errors"},
     "monitor": {"errors", "rendering"},
-    "kaggle": {"ddp_folder", "errors", "targets"},
+    "kaggle": {"ddp_folder", "errors", "secrets", "targets"},
     "doctor": {"errors", "kaggle", "launch", "monitor"},
     "rehearse": {
         *(
