@@ -158,8 +158,10 @@ def _echo_request(url: str, request: dict[str, Any], place: Path, hours: int) ->
     request["text"] = f"<{len(text.encode())} bytes: {place / str(request['slug']).partition('/')[2]}.py>"
     click.echo(f"POST {url}")
     click.echo(json.dumps(request, indent=2, ensure_ascii=False))
-    if "sessionTimeoutSeconds" not in request:
-        say(f"without --timeout Kaggle ends the session after {hours} h, and what is not saved then is lost")
+    if "sessionTimeoutSeconds" not in request and "\nTRAIN_FOR = " in text:
+        say(f"Kaggle ends the session after {hours} h; the training stops before that, with a checkpoint")
+    elif "sessionTimeoutSeconds" not in request:
+        say(f"Kaggle ends the session after {hours} h, and what the script has not saved then is lost")
     say("nothing was sent")
 
 

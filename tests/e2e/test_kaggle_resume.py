@@ -154,7 +154,9 @@ def test_stopped_in_time_and_resumed_it_has_the_losses_of_a_whole_run(script: st
     report = first.report()
     assert report["stopped"] == {"step": 4, "of": 8}
     assert report["exit_code"] == 0
-    assert (first.work / "llama_lora" / "adapter_model.safetensors").is_file()  # what there is, is saved
+    assert not (first.work / "llama_lora").exists()
+    saved = first.work / "llama_lora-stopped-at-step-4" / "adapter_model.safetensors"
+    assert saved.is_file(), "what there is, is saved, and its name says so"
     resumed = {"timeout": 39600, "resume_from": "ada/tiny-run", "kernel_sources": ["ada/tiny-run"]}
     second = Kernel(tmp_path / "second", script, stack="kaggle", **resumed)
     second.takes(first)
