@@ -54,19 +54,16 @@ def logs(target: str | None, follow: bool) -> None:
       nb2ddp logs finetune_ddp --follow
     """
     from nb2ddp.kaggle import bundle, client
-    from nb2ddp.kaggle.watch import check
-    from nb2ddp.kaggle.watch import follow as pieces
+    from nb2ddp.kaggle.watch import check, printed
 
     ref = bundle.kernel_ref(target)
     kaggle = client.connect()
-    if not follow:
-        click.echo(kaggle.log(ref), nl=False)
-        return
     states: list[client.State] = []
     with _watching(ref):
-        for _, text in pieces(kaggle, ref, states.append):
+        for text in printed(kaggle, ref, states.append if follow else None):
             click.echo(text, nl=False)
-    check(ref, states[-1])
+    if follow:
+        check(ref, states[-1])
 
 
 @click.command(epilog=KAGGLE_CODES)
@@ -89,7 +86,7 @@ def fetch(target: str | None, follow: bool, output: Path | None) -> None:
     """
     from nb2ddp.kaggle import bundle, client
     from nb2ddp.kaggle.fetch import fetch as bring
-    from nb2ddp.kaggle.fetch import summary
+    from nb2ddp.kaggle.run_summary import summary
 
     ref = bundle.kernel_ref(target)
     kaggle = client.connect()

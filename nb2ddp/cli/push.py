@@ -45,6 +45,12 @@ def _source_options(command: Callable[..., None]) -> Callable[..., None]:
     help="A private dataset whose files, named like HF_TOKEN, hold tokens.",
 )
 @click.option(
+    "--allow-secret",
+    metavar="FINGERPRINT",
+    multiple=True,
+    help="Let pass what is no token; the message that refuses it names the fingerprint.",
+)
+@click.option(
     "--timeout",
     metavar="TIME",
     help="End the session after this time, such as 11h; the training stops before, with a checkpoint.",
@@ -72,6 +78,7 @@ def push(
     dry_run: bool,
     yes: bool,
     token_dataset: str | None,
+    allow_secret: tuple[str, ...],
     **options: Any,
 ) -> None:
     """Run a notebook, or a converted folder, on two T4 GPUs of Kaggle.
@@ -83,8 +90,8 @@ def push(
       nb2ddp push --kaggle finetune.ipynb --timeout 11h --watch
       nb2ddp push --kaggle finetune_ddp --token-dataset me/keys --dry-run
     """
-    from nb2ddp.ddp_folder import DRY_RUN, PUSHED
-    from nb2ddp.kaggle import bundle, client
+    from nb2ddp.kaggle import bundle, client, credentials
+    from nb2ddp.kaggle.own_folder import check_own
     from nb2ddp.kaggle.push import check_quota, check_source
     from nb2ddp.kaggle.push import push as send
     from nb2ddp.kaggle.secrets import refuse_secrets
@@ -93,17 +100,19 @@ def push(
     wishes = _wishes(options, public, token_dataset)
     folder = script_of(target, 2).parent if target and is_notebook else bundle.converted_folder(target)
     kaggle = None if dry_run else client.connect()
-    user = kaggle.user if kaggle else client.user_known_here()
+    user = kaggle.user if kaggle else credentials.user_known_here()
     made = bundle.bundle_of(folder, wishes, user)
-    refuse_secrets(made.secrets)
+    refuse_secrets(made.secrets, allow_secret)
     for note in made.notes:
         say(note)
     if rehearsed:
         _rehearse_first(folder)
+    copy = folder / (DRY_RUN if dry_run else PUSHED)
+    check_own(copy)
     if kaggle is None:
-        made.write(folder / DRY_RUN)
-        request = client.request_of(folder / DRY_RUN, wishes.timeout)
-        _echo_request(*request, folder / DRY_RUN, bundle.SESSION_HOURS)
+        made.write(copy)
+        request = client.request_of(copy, wishes.timeout)
+        _echo_request(*request, copy, bundle.SESSION_HOURS)
         return
     if made.is_public:
         _confirm_public(made.ref, yes)
@@ -112,8 +121,8 @@ def push(
     check_quota(kaggle, wishes.timeout, say)
     with until_interrupted(f"interrupted. `nb2ddp status {made.ref}` tells whether anything was started"):
         pushed = send(kaggle, made, wishes.timeout, again=yes, say=say)
-    made.write(folder / PUSHED, pushed.ref)
     click.echo(f"Pushed {pushed.ref}, version {pushed.version}: {pushed.url}", err=True)
+    made.write(copy, pushed.ref)
     if watch:
         watch_kernel(kaggle, pushed.ref)
     else:
@@ -149,8 +158,10 @@ def _echo_request(url: str, request: dict[str, Any], place: Path, hours: int) ->
     request["text"] = f"<{len(text.encode())} bytes: {place / str(request['slug']).partition('/')[2]}.py>"
     click.echo(f"POST {url}")
     click.echo(json.dumps(request, indent=2, ensure_ascii=False))
-    if "sessionTimeoutSeconds" not in request:
-        say(f"without --timeout Kaggle ends the session after {hours} h, and what is not saved then is lost")
+    if "sessionTimeoutSeconds" not in request and "\nTRAIN_FOR = " in text:
+        say(f"Kaggle ends the session after {hours} h; the training stops before that, with a checkpoint")
+    elif "sessionTimeoutSeconds" not in request:
+        say(f"Kaggle ends the session after {hours} h, and what the script has not saved then is lost")
     say("nothing was sent")
 
 

@@ -161,7 +161,7 @@ def kaggle_credentials(machine: Machine) -> Outcome:
             "Kaggle: its client is not installed, and only `nb2ddp push` needs it",
             "`pip install 'nb2ddp[kaggle]'`",
         )
-    from nb2ddp.kaggle.client import credentials_known_here
+    from nb2ddp.kaggle.credentials import credentials_known_here
 
     try:
         source = credentials_known_here()

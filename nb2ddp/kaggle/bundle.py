@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from nb2ddp.ddp_folder import KAGGLE, PUSHED, REPORT, SCRIPT, SETUP, edited_since, read
-from nb2ddp.errors import BundleError, OutputError
-from nb2ddp.kaggle.secrets import secrets_in, secrets_in_notebook
+from nb2ddp.errors import BundleError
+from nb2ddp.kaggle.own_folder import replace
+from nb2ddp.secrets import Secret, secrets_in_file, secrets_in_text
 from nb2ddp.targets.job import has_trainer
 from nb2ddp.targets.kaggle import METADATA_FILE, UNKNOWN_OWNER, kaggle_bundle, kernel_title, oversize, slugify
 
@@ -40,11 +40,11 @@ class Wishes:
 
 @dataclass(frozen=True)
 class Bundle:
-    """The files to send, the tokens that were found on the way by place, and what else is to be said."""
+    """The files to send, the secrets found in them and in the notebook, and what else is to be said."""
 
     metadata: Mapping[str, Any]
     code: str
-    secrets: list[tuple[str, str]]
+    secrets: list[Secret]
     notes: list[str]
 
     @property
@@ -56,18 +56,12 @@ class Bundle:
         return not self.metadata["is_private"]
 
     def write(self, folder: Path, ref: str | None = None) -> None:
-        """Replace what the folder holds; ref: the address that Kaggle gave the kernel.
+        """Write the files into a folder of our own; ref: the address that Kaggle gave the kernel.
 
-        Raises OutputError.
+        Raises OutputError, also for a folder that holds anything else.
         """
-        metadata = {**self.metadata, "id": ref or self.ref}
-        try:
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir(parents=True)
-            (folder / METADATA_FILE).write_text(json.dumps(metadata, indent=2) + "\n", encoding="utf-8")
-            (folder / self.metadata["code_file"]).write_bytes(self.code.encode())
-        except OSError as error:
-            raise OutputError(f"{folder} cannot be written: {error.strerror or error}.") from None
+        metadata = json.dumps({**self.metadata, "id": ref or self.ref}, indent=2) + "\n"
+        replace(folder, {METADATA_FILE: metadata.encode(), self.metadata["code_file"]: self.code.encode()})
 
 
 def seconds(duration: str) -> int:
@@ -173,7 +167,7 @@ def bundle_of(folder: Path, wishes: Wishes, user: str | None) -> Bundle:
     """
     metadata = _metadata_of(folder) or {}
     place = folder / KAGGLE if (folder / KAGGLE / METADATA_FILE).is_file() else folder
-    code_file = place / str(metadata.get("code_file"))
+    code_file = place / Path(str(metadata.get("code_file"))).name  # nothing beyond the folder is sent
     if code_file.suffix != ".py" or not code_file.is_file():
         raise BundleError(f"{place / METADATA_FILE} names no Python file beside it as code_file.")
     code, by_hand = _text(code_file), _is_edited(folder, code_file, wishes)
@@ -205,8 +199,8 @@ def bundle_of(folder: Path, wishes: Wishes, user: str | None) -> Bundle:
     code = code if by_hand else made[metadata["code_file"]]
     if sentence := oversize({metadata["code_file"]: code}):
         raise BundleError(sentence)
-    found = list(secrets_in_notebook(notebook)) if notebook else []
-    found += [(f"{code_file}, line {line}", kind) for line, kind in secrets_in(code)]
+    found = secrets_in_file(notebook) if notebook else []
+    found += secrets_in_text(code, str(code_file))
     notes = []
     if wishes.timeout and not has_trainer(script):
         notes.append(

@@ -1,15 +1,18 @@
-"""Bring a kernel's output home, and say what is in it."""
+"""Fetch a kernel's output."""
 
 from __future__ import annotations
 
 import contextlib
-import json
-from collections.abc import Callable, Iterator
+import errno
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from nb2ddp.errors import DownloadError, KaggleError
-from nb2ddp.kaggle.client import Client
+from nb2ddp.kaggle.client import Client, RemoteFile
+from nb2ddp.kaggle.output_folder import OutputFolder
+from nb2ddp.kaggle.untrusted import shown
+
+_NO_FILE_WILL_FIT = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
 def fetch(client: Client, ref: str, folder: Path, say: Callable[[str], None]) -> list[Path]:
@@ -19,30 +22,46 @@ def fetch(client: Client, ref: str, folder: Path, say: Callable[[str], None]) ->
 
     Raises DownloadError at the end when one has failed.
     """
-    paths, failures = [], []
-    root = folder.resolve()
+    here, paths, failures = OutputFolder(folder), [], []
     for file in client.output(ref):
-        path = root / file.name
-        if not path.is_relative_to(root) or path == root:
-            failures.append(f"{file.name!r} would lie outside of {folder}, so it was left out.")
-            continue
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            is_new = client.download(file, path)
-        except OSError as error:
-            raise DownloadError(f"{folder} cannot be written: {error.strerror or error}.") from None
+            path = here.place(file.name)
+            is_new = _bring(client, file, path, here)
         except DownloadError as error:
             failures.append(str(error))
             continue
-        say(f"{folder / file.name} ({_size(path)}{'' if is_new else ', was here'})")
+        except OSError as error:
+            sentence = f"{shown(str(folder / file.name))} cannot be written: {error.strerror or error}."
+            if error.errno in _NO_FILE_WILL_FIT:
+                raise DownloadError("\n".join([*failures, sentence])) from None
+            failures.append(sentence)
+            continue
+        say(f"{shown(str(folder / file.name))} ({_size(path)}{'' if is_new else ', was here'})")
         paths.append(path)
+    text = ""
     with contextlib.suppress(KaggleError):
-        if text := client.log(ref):
-            root.mkdir(parents=True, exist_ok=True)
-            (root / f"{ref.partition('/')[2]}.log").write_text(text, encoding="utf-8")
+        text = client.log(ref)
+    try:
+        if text:
+            here.write(f"{ref.partition('/')[2]}.log", text)
+    except DownloadError as error:
+        failures.append(str(error))
+    except OSError as error:
+        failures.append(f"the log cannot be written: {error.strerror or error}.")
     if failures:
         raise DownloadError("\n".join(failures))
     return paths
+
+
+def _bring(client: Client, file: RemoteFile, path: Path, here: OutputFolder) -> bool:
+    """Fetch one file, going on where an earlier try broke off; return False when it is here already."""
+    with client.download(file) as download:
+        if here.has_fetched(path) and download.is_at(path):
+            return False
+        here.check_ours(path)
+        download.save(here.staged(path))
+    here.keep(path)
+    return True
 
 
 def _size(path: Path) -> str:
@@ -52,48 +71,3 @@ def _size(path: Path) -> str:
             return f"{size:.3g} {unit}"
         size /= 1000
     return f"{size:.3g} GB"
-
-
-def summary(folder: Path, ref: str) -> tuple[list[str], bool]:
-    """What lies in a fetched folder, in sentences, and whether the run has succeeded as far as it says."""
-    lines = list(_findings(folder))
-    run: dict[str, Any] = {}
-    with contextlib.suppress(OSError, ValueError):
-        run = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-    if not run:
-        return [
-            *lines,
-            "There is no run.json: the kernel was ended from outside, or is no bundle of nb2ddp.",
-        ], True
-    seconds = ", ".join(f"{phase} {took:.0f} s" for phase, took in run.get("seconds", {}).items())
-    gpus = ", ".join(run.get("gpus") or ["the CPU"])
-    lines.append(f"{run.get('world_size')} processes on {gpus}; {seconds}.")
-    if memory := run.get("peak_memory_mib"):
-        lines.append(f"Peak memory by GPU: {', '.join(f'{mib} MiB' for mib in memory)}.")
-    if stopped := run.get("stopped"):
-        lines.append(
-            f"The time was up at step {stopped['step']} of {stopped['of']}: "
-            f"`nb2ddp push --kaggle --resume-from {ref}` goes on from there."
-        )
-    if run.get("exit_code"):
-        lines.append(
-            f"It failed with exit code {run['exit_code']} in the phase {run['phase']}: {run['error']}"
-        )
-    return lines, not run.get("exit_code")
-
-
-def _findings(folder: Path) -> Iterator[str]:
-    adapters = sorted(file.parent for file in folder.rglob("adapter_config.json"))
-    finished = [path for path in adapters if not path.name.startswith("checkpoint-")]
-    models = sorted(
-        {f.parent for f in folder.rglob("*.safetensors")} | {f.parent for f in folder.rglob("*.gguf")}
-    )
-    if finished:
-        yield f"The adapter is in {', '.join(map(str, finished))}."
-    elif adapters:
-        newest = max(adapters, key=lambda path: int(path.name.rpartition("-")[2]))
-        yield f"No adapter was saved at the end; the last checkpoint is {newest}."
-    elif models:
-        yield f"The model is in {', '.join(map(str, models))}."
-    else:
-        yield "There is no adapter and no model in the output."

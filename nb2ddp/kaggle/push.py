@@ -98,10 +98,11 @@ def push(client: Client, bundle: Bundle, timeout: int | None, *, again: bool, sa
     before = client.version(ref)
     if before is not None and not again:
         _refuse_while_running(client, ref)
-    with TemporaryDirectory() as folder:
-        bundle.write(Path(folder))
+    with TemporaryDirectory() as temporary:
+        folder = Path(temporary) / "bundle"
+        bundle.write(folder)
         try:
-            return _at(ref, _push_when_free(client, Path(folder), timeout, say))
+            return _at(ref, _push_when_free(client, folder, timeout, say))
         except (UnreachableError, ServerError) as error:
             say(f"{error} Looking whether {ref} has started all the same")
             return _look_for(client, ref, before, error)

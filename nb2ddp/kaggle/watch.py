@@ -21,18 +21,30 @@ from nb2ddp.errors import (
     UnreachableError,
 )
 from nb2ddp.kaggle.client import Client, State
+from nb2ddp.kaggle.untrusted import TerminalFilter
 
 POLL_SECONDS = 10.0
 LONG_QUEUE = 15 * 60.0  # seconds
 GIVE_UP_AFTER = 30 * 60.0
 """Seconds without any answer from Kaggle after which watching ends."""
 
+_LONGEST = 48 * 3600.0
+"""Seconds that a session can have lasted, whatever a log says."""
+
 _HICCUPS = (UnreachableError, ServerError, TooManyRequestsError)
 _NO_LOG_YET = (ForbiddenError, NotFoundError)
 
 # A Trainer's own progress bar has no text before the percentage; the others (Map, Loading weights) have.
-_BAR = re.compile(r"(?m)(?:^|\r)\s*\d+%\|[^|\r\n]*\| *(\d+)/(\d+) \[[^\],]*, *([\d.]+) ?(it/s|s/it)")
-_LOSS = re.compile(r"""\{[^{}\r\n]*['"]loss['"]: ['"]?([-+.\deE]+|nan|inf)""")
+_BAR = re.compile(
+    r"(?m)(?:^|\r)\s*\d{1,3}%\|[^|\r\n]{0,200}\| *(\d{1,9})/(\d{1,9}) "
+    r"\[[^\],]{0,40}, *(\d{1,9}(?:\.\d{0,9})?) ?(it/s|s/it)",
+    re.ASCII,
+)
+_LOSS = re.compile(
+    r"""\{[^{}\r\n]{0,500}['"]loss['"]: ['"]?"""
+    r"""([-+]?\d{1,20}(?:\.\d{0,20})?(?:[eE][-+]?\d{1,3})?|nan|inf)""",
+    re.ASCII,
+)
 
 
 @dataclass
@@ -113,6 +125,17 @@ def follow(client: Client, ref: str, see: Callable[[State], None]) -> Iterator[t
                 raise
 
 
+def printed(client: Client, ref: str, see: Callable[[State], None] | None) -> Iterator[str]:
+    """Yield the log for a terminal: all of it so far, or with ``see`` until the kernel has ended."""
+    safe = TerminalFilter()
+    if see is None:
+        yield safe(client.log(ref))
+    else:
+        for _, text in follow(client, ref, see):
+            yield safe(text)
+    yield safe.end()
+
+
 class _Line:
     """The one live line; made anew by rich several times a second."""
 
@@ -154,14 +177,14 @@ def watch(client: Client, ref: str, file: TextIO) -> State:
         redirect_stderr=False,
     ):
         for seconds, text in follow(client, ref, see):
-            line.start = min(line.start, time.monotonic() - seconds)
+            line.start = min(line.start, time.monotonic() - min(seconds, _LONGEST))
             line.progress.read(text)
     console.print(line, soft_wrap=True)
     return states[-1]
 
 
 def check(ref: str, state: State) -> None:
-    """Raises KernelError when the kernel has ended without success."""
+    """Raise KernelError when the kernel has ended without success."""
     if not state.is_active and state.name != "COMPLETE":
         failure = f": {state.failure}" if state.failure else ""
         raise KernelError(

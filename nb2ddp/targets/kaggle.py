@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from nb2ddp import rendering
 from nb2ddp.errors import BundleError
+from nb2ddp.targets.job import has_trainer
 
 METADATA_FILE = "kernel-metadata.json"
 UNKNOWN_OWNER = "INSERT_OWNER_SLUG_HERE"
@@ -26,6 +27,12 @@ GPUS = 2
 
 CODE_FILE_LIMIT = 700_000
 """Bytes of the code file that Kaggle takes for certain."""
+
+SESSION_SECONDS = 12 * 3600
+"""After which Kaggle ends a session with GPUs."""
+
+# What takes longer than to save an adapter: merged weights and GGUF files are written, or uploaded.
+_EXPORT = re.compile(r"save_pretrained_(?:merged|gguf)|push_to_hub|merge_and_unload")
 
 _MIN_NAME, _MAX_NAME = 5, 50  # Kaggle's limits for titles and slugs of kernels
 
@@ -145,7 +152,8 @@ def kaggle_bundle(
     setup: a Python script that is run once before the training, or None.
     requires_gpu: without it the kernel trains on the CPU where there are too few GPUs, instead of stopping.
     enable_internet: without it ``setup`` is taken to install from attached datasets.
-    timeout: seconds after which Kaggle ends the session; the training stops before that, with a checkpoint.
+    timeout: seconds after which Kaggle ends the session, 12 hours unless told; a Trainer stops before that,
+        with a checkpoint.
     resume_from: go on from the last checkpoint in this output: ``owner/slug`` of a kernel, or
         ``datasets/owner/slug``; it has to be among the sources.
 
@@ -186,7 +194,7 @@ def kaggle_bundle(
         requires_gpu=requires_gpu,
         check_internet=setup is not None and enable_internet,
         tokens=json.dumps({"HF_TOKEN": "optional"} | tokens_read(script)),
-        train_for=None if timeout is None else timeout - _time_to_end(timeout),
+        train_for=_train_for(script, timeout),
         resume_from=resume_from,
         reads_secrets="kaggle_secrets" in script,
         script=literal(script),
@@ -196,9 +204,16 @@ def kaggle_bundle(
     return {METADATA_FILE: json.dumps(metadata, indent=2) + "\n", f"{slug}.py": code}
 
 
-def _time_to_end(timeout: int) -> int:
-    """Seconds for what comes after the last training step: a checkpoint, and the rest of the script."""
-    return min(900, timeout // 5)
+def _train_for(script: str, timeout: int | None) -> int | None:
+    """Return the seconds after which a training stops; None where nothing could stop it.
+
+    The rest of the session is for a checkpoint and what the script does after the training.
+    """
+    if timeout is None and not has_trainer(script):
+        return None
+    limit = SESSION_SECONDS if timeout is None else timeout
+    to_end = 2700 if _EXPORT.search(script) else 900
+    return limit - min(to_end, limit // 5)
 
 
 def oversize(bundle: Mapping[str, str]) -> str | None:

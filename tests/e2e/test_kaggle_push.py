@@ -1,28 +1,33 @@
 """push, status, logs and fetch: the real kaggle client, against a server of ours that speaks its format."""
+# ruff: noqa: F401, F811 (fixtures are imported by name)
 
 from __future__ import annotations
 
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import nbformat
 import pytest
-from click.testing import CliRunner, Result
-from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_output
 
 from nb2ddp import errors
-from nb2ddp.cli import main
-from nb2ddp.kaggle import client
 from nb2ddp.kaggle import push as pushing
 from nb2ddp.kaggle import watch as watching
 from nb2ddp.kaggle.watch import Progress
+from tests.support.kaggle_client import (
+    NOTEBOOK,
+    converted,
+    imported_for_loopback,
+    nb2ddp,
+    server,
+    write_notebook,
+)
 from tests.support.kaggle_server import (
     KEY,
     USER,
@@ -38,71 +43,6 @@ from tests.support.kaggle_server import (
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("kaggle") is None, reason="needs the extra [kaggle]")
 
 HF = "hf_" + "aBcDeFgHiJkLmNoPqRsTuVwXyZ01234567"
-NOTEBOOK = [
-    '!pip install unsloth\nimport os\nos.environ["HF_TOKEN"]',
-    "from unsloth import FastLanguageModel\n"
-    'model, tokenizer = FastLanguageModel.from_pretrained("m")\n'
-    'data = open("/kaggle/input/datasets/bob/words/train.csv")',
-    "from trl import SFTTrainer, SFTConfig\n"
-    "trainer = SFTTrainer(model = model, args = SFTConfig(max_steps = 4))",
-    "trainer.train()",
-]
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _imported_for_loopback(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """The client reads its environment and makes its folder when it is imported."""
-    for name in [name for name in sys.modules if name.partition(".")[0] == "kaggle"]:
-        del sys.modules[name]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
-        patch.setenv("KAGGLE_CONFIG_DIR", str(tmp_path_factory.mktemp("config")))
-        patch.setenv("KAGGLE_API_ENVIRONMENT", "LOCALHOST")
-        patch.setenv("http_proxy", "http://127.0.0.1:9")
-        client.user_known_here()
-
-
-@pytest.fixture
-def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[KaggleServer]:
-    """A server, the credentials for it, an empty folder to work in, and no patience."""
-    for name in list(os.environ):
-        if name.lower().endswith("_proxy") or name.startswith("KAGGLE"):
-            monkeypatch.delenv(name)
-    (tmp_path / "work").mkdir()
-    monkeypatch.chdir(tmp_path / "work")
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr(client, "TIMEOUT", 0.5)
-    monkeypatch.setattr(pushing, "RETRY_SECONDS", 0.05)
-    monkeypatch.setattr(pushing, "LOOK_SECONDS", 0.05)
-    monkeypatch.setattr(watching, "POLL_SECONDS", 0.05)
-    with KaggleServer().running() as kaggle:
-        for name, value in kaggle.environment.items():
-            monkeypatch.setenv(name, value)
-        monkeypatch.setenv("KAGGLE_USERNAME", USER)
-        monkeypatch.setenv("KAGGLE_KEY", KEY)
-        yield kaggle
-
-
-def write_notebook(path: Path, cells: list[Any]) -> Path:
-    made = [new_code_cell(cell) if isinstance(cell, str) else cell for cell in cells]
-    nbformat.write(new_notebook(cells=made), path)
-    return path
-
-
-@pytest.fixture
-def converted(server: KaggleServer) -> Path:
-    """A converted folder, the only one here."""
-    write_notebook(Path("tiny run.ipynb"), NOTEBOOK)
-    assert nb2ddp("convert", "tiny run.ipynb", "-o", "tiny").exit_code == 0
-    return Path("tiny")
-
-
-def nb2ddp(*arguments: str, input: str | None = None) -> Result:
-    result = CliRunner().invoke(main, arguments, input=input)
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exc_info
-    assert "Traceback" not in result.output
-    assert KEY not in result.output
-    return result
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -324,6 +264,10 @@ def test_a_token_stops_the_push(
     for secret in (HF[4:], KEY, "fG7h"):
         assert secret not in result.output
     assert server.pushes == []
+    fingerprints = re.findall(r"\[([0-9a-f]{12})\]", result.output)
+    other = nb2ddp("push", "nb.ipynb", "--allow-secret", "0" * 12, *dry)
+    assert other.exit_code == errors.SecretError.exit_code
+    assert nb2ddp("push", "nb.ipynb", "--allow-secret", fingerprints[0], *dry).exit_code == 0
 
 
 def test_placeholders_are_no_tokens(server: KaggleServer) -> None:
@@ -726,7 +670,7 @@ def test_a_download_that_breaks_off_goes_on(
     result = nb2ddp("fetch", "ada/tiny-run", "-o", "home")
     assert result.exit_code == errors.DownloadError.exit_code
     assert f"{name} could not be fetched" in result.output
-    assert (Path("home") / name).stat().st_size < len(output[name])
+    assert not (Path("home") / name).exists(), "a file appears when it is complete"
     assert nb2ddp("fetch", "ada/tiny-run", "-o", "home").exit_code == 0
     assert (Path("home") / name).read_bytes() == output[name]
 
@@ -859,6 +803,54 @@ def test_each_kind_of_credentials(tmp_path: Path, server: KaggleServer, folder: 
     assert done.returncode == 0, done.stderr
     assert [request["slug"] for request in server.pushes] == ["ada/tiny-run"]
     assert KEY not in done.stdout + done.stderr
+
+
+KNOWN_HERE = """
+from nb2ddp.errors import CredentialsError
+from nb2ddp.kaggle.credentials import credentials_known_here
+try:
+    assert credentials_known_here() is None
+except CredentialsError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("access_token", "access_token is a folder, and Kaggle's client expects a file there"),
+        ("kaggle.json", "kaggle.json is a folder, and Kaggle's client expects a file there"),
+        ("KAGGLE_API_TOKEN", "KAGGLE_API_TOKEN names a folder"),
+        ("no text", "the Kaggle client cannot start (UnicodeDecodeError)"),
+        ("no json", "no Kaggle credentials that work are on this machine"),
+        ("no object", "the Kaggle client cannot start (TypeError)"),
+        ("config file", "no Kaggle credentials that work are on this machine"),
+    ],
+)
+def test_credentials_of_another_form(
+    tmp_path: Path, server: KaggleServer, folder: str, kind: str, words: str
+) -> None:
+    home, environment = tmp_path / ".kaggle", dict(server.environment)
+    if kind == "config file":
+        home.write_text("a file")
+    elif kind == "KAGGLE_API_TOKEN":
+        environment[kind] = str(tmp_path)
+    elif kind.startswith("no "):
+        home.mkdir()
+        name, content = {
+            "no text": ("access_token", b"\xff\xfe"),
+            "no json": ("kaggle.json", b"{"),
+            "no object": ("kaggle.json", b"[5]"),
+        }[kind]
+        (home / name).write_bytes(content)
+    else:
+        (home / kind).mkdir(parents=True)
+    done = run(tmp_path, "push", folder, **environment)
+    assert "Traceback" not in done.stderr, done.stderr
+    assert words in done.stderr
+    assert done.returncode == errors.CredentialsError.exit_code
+    done = run(tmp_path, code=KNOWN_HERE, **environment)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_token_that_was_revoked(tmp_path: Path, server: KaggleServer, folder: str) -> None:

@@ -39,6 +39,22 @@ def script() -> str:
     return text
 
 
+def with_callback(script: str, body: str) -> str:
+    """The script, with these lines at the beginning of each step."""
+    start = "trainer_stats = trainer.train()"
+    assert script.count(start) == 1
+    return script.replace(
+        start,
+        "import time\n"
+        "from transformers import TrainerCallback\n"
+        "class AtStep(TrainerCallback):\n"
+        "    def on_step_begin(self, args, state, control, **kwargs):\n"
+        f"        {body}\n"
+        "trainer.add_callback(AtStep())\n"
+        f"{start}",
+    )
+
+
 class Kernel(Kaggle):
     """One kernel of a script, watched by tests/support/harness."""
 
@@ -103,9 +119,11 @@ def is_whole(checkpoint: Path) -> bool:
 def test_killed_in_the_middle_and_resumed_it_has_the_losses_of_a_whole_run(
     script: str, tmp_path: Path
 ) -> None:
-    first = Kernel(tmp_path / "first", script)
+    # Without the wait, a busy machine would let the training reach its last checkpoint before the signal.
+    waiting = with_callback(script, "if state.global_step == 6:\n            time.sleep(600)")
+    first = Kernel(tmp_path / "first", waiting)
     with first.start(first.code) as process:
-        deadline = time.monotonic() + 100
+        deadline = time.monotonic() + 300
         while not is_whole(first.work / "outputs" / "checkpoint-6"):
             assert time.monotonic() < deadline
             assert process.poll() is None
@@ -125,16 +143,8 @@ def test_killed_in_the_middle_and_resumed_it_has_the_losses_of_a_whole_run(
 def test_stopped_in_time_and_resumed_it_has_the_losses_of_a_whole_run(script: str, tmp_path: Path) -> None:
     expected = whole(script, tmp_path / "whole", "kaggle")
     # The time is up as soon as the fourth step has been made, on the clock of rank 0 alone
-    slow = script.replace(
-        "trainer_stats = trainer.train()",
-        "from transformers import TrainerCallback\n"
-        "class Clock(TrainerCallback):\n"
-        "    def on_step_begin(self, args, state, control, **kwargs):\n"
-        "        if state.global_step == 3 and rank == 0:\n"
-        "            time.time = lambda: 4e9\n"
-        "import time\n"
-        "trainer.add_callback(Clock())\n"
-        "trainer_stats = trainer.train()",
+    slow = with_callback(
+        script, "if state.global_step == 3 and rank == 0:\n            time.time = lambda: 4e9"
     )
     first = Kernel(tmp_path / "first", slow, stack="kaggle", timeout=11 * 3600)
     output = first.finish()
@@ -144,7 +154,9 @@ def test_stopped_in_time_and_resumed_it_has_the_losses_of_a_whole_run(script: st
     report = first.report()
     assert report["stopped"] == {"step": 4, "of": 8}
     assert report["exit_code"] == 0
-    assert (first.work / "llama_lora" / "adapter_model.safetensors").is_file()  # what there is, is saved
+    assert not (first.work / "llama_lora").exists()
+    saved = first.work / "llama_lora-stopped-at-step-4" / "adapter_model.safetensors"
+    assert saved.is_file(), "what there is, is saved, and its name says so"
     resumed = {"timeout": 39600, "resume_from": "ada/tiny-run", "kernel_sources": ["ada/tiny-run"]}
     second = Kernel(tmp_path / "second", script, stack="kaggle", **resumed)
     second.takes(first)

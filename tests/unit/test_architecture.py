@@ -78,6 +78,7 @@ ROOMS: dict[str, set[str]] = {
     "libraries": set(),
     "options": {"errors"},
     "ddp_folder": {"errors", "plain_text"},
+    "secrets": set(),
     "source": {"errors", "libraries"},
     "analysis": {"libraries", "source"},
     "rewriting": {"analysis", "options", "source"},
@@ -89,7 +90,7 @@ ROOMS: dict[str, set[str]] = {
     },
     "launch": {"errors"},
     "monitor": {"errors", "launch", "rendering"},
-    "kaggle": {"ddp_folder", "errors", "targets"},
+    "kaggle": {"ddp_folder", "errors", "secrets", "targets"},
     "doctor": {"ddp_folder", "errors", "kaggle", "launch", "monitor"},
     "rehearse": {
         *(
@@ -176,8 +177,8 @@ def test_no_circle_anywhere() -> None:
         ("psutil", {"monitor.samples"}),
         ("pynvml", {"monitor.nvml"}),
         ("rich", {"conversion.terminal", "monitor.terminal", "kaggle.watch", "rehearse.progress"}),
-        ("kaggle", {"kaggle.client"}),
-        ("kagglesdk", {"kaggle.client"}),
+        ("kaggle", {"kaggle.credentials"}),
+        ("kagglesdk", {"kaggle.client", "kaggle.credentials"}),
         ("packaging", {"doctor.versions", "analysis.installs"}),
         ("huggingface_hub", {"rehearse.harness.hub"}),
     ],

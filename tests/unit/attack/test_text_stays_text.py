@@ -8,8 +8,8 @@ import os
 import re
 import shlex
 import subprocess
-from html.parser import HTMLParser
 from datetime import datetime
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree

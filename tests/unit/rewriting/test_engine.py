@@ -118,18 +118,22 @@ def test_an_edit_inside_a_statement_that_is_gated_and_moved() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "block", "wait"),
+    ("kind", "block", "deep"),
     [
         ("rank-zero", "if ddp.is_main_process:  # nb2ddp: why\n", ""),
-        ("rank-zero-then-wait", "if is_main_on_disk:  # nb2ddp: why\n", "wait_for_main_process()\n"),
+        (
+            "rank-zero-then-wait",
+            "with ddp.main_process_only() as is_main:  # nb2ddp: why\n    if is_main:\n",
+            "    ",
+        ),
         ("main-first", "with ddp.main_process_first():  # nb2ddp: why\n", ""),
         ("in-turn", "with ddp.in_turn():  # nb2ddp: why\n", ""),
     ],
 )
-def test_neighbours_under_one_gate_share_its_block(kind: GateKind, block: str, wait: str) -> None:
+def test_neighbours_under_one_gate_share_its_block(kind: GateKind, block: str, deep: str) -> None:
     result = run(on("a b c", gate(kind)), "x = 1\na()\n# about b\nb()\nc()  # behind\ny = 2\n")
     assert result.code[1] == (
-        f"x = 1\n{block}    a()\n    # about b\n    b()\n    c()  # behind\n{wait}y = 2\n"
+        f"x = 1\n{block}{deep}    a()\n{deep}    # about b\n{deep}    b()\n{deep}    c()  # behind\ny = 2\n"
     )
     assert [change.place for change in result.changes] == [Place(1, 2), Place(1, 4), Place(1, 5)]
 

@@ -1,0 +1,88 @@
+"""Wrap calls of the Kaggle client: nothing printed, a time limit, and errors as sentences."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from nb2ddp.errors import KaggleError
+from nb2ddp.kaggle.errors import translate
+
+TIMEOUT = 120.0
+"""Seconds without a byte from the server before a call is given up. Kaggle's load balancer cuts a log stream
+that is silent for a few minutes, so that this is no loss there."""
+
+
+class CaughtRequest(Exception):
+    """A request that was not sent."""
+
+    request: Any = None
+
+
+@contextlib.contextmanager
+def call(what: str) -> Iterator[None]:
+    """Run the client quietly, with a time limit; every failure is a KaggleError.
+
+    An OSError of this machine's files passes. ``what`` names the call in the sentence.
+    """
+    import requests
+
+    try:
+        with quiet(), time_limit():
+            yield
+    except (KaggleError, CaughtRequest):
+        raise
+    except (requests.RequestException, ConnectionError, TimeoutError) as error:  # OSErrors of the network
+        translate(what, error, TIMEOUT)
+    except OSError:
+        raise
+    except Exception as error:  # the client does not check the shape of an answer
+        translate(what, error, TIMEOUT)
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Discard what the client prints: it is for its own command line, and with VERBOSE=1 holds the token."""
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        yield
+
+
+@contextlib.contextmanager
+def time_limit() -> Iterator[None]:
+    """Give each request a time limit; requests has none of its own, and the client sets none."""
+    import requests
+
+    own = requests.Session.send
+
+    def send(session: Any, request: Any, **options: Any) -> Any:
+        return own(session, request, **{**options, "timeout": options.get("timeout") or TIMEOUT})
+
+    with _sending(send):
+        yield
+
+
+@contextlib.contextmanager
+def caught() -> Iterator[None]:
+    """Send nothing: the first request ends the call with ``CaughtRequest``."""
+
+    def send(session: Any, request: Any, **options: Any) -> Any:
+        CaughtRequest.request = request
+        raise CaughtRequest
+
+    with quiet(), _sending(send):
+        yield
+
+
+@contextlib.contextmanager
+def _sending(send: Callable[..., Any]) -> Iterator[None]:
+    """Let requests leave through ``send(session, request, **options)``."""
+    import requests
+
+    own = requests.Session.send
+    setattr(requests.Session, "send", send)  # noqa: B010, a plain assignment is an error for mypy
+    try:
+        yield
+    finally:
+        setattr(requests.Session, "send", own)  # noqa: B010

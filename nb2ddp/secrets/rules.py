@@ -1,0 +1,108 @@
+"""The forms of secrets that are known, from ``rules.toml``, and what is a placeholder."""
+
+from __future__ import annotations
+
+import math
+import re
+import tomllib
+from collections import Counter
+from dataclasses import dataclass
+from functools import cache, cached_property
+from importlib.resources import files
+from typing import Any
+
+_ENTROPY = 3.0  # bits per character that a rule asks for unless it says otherwise
+_DISTINCT = 8  # characters of a long secret that differ; a placeholder like hf_xxxxxxxx has fewer
+
+_PLACEHOLDER = re.compile(
+    r"(?i:x{5,}|\*{3}|\.{3}|…|your|example|placeholder|dummy|change_?me|insert|replace|redacted|<[^>]*>|todo|fixme"
+    r"|sample|(.)\1{7,}|undefined|not_?needed|(?:goes_?|token_?|key_?)here|my_?(?:token|key|secret|password|api)"
+    r"|^(?:secret_?(?:name|key|value)|(?:api_?)?key|password|passwd|fake)[\d!._-]{0,8}$)"
+    r"|abcdefghijkl|ABCDEFGHIJKL"
+)
+_PLAIN_URL_PASSWORD = re.compile(
+    r"(?i)(?:pass(?:word|wd)?|pwd|secret|token|user(?:name)?|key|x+|\*+|\.+|\d{1,5})"
+)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One form of secret. The first group that matched is the secret, or else the whole match."""
+
+    id: str
+    description: str
+    regex: str
+    keywords: tuple[str, ...]
+    entropy: float = _ENTROPY
+    near: str | None = None
+    after: str | None = None
+    not_after: str | None = None
+
+    @cached_property
+    def pattern(self) -> re.Pattern[str]:
+        return re.compile(_as_python(self.regex))
+
+    def fits_after(self, before: str) -> bool:
+        """Return whether a match may stand behind this text."""
+        if self.after and not re.search(self.after, before):
+            return False
+        return not (self.not_after and re.search(self.not_after, before))
+
+    def may_be_in(self, lowered: str) -> bool:
+        """Return whether a text, which is given in lower case, is worth a search."""
+        return (self.near is None or self.near in lowered) and any(word in lowered for word in self.keywords)
+
+    def takes(self, value: str) -> bool:
+        """Return whether a match is no placeholder and as random as the rule asks for."""
+        if self.id == "private-key":
+            return True
+        if self.id == "password-in-url":
+            return not _PLAIN_URL_PASSWORD.fullmatch(value) and not value.startswith(("%", "["))
+        body = re.split(r"[\W_]", value, maxsplit=1)[-1] if len(value) < 200 else value
+        if len(set(body)) < _DISTINCT or _PLACEHOLDER.search(value):
+            return False
+        if self.id in ("named-secret", "environment-secret") and not _is_random(value):
+            return False
+        return entropy_of(value) >= self.entropy
+
+
+@cache
+def all_rules() -> tuple[Rule, ...]:
+    """Return the rules of ``rules.toml``."""
+    text = files("nb2ddp.secrets").joinpath("rules.toml").read_text(encoding="utf-8")
+    return tuple(_rule(**entry) for entry in tomllib.loads(text)["rules"])
+
+
+def _rule(*, keywords: list[str], **entry: Any) -> Rule:
+    return Rule(keywords=tuple(keywords), **entry)
+
+
+def entropy_of(text: str) -> float:
+    """Return the Shannon entropy of a text in bits per character.
+
+    >>> entropy_of("aabb")
+    1.0
+    """
+    counts = Counter(text).values()
+    return -sum(n / len(text) * math.log2(n / len(text)) for n in counts) if text else 0.0
+
+
+def _is_random(value: str) -> bool:
+    """Return whether a value looks drawn and not written: letters and digits mixed, no path, no call."""
+    if not (re.search(r"\d", value) and re.search(r"[A-Za-z]", value)):
+        return False
+    if re.search(r"://|[()\[\]]|^[./~]|^\w+/[\w.-]+$", value):  # an address, a call, a path, a model's name
+        return False
+    words = re.findall(r"[A-Za-z]{4,}", value)
+    return len(re.findall(r"[a-z][0-9]|[0-9][a-z]|[a-z][A-Z]|[A-Z][0-9]|[0-9][A-Z]", value)) >= max(
+        4, 2 * len(words)
+    )
+
+
+def _as_python(regex: str) -> str:
+    """Return a regular expression in RE2's syntax, as gitleaks has it, in Python's.
+
+    Python takes flags for all of an expression at its start alone, and has no ``\\z``.
+    """
+    regex = regex.replace(r"\z", r"\Z").replace("[[:alnum:]]", "[A-Za-z0-9]")
+    return re.sub(r"(?<=.)\(\?i\)(.*)$", r"(?i:\1)", regex, flags=re.DOTALL) if "(?i)" in regex[1:] else regex

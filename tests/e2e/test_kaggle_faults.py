@@ -1,0 +1,190 @@
+"""Faults in a kernel on Kaggle: it ends, and run.json names the true cause."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from http.server import ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from tests.e2e.test_kaggle_bundle import Kaggle, _Index, code, needs_torch
+
+pytestmark = [pytest.mark.launch, needs_torch]
+
+
+@pytest.fixture
+def kaggle(tmp_path: Path) -> Iterator[Kaggle]:
+    kaggle = Kaggle(tmp_path)
+    kaggle.environment |= {"NB2DDP_CPU": "1", "TMPDIR": str(tmp_path)}
+    yield kaggle
+    kaggle.source.chmod(0o755)
+
+
+@pytest.fixture
+def small_disk(kaggle: Kaggle) -> Iterator[Kaggle]:
+    """A working folder of 3 MB."""
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "none", kaggle.work], check=False)
+    if done.returncode:
+        pytest.skip("a small disk needs the right to mount one")
+    yield kaggle
+    subprocess.run(["umount", "--lazy", kaggle.work], check=True)
+
+
+FILL = """
+import os, time
+rank = os.environ["RANK"]
+if rank == "{rank}":
+    with open("big.bin", "wb") as file:
+        while True:
+            file.write(b"x" * 65536)
+            file.flush()
+            print("still here " * 1000, flush=True)
+time.sleep(100)
+"""
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_full_disk_is_the_cause_that_run_json_names(small_disk: Kaggle, rank: int) -> None:
+    text = code(FILL.format(rank=rank)).replace("MIN_FREE_GB = 5", "MIN_FREE_GB = 0")
+    code_, _ = small_disk.run(text)
+    report = small_disk.report()
+    assert code_ == 1
+    assert report["phase"] == "training"
+    assert report["error"].startswith(f"the disk of {small_disk.work} was full; rank {rank}: OSError")
+    assert "No space left on device" in report["error"]
+
+
+def test_a_disk_that_is_full_from_the_start(small_disk: Kaggle) -> None:
+    (small_disk.work / "big.bin").write_bytes(b"x" * (3 * 1024 * 1024))
+    code_, output = small_disk.run(code().replace("MIN_FREE_GB = 5", "MIN_FREE_GB = 0"))
+    assert code_ == 1
+    assert f"{small_disk.work} cannot be written: No space left on device" in output
+
+
+FLOOD = """
+import os, sys
+rank = os.environ["RANK"]
+print(f"rank {rank} begins")
+for line in range(400_000):
+    print(f"line {line} of a flood that nobody reads to its end, and which is long")
+print(f"rank {rank} ends", flush=True)
+"""
+
+
+@pytest.mark.parametrize("read", [True, False], ids=["read", "not read"])
+def test_a_flood_of_output_fills_no_disk_and_blocks_no_rank(kaggle: Kaggle, read: bool) -> None:
+    text = code(FLOOD).replace("LOG_LIMIT = 8_000_000", "LOG_LIMIT = 1_000_000")
+    text = text.replace("PRINT_LIMIT = 64_000_000", "PRINT_LIMIT = 2_000_000")
+    if read:
+        code_, output = kaggle.run(text)
+        assert code_ == 0
+        assert 2_000_000 < len(output) < 2_300_000
+        assert "over 2000000 bytes were printed; the last ones will be in logs/rank0.log" in output
+    else:
+        with kaggle.start(text) as process:
+            deadline = time.monotonic() + 100
+            report = b""
+            while b'"exit_code": 0' not in report:
+                assert time.monotonic() < deadline
+                time.sleep(0.2)
+                if (kaggle.work / "run.json").exists():
+                    report = (kaggle.work / "run.json").read_bytes()
+            process.kill()
+            process.communicate()
+    for rank in (0, 1):
+        log = (kaggle.work / "logs" / f"rank{rank}.log").read_text()
+        assert log.startswith(f"rank {rank} begins\n")
+        assert log.rstrip().endswith(f"rank {rank} ends")
+        assert "bytes left out" in log
+        assert len(log) < 2_100_000
+
+
+def test_a_kernel_that_is_killed_leaves_its_phase(kaggle: Kaggle) -> None:
+    with kaggle.start(code("import time\nopen('started', 'w').close()\ntime.sleep(100)\n")) as process:
+        deadline = time.monotonic() + 60
+        while not (kaggle.work / "started").exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        children = subprocess.run(
+            ["pgrep", "-P", str(process.pid)], capture_output=True, text=True, check=True
+        ).stdout.split()
+        process.kill()
+        for child in children:  # Kaggle ends all of a session; here they would go on
+            os.kill(int(child), signal.SIGTERM)
+        process.communicate()
+    report = kaggle.report()
+    assert report["phase"] == "training"
+    assert report["error"] == "the kernel was ended from outside"
+    assert report["exit_code"] == 1
+
+
+def test_the_internet_may_come_late(kaggle: Kaggle) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Index, bind_and_activate=False) as server:
+        server.server_bind()
+        port = server.server_address[1]
+
+        def open_late() -> None:
+            time.sleep(3)
+            server.server_activate()
+            server.serve_forever()
+
+        Thread(target=open_late, daemon=True).start()
+        text = code(setup="print('installing')\n")
+        code_, output = kaggle.run(text, PIP_INDEX_URL=f"http://127.0.0.1:{port}/simple/")
+        server.shutdown()
+    assert code_ == 0, output
+    assert "installing" in output
+
+
+@pytest.mark.parametrize("timeout", [None, 7200])
+@pytest.mark.parametrize(
+    ("script", "seconds"),
+    [
+        ("SFTTrainer(model)\n", {None: 42300, 7200: 6300}),
+        ("model.push_to_hub('x')\nSFTTrainer(m)\n", {None: 40500, 7200: 5760}),
+    ],
+)
+def test_a_trainer_stops_in_time_by_default(
+    script: str, seconds: dict[int | None, int], timeout: int | None
+) -> None:
+    assert f"TRAIN_FOR = {seconds[timeout]} " in code(script, timeout=timeout)
+    assert "TRAIN_FOR" not in code("for x in y: pass\n")
+
+
+def test_the_clock_starts_with_the_session(kaggle: Kaggle) -> None:
+    """Off Kaggle it starts with the kernel, whatever the first process of the machine is."""
+    text = code(
+        "SFTTrainer = print\nSFTTrainer()\nimport os\nprint('until', os.environ['NB2DDP_TRAIN_UNTIL'])\n"
+    )
+    before = time.time()
+    code_, output = kaggle.run(text)
+    assert code_ == 0, output
+    until = float(output.partition("until ")[2].split()[0])
+    assert before <= until - 42300 <= time.time()
+
+
+def test_run_json_can_be_read_at_any_time(kaggle: Kaggle) -> None:
+    seen, done = [], threading.Event()
+
+    def look() -> None:
+        while not done.wait(0.01):
+            path = kaggle.work / "run.json"
+            if path.exists() and (text := path.read_text().strip()):
+                seen.append(json.loads(text))
+
+    thread = Thread(target=look)
+    thread.start()
+    code_, _ = kaggle.run(code("print('trained')\n"))
+    done.set()
+    thread.join()
+    assert code_ == 0
+    assert "training" in {run["phase"] for run in seen}
+    assert kaggle.report()["error"] is None
