@@ -1,0 +1,1 @@
+"""Generate training notebooks, run each in one process and converted on several ranks, and compare the runs."""
