@@ -1,14 +1,15 @@
-"""Programs that nobody wrote: generated training notebooks, plain in one process and converted on several ranks.
+"""Run generated training notebooks, plain in one process and converted on several ranks, and compare them.
 
-    python benchmarks/differential.py run --seeds 0:500 [--ranks 2] [--three 50] [--jobs 1] [--classes] --out DIR
+    python benchmarks/differential.py run --seeds 0:500 --out DIR [--ranks 2]
+                                          [--three 50] [--jobs 1] [--classes]
     python benchmarks/differential.py show SEED        print the notebook
     python benchmarks/differential.py judge SEED|FILE  run one, with its differences
     python benchmarks/differential.py shrink SEED      print the smallest program with the same fault
 
-A verdict is one of: same; said (another run, and a note or a warning says so); declined; stopped (the run ended with
-a sentence of nb2ddp's own); silent (another run, and nothing says so); hang; crash; invalid (the notebook itself
-fails). DIR holds verdicts.jsonl, table.md and the notebooks that failed. With --classes a failing program that no
-smaller one explains is shrunk to the features that matter: DIR/classes.json.
+A verdict is one of: same; said (another run, and a note or a warning says so); declined; stopped (the run
+ended with a sentence of nb2ddp's own); silent (another run, and nothing says so); hang; crash; invalid (the
+notebook itself fails). DIR holds verdicts.jsonl, table.md and the notebooks that failed. With --classes a
+failing program that no smaller one explains is shrunk to the features that matter: DIR/classes.jsonl.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE / "differential"), str(HERE.parent)]
+sys.path[:0] = [str(HERE), str(HERE.parent)]
 
-import runs  # noqa: E402
-from features import VERSION, Features, draw, is_seeded  # noqa: E402
+from differential import runs  # noqa: E402
+from differential.features import VERSION, Features, draw, is_seeded  # noqa: E402
 
 VERDICTS = ("same", "said", "declined", "stopped", "silent", "hang", "crash", "invalid")
 
@@ -48,6 +49,9 @@ def main() -> None:
         "--classes", action="store_true", help="shrink each fault that no known one explains"
     )
     command.add_argument("--out", type=Path, required=True)
+    command.add_argument(
+        "--set", type=pairs_of, default={}, help="NAME=VALUE,...: features that all programs get"
+    )
     command.set_defaults(do=run)
     command = commands.add_parser("show")
     command.add_argument("seed", type=int)
@@ -70,6 +74,10 @@ def seeds_of(text: str) -> list[int]:
         first, _, end = text.partition(":")
         return list(range(int(first), int(end)))
     return [int(seed) for seed in text.split(",")]
+
+
+def pairs_of(text: str) -> Features:
+    return dict(pair.split("=") for pair in text.split(","))
 
 
 # ---- run ----
@@ -103,12 +111,12 @@ def run(given: argparse.Namespace) -> None:
 
 
 def _work(given: argparse.Namespace, seeds: list[int], three: list[int]) -> None:
-    from verdicts import FAULTS, cells_of, write_notebook
+    from differential.verdicts import FAULTS, cells_of, write_notebook
 
     work = Path(tempfile.mkdtemp(prefix="differential-"))
     known: dict[str, list[Features]] = defaultdict(list)
     for seed in seeds:
-        features = draw(seed)
+        features = draw(seed, given.set)
         for ranks in [given.ranks, *([3] if seed in three else [])]:
             verdict = _judged(features, work / "program", ranks)
             row = {"seed": seed, "version": VERSION, "features": features, **verdict.as_dict()}
@@ -116,11 +124,11 @@ def _work(given: argparse.Namespace, seeds: list[int], three: list[int]) -> None
                 file.write(json.dumps(row) + "\n")
             worst = verdict.differences[0] if verdict.differences else {}
             detail = f"{worst.get('where', '')} {worst.get('what', verdict.why)}"[:110]
-            print(
-                f"{seed:6} x{ranks} {features['family']:10} {verdict.seconds:5.1f} s  {verdict.key}  {detail}",
-                flush=True,
-            )
-            if verdict.verdict in FAULTS or verdict.verdict == "invalid":
+            start = f"{seed:6} x{ranks} {features['family']:10} {verdict.seconds:5.1f} s"
+            print(f"{start}  {verdict.key}  {detail}", flush=True)
+            if verdict.verdict == "declined" and given.classes:
+                _classify(given.out, seed, features, verdict, known, work)
+            if verdict.verdict in (*FAULTS, "stopped", "invalid"):
                 write_notebook(given.out / f"{seed}.ipynb", cells_of(features))
                 if given.classes:
                     _classify(given.out, seed, features, verdict, known, work)
@@ -129,7 +137,7 @@ def _work(given: argparse.Namespace, seeds: list[int], three: list[int]) -> None
 
 
 def _judged(features: Features, folder: Path, ranks: int) -> Any:
-    from verdicts import Verdict, judge_features
+    from differential.verdicts import Verdict, judge_features
 
     try:
         return judge_features(features, folder, ranks)
@@ -141,8 +149,8 @@ def _classify(
     out: Path, seed: int, features: Features, verdict: Any, known: dict[str, list[Features]], work: Path
 ) -> None:
     """Find the features that matter, unless a known class has the same key and its features are all here."""
-    from shrinking import shrink_features
-    from verdicts import cells_of, changed, judge
+    from differential.shrinking import shrink_features
+    from differential.verdicts import cells_of, changed, judge
 
     for small in known[verdict.key]:
         if all(features.get(name) == value for name, value in small.items()):
@@ -200,7 +208,7 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def show(given: argparse.Namespace) -> None:
-    from verdicts import cells_of, changed
+    from differential.verdicts import cells_of, changed
 
     features = draw(given.seed)
     print(f"# seed {given.seed}: {features['family']}, {changed(features)}")
@@ -208,7 +216,7 @@ def show(given: argparse.Namespace) -> None:
 
 
 def judge_one(given: argparse.Namespace) -> None:
-    from verdicts import cells_of, judge
+    from differential.verdicts import cells_of, judge
 
     if given.program.endswith(".ipynb"):
         import nbformat
@@ -229,8 +237,8 @@ def judge_one(given: argparse.Namespace) -> None:
 
 
 def shrink_one(given: argparse.Namespace) -> None:
-    from shrinking import shrink
-    from verdicts import changed, judge_features
+    from differential.shrinking import shrink
+    from differential.verdicts import changed, judge_features
 
     features = draw(int(given.program))
     runs.preload()

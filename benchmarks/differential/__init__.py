@@ -1,1 +1,1 @@
-"""Generate training notebooks, run each in one process and converted on several ranks, and compare the runs."""
+"""Generate training notebooks, run them in one process and on several ranks, compare the runs."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runs import Run  # type: ignore[import-not-found]
+from differential.runs import Run
 
 # values that the last line of a cell shows, and scripts do not
 SHOWN = re.compile(r"<torch\._C\.Generator object|<All keys matched|TrainOutput\(|\(.final/")
@@ -18,6 +18,7 @@ TIMES = re.compile(
     r"""(['"]?(?:[a-z_]*runtime|[a-z_]*per_second|total_flos|[a-z_]*_time|time|elapsed)['"]?\s*[:=]\s*)['"]?[-\d.e+]+['"]?"""
     r"|\b\d+(?:\.\d+)?\s?(?:s|sec|secs|seconds|ms)\b|\d\d:\d\d:\d\d(?:[.,]\d+)?|0x[0-9a-f]{6,}"
 )
+PREPARATION = re.compile(r"'eval_model_preparation_time': '?[-\d.e]+'?(, )?")
 IGNORED = re.compile(
     r"(^|/)(ddp_support\.py|train_ddp\.py|setup_env\.py|plain\.py|report\.json|__pycache__|training_args\.bin|"
     r"rng_state(_\d+)?\.pth|README\.md|hf|unsloth_compiled_cache.*|\.cache)(/|$)"
@@ -42,7 +43,7 @@ def close(one: float, other: float, relative: float, least: float = 1e-6) -> boo
 
 def same_text(one: str, other: str, relative: float = 1e-4) -> bool:
     """Whether two texts are equal but for the rounding of their numbers, and times."""
-    one, other = TIMES.sub("T", one), TIMES.sub("T", other)
+    one, other = (TIMES.sub("T", PREPARATION.sub("", text)) for text in (one, other))
     if one == other:
         return True
     if NUMBER.sub("#", one).split() != NUMBER.sub("#", other).split():
@@ -59,7 +60,7 @@ def same_text(one: str, other: str, relative: float = 1e-4) -> bool:
 
 
 def between_ranks(run: Run) -> list[Difference]:
-    """Differences between the ranks of one run, which must be equal bit for bit, and prints of ranks above 0."""
+    """Return where the ranks of one run differ bit for bit, and what ranks above 0 print."""
     found = []
     first = run.ranks[0]
     for number, rank in enumerate(run.ranks[1:], 1):
@@ -79,7 +80,7 @@ def between_ranks(run: Run) -> list[Difference]:
 
 
 def between_runs(single: Run, other: Run) -> list[Difference]:
-    """What ``other`` did otherwise than the single process."""
+    """Return what ``other`` did otherwise than the single process."""
     found = []
     one, rank = single.ranks[0], other.ranks[0]
     if bool(single.code) != bool(other.code):

@@ -1,8 +1,10 @@
-"""The grammar's choices: what a program may be made of, how often, and what does not go together.
+"""Choose what a program is made of: the grammar's features, their weights, and what does not go together.
 
-The first value of a feature is its plainest one: shrinking goes towards it. A program is the dict of its features;
-`draw` makes it from a seed.
+The first value of a feature is its plainest one: shrinking goes towards it. A program is the dict of its
+features; `draw` makes it from a seed.
 """
+
+# ruff: noqa: E501 (tables)
 
 from __future__ import annotations
 
@@ -27,10 +29,10 @@ COMMON = _table("""
 source: torch*5 torch_generator numpy*2 numpy_rng pandas lists csv hf sklearn
 seed: top*6 function*2 set_seed late none
 n: 48*4 50*2 49 40
-batch: 8*4 6 5 16
+batch: 8*12 6*2 5 16*3
 config: literals*2 constants dict class
 device: no yes
-filework: none*6 makedirs mkdir_try remove_try remove_suppress rmtree rmtree_try pathlib urlretrieve_try exists_load
+filework: none*20 makedirs mkdir_try remove_try remove_suppress rmtree rmtree_try pathlib urlretrieve_try retry exists_load
 """)
 
 LOOP = _table("""
@@ -44,12 +46,12 @@ sampler: none*8 weighted subset_random random
 model: plain*4 module*3 batchnorm layernorm residual lazy compiled
 optimizer: sgd momentum adam adamw*2 groups
 form: for*4 enumerate*2 tqdm*2 while iterator zip function*3 function_global step_function class*2 main*2 generator run_epoch*2 phases fit*2
-loss: functional*2 criterion*3 sum manual weighted ignore smoothing none_mean aux penalty
+loss: functional*2 criterion*3 teacher sum manual weighted ignore smoothing none_mean aux penalty
 loss_metric: last*3 runmean*3 sized*2 seen tensor list*2 ema deque meter
 metric: none*3 acc*3 f1 tokens preds dict grad_norm
 stepprint: no*3 every*2 postfix write
 report: fstring*3 plain dict rounded logging table expression
-control: none*6 break_acc break_loss patience*2 skip nan*2 nan_break try_step try_epoch time_limit warmup max_steps*2 interrupt
+control: none*6 break_acc break_loss patience*2 skip nan*2 nan_break try_step try_epoch time_limit warmup max_steps*2 interrupt unfreeze exit_after
 best: no*3 loss acc val
 accumulation: none*4 modulo modulo_last manual_counter
 clip: none*3 norm*2 value norm_print
@@ -97,7 +99,7 @@ metrics: none*2 accuracy loss_free
 callback: none*4 printer stop_loss early lr_log file history
 compute_loss: none*4 weighted smoothing_arg own_ce distil
 best: no*3 yes
-save: none*2 save_model save_pretrained state tokenizer
+save: none*2 save_model save_pretrained state tokenizer save_load
 report: none history metrics logs expression
 optim: default*3 passed sgd
 form: plain*3 function main two_trainers sweep
@@ -120,17 +122,19 @@ def plainest(features: Features) -> Features:
     return {name: next(iter(values)) for name, values in table_of(features).items()}
 
 
-def draw(seed: int) -> Features:
-    """The features of the program that ``seed`` stands for."""
+def draw(seed: int, fixed: Features | None = None) -> Features:
+    """The features of the program that ``seed`` stands for, but for those that are ``fixed``."""
     rng = random.Random(f"{VERSION}-{seed}")
     names = list(FAMILIES)
     (family,) = rng.choices(names, [FAMILIES[name][1] for name in names])
+    family = (fixed or {}).get("family", family)
     features: Features = {}
     plainness = rng.choice([0.2, 0.5, 0.7])  # some programs are plain but for a few things, some are not
     for name, values in FAMILIES[family][0].items():
         (value,) = rng.choices(list(values), list(values.values()))
         features[name] = next(iter(values)) if rng.random() < plainness and name != "task" else value
-    return settled(features)
+    given = fixed or {}
+    return settled({name: given.get(name, value) for name, value in features.items()})
 
 
 def settled(features: Features) -> Features:
@@ -178,6 +182,12 @@ def _settle_loop(made: Features, back) -> None:  # type: ignore[no-untyped-def]
             back("loss")
         if made["model"] not in ("plain", "module"):
             back("model")
+    if made["loss"] == "teacher" and (task != "tabular" or made["family"] == "accelerate"):
+        back("loss")
+    if made["control"] == "unfreeze" and (
+        form in ("while", "iterator", "step_function", "phases") or made["dataset"] == "kfold"
+    ):
+        back("control")
     if task in ("binary", "regression") and made["loss"] in ("weighted", "ignore", "smoothing", "manual"):
         back("loss")
     if task == "regression" and made["metric"] in ("acc", "f1", "preds", "dict", "gathered"):
@@ -237,6 +247,12 @@ def _settle_loop(made: Features, back) -> None:  # type: ignore[no-untyped-def]
         back("schedule")
     if made["amp"] == "scaler" and made["clip"] == "norm_print":
         back("clip")
+    if made["model"] in ("batchnorm", "lazy") and made["n"] == "49":
+        back("n")
+    if made["dataset"] == "kfold" and made["model"] in ("batchnorm", "lazy"):
+        back("model")
+    if form == "fit" and made["report"] == "logging":
+        back("report")
     if form == "class":
         if made["control"] in ("max_steps", "warmup", "time_limit", "break_loss"):
             back("control")

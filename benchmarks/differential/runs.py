@@ -1,6 +1,6 @@
 """Run scripts in processes forked from a preloaded one: a run on two ranks takes a second instead of ten.
 
-The stores, the environment and the ends are those of torchrun: the store is kept by an agent process, the other
+The store, the environment and the ends are those of torchrun: an agent process keeps the store, the other
 ranks are stopped soon after one has failed, and the first failure's exit code is the run's.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import ctypes
 import gc
 import importlib
 import json
@@ -24,19 +25,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-LIMIT = 25.0  # seconds for one run
-IDLE = 7.0  # seconds without any work in any rank: they wait for one another
+LIMIT = 45.0  # seconds for one run
+IDLE = 5.0  # seconds without any work in any rank: they wait for one another
 GRACE = 4.0  # seconds that ranks get after one has failed
 MODULES = (
     "torch torch.distributed torch.nn.parallel torch.utils.data torch._dynamo torch.optim.swa_utils "
-    "torch.distributed.elastic.multiprocessing.errors transformers datasets accelerate peft trl pandas sklearn.metrics "
-    "sklearn.model_selection sklearn.datasets tqdm.auto safetensors.torch transformers.trainer accelerate.utils "
-    "torch.distributed.algorithms.join scipy.stats csv pickle"
+    "torch.distributed.elastic.multiprocessing.errors transformers datasets accelerate peft trl pandas "
+    "sklearn.metrics sklearn.model_selection sklearn.datasets tqdm.auto safetensors.torch accelerate.utils "
+    "transformers.trainer torch.distributed.algorithms.join scipy.stats csv pickle"
 ).split()
 NAMES = {
-    "transformers": "Trainer TrainingArguments TrainerCallback EarlyStoppingCallback PreTrainedTokenizerFast BertConfig "
-    "BertForSequenceClassification BertForTokenClassification LlamaConfig LlamaForCausalLM AutoModelForCausalLM "
-    "LlamaForSequenceClassification AutoModelForSequenceClassification get_linear_schedule_with_warmup set_seed "
+    "transformers": "Trainer TrainingArguments TrainerCallback EarlyStoppingCallback PreTrainedTokenizerFast "
+    "BertConfig BertForSequenceClassification BertForTokenClassification LlamaConfig LlamaForCausalLM "
+    "AutoModelForCausalLM AutoModelForSequenceClassification get_linear_schedule_with_warmup set_seed "
     "DataCollatorForLanguageModeling DataCollatorWithPadding default_data_collator AutoTokenizer",
     "trl": "SFTTrainer SFTConfig",
     "peft": "LoraConfig get_peft_model PeftModel",
@@ -64,8 +65,32 @@ def preload() -> None:
     import torch
 
     torch.set_num_threads(1)
+    _replace_triton()
     gc.collect()
     gc.freeze()
+
+
+def _replace_triton() -> None:
+    """Let TRL's SFTTrainer compute its loss in plain PyTorch: its kernel needs a GPU."""
+    import torch
+    from trl.trainer import utils
+
+    if not hasattr(utils, "_ChunkedLogProbFunction"):
+        return
+
+    def apply(hidden, weight, bias, targets, temperature, chunk_size, softcap, scale, outputs):  # type: ignore[no-untyped-def]
+        scores = torch.nn.functional.linear(hidden, weight, bias).float() * scale / temperature
+        logs = torch.log_softmax(scores, dim=-1)
+        optional = {
+            "entropy": lambda: -(logs.exp() * logs).sum(-1),
+            "log_sum_sq_probs": lambda: torch.logsumexp(2 * logs.detach(), -1),
+            "mean_logits": lambda: scores.detach().mean(-1),
+            "is_top1": lambda: scores.argmax(-1) == targets,
+        }
+        found = [make() if name in outputs else None for name, make in optional.items()]
+        return (logs.gather(-1, targets[:, None]).squeeze(-1), *found)
+
+    utils._ChunkedLogProbFunction = types.SimpleNamespace(apply=apply)
 
 
 @dataclass
@@ -111,9 +136,9 @@ class Run:
 
 def _child(folder: Path, script: Path, rank: int | None, size: int, port: int, name: str) -> None:
     """Be one process of a run; never returns."""
-    from observe import watch  # type: ignore[import-not-found]
+    from differential.observe import watch
 
-    os.setpgid(0, 0)
+    _end_with_parent()
     label = "single" if rank is None else str(rank)
     watch_folder = folder.with_name(f"{folder.name}-watch")
     out, err = (
@@ -124,16 +149,19 @@ def _child(folder: Path, script: Path, rank: int | None, size: int, port: int, n
     os.dup2(err, 2)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
-    sys.stderr = sys.__stderr__ = open(2, "w", buffering=1, closefd=False)  # type: ignore[misc]
+    sys.stderr = sys.__stderr__ = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
     os.chdir(folder)
-    sys.path[:] = [str(script.parent), *(p for p in sys.path if p not in ("", str(Path(__file__).parent)))]
+    sys.path[:] = [
+        str(script.parent),
+        *(p for p in sys.path if p not in ("", str(Path(__file__).parents[1]))),
+    ]
     sys.argv = [script.name]
     for key in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):
         os.environ.pop(key, None)
     if rank is not None:
         os.environ.update(
             RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(size), LOCAL_WORLD_SIZE=str(size),
-            GROUP_RANK="0", GROUP_WORLD_SIZE="1", ROLE_RANK=str(rank), ROLE_WORLD_SIZE=str(size), ROLE_NAME="default",
+            GROUP_RANK="0", GROUP_WORLD_SIZE="1", ROLE_RANK=str(rank), ROLE_WORLD_SIZE=str(size),
             MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), TORCHELASTIC_USE_AGENT_STORE="True",
             TORCHELASTIC_RUN_ID=name, TORCHELASTIC_RESTART_COUNT="0", TORCHELASTIC_MAX_RESTARTS="0",
             TORCHELASTIC_ERROR_FILE=str(watch_folder / f"error-{label}.json"),
@@ -148,8 +176,14 @@ def _child(folder: Path, script: Path, rank: int | None, size: int, port: int, n
     os._exit(code)
 
 
+def _end_with_parent() -> None:
+    """Lead a process group, so that what is started here can be ended too, and end when the parent does."""
+    os.setpgid(0, 0)
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
 def _seed(rank: int | None) -> None:
-    """Start where a fresh process could have: rank 0 and a single process alike, so that they can be compared."""
+    """Seed the generators: rank 0 and a single process alike, so that they can be compared."""
     import numpy
     import torch
 
@@ -181,7 +215,7 @@ def _agent(port: int) -> None:
     """Keep the ranks' store, as torchrun's agent does; never returns."""
     from torch.distributed import TCPStore
 
-    os.setpgid(0, 0)
+    _end_with_parent()
     store = TCPStore("127.0.0.1", port, None, True, wait_for_workers=False)
     while store is not None:
         time.sleep(60)
@@ -194,7 +228,7 @@ def _free_port() -> int:
 
 
 def run(folder: Path, script: Path, ranks: int, limit: float = LIMIT) -> Run:
-    """Run ``script`` in ``folder`` on so many ranks; 0 is one plain process without torchrun's environment."""
+    """Run ``script`` in ``folder`` on ``ranks`` ranks; 0 is one plain process without them."""
     watch_folder = folder.with_name(f"{folder.name}-watch")
     watch_folder.mkdir(parents=True)
     port = _free_port() if ranks else 0

@@ -6,8 +6,8 @@ import ast
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from features import Features, is_seeded, plainest, settled  # type: ignore[import-not-found]
-from verdicts import Verdict, cells_of, changed, judge  # type: ignore[import-not-found]
+from differential.features import Features, is_seeded, plainest, settled
+from differential.verdicts import Verdict, cells_of, changed, judge
 
 
 def shrink_features(features: Features, key: str, folder: Path, ranks: int) -> Features:

@@ -1,9 +1,11 @@
 """Put a program around a Trainer of Transformers or TRL together from its features."""
 
+# ruff: noqa: E501 (programs' text)
+
 from __future__ import annotations
 
-from features import Features  # type: ignore[import-not-found]
-from text import Lines, indent, lines, under  # type: ignore[import-not-found]
+from differential.features import Features
+from differential.text import Lines, indent, lines, under
 
 VOCABULARY, CLASSES = 24, 3
 _LLAMA = f"""
@@ -364,8 +366,7 @@ tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, pad_token="<pad>", eos
         if kind not in ("weighted", "own_ce", "distil"):
             return []
         self.use("from transformers import Trainer", "import torch.nn.functional as F")
-        ignore = "" if self.task != "token_cls" else ""
-        weight = ", weight=torch.tensor([1.0, 3.0, 0.3])" if kind == "weighted" else ignore
+        weight = ", weight=torch.tensor([1.0, 3.0, 0.3])" if kind == "weighted" else ""
         body = ['labels = inputs["labels"]', "outputs = model(**inputs)"]
         body.append(
             f"loss = F.cross_entropy(outputs.logits.reshape(-1, {CLASSES}), labels.reshape(-1){weight})"
@@ -501,6 +502,16 @@ tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, pad_token="<pad>", eos
                 return ['model.save_pretrained("final")']
             case "state":
                 return ["trainer.save_state()", 'torch.save(model.state_dict(), "model.pt")']
+            case "save_load":
+                name = {"llama": "LlamaForCausalLM", "token_cls": "BertForTokenClassification"}
+                name = name.get(self.task, "BertForSequenceClassification")
+                if self.task.endswith("_lora") or self.task == "sft":
+                    return ['trainer.save_model("final")', 'print("saved")']
+                return [
+                    'trainer.save_model("final")',
+                    f'again = {name}.from_pretrained("final")',
+                    "print(sum(p.abs().sum().item() for p in again.parameters()))",
+                ]
             case "tokenizer":
                 return ['model.save_pretrained("final")', 'tokenizer.save_pretrained("final")']
         return []

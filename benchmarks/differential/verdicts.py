@@ -12,23 +12,26 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
-from compare import Difference, between_ranks, between_runs  # type: ignore[import-not-found]
-from features import Features, is_seeded, plainest  # type: ignore[import-not-found]
-from loop_programs import LoopProgram  # type: ignore[import-not-found]
 from nbformat.v4 import new_code_cell, new_notebook
-from runs import LIMIT, Rank, Run, run  # type: ignore[import-not-found]
-from trainer_programs import TrainerProgram  # type: ignore[import-not-found]
 
+from differential.compare import Difference, between_ranks, between_runs
+from differential.features import Features, is_seeded, plainest
+from differential.loop_programs import LoopProgram
+from differential.runs import LIMIT, Rank, Run, run
+from differential.trainer_programs import TrainerProgram
 from nb2ddp import convert
 
 FAULTS = ("silent", "hang", "crash")
 # from the worst to the mildest: the first of them names a fault
-KINDS = ("exit", "ranks", "steps", "gradient", "parameters", "lr", "stdout", "file", "print")
-SAYS = re.compile(
-    r"not the notebook's|not equal|another (one|order)|share\b|order of its own|not exact|\bnear\b|differ|without a seed|"
-    r"every rank|one rank|rank 0's|each rank|per rank|do(es)? not divide",
+KINDS = ("exit", "ranks", "steps", "gradient", "parameters", "lr", "stdout", "print", "file")
+# what a note must say to cover another training, and to cover another figure
+TRAINS_OTHERWISE = re.compile(
+    r"(losses|losses are|it|they are) near|not equal|not exact|order of its own|loss is another|"
+    r"in another order|not the notebook's|does not divide",
     re.IGNORECASE,
 )
+COUNTS_OTHERWISE = re.compile(r"own share|one rank's share|rank 0's share|not what all ranks", re.IGNORECASE)
+TRAINING = ("ranks", "steps", "gradient", "parameters", "lr")
 
 
 @dataclass
@@ -160,10 +163,10 @@ def _compared(reference: Run, alone: Run, several: Run, notes: list[str], rows: 
         {**asdict(d), "code": rows[d.line - 1].strip() if 0 < d.line <= len(rows) else ""} for d in found
     ]
     warned = [line for line in several.text.splitlines() if "nb2ddp" in line and "WARNING" in line]
-    said = [note for note in notes if SAYS.search(note)] + warned
-    return Verdict(
-        "said" if said else "silent", differences=written, notes=[*notes, *warned], why="; ".join(said)[:300]
-    )
+    says = TRAINS_OTHERWISE if {d.kind for d in found} & {*TRAINING} else COUNTS_OTHERWISE
+    said = [note for note in notes if says.search(note) or TRAINS_OTHERWISE.search(note)] + warned
+    why = "; ".join(said)[:300]
+    return Verdict("said" if said else "silent", differences=written, notes=[*notes, *warned], why=why)
 
 
 def _stack(rank: Rank, folder: Path) -> str:
