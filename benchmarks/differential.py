@@ -9,7 +9,8 @@
 A verdict is one of: same; said (another run, and a note or a warning says so); declined; stopped (the run
 ended with a sentence of nb2ddp's own); silent (another run, and nothing says so); hang; crash; invalid (the
 notebook itself fails). DIR holds verdicts.jsonl, table.md and the notebooks that failed. With --classes a
-failing program that no smaller one explains is shrunk to the features that matter: DIR/classes.jsonl.
+failing program that no smaller one explains is shrunk to the features that matter, in DIR/classes.jsonl; what
+an earlier run wrote there is known.
 """
 
 from __future__ import annotations
@@ -115,6 +116,8 @@ def _work(given: argparse.Namespace, seeds: list[int], three: list[int]) -> None
 
     work = Path(tempfile.mkdtemp(prefix="differential-"))
     known: dict[str, list[Features]] = defaultdict(list)
+    for row in rows_of(given.out / "classes.jsonl"):  # of an earlier run
+        known[row["key"]].append(row["features"])
     for seed in seeds:
         features = draw(seed, given.set)
         for ranks in [given.ranks, *([3] if seed in three else [])]:
@@ -172,8 +175,11 @@ def _classify(
 
 
 def read(out: Path) -> list[dict[str, Any]]:
-    rows = [json.loads(line) for line in (out / "verdicts.jsonl").read_text().splitlines()]
-    return sorted(rows, key=lambda row: (row["seed"], row["ranks"]))
+    return sorted(rows_of(out / "verdicts.jsonl"), key=lambda row: (row["seed"], row["ranks"]))
+
+
+def rows_of(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
 def summary(rows: list[dict[str, Any]]) -> str:

@@ -281,8 +281,10 @@ def _wait(pids: dict[int, int], start: float, limit: float) -> tuple[dict[int, i
                     first_failed, failed_at = number, time.monotonic()
         now = time.monotonic()
         left = [pid for pid, number in pids.items() if number not in codes]
-        if left and now - worked_at > 0.5 and (ticks := sum(_ticks(pid) for pid in left)) > worked + 5:
-            worked, worked_at = ticks, now
+        if left and now - worked_at > 0.5:
+            ticks = sum(_ticks(pid) for pid in left)
+            if ticks > worked + 5 or any(_runs(pid) for pid in left):
+                worked, worked_at = ticks, now
         if left and first_failed is None and (now - start > limit or now - worked_at > IDLE):
             if not told:  # where each rank hangs
                 hung = told = True
@@ -300,11 +302,20 @@ def _wait(pids: dict[int, int], start: float, limit: float) -> tuple[dict[int, i
 
 def _ticks(pid: int) -> int:
     """Hundredths of a second that a process has computed; waiting loops of libraries count a few."""
+    fields = _stat(pid)
+    return int(fields[11]) + int(fields[12]) if fields else 0
+
+
+def _runs(pid: int) -> bool:
+    """Whether a process computes, or would if it got a core or its file."""
+    return _stat(pid)[:1] in (["R"], ["D"])
+
+
+def _stat(pid: int) -> list[str]:
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
-        return 0
-    return int(fields[11]) + int(fields[12])
+        return []
 
 
 def _read(folder: Path, label: str, code: int) -> Rank:
