@@ -19,6 +19,7 @@ import argparse
 import contextlib
 import json
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -59,7 +60,7 @@ def main() -> None:
     command.set_defaults(do=show)
     for name, function in (("judge", judge_one), ("shrink", shrink_one)):
         command = commands.add_parser(name)
-        command.add_argument("program", help="a seed, or for judge a notebook")
+        command.add_argument("program", help="a seed, or for judge a notebook or a file of cells")
         command.add_argument("--ranks", type=int, default=2)
         command.add_argument("--keep", type=Path, help="keep the runs in this folder")
         command.set_defaults(do=function)
@@ -224,14 +225,8 @@ def show(given: argparse.Namespace) -> None:
 def judge_one(given: argparse.Namespace) -> None:
     from differential.verdicts import cells_of, judge
 
-    if given.program.endswith(".ipynb"):
-        import nbformat
-
-        cells = [
-            cell.source
-            for cell in nbformat.read(given.program, as_version=4).cells
-            if cell.cell_type == "code"
-        ]
+    if not given.program.isdigit():
+        cells = read_cells(Path(given.program))
         seeded = "seed(" in "".join(cells)
     else:
         features = draw(int(given.program))
@@ -240,6 +235,17 @@ def judge_one(given: argparse.Namespace) -> None:
     with _folder(given.keep) as folder:
         verdict = judge(cells, seeded, folder / "program", given.ranks)
     print(json.dumps(verdict.as_dict(), indent=1))
+
+
+def read_cells(path: Path) -> list[str]:
+    """The code cells of a notebook, or of a Python file with cells that begin with ``# %%``."""
+    if path.suffix == ".py":
+        return [
+            cell.strip("\n") for cell in re.split(r"^# %%.*$", path.read_text(), flags=re.M) if cell.strip()
+        ]
+    import nbformat
+
+    return [cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
 
 
 def shrink_one(given: argparse.Namespace) -> None:

@@ -18,7 +18,10 @@ TIMES = re.compile(
     r"""(['"]?(?:[a-z_]*runtime|[a-z_]*per_second|total_flos|[a-z_]*_time|time|elapsed)['"]?\s*[:=]\s*)['"]?[-\d.e+]+['"]?"""
     r"|\b\d+(?:\.\d+)?\s?(?:s|sec|secs|seconds|ms)\b|\d\d:\d\d:\d\d(?:[.,]\d+)?|0x[0-9a-f]{6,}"
 )
-PREPARATION = re.compile(r"'eval_model_preparation_time': '?[-\d.e]+'?(, )?")
+# Trainers note it where a model is prepared when it is evaluated; a script has prepared it for training
+PREPARATION = re.compile(
+    r"'eval_model_preparation_time': '?[-\d.e]+'?, |, 'eval_model_preparation_time': '?[-\d.e]+'?"
+)
 IGNORED = re.compile(
     r"(^|/)(ddp_support\.py|train_ddp\.py|setup_env\.py|plain\.py|report\.json|__pycache__|training_args\.bin|"
     r"rng_state(_\d+)?\.pth|README\.md|hf|unsloth_compiled_cache.*|\.cache)(/|$)"
