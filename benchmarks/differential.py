@@ -25,6 +25,7 @@ import sys
 import tempfile
 import traceback
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -91,25 +92,33 @@ def run(given: argparse.Namespace) -> None:
     seeds = seeds_of(given.seeds)
     (given.out / "verdicts.jsonl").unlink(missing_ok=True)
     runs.preload()
-    workers = []
-    for job in range(given.jobs):
-        pid = os.fork()
-        if pid == 0:
-            code = 1
-            try:
-                _work(given, seeds[job :: given.jobs], seeds[: given.three])
-                code = 0
-            except BaseException:
-                traceback.print_exc()
-            finally:
-                os._exit(code)
-        workers.append(pid)
+    workers = [
+        _forked(lambda job=job: _work(given, seeds[job :: given.jobs], seeds[: given.three]))
+        for job in range(given.jobs)
+    ]
     failed = [pid for pid in workers if os.waitpid(pid, 0)[1]]
     rows = read(given.out)
     (given.out / "table.md").write_text(table(rows))
     print(summary(rows))
     if failed:
         sys.exit("a worker failed")
+
+
+def _forked(work: Callable[[], None]) -> int:
+    """Start a worker: it has one thread, so that the runs it forks find no lock taken by another."""
+    sys.stdout.flush()
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            work()
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            os._exit(code)
+    return pid
 
 
 def _work(given: argparse.Namespace, seeds: list[int], three: list[int]) -> None:
@@ -232,9 +241,13 @@ def judge_one(given: argparse.Namespace) -> None:
         features = draw(int(given.program))
         cells, seeded = cells_of(features), is_seeded(features)
     runs.preload()
-    with _folder(given.keep) as folder:
-        verdict = judge(cells, seeded, folder / "program", given.ranks)
-    print(json.dumps(verdict.as_dict(), indent=1))
+
+    def work() -> None:
+        with _folder(given.keep) as folder:
+            verdict = judge(cells, seeded, folder / "program", given.ranks)
+        print(json.dumps(verdict.as_dict(), indent=1))
+
+    sys.exit(os.waitpid(_forked(work), 0)[1] != 0)
 
 
 def read_cells(path: Path) -> list[str]:
@@ -254,11 +267,15 @@ def shrink_one(given: argparse.Namespace) -> None:
 
     features = draw(int(given.program))
     runs.preload()
-    with _folder(given.keep) as folder:
-        verdict = judge_features(features, folder / "program", given.ranks)
-        small, cells = shrink(features, verdict, folder / "shrink")
-    print(f"# {verdict.key}\n# {changed(small)}")
-    print("# %%\n" + "\n\n# %%\n".join(cells))
+
+    def work() -> None:
+        with _folder(given.keep) as folder:
+            verdict = judge_features(features, folder / "program", given.ranks)
+            small, cells = shrink(features, verdict, folder / "shrink")
+        print(f"# {verdict.key}\n# {changed(small)}")
+        print("# %%\n" + "\n\n# %%\n".join(cells))
+
+    sys.exit(os.waitpid(_forked(work), 0)[1] != 0)
 
 
 @contextlib.contextmanager
@@ -266,8 +283,11 @@ def _folder(keep: Path | None) -> Any:
     if keep is not None:
         yield keep.absolute()
         return
-    with tempfile.TemporaryDirectory() as folder:
-        yield Path(folder)
+    folder = Path(tempfile.mkdtemp(prefix="differential-"))  # a TemporaryDirectory goes when a fork ends
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -431,7 +431,7 @@ tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, pad_token="<pad>", eos
             given.append("max_grad_norm=0.0")
         given += ['report_to="none"', "use_cpu=True", "disable_tqdm=True", "seed=0"]
         if sft:
-            given += ["max_length=16"]
+            given += ["max_length=16", "bf16=False"]  # SFTConfig's own default, whose rounding hides all else
         made = [f"args = {config}(", *indent([f"{item}," for item in given]), ")"]
         call = ["model=model", "args=args", "train_dataset=train_ds"]
         if self.evaluates or f["predict"] == "yes":

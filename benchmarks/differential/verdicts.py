@@ -118,7 +118,9 @@ def _judge(cells: list[str], seeded: bool, folder: Path, ranks: int, limit: floa
     single = _run(folder / "plain", {"plain.py": plain_code(cells)}, "plain.py", 0, limit)
     if single.hung or single.code:
         return Verdict(
-            "invalid", why=single.ranks[0].error or "it does not end", notes=[single.ranks[0].stderr[-1500:]]
+            "invalid",
+            why=single.ranks[0].error or f"it ends with {single.code} and no error",
+            notes=[single.ranks[0].stderr[-1500:]],
         )
     files = {name: text for name, text in conversion.files.items() if not name.startswith("kaggle/")}
     alone = _run(folder / "one", files, "train_ddp.py", 1, limit)

@@ -31,7 +31,6 @@ KNOWN = {  # seed -> how the key of its verdict begins
     17: "silent: gradient",  # a lazy batch norm
     19: "hang",  # a file kept open around the whole loop
     21: "silent: gradient",  # ignored labels
-    24: "silent: gradient",  # SFTTrainer: 3e-3 in the gradients
 }
 
 
