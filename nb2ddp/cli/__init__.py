@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+import os
 import sys
 from typing import Any
 
@@ -25,13 +27,35 @@ class _Group(click.Group):
             if isinstance(stream, io.TextIOWrapper):
                 stream.reconfigure(errors="backslashreplace")  # a terminal in another encoding than UTF-8
         try:
-            return super().invoke(ctx)
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+            return result
         except click.ClickException as error:
             vars(error)["message"] = terminal_safe(error.message)
             raise
         except Nb2ddpError as error:
             say(str(error))
             ctx.exit(error.exit_code)
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return super().main(*args, **kwargs)
+        except OSError as error:
+            _cannot_print(error)
+            raise SystemExit(1) from None
+
+
+def _cannot_print(error: OSError) -> None:
+    """Say what the system refuses, such as a full disk behind stdout, and keep Python from trying again."""
+    where = f"{os.fsdecode(error.filename)}: " if error.filename else ""
+    with contextlib.suppress(OSError, ValueError):
+        say(f"{where}{error.strerror or error}")
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            with contextlib.suppress(OSError, ValueError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

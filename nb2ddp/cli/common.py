@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,13 +45,13 @@ def converted(path: Path, options: dict[str, Any]) -> tuple[Conversion, str | No
 
 def script_of(target: Path, nproc: int) -> Path:
     """The script that ``run`` is to start; a notebook is converted first."""
-    if target.is_dir():
+    if os.path.isdir(target):
         settle(target)
         script = target / SCRIPT
         if not script.is_file():
             raise NotebookError(f"{target} holds no {SCRIPT}; `nb2ddp convert` makes one.")
         return script
-    if not target.is_file():
+    if not os.path.exists(target):
         raise NotebookError(f"{target} does not exist.")
     if target.suffix != ".ipynb":
         return target

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -95,7 +96,7 @@ def convert(
 
     reports, folders = [], []
     by_task: dict[str, list[str]] = {}
-    in_brief = any(path.is_dir() for path in notebooks)
+    in_brief = any(map(os.path.isdir, notebooks))
     for path, folder in _targets(notebooks, output):
         conversion, failure = converted(path, options)
         document = report.as_json(conversion)
@@ -130,7 +131,7 @@ def convert(
 
 def _targets(notebooks: Sequence[Path], output: Path | None) -> list[tuple[Path, Path]]:
     """Each notebook with the folder that its conversion goes to."""
-    several = len(notebooks) > 1 or any(path.is_dir() for path in notebooks)
+    several = len(notebooks) > 1 or any(map(os.path.isdir, notebooks))
     pairs: list[tuple[Path, Path]] = []
     taken: set[Path] = set()
     for path, below in _walked(notebooks):
@@ -149,7 +150,7 @@ def _targets(notebooks: Sequence[Path], output: Path | None) -> list[tuple[Path,
 def _walked(paths: Sequence[Path]) -> Iterator[tuple[Path, Path]]:
     """The notebooks, those of folders too; each with the folder below its own where it lay."""
     for path in paths:
-        if not path.is_dir():
+        if not os.path.isdir(path):  # False where it cannot be looked at: reading it says why
             yield path, Path()
             continue
         found = sorted(p for p in path.rglob("*.ipynb") if ".ipynb_checkpoints" not in p.parts)

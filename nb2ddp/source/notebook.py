@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import errno
+import json
 import logging
+import os
+import re
+import stat
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from nb2ddp.errors import NotebookError
+
+# What Jupyter itself opens with patience. Of JSON, Python makes up to thirty times as many bytes.
+_MOST_BYTES, _MOST_CONTAINERS, _MOST_VALUES = 100_000_000, 150_000, 3_000_000
+
+
+_TOKEN = re.compile(r"\w+|[^\w\s]")
 
 
 @dataclass(frozen=True)
@@ -32,6 +43,12 @@ class Notebook:
     def stem(self) -> str:
         return self.path.stem
 
+    @property
+    def code_size(self) -> int:
+        """About how many words and signs the code has; a cell counts for twenty at least."""
+        sources = (cell.source for cell in self.cells if cell.kind == "code")
+        return sum(max(20, sum(1 for _ in _TOKEN.finditer(source))) for source in sources)
+
 
 def read_notebook(path: Path) -> Notebook:
     """Read a notebook of any nbformat version.
@@ -44,14 +61,7 @@ def read_notebook(path: Path) -> Notebook:
     """
     import nbformat
 
-    try:
-        text = path.read_text(encoding="utf-8-sig")  # some editors put a byte order mark there
-    except FileNotFoundError:
-        raise NotebookError(f"{path} does not exist.") from None
-    except IsADirectoryError:
-        raise NotebookError(f"{path} is a folder; name a notebook in it.") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise NotebookError(f"{path} cannot be read: {error}.") from None
+    text = _text(path)
     quiet, was_disabled = logging.getLogger("traitlets"), logging.getLogger("traitlets").disabled
     quiet.disabled = True  # nbformat logs every stray key there
     try:
@@ -66,8 +76,52 @@ def read_notebook(path: Path) -> Notebook:
         quiet.disabled = was_disabled
     try:
         return notebook_of(path, nb)
-    except (AttributeError, TypeError):
+    except (AttributeError, TypeError, KeyError, ValueError):
         raise NotebookError(f"{path} has cells that Jupyter would not write; save it in Jupyter.") from None
+
+
+def _text(path: Path) -> str:
+    """Return the text of a regular file. Pipes and devices are not opened for long: they may never end."""
+    try:
+        with open(path, "rb", opener=_opened) as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > _MOST_BYTES:
+                raise NotebookError(
+                    f"{path} has {size / 1e6:.0f} MB, and {_MOST_BYTES / 1e6:.0f} MB are read at most; clear "
+                    "its outputs with `jupyter nbconvert --clear-output --inplace`."
+                )
+            data = file.read(_MOST_BYTES)
+    except FileNotFoundError:
+        raise NotebookError(f"{path} does not exist.") from None
+    except IsADirectoryError:
+        raise NotebookError(f"{path} is a folder; name a notebook in it.") from None
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        raise NotebookError(f"{path} cannot be read: {getattr(error, 'strerror', error)}.") from None
+    if sum(map(data.count, (b"{", b"["))) > _MOST_CONTAINERS or data.count(b",") > _MOST_VALUES:
+        raise NotebookError(
+            f"{path} holds more than a notebook's cells; clear its outputs with "
+            "`jupyter nbconvert --clear-output --inplace`."
+        )
+    try:
+        return data.decode(json.detect_encoding(data))  # a byte order mark, or UTF-16 by some editors
+    except UnicodeDecodeError:
+        raise NotebookError(f"{path} is not UTF-8 text; open and save it in Jupyter.") from None
+
+
+def _opened(path: str, flags: int) -> int:
+    """Open a file without waiting for the other end of a pipe.
+
+    Raises:
+        OSError: it is no regular file.
+    """
+    handle = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+    mode = os.fstat(handle).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(handle)
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError
+        raise OSError(errno.EINVAL, "it is a pipe, a device or a socket, and not a file")
+    return handle
 
 
 def notebook_of(path: Path, nb: Any) -> Notebook:
@@ -77,6 +131,8 @@ def notebook_of(path: Path, nb: Any) -> Notebook:
         is_code = cell.cell_type == "code"
         number += is_code
         source = _whole(cell.source.replace("\r\n", "\n").replace("\r", "\n"))
+        if not is_code:
+            source = source.replace("\0", "\ufffd")  # it becomes a comment, and Python refuses NUL there too
         cells.append(Cell(cell.cell_type, source, number if is_code else 0))
     language = _language(nb.metadata)
     return Notebook(path, tuple(cells), "python" if language.startswith("ipython") else language)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 import shlex
@@ -17,6 +16,7 @@ from nb2ddp.errors import EmitError
 # A Trainer is made; the tokenizers library has classes of that name too, which train no model.
 _TRAINER = re.compile(r"(?<!Bpe)(?<!WordPiece)(?<!Unigram)(?<!WordLevel)Trainer\(")
 
+_DOCSTRING = re.compile(r'"""(?:[^\n]*)(?P<below>.*?)"""', re.DOTALL)
 _NODES = re.compile(r"(?P<fewest>[1-9]\d{0,3})(?::(?P<most>[1-9]\d{0,3}))?")
 
 
@@ -51,7 +51,8 @@ class Job:
         for name, value in (("gpus", self.gpus), ("save-steps", self.save_steps)):
             if value is not None and value < 1:
                 raise EmitError(f"--{name} {value} has to be at least 1.")
-        if "torchrun" not in (ast.get_docstring(ast.parse(self.script)) or "torchrun"):
+        head = _DOCSTRING.match(self.script)  # the first line holds the notebook's name
+        if head is not None and head["below"].strip() and "torchrun" not in head["below"]:
             raise EmitError(
                 "This script is for one process that spreads the model over the GPUs of one machine "
                 f"(--strategy balanced): run it with `python {SCRIPT}`, or convert without --strategy."

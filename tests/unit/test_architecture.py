@@ -80,7 +80,7 @@ ROOMS: dict[str, set[str]] = {
     "analysis": {"libraries", "source"},
     "rewriting": {"analysis", "source"},
     "rules": {"analysis", "libraries", "rewriting", "source"},
-    "targets": {"ddp_folder", "errors", "rendering"},
+    "targets": {"ddp_folder", "errors", "rendering", "source"},
     "conversion": {
         "analysis",
         "ddp_folder",
@@ -121,6 +121,7 @@ ROOMS: dict[str, set[str]] = {
 MODULES_BELOW: dict[str, set[str]] = {
     "source.cst_nodes": set(),
     "source.ipython_syntax": set(),
+    "source.syntax_check": set(),
     "source.notebook": {"errors"},
     "monitor.progress": set(),
     "monitor.console": set(),
