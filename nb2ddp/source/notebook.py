@@ -105,7 +105,9 @@ def _text(path: Path) -> str:
     try:
         return data.decode(json.detect_encoding(data))  # a byte order mark, or UTF-16 by some editors
     except UnicodeDecodeError:
-        raise NotebookError(f"{path} is not UTF-8 text; open and save it in Jupyter.") from None
+        raise NotebookError(
+            f"{path} cannot be read: it is not UTF-8 text; open and save it in Jupyter."
+        ) from None
 
 
 def _opened(path: str, flags: int) -> int:
