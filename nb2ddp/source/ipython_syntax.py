@@ -50,7 +50,7 @@ class PythonText:
     lines: tuple[int, ...]
 
     def notebook_line(self, line: int) -> int:
-        """The cell's line that a line of the text came from, both counted from 1."""
+        """Return the cell's line that a line of the text came from, both counted from 1."""
         return self.lines[min(line, len(self.lines)) - 1] if self.lines else 1
 
 
@@ -117,7 +117,7 @@ def _transformed(source: str) -> PythonText:
 
 
 def _starts(source: list[str]) -> list[int]:
-    """The line (from 1) that each line of the transformed cell starts on.
+    """Return the line (from 1) that each line of the transformed cell starts on.
 
     IPython drops blank lines at the top and makes one line of a magic that is continued with a backslash.
     """
@@ -134,7 +134,7 @@ def _starts(source: list[str]) -> list[int]:
 
 
 def expansions(command: str) -> list[Expansion]:
-    """A command's ``{...}`` and ``$name``, as IPython's own formatter takes it apart."""
+    """Split a command at its ``{...}`` and ``$name``, as IPython's own formatter does."""
     if not any(sign in command for sign in "{}$"):
         return [Expansion(command, None, None)]
     from IPython.utils.text import DollarFormatter
@@ -150,7 +150,7 @@ def expansions(command: str) -> list[Expansion]:
 
 
 def _untimed(line: str) -> str:
-    """The statement that a ``%time`` line times: it is the notebook's own code."""
+    """Return the statement that a ``%time`` line times: it is the notebook's own code."""
     match = _TIMED.match(line)
     if match is None:
         return line
@@ -164,7 +164,7 @@ def _untimed(line: str) -> str:
 
 
 def align(before: list[str], after: list[str]) -> list[int]:
-    """Lines of ``before`` (from 1) that the lines of ``after`` came from."""
+    """Return the lines of ``before`` (from 1) that the lines of ``after`` came from."""
     lines: list[int] = []
     for _, b1, b2, a1, a2 in difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
         lines += [min(b1 + offset, max(b2 - 1, 0)) + 1 for offset in range(a2 - a1)]

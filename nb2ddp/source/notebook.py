@@ -45,7 +45,7 @@ class Notebook:
 
     @property
     def code_size(self) -> int:
-        """About how many words and signs the code has; a cell counts for twenty at least."""
+        """Return about how many tokens the code has; a cell counts for twenty at least."""
         sources = (cell.source for cell in self.cells if cell.kind == "code")
         return sum(max(20, sum(1 for _ in _TOKEN.finditer(source))) for source in sources)
 
@@ -127,7 +127,7 @@ def _opened(path: str, flags: int) -> int:
 
 
 def notebook_of(path: Path, nb: Any) -> Notebook:
-    """The notebook in an nbformat node (version 4) that was read from ``path``."""
+    """Return the notebook in an nbformat node (version 4) that was read from ``path``."""
     cells, number = [], 0
     for cell in nb.cells:
         is_code = cell.cell_type == "code"
@@ -141,7 +141,7 @@ def notebook_of(path: Path, nb: Any) -> Notebook:
 
 
 def _language(metadata: Any) -> str:
-    """What the kernel speaks; Python where the notebook does not tell."""
+    """Return the kernel's language; Python where the notebook names none."""
     for key, name in (("language_info", "name"), ("kernelspec", "language")):
         entry = metadata.get(key)
         if isinstance(entry, dict) and isinstance(entry.get(name), str) and entry[name]:
@@ -150,5 +150,5 @@ def _language(metadata: Any) -> str:
 
 
 def _whole(text: str) -> str:
-    """JSON may hold halves of characters, which no file can: pairs are joined, lone ones become U+FFFD."""
+    """Join pairs of surrogates, which JSON may hold and no file can; lone ones become U+FFFD."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -86,12 +86,12 @@ class Job:
 
 
 def has_trainer(script: str) -> bool:
-    """Whether a script trains with a Trainer, which can save checkpoints and go on from them."""
+    """Return whether a script trains with a Trainer, which can save checkpoints and resume from them."""
     return _TRAINER.search(script) is not None
 
 
 def files(job: Job, name: str, template: str, options: object, *, resumes: bool) -> dict[str, str]:
-    """The files of one target: the script, its install step, and what starts them."""
+    """Return the files of one target: the script, its install step, and what starts them."""
     made = {SCRIPT: job.script}
     if job.setup is not None:
         made[SETUP] = job.setup
