@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+import os
 import sys
 from typing import Any
 
@@ -33,7 +35,9 @@ class _Group(click.Group):
             if isinstance(stream, io.TextIOWrapper):
                 stream.reconfigure(errors="backslashreplace")  # a terminal in another encoding than UTF-8
         try:
-            return super().invoke(ctx)
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+            return result
         except click.ClickException as error:
             vars(error)["message"] = terminal_safe(error.message)
             raise
@@ -50,6 +54,26 @@ class _Group(click.Group):
             if rows:
                 with formatter.section(title):
                     formatter.write_dl(rows)
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return super().main(*args, **kwargs)
+        except OSError as error:
+            _cannot_print(error)
+            raise SystemExit(1) from None
+
+
+def _cannot_print(error: OSError) -> None:
+    """Say what the system refuses, such as a full disk behind stdout, and keep Python from trying again."""
+    where = f"{os.fsdecode(error.filename)}: " if error.filename else ""
+    with contextlib.suppress(OSError, ValueError):
+        say(f"{where}{error.strerror or error}")
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            with contextlib.suppress(OSError, ValueError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _first_sentence(command: click.Command) -> str:

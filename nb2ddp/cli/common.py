@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -129,15 +130,15 @@ def show_report(conversion: Conversion, options: Options, detail: Detail, failur
 
 def script_of(target: Path, nproc: int) -> Path:
     """The script that ``run`` is to start; a notebook is converted first."""
-    if str(target).startswith(("http:/", "https:/", "kaggle:")) and not target.exists():
+    if str(target).startswith(("http:/", "https:/", "kaggle:")) and not os.path.exists(target):
         raise NotebookError("a link is converted first: `nb2ddp convert LINK` writes a folder to name here.")
-    if target.is_dir():
+    if os.path.isdir(target):
         settle(target)
         script = target / SCRIPT
         if not script.is_file():
             raise NotebookError(f"{target} holds no {SCRIPT}; `nb2ddp convert` makes one.")
         return script
-    if not target.is_file():
+    if not os.path.exists(target):
         raise NotebookError(f"{target} does not exist.")
     if target.suffix != ".ipynb":
         return target

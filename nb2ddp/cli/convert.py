@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -164,7 +165,7 @@ def _print(result: _Result, output_format: Format, options: Options, detail: Det
 def _targets(names: Sequence[str], output: Path | None) -> list[tuple[Input, Path]]:
     """Return each notebook with the folder that its conversion goes to."""
     inputs = [input_of(name) for name in names]
-    several = len(inputs) > 1 or any(what.path.is_dir() for what in inputs)
+    several = len(inputs) > 1 or any(os.path.isdir(what.path) for what in inputs)
     pairs: list[tuple[Input, Path]] = []
     taken: set[Path] = set()
     for what, below in _walked(inputs):
@@ -184,7 +185,7 @@ def _walked(inputs: Sequence[Input]) -> Iterator[tuple[Input, Path]]:
     """Yield the notebooks, those of folders too; each with the folder below its own where it lay."""
     for what in inputs:
         path = what.path
-        if not what.is_file or not path.is_dir():
+        if not what.is_file or not os.path.isdir(path):
             yield what, Path()
             continue
         found = sorted(p for p in path.rglob("*.ipynb") if ".ipynb_checkpoints" not in p.parts)

@@ -90,6 +90,7 @@ def push(
       nb2ddp push --kaggle finetune.ipynb --timeout 11h --watch
       nb2ddp push --kaggle finetune_ddp --token-dataset me/keys --dry-run
     """
+    from nb2ddp.ddp_folder import DRY_RUN, PUSHED
     from nb2ddp.kaggle import bundle, client, credentials
     from nb2ddp.kaggle.own_folder import check_own
     from nb2ddp.kaggle.push import check_quota, check_source

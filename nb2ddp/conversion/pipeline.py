@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ast
-import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Unpack
@@ -25,8 +23,10 @@ from nb2ddp.runtime import support_module
 from nb2ddp.source import ipython_syntax
 from nb2ddp.source.cells import CodeCell, Place, parse_cell
 from nb2ddp.source.notebook import Notebook, read_notebook
+from nb2ddp.source.syntax_check import TopLevelAsyncError, check
 from nb2ddp.targets.kaggle import GPUS, input_sources, kaggle_bundle, oversize
 
+_MOST_CODE = 150_000  # real notebooks have up to 7,000; a conversion takes seconds then
 Status = Literal["converted", "declined", "failed"]
 
 
@@ -75,6 +75,12 @@ def convert_notebook(
     if notebook.language != "python":
         why = f"its kernel speaks {notebook.language}; nb2ddp converts Python notebooks"
         return Conversion(notebook.path, "declined", declined=[Change("read", None, why)], source=notebook)
+    if (size := notebook.code_size) > _MOST_CODE:
+        why = (
+            f"its code has some {size // 1000},000 words and signs, and {_MOST_CODE // 1000},000 are read at "
+            "most; move data that is written out in it to a file"
+        )
+        return Conversion(notebook.path, "declined", declined=[Change("read", None, why)], source=notebook)
     cells, broken = _parse(notebook)
     if broken:
         return Conversion(notebook.path, "declined", declined=broken, source=notebook)
@@ -103,19 +109,14 @@ def _converted(notebook: Notebook, facts: Facts, options: Options) -> Conversion
         notebook, facts, rewritten, options, nproc=options.processes, has_setup=setup is not None
     )
     for text in filter(None, (script.text, setup)):
-        if error := _syntax_error(text):
-            why = f"the converted script would not be valid Python ({error}); please report this notebook"
-            if "'await' outside" in error:
-                why = "await works at the top of a notebook alone; give it to asyncio.run()"
-            return Conversion(
-                notebook.path, "declined", declined=[Change("compile", None, why)], source=notebook
-            )
+        if error := _syntax_error(text, script if text == script.text else None):
+            return Conversion(notebook.path, "declined", declined=[error], source=notebook)
     files = {SCRIPT: script.text}
     if not options.single_file:
         files[SUPPORT] = support_module()
     if setup is not None:
         files[SETUP] = setup
-    notes = [*rewritten.notes]
+    notes = [*rewritten.notes, *_newer_python(facts)]
     bundle = _bundle(notebook, script.text, setup, options, notes)
     files.update({f"{KAGGLE}/{name}": text for name, text in bundle.items()})
     return Conversion(
@@ -139,13 +140,12 @@ def _parse(notebook: Notebook) -> tuple[list[CodeCell], list[Change]]:
         try:
             cells.append(parse_cell(cell.number, cell.source))
         except cst.ParserSyntaxError as error:
-            python = ipython_syntax.to_python(cell.source)
-            line = python.notebook_line(error.raw_line)
-            why = f"this is not valid Python ({_reason(python.text)}); mend or delete it"
-            broken.append(Change("read", Place(cell.number, line), why))
+            why = "this is not valid Python (the parser stumbles over it); mend or delete it"
+            broken.append(Change("read", Place(cell.number, _line(cell.source, error.raw_line)), why))
+        except TopLevelAsyncError as error:
+            broken.append(Change("read", Place(cell.number, _line(cell.source, error.lineno)), error.msg))
         except (SyntaxError, ValueError) as error:
-            line = getattr(error, "lineno", None) or 1
-            line = ipython_syntax.to_python(cell.source).notebook_line(line)
+            line = _line(cell.source, getattr(error, "lineno", None))
             why = f"this is not valid Python ({getattr(error, 'msg', error)}); mend or delete it"
             broken.append(Change("read", Place(cell.number, line), why))
         except (RecursionError, MemoryError):
@@ -154,23 +154,44 @@ def _parse(notebook: Notebook) -> tuple[list[CodeCell], list[Change]]:
     return cells, broken
 
 
-def _reason(text: str) -> str:
+def _line(source: str, line: int | None) -> int:
+    """Return the cell's line that a line of its Python text came from."""
     try:
-        ast.parse(text)
-    except (SyntaxError, ValueError) as error:
-        return str(getattr(error, "msg", error))
-    return "the parser stumbles over it"
+        return ipython_syntax.to_python(source).notebook_line(line or 1)
+    except SyntaxError:  # IPython cannot read the cell either: the line is the cell's own
+        return min(line or 1, source.count("\n") + 1)
 
 
-def _syntax_error(text: str) -> str | None:
-    """Compile, never run: LibCST accepts code that Python refuses."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            compile(text, SCRIPT, "exec", dont_inherit=True)
-        except (SyntaxError, ValueError) as error:
-            return str(error)
+# What is valid cell by cell and not in one file.
+_ACROSS_CELLS = {
+    "global declaration": "`global` at the top of a cell changes nothing, and no script takes it; delete it",
+    "__future__": "a script takes imports from __future__ at its top alone; move this to the first code cell",
+}
+
+
+def _syntax_error(text: str, script: Script | None) -> Change | None:
+    """Compile, never run, what was generated. ``script``: the lines of the text with their cells."""
+    try:
+        check(text, SCRIPT, parses=True)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        place = script.origin(getattr(error, "lineno", None) or 0) if script else None
+        said = str(getattr(error, "msg", error))
+        for sign, why in _ACROSS_CELLS.items():
+            if sign in said and place is not None:
+                return Change("compile", place, why)
+        why = f"the converted script would not be valid Python here ({said}); mend or delete it"
+        if place is None:
+            why = f"the converted script would not be valid Python ({error}); please report this notebook"
+        return Change("compile", place, why)
     return None
+
+
+def _newer_python(facts: Facts) -> Iterator[Change]:
+    for cell in facts.cells:
+        if cell.needs is not None:
+            version = ".".join(map(str, cell.needs))
+            why = f"this is syntax of Python {version}: the script needs that version or a later one to run"
+            yield Change("read", Place(cell.number, 1), why)
 
 
 def _setup_script(notebook: Notebook, facts: Facts, options: Options) -> str | None:

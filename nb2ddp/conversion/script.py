@@ -18,6 +18,7 @@ from nb2ddp.rewriting.runtime_calls import module_name
 from nb2ddp.rules.init_block import MARKER
 from nb2ddp.runtime import support_module
 from nb2ddp.source.cells import CodeCell, Place
+from nb2ddp.source.ipython_syntax import align
 from nb2ddp.source.notebook import Notebook
 
 _RULER = 90
@@ -53,6 +54,15 @@ class Script:
             if line.cell:
                 places.setdefault(line.cell, []).append((line.number, number))
         return places
+
+    def origin(self, number: int) -> Place | None:
+        """Return the notebook's place of a line of the script (from 1); None for what nb2ddp put in."""
+        if not 1 <= number <= len(self.lines) or not self.lines[number - 1].cell:
+            return None
+        line = self.lines[number - 1]
+        cell = self.cells[line.cell]
+        old = align(cell.python.text.split("\n"), self.rewritten[line.cell].split("\n"))
+        return Place(line.cell, cell.python.notebook_line(old[min(line.number, len(old) - 1)]))
 
     def line(self, place: Place | None) -> int | None:
         """The script's line (from 1) of a place in the notebook; None where the cell is gone."""

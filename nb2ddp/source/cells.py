@@ -5,9 +5,7 @@ Nothing is judged here: `nb2ddp.analysis.facts` answers questions from these not
 
 from __future__ import annotations
 
-import ast
 import re
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -16,6 +14,7 @@ import libcst as cst
 from nb2ddp import libraries
 from nb2ddp.source import cst_nodes, ipython_syntax
 from nb2ddp.source.ipython_syntax import PythonText
+from nb2ddp.source.syntax_check import check
 
 Statement = cst.SimpleStatementLine | cst.BaseCompoundStatement
 Scope = cst.FunctionDef | cst.Lambda | cst.ClassDef
@@ -23,12 +22,16 @@ Scope = cst.FunctionDef | cst.Lambda | cst.ClassDef
 
 @dataclass(frozen=True, eq=False)
 class CodeCell:
-    """One code cell, parsed. ``source`` is what the user typed, ``text`` the Python that was parsed."""
+    """One code cell, parsed. ``source`` is what the user typed, ``text`` the Python that was parsed.
+
+    ``needs`` is the Python version that its syntax needs, where the running one is older.
+    """
 
     number: int
     source: str
     python: PythonText
     module: cst.Module
+    needs: tuple[int, int] | None = None
 
 
 def parse_cell(number: int, source: str) -> CodeCell:
@@ -41,9 +44,7 @@ def parse_cell(number: int, source: str) -> CodeCell:
             no text that can be parsed.
     """
     python = ipython_syntax.to_python(source)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # an escape that the user's strings should not have is theirs to see
-        ast.parse(python.text)  # refuses what is nested too deeply; LibCST would crash on it
+    needs = check(python.text)  # refuses what is nested too deeply; LibCST would crash on it
     module = cst.parse_module(python.text)
     crowded = ";" in python.text or _ONE_LINE.search(python.text)
     text = cst_nodes.one_per_line(module, _may_move).code if crowded else python.text
@@ -51,7 +52,7 @@ def parse_cell(number: int, source: str) -> CodeCell:
         origins = ipython_syntax.align(python.text.split("\n"), text.split("\n"))
         python = PythonText(text, tuple(python.notebook_line(line) for line in origins))
         module = cst.parse_module(text)
-    return CodeCell(number, source, python, module)
+    return CodeCell(number, source, python, module, needs)
 
 
 _ONE_LINE = re.compile(r"^[ \t]*(?:async )?def .*:[ \t]*[^\s#]", re.MULTILINE)

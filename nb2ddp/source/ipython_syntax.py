@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import ast
 import difflib
+import itertools
 import re
+import tokenize
+import warnings
 from dataclasses import dataclass
 
 # Cell magics whose body is the notebook's own Python, run in its namespace.
@@ -24,6 +27,8 @@ _TIMED = re.compile(
     get_ipython\(\)\.run_line_magic\('(?:time|timeit|prun)',[ ](?P<code>'.*'|".*")\)[ \t]*$""",
     re.VERBOSE,
 )
+_STANDS_ALONE = re.compile(r"[ \t]*(?:#.*)?|[!%](?![!%])(?:.*[^\\])?")
+_MANY = 20  # lines
 _OPTIONS = re.compile(r"^(?:-\w+\s+(?:\d+\s+)?)*")
 _CELL_MAGIC = re.compile(r"\A((?:[ \t]*(?:#[^\n]*)?\n)*)%%([A-Za-z!][\w]*)([^\n]*)\n?(.*)\Z", re.DOTALL)
 
@@ -45,12 +50,16 @@ class PythonText:
     lines: tuple[int, ...]
 
     def notebook_line(self, line: int) -> int:
-        """The cell's line that a line of the text came from, both counted from 1."""
+        """Return the cell's line that a line of the text came from, both counted from 1."""
         return self.lines[min(line, len(self.lines)) - 1] if self.lines else 1
 
 
 def to_python(source: str) -> PythonText:
-    """The cell as Python, with line numbers that lead back to what the user typed."""
+    """Return the cell as Python, with line numbers that lead back to what the user typed.
+
+    Raises:
+        SyntaxError: IPython itself cannot read the cell.
+    """
     lines = tuple(range(1, source.count("\n") + 2))
     cell_magic = _CELL_MAGIC.match(source)
     if cell_magic:
@@ -74,10 +83,32 @@ def to_python(source: str) -> PythonText:
 
 
 def _transform(source: str) -> PythonText:
-    from IPython.core.inputtransformer2 import TransformerManager
+    """Transform a cell; magics at its top one by one, for IPython's time is quadratic in those of a text."""
+    head = list(itertools.takewhile(_STANDS_ALONE.fullmatch, source.split("\n")))
+    rest = "\n".join(source.split("\n")[len(head) :])
+    if len(head) < _MANY or _INDENTED.match(rest):
+        return _transformed(source)
+    first = "".join(_transformed(line).text if line.strip() else "\n" for line in head)
+    below = _transformed(rest) if rest.strip() else PythonText("", ())
+    lines = (*range(1, len(head) + 1), *(number + len(head) for number in below.lines))
+    return PythonText(first + below.text, lines)
 
-    manager = TransformerManager()
-    text: str = manager.transform_cell(source)
+
+def _transformed(source: str) -> PythonText:
+    from IPython.core.inputtransformer2 import TRANSFORM_LOOP_LIMIT, TransformerManager
+
+    magics = [number for number, line in enumerate(source.split("\n"), start=1) if _MAGIC_LINE.match(line)]
+    too_many = f"IPython gives up on more than {TRANSFORM_LOOP_LIMIT} magics below other code: split the cell"
+    if len(magics) > TRANSFORM_LOOP_LIMIT:
+        raise SyntaxError(too_many, ("cell", magics[TRANSFORM_LOOP_LIMIT], None, None))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # IPython warns of line ends that it made itself
+            text: str = TransformerManager().transform_cell(source)
+    except RuntimeError:
+        raise SyntaxError(too_many, ("cell", 1, None, None)) from None
+    except tokenize.TokenError as error:
+        raise SyntaxError(error.args[0], ("cell", error.args[1][0], None, None)) from None
     lines = text.removesuffix("\n").split("\n")
     starts = _starts(source.split("\n"))
     if len(starts) != len(lines):  # a string that looks like a continued magic, say
@@ -86,7 +117,7 @@ def _transform(source: str) -> PythonText:
 
 
 def _starts(source: list[str]) -> list[int]:
-    """The line (from 1) that each line of the transformed cell starts on.
+    """Return the line (from 1) that each line of the transformed cell starts on.
 
     IPython drops blank lines at the top and makes one line of a magic that is continued with a backslash.
     """
@@ -103,7 +134,7 @@ def _starts(source: list[str]) -> list[int]:
 
 
 def expansions(command: str) -> list[Expansion]:
-    """A command's ``{...}`` and ``$name``, as IPython's own formatter takes it apart."""
+    """Split a command at its ``{...}`` and ``$name``, as IPython's own formatter does."""
     if not any(sign in command for sign in "{}$"):
         return [Expansion(command, None, None)]
     from IPython.utils.text import DollarFormatter
@@ -119,7 +150,7 @@ def expansions(command: str) -> list[Expansion]:
 
 
 def _untimed(line: str) -> str:
-    """The statement that a ``%time`` line times: it is the notebook's own code."""
+    """Return the statement that a ``%time`` line times: it is the notebook's own code."""
     match = _TIMED.match(line)
     if match is None:
         return line
@@ -133,7 +164,7 @@ def _untimed(line: str) -> str:
 
 
 def align(before: list[str], after: list[str]) -> list[int]:
-    """Lines of ``before`` (from 1) that the lines of ``after`` came from."""
+    """Return the lines of ``before`` (from 1) that the lines of ``after`` came from."""
     lines: list[int] = []
     for _, b1, b2, a1, a2 in difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
         lines += [min(b1 + offset, max(b2 - 1, 0)) + 1 for offset in range(a2 - a1)]

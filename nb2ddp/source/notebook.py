@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import errno
+import json
 import logging
+import os
 import re
+import stat
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from nb2ddp.errors import NotebookError
+
+# What Jupyter itself opens with patience. Of JSON, Python makes up to thirty times as many bytes.
+_MOST_BYTES, _MOST_CONTAINERS, _MOST_VALUES = 100_000_000, 150_000, 3_000_000
+
+
+_TOKEN = re.compile(r"\w+|[^\w\s]")
 
 
 @dataclass(frozen=True)
@@ -33,6 +43,12 @@ class Notebook:
     def stem(self) -> str:
         return self.path.stem
 
+    @property
+    def code_size(self) -> int:
+        """Return about how many tokens the code has; a cell counts for twenty at least."""
+        sources = (cell.source for cell in self.cells if cell.kind == "code")
+        return sum(max(20, sum(1 for _ in _TOKEN.finditer(source))) for source in sources)
+
 
 def read_notebook(path: Path) -> Notebook:
     """Read a notebook of any nbformat version, or a ``.py`` script with ``# %%`` cells.
@@ -40,15 +56,7 @@ def read_notebook(path: Path) -> Notebook:
     Raises:
         NotebookError: the file is missing, or is not a notebook.
     """
-    try:
-        text = path.read_text(encoding="utf-8-sig")  # some editors put a byte order mark there
-    except FileNotFoundError:
-        raise NotebookError(f"{path} does not exist.") from None
-    except IsADirectoryError:
-        raise NotebookError(f"{path} is a folder; name a notebook in it.") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise NotebookError(f"{path} cannot be read: {error}.") from None
-    return parse_notebook(path, text)
+    return parse_notebook(path, _text(path))
 
 
 def parse_notebook(path: Path, text: str) -> Notebook:
@@ -62,7 +70,7 @@ def parse_notebook(path: Path, text: str) -> Notebook:
     node = _percent(path, text) if path.suffix == ".py" else _ipynb(path, text)
     try:
         return notebook_of(path, node)
-    except (AttributeError, TypeError):
+    except (AttributeError, TypeError, KeyError, ValueError):
         raise NotebookError(f"{path} has cells that Jupyter would not write; save it in Jupyter.") from None
 
 
@@ -107,20 +115,68 @@ def _percent(path: Path, text: str) -> Any:
 _CELL = re.compile(r"^# ?%%", re.MULTILINE)
 
 
+def _text(path: Path) -> str:
+    """Return the text of a regular file. Pipes and devices are not opened for long: they may never end."""
+    try:
+        with open(path, "rb", opener=_opened) as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > _MOST_BYTES:
+                raise NotebookError(
+                    f"{path} has {size / 1e6:.0f} MB, and {_MOST_BYTES / 1e6:.0f} MB are read at most; clear "
+                    "its outputs with `jupyter nbconvert --clear-output --inplace`."
+                )
+            data = file.read(_MOST_BYTES)
+    except FileNotFoundError:
+        raise NotebookError(f"{path} does not exist.") from None
+    except IsADirectoryError:
+        raise NotebookError(f"{path} is a folder; name a notebook in it.") from None
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        raise NotebookError(f"{path} cannot be read: {getattr(error, 'strerror', error)}.") from None
+    if sum(map(data.count, (b"{", b"["))) > _MOST_CONTAINERS or data.count(b",") > _MOST_VALUES:
+        raise NotebookError(
+            f"{path} holds more than a notebook's cells; clear its outputs with "
+            "`jupyter nbconvert --clear-output --inplace`."
+        )
+    try:
+        return data.decode(json.detect_encoding(data))  # a byte order mark, or UTF-16 by some editors
+    except UnicodeDecodeError:
+        raise NotebookError(
+            f"{path} cannot be read: it is not UTF-8 text; open and save it in Jupyter."
+        ) from None
+
+
+def _opened(path: str, flags: int) -> int:
+    """Open a file without waiting for the other end of a pipe.
+
+    Raises:
+        OSError: it is no regular file.
+    """
+    handle = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+    mode = os.fstat(handle).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(handle)
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError
+        raise OSError(errno.EINVAL, "it is a pipe, a device or a socket, and not a file")
+    return handle
+
+
 def notebook_of(path: Path, nb: Any) -> Notebook:
-    """The notebook in an nbformat node (version 4) that was read from ``path``."""
+    """Return the notebook in an nbformat node (version 4) that was read from ``path``."""
     cells, number = [], 0
     for cell in nb.cells:
         is_code = cell.cell_type == "code"
         number += is_code
         source = _whole(cell.source.replace("\r\n", "\n").replace("\r", "\n"))
+        if not is_code:
+            source = source.replace("\0", "\ufffd")  # it becomes a comment, and Python refuses NUL there too
         cells.append(Cell(cell.cell_type, source, number if is_code else 0))
     language = _language(nb.metadata)
     return Notebook(path, tuple(cells), "python" if language.startswith("ipython") else language)
 
 
 def _language(metadata: Any) -> str:
-    """What the kernel speaks; Python where the notebook does not tell."""
+    """Return the kernel's language; Python where the notebook names none."""
     for key, name in (("language_info", "name"), ("kernelspec", "language")):
         entry = metadata.get(key)
         if isinstance(entry, dict) and isinstance(entry.get(name), str) and entry[name]:
@@ -129,5 +185,5 @@ def _language(metadata: Any) -> str:
 
 
 def _whole(text: str) -> str:
-    """JSON may hold halves of characters, which no file can: pairs are joined, lone ones become U+FFFD."""
+    """Join pairs of surrogates, which JSON may hold and no file can; lone ones become U+FFFD."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,9 +19,11 @@ def job_of(folder: Path, **numbers: Any) -> Job:
     Raises FolderError when the folder cannot be read, EmitError for numbers that cannot be, or a script that
     is not Python any more.
     """
+    from nb2ddp.source.syntax_check import check
+
     converted = read(folder)
     try:
-        ast.parse(converted.script)
+        check(converted.script)
     except (ValueError, SyntaxError, RecursionError, MemoryError) as error:
         raise EmitError(f"{folder / SCRIPT} cannot be read as Python: {error}.") from None
     name = converted.source.name if converted.source else folder.name

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 import shlex
@@ -17,6 +16,7 @@ from nb2ddp.errors import EmitError
 # A Trainer is made; the tokenizers library has classes of that name too, which train no model.
 _TRAINER = re.compile(r"(?<!Bpe)(?<!WordPiece)(?<!Unigram)(?<!WordLevel)Trainer\(")
 
+_DOCSTRING = re.compile(r'"""(?:[^\n]*)(?P<below>.*?)"""', re.DOTALL)
 _NODES = re.compile(r"(?P<fewest>[1-9]\d{0,3})(?::(?P<most>[1-9]\d{0,3}))?")
 
 
@@ -53,7 +53,8 @@ class Job:
         for name, value in (("gpus", self.gpus), ("save-steps", self.save_steps)):
             if value is not None and value < 1:
                 raise EmitError(f"--{name} {value} has to be at least 1.")
-        if "torchrun" not in (ast.get_docstring(ast.parse(self.script)) or "torchrun"):
+        head = _DOCSTRING.match(self.script)  # the first line holds the notebook's name
+        if head is not None and head["below"].strip() and "torchrun" not in head["below"]:
             raise EmitError(
                 "This script is for one process that spreads the model over the GPUs of one machine "
                 f"(--strategy balanced): run it with `python {SCRIPT}`, or convert without --strategy."
@@ -87,12 +88,12 @@ class Job:
 
 
 def has_trainer(script: str) -> bool:
-    """Whether a script trains with a Trainer, which can save checkpoints and go on from them."""
+    """Return whether a script trains with a Trainer, which can save checkpoints and resume from them."""
     return _TRAINER.search(script) is not None
 
 
 def files(job: Job, name: str, template: str, options: object, *, resumes: bool) -> dict[str, str]:
-    """The files of one target: the script, its install step, and what starts them."""
+    """Return the files of one target: the script, its install step, and what starts them."""
     made = {SCRIPT: job.script}
     if job.setup is not None:
         made[SETUP] = job.setup

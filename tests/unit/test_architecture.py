@@ -83,7 +83,7 @@ ROOMS: dict[str, set[str]] = {
     "analysis": {"libraries", "source"},
     "rewriting": {"analysis", "options", "source"},
     "rules": {"analysis", "libraries", "options", "rewriting", "source"},
-    "targets": {"ddp_folder", "errors", "rendering"},
+    "targets": {"ddp_folder", "errors", "rendering", "source"},
     "conversion": {
         *("analysis", "ddp_folder", "errors", "options", "plain_text", "rendering", "rewriting", "rules"),
         *("runtime", "source", "targets"),
@@ -117,6 +117,7 @@ ROOMS: dict[str, set[str]] = {
 MODULES_BELOW: dict[str, set[str]] = {
     "source.cst_nodes": set(),
     "source.ipython_syntax": set(),
+    "source.syntax_check": set(),
     "source.notebook": {"errors"},
     "monitor.progress": set(),
     "monitor.console": set(),
