@@ -98,7 +98,7 @@ def convert(
             _echo_diff(result.conversion)
     if output_format == "json":
         reports = [result.document for result in results]
-        click.echo(json_text(reports[0] if len(reports) == 1 else reports))
+        echo(json_text(reports[0] if len(reports) == 1 else reports))
     elif not quiet:
         if many:
             _echo_table(results)
@@ -152,12 +152,12 @@ def _print(result: _Result, output_format: Format, options: Options, detail: Det
 
     if output_format == "concise":
         for line in report.lines(result.conversion):
-            click.echo(line)
+            echo(line)
         if result.failure is not None:
-            click.echo(f"nb2ddp: {terminal_safe(result.failure)}", err=True)
+            echo(f"nb2ddp: {terminal_safe(result.failure)}", err=True)
     elif output_format == "github":
         for line in report.github_lines(result.conversion, result.failure):
-            click.echo(line)
+            echo(line)
     elif output_format == "full":
         show_report(result.conversion, options, detail, result.failure)
 
@@ -214,24 +214,24 @@ def _echo_table(results: Sequence[_Result]) -> None:
     for result in results:
         by_task.setdefault(result.conversion.task or "unread", []).append(result.status)
     width = max(len("task"), *map(len, by_task))
-    click.echo("  ".join(["task".ljust(width), *_STATES]), err=True)
+    echo("  ".join(["task".ljust(width), *_STATES]), err=True)
     for task, statuses in sorted(by_task.items(), key=lambda item: (-len(item[1]), item[0])):
         counts = [str(statuses.count(state)).rjust(len(state)) for state in _STATES]
-        click.echo("  ".join([task.ljust(width), *counts]), err=True)
+        echo("  ".join([task.ljust(width), *counts]), err=True)
 
 
 def _echo_summary(results: Sequence[_Result], check: bool, options: Options) -> None:
     """Print how many notebooks were converted, and what can be done next."""
     counts = {state: sum(result.status == state for result in results) for state in _STATES}
     said = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
-    click.echo(f"{said}{' (nothing written)' if check else ''}.", err=True)
+    echo(f"{said}{' (nothing written)' if check else ''}.", err=True)
     written = [result for result in results if result.folder is not None]
     if len(written) == 1:
-        click.echo(f"Wrote {_quoted(written[0].folder)}/. Next:", err=True)
+        echo(f"Wrote {_quoted(written[0].folder)}/. Next:", err=True)
         for step in _next_steps(written[0], options):
-            click.echo(f"  {step}", err=True)
+            echo(f"  {step}", err=True)
     elif written:
-        click.echo(f"Wrote {len(written)} folders, such as {_quoted(written[0].folder)}/.", err=True)
+        echo(f"Wrote {len(written)} folders, such as {_quoted(written[0].folder)}/.", err=True)
 
 
 def _next_steps(result: _Result, options: Options) -> Iterator[str]:

@@ -161,7 +161,7 @@ def _init_block(facts: Facts, needs: Iterable[Need], body: Sequence[Line], optio
             "try:",
             f"    {_import('ddp_support', ddp)}",
             "except ModuleNotFoundError as missing:",
-            f'    {sys}.exit(f"{{missing}} (ddp_support.py lies beside this script; pip installs the rest)")',
+            f'    {sys}.exit(f"{{missing}} (ddp_support.py belongs beside this script)")',
         ]
     device = "this process works on cuda:<local_rank>"
     return [*imports, "", *ours, "", f"{names} = {ddp}.init({f'seed={seed}' if seed else ''})  # {device}"]

@@ -23,6 +23,7 @@ from nb2ddp import ddp_folder
 from nb2ddp.cli import main
 from nb2ddp.conversion.pipeline import Conversion, convert_notebook
 from nb2ddp.conversion.report import lines
+from nb2ddp.ddp_folder import SUPPORT
 from nb2ddp.errors import EmitError
 from nb2ddp.jupyter import html
 from nb2ddp.jupyter.result import Result
@@ -73,7 +74,7 @@ def test_a_notebooks_name_stays_in_the_docstring_of_every_file(text: str) -> Non
     assert set(made.files) - {slug} == set(PLAIN.files) - {"kaggle/plain.py"}
     for name, content in made.files.items():
         content.encode()
-        if name.endswith(".py"):
+        if name.endswith(".py") and name != SUPPORT:
             docstring, rest = code(content)
             assert rest == code(PLAIN.files["kaggle/plain.py" if name == slug else name])[1]
             assert docstring_safe(f"{text.replace('/', '|')}.ipynb") in docstring.splitlines()[0]

@@ -118,6 +118,7 @@ def test_one_notebook_makes_one_folder(invoke: Invoke, tmp_path: Path) -> None:
     assert result.exit_code == 0
     assert everything(tmp_path / "my run_ddp") == {
         "train_ddp.py",
+        "ddp_support.py",
         "setup_env.py",
         "report.json",
         "kaggle/kernel-metadata.json",
@@ -202,7 +203,7 @@ def test_diff_shows_what_is_taken_and_what_is_given(invoke: Invoke, tmp_path: Pa
     shown = invoke("convert", path, "--check", "--diff").stdout.splitlines()
     assert "-!pip install a" in shown
     assert " x = 1" in shown
-    assert any(line.startswith("+rank = ") for line in shown)
+    assert any(line.startswith("+rank, local_rank, world_size = ") for line in shown)
 
 
 def test_the_diff_is_coloured_on_a_terminal(tmp_path: Path) -> None:

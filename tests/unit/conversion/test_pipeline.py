@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +16,8 @@ import pytest
 from nb2ddp import convert
 from nb2ddp.conversion.pipeline import Conversion, convert_notebook
 from nb2ddp.conversion.report import as_json
-from nb2ddp.ddp_folder import SCRIPT, SETUP
+from nb2ddp.ddp_folder import SCRIPT, SETUP, SUPPORT
+from nb2ddp.runtime import support_module
 from nb2ddp.source.notebook import notebook_of
 from tests.support import ROOT
 from tests.support.helpers import converted, notebook
@@ -36,11 +38,8 @@ def script_of(*cells: str, **options: object) -> str:
 
 
 def cells_of(script: str) -> str:
-    """The script without the header and the init block."""
-    before, marker, _ = script.partition("# ---- nb2ddp: one process per GPU")
-    assert marker
-    after = script[script.index("# ---- cell ", len(before)) :]
-    return before + after
+    """The script without its head."""
+    return script[script.index("# ---- cell") :]
 
 
 def imported_by(code: str) -> list[str]:
@@ -150,14 +149,15 @@ def test_cells_come_in_order_with_their_numbers() -> None:
 def test_the_device_is_chosen_before_the_first_heavy_import(cells: list[str]) -> None:
     script = script_of(*cells, TRAIN)
     lines = script.splitlines()
-    chosen = next(i for i, line in enumerate(lines) if "torch.cuda.set_device(local_rank)" in line)
+    chosen = next(i for i, line in enumerate(lines) if "import ddp_support as ddp" in line)
     heavy = ("unsloth", "transformers", "trl")
     first = next(
         i for i, line in enumerate(lines) if "import" in line and any(name in line for name in heavy)
     )
-    ranks = next(i for i, line in enumerate(lines) if line.startswith("local_rank = "))
-    assert ranks < chosen < first
-    assert script.count("torch.cuda.set_device(") == 1
+    ranks = next(
+        i for i, line in enumerate(lines) if line.startswith("rank, local_rank, world_size = ddp.init(")
+    )
+    assert chosen < ranks < first
 
 
 def test_environment_lines_come_before_torch() -> None:
@@ -217,7 +217,7 @@ def test_changes_point_at_their_lines() -> None:
     assert conversion.status == "converted", conversion.declined
     found = places(conversion)
     assert ("magics", "%env A=1", 'os.environ["A"] = "1"') in found
-    assert ("shell-lines", "!ls", 'shell("ls")') in found
+    assert ("shell-lines", "!ls", 'ddp.shell("ls")') in found
     batch = [after for rule, before, after in found if rule == "batch" and before.startswith("trainer = ")]
     assert batch
     assert all("batch_per_rank" in after for after in batch)
@@ -239,7 +239,7 @@ def test_every_change_of_a_sample_has_a_line_in_both(path: Path) -> None:
 
 def test_files_that_a_conversion_makes() -> None:
     conversion = converted("!pip install a", TRAIN)
-    (kernel,) = set(conversion.files) - {SCRIPT, SETUP, "kaggle/kernel-metadata.json"}
+    (kernel,) = set(conversion.files) - {SCRIPT, SUPPORT, SETUP, "kaggle/kernel-metadata.json"}
     assert kernel == f"kaggle/{json.loads(conversion.files['kaggle/kernel-metadata.json'])['code_file']}"
 
 
@@ -283,25 +283,12 @@ def test_every_broken_cell_is_told() -> None:
 # ---- names --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "name", ["rank", "local_rank", "world_size", "is_main_process", "one_disk", "share_batch", "shell"]
-)
+@pytest.mark.parametrize("name", ["rank", "local_rank", "world_size", "ddp"])
 def test_a_name_of_ours_that_the_notebook_uses_is_changed(name: str) -> None:
     script = script_of(f"{name} = 16\nprint({name})\n!ls", TRAIN)
     assert f"{name} = 16\nprint({name})\n" in cells_of(script)
-    tree = ast.parse(script)
-    ours = {
-        node.name if isinstance(node, ast.FunctionDef) else node.id
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef)
-        or (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
-    }
-    assert f"ddp_{name}" in ours
-    stored = [
-        n for n in ast.walk(tree) if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Store)
-    ]
-    assert len(stored) == 1
-    assert not [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name == name]
+    assert f"ddp_{name}" in script[: script.index("# ---- cell")]
+    assert not re.search(rf"^(?:.*, )?{name}\b.* = ", script[: script.index("# ---- cell")], re.MULTILINE)
 
 
 @pytest.mark.parametrize(
@@ -309,7 +296,7 @@ def test_a_name_of_ours_that_the_notebook_uses_is_changed(name: str) -> None:
 )
 def test_a_function_of_the_notebooks_is_not_replaced(binding: str) -> None:
     script = script_of(f"{binding}\n!ls\nx = shell('mine')", TRAIN)
-    assert 'ddp_shell("ls")' in script
+    assert 'ddp.shell("ls")' in script
     assert "\nx = shell('mine')\n" in script
 
 
@@ -353,6 +340,7 @@ def test_the_script_runs_plainly_without_torchrun(tmp_path: Path) -> None:
     )
     (tmp_path / "plain.py").write_text(source)
     (tmp_path / "script.py").write_text(script_of(source))
+    (tmp_path / SUPPORT).write_text(support_module())
     code = "import runpy\nfor name in ('plain.py', 'script.py'): runpy.run_path(name, run_name='__main__')"
     command = [sys.executable, "-c", code]
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)

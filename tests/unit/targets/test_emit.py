@@ -66,8 +66,10 @@ def test_a_folder_that_is_all_the_cluster_needs(folder: Path) -> None:
     assert "HEAD=node1 ./train_torchrun.sh" in result.output
     made = folder / "torchrun"
     names = {path.name for path in made.iterdir()}
-    assert names == {"report.json", "resume.py", "setup_env.py", "train_ddp.py", "train_torchrun.sh"}
-    for name in ("train_ddp.py", "setup_env.py"):
+    assert names == {
+        *("ddp_support.py", "report.json", "resume.py", "setup_env.py", "train_ddp.py", "train_torchrun.sh")
+    }
+    for name in ("train_ddp.py", "ddp_support.py", "setup_env.py"):
         assert (made / name).read_bytes() == (folder / name).read_bytes()
     assert (made / "train_torchrun.sh").stat().st_mode & stat.S_IXUSR
     compile((made / "resume.py").read_text(), "resume.py", "exec")
