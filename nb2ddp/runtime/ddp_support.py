@@ -146,6 +146,7 @@ def init(seed: int | None = None) -> tuple[int, int, int]:
     register_optimizer_step_pre_hook(_reduce_unseen)
     register_optimizer_step_post_hook(_count_step)
     _run.watchdog = _Watchdog()
+    _run.watchdog.report()  # at once: a rank that ends without a word is missed from here on
     _run.watchdog.start()
     if seed is None:
         _set_random_state(from_main_process(_random_state))
@@ -293,21 +294,23 @@ class _Meeting:
             RuntimeError: that rank has ended, or came to another place of the script.
             BaseException: what that rank raised.
         """
-        key = f"{self.key} {rank}"
-        with _waiting(self.place, rank):
-            while True:
-                try:
-                    _store().wait([key], timedelta(seconds=1))
-                    break
-                except dist.DistNetworkError:
-                    raise RuntimeError(f"rank {rank} is gone while this rank waits for it") from None
-                except dist.DistStoreError:
-                    if (end := _end_of(rank, _store())) and not _store().check([key]):
+        key, store = f"{self.key} {rank}", _store()
+        try:
+            with _waiting(rank):
+                for tries in itertools.count():  # store.wait() prints a warning for each second that it waits
+                    if store.check([key]):
+                        break
+                    if tries % 50 == 49 and (end := _end_of(rank, store)) and not store.check([key]):
                         raise RuntimeError(
                             f"rank {rank} {end}, while rank {_run.rank} waits for it at {self.place}"
-                        ) from None
-        size = int(_store().get(key))
-        body = b"".join(_store().get(f"{key} {start}") for start in range(0, size, _CHUNK))
+                        )
+                    time.sleep(0.001 if tries < 100 else 0.02)
+                size = int(store.get(key))
+                body = b"".join(store.get(f"{key} {start}") for start in range(0, size, _CHUNK))
+        except dist.DistNetworkError:
+            raise RuntimeError(
+                f"torchrun's store is gone, while rank {_run.rank} waits for rank {rank} at {self.place}"
+            ) from None
         lines, place, value, error = _unpack(body)
         if lines != self.lines:
             raise RuntimeError(
@@ -319,7 +322,7 @@ class _Meeting:
 
 
 @contextlib.contextmanager
-def _waiting(place: str, rank: int) -> Iterator[None]:
+def _waiting(rank: int) -> Iterator[None]:
     """Let the watchdog know that this rank waits in the store, for a rank that may take long."""
     watchdog = _run.watchdog
     if watchdog is not None:
@@ -414,8 +417,7 @@ def _cell(path: str, line: int) -> str:
 # ---- what one rank does for all ---------------------------------------------------------------------------------
 
 
-@contextlib.contextmanager
-def main_process_only() -> Iterator[bool]:
+class main_process_only:  # noqa: N801 -- used like a function
     """Let rank 0 alone run a block; the others wait until it is through. Use as::
 
         with ddp.main_process_only() as is_main:
@@ -426,56 +428,51 @@ def main_process_only() -> Iterator[bool]:
     Afterwards all ranks have rank 0's random generators. Machines without a shared disk (NB2DDP_SHARED_FS=0)
     run the block once each. Waits however long rank 0 takes, and notices when it has ended.
     """
-    if not _run.meets:
-        yield _run.writes or _run.world_size == 1 or _run.alone > 0
-        return
-    meeting = _Meeting(per_machine=True)
-    if not _run.writes:
-        yield False
-        _set_random_state(meeting.hear(0 if _run.one_disk else _run.rank - _run.local_rank))
-        return
-    with _told(meeting):
-        yield True
+
+    # Classes, for a generator cannot raise the StopIteration that rank 0 has raised.
+
+    def __enter__(self) -> bool:
+        self.meeting = _Meeting(per_machine=True) if _run.meets else None
+        if self.meeting is None:
+            return _run.writes or _run.world_size == 1 or _run.alone > 0
+        _run.alone += _run.writes
+        return _run.writes
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if self.meeting is None:
+            return
+        if _run.writes:
+            _run.alone -= 1
+            self.meeting.tell(None if error else _random_state(), error)
+        elif error is None:
+            _set_random_state(self.meeting.hear(_writer()))
 
 
-@contextlib.contextmanager
-def _told(meeting: _Meeting) -> Iterator[None]:
-    """Run a block on this rank alone, and tell the others how it ended."""
-    _run.alone += 1
-    try:
-        yield
-    except GeneratorExit:
-        raise
-    except BaseException as error:
-        meeting.tell(None, error)
-        raise
-    else:
-        meeting.tell(_random_state())
-    finally:
-        _run.alone -= 1
-
-
-@contextlib.contextmanager
-def main_process_first() -> Iterator[None]:
+class main_process_first:  # noqa: N801 -- used like a function
     """Let rank 0 run a block first; then the others run it and find what it left in a cache or a folder.
 
     What rank 0 raises, the others raise without running the block. Waits however long rank 0 takes.
     """
-    if not _run.meets:
-        yield
-        return
-    meeting = _Meeting(per_machine=True)
-    if _run.writes:
-        with _told(meeting):
-            yield
-        return
-    state = meeting.hear(0 if _run.one_disk else _run.rank - _run.local_rank)
-    _run.alone += 1
-    try:
-        yield
-    finally:
+
+    def __enter__(self) -> None:
+        self.meeting = _Meeting(per_machine=True) if _run.meets else None
+        if self.meeting is not None:
+            self.state = None if _run.writes else self.meeting.hear(_writer())
+            _run.alone += 1
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if self.meeting is None:
+            return
         _run.alone -= 1
-    _set_random_state(state)  # rank 0 may have drawn numbers where the others read its cache
+        if _run.writes:
+            self.meeting.tell(None if error else _random_state(), error)
+        else:
+            _set_random_state(self.state)  # rank 0 may have drawn numbers where the others read its cache
+
+
+def _writer() -> int:
+    """Return the rank that makes the files of this rank's disk."""
+    return 0 if _run.one_disk else _run.rank - _run.local_rank
 
 
 def as_one_process(make: Callable[[], _T]) -> _T:
@@ -490,22 +487,31 @@ def as_one_process(make: Callable[[], _T]) -> _T:
         os.environ.update(hidden)
 
 
-@contextlib.contextmanager
-def in_turn() -> Iterator[None]:
-    """Let the ranks run a block one after another; none goes on before the last one is through."""
-    if not _run.meets:
-        yield
-        return
-    meeting = _Meeting()
-    if _run.rank > 0:
-        meeting.hear(_run.rank - 1)
-    _run.alone += 1
-    try:
-        yield
-    finally:
+class in_turn:  # noqa: N801 -- used like a function
+    """Let the ranks run a block one after another; none goes on before the last one is through.
+
+    What a rank raises in its turn, every rank raises; those after it do not run the block.
+    """
+
+    def __enter__(self) -> None:
+        self.meeting = _Meeting() if _run.meets else None
+        if self.meeting is None:
+            return
+        if _run.rank > 0:
+            try:
+                self.meeting.hear(_run.rank - 1)
+            except BaseException as error:
+                self.meeting.tell(None, error)  # the next rank waits for this one
+                raise
+        _run.alone += 1
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if self.meeting is None:
+            return
         _run.alone -= 1
-        meeting.tell(None)
-    meeting.hear(_run.world_size - 1)
+        self.meeting.tell(None, error)
+        if error is None:
+            self.meeting.hear(_run.world_size - 1)
 
 
 def from_main_process(make: Callable[[], _T]) -> _T:
@@ -1516,8 +1522,7 @@ class _Watchdog(threading.Thread):
     def run(self) -> None:
         try:
             while not self._ended.wait(_BEAT):
-                own = self._look()
-                self.store().set(f"beat {_run.rank}", json.dumps(own))
+                own = self.report()
                 if self.store().check(["stop"]):
                     time.sleep(2)  # the rank that saw it first says why
                     os._exit(1)
@@ -1526,6 +1531,12 @@ class _Watchdog(threading.Thread):
                     self._stop_run(sentence)
         except (dist.DistNetworkError, dist.DistStoreError, RuntimeError):
             return  # torchrun has ended the store: it ends the ranks too
+
+    def report(self) -> dict[str, Any]:
+        """Put into the store what the main thread is doing, and return it."""
+        own = self._look()
+        self.store().set(f"beat {_run.rank}", json.dumps(own))
+        return own
 
     def _look(self) -> dict[str, Any]:
         """Return what the main thread is doing."""
