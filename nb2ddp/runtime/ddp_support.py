@@ -417,7 +417,7 @@ def _cell(path: str, line: int) -> str:
 # ---- what one rank does for all ---------------------------------------------------------------------------------
 
 
-class main_process_only:  # noqa: N801 -- used like a function
+class main_process_only:
     """Let rank 0 alone run a block; the others wait until it is through. Use as::
 
         with ddp.main_process_only() as is_main:
@@ -448,7 +448,7 @@ class main_process_only:  # noqa: N801 -- used like a function
             _set_random_state(self.meeting.hear(_writer()))
 
 
-class main_process_first:  # noqa: N801 -- used like a function
+class main_process_first:
     """Let rank 0 run a block first; then the others run it and find what it left in a cache or a folder.
 
     What rank 0 raises, the others raise without running the block. Waits however long rank 0 takes.
@@ -457,7 +457,7 @@ class main_process_first:  # noqa: N801 -- used like a function
     def __enter__(self) -> None:
         self.meeting = _Meeting(per_machine=True) if _run.meets else None
         if self.meeting is not None:
-            self.state = None if _run.writes else self.meeting.hear(_writer())
+            self.state: Any = None if _run.writes else self.meeting.hear(_writer())
             _run.alone += 1
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
@@ -487,7 +487,7 @@ def as_one_process(make: Callable[[], _T]) -> _T:
         os.environ.update(hidden)
 
 
-class in_turn:  # noqa: N801 -- used like a function
+class in_turn:
     """Let the ranks run a block one after another; none goes on before the last one is through.
 
     What a rank raises in its turn, every rank raises; those after it do not run the block.
@@ -1027,18 +1027,30 @@ class _Parts:
         args, kwargs = pytree.tree_unflatten(taken, self.spec)
         return args, kwargs
 
-    def weights(self) -> dict[str, list[float]]:
-        """Return, for each way to combine a number, the weight of each rank's."""
-        ways = {"mean over rows": [float(size) for size in self.sizes]}
-        kwargs = pytree.tree_unflatten(self.leaves, self.spec)[1]
-        labels = kwargs.get("labels") if isinstance(kwargs, dict) else None
-        if isinstance(labels, torch.Tensor) and labels.ndim > 1 and len(labels) == self.rows:
-            counted = labels.ne(-100).flatten(1)
-            for name, count in (("labels", counted.sum(1)), ("shifted labels", counted[:, 1:].sum(1))):
-                of_rows = count.tolist()
-                ways[f"mean over {name}"] = [float(sum(of_rows[start:end])) for start, end in self.ranges]
-        ways = {way: [w / sum(weights) for w in weights] for way, weights in ways.items() if sum(weights) > 0}
-        return {**ways, "sum": [1.0] * _run.world_size}
+    def weights(self, ways: Iterable[Any] | None = None) -> dict[Any, list[float]]:
+        """Return, for each way to combine a number (or each of ``ways``), the weight of each rank's.
+
+        A mean may run over rows, or over the positions of an integer argument (labels, a mask) that do not hold
+        one value; "shifted" ones are compared with the position before them.
+        """
+        found: dict[Any, list[float]] = {
+            "mean over rows": [float(size) for size in self.sizes],
+            "sum": [self.rows / _run.world_size] * _run.world_size,
+        }
+        counts = {}
+        for number, (leaf, own) in enumerate(zip(self.leaves, self.divided, strict=True)):
+            if not own or not isinstance(leaf, torch.Tensor) or leaf.is_floating_point() or leaf.is_complex():
+                continue
+            for ignored, shifted in itertools.product((-100, -1, 0), (False, True)):
+                way = (number, ignored, shifted)
+                if (ways is None or way in ways) and not (shifted and leaf.ndim < 2):
+                    counts[way] = (leaf[:, 1:] if shifted else leaf).ne(ignored).reshape(self.rows, -1).sum(1)
+        if counts:
+            for way, of_rows in zip(counts, torch.stack(list(counts.values())).tolist(), strict=True):
+                found[way] = [float(sum(of_rows[start:end])) for start, end in self.ranges]
+        shares = {way: [w / sum(weights) for w in weights] for way, weights in found.items() if sum(weights)}
+        shares["sum"] = [1.0] * _run.world_size
+        return shares if ways is None else {way: shares[way] for way in ways if way in shares}
 
 
 def _is_list_of_values(value: Any) -> bool:
@@ -1104,6 +1116,7 @@ class _Split:
     """Divides a model's calls over the ranks."""
 
     checked_calls = 3  # of one kind, before the way to combine its outputs is settled
+    most_rechecks = 16
 
     def __init__(self, model: torch.nn.Module) -> None:
         self.model: Any = weakref.proxy(model)
@@ -1113,7 +1126,8 @@ class _Split:
         self.seen: dict[Any, int] = {}  # kinds of calls, and how often each was checked
         self.said: set[str] = set()
         self.batch_norm = False  # one that cannot be synchronised: on CPUs
-        self.errors: dict[Any, dict[str, float]] = {}  # by kind of call and leaf: how far off each way is
+        self.errors: dict[Any, dict[Any, float]] = {}  # by kind of call and leaf: how far off each way is
+        self.rechecks: dict[Any, int] = {}  # by kind of call: batches that had to tell ways apart
         self.whole: dict[Any, str] = {}  # kinds of calls for which every rank computes whole batches, and why
 
     def forward(self, args: Any, kwargs: Any) -> Any:
@@ -1132,7 +1146,9 @@ class _Split:
                 "a batch norm takes its statistics from whole batches (on GPUs it is synchronised)"
             )
             self._warn(f"every rank computes whole batches, which saves no time: {self.whole[kind]}")
-        elif kind not in self.whole and self.seen.get(kind, 0) < self.checked_calls:
+        elif kind not in self.whole and (
+            self.seen.get(kind, 0) < self.checked_calls or self._must_tell_apart(parts, kind)
+        ):
             self.seen[kind] = self.seen.get(kind, 0) + 1
             self._check(parts, kind, args, kwargs)
         if not parts.known or kind in self.whole:
@@ -1141,6 +1157,16 @@ class _Split:
         with _own_random_numbers():
             output = self._run(*own)
         return self._join(output, parts, kind)
+
+    def _must_tell_apart(self, parts: _Parts, kind: Any) -> bool:
+        """Return whether ways to combine a number, which agreed so far, give different results for this batch."""
+        ways = {way for (of, _), found in self.errors.items() if of == kind for way in found}
+        if len(ways) < 2 or self.rechecks.get(kind, 0) >= self.most_rechecks:
+            return False
+        first, *others = parts.weights(ways).values()
+        apart = any(abs(a - b) > 1e-6 for other in others for a, b in zip(first, other, strict=True))
+        self.rechecks[kind] = self.rechecks.get(kind, 0) + apart
+        return apart
 
     def _run(self, args: Any, kwargs: Any) -> Any:
         self.inside = True
@@ -1193,7 +1219,9 @@ class _Split:
             why = problem
         else:
             problem = why
-        problem = from_main_process(lambda: problem)
+        own = {number: ways for (of, number), ways in self.errors.items() if of == kind}
+        problem, errors = from_main_process(lambda: (problem, own))  # rounding may differ between GPUs
+        self.errors.update({(kind, number): ways for number, ways in errors.items()})
         if problem is not None:
             self.whole[kind] = problem
             self._warn(f"every rank computes whole batches, which saves no time: {problem}")
@@ -1209,12 +1237,15 @@ class _Split:
                 continue
             key = (kind, number)
             if leaf.numel() == 1 and leaf.ndim == 0:
-                ways = self.errors.setdefault(key, {})
-                for way, weights in parts.weights().items():
+                so_far = self.errors.get(key)
+                ways = dict(so_far or {})
+                for way, weights in parts.weights(so_far).items():
                     joined = sum(p * w for p, w in zip(parted, weights, strict=True) if w)
                     ways[way] = max(ways.get(way, 0.0), _difference(leaf, joined))
-                if min(ways.values()) > _tolerance(leaf):
+                ways = {way: error for way, error in ways.items() if error <= _tolerance(leaf)}
+                if not ways:
                     return "it gives a number that is no mean or sum over the rows of its batch"
+                self.errors[key] = ways
             elif [len(p) if p.ndim else 0 for p in parted] == parts.sizes and len(leaf) == parts.rows:
                 if _difference(leaf, torch.cat(parted)) > _tolerance(leaf):
                     return "a row's output depends on the other rows of its batch"
@@ -1225,12 +1256,12 @@ class _Split:
     def _join(self, output: Any, parts: _Parts, kind: Any) -> Any:
         """Return the outputs of all rows from this rank's."""
         leaves, spec = pytree.tree_flatten(output)
-        weights = parts.weights()
         joined = []
         for number, leaf in enumerate(leaves):
             ways = self.errors.get((kind, number))
             if ways is not None:
                 best = min(ways, key=lambda way: ways[way] if ways[way] > 1e-7 else 0.0)
+                weights = parts.weights([best, "mean over rows"])
                 chosen = weights.get(best) or weights["mean over rows"]
                 leaf = _SumOverRanks.apply(leaf, chosen[_run.rank])
             elif isinstance(leaf, torch.Tensor) and leaf.ndim and len(leaf) == parts.sizes[_run.rank]:

@@ -7,6 +7,7 @@ sees is what torchrun gives it: the environment, and a store that the agent keep
 from __future__ import annotations
 
 import atexit
+import gc
 import json
 import os
 import random
@@ -165,6 +166,8 @@ def serve() -> None:
     torch.set_num_threads(1)
     for name in ("Trainer", "TrainingArguments", "LlamaForCausalLM", "BertForTokenClassification"):
         getattr(transformers, name)
+    gc.collect()
+    gc.freeze()  # what is loaded stays shared with the forked ranks
     os.write(1, b"ready\n")
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for line in sys.stdin:
