@@ -146,6 +146,7 @@ def init(seed: int | None = None) -> tuple[int, int, int]:
     register_optimizer_step_pre_hook(_reduce_unseen)
     register_optimizer_step_post_hook(_count_step)
     _run.watchdog = _Watchdog()
+    _run.watchdog.report()  # at once: a rank that ends without a word is missed from here on
     _run.watchdog.start()
     if seed is None:
         _set_random_state(from_main_process(_random_state))
@@ -293,21 +294,23 @@ class _Meeting:
             RuntimeError: that rank has ended, or came to another place of the script.
             BaseException: what that rank raised.
         """
-        key = f"{self.key} {rank}"
-        with _waiting(self.place, rank):
-            while True:
-                try:
-                    _store().wait([key], timedelta(seconds=1))
-                    break
-                except dist.DistNetworkError:
-                    raise RuntimeError(f"rank {rank} is gone while this rank waits for it") from None
-                except dist.DistStoreError:
-                    if (end := _end_of(rank, _store())) and not _store().check([key]):
+        key, store = f"{self.key} {rank}", _store()
+        try:
+            with _waiting(rank):
+                for tries in itertools.count():  # store.wait() prints a warning for each second that it waits
+                    if store.check([key]):
+                        break
+                    if tries % 50 == 49 and (end := _end_of(rank, store)) and not store.check([key]):
                         raise RuntimeError(
                             f"rank {rank} {end}, while rank {_run.rank} waits for it at {self.place}"
-                        ) from None
-        size = int(_store().get(key))
-        body = b"".join(_store().get(f"{key} {start}") for start in range(0, size, _CHUNK))
+                        )
+                    time.sleep(0.001 if tries < 100 else 0.02)
+                size = int(store.get(key))
+                body = b"".join(store.get(f"{key} {start}") for start in range(0, size, _CHUNK))
+        except dist.DistNetworkError:
+            raise RuntimeError(
+                f"torchrun's store is gone, while rank {_run.rank} waits for rank {rank} at {self.place}"
+            ) from None
         lines, place, value, error = _unpack(body)
         if lines != self.lines:
             raise RuntimeError(
@@ -319,7 +322,7 @@ class _Meeting:
 
 
 @contextlib.contextmanager
-def _waiting(place: str, rank: int) -> Iterator[None]:
+def _waiting(rank: int) -> Iterator[None]:
     """Let the watchdog know that this rank waits in the store, for a rank that may take long."""
     watchdog = _run.watchdog
     if watchdog is not None:
@@ -414,8 +417,7 @@ def _cell(path: str, line: int) -> str:
 # ---- what one rank does for all ---------------------------------------------------------------------------------
 
 
-@contextlib.contextmanager
-def main_process_only() -> Iterator[bool]:
+class main_process_only:
     """Let rank 0 alone run a block; the others wait until it is through. Use as::
 
         with ddp.main_process_only() as is_main:
@@ -426,56 +428,51 @@ def main_process_only() -> Iterator[bool]:
     Afterwards all ranks have rank 0's random generators. Machines without a shared disk (NB2DDP_SHARED_FS=0)
     run the block once each. Waits however long rank 0 takes, and notices when it has ended.
     """
-    if not _run.meets:
-        yield _run.writes or _run.world_size == 1 or _run.alone > 0
-        return
-    meeting = _Meeting(per_machine=True)
-    if not _run.writes:
-        yield False
-        _set_random_state(meeting.hear(0 if _run.one_disk else _run.rank - _run.local_rank))
-        return
-    with _told(meeting):
-        yield True
+
+    # Classes, for a generator cannot raise the StopIteration that rank 0 has raised.
+
+    def __enter__(self) -> bool:
+        self.meeting = _Meeting(per_machine=True) if _run.meets else None
+        if self.meeting is None:
+            return _run.writes or _run.world_size == 1 or _run.alone > 0
+        _run.alone += _run.writes
+        return _run.writes
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if self.meeting is None:
+            return
+        if _run.writes:
+            _run.alone -= 1
+            self.meeting.tell(None if error else _random_state(), error)
+        elif error is None:
+            _set_random_state(self.meeting.hear(_writer()))
 
 
-@contextlib.contextmanager
-def _told(meeting: _Meeting) -> Iterator[None]:
-    """Run a block on this rank alone, and tell the others how it ended."""
-    _run.alone += 1
-    try:
-        yield
-    except GeneratorExit:
-        raise
-    except BaseException as error:
-        meeting.tell(None, error)
-        raise
-    else:
-        meeting.tell(_random_state())
-    finally:
-        _run.alone -= 1
-
-
-@contextlib.contextmanager
-def main_process_first() -> Iterator[None]:
+class main_process_first:
     """Let rank 0 run a block first; then the others run it and find what it left in a cache or a folder.
 
     What rank 0 raises, the others raise without running the block. Waits however long rank 0 takes.
     """
-    if not _run.meets:
-        yield
-        return
-    meeting = _Meeting(per_machine=True)
-    if _run.writes:
-        with _told(meeting):
-            yield
-        return
-    state = meeting.hear(0 if _run.one_disk else _run.rank - _run.local_rank)
-    _run.alone += 1
-    try:
-        yield
-    finally:
+
+    def __enter__(self) -> None:
+        self.meeting = _Meeting(per_machine=True) if _run.meets else None
+        if self.meeting is not None:
+            self.state: Any = None if _run.writes else self.meeting.hear(_writer())
+            _run.alone += 1
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if self.meeting is None:
+            return
         _run.alone -= 1
-    _set_random_state(state)  # rank 0 may have drawn numbers where the others read its cache
+        if _run.writes:
+            self.meeting.tell(None if error else _random_state(), error)
+        else:
+            _set_random_state(self.state)  # rank 0 may have drawn numbers where the others read its cache
+
+
+def _writer() -> int:
+    """Return the rank that makes the files of this rank's disk."""
+    return 0 if _run.one_disk else _run.rank - _run.local_rank
 
 
 def as_one_process(make: Callable[[], _T]) -> _T:
@@ -490,22 +487,31 @@ def as_one_process(make: Callable[[], _T]) -> _T:
         os.environ.update(hidden)
 
 
-@contextlib.contextmanager
-def in_turn() -> Iterator[None]:
-    """Let the ranks run a block one after another; none goes on before the last one is through."""
-    if not _run.meets:
-        yield
-        return
-    meeting = _Meeting()
-    if _run.rank > 0:
-        meeting.hear(_run.rank - 1)
-    _run.alone += 1
-    try:
-        yield
-    finally:
+class in_turn:
+    """Let the ranks run a block one after another; none goes on before the last one is through.
+
+    What a rank raises in its turn, every rank raises; those after it do not run the block.
+    """
+
+    def __enter__(self) -> None:
+        self.meeting = _Meeting() if _run.meets else None
+        if self.meeting is None:
+            return
+        if _run.rank > 0:
+            try:
+                self.meeting.hear(_run.rank - 1)
+            except BaseException as error:
+                self.meeting.tell(None, error)  # the next rank waits for this one
+                raise
+        _run.alone += 1
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if self.meeting is None:
+            return
         _run.alone -= 1
-        meeting.tell(None)
-    meeting.hear(_run.world_size - 1)
+        self.meeting.tell(None, error)
+        if error is None:
+            self.meeting.hear(_run.world_size - 1)
 
 
 def from_main_process(make: Callable[[], _T]) -> _T:
@@ -1021,18 +1027,30 @@ class _Parts:
         args, kwargs = pytree.tree_unflatten(taken, self.spec)
         return args, kwargs
 
-    def weights(self) -> dict[str, list[float]]:
-        """Return, for each way to combine a number, the weight of each rank's."""
-        ways = {"mean over rows": [float(size) for size in self.sizes]}
-        kwargs = pytree.tree_unflatten(self.leaves, self.spec)[1]
-        labels = kwargs.get("labels") if isinstance(kwargs, dict) else None
-        if isinstance(labels, torch.Tensor) and labels.ndim > 1 and len(labels) == self.rows:
-            counted = labels.ne(-100).flatten(1)
-            for name, count in (("labels", counted.sum(1)), ("shifted labels", counted[:, 1:].sum(1))):
-                of_rows = count.tolist()
-                ways[f"mean over {name}"] = [float(sum(of_rows[start:end])) for start, end in self.ranges]
-        ways = {way: [w / sum(weights) for w in weights] for way, weights in ways.items() if sum(weights) > 0}
-        return {**ways, "sum": [1.0] * _run.world_size}
+    def weights(self, ways: Iterable[Any] | None = None) -> dict[Any, list[float]]:
+        """Return, for each way to combine a number (or each of ``ways``), the weight of each rank's.
+
+        A mean may run over rows, or over the positions of an integer argument (labels, a mask) that do not hold
+        one value; "shifted" ones are compared with the position before them.
+        """
+        found: dict[Any, list[float]] = {
+            "mean over rows": [float(size) for size in self.sizes],
+            "sum": [self.rows / _run.world_size] * _run.world_size,
+        }
+        counts = {}
+        for number, (leaf, own) in enumerate(zip(self.leaves, self.divided, strict=True)):
+            if not own or not isinstance(leaf, torch.Tensor) or leaf.is_floating_point() or leaf.is_complex():
+                continue
+            for ignored, shifted in itertools.product((-100, -1, 0), (False, True)):
+                way = (number, ignored, shifted)
+                if (ways is None or way in ways) and not (shifted and leaf.ndim < 2):
+                    counts[way] = (leaf[:, 1:] if shifted else leaf).ne(ignored).reshape(self.rows, -1).sum(1)
+        if counts:
+            for way, of_rows in zip(counts, torch.stack(list(counts.values())).tolist(), strict=True):
+                found[way] = [float(sum(of_rows[start:end])) for start, end in self.ranges]
+        shares = {way: [w / sum(weights) for w in weights] for way, weights in found.items() if sum(weights)}
+        shares["sum"] = [1.0] * _run.world_size
+        return shares if ways is None else {way: shares[way] for way in ways if way in shares}
 
 
 def _is_list_of_values(value: Any) -> bool:
@@ -1098,6 +1116,7 @@ class _Split:
     """Divides a model's calls over the ranks."""
 
     checked_calls = 3  # of one kind, before the way to combine its outputs is settled
+    most_rechecks = 16
 
     def __init__(self, model: torch.nn.Module) -> None:
         self.model: Any = weakref.proxy(model)
@@ -1107,7 +1126,8 @@ class _Split:
         self.seen: dict[Any, int] = {}  # kinds of calls, and how often each was checked
         self.said: set[str] = set()
         self.batch_norm = False  # one that cannot be synchronised: on CPUs
-        self.errors: dict[Any, dict[str, float]] = {}  # by kind of call and leaf: how far off each way is
+        self.errors: dict[Any, dict[Any, float]] = {}  # by kind of call and leaf: how far off each way is
+        self.rechecks: dict[Any, int] = {}  # by kind of call: batches that had to tell ways apart
         self.whole: dict[Any, str] = {}  # kinds of calls for which every rank computes whole batches, and why
 
     def forward(self, args: Any, kwargs: Any) -> Any:
@@ -1126,7 +1146,9 @@ class _Split:
                 "a batch norm takes its statistics from whole batches (on GPUs it is synchronised)"
             )
             self._warn(f"every rank computes whole batches, which saves no time: {self.whole[kind]}")
-        elif kind not in self.whole and self.seen.get(kind, 0) < self.checked_calls:
+        elif kind not in self.whole and (
+            self.seen.get(kind, 0) < self.checked_calls or self._must_tell_apart(parts, kind)
+        ):
             self.seen[kind] = self.seen.get(kind, 0) + 1
             self._check(parts, kind, args, kwargs)
         if not parts.known or kind in self.whole:
@@ -1135,6 +1157,16 @@ class _Split:
         with _own_random_numbers():
             output = self._run(*own)
         return self._join(output, parts, kind)
+
+    def _must_tell_apart(self, parts: _Parts, kind: Any) -> bool:
+        """Return whether ways to combine a number, which agreed so far, give different results for this batch."""
+        ways = {way for (of, _), found in self.errors.items() if of == kind for way in found}
+        if len(ways) < 2 or self.rechecks.get(kind, 0) >= self.most_rechecks:
+            return False
+        first, *others = parts.weights(ways).values()
+        apart = any(abs(a - b) > 1e-6 for other in others for a, b in zip(first, other, strict=True))
+        self.rechecks[kind] = self.rechecks.get(kind, 0) + apart
+        return apart
 
     def _run(self, args: Any, kwargs: Any) -> Any:
         self.inside = True
@@ -1187,7 +1219,9 @@ class _Split:
             why = problem
         else:
             problem = why
-        problem = from_main_process(lambda: problem)
+        own = {number: ways for (of, number), ways in self.errors.items() if of == kind}
+        problem, errors = from_main_process(lambda: (problem, own))  # rounding may differ between GPUs
+        self.errors.update({(kind, number): ways for number, ways in errors.items()})
         if problem is not None:
             self.whole[kind] = problem
             self._warn(f"every rank computes whole batches, which saves no time: {problem}")
@@ -1203,12 +1237,15 @@ class _Split:
                 continue
             key = (kind, number)
             if leaf.numel() == 1 and leaf.ndim == 0:
-                ways = self.errors.setdefault(key, {})
-                for way, weights in parts.weights().items():
+                so_far = self.errors.get(key)
+                ways = dict(so_far or {})
+                for way, weights in parts.weights(so_far).items():
                     joined = sum(p * w for p, w in zip(parted, weights, strict=True) if w)
                     ways[way] = max(ways.get(way, 0.0), _difference(leaf, joined))
-                if min(ways.values()) > _tolerance(leaf):
+                ways = {way: error for way, error in ways.items() if error <= _tolerance(leaf)}
+                if not ways:
                     return "it gives a number that is no mean or sum over the rows of its batch"
+                self.errors[key] = ways
             elif [len(p) if p.ndim else 0 for p in parted] == parts.sizes and len(leaf) == parts.rows:
                 if _difference(leaf, torch.cat(parted)) > _tolerance(leaf):
                     return "a row's output depends on the other rows of its batch"
@@ -1219,12 +1256,12 @@ class _Split:
     def _join(self, output: Any, parts: _Parts, kind: Any) -> Any:
         """Return the outputs of all rows from this rank's."""
         leaves, spec = pytree.tree_flatten(output)
-        weights = parts.weights()
         joined = []
         for number, leaf in enumerate(leaves):
             ways = self.errors.get((kind, number))
             if ways is not None:
                 best = min(ways, key=lambda way: ways[way] if ways[way] > 1e-7 else 0.0)
+                weights = parts.weights([best, "mean over rows"])
                 chosen = weights.get(best) or weights["mean over rows"]
                 leaf = _SumOverRanks.apply(leaf, chosen[_run.rank])
             elif isinstance(leaf, torch.Tensor) and leaf.ndim and len(leaf) == parts.sizes[_run.rank]:
@@ -1516,8 +1553,7 @@ class _Watchdog(threading.Thread):
     def run(self) -> None:
         try:
             while not self._ended.wait(_BEAT):
-                own = self._look()
-                self.store().set(f"beat {_run.rank}", json.dumps(own))
+                own = self.report()
                 if self.store().check(["stop"]):
                     time.sleep(2)  # the rank that saw it first says why
                     os._exit(1)
@@ -1526,6 +1562,12 @@ class _Watchdog(threading.Thread):
                     self._stop_run(sentence)
         except (dist.DistNetworkError, dist.DistStoreError, RuntimeError):
             return  # torchrun has ended the store: it ends the ranks too
+
+    def report(self) -> dict[str, Any]:
+        """Put into the store what the main thread is doing, and return it."""
+        own = self._look()
+        self.store().set(f"beat {_run.rank}", json.dumps(own))
+        return own
 
     def _look(self) -> dict[str, Any]:
         """Return what the main thread is doing."""

@@ -1,0 +1,189 @@
+"""Fork the ranks of small scripts from a process that has imported torch once.
+
+A line of JSON on stdin is a job, a line on stdout its result; jobs that arrive together run together. What a script
+sees is what torchrun gives it: the environment, and a store that the agent keeps. It runs as ``__main__``.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import json
+import os
+import random
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+import types
+from pathlib import Path
+from typing import Any
+
+
+def _plain(value: Any) -> Any:
+    """Make a note of what JSON can hold: tensors become lists of numbers, without loss."""
+    if hasattr(value, "tolist"):
+        return _plain(value.tolist())
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value if isinstance(value, str | int | float | bool | None) else repr(value)
+
+
+def _environment(job: dict[str, Any], rank: int, port: int) -> dict[str, str]:
+    if job["ranks"] == 0:
+        return dict(job["environment"])
+    per_machine = job["ranks"] // job["machines"]
+    variables = {
+        "RANK": rank,
+        "LOCAL_RANK": rank % per_machine,
+        "WORLD_SIZE": job["ranks"],
+        "LOCAL_WORLD_SIZE": per_machine,
+        "GROUP_RANK": rank // per_machine,
+        "GROUP_WORLD_SIZE": job["machines"],
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": port,
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "TORCHELASTIC_RUN_ID": "test",
+        "TORCHELASTIC_RESTART_COUNT": job["attempt"],
+        "TORCHELASTIC_MAX_RESTARTS": 3,
+    }
+    return {**{name: str(value) for name, value in variables.items()}, **job["environment"]}
+
+
+def _be_rank(job: dict[str, Any], rank: int, port: int) -> None:
+    """Run the job's script as one rank, and end this process as the interpreter would."""
+    folder = Path(job["folder"])
+    for number, name in ((1, "out"), (2, "err")):
+        file = os.open(folder / f"{name}-{job['attempt']}-{rank}", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.dup2(file, number)
+    sys.stdout = sys.__stdout__ = open(1, "w", closefd=False)  # type: ignore[misc]  # noqa: SIM115
+    sys.stderr = sys.__stderr__ = open(2, "w", buffering=1, closefd=False)  # type: ignore[misc]  # noqa: SIM115
+    os.environ.update(_environment(job, rank, port))
+    os.chdir(folder)
+    sys.path[:0] = [str(folder), job["runtime"]]
+    import numpy
+    import torch
+
+    # as in processes of their own, the generators start apart
+    random.seed(), numpy.random.seed(), torch.seed()
+    notes = folder / f"notes-{job['attempt']}-{rank}"
+
+    def note(**values: Any) -> None:
+        with notes.open("a") as file:
+            file.write(json.dumps(_plain(values)) + "\n")
+
+    script = folder / "script.py"
+    main = types.ModuleType("__main__")
+    main.__dict__.update(__file__=str(script), note=note)
+    sys.modules["__main__"] = main
+    code = 0
+    try:
+        exec(compile(script.read_text(), str(script), "exec"), main.__dict__)
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
+    except BaseException as error:
+        code = 1
+        trace = error.__traceback__.tb_next if error.__traceback__ else None
+        sys.excepthook(type(error), error.with_traceback(trace), trace)
+    try:
+        threading._shutdown()  # type: ignore[attr-defined]
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+    except BaseException:
+        traceback.print_exc()
+    os._exit(code)
+
+
+def _launch(job: dict[str, Any]) -> dict[str, Any]:
+    """Fork the ranks and wait for them; after a failure they have ``grace`` seconds to end on their own."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    attempts = []
+    for attempt in range(job["attempts"]):
+        job["attempt"] = attempt
+        ranks = {}
+        for rank in range(max(job["ranks"], 1)):
+            pid = os.fork()
+            if pid == 0:
+                try:
+                    _be_rank(job, rank, port)
+                except BaseException:
+                    traceback.print_exc()
+                os._exit(99)
+            ranks[pid] = rank
+        if job["ranks"] and attempt == 0:
+            import torch.distributed as dist
+
+            store = dist.TCPStore("127.0.0.1", port, None, True, wait_for_workers=False)  # noqa: F841
+        attempts.append(_wait(ranks, job["limit"], job["grace"]))
+    return {"attempts": attempts}
+
+
+def _wait(ranks: dict[int, int], limit: float, grace: float) -> dict[str, Any]:
+    codes: dict[int, int] = {}
+    ended: dict[int, float] = {}
+    start = time.monotonic()
+    failed = None
+    while len(codes) < len(ranks):
+        pid, status = os.waitpid(-1, os.WNOHANG)
+        now = time.monotonic()
+        if pid in ranks:
+            codes[ranks[pid]] = os.waitstatus_to_exitcode(status)
+            ended[ranks[pid]] = now - start
+            if codes[ranks[pid]] and failed is None:
+                failed = now
+            continue
+        if now - start > limit or (failed is not None and now - failed > grace):
+            for pid, rank in ranks.items():
+                if rank not in codes:
+                    os.kill(pid, signal.SIGKILL)
+        time.sleep(0.01)
+    return {"codes": codes, "ended": ended, "hung": time.monotonic() - start > limit}
+
+
+def _run_job(job: dict[str, Any]) -> None:
+    answer = {"id": job["id"], **_launch(job)}
+    os.write(1, (json.dumps(answer) + "\n").encode())
+    os._exit(0)
+
+
+def serve() -> None:
+    """Read jobs until stdin ends."""
+    import accelerate  # noqa: F401
+    import numpy  # noqa: F401
+    import torch._dynamo  # DDP looks into it
+    import torch.distributed.elastic.multiprocessing.errors
+    import transformers
+    from torch.nn.parallel import DistributedDataParallel  # noqa: F401
+
+    torch.set_num_threads(1)
+    for name in ("Trainer", "TrainingArguments", "LlamaForCausalLM", "BertForTokenClassification"):
+        getattr(transformers, name)
+    gc.collect()
+    gc.freeze()  # what is loaded stays shared with the forked ranks
+    os.write(1, b"ready\n")
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    for line in sys.stdin:
+        job = json.loads(line)
+        if os.fork() == 0:
+            os.close(0)
+            os.open(os.devnull, os.O_RDONLY)
+            _run_job(job)
+        while True:  # reap what has ended
+            try:
+                if os.waitpid(-1, os.WNOHANG)[0] == 0:
+                    break
+            except ChildProcessError:
+                break
+
+
+if __name__ == "__main__":
+    __name__ = "rank_server"  # a forked script is the only "__main__": its frames are told by that name
+    serve()

@@ -1,0 +1,319 @@
+"""Ranks meet in torchrun's store: what rank 0 returns or raises reaches every rank, and no rank waits in vain."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support.ranks import Ended, RankServer
+
+Run = Callable[..., Ended]
+
+# What rank 0 raises; the last two cannot be pickled as they are.
+RAISES = """
+import subprocess
+class OwnError(Exception):
+    def __init__(self, number, *, text):
+        self.number, self.text = number, text
+        super().__init__(f"{number} {text}")
+def make():
+    class Local(Exception):
+        pass
+    return Local
+Local = make()
+RAISES = [
+    lambda: open("nowhere"),
+    lambda: {}["key"],
+    lambda: raise_(OwnError(3, text="own")),
+    lambda: subprocess.run(["false"], check=True),
+    lambda: next(iter([])),
+    lambda: raise_(KeyboardInterrupt()),
+    lambda: raise_(SystemExit(4)),
+    lambda: raise_(GeneratorExit()),
+    lambda: b"\\xff".decode(),
+    lambda: raise_(ValueError("text", lambda: 1)),
+    lambda: raise_(Local("local")),
+]
+def raise_(error):
+    raise error
+for fail in RAISES:
+    try:
+        CALL
+        note(kind="none")
+    except BaseException as error:
+        note(kind=type(error).__name__, text=str(error))
+note(after=ddp.from_main_process(lambda: 7))
+"""
+WAYS = {
+    "only": "with ddp.main_process_only() as is_main:\n            if is_main:\n                fail()",
+    "first": "with ddp.main_process_first():\n            fail() if rank == 0 else note(ran=True)",
+    "value": "ddp.from_main_process(fail)",
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_exception_of_rank_0_is_raised_on_every_rank(run: Run, way: str) -> None:
+    ended = run(RAISES.replace("CALL", WAYS[way]))
+    assert ended.codes == [0, 0], ended.text
+    first, second = (rank.history for rank in ended.ranks)
+    assert [note.get("kind") for note in first] == [
+        *("FileNotFoundError", "KeyError", "OwnError", "CalledProcessError", "StopIteration"),
+        *(
+            "KeyboardInterrupt",
+            "SystemExit",
+            "GeneratorExit",
+            "UnicodeDecodeError",
+            "ValueError",
+            "Local",
+            None,
+        ),
+    ]
+    assert first[:9] == second[:9]
+    assert second[9]["kind"] == "ValueError"
+    assert second[9]["text"] == first[9]["text"] or "text" in second[9]["text"]
+    assert second[10] == {"kind": "RuntimeError", "text": "Local: local"}
+    assert first[11] == second[11] == {"after": 7}
+
+
+HANDLED = {
+    "except": """
+        try:
+            with ddp.main_process_only() as is_main:
+                if is_main:
+                    open("nowhere")
+        except FileNotFoundError as error:
+            note(caught=error.filename)
+    """,
+    "suppress": """
+        from contextlib import suppress
+        with suppress(FileNotFoundError):
+            with ddp.main_process_only() as is_main:
+                if is_main:
+                    open("nowhere")
+            note(went_on=True)
+        note(after=ddp.from_main_process(lambda: 1))
+    """,
+    "retry": """
+        calls = []
+        def flaky():
+            calls.append(1)
+            if len(calls) < 3:
+                raise OSError("busy")
+            return len(calls)
+        for turn in range(5):
+            try:
+                note(got=ddp.from_main_process(flaky), turn=turn)
+                break
+            except OSError:
+                continue
+    """,
+    "exit": """
+        import sys
+        try:
+            with ddp.main_process_only() as is_main:
+                if is_main:
+                    sys.exit("over")
+        except SystemExit as end:
+            note(end=end.code)
+    """,
+    "break": """
+        for turn in range(5):
+            with ddp.main_process_only() as is_main:
+                if is_main:
+                    pass
+                break
+        note(turn=turn)
+    """,
+    "continue": """
+        passed = 0
+        for turn in range(3):
+            with ddp.main_process_only() as is_main:
+                if is_main:
+                    open("seen", "a").write("x")
+                continue
+            passed += 1
+        note(turn=turn, passed=passed, seen=open("seen").read())
+    """,
+    "return": """
+        def save():
+            with ddp.main_process_only() as is_main:
+                if is_main:
+                    open("saved", "w").write("all")
+                return "saved"
+        note(returned=save(), there=open("saved").read())
+    """,
+    "nested": """
+        with ddp.main_process_only() as outer:
+            if outer:
+                with ddp.main_process_only() as inner:
+                    assert inner
+                    value = ddp.from_main_process(lambda: 3)
+                    assert ddp.from_all_ranks(value) == [3]
+                with ddp.main_process_first(), ddp.in_turn():
+                    ddp.write_file("deep", "there")
+        note(deep=open("deep").read())
+    """,
+    "nested in first": """
+        with ddp.main_process_first():
+            with ddp.main_process_only() as is_main:
+                note(inner=is_main)
+    """,
+    "generators": """
+        import random, torch
+        with ddp.main_process_only() as is_main:
+            if is_main:
+                random.random(), torch.rand(3)
+        note(drawn=[random.random(), torch.rand(1).item()])
+    """,
+}
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("case", HANDLED)
+def test_every_rank_goes_the_same_way(run: Run, case: str, ranks: int) -> None:
+    ended = run(HANDLED[case], ranks)
+    assert ended.codes == [0] * ranks, ended.text
+    assert ended.notes[0], "each case notes something"
+    for other in ended.notes[1:]:
+        assert other == ended.notes[0]
+
+
+def test_an_uncaught_exception_ends_every_rank_and_is_shown_once(run: Run) -> None:
+    ended = run("with ddp.main_process_only() as is_main:\n    if is_main:\n        open('nowhere')\n")
+    assert ended.codes == [1, 1], ended.text
+    assert "FileNotFoundError" in ended.ranks[0].err
+    assert "FileNotFoundError" not in ended.ranks[1].err
+
+
+# What rank 1 does while rank 0 waits for it, and what rank 0 then says.
+PARTED = {
+    "exit 0": ("import sys; sys.exit(0)", "rank 1 left the script"),
+    "end of the script": ("raise SystemExit", "rank 1 left the script"),
+    "exception": ("{}['gone']", "rank 1 raised KeyError at script.py, line 5 (cell 3)"),
+    "another place": ("ddp.from_all_ranks(2)", "rank 1 is at script.py, line 5 (cell 3)"),
+}
+
+
+@pytest.mark.parametrize("way", ["from_all_ranks(1)", "init_process_group()"])
+@pytest.mark.parametrize("case", PARTED)
+def test_a_rank_that_goes_another_way_is_named_at_once(run: Run, case: str, way: str) -> None:
+    does, says = PARTED[case]
+    ended = run(f"# ---- cell 3\nif rank == 1:\n    {does}\n# ---- cell 4\nddp.{way}\n", limit=20)
+    assert not ended.hung
+    assert ended.ranks[0].code == 1, ended.text
+    assert says in ended.ranks[0].err, ended.text
+    assert "script.py, line 7 (cell 4)" in ended.ranks[0].err
+    assert ended.ranks[0].seconds < 12
+
+
+def test_rank_0_that_has_ended_is_named_by_the_others(run: Run) -> None:
+    ended = run("if rank == 0:\n    raise SystemExit\nddp.from_main_process(lambda: 1)\n", 3)
+    assert ended.codes == [0, 1, 1], ended.text
+    for rank in (1, 2):
+        assert f"rank 0 left the script, while rank {rank} waits for it at script.py, line 5" in (
+            ended.ranks[rank].err
+        )
+
+
+def test_a_rank_that_vanished_is_named(run: Run) -> None:
+    ended = run("import os\nif rank == 1:\n    os._exit(0)\nddp.from_all_ranks(1)\n", limit=60, grace=20)
+    assert ended.ranks[0].code == 1, ended.text
+    assert not ended.hung, ended.text
+    assert "rank 1 (step 0) does not answer" in ended.ranks[0].err, ended.text
+
+
+def test_ranks_take_turns(run: Run) -> None:
+    ended = run(
+        "import time\nfor turn in range(2):\n    with ddp.in_turn():\n"
+        "        text = open('log').read() if rank or turn else ''\n        time.sleep(0.05 * (3 - rank))\n"
+        "        open('log', 'w').write(text + str(rank))\nnote(log=open('log').read())\n",
+        3,
+    )
+    assert ended.codes == [0, 0, 0], ended.text
+    assert [notes["log"] for notes in ended.notes] == ["012012"] * 3
+
+
+def test_an_exception_in_turn_ends_the_run(run: Run) -> None:
+    ended = run(
+        "with ddp.in_turn():\n    if rank == 0:\n        raise ValueError('full')\nnote(after=1)\n", 3
+    )
+    assert ended.codes == [1, 1, 1], ended.text
+    assert "ValueError: full" in ended.ranks[0].err
+    assert all("after" not in notes for notes in ended.notes)
+
+
+def test_machines_without_a_shared_disk_write_once_each(run: Run) -> None:
+    ended = run(
+        """
+        with ddp.main_process_only() as is_main:
+            if is_main:
+                note(wrote=True)
+        with ddp.main_process_first():
+            note(ran=True)
+        note(all=ddp.from_all_ranks(rank), first=ddp.from_main_process(lambda: rank))
+        """,
+        4,
+        machines=2,
+        environment={"NB2DDP_SHARED_FS": "0"},
+    )
+    assert ended.codes == [0] * 4, ended.text
+    assert [notes.get("wrote", False) for notes in ended.notes] == [True, False, True, False]
+    assert all(notes["ran"] and notes["all"] == [0, 1, 2, 3] and notes["first"] == 0 for notes in ended.notes)
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_values_of_any_size_and_tensors_travel(run: Run, ranks: int) -> None:
+    ended = run(
+        """
+        import torch
+        large = ddp.from_main_process(lambda: torch.arange(3_000_000))  # 24 MB
+        assert torch.equal(large, torch.arange(3_000_000))
+        of_all = ddp.from_all_ranks({"rows": torch.full((2, 2), float(rank)), "text": "x" * 9_000_000 * (rank == 1)})
+        note(rows=[one["rows"] for one in of_all], sizes=[len(one["text"]) for one in of_all])
+        """,
+        ranks,
+    )
+    assert ended.codes == [0] * ranks, ended.text
+    for notes in ended.notes:
+        assert notes["rows"] == [[[float(n)] * 2] * 2 for n in range(ranks)]
+        assert notes["sizes"] == [9_000_000 * (n == 1) for n in range(ranks)]
+
+
+def test_a_restart_meets_anew_in_the_same_store(server: RankServer, tmp_path: Path) -> None:
+    script = """
+    import os
+    import ddp_support as ddp
+    rank, _, _ = ddp.init()
+    attempt = os.environ["TORCHELASTIC_RESTART_COUNT"]
+    note(value=ddp.from_main_process(lambda: f"attempt {attempt}"), all=ddp.from_all_ranks(attempt))
+    ddp.init_process_group()
+    note(sum=ddp.sum_over_ranks(rank + 1))
+    if attempt == "0":
+        raise ValueError("first")
+    """
+    first, second = server.attempts(tmp_path, script, 2, attempts=2)
+    assert first.codes == [1, 1], first.text
+    assert second.codes == [0, 0], second.text
+    assert all(n == {"value": "attempt 1", "all": ["1", "1"], "sum": 3} for n in second.notes)
+
+
+def test_workers_of_a_loader_pass_the_gates(run: Run) -> None:
+    ended = run(
+        """
+        import torch
+        class Rows(torch.utils.data.Dataset):
+            def __len__(self):
+                return 4
+            def __getitem__(self, place):
+                with ddp.main_process_only() as is_main:
+                    value = ddp.from_main_process(lambda: place * 10)
+                return value + int(is_main) * 0
+        for epoch in range(2):
+            note(rows=[b.tolist() for b in torch.utils.data.DataLoader(Rows(), batch_size=2, num_workers=2)])
+        note(after=ddp.from_all_ranks(rank))
+        """
+    )
+    assert ended.codes == [0, 0], ended.text
+    assert all(n == {"rows": [[0, 10], [20, 30]], "after": [0, 1]} for n in ended.notes)

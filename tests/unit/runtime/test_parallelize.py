@@ -1,0 +1,442 @@
+"""A loop over whole batches: on several ranks it gives the losses and the parameters of one process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.ranks import Ended, RankServer
+from tests.unit.runtime.conftest import START
+
+Run = Callable[..., Ended]
+TOLERANCE = 1e-5
+
+# A case is a program; `data`, `step` and `end` save it from writing the loop again.
+TOOLS = """
+import copy, random, torch
+from torch import nn
+import torch.nn.functional as F
+torch.manual_seed(0)
+def rows(count=22, width=5, classes=3):
+    g = torch.Generator().manual_seed(1)
+    return torch.randn(count, width, generator=g), torch.randint(0, classes, (count,), generator=g)
+def batches(*tensors, size=4):
+    return list(zip(*(tensor.split(size) for tensor in tensors)))
+losses = []
+def train(model, data, loss_of, optimizer=None):
+    optimizer = optimizer or torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    for batch in data:
+        optimizer.zero_grad()
+        loss = loss_of(*batch)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+def end(*models):
+    note(losses=losses, parameters=[p.detach() for model in models for p in model.parameters()],
+         drawn=[random.random(), torch.rand(1).item()])
+def mlp(width=5, classes=3):
+    return nn.Sequential(nn.Linear(width, 8), nn.Tanh(), nn.Linear(8, classes))
+x, y = rows()
+"""
+
+EXACT = {
+    "mlp": "model = ddp.parallelize(mlp())\ntrain(model, batches(x, y), lambda x, y: F.cross_entropy(model(x), y))\n",
+    "conv": """
+        model = nn.Sequential(nn.Conv2d(1, 3, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(12, 3))
+        model = ddp.parallelize(model)
+        images = torch.randn(22, 1, 6, 6)
+        train(model, batches(images, y), lambda x, y: F.cross_entropy(model(x), y))
+    """,
+    "class weights": """
+        model, weights = ddp.parallelize(mlp()), torch.tensor([0.1, 1.0, 5.0])
+        train(model, batches(x, y), lambda x, y: F.cross_entropy(model(x), y, weight=weights))
+    """,
+    "ignored labels": """
+        model = ddp.parallelize(mlp())
+        y[::3] = -100
+        y[:2] = -100
+        train(model, batches(x, y), lambda x, y: F.cross_entropy(model(x), y))
+    """,
+    "label smoothing": """
+        model = ddp.parallelize(mlp())
+        train(model, batches(x, y), lambda x, y: F.cross_entropy(model(x), y, label_smoothing=0.2, reduction="sum"))
+    """,
+    "fewer rows than ranks": """
+        model = ddp.parallelize(mlp())
+        train(model, batches(x[:9], y[:9], size=4), lambda x, y: F.cross_entropy(model(x), y))
+    """,
+    "single rows": """
+        model = ddp.parallelize(mlp())
+        train(model, batches(x[:5], y[:5], size=1), lambda x, y: F.cross_entropy(model(x), y))
+    """,
+    "dict output": """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.body, self.one, self.two = nn.Linear(5, 8), nn.Linear(8, 3), nn.Linear(8, 1)
+            def forward(self, x, scale=1.0):
+                hidden = torch.tanh(self.body(x))
+                return {"logits": self.one(hidden) * scale, "extra": [self.two(hidden), (hidden, "name")]}
+        model = ddp.parallelize(Net())
+        def loss_of(x, y):
+            out = model(x, scale=2.0)
+            return F.cross_entropy(out["logits"], y) + out["extra"][0].pow(2).mean() + out["extra"][1][0].abs().mean()
+        train(model, batches(x, y), loss_of)
+    """,
+    "dict input": """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.body = mlp()
+            def forward(self, batch, *, names):
+                assert len(names) == len(batch["x"])
+                return self.body(batch["x"]) * batch["factor"].unsqueeze(1)
+        model = ddp.parallelize(Net())
+        def loss_of(x, y):
+            return F.cross_entropy(model({"x": x, "factor": y + 1.0}, names=["a"] * len(x)), y)
+        train(model, batches(x, y), loss_of)
+    """,
+    "logits and loss": """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.body = mlp()
+            def forward(self, x, y=None):
+                logits = self.body(x)
+                return logits, F.cross_entropy(logits, y)
+        model = ddp.parallelize(Net())
+        train(model, batches(x, y), lambda x, y: model(x, y)[1])
+    """,
+    "labels are ignored late": """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.body = mlp()
+            def forward(self, x, y):
+                return F.cross_entropy(self.body(x), y, ignore_index=-1)
+        model = ddp.parallelize(Net())
+        y[17] = -1
+        train(model, batches(x, y), model)
+    """,
+    "loss is a sum": """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.body = mlp()
+            def forward(self, x, y):
+                return F.cross_entropy(self.body(x), y, reduction="sum")
+        model = ddp.parallelize(Net())
+        train(model, batches(x, y), lambda x, y: model(x, y) / 20)
+    """,
+    "llama": """
+        from transformers import LlamaConfig, LlamaForCausalLM
+        model = LlamaForCausalLM(LlamaConfig(vocab_size=20, hidden_size=8, intermediate_size=16, num_hidden_layers=1,
+            num_attention_heads=2, num_key_value_heads=2))
+        model = ddp.parallelize(model)
+        ids = torch.randint(0, 20, (14, 6))
+        labels = ids.clone()
+        for row in range(14):
+            labels[row, : row % 5] = -100
+        mask = torch.ones_like(ids)
+        train(model, batches(ids, mask, labels),
+            lambda i, m, l: model(input_ids=i, attention_mask=m, labels=l).loss)
+    """,
+    "bert": """
+        from transformers import BertConfig, BertForTokenClassification
+        model = BertForTokenClassification(BertConfig(vocab_size=20, hidden_size=8, intermediate_size=16,
+            num_hidden_layers=1, num_attention_heads=2, num_labels=3, hidden_dropout_prob=0.0,
+            attention_probs_dropout_prob=0.0))
+        model = ddp.parallelize(model)
+        ids, labels = torch.randint(0, 20, (14, 6)), torch.randint(0, 3, (14, 6))
+        labels[::2, 3:] = -100
+        train(model, batches(ids, labels), lambda i, l: model(input_ids=i, labels=l).loss)
+    """,
+    "input with gradient": """
+        model = ddp.parallelize(mlp())
+        def loss_of(x, y):
+            x = x.clone().requires_grad_()
+            loss = F.cross_entropy(model(x), y)
+            noise = torch.autograd.grad(loss, x)[0].sign() * 0.1
+            return F.cross_entropy(model(x.detach() + noise), y)
+        train(model, batches(x, y), loss_of)
+    """,
+    "penalty on the input's gradient norm": """
+        body = nn.Linear(5, 5)
+        model = ddp.parallelize(mlp())
+        optimizer = torch.optim.SGD([*body.parameters(), *model.parameters()], lr=0.1)
+        train(model, batches(x, y), lambda x, y: F.cross_entropy(model(body(x)), y), optimizer)
+        note(body=list(body.parameters()))
+    """,
+    "two models": """
+        maker, judge = ddp.parallelize(mlp(4, 5)), ddp.parallelize(mlp(5, 1))
+        first, second = (torch.optim.Adam(m.parameters(), lr=0.01) for m in (maker, judge))
+        for real, _ in batches(x, y):
+            noise = torch.randn(len(real), 4)
+            fake = maker(noise)
+            loss = (F.softplus(-judge(real)) + F.softplus(judge(fake.detach()))).mean()
+            second.zero_grad(); loss.backward(); second.step()
+            lied = F.softplus(-judge(fake)).mean()
+            first.zero_grad(); lied.backward(); first.step()
+            losses += [loss.item(), lied.item()]
+        end(maker, judge)
+    """,
+    "unfrozen later": """
+        model = mlp()
+        model[0].requires_grad_(False)
+        model = ddp.parallelize(model)
+        train(model, batches(x, y), lambda x, y: F.cross_entropy(model(x), y))
+        model[0].requires_grad_(True)
+        train(model, batches(x, y), lambda x, y: F.cross_entropy(model(x), y))
+    """,
+    "frozen later": """
+        model = ddp.parallelize(mlp())
+        train(model, batches(x, y), lambda x, y: F.cross_entropy(model(x), y))
+        model[0].requires_grad_(False)
+        train(model, batches(x, y), lambda x, y: F.cross_entropy(model(x), y))
+    """,
+    "extra criterion": """
+        class Center(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.centers = nn.Parameter(torch.randn(3, 3))
+            def forward(self, out, y):
+                return (out - self.centers[y]).pow(2).mean()
+        model, center = ddp.parallelize(mlp()), Center()
+        optimizer = torch.optim.SGD([*model.parameters(), *center.parameters()], lr=0.1)
+        train(model, batches(x, y), lambda x, y: center(model(x), y), optimizer)
+        note(centers=center.centers)
+    """,
+    "accumulation": """
+        model = ddp.parallelize(mlp())
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
+        for turn, (a, b) in enumerate(batches(x, y), 1):
+            loss = F.cross_entropy(model(a), b) / 2
+            loss.backward()
+            if turn % 2 == 0:
+                nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+                optimizer.step()
+                optimizer.zero_grad()
+            losses.append(loss.item())
+    """,
+    "ema and copies": """
+        model = ddp.parallelize(mlp())
+        mean = copy.deepcopy(model)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for a, b in batches(x, y):
+            loss_of = lambda x, y: F.cross_entropy(model(x), y) + (mean(x) - model(x)).pow(2).mean()
+            train(model, [(a, b)], loss_of, optimizer)
+            with torch.no_grad():
+                for old, new in zip(mean.parameters(), model.parameters()):
+                    old.mul_(0.9).add_(new, alpha=0.1)
+        note(mean=list(mean.parameters()))
+    """,
+    "called twice": """
+        model = ddp.parallelize(mlp())
+        train(model, batches(x, y), lambda x, y: F.cross_entropy(model(x), y) + model(x * 2).pow(2).mean())
+    """,
+    "eval with grad, and without": """
+        model = ddp.parallelize(mlp())
+        train(model, batches(x, y), lambda x, y: F.cross_entropy(model(x), y))
+        model.eval()
+        losses.append(F.cross_entropy(model(x), y).item())
+        with torch.no_grad():
+            losses.append(F.cross_entropy(model(x), y).item())
+        model.train()
+        train(model, batches(x, y), lambda x, y: F.cross_entropy(model(x), y))
+    """,
+    "lazy": """
+        model = ddp.parallelize(nn.Sequential(nn.LazyLinear(8), nn.ReLU(), nn.LazyLinear(3)))
+        with torch.no_grad():
+            model(x)
+        train(model, batches(x, y), lambda x, y: F.cross_entropy(model(x), y))
+    """,
+    "part is not used": """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.one, self.two, self.never = mlp(), mlp(), nn.Linear(2, 2)
+            def forward(self, x, second):
+                return self.two(x) if second else self.one(x)
+        model = ddp.parallelize(Net())
+        turns = [(a, b, n % 2 == 1) for n, (a, b) in enumerate(batches(x, y))]
+        train(model, turns, lambda x, y, second: F.cross_entropy(model(x, second), y))
+    """,
+    "shuffled as in one process": """
+        model = ddp.parallelize(mlp())
+        loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=4, shuffle=True)
+        for epoch in range(2):
+            train(model, loader, lambda x, y: F.cross_entropy(model(x), y))
+        note(drawn_in_loop=torch.rand(2))
+    """,
+    "output that is changed in place": """
+        model = ddp.parallelize(mlp())
+        def loss_of(x, y):
+            out = model(x)
+            out[:, 0] += 1
+            return F.cross_entropy(out.squeeze(), y)
+        train(model, batches(x, y), loss_of)
+    """,
+    "lbfgs": """
+        model, x = ddp.parallelize(mlp().double()), x.double()  # its steps magnify rounding
+        optimizer = torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=3)
+        for a, b in batches(x, y)[:3]:
+            def closure():
+                optimizer.zero_grad()
+                loss = F.cross_entropy(model(a), b)
+                loss.backward()
+                return loss
+            losses.append(optimizer.step(closure).item())
+    """,
+    "accelerator": """
+        from accelerate import Accelerator
+        accelerator = ddp.as_one_process(lambda: Accelerator())
+        model = mlp()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=4)
+        model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+        model = ddp.parallelize(model)
+        seen = 0
+        for a, b in loader:
+            seen += len(a)
+            loss = F.cross_entropy(model(a), b)
+            accelerator.backward(loss)
+            optimizer.step(), optimizer.zero_grad()
+            losses.append(accelerator.gather(loss.detach()).item())
+        assert seen == 22 and accelerator.num_processes == 1 and accelerator.is_main_process
+        assert type(accelerator.unwrap_model(model)).__name__ == "Sequential"
+    """,
+    "buffers": """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.body = mlp()
+                self.register_buffer("seen", torch.zeros(()))
+            def forward(self, x):
+                self.seen += 1
+                return self.body(x)
+        model = ddp.parallelize(Net())
+        train(model, batches(x, y), lambda x, y: F.cross_entropy(model(x), y))
+    """,
+}
+# Right, and no faster: every rank computes whole batches, and a warning says why.
+WHOLE = {
+    "sequence first": """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.lstm, self.head = nn.LSTM(5, 6), nn.Linear(6, 3)
+            def forward(self, x):
+                return self.head(self.lstm(x)[0][-1])
+        model = ddp.parallelize(Net())
+        steps = torch.randn(22, 7, 5)
+        train(model, batches(steps, y), lambda x, y: F.cross_entropy(model(x.transpose(0, 1)), y))
+    """,
+    "sequence first, as long as the batch": """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.lstm, self.head = nn.LSTM(5, 6), nn.Linear(6, 3)
+            def forward(self, x):
+                return self.head(self.lstm(x)[0][-1])
+        model = ddp.parallelize(Net())
+        steps = torch.randn(20, 4, 5)
+        train(model, batches(steps, y[:20]), lambda x, y: F.cross_entropy(model(x.transpose(0, 1)), y))
+    """,
+    "contrastive": """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.body = mlp()
+            def forward(self, x):
+                z = F.normalize(self.body(x), dim=1)
+                return F.cross_entropy(z @ z.roll(1, 1).T, torch.arange(len(x)))
+        model = ddp.parallelize(Net())
+        train(model, batches(x), model)
+    """,
+    "batch norm": """
+        model = ddp.parallelize(nn.Sequential(nn.Linear(5, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3)))
+        train(model, batches(x[:20], y[:20]), lambda x, y: F.cross_entropy(model(x), y))
+        note(running=model[1].running_mean)
+        model.eval()
+        losses.append(F.cross_entropy(model(x), y).item())
+    """,
+    "attention over the batch": """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.body = mlp()
+            def forward(self, x):
+                return self.body(x - x.mean(0))
+        model = ddp.parallelize(Net())
+        train(model, batches(x, y), lambda x, y: F.cross_entropy(model(x), y))
+    """,
+    "object in the arguments": """
+        class Batch:
+            def __init__(self, x):
+                self.x = x
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.body = mlp()
+            def forward(self, batch):
+                return self.body(batch.x)
+        model = ddp.parallelize(Net())
+        train(model, batches(x, y), lambda x, y: F.cross_entropy(model(Batch(x)), y))
+    """,
+}
+
+
+def program(case: str) -> str:
+    import textwrap
+
+    body = textwrap.dedent(case)
+    return f"{START}{TOOLS}\n{body}\n" + ("" if "end(maker" in body else "end(model)\n")
+
+
+def distance(one: Any, other: Any) -> float:
+    """The largest difference between two nested lists of numbers."""
+    if isinstance(one, list):
+        assert len(one) == len(other)
+        return max((distance(a, b) for a, b in zip(one, other, strict=True)), default=0.0)
+    return 0.0 if one == other or (one != one and other != other) else float(abs(one - other))
+
+
+def assert_as_one_process(one: Ended, several: Ended) -> None:
+    assert one.codes == [0], one.text
+    assert not any(several.codes), several.text
+    expected, first, *others = one.notes[0], *several.notes
+    assert len(expected["losses"]) > 2
+    for other in others:
+        assert other == first, "the ranks are not bit-equal"
+    for name in expected.keys() - {"drawn"}:
+        assert distance(expected[name], first[name]) < TOLERANCE, f"{name}\n{several.text}"
+
+
+# On three ranks the rows of a batch of four do not divide; two show most of what can go wrong.
+ON_THREE = ("mlp", "ignored labels", "fewer rows than ranks", "bert", "two models", "accumulation")
+CASES = [
+    pytest.param(case, ranks, marks=() if ranks == 2 or case in ON_THREE else pytest.mark.thorough)
+    for case in EXACT
+    for ranks in (2, 3)
+]
+
+
+@pytest.mark.parametrize(("case", "ranks"), CASES)
+def test_as_in_one_process(server: RankServer, tmp_path: Path, case: str, ranks: int) -> None:
+    one, several = server.compare(tmp_path, program(EXACT[case]), ranks)
+    assert_as_one_process(one, several)
+    assert several.notes[0]["drawn"] == one.notes[0]["drawn"], "the ranks' generators went another way"
+    if "fewer rows" not in case and "single" not in case:
+        assert "whole batches" not in several.ranks[0].err, several.text
+
+
+@pytest.mark.parametrize("case", WHOLE)
+def test_whole_batches_with_a_warning(server: RankServer, tmp_path: Path, case: str) -> None:
+    one, several = server.compare(tmp_path, program(WHOLE[case]), 2)
+    assert_as_one_process(one, several)
+    assert "nb2ddp: WARNING: " in several.ranks[0].err
+    assert several.ranks[0].err.count("WARNING") == 1
+    assert "WARNING" not in several.ranks[1].err

@@ -1,0 +1,282 @@
+"""What ranks share outside the model: the start, files, loops over items, sums, turns, and the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support.ranks import Ended, RankServer
+
+Run = Callable[..., Ended]
+
+# notebook's batch and accumulation, num_generations -> a rank's micro-batch and steps, on 2 and on 3 ranks
+BATCHES = [
+    ((2, 4, None), (2, 2), (1, 4)),
+    ((8, 1, None), (4, 1), (2, 1)),
+    ((1, 1, None), (1, 1), (1, 1)),
+    ((6, 3, None), (3, 3), (6, 1)),
+    ((1, 6, None), (1, 3), (1, 2)),
+    ((3, 2, None), (3, 1), (1, 2)),
+    ((4, 1, 4), (2, 1), (4, 1)),
+    ((1, 4, 8), (8, 2), (2, 4)),
+]
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_a_batch_is_shared(run: Run, ranks: int) -> None:
+    ended = run(
+        f"for case in {[case for case, *_ in BATCHES]}:\n    note(got=ddp.share_batch(*case))\n", ranks
+    )
+    assert not any(ended.codes), ended.text
+    for rank in ended.ranks:
+        assert [tuple(note["got"]) for note in rank.history] == [row[ranks - 1] for row in BATCHES]
+    lines = ended.ranks[0].out.splitlines()
+    for (batch, steps, generations), *shares in BATCHES:
+        per_rank, accumulated = shares[ranks - 2]
+        total = per_rank * accumulated * ranks
+        assert lines.pop(0).endswith(f"{ranks} processes = {total} per step")
+        wanted = batch * steps if not generations or batch * steps % generations == 0 else generations * steps
+        if total != wanted:
+            assert f"{wanted} does not divide" in lines.pop(0)
+    assert not lines
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_a_loop_is_shared(run: Run, ranks: int) -> None:
+    ended = run(
+        """
+        import torch
+        for count in (0, 1, 4, 7):
+            answers, twice, seen = [], [], []
+            for item in ddp.share_loop(range(count), answers, twice):
+                seen.append(item)
+                if item != 2:
+                    answers.append(item)
+                twice.extend([item, torch.tensor(float(item))])
+            note(answers=answers, twice=twice, seen=seen)
+        note(drawn=torch.rand(1).item())
+        """,
+        ranks,
+    )
+    assert not any(ended.codes), ended.text
+    for number, rank in enumerate(ended.ranks):
+        for count, note in zip((0, 1, 4, 7), rank.history[:4], strict=True):
+            assert note["answers"] == [item for item in range(count) if item != 2]
+            assert note["twice"] == [item for item in range(count) for _ in range(2)]
+            assert note["seen"] == list(range(number, count, ranks))
+        assert rank.notes["drawn"] == ended.notes[0]["drawn"]
+
+
+def test_a_loop_over_different_items_is_refused(run: Run) -> None:
+    ended = run(
+        "results = []\nfor item in ddp.share_loop(range(4 + 4 * rank), results):\n    results.append(item)\n"
+    )
+    assert ended.codes == [1, 1], ended.text
+    assert "the ranks went through different items: [2, 4] of them" in ended.ranks[0].err
+
+
+def test_shell_lines_run_once(run: Run) -> None:
+    ended = run(
+        """
+        print("before")
+        ddp.shell("echo shell; echo x >> ran; env | grep ^RANK; false")
+        ddp.shell("source /dev/null && [[ 1 == 1 ]] && echo bash")
+        note(lines=ddp.shell_output("echo x >> ran; echo one; echo two"), there=open("ran").read())
+        ddp.write_file("file.py", "text é\\n")
+        ddp.write_file("file.py", "more\\n", "a")
+        note(file=open("file.py", encoding="utf-8").read())
+        note(bare="RANK" in ddp.environment_without_ranks())
+        """,
+        3,
+    )
+    assert not any(ended.codes), ended.text
+    for notes in ended.notes:
+        expected = {"lines": ["one", "two"], "there": "x\nx\n", "file": "text é\nmore\n", "bare": False}
+        assert notes == expected
+    assert ended.ranks[0].out == "before\nshell\nbash\n"
+    assert ended.ranks[1].out == ended.ranks[2].out == ""
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_sums_and_turns(run: Run, ranks: int) -> None:
+    ended = run(
+        """
+        import torch
+        ddp.init_process_group()
+        value = torch.tensor([1.0, 2.0])
+        note(int=ddp.sum_over_ranks(rank + 1), float=ddp.sum_over_ranks(0.5), tensor=ddp.sum_over_ranks(value))
+        note(kept=value)
+        model = ddp.wrap(torch.nn.Linear(1, 1))
+        note(turns=[(ddp.takes_turn(turn, 4, model), model.require_backward_grad_sync) for turn in range(4)])
+        try:
+            ddp.takes_turn(0, 1, model)
+        except RuntimeError as error:
+            note(few=str(error))
+        """,
+        ranks,
+    )
+    assert not any(ended.codes), ended.text
+    for rank, notes in enumerate(ended.notes):
+        assert notes["int"] == sum(range(1, ranks + 1))
+        assert notes["float"] == 0.5 * ranks
+        assert notes["tensor"] == [1.0 * ranks, 2.0 * ranks]
+        assert notes["kept"] == [1.0, 2.0]
+        assert notes["turns"] == [[turn % ranks == rank, turn + ranks >= 4] for turn in range(4)]
+        assert notes["few"] == f"a step has 1 batches: too few for {ranks} processes"
+
+
+def test_without_a_seed_ranks_take_over_rank_0s_generators(run: Run) -> None:
+    draw = (
+        "import random, numpy, torch\nimport ddp_support as ddp\nddp.init()\n"
+        "note(drawn=[random.random(), numpy.random.rand(), torch.rand(1).item()])\n"
+    )
+    ended = run(draw, 3, start="")
+    again = run(draw, 2, start="")
+    assert ended.notes[0] == ended.notes[1] == ended.notes[2], ended.text
+    assert ended.notes[0] != again.notes[0]
+
+
+def test_a_seed_is_the_same_run_after_run(run: Run) -> None:
+    draw = "import random, numpy, torch\nnote(drawn=[random.random(), numpy.random.rand(), torch.rand(1).item()])\n"
+    assert [*run(draw, 2).notes, *run(draw, 0).notes] == run(draw, 3).notes
+
+
+@pytest.mark.parametrize("name", ["UNSLOTH_FSDP2", "UNSLOTH_TP_SIZE"])
+def test_unsloths_own_sharding_is_refused(run: Run, name: str) -> None:
+    ended = run("note(went_on=True)", environment={name: "2"})
+    assert ended.codes == [1, 1]
+    assert ended.ranks[0].err == (
+        f"{name} is set: this script gives each GPU a copy of the model. Unset it and start again.\n"
+    )
+    assert ended.notes == [{}, {}]
+
+
+def test_one_process_waits_for_nothing(run: Run) -> None:
+    ended = run(
+        """
+        import torch
+        with ddp.main_process_only() as is_main, ddp.main_process_first(), ddp.in_turn():
+            results = []
+            for item in ddp.share_loop([1, 2], results):
+                results.append(item)
+        model = torch.nn.Linear(1, 1)
+        assert ddp.parallelize(model) is model and ddp.wrap(model) is model and type(model) is torch.nn.Linear
+        note(main=is_main, results=results, all=ddp.from_all_ranks(3), sum=ddp.sum_over_ranks(2))
+        note(one=ddp.from_main_process(lambda: 4), checked=ddp.check_replicas(model, "result"))
+        ddp.finish()
+        """,
+        0,
+    )
+    assert ended.codes == [0], ended.text
+    assert ended.notes == [
+        {"main": True, "results": [1, 2], "all": [3], "sum": 2, "one": 4, "checked": "result"}
+    ]
+
+
+def test_replicas_that_differ_are_saved_first(run: Run) -> None:
+    ended = run(
+        """
+        import torch
+        ddp.init_process_group()
+        model = torch.nn.Linear(2, 2)
+        note(equal=ddp.check_replicas(model, 1))
+        with torch.no_grad():
+            model.bias[0] += 1e-6 * rank
+        note(result=ddp.check_replicas(model, "result"))
+        with ddp.main_process_only() as is_main:
+            if is_main:
+                torch.save(model.state_dict(), "model.pt")
+        ddp.finish()
+        print("saved")
+        """,
+        3,
+    )
+    assert ended.ranks[0].code == 1, ended.text
+    assert (ended.folder / "model.pt").exists()
+    assert ended.notes[0] == {"equal": 1, "result": "result"}
+    assert "3 replicas equal, bit for bit" in ended.ranks[0].out
+    assert "saved" in ended.ranks[0].out
+    assert (
+        "the ranks have trained different models: bias is not the same on all of them" in ended.ranks[0].err
+    )
+
+
+def test_after_the_end_rank_0_is_alone(run: Run) -> None:
+    ended = run(
+        """
+        import os, time
+        ddp.init_process_group()
+        ddp.finish()
+        time.sleep(1)
+        with ddp.main_process_only() as is_main:
+            note(main=is_main, all=ddp.from_all_ranks(5), rank=os.environ.get("RANK"))
+        print("end")
+        """,
+        3,
+    )
+    assert ended.codes == [0, 0, 0], ended.text
+    assert ended.notes == [{"main": True, "all": [5], "rank": None}, {}, {}]
+    assert ended.ranks[0].out == "end\n"
+
+
+def test_what_was_printed_is_kept_when_a_rank_fails(run: Run) -> None:
+    ended = run("print('epoch 1, loss 0.5')\nimport sys\nsys.stdout.write('no newline')\n{}['x']\n")
+    assert ended.codes[0] == 1
+    assert ended.ranks[0].out == "epoch 1, loss 0.5\nno newline"
+    assert "KeyError: 'x'" in ended.ranks[0].err
+
+
+SAVED = """
+import torch, copy, pickle
+model = ddp.parallelize(torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU()))
+model(torch.ones(4, 2)).sum().backward()
+with ddp.main_process_only() as is_main:
+    if is_main:
+        torch.save(model, "model.pt")
+copied = copy.deepcopy(model)
+copied(torch.ones(4, 2)).sum().backward()
+note(kind=type(copied).__name__, is_one=isinstance(model, torch.nn.Sequential), weight=model[0].weight)
+"""
+
+
+def test_a_saved_model_needs_nothing_of_ours(server: RankServer, tmp_path: Path) -> None:
+    ended = server.run(tmp_path, "import ddp_support as ddp\nrank, _, _ = ddp.init(seed=0)\n" + SAVED)
+    assert ended.codes == [0, 0], ended.text
+    load = (
+        "import sys, torch\nmodel = torch.load('model.pt', weights_only=False)\n"
+        "note(kind=str(type(model)), ours='ddp_support' in sys.modules, weight=model[0].weight)\n"
+    )
+    loaded = server.run(tmp_path, load, 0)
+    assert loaded.codes == [0], loaded.text
+    assert loaded.notes[0]["kind"] == "<class 'torch.nn.modules.container.Sequential'>"
+    assert not loaded.notes[0]["ours"]
+    assert loaded.notes[0]["weight"] == ended.notes[0]["weight"]
+
+
+def test_dropout_leaves_the_generators_alike(run: Run) -> None:
+    ended = run(
+        """
+        import random, torch
+        model = ddp.parallelize(torch.nn.Sequential(torch.nn.Linear(3, 64), torch.nn.Dropout(0.5)))
+        outs = [model(torch.ones(4, 3)).detach() for _ in range(2)]
+        note(outs=outs, drawn=[random.random(), torch.rand(2)])
+        zeros = [(out == 0).flatten().tolist() for out in outs]
+        note(fresh=zeros[0] != zeros[1], rows_differ=bool((outs[0][0] != outs[0][2]).any()))
+        """
+    )
+    assert ended.codes == [0, 0], ended.text
+    assert ended.notes[0] == ended.notes[1]
+    assert ended.notes[0]["fresh"]
+    assert ended.notes[0]["rows_differ"]
+
+
+def test_ranks_with_different_batches_are_refused(run: Run) -> None:
+    ended = run(
+        "import torch\nmodel = ddp.parallelize(torch.nn.Linear(2, 2))\nmodel(torch.full((4, 2), float(rank)))\n"
+    )
+    assert ended.codes == [1, 1], ended.text
+    assert "rank 1 trains on another batch than rank 0. Every rank must make the same data: seed what" in (
+        ended.ranks[0].err
+    )

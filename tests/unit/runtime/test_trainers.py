@@ -1,0 +1,208 @@
+"""A transformers.Trainer on several ranks: figures of one process, in training and in evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support.ranks import Ended, RankServer
+from tests.unit.runtime.conftest import START
+from tests.unit.runtime.test_parallelize import distance
+
+Run = Callable[..., Ended]
+
+TOOLS = """
+import torch
+import numpy as np
+from torch import nn
+from transformers import BertConfig, BertForSequenceClassification, BertForTokenClassification
+from transformers import Trainer, TrainingArguments
+torch.manual_seed(0)
+def config(labels=3):
+    return BertConfig(vocab_size=20, hidden_size=8, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
+        num_labels=labels, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+def examples(count, tokens=False):
+    ids = torch.randint(0, 20, (count, 6), generator=torch.Generator().manual_seed(count))
+    labels = ids % 3 if tokens else ids.sum(1) % 3
+    if tokens:
+        for row in range(count):
+            labels[row, 1 + row % 5 :] = -100
+    return [{"input_ids": i, "attention_mask": torch.ones_like(i), "labels": l} for i, l in zip(ids, labels)]
+def arguments(batch=BATCH, steps=STEPS, **options):
+    batch, steps = ddp.share_batch(batch, steps) if world_size > 1 else (batch, steps)
+    return TrainingArguments("out", per_device_train_batch_size=batch, gradient_accumulation_steps=steps,
+        per_device_eval_batch_size=4, report_to=[], use_cpu=True, disable_tqdm=True, logging_steps=1,
+        learning_rate=0.01, save_strategy=options.pop("save_strategy", "no"), max_steps=options.pop("max_steps", 3),
+        optim="sgd", lr_scheduler_type="constant", **options)
+def metrics(prediction):
+    return {"accuracy": float((prediction.predictions.argmax(-1) == prediction.label_ids).mean()),
+            "rows": len(prediction.label_ids), "order": prediction.predictions.sum()}
+def figures(trainer):
+    keys = ("loss", "eval_loss", "eval_accuracy", "eval_rows", "eval_order", "eval_wide_loss", "eval_deep_loss")
+    note(log=[entry[key] for entry in trainer.state.log_history for key in keys if key in entry],
+         parameters=[p.detach() for p in trainer.model.parameters()], best=trainer.state.best_metric,
+         best_step=trainer.state.best_global_step)
+def train(trainer):
+    ddp.init_process_group()
+    ddp.wrap_trainer(trainer)
+    trainer.train()
+    ddp.check_replicas(trainer.model)
+"""
+
+CASES = {
+    "classification": """
+        trainer = Trainer(BertForSequenceClassification(config()), arguments(), train_dataset=examples(ROWS))
+        train(trainer)
+    """,
+    "token classification": """
+        trainer = Trainer(BertForTokenClassification(config()), arguments(), train_dataset=examples(ROWS, tokens=True),
+            eval_dataset=examples(7, tokens=True))
+        train(trainer)
+        trainer.evaluate()
+    """,
+    "label smoothing": """
+        trainer = Trainer(BertForTokenClassification(config()), arguments(label_smoothing_factor=0.2),
+            train_dataset=examples(ROWS, tokens=True))
+        train(trainer)
+    """,
+    "class weights": """
+        class Weighted(Trainer):
+            def compute_loss(self, model, inputs, return_outputs=False, **kwargs):
+                labels = inputs.pop("labels")
+                outputs = model(**inputs)
+                loss = nn.functional.cross_entropy(outputs.logits, labels, weight=torch.tensor([0.1, 1.0, 5.0]))
+                return (loss, outputs) if return_outputs else loss
+        trainer = Weighted(BertForSequenceClassification(config()), arguments(), train_dataset=examples(ROWS))
+        train(trainer)
+    """,
+    "a batch of tokens is divided": """
+        trainer = Trainer(BertForTokenClassification(config()), arguments(6, 1),
+            train_dataset=examples(ROWS, tokens=True))
+        train(trainer)
+    """,
+    "a smoothed batch is divided": """
+        trainer = Trainer(BertForTokenClassification(config()), arguments(6, 1, label_smoothing_factor=0.2),
+            train_dataset=examples(ROWS, tokens=True))
+        train(trainer)
+    """,
+    "a weighted batch is divided": """
+        class Weighted(Trainer):
+            def compute_loss(self, model, inputs, return_outputs=False, **kwargs):
+                labels = inputs.pop("labels")
+                outputs = model(**inputs)
+                loss = nn.functional.cross_entropy(outputs.logits, labels, weight=torch.tensor([0.1, 1.0, 5.0]))
+                return (loss, outputs) if return_outputs else loss
+        trainer = Weighted(BertForSequenceClassification(config()), arguments(6, 1), train_dataset=examples(ROWS))
+        train(trainer)
+    """,
+    "a language model": """
+        from transformers import LlamaConfig, LlamaForCausalLM
+        model = LlamaForCausalLM(LlamaConfig(vocab_size=20, hidden_size=8, intermediate_size=16, num_hidden_layers=1,
+            num_attention_heads=2, num_key_value_heads=2))
+        trainer = Trainer(model, arguments(), train_dataset=examples(ROWS, tokens=True),
+            eval_dataset=examples(7, tokens=True))
+        train(trainer)
+        trainer.evaluate()
+    """,
+    "evaluation before and after": """
+        trainer = Trainer(BertForSequenceClassification(config()), arguments(), train_dataset=examples(ROWS),
+            eval_dataset=examples(11), compute_metrics=metrics)
+        ddp.init_process_group()
+        ddp.prepare_trainer(trainer)
+        trainer.evaluate()
+        train(trainer)
+        trainer.evaluate()
+        trainer.evaluate(examples(5))
+        note(predicted=trainer.predict(examples(9)).predictions)
+    """,
+    "few rows to evaluate": """
+        trainer = Trainer(BertForSequenceClassification(config()), arguments(), train_dataset=examples(ROWS),
+            eval_dataset=examples(3), compute_metrics=metrics)
+        train(trainer)
+        trainer.evaluate()
+        trainer.evaluate(examples(1))
+    """,
+    "two evaluation sets": """
+        trainer = Trainer(BertForSequenceClassification(config()), arguments(eval_strategy="steps", eval_steps=1),
+            train_dataset=examples(ROWS), eval_dataset={"wide": examples(9), "deep": examples(6)})
+        train(trainer)
+    """,
+    "the best checkpoint": """
+        trainer = Trainer(BertForSequenceClassification(config()), arguments(eval_strategy="steps", eval_steps=1,
+            save_strategy="steps", save_steps=1, load_best_model_at_end=True, metric_for_best_model="accuracy",
+            max_steps=4), train_dataset=examples(ROWS), eval_dataset=examples(10), compute_metrics=metrics)
+        train(trainer)
+    """,
+}
+UNEQUAL = {
+    case: [pytest.mark.xfail(reason="a mean over unlike parts of a divided batch", raises=AssertionError)]
+    for case in ("a batch of tokens is divided", "a weighted batch is divided")
+}
+THOROUGH = {True: [pytest.mark.thorough], False: []}
+ON_THREE = ("evaluation before and after", "few rows to evaluate", "token classification")
+
+
+@pytest.mark.parametrize(
+    ("case", "ranks"),
+    [
+        pytest.param(
+            case, ranks, marks=[*UNEQUAL.get(case, []), *THOROUGH[ranks == 3 and case not in ON_THREE]]
+        )
+        for case in CASES
+        for ranks in (2, 3)
+    ],
+)
+def test_as_in_one_process(server: RankServer, tmp_path: Path, case: str, ranks: int) -> None:
+    import textwrap
+
+    batch, steps, rows = (6, 3, 72) if ranks == 3 else (4, 2, 32)  # an epoch of whole steps
+    program = textwrap.dedent(CASES[case]).replace("ROWS", str(rows))
+    script = f"{START}BATCH, STEPS = {batch}, {steps}\n{TOOLS}\n{program}\nfigures(trainer)\n"
+    one, several = server.compare(tmp_path, script, ranks)
+    assert one.codes == [0], one.text
+    assert not any(several.codes), several.text
+    expected, first, *others = one.notes[0], *several.notes
+    assert expected["log"]
+    for other in others:
+        assert other["parameters"] == first["parameters"]
+        assert (other["best"], other["best_step"]) == (first["best"], first["best_step"])
+    assert first["best_step"] == expected["best_step"]
+    assert distance(expected["parameters"], first["parameters"]) < 1e-5, several.text
+    assert distance(expected.get("predicted", []), first.get("predicted", [])) < 1e-5
+    assert distance(expected["log"], first["log"]) < 1e-4, (expected["log"], first["log"])
+    if "evaluat" in case:
+        assert distance(expected["log"], first["log"]) < 1e-5
+
+
+def test_different_training_data_is_refused(run: Run) -> None:
+    ended = run(
+        "BATCH, STEPS = 4, 2\n"
+        + TOOLS
+        + "\ndata = examples(24)\ndata[-1]['input_ids'] = data[-1]['input_ids'] + rank\n"
+        "trainer = Trainer(BertForSequenceClassification(config()), arguments(), train_dataset=data)\ntrain(trainer)\n"
+    )
+    assert ended.codes == [1, 1], ended.text
+    assert (
+        "training row 23 is not the same on ranks 1 and 0. Every rank must make the same data: seed what"
+        in (ended.ranks[0].err)
+    )
+    longer = run(
+        "BATCH, STEPS = 4, 2\n"
+        + TOOLS
+        + "\ntrainer = Trainer(BertForSequenceClassification(config()), arguments(),"
+        " train_dataset=examples(24 + rank))\ntrain(trainer)\n"
+    )
+    assert "rank 1 has 25 training rows, rank 0 24. Every rank must" in longer.ranks[0].err, longer.text
+
+
+def test_a_trainer_that_knows_of_one_process_is_refused(run: Run) -> None:
+    ended = run(
+        "BATCH, STEPS = 4, 2\n"
+        + TOOLS
+        + "\ntrainer = ddp.as_one_process(lambda: Trainer(BertForSequenceClassification(config()),"
+        " TrainingArguments('out', use_cpu=True, report_to=[]), train_dataset=examples(8)))\ntrain(trainer)\n"
+    )
+    assert ended.codes == [1, 1], ended.text
+    assert "RuntimeError: the Trainer knows of 1 of 2 processes" in ended.ranks[0].err
