@@ -216,6 +216,9 @@ def _end_on_error(kind: type[BaseException], error: BaseException, trace: Traceb
             time.sleep(3)  # rank 0 shows it, and is the rank that failed first
         else:
             frames = [frame for frame, _ in traceback.walk_tb(trace)]
+            if left := _who_left(error, frames[-1] if frames else None):
+                error = RuntimeError(left)
+                kind = RuntimeError
             _report_end(f"raised {kind.__name__}", _place(frames[-1] if frames else None))
             sys.__excepthook__(kind, error, trace)
             with contextlib.suppress(BaseException):
@@ -225,6 +228,19 @@ def _end_on_error(kind: type[BaseException], error: BaseException, trace: Traceb
                     get_error_handler().record_exception(error)  # for torchrun's report of the first failure
     finally:
         _exit(1)
+
+
+def _who_left(error: BaseException, frame: FrameType | None) -> str:
+    """Return which rank has ended, where an error is only that its connection is closed; else ""."""
+    if not isinstance(error, RuntimeError) or not re.search(
+        r"[Cc]onnection (closed|reset)|Broken pipe", str(error)
+    ):
+        return ""
+    with contextlib.suppress(BaseException):
+        for rank in range(_run.world_size):
+            if rank != _run.rank and _run.watchdog and (end := _end_of(rank, _run.watchdog.store())):
+                return f"rank {rank} {end}, while rank {_run.rank} waits for it at {_place(frame)}"
+    return ""
 
 
 def _exit(code: int) -> None:
