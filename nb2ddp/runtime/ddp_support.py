@@ -23,10 +23,12 @@ import contextlib
 import copyreg
 import dis
 import functools
+import gc
 import hashlib
 import io
 import itertools
 import json
+import logging
 import math
 import os
 import pickle
@@ -84,7 +86,7 @@ class _Run:
         self.alone = 0  # depth of blocks that this rank runs without the others
         self.steps = 0  # optimizer steps
         self.shares: dict[tuple[int, int], int] = {}  # micro-batches of the notebook in one of this rank's
-        self.reduced: set[int] = set()  # ids of parameters whose gradients DDP averages
+        self.reduced: dict[int, weakref.ref[Any]] = {}  # by id: parameters whose gradients DDP averages
         self.failures: list[str] = []  # checks that failed; the run goes on to save and ends with exit code 1
         self.watchdog: _Watchdog | None = None
         self.began = False
@@ -214,6 +216,9 @@ def _end_on_error(kind: type[BaseException], error: BaseException, trace: Traceb
             time.sleep(3)  # rank 0 shows it, and is the rank that failed first
         else:
             frames = [frame for frame, _ in traceback.walk_tb(trace)]
+            if left := _who_left(error, frames[-1] if frames else None):
+                error = RuntimeError(left)
+                kind = RuntimeError
             _report_end(f"raised {kind.__name__}", _place(frames[-1] if frames else None))
             sys.__excepthook__(kind, error, trace)
             with contextlib.suppress(BaseException):
@@ -221,10 +226,37 @@ def _end_on_error(kind: type[BaseException], error: BaseException, trace: Traceb
                     raise error.with_traceback(trace)
                 except BaseException:
                     get_error_handler().record_exception(error)  # for torchrun's report of the first failure
-        with contextlib.suppress(BaseException):
-            sys.stdout.flush()
     finally:
-        os._exit(1)
+        _exit(1)
+
+
+def _who_left(error: BaseException, frame: FrameType | None) -> str:
+    """Return which rank has ended, where an error is only that its connection is closed; else ""."""
+    if not isinstance(error, RuntimeError) or not re.search(
+        r"[Cc]onnection (closed|reset)|Broken pipe", str(error)
+    ):
+        return ""
+    with contextlib.suppress(BaseException):
+        for rank in range(_run.world_size):
+            if rank != _run.rank and _run.watchdog and (end := _end_of(rank, _run.watchdog.store())):
+                return f"rank {rank} {end}, while rank {_run.rank} waits for it at {_place(frame)}"
+    return ""
+
+
+def _exit(code: int) -> None:
+    """End this process at once, without the interpreter's teardown; what was written to files is kept."""
+
+    def flush() -> None:
+        for thing in gc.get_objects():
+            if type(thing) in (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom):
+                with contextlib.suppress(BaseException):
+                    thing.flush()
+
+    flusher = threading.Thread(target=flush, daemon=True)  # the main thread may hold a file's lock
+    with contextlib.suppress(BaseException):
+        flusher.start()
+        flusher.join(2)
+    os._exit(code)
 
 
 def _leave_script() -> None:
@@ -236,9 +268,8 @@ def _leave_script() -> None:
         _leave_group()
     if _run.failures:
         print(f"nb2ddp: ERROR: {_run.failures[0]}. What was saved is rank 0's.", file=sys.stderr, flush=True)
-        with contextlib.suppress(BaseException):
-            sys.stdout.flush()
-        os._exit(1)
+        logging.shutdown()
+        _exit(1)
 
 
 def _leave_group() -> None:
@@ -1393,7 +1424,7 @@ def _ddp(model: Any, find_unused: bool | None = None) -> DDP:
     )
     # a batch norm alone changes its buffers; for others every forward() would wait for rank 0's in vain
     ddp_model.broadcast_buffers = any(getattr(part, "track_running_stats", False) for part in model.modules())
-    _run.reduced |= {id(parameter) for parameter in model.parameters() if parameter.requires_grad}
+    _run.reduced.update({id(p): weakref.ref(p) for p in model.parameters() if p.requires_grad})
     return ddp_model
 
 
@@ -1424,11 +1455,24 @@ def _reduce_unseen(optimizer: Any, args: Any, kwargs: Any) -> None:
     """Average gradients that DDP does not: of parameters unfrozen later, or outside the wrapped model."""
     if not _run.reduced or not _run.meets or not dist.is_initialized():
         return
-    for group in optimizer.param_groups:
-        for parameter in group["params"]:
-            if parameter.grad is not None and id(parameter) not in _run.reduced:
-                dist.all_reduce(parameter.grad)
-                parameter.grad /= _run.world_size
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    unseen = [p for p in parameters if p.requires_grad and not _is_reduced(p)]
+    if not unseen:
+        return
+    used = torch.tensor([p.grad is not None for p in unseen], dtype=torch.int, device=unseen[0].device)
+    dist.all_reduce(used)  # ranks that disagree would average the gradients of different parameters
+    for parameter, ranks in zip(unseen, used.tolist(), strict=True):
+        if ranks:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+            dist.all_reduce(parameter.grad)
+            parameter.grad /= _run.world_size
+
+
+def _is_reduced(parameter: Any) -> bool:
+    """Return whether DDP averages a parameter's gradient; the id of one that is gone may be another's."""
+    known = _run.reduced.get(id(parameter))
+    return known is not None and known() is parameter
 
 
 def _count_step(optimizer: Any, args: Any, kwargs: Any) -> None:
@@ -1471,8 +1515,7 @@ def finish() -> None:
             _wait_for_end_of_rank_0()
         _report_end("has finished")
         shutil.rmtree(os.environ.get("UNSLOTH_COMPILE_LOCATION", ""), ignore_errors=True)
-        sys.stderr.flush()
-        os._exit(0)  # no interpreter teardown: if it crashed, torchrun would kill rank 0 while it saves
+        _exit(0)  # no interpreter teardown: if it crashed, torchrun would kill rank 0 while it saves
     if _run.machines > 1:
         atexit.register(_report_end, "has finished")
     _run.world_size = 1
@@ -1551,17 +1594,23 @@ class _Watchdog(threading.Thread):
         self._ended.set()
 
     def run(self) -> None:
-        try:
-            while not self._ended.wait(_BEAT):
-                own = self.report()
-                if self.store().check(["stop"]):
-                    time.sleep(2)  # the rank that saw it first says why
-                    os._exit(1)
-                peers = {rank: self._peer(rank) for rank in range(_run.world_size) if rank != _run.rank}
-                if sentence := _trouble(own, {rank: peer for rank, peer in peers.items() if peer}):
-                    self._stop_run(sentence)
-        except (dist.DistNetworkError, dist.DistStoreError, RuntimeError):
-            return  # torchrun has ended the store: it ends the ranks too
+        while not self._ended.wait(_BEAT):
+            try:
+                self._watch()
+            except (dist.DistNetworkError, dist.DistStoreError):
+                return  # torchrun has ended the store: it ends the ranks too
+            except Exception:  # a stack that changes while it is read, say: the next look is another one
+                continue
+
+    def _watch(self) -> None:
+        """Tell the other ranks where this one stands, and look at where they stand."""
+        own = self.report()
+        if self.store().check(["stop"]):
+            time.sleep(2)  # the rank that saw it first says why
+            _exit(1)
+        peers = {rank: self._peer(rank) for rank in range(_run.world_size) if rank != _run.rank}
+        if sentence := _trouble(own, {rank: peer for rank, peer in peers.items() if peer}):
+            self._stop_run(sentence)
 
     def report(self) -> dict[str, Any]:
         """Put into the store what the main thread is doing, and return it."""
@@ -1613,7 +1662,7 @@ class _Watchdog(threading.Thread):
 
         first = self.store().compare_set("stop", "", str(_run.rank))
         if first not in (b"", str(_run.rank).encode()):
-            os._exit(1)
+            _exit(1)
         text = f"nb2ddp: ERROR: {sentence}"
         print(text, file=sys.__stderr__, flush=True)
         with contextlib.suppress(BaseException):
@@ -1622,7 +1671,7 @@ class _Watchdog(threading.Thread):
             except RuntimeError as error:
                 get_error_handler().record_exception(error)
         time.sleep(1)
-        os._exit(1)
+        _exit(1)
 
 
 def _frames(frame: FrameType | None) -> Iterator[FrameType]:

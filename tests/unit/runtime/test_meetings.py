@@ -218,10 +218,15 @@ def test_rank_0_that_has_ended_is_named_by_the_others(run: Run) -> None:
 
 
 def test_a_rank_that_vanished_is_named(run: Run) -> None:
-    ended = run("import os\nif rank == 1:\n    os._exit(0)\nddp.from_all_ranks(1)\n", limit=60, grace=20)
+    ended = run(
+        "import os\nprint('kept')\nif rank == 1:\n    os._exit(0)\nddp.from_all_ranks(1)\n",
+        limit=60,
+        grace=20,
+    )
     assert ended.ranks[0].code == 1, ended.text
     assert not ended.hung, ended.text
     assert "rank 1 (step 0) does not answer" in ended.ranks[0].err, ended.text
+    assert ended.ranks[0].out == "kept\n"
 
 
 def test_ranks_take_turns(run: Run) -> None:

@@ -222,10 +222,53 @@ def test_after_the_end_rank_0_is_alone(run: Run) -> None:
 
 
 def test_what_was_printed_is_kept_when_a_rank_fails(run: Run) -> None:
-    ended = run("print('epoch 1, loss 0.5')\nimport sys\nsys.stdout.write('no newline')\n{}['x']\n")
+    ended = run(
+        "print('epoch 1, loss 0.5')\nimport sys\nsys.stdout.write('no newline')\n"
+        "file = open(f'log-{rank}', 'w')\nfile.write('row')\n{}['x']\n"
+    )
     assert ended.codes[0] == 1
     assert ended.ranks[0].out == "epoch 1, loss 0.5\nno newline"
     assert "KeyError: 'x'" in ended.ranks[0].err
+    assert (ended.folder / "log-0").read_text() == "row"
+
+
+def test_gradients_that_ddp_does_not_see_are_averaged_where_ranks_use_different_ones(run: Run) -> None:
+    ended = run(
+        """
+        import torch
+        ddp.init_process_group()
+        ddp.wrap(torch.nn.Linear(1, 1))
+        own = [torch.nn.Parameter(torch.zeros(2)) for _ in range(3)]
+        optimizer = torch.optim.SGD(own, lr=1.0)
+        (own[rank] * torch.tensor([2.0, 4.0])).sum().backward()
+        optimizer.step()
+        note(after=own)
+        """
+    )
+    assert ended.codes == [0, 0], ended.text
+    assert ended.notes == [{"after": [[-1.0, -2.0], [-1.0, -2.0], [0.0, 0.0]]}] * 2
+
+
+def test_a_look_that_fails_does_not_end_the_watch(run: Run) -> None:
+    ended = run(
+        """
+        import time
+        looks = []
+        look = ddp._run.watchdog._look
+        def fails_once():
+            looks.append(1)
+            if len(looks) == 1:
+                raise ValueError("in the watchdog")
+            return look()
+        ddp._run.watchdog._look = fails_once
+        time.sleep(4.5)
+        note(looks=len(looks) > 1)
+        """,
+        2,
+    )
+    assert ended.codes == [0, 0], ended.text
+    assert ended.notes == [{"looks": True}] * 2
+    assert "Traceback" not in ended.text
 
 
 SAVED = """

@@ -1,0 +1,148 @@
+"""A rank fails, in each way and phase: under torchrun the run ends within 60 s and names the rank and the place."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import nb2ddp
+from tests.support.runs import processes_of
+
+pytestmark = pytest.mark.launch
+
+SCRIPT = """\
+import os, signal, sys, time
+import ddp_support as ddp
+rank, _, _ = ddp.init(seed=0)
+import torch
+WHO, FAULT, PHASE = int(os.environ["WHO"]), os.environ["FAULT"], os.environ["PHASE"]
+def meet_fault(phase):
+    if (rank, phase) == (WHO, PHASE):
+        open("met", "w").write(str(time.time()))
+        if FAULT == "exception":
+            raise ValueError("the fault")
+        if FAULT == "exit":
+            sys.exit(0)
+        if FAULT == "loop":
+            while True:
+                pass
+        os.kill(os.getpid(), signal.SIGKILL if FAULT == "kill" else signal.SIGSTOP)
+# ---- cell 2
+meet_fault("load")
+model = ddp.parallelize(torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1)))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+# ---- cell 3
+for step in range(40):
+    meet_fault({0: "first step", 20: "middle"}.get(step))
+    loss = model(torch.randn(4, 4)).pow(2).mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+print("trained", flush=True)
+ddp.finish()
+"""
+PHASES = {"load": "(cell 2)", "first step": "(cell 3)", "middle": "(cell 3)"}
+FAULTS = ("exception", "kill", "stop", "exit", "loop")
+CELLS = [(fault, who, phase) for fault in FAULTS for who in (0, 1) for phase in PHASES]
+FIRST = {
+    ("exception", 1, "load"),
+    ("exception", 0, "middle"),
+    ("kill", 1, "first step"),
+    ("stop", 1, "middle"),
+    ("exit", 0, "middle"),
+}
+
+
+@dataclass(frozen=True)
+class Broken:
+    folder: Path
+    exit_code: int
+    output: str
+    ended: float
+
+
+def break_run(folder: Path, fault: str, who: int, phase: str) -> Broken:
+    folder.mkdir(parents=True)
+    (folder / "script.py").write_text(SCRIPT)
+    shutil.copy(Path(nb2ddp.__file__).parent / "runtime" / "ddp_support.py", folder)
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc_per_node=2",
+        "script.py",
+    ]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("COV")}
+    environment |= {"WHO": str(who), "FAULT": fault, "PHASE": phase, "NB2DDP_WATCH": str(folder)}
+    environment |= {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=240,
+    )
+    return Broken(folder, done.returncode, done.stdout, time.time())
+
+
+@pytest.fixture(scope="module")
+def runs(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[tuple[str, int, str], Future[Broken]]]:
+    """The runs of all selected cells, six at a time: they mostly wait."""
+    wanted = {
+        item.callspec.params["cell"]
+        for item in request.session.items
+        if getattr(item, "callspec", None) and "cell" in item.callspec.params and item.path == request.path
+    }
+    folder = tmp_path_factory.mktemp("faults")
+    with ThreadPoolExecutor(6) as pool:
+        yield {
+            cell: pool.submit(break_run, folder / str(number), *cell)
+            for number, cell in enumerate(CELLS)
+            if cell in wanted
+        }
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        pytest.param(c, marks=() if c in FIRST else pytest.mark.thorough, id="-".join(map(str, c)))
+        for c in CELLS
+    ],
+)
+def test_a_fault_ends_the_run_with_its_cause(
+    runs: dict[tuple[str, int, str], Future[Broken]], cell: tuple[str, int, str]
+) -> None:
+    fault, who, phase = cell
+    run = runs[cell].result()
+    assert run.exit_code != 0, run.output
+    assert "trained" not in run.output
+    met = float((run.folder / "met").read_text())
+    assert run.ended - met < 60, run.output
+    assert not processes_of(run.folder)
+    if fault == "exception":
+        assert "ValueError: the fault" in run.output
+        assert f"rank      : {who} (local_rank: {who})" in run.output
+    elif fault == "kill":
+        assert f"rank      : {who} (local_rank: {who})" in run.output
+        assert "Signal 9 (SIGKILL)" in run.output
+    else:
+        says = {"exit": "left the script", "stop": "does not answer since", "loop": "is at script.py, line"}[
+            fault
+        ]
+        line = next((line for line in run.output.splitlines() if f"rank {who} " in line and says in line), "")
+        assert line, run.output
+        assert PHASES[phase] in line, line
