@@ -82,6 +82,7 @@ ROOMS: dict[str, set[str]] = {
     "targets": {"ddp_folder", "errors", "rendering"},
     "conversion": {"analysis", "errors", "rendering", "rewriting", "rules", "source", "targets"},
     "launch": {"errors"},
+    "runtime": set(),
     "monitor": {"errors", "rendering"},
     "kaggle": {"ddp_folder", "errors", "targets"},
     "doctor": {"errors", "kaggle", "launch", "monitor"},
