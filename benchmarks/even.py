@@ -649,7 +649,8 @@ def measure(folder: Path, name: str, options: argparse.Namespace, unsloth: bool)
 
 def show(variant: str, repeat: int, results: list[dict[str, Any]], losses: list[float] | None) -> None:
     wall = seconds(results, "wall", variant == "apart")
-    line = f"  {repeat} {variant:12}{wall:8.2f} s"
+    cpu = seconds(results, "cpu", variant == "apart")
+    line = f"  {repeat} {variant:12}{wall:8.2f} s  CPU {cpu:.2f} s"
     if variant != "apart" and losses:
         pairs = zip(results[0]["losses"], losses, strict=True)
         line += f"  loss diff {max(abs(a - b) for a, b in pairs):.1e}"
