@@ -2,7 +2,7 @@
 #   .venv         the newest releases, the project itself and what its checks need
 #   .venv-kaggle  the releases that the Kaggle notebooks pin
 .DELETE_ON_ERROR:
-.PHONY: demo test units runs test-all engines lint docs pins clean
+.PHONY: demo check test units ranks e2e runs test-all engines lint docs pins clean
 
 PYTHON ?= python3
 STACKS := tests/stacks
@@ -13,16 +13,27 @@ demo: .venv/.ready
 	$(bin)/nb2ddp convert sample_notebooks/alpaca_sft.ipynb -o $(DEMO)
 	cd $(DEMO) && "$(CURDIR)/$(bin)/nb2ddp" run . --cpu --nproc 2
 
-# Training runs one after another, and beside them what needs one core; each shows its output when it ends.
+# Before each commit: some 3 minutes, on two cores side by side. A target's output is shown when it ends.
+check: .venv/.ready
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target units lint ranks
+
+# `check`, and the tests of whole commands. Training runs one after another, and beside it what needs one core.
 test: lint .venv-kaggle/.ready
-	@echo "Two halves of the tests run side by side, some 15 minutes on two cores"
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target units runs
+	@echo "The tests run on two cores side by side, some 15 minutes"
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target runs units ranks e2e
 
 units: .venv/.ready
-	$(bin)/pytest -m "not launch and not thorough"
+	$(bin)/pytest tests/unit tests/rules --ignore=tests/unit/runtime
+
+# The runtime module, on two and three processes with gloo.
+ranks: .venv/.ready
+	$(bin)/pytest tests/unit/runtime
+
+e2e: .venv/.ready
+	$(bin)/pytest tests/e2e -m "not launch and not thorough"
 
 runs: .venv/.ready .venv-kaggle/.ready
-	$(bin)/pytest -m "launch and not thorough"
+	$(bin)/pytest tests/e2e -m "launch and not thorough"
 
 test-all: lint .venv-kaggle/.ready
 	$(bin)/pytest -m ""

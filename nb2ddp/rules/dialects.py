@@ -10,7 +10,7 @@ leaves the ranks waiting for one another. Forks with Unsloth's names become Unsl
      from trl import SFTConfig
     -dist.init_process_group("nccl")
     -model = torch.nn.parallel.DistributedDataParallel(model, device_ids=[local_rank])
-    -args = SFTConfig("out", save_strategy="steps" if ddp.is_main_process else "no")
+    -args = SFTConfig("out", save_strategy="steps" if is_main_process else "no")
     +args = SFTConfig("out", save_strategy="steps")
 """
 

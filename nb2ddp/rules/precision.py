@@ -4,7 +4,7 @@
 
      from transformers import TrainingArguments
     -args = TrainingArguments("out", bf16=True)
-    +args = TrainingArguments("out", bf16=has_bf16, fp16=not ddp.has_bf16)
+    +args = TrainingArguments("out", bf16=ddp.has_bf16, fp16=not ddp.has_bf16)
 """
 
 from __future__ import annotations
