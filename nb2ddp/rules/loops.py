@@ -202,7 +202,7 @@ def _called(facts: Facts, loop: cst.For | cst.While | None) -> list[tuple[cst.Ba
 
 
 def _one_rank_alone(facts: Facts, loop: cst.For | cst.While) -> bool:
-    return any(rank_zero_work.why_alone(facts, call) for call in facts.calls_in(loop))
+    return facts.runs(loop, lambda call: rank_zero_work.why_alone(facts, call) is not None)
 
 
 def _take_turns(
