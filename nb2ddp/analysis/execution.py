@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
 from functools import cached_property
 
 import libcst as cst
 
 from nb2ddp import libraries
+from nb2ddp.analysis.calls import Calls
 from nb2ddp.analysis.kinds import Kinds
 from nb2ddp.analysis.names import Names
 from nb2ddp.analysis.solver import Solver
@@ -27,8 +29,12 @@ class Execution:
         self._tree = tree
         self._names = names
         self._kinds = kinds
+        calls = Calls(tree, names, kinds)
+        self.called_functions = calls.functions
+        self.callers = calls.callers
         self._searches: dict[Callable[[cst.Call], bool], Solver[cst.CSTNode, bool]] = {}
         self._calls_of: dict[cst.CSTNode, list[cst.Call]] = {}
+        self._loops: dict[cst.Call, cst.For | cst.While | None] = {}
 
     # ---- calls ----------------------------------------------------------------------------------
 
@@ -76,14 +82,6 @@ class Execution:
             if (home is inside or isinstance(home, cst.Lambda)) and (dead or not tree.is_dead(call)):
                 found.append(call)
         return found
-
-    def called_functions(self, call: cst.Call) -> Iterator[cst.FunctionDef]:
-        """Yield the notebook's functions that ``call`` calls, or passes as arguments (``dataset.map(f)``)."""
-        for expression in (call.func, *(argument.value for argument in call.args)):
-            if isinstance(expression, cst.Name):
-                for found in self._names.definitions(expression.value):
-                    if isinstance(found.node, cst.FunctionDef) and not isinstance(found.scope, cst.ClassDef):
-                        yield found.node
 
     def runs_once(self, node: cst.CSTNode) -> bool:
         """Return whether code stands in a cell itself: in no function and no loop's body."""
@@ -134,23 +132,28 @@ class Execution:
         return None
 
     def training_loop(self, call: cst.Call) -> cst.For | cst.While | None:
-        """Return the loop around a call of ``backward()``, or around the one call of its function.
+        """Return the loop around a call of ``backward()``, or around a call that leads to it, the nearest first.
 
-        A function is followed where it is a cell's own and called at one place.
+        Calls are followed through the notebook's functions and methods.
         """
-        loop = self._loop_around(call)
-        function = self._tree.scope(call)
-        if loop is not None or not isinstance(function, cst.FunctionDef):
-            return loop
-        if self._tree.scope(function) is not None:
-            return None
-        name = function.name.value
-        uses = [use for use in self._names.loads_of(name) if not self._tree.is_dead(use)]
-        if len(uses) != 1 or len(self._names.bindings(name)) != 1:
-            return None
-        site = self._tree.parent(uses[0])
-        called = isinstance(site, cst.Call) and site.func is uses[0] and self._tree.scope(site) is None
-        return self._loop_around(site) if called and site is not None else None
+        if call not in self._loops:
+            self._loops[call] = self._find_loop(call)
+        return self._loops[call]
+
+    def _find_loop(self, call: cst.Call) -> cst.For | cst.While | None:
+        queue, seen = deque([call]), {call}
+        while queue:
+            site = queue.popleft()
+            loop = self._loop_around(site)
+            if loop is not None:
+                return loop
+            for parent in self._tree.parents(site):
+                if isinstance(parent, cst.FunctionDef):
+                    callers = [other for other in self.callers(parent) if other not in seen]
+                    seen.update(callers)
+                    queue += callers
+                    break
+        return None
 
     def _loop_around(self, node: cst.CSTNode) -> cst.For | cst.While | None:
         return next((p for p in self._tree.parents(node) if isinstance(p, cst.For | cst.While)), None)

@@ -95,6 +95,7 @@ class Facts:
     def _ask_execution(self, execution: Execution) -> None:
         self.runs = execution.runs
         self.called_functions = execution.called_functions
+        self.callers = execution.callers
         self.runs_once = execution.runs_once
         self.shown = execution.shown
         self.trained = execution.trained

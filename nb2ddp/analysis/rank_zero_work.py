@@ -182,12 +182,24 @@ def kept_open(facts: Facts, call: cst.Call) -> cst.BaseExpression | None:
         named = facts.keyword(call, libraries.LOG_FILES[name])
         first = call.args[0] if call.args and not name.endswith("basicConfig") else None
         return named or (first.value if first is not None and first.keyword is None else None)
-    if name not in ("open", "io.open") or not _opens_to_write(facts, call):
+    return None if isinstance(facts.parent(call), cst.WithItem) else opened(facts, call)
+
+
+def opened(facts: Facts, call: cst.Call) -> cst.BaseExpression | None:
+    """Return the path that ``open(path, "w")`` opens, where the file is only written to."""
+    if facts.qualified(call.func) not in ("open", "io.open") or not _opens_to_write(facts, call):
         return None
-    if isinstance(facts.parent(call), cst.WithItem) or not call.args:
+    if not call.args:
         return None
     mode = cst_nodes.code_of(call.args[1].value) if len(call.args) > 1 else ""
     return None if call.args[0].keyword is not None or "+" in mode else call.args[0].value
+
+
+def appended(facts: Facts, call: cst.Call) -> cst.BaseExpression | None:
+    """Return the path that ``open(path, "a")`` opens: each process that runs it adds its lines."""
+    path = opened(facts, call)
+    mode = next((a.value for a in call.args[1:] if a.keyword is None or a.keyword.value == "mode"), None)
+    return path if "a" in (cst_nodes.string_value(mode) or "") else None
 
 
 def stays_open(facts: Facts, call: cst.Call) -> bool:

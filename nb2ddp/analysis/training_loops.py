@@ -13,7 +13,9 @@ from nb2ddp.source.cells import Binding, Statement
 
 _OPTIMIZER = re.compile(
     r"Adam|SGD|Optim|Lion|Adafactor|RMSprop|Adagrad|Adadelta|LAMB|Lamb|LARS|Sophia|Prodigy|Muon|AdaBelief|Rprop|Shampoo|LBFGS"
+    r"|(?i:optim)"
 )
+_PARAMETERS = ("parameters", "named_parameters")
 
 _ITERATING = frozenset("enumerate tqdm iter zip track progress_bar trange".split())
 
@@ -34,13 +36,11 @@ def is_trained_call(facts: Facts, call: cst.Call, loop: cst.CSTNode) -> bool:
 def optimized_models(facts: Facts) -> Iterator[tuple[cst.BaseExpression, Statement]]:
     """Yield the models whose parameters an optimizer is given, each with the statement that makes the optimizer.
 
-    ``Adam(model.parameters())`` gives ``model``, also through lists of parameters that have a name;
-    ``self.model.head.parameters()`` gives ``self.model``.
+    ``Adam(model.parameters())`` gives ``model``, also through lists of parameters that have a name and through
+    the notebook's functions; ``self.model.head.parameters()`` gives ``self.model``.
     """
     for call in facts.live_calls:
-        if not _OPTIMIZER.search(facts.qualified(call.func).rpartition(".")[2]) or facts.is_after_training(
-            call
-        ):
+        if not _makes_optimizer(facts, call) or facts.is_after_training(call):
             continue
         seen: set[str] = set()
         for owner in _owners(facts, [argument.value for argument in call.args], depth=4):
@@ -51,31 +51,108 @@ def optimized_models(facts: Facts) -> Iterator[tuple[cst.BaseExpression, Stateme
                 yield model, facts.statement(call)
 
 
+def _makes_optimizer(facts: Facts, call: cst.Call) -> bool:
+    """Match ``torch.optim.Adam(...)``, ``optimizer_class(...)`` and ``getattr(torch.optim, name)(...)``."""
+    name = facts.qualified(call.func).rpartition(".")[2] or cst_nodes.code_of(call.func)
+    return _OPTIMIZER.search(name) is not None
+
+
 def _owners(facts: Facts, nodes: Sequence[cst.CSTNode], depth: int) -> Iterator[cst.BaseExpression]:
     """Yield ``m`` of each ``m.parameters()`` in nodes, or in what the names in them were bound to."""
     for node in nodes:
         for call in facts.calls_in(node):
-            if facts.method(call) in ("parameters", "named_parameters"):
+            if facts.method(call) in _PARAMETERS:
                 yield cst.ensure_type(call.func, cst.Attribute).value
-        if depth == 0:
+            else:
+                yield from _handed_over(facts, call)
+        if depth:
+            for name in facts.name_loads_in(node):
+                if facts.kind(name) != "model" and not _is_of_comprehension(facts, name):
+                    yield from _owners(facts, [*_values(facts, name)], depth - 1)
+
+
+def _values(facts: Facts, name: cst.Name) -> Iterator[cst.CSTNode]:
+    """Yield what a name was bound to, what it iterates over, and what was added to its list."""
+    binding = facts.binding(name)
+    if binding is None:
+        return
+    beside = [b for b in facts.bindings(name.value) if b.scope is binding.scope and b.order <= binding.order]
+    for earlier in reversed(beside):  # `params = [...]; params += [...]`
+        if not isinstance(earlier.node, cst.AugAssign):
+            break
+        yield earlier.node.value
+    else:
+        return
+    if isinstance(earlier.node, cst.For):
+        yield earlier.node.iter
+    elif earlier.value is not None:
+        yield earlier.value
+    for use in facts.loads_of(name.value):
+        if earlier.order < facts.order(use) < facts.order(name) and facts.binding(use) is binding:
+            adding = facts.parent(use)
+            call = facts.parent(adding) if isinstance(adding, cst.Attribute) else None
+            if isinstance(call, cst.Call) and facts.method(call) in ("append", "extend", "update"):
+                yield from (argument.value for argument in call.args)
+
+
+def _handed_over(facts: Facts, call: cst.Call) -> Iterator[cst.BaseExpression]:
+    """Yield the arguments whose ``parameters()`` a function of the notebook takes: of ``groups_of(model)``."""
+    if not isinstance(call.func, cst.Name):
+        return
+    for function in facts.called_functions(call):
+        if function.name.value != call.func.value:
             continue
-        for name in facts.loads_in(node):
-            for use in facts.uses(name, node):
-                binding = facts.binding(use)
-                value = binding.value if binding is not None else None
-                if value is not None and facts.kind(use) != "model":
-                    yield from _owners(facts, [value], depth - 1)
+        for inner in facts.calls_in(function.body):
+            if facts.method(inner) not in _PARAMETERS:
+                continue
+            owner = _root(facts, cst.ensure_type(inner.func, cst.Attribute).value)
+            for position, parameter in enumerate(function.params.params):
+                if isinstance(owner, cst.Name) and parameter.name.value == owner.value:
+                    unnamed = [argument.value for argument in call.args if argument.keyword is None]
+                    given = facts.keyword(call, owner.value)
+                    if given is None and position < len(unnamed):
+                        given = unnamed[position]
+                    if given is not None:
+                        yield given
+
+
+def _is_of_comprehension(facts: Facts, name: cst.Name) -> bool:
+    """Return whether a name is the variable of a comprehension around it: no binding is noted for it."""
+    for parent in facts.parents(name):
+        part = parent.for_in if isinstance(parent, cst.BaseComp) else None
+        while part is not None:
+            if name.value in re.findall(r"\w+", cst_nodes.code_of(part.target)):
+                return True
+            part = part.inner_for_in
+    return False
 
 
 def _root(facts: Facts, node: cst.BaseExpression) -> cst.BaseExpression:
-    """Return the whole model of a part: ``model`` for ``model.head``, ``self.net`` for ``self.net.head``."""
+    """Return the whole model of a part: ``model`` for ``model.head``, ``self.net`` for ``self.net.head``.
+
+    Of a dict of models, ``models["a"]``.
+    """
     chain = [node]
     while isinstance(chain[-1], cst.Attribute | cst.Subscript):
         chain.append(chain[-1].value)
-    if not isinstance(chain[-1], cst.Name):
+    root = chain[-1]
+    if not isinstance(root, cst.Name):
         return node
-    is_self = isinstance(facts.scope(chain[-1]), cst.FunctionDef) and chain[-1].value == "self"
-    return chain[-2] if is_self and len(chain) > 1 else chain[-1]
+    return chain[-2] if len(chain) > 1 and _only_holds(facts, root, chain[-2]) else root
+
+
+def _only_holds(facts: Facts, root: cst.Name, part: cst.BaseExpression) -> bool:
+    """Return whether a name holds a model and is none itself: ``self``, a list, an instance of a plain class."""
+    kind = facts.kind(root)
+    if kind == "model":
+        return False
+    if kind or isinstance(part, cst.Subscript) or root.value == "self":
+        return True
+    binding = facts.binding(root)
+    value = binding.value if binding is not None else None
+    made = value.func if isinstance(value, cst.Call) else None
+    own = facts.bindings(made.value) if isinstance(made, cst.Name) else ()
+    return any(isinstance(definition.node, cst.ClassDef) for definition in own)
 
 
 def loader_of(facts: Facts, loop: cst.For | cst.While) -> cst.BaseExpression | None:

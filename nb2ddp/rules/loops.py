@@ -42,7 +42,7 @@ from nb2ddp.options import Options
 from nb2ddp.rewriting.findings import Decline, Edit, Finding, Insert, Rule
 from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
-from nb2ddp.source.cells import Statement
+from nb2ddp.source.cells import Binding, Statement
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
@@ -100,34 +100,85 @@ def _backward(
         if (code, statement) in seen:
             continue
         seen.add((code, statement))
-        where = "after" if models else "before"
-        comment = "nb2ddp: each rank computes its part of every batch"
         yield Insert(
             statement,
-            "after" if where == "after" else "before",
-            f"{helper(facts, 'parallelize')}({code})  # {comment}",
+            "after" if models and _goes_on(statement) else "before",
+            f"{helper(facts, 'parallelize')}({code})  # nb2ddp: each rank computes its part of every batch",
             "each rank computes its part of every batch",
         )
-    if loop is not None and found:
-        yield from _check(facts, loop, [model for model, _ in found], seen)
+    if loop is not None:
+        for model, _ in found:
+            yield from _check(facts, loop, model, seen)
+
+
+def _goes_on(statement: Statement) -> bool:
+    """Return whether what is put after a statement runs next: not after ``return``, nor inside a block."""
+    if not isinstance(statement, cst.SimpleStatementLine):
+        return False
+    return not isinstance(statement.body[-1], cst.Return)
 
 
 def _check(
-    facts: Facts, loop: cst.For | cst.While, models: list[cst.BaseExpression], seen: set[object]
+    facts: Facts, loop: cst.For | cst.While, model: cst.BaseExpression, seen: set[object]
 ) -> Iterator[Finding]:
-    """Compare the ranks after the outermost loop, for the models that have a name there."""
-    function = facts.scope(loop)
-    if not isinstance(function, cst.FunctionDef | None):
+    """Compare the ranks after the outermost loop in the block where the model gets its name."""
+    code = cst_nodes.code_of(model)
+    root = model.value if isinstance(model, cst.Attribute) else model
+    binding = facts.binding(root) if isinstance(root, cst.Name) else None
+    if binding is None:
         return
-    statement = facts.statement_in(function, loop)
-    for model in models:
-        code = cst_nodes.code_of(model)
-        binding = facts.binding(model) if isinstance(model, cst.Name) else None
-        if binding is None or binding.scope not in (None, function) or (statement, code) in seen:
+    check = helper(facts, "check_replicas")
+    why = "compare the trained parameters of all ranks"
+    for site in _sites(facts, loop, binding, {loop}):
+        statement = _beside(facts, site, binding)
+        if (statement, code) in seen or facts.end(statement) < binding.order:
             continue
         seen.add((statement, code))
-        check = f"{helper(facts, 'check_replicas')}({code})"
-        yield Insert(statement, "after", check, "compare the trained parameters of all ranks")
+        if isinstance(statement, cst.SimpleStatementLine) and not _goes_on(statement):
+            yield Edit(site, why, partial(_with_result, check=f"{check}({code})"))
+        else:
+            yield Insert(statement, "after", f"{check}({code})", why)
+
+
+def _with_result(node: cst.CSTNode, check: str) -> cst.CSTNode:
+    """Make ``check_replicas(model, train())`` of ``train()``."""
+    assert isinstance(node, cst.BaseExpression)
+    call = cst.ensure_type(cst_nodes.expression(check), cst.Call)
+    return call.with_changes(args=[*call.args, cst.Arg(node)])
+
+
+def _sites(
+    facts: Facts, site: cst.CSTNode, binding: Binding, seen: set[cst.CSTNode]
+) -> Iterator[cst.CSTNode]:
+    """Yield a loop, or the calls that lead to it, where a model has its name.
+
+    ``self.model`` has it in all methods of its class.
+    """
+    function = next((parent for parent in facts.parents(site) if isinstance(parent, cst.FunctionDef)), None)
+    home = facts.scope(function) if function is not None else None
+    of_self = binding.name == "self" and binding.scope is not None
+    own = facts.scope(binding.scope) if of_self and binding.scope is not None else None
+    if (home is own and own is not None) or (own is None and function is binding.scope):
+        yield site
+    elif function is not None:
+        for caller in facts.callers(function):
+            if caller not in seen:
+                seen.add(caller)
+                yield from _sites(facts, caller, binding, seen)
+
+
+def _beside(facts: Facts, site: cst.CSTNode, binding: Binding) -> Statement:
+    """Return the statement around ``site`` in the innermost block that also holds a binding."""
+    around = set(facts.parents(binding.node))
+    current = site
+    for parent in facts.parents(site):
+        body = isinstance(parent, cst.IndentedBlock) and isinstance(facts.parent(parent), cst.FunctionDef)
+        shared = isinstance(parent, cst.IndentedBlock) and parent in around
+        if body or shared or isinstance(parent, cst.Module):
+            break
+        current = parent
+    assert isinstance(current, cst.SimpleStatementLine | cst.BaseCompoundStatement)
+    return current
 
 
 def _model_calls(facts: Facts, loop: cst.For | cst.While) -> list[cst.Call]:
@@ -142,18 +193,16 @@ def _model_calls(facts: Facts, loop: cst.For | cst.While) -> list[cst.Call]:
 
 def _called(facts: Facts, loop: cst.For | cst.While | None) -> list[tuple[cst.BaseExpression, Statement]]:
     """Return the models that a loop calls, where no optimizer tells what is trained."""
-    if loop is None:
-        return []
-    function = facts.scope(loop)
-    statement = facts.statement_in(function if isinstance(function, cst.FunctionDef) else None, loop)
-    by_name = {
-        call.func.value: call.func for call in _model_calls(facts, loop) if isinstance(call.func, cst.Name)
-    }
-    return [(name, statement) for name in by_name.values()]
+    found: dict[str, tuple[cst.BaseExpression, Statement]] = {}
+    for call in _model_calls(facts, loop) if loop is not None else ():
+        binding = facts.binding(call.func) if isinstance(call.func, cst.Name) else None
+        if loop is not None and binding is not None and not facts.contains(loop, binding.node):
+            found.setdefault(binding.name, (call.func, _beside(facts, loop, binding)))
+    return list(found.values())
 
 
 def _one_rank_alone(facts: Facts, loop: cst.For | cst.While) -> bool:
-    return any(rank_zero_work.why_alone(facts, call) for call in facts.calls_in(loop))
+    return facts.runs(loop, lambda call: rank_zero_work.why_alone(facts, call) is not None)
 
 
 def _take_turns(

@@ -25,6 +25,7 @@ import libcst as cst
 
 from nb2ddp import libraries
 from nb2ddp.analysis import rank_zero_work
+from nb2ddp.analysis.common_paths import binds_for_later, called_by_all, leaves
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.options import Options
 from nb2ddp.rewriting.findings import Edit, Finding, Gate, Insert, Note, Rule
@@ -75,7 +76,19 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         if _starts_python(facts, call):
             env = f"{helper(facts, 'environment_without_ranks')}()"
             yield Edit(call, "what it starts is no rank of this run", partial(_on_its_own, env=env))
-        yield Gate(statement, "rank-zero-then-wait", why)
+        if leaves(statement):
+            yield from _each_in_turn(facts, call, statement, why)
+        else:
+            yield Gate(statement, "rank-zero-then-wait", why)
+
+
+def _each_in_turn(facts: Facts, call: cst.Call, statement: Statement, why: str) -> Iterator[Finding]:
+    """Let every rank run what ``break``, ``continue`` or ``return`` leaves: one that skips it goes another way."""
+    does = "write" if why == rank_zero_work.WRITES else "run it"
+    yield Gate(statement, "in-turn", f"the ranks {does} one after another")
+    path = rank_zero_work.appended(facts, call)
+    if path is not None:  # each line once
+        yield _of_rank_0(facts, path)
 
 
 def _only_asks(facts: Facts, call: cst.Call) -> bool:
@@ -122,7 +135,10 @@ def _to_nowhere(facts: Facts, call: cst.Call) -> Edit:
     """The path of a file is rank 0's own: what the others write goes nowhere."""
     path = rank_zero_work.kept_open(facts, call)
     assert path is not None
+    return _of_rank_0(facts, path)
 
+
+def _of_rank_0(facts: Facts, path: cst.BaseExpression) -> Edit:
     def of_one_rank(node: cst.CSTNode) -> cst.CSTNode:
         assert isinstance(node, cst.BaseExpression)
         whole = cst_nodes.parenthesised(node) if isinstance(node, cst.IfExp | cst.Lambda) else node
@@ -133,10 +149,11 @@ def _to_nowhere(facts: Facts, call: cst.Call) -> Edit:
 
 
 def _in_function(facts: Facts, call: cst.Call, statement: Statement) -> Iterator[Finding]:
-    """A write in a function: what calls it decides.
+    """Gate a write in a function: what calls it decides.
 
     Before training the function may read back what it wrote, so the ranks run it one after another. While
-    training goes on (a callback, a metric) nobody can wait: rank 0 alone writes.
+    training goes on, rank 0 writes and the others wait where all ranks call the function; a callback or a
+    metric may run on one rank alone, so none waits for it.
     """
     if not rank_zero_work.writes(facts, call):
         return
@@ -149,12 +166,28 @@ def _in_function(facts: Facts, call: cst.Call, statement: Statement) -> Iterator
         yield _to_nowhere(facts, call)
         return
     if not runners or any(_needs_all(facts, top) for top in runners):
-        kept = rank_zero_work.kept_open(facts, call) is not None
-        yield _to_nowhere(facts, call) if kept else Gate(statement, "rank-zero", rank_zero_work.WRITES)
+        yield from _while_training(
+            facts, call, statement, all_call=bool(runners) and called_by_all(facts, call)
+        )
         return
     for top in runners:
         if not facts.runs(top, facts.fills_cache):  # main-first sees to these
             yield Gate(top, "in-turn", "the ranks write one after another")
+
+
+def _while_training(
+    facts: Facts, call: cst.Call, statement: Statement, *, all_call: bool
+) -> Iterator[Finding]:
+    if rank_zero_work.kept_open(facts, call) is not None:
+        yield _to_nowhere(facts, call)
+    elif not leaves(statement) and not binds_for_later(facts, statement):
+        yield Gate(statement, "rank-zero-then-wait" if all_call else "rank-zero", rank_zero_work.WRITES)
+    elif all_call:
+        yield from _each_in_turn(facts, call, statement, rank_zero_work.WRITES)
+    elif (path := rank_zero_work.opened(facts, call)) is not None:
+        yield _of_rank_0(facts, path)
+    else:
+        yield Note("this writes on every rank: what follows in its function needs what it does", call)
 
 
 def _needs_all(facts: Facts, statement: Statement) -> bool:

@@ -13,6 +13,7 @@ HEAD = (
     "import matplotlib.pyplot as plt\n"
     "import numpy as np\n"
     "import torch, wandb\n"
+    "from torch.utils.data import DataLoader\n"
     "from transformers import TrainerCallback\n"
     "from trl import DPOTrainer, SFTConfig, SFTTrainer\n"
 )
@@ -216,6 +217,118 @@ def test_a_write_while_training_goes_on_is_gated_and_nobody_waits(definition: st
         HEAD + definition.replace("BODY", 'torch.save(1, "x.pt")\n') + use,
         HEAD + definition.replace("BODY", f'{WRITES_MEANWHILE}        torch.save(1, "x.pt")\n') + use,
     )
+
+
+LOOP = "loader = DataLoader(data)\nfor b in loader:\n    llm(b).loss.backward()\n    save_best(b)\n"
+SAVE = 'def save_best(b):\n  torch.save(b, "best.pt")\n'
+SAVE_AND_WAIT = f'def save_best(b):\n  {within(WRITES)}          torch.save(b, "best.pt")\n'
+SAVE_ALONE = f'def save_best(b):\n  {WRITES_MEANWHILE}      torch.save(b, "best.pt")\n'
+
+# How training reaches `save_best`.
+BY_ALL = {
+    "by name": LOOP,
+    "by name, in functions": f"def train(x):\n{indented(LOOP)}def main():\n    train(1)\nmain()\n",
+    "without gradients": f"@torch.no_grad()\ndef keep(b):\n    save_best(b)\n{LOOP.replace('save_best', 'keep')}",
+    "under a test of the loss": LOOP.replace("save_best(b)", "if loss < best: save_best(b)"),
+    "by a launched function": (
+        f"from accelerate import notebook_launcher\ndef train():\n{indented(LOOP)}notebook_launcher(train)\n"
+    ),
+}
+BY_SOME = {
+    "also as a value": f"hooks = [save_best]\n{LOOP}",
+    "also as an argument": f"register(save_best)\n{LOOP}",
+    "under a test of the rank": LOOP.replace("save_best(b)", "if get_rank() == 0: save_best(b)"),
+    "under a test of the main process": LOOP.replace("save_best(b)", "a.is_main_process and save_best(b)"),
+    "by a method": f"class C:\n    def keep(self, b):\n        save_best(b)\n{LOOP.replace('save_best', 'C().keep')}",
+    "by a lambda": f"keep = lambda b: save_best(b)\n{LOOP}",
+    "by a function that is registered": f"@on_save\ndef keep(b):\n    save_best(b)\n{LOOP}",
+    "after an error": LOOP.replace("    save_best", "    try: step()\n    except Error: save_best"),
+}
+
+
+@pytest.mark.parametrize("train", BY_ALL.values(), ids=BY_ALL)
+def test_where_all_ranks_call_a_function_that_writes_they_wait(train: str) -> None:
+    check_rewritten(rule, HEAD + SAVE + train, HEAD + SAVE_AND_WAIT + train)
+
+
+@pytest.mark.parametrize("train", BY_SOME.values(), ids=BY_SOME)
+def test_where_one_rank_may_call_a_function_that_writes_none_waits(train: str) -> None:
+    check_rewritten(rule, HEAD + SAVE + train, HEAD + SAVE_ALONE + train)
+
+
+def test_a_function_that_looks_at_the_rank_itself_never_waits() -> None:
+    guard = "def save_best(b):\n  if rank != 0:\n    return\n"
+    before, after = (code.replace("def save_best(b):\n", guard) for code in (SAVE, SAVE_ALONE))
+    check_rewritten(rule, HEAD + before + LOOP, HEAD + after + LOOP)
+
+
+# A block that writes in a loop, and leaves it: whether a rank would go another way without it.
+LEAVING = {
+    "break": "if bad(f): break",
+    "continue": "if bad(f): continue",
+    "break in an else": "for y in x:\n            pass\n        else:\n            break",
+}
+STAYING = {
+    "break of its own loop": "for y in x:\n            break",
+    "a return of its own function": "def g():\n            return 1",
+}
+
+
+@pytest.mark.parametrize("inside", LEAVING.values(), ids=LEAVING)
+def test_a_block_that_is_left_runs_on_every_rank(inside: str) -> None:
+    block = f'    with open("a", "w") as f:\n        {inside}\n'
+    loop = "for x in xs:\n"
+    check_rewritten(
+        rule, HEAD + loop + block + TRAIN, HEAD + loop + f"    {IN_TURN}{indented(block)}" + TRAIN
+    )
+
+
+@pytest.mark.parametrize("inside", STAYING.values(), ids=STAYING)
+def test_a_block_that_is_not_left_runs_on_rank_0(inside: str) -> None:
+    source = f'for x in xs:\n    with open("a", "w") as f:\n        {inside}\n'
+    assert "main_process_only" in apply(rule, HEAD + source + TRAIN).code[1]
+
+
+def test_a_command_whose_result_leaves_the_loop_runs_on_every_rank() -> None:
+    block = '    if os.system("make"):\n        break\n'
+    in_turn = "with ddp.in_turn():  # nb2ddp: the ranks run it one after another\n"
+    loop = "for x in xs:\n"
+    check_rewritten(
+        rule, HEAD + loop + block + TRAIN, HEAD + loop + f"    {in_turn}{indented(block)}" + TRAIN
+    )
+
+
+def test_lines_that_are_added_on_every_rank_are_added_once() -> None:
+    source = 'for x in xs:\n    with open("a", "a") as f:\n        f.write(x)\n        break\n'
+    path = '"a" if ddp.is_main_process else os.devnull, "a"'
+    assert path in apply(rule, HEAD + source + TRAIN).code[1]
+
+
+RETURNED = {
+    "what a block returns": '{}with open({}, "w") as f:\n{}    f.write("x")\n{}    return 1\n',
+    "what a block makes": '{}with open({}, "w") as f:\n{}    n = f.write("x")\n{}return n\n',
+}
+
+
+@pytest.mark.parametrize("block", RETURNED.values(), ids=RETURNED)
+def test_what_a_function_returns_comes_from_every_rank(block: str) -> None:
+    nowhere = '"a" if ddp.is_main_process else os.devnull'
+    metric = "def metric(p):\n" + "".join(
+        f"    {line}\n" for line in block.format("", '"a"', "", "").splitlines()
+    )
+    train = "t = SFTTrainer(llm, compute_metrics=metric)\nt.train()\n"
+    check_rewritten(rule, HEAD + metric + train, HEAD + metric.replace('"a"', nowhere) + train)
+    called = metric.replace("metric(p)", "save_best(b)")
+    code = apply(rule, HEAD + called + LOOP).code[1]
+    assert "    with ddp.in_turn():" in code
+
+
+def test_a_write_that_a_metric_returns_with_is_noted() -> None:
+    metric = 'def metric(p):\n    return torch.save(p, "p.pt") or 1\n'
+    (note,) = check_untouched(
+        rule, HEAD + metric + "t = SFTTrainer(llm, compute_metrics=metric)\nt.train()\n"
+    ).notes
+    assert "on every rank" in note.why
 
 
 def test_a_write_in_a_function_that_is_called_after_training_only_never_waits() -> None:

@@ -1,0 +1,232 @@
+"""Resolve calls to the notebook's own functions and methods, and functions to the calls of them.
+
+``x.fit()`` is resolved by the class that ``x`` was made from; where that cannot be seen, by a method name that
+one class alone has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+
+import libcst as cst
+
+from nb2ddp.analysis.kinds import Kinds
+from nb2ddp.analysis.names import Names
+from nb2ddp.analysis.tree import Tree
+from nb2ddp.source.cells import root_of
+
+_DEPTH = 6  # how many variables, attributes and functions are followed to the class of a value
+_OF_MODULES = frozenset("train eval to cuda cpu half float step state_dict parameters".split())
+
+
+class Calls:
+    """Answer which functions of the notebook a call runs, and which calls run a function."""
+
+    def __init__(self, tree: Tree, names: Names, kinds: Kinds) -> None:
+        self._tree = tree
+        self._names = names
+        self._kinds = kinds
+        self._found: dict[cst.Call, tuple[cst.FunctionDef, ...]] = {}
+
+    def functions(self, call: cst.Call) -> Sequence[cst.FunctionDef]:
+        """Return the functions that ``call`` calls, or passes as arguments (``dataset.map(f)``)."""
+        if call not in self._found:
+            found = [*self._called(call.func)]
+            for argument in call.args:
+                found += self._passed(argument.value)
+            self._found[call] = tuple(dict.fromkeys(found))
+        return self._found[call]
+
+    def callers(self, function: cst.FunctionDef) -> Sequence[cst.Call]:
+        """Return the live calls that run a function of the notebook, in order."""
+        return self._callers.get(function, ())
+
+    @cached_property
+    def _callers(self) -> dict[cst.FunctionDef, list[cst.Call]]:
+        found: dict[cst.FunctionDef, list[cst.Call]] = {}
+        for call in self._tree.live_calls:
+            for function in self.functions(call):
+                found.setdefault(function, []).append(call)
+        return found
+
+    # ---- from a call to functions ---------------------------------------------------------------
+
+    def _called(self, function: cst.BaseExpression) -> Iterator[cst.FunctionDef]:
+        if isinstance(function, cst.Attribute):
+            yield from self._methods_of(function, by_name=True)
+        elif isinstance(function, cst.Name):
+            yield from self._plain(function)
+            for definition in self._class_named(function):
+                for name in ("__init__", "__post_init__"):
+                    yield from self._methods(definition, name)
+            if not self._names.definitions(function.value):
+                for definition in self._classes(function, _DEPTH) or ():
+                    yield from self._methods(definition, "__call__")
+
+    def _passed(self, value: cst.BaseExpression) -> Iterator[cst.FunctionDef]:
+        if isinstance(value, cst.Name):
+            yield from self._plain(value)
+        elif isinstance(value, cst.Attribute):
+            yield from self._methods_of(value, by_name=False)
+
+    def _plain(self, name: cst.Name) -> Iterator[cst.FunctionDef]:
+        for found in self._names.definitions(name.value):
+            if isinstance(found.node, cst.FunctionDef) and not isinstance(found.scope, cst.ClassDef):
+                yield found.node
+
+    # ---- methods --------------------------------------------------------------------------------
+
+    def _methods_of(self, attribute: cst.Attribute, *, by_name: bool) -> Iterator[cst.FunctionDef]:
+        """Yield the methods that ``x.name`` may stand for."""
+        name, owner = attribute.attr.value, attribute.value
+        if not self._method_scopes(name):
+            return
+        around = self._class_around(owner)
+        if isinstance(owner, cst.Call) and isinstance(owner.func, cst.Name) and owner.func.value == "super":
+            for base in self._bases(around) if around is not None else ():
+                yield from self._methods(base, name)
+            return
+        classes = self._classes(owner, _DEPTH)
+        if classes is not None:
+            for definition in classes:
+                yield from self._methods(definition, name)
+        elif by_name and name not in _OF_MODULES and len(self._method_scopes(name)) == 1:
+            yield from self._own(self._method_scopes(name)[0], name)
+
+    def _method_scopes(self, name: str) -> list[cst.ClassDef]:
+        """List the classes that define a method of this name."""
+        return [
+            found.scope
+            for found in self._names.definitions(name)
+            if isinstance(found.node, cst.FunctionDef) and isinstance(found.scope, cst.ClassDef)
+        ]
+
+    def _own(self, definition: cst.ClassDef, name: str) -> list[cst.FunctionDef]:
+        found = [b.node for b in self._names.definitions(name) if b.scope is definition]
+        return [node for node in found if isinstance(node, cst.FunctionDef)]
+
+    def _methods(self, definition: cst.ClassDef, name: str, depth: int = _DEPTH) -> Iterator[cst.FunctionDef]:
+        """Yield the method of a class, its own or that of the first base that has it."""
+        if own := self._own(definition, name):
+            yield from own
+        elif depth:
+            for base in self._bases(definition):
+                if found := [*self._methods(base, name, depth - 1)]:
+                    yield from found
+                    return
+
+    def _bases(self, definition: cst.ClassDef) -> list[cst.ClassDef]:
+        bases = [base.value for base in definition.bases]
+        return [found for base in bases for found in self._class_named(base) if found is not definition]
+
+    def _class_named(self, node: cst.BaseExpression) -> list[cst.ClassDef]:
+        found = self._names.definitions(node.value) if isinstance(node, cst.Name) else ()
+        classes = [b.node for b in found if isinstance(b.node, cst.ClassDef)]
+        return classes[-1:]  # a later cell defines the class anew
+
+    def _class_around(self, node: cst.CSTNode) -> cst.ClassDef | None:
+        """Return the class of the method that ``node`` stands in."""
+        parents = self._tree.parents(node)
+        return next((parent for parent in parents if isinstance(parent, cst.ClassDef)), None)
+
+    def _family(self, definition: cst.ClassDef) -> list[cst.ClassDef]:
+        """Return a class and those of the notebook that derive from it: what ``self`` may be."""
+        return [definition, *self._derived.get(definition, ())]
+
+    @cached_property
+    def _derived(self) -> dict[cst.ClassDef, list[cst.ClassDef]]:
+        found: dict[cst.ClassDef, list[cst.ClassDef]] = {}
+        for name in self._names.bound_names:
+            for definition in self._class_named(cst.Name(name)):
+                queue, seen = self._bases(definition), {definition}
+                while queue:
+                    base = queue.pop()
+                    if base not in seen:
+                        seen.add(base)
+                        found.setdefault(base, []).append(definition)
+                        queue += self._bases(base)
+        return found
+
+    # ---- the class of a value -------------------------------------------------------------------
+
+    def _classes(self, value: cst.BaseExpression, depth: int) -> list[cst.ClassDef] | None:
+        """Return the notebook's classes that a value may be of: empty for a library's, None if unknown."""
+        found: list[cst.ClassDef] | None = None
+        if depth:
+            match value:
+                case cst.Name():
+                    found = self._of_name(value, depth)
+                case cst.Call(func=cst.Name() as function):
+                    found = self._class_named(function) or self._returned(function, depth)
+                case cst.Call(func=cst.Attribute(value=owner)):
+                    found = self._of_library(owner)
+                case cst.Attribute(attr=attr):
+                    found = self._of_values(self._assigned(attr.value), depth)
+                    found = found if found is not None else self._of_library(value)
+        return [] if found is None and self._kinds.kind(value) else found
+
+    def _of_name(self, name: cst.Name, depth: int) -> list[cst.ClassDef] | None:
+        if self._names.is_imported(name.value):
+            return []
+        binding = self._names.binding(name)
+        if binding is None:
+            return None
+        if isinstance(binding.node, cst.ClassDef):
+            return [binding.node]
+        if isinstance(binding.node, cst.Param):
+            function = binding.scope
+            home = self._tree.scope(function) if function is not None else None
+            if isinstance(home, cst.ClassDef) and isinstance(function, cst.FunctionDef):
+                if function.params.params[:1] == (binding.node,):  # self, cls
+                    return self._family(home)
+                return self._of_values(self._given(home, function, binding.node), depth)
+            return self._of_values(self._kinds.given(binding), depth)
+        if binding.value is None or binding.index is not None:
+            return None
+        return self._classes(binding.value, depth - 1)
+
+    def _of_values(self, values: Iterator[cst.BaseExpression], depth: int) -> list[cst.ClassDef] | None:
+        answers = [answer for v in values if (answer := self._classes(v, depth - 1)) is not None]
+        return [definition for answer in answers for definition in answer] if answers else None
+
+    def _of_library(self, owner: cst.BaseExpression) -> list[cst.ClassDef] | None:
+        root = root_of(owner)
+        return [] if isinstance(root, cst.Name) and self._names.is_imported(root.value) else None
+
+    def _returned(self, function: cst.Name, depth: int) -> list[cst.ClassDef] | None:
+        own = [*self._plain(function)]
+        if not own:
+            return self._of_library(function)
+        returns: list[cst.BaseExpression] = []
+
+        class Returns(cst.CSTVisitor):
+            def visit_Return(self, node: cst.Return) -> None:
+                if node.value is not None:
+                    returns.append(node.value)
+
+        own[-1].body.visit(Returns())
+        return self._of_values(iter(returns), depth)
+
+    def _assigned(self, attribute: str) -> Iterator[cst.BaseExpression]:
+        """Yield what is assigned to an attribute of this name: ``self.model = ...``."""
+        for target in self._tree.collected.attribute_targets:
+            if target.attr.value == attribute:
+                around = self._tree.parent(target)
+                assign = self._tree.parent(around) if around is not None else None
+                if isinstance(assign, cst.Assign):
+                    yield assign.value
+
+    def _given(
+        self, home: cst.ClassDef, function: cst.FunctionDef, param: cst.Param
+    ) -> Iterator[cst.BaseExpression]:
+        """Yield what is passed for a parameter of ``__init__`` where instances are made."""
+        position = list(function.params.params).index(param) - 1 if param in function.params.params else -1
+        if function.name.value != "__init__":
+            return
+        for call in self._tree.live_calls:
+            if home in self._class_named(call.func):
+                for index, argument in enumerate(call.args):
+                    named = argument.keyword is not None and argument.keyword.value == param.name.value
+                    if named or (argument.keyword is None and index == position and not argument.star):
+                        yield argument.value

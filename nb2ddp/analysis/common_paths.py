@@ -1,0 +1,129 @@
+"""Tell whether all ranks run the same code: statements that leave their block, functions that all ranks call."""
+
+from __future__ import annotations
+
+import re
+
+import libcst as cst
+
+from nb2ddp import libraries
+from nb2ddp.analysis.facts import Facts
+from nb2ddp.source import cst_nodes
+
+_RANK_TEST = re.compile(r"rank|main_process|process_zero|is_main|is_master")
+_NO_GRADIENT = re.compile(r"no_grad|inference_mode")
+
+
+def leaves(statement: cst.CSTNode) -> bool:
+    """Return whether ``break``, ``continue``, ``return`` or ``yield`` leads out of a statement."""
+    look = _Leaving()
+    statement.visit(look)
+    return look.found
+
+
+def binds_for_later(facts: Facts, statement: cst.CSTNode) -> bool:
+    """Return whether a statement of a function gives names values that the function reads elsewhere."""
+    scope = facts.scope(statement)
+    return scope is not None and any(
+        binding.scope is scope
+        and not isinstance(binding.node, cst.WithItem)
+        and any(not facts.contains(statement, use) for use in facts.uses(binding.name, scope))
+        for binding in facts.bindings_in(statement)
+    )
+
+
+class _Leaving(cst.CSTVisitor):
+    def __init__(self) -> None:
+        self.found = False
+        self._loops = 0
+
+    def visit_FunctionDef(self, node: cst.FunctionDef) -> bool:
+        return False
+
+    def visit_Lambda(self, node: cst.Lambda) -> bool:
+        return False
+
+    def visit_For_body(self, node: cst.For) -> None:
+        self._loops += 1
+
+    def leave_For_body(self, node: cst.For) -> None:
+        self._loops -= 1
+
+    def visit_While_body(self, node: cst.While) -> None:
+        self._loops += 1
+
+    def leave_While_body(self, node: cst.While) -> None:
+        self._loops -= 1
+
+    def visit_Break(self, node: cst.Break) -> None:
+        self.found |= not self._loops
+
+    def visit_Continue(self, node: cst.Continue) -> None:
+        self.found |= not self._loops
+
+    def visit_Return(self, node: cst.Return) -> None:
+        self.found = True
+
+    def visit_Yield(self, node: cst.Yield) -> None:
+        self.found = True
+
+
+def called_by_all(facts: Facts, node: cst.CSTNode) -> bool:
+    """Return whether what runs the function around ``node`` runs it on every rank.
+
+    It does where functions call one another by name, up to the cells. A function that is passed on (a callback,
+    a metric), a method, an ``except``, and what stands under a test of the rank may run on one rank alone.
+    """
+    return _reached(facts, node, set())
+
+
+def _reached(facts: Facts, node: cst.CSTNode, seen: set[cst.CSTNode]) -> bool:
+    for parent in facts.parents(node):
+        tested = parent.test if isinstance(parent, cst.If | cst.IfExp) else parent
+        decides = isinstance(parent, cst.If | cst.IfExp | cst.BooleanOperation)
+        if decides and _RANK_TEST.search(cst_nodes.code_of(tested)):
+            return False
+        if isinstance(parent, cst.Lambda | cst.ClassDef | cst.ExceptHandler):
+            return False
+        if isinstance(parent, cst.FunctionDef):
+            if parent in seen:
+                return True
+            seen.add(parent)
+            return _all_call(facts, parent, seen)
+    return True
+
+
+def _all_call(facts: Facts, function: cst.FunctionDef, seen: set[cst.CSTNode]) -> bool:
+    marked = [decorator for decorator in function.decorators if not _harmless(decorator)]
+    if marked or isinstance(facts.scope(function), cst.ClassDef) or _tests_rank(function):
+        return False
+    for use in facts.loads_of(function.name.value):
+        if facts.is_dead(use):
+            continue
+        around = facts.parent(use)
+        call = facts.parent(around) if isinstance(around, cst.Arg) else around
+        if not isinstance(call, cst.Call):
+            return False
+        launches = facts.qualified(call.func) in libraries.NOTEBOOK_LAUNCHERS
+        if (call.func is not use and not launches) or not _reached(facts, call, seen):
+            return False
+    return True
+
+
+def _harmless(decorator: cst.Decorator) -> bool:
+    return _NO_GRADIENT.search(cst_nodes.code_of(decorator.decorator)) is not None
+
+
+def _tests_rank(function: cst.FunctionDef) -> bool:
+    """Return whether a function goes another way by rank, as ``if rank != 0: return`` does."""
+    look = _RankTests()
+    function.body.visit(look)
+    return look.found
+
+
+class _RankTests(cst.CSTVisitor):
+    def __init__(self) -> None:
+        self.found = False
+
+    def visit_If(self, node: cst.If) -> None:
+        self.found |= _RANK_TEST.search(cst_nodes.code_of(node.test)) is not None
