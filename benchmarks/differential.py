@@ -250,7 +250,10 @@ def judge_one(given: argparse.Namespace) -> None:
             if len(given.programs) == 1:
                 print(json.dumps(verdict.as_dict(), indent=1))
             else:
-                print(f"{Path(program).stem}  {verdict.seconds} s  {verdict.key}  {_detail(verdict)}", flush=True)
+                print(
+                    f"{Path(program).stem}  {verdict.seconds} s  {verdict.key}  {_detail(verdict)}",
+                    flush=True,
+                )
 
     sys.exit(os.waitpid(_forked(work), 0)[1] != 0)
 

@@ -711,44 +711,99 @@ def _keep_loss(trainer: Any) -> None:
 
     Transformers lets a loss be a sum, divided by the number of items on all ranks, and multiplies it by the number
     of ranks. For a model whose loss is a mean that is wrong, and a compute_loss of the notebook's own knows no ranks.
+    A mean over a micro-batch that is divided over the ranks is taken from the whole micro-batch.
     """
-    if not _has_stock_loss(trainer) or not trainer.model_accepts_loss_kwargs:
-        return
-    if getattr(trainer.compute_loss, "_keeps_loss", False):
+    if not _has_stock_loss(trainer) or getattr(trainer.compute_loss, "_keeps_loss", False):
         return
     compute_loss, args = trainer.compute_loss, trainer.args
-    is_mean: bool | None = None
+    counts_items = getattr(trainer, "model_accepts_loss_kwargs", False)
+    is_mean: bool | None = None if counts_items else True
     share = _run.shares.get((args.per_device_train_batch_size, args.gradient_accumulation_steps), 1)
-    args.average_tokens_across_devices = True
+    if counts_items:
+        args.average_tokens_across_devices = True
 
     def loss_of_one(model: Any, inputs: Any, items: Any) -> Any:
-        args.average_tokens_across_devices = False  # the Trainer multiplies nothing
-        try:
+        average, args.average_tokens_across_devices = args.average_tokens_across_devices, False
+        try:  # the Trainer multiplies nothing
             return compute_loss(model, inputs, num_items_in_batch=items)
         finally:
-            args.average_tokens_across_devices = True
+            args.average_tokens_across_devices = average
 
     def loss_of_all(
         model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
         nonlocal is_mean
         items, trains = num_items_in_batch, model.training
-        if items is None:
+        if return_outputs or not torch.is_grad_enabled():  # evaluation
             return compute_loss(model, inputs, return_outputs=return_outputs)
-        if is_mean is None:
+        if items is not None and is_mean is None:
             model.eval()
             with torch.no_grad():
                 one, other = (loss_of_one(model, dict(inputs), n) for n in (items, 2 * items))
             model.train(trains)
             is_mean = from_main_process(lambda: bool(torch.allclose(one, other, rtol=0.01)))
-        if return_outputs:  # evaluation
-            return compute_loss(model, inputs, return_outputs=True, num_items_in_batch=None)
-        if is_mean:
-            return loss_of_one(model, inputs, None) * share
-        return loss_of_one(model, inputs, items) * _run.world_size
+        if items is not None and not is_mean:
+            return loss_of_one(model, inputs, items) * _run.world_size
+        if share < _run.world_size and not _is_mean_over_rows(trainer, inputs):
+            inputs = _whole_batch(inputs, getattr(trainer, "processing_class", None))
+            _divide_calls(model)
+        if items is None:
+            return compute_loss(model, inputs)
+        return loss_of_one(model, inputs, None) * share
 
     loss_of_all._keeps_loss = True  # type: ignore[attr-defined]
     trainer.compute_loss = loss_of_all
+
+
+def _is_mean_over_rows(trainer: Any, inputs: Any) -> bool:
+    """Return whether the loss weighs rows alike, so that the mean of the ranks' losses is the batch's.
+
+    It is so for one label a row and a loss of Transformers' own.
+    """
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    base = model.get_base_model() if hasattr(model, "get_base_model") else model
+    own = type(trainer).compute_loss.__module__ == "__main__" or getattr(trainer, "compute_loss_func", None)
+    labels = inputs.get("labels") if hasattr(inputs, "get") else None
+    one_each = isinstance(labels, torch.Tensor) and labels.ndim == 1
+    return one_each and not own and type(base).__module__.startswith("transformers.")
+
+
+def _divide_calls(model: Any) -> None:
+    """Let a DDP wrapper compute this rank's rows of the whole batch that it is called with."""
+    if isinstance(model, DDP) and model not in _splits:
+        kind: Any = type(model)
+        model.__class__ = _split_class(kind)
+        _splits[model] = _Split(model, model)
+
+
+def _whole_batch(inputs: Any, tokenizer: Any) -> Any:
+    """Return the rows of all ranks, padded to the longest as in the notebook's batch. A collective."""
+    own = {
+        name: value.detach().cpu() if isinstance(value, torch.Tensor) else value
+        for name, value in inputs.items()
+    }
+    of_ranks: list[Any] = [None] * _run.world_size
+    dist.all_gather_object(of_ranks, own)
+    left = getattr(tokenizer, "padding_side", "right") == "left"
+    fills = {"labels": -100, "input_ids": getattr(tokenizer, "pad_token_id", 0) or 0}
+    whole = {}
+    for name, value in inputs.items():
+        parts = [of_rank[name] for of_rank in of_ranks]
+        if isinstance(value, torch.Tensor) and value.ndim:
+            sizes = [max(part.shape[d] for part in parts) for d in range(1, value.ndim)]
+            padded = [_padded(part, sizes, fills.get(name, 0), left=left) for part in parts]
+            value = torch.cat(padded).to(value.device)
+        elif isinstance(value, list):
+            value = [item for part in parts for item in part]
+        whole[name] = value
+    return type(inputs)(whole)
+
+
+def _padded(rows: torch.Tensor, sizes: list[int], fill: float, *, left: bool) -> torch.Tensor:
+    """Return ``rows`` with its dimensions after the first as long as ``sizes``."""
+    missing = [size - length for size, length in zip(sizes, rows.shape[1:], strict=True)]
+    pads = [side for count in reversed(missing) for side in ((count, 0) if left else (0, count))]
+    return torch.nn.functional.pad(rows, pads, value=fill) if any(pads) else rows
 
 
 def _leaves_out(name: str) -> bool:
@@ -1099,10 +1154,10 @@ class _Split:
 
     checked_calls = 3  # of one kind, before the way to combine its outputs is settled
 
-    def __init__(self, model: torch.nn.Module) -> None:
+    def __init__(self, model: torch.nn.Module, ddp: DDP | None = None) -> None:
         self.model: Any = weakref.proxy(model)
         self.inside = False  # a call of ours is under way: the model computes what it is given
-        self.ddp: DDP | None = None
+        self.ddp = ddp
         self.calls = 0
         self.seen: dict[Any, int] = {}  # kinds of calls, and how often each was checked
         self.said: set[str] = set()
