@@ -1,7 +1,5 @@
 """What all parts of a hand-written loop's program know: its features, imports, configuration, seed and files."""
 
-# ruff: noqa: E501 (programs' text)
-
 from __future__ import annotations
 
 import ast

@@ -719,6 +719,8 @@ def _keep_loss(trainer: Any) -> None:
     counts_items = getattr(trainer, "model_accepts_loss_kwargs", False)
     is_mean: bool | None = None if counts_items else True
     share = _run.shares.get((args.per_device_train_batch_size, args.gradient_accumulation_steps), 1)
+    # with a share of the accumulation steps a rank has whole micro-batches
+    step = _take_each_sample_once(trainer) if share == 1 and hasattr(trainer, "get_batch_samples") else []
     if counts_items:
         args.average_tokens_across_devices = True
 
@@ -734,6 +736,7 @@ def _keep_loss(trainer: Any) -> None:
     ) -> Any:
         nonlocal is_mean
         items, trains = num_items_in_batch, model.training
+        sizes = step.pop(0) if step and trains else None
         if return_outputs or not torch.is_grad_enabled():  # evaluation
             return compute_loss(model, inputs, return_outputs=return_outputs)
         if items is not None and is_mean is None:
@@ -744,12 +747,14 @@ def _keep_loss(trainer: Any) -> None:
             is_mean = from_main_process(lambda: bool(torch.allclose(one, other, rtol=0.01)))
         if items is not None and not is_mean:
             return loss_of_one(model, inputs, items) * _run.world_size
-        if share < _run.world_size and not _is_mean_over_rows(trainer, inputs):
-            inputs = _whole_batch(inputs, getattr(trainer, "processing_class", None))
-            _divide_calls(model)
-        if items is None:
-            return compute_loss(model, inputs)
-        return loss_of_one(model, inputs, None) * share
+        even = sizes is None or min(sizes) == max(sizes)
+        whole = share < _run.world_size and not (even and _is_mean_over_rows(trainer, inputs))
+        if whole:
+            inputs = _whole_batch(inputs, sizes, getattr(trainer, "processing_class", None))
+        with _divides_calls(model, divides=whole):
+            if items is None:
+                return compute_loss(model, inputs)
+            return loss_of_one(model, inputs, None) * share
 
     loss_of_all._keeps_loss = True  # type: ignore[attr-defined]
     trainer.compute_loss = loss_of_all
@@ -768,16 +773,28 @@ def _is_mean_over_rows(trainer: Any, inputs: Any) -> bool:
     return one_each and not own and type(base).__module__.startswith("transformers.")
 
 
-def _divide_calls(model: Any) -> None:
-    """Let a DDP wrapper compute this rank's rows of the whole batch that it is called with."""
-    if isinstance(model, DDP) and model not in _splits:
+@contextlib.contextmanager
+def _divides_calls(model: Any, *, divides: bool) -> Iterator[None]:
+    """Let a DDP wrapper compute this rank's rows of the whole batches that it is called with in a block."""
+    if not divides or not isinstance(model, DDP):
+        yield
+        return
+    if model not in _splits:
         kind: Any = type(model)
         model.__class__ = _split_class(kind)
         _splits[model] = _Split(model, model)
+    _splits[model].inside = False
+    try:
+        yield
+    finally:
+        _splits[model].inside = True
 
 
-def _whole_batch(inputs: Any, tokenizer: Any) -> Any:
-    """Return the rows of all ranks, padded to the longest as in the notebook's batch. A collective."""
+def _whole_batch(inputs: Any, sizes: list[int] | None, tokenizer: Any) -> Any:
+    """Return the rows of all ranks, padded to the longest as in the notebook's batch. A collective.
+
+    ``sizes`` says how many of each rank's rows count.
+    """
     own = {
         name: value.detach().cpu() if isinstance(value, torch.Tensor) else value
         for name, value in inputs.items()
@@ -789,9 +806,11 @@ def _whole_batch(inputs: Any, tokenizer: Any) -> Any:
     whole = {}
     for name, value in inputs.items():
         parts = [of_rank[name] for of_rank in of_ranks]
+        if sizes and (isinstance(value, list) or (isinstance(value, torch.Tensor) and value.ndim)):
+            parts = [part[:size] for part, size in zip(parts, sizes, strict=True)]
         if isinstance(value, torch.Tensor) and value.ndim:
-            sizes = [max(part.shape[d] for part in parts) for d in range(1, value.ndim)]
-            padded = [_padded(part, sizes, fills.get(name, 0), left=left) for part in parts]
+            longest = [max(part.shape[d] for part in parts) for d in range(1, value.ndim)]
+            padded = [_padded(part, longest, fills.get(name, 0), left=left) for part in parts]
             value = torch.cat(padded).to(value.device)
         elif isinstance(value, list):
             value = [item for part in parts for item in part]
@@ -845,6 +864,82 @@ def _fill_gradients(trainer: Any) -> None:
         used.clear()
 
     trainer.accelerator.backward = backward_and_fill
+
+
+class _DividedBatches:
+    """A rank's training batches: its rows of each of the notebook's batches, the incomplete last one too.
+
+    Where that one has fewer rows than there are ranks, a rank without one gets a row that does not count.
+    Accelerate would repeat rows of the first batch there, and train on them.
+    """
+
+    def __init__(self, shard: Any) -> None:
+        self.batches, self.drop_last = shard.batch_sampler, shard.drop_last
+        self.batch_size = shard.batch_size
+        self.sizes: list[list[int]] = []  # rows that count, by batch and rank; of this epoch
+        self.taken = -1  # the batch that the Trainer took last
+
+    def __len__(self) -> int:
+        count: int = len(self.batches)
+        return count // _run.world_size if self.drop_last else math.ceil(count / _run.world_size)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["batches"], name)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        self.sizes, self.taken = [], -1
+        parts = iter(self.batches)
+        filler: list[int] = []
+        while own := list(itertools.islice(parts, _run.world_size)):
+            if self.drop_last and len(own) < _run.world_size:
+                return
+            rows = [row for part in own for row in part]
+            filler = filler or rows[:1]
+            bounds = [-(-len(rows) * rank // _run.world_size) for rank in range(_run.world_size + 1)]
+            self.sizes.append([end - start for start, end in itertools.pairwise(bounds)])
+            yield rows[bounds[_run.rank] : bounds[_run.rank + 1]] or filler
+
+
+def _take_each_sample_once(trainer: Any) -> list[list[int]]:
+    """Let training take each sample of an epoch once, in the notebook's batches.
+
+    Returns a list that holds, for each batch of the optimizer step, the rows of each rank that count.
+    """
+    get_loader, get_samples = trainer.get_train_dataloader, trainer.get_batch_samples
+    current: list[_DividedBatches] = []
+    step: list[list[int]] = []
+
+    def divided_loader(*args: Any, **options: Any) -> Any:
+        loader = get_loader(*args, **options)
+        shard: Any = getattr(loader, "batch_sampler", None)
+        current.clear()
+        if type(shard).__name__ == "BatchSamplerShard" and not shard.split_batches:
+            current.append(_DividedBatches(shard))
+            for owner in (loader, getattr(loader, "base_dataloader", loader)):
+                object.__setattr__(owner, "batch_sampler", current[0])
+        return loader
+
+    def counted(batches: Iterator[Any]) -> Iterator[Any]:
+        for batch in batches:
+            if current:
+                own = current[0]
+                if own.taken < 0:  # a run that is resumed skips batches
+                    updates = math.ceil(len(own) / trainer.args.gradient_accumulation_steps)
+                    own.taken += (
+                        trainer.state.global_step % updates * trainer.args.gradient_accumulation_steps
+                    )
+                own.taken += 1
+                if own.sizes[own.taken][_run.rank] == 0 and "labels" in batch:
+                    batch["labels"] = torch.full_like(batch["labels"], -100)  # no item of the loss
+                step.append(own.sizes[own.taken])
+            yield batch
+
+    def samples(batches: Iterator[Any], *args: Any, **options: Any) -> Any:
+        step.clear()
+        return get_samples(counted(batches), *args, **options)
+
+    trainer.get_train_dataloader, trainer.get_batch_samples = divided_loader, samples
+    return step
 
 
 class _WholeBatches:
