@@ -3,7 +3,7 @@
     python benchmarks/differential.py run --seeds 0:500 --out DIR [--ranks 2]
                                           [--three 50] [--jobs 1] [--classes]
     python benchmarks/differential.py show SEED        print the notebook
-    python benchmarks/differential.py judge SEED|FILE  run one, with its differences
+    python benchmarks/differential.py judge SEED|FILE  run one, with its differences; of several, the verdicts
     python benchmarks/differential.py shrink SEED      print the smallest program with the same fault
 
 A verdict is one of: same; said (another run, and a note or a warning says so); declined; stopped (the run
@@ -61,7 +61,10 @@ def main() -> None:
     command.set_defaults(do=show)
     for name, function in (("judge", judge_one), ("shrink", shrink_one)):
         command = commands.add_parser(name)
-        command.add_argument("program", help="a seed, or for judge a notebook or a file of cells")
+        if function is judge_one:
+            command.add_argument("programs", nargs="+", help="seeds, notebooks or files of cells")
+        else:
+            command.add_argument("program", help="a seed")
         command.add_argument("--ranks", type=int, default=2)
         command.add_argument("--keep", type=Path, help="keep the runs in this folder")
         command.set_defaults(do=function)
@@ -135,10 +138,8 @@ def _work(given: argparse.Namespace, seeds: list[int], three: list[int]) -> None
             row = {"seed": seed, "version": VERSION, "features": features, **verdict.as_dict()}
             with open(given.out / "verdicts.jsonl", "a") as file:
                 file.write(json.dumps(row) + "\n")
-            worst = verdict.differences[0] if verdict.differences else {}
-            detail = f"{worst.get('where', '')} {worst.get('what', verdict.why)}"[:110]
             start = f"{seed:6} x{ranks} {features['family']:10} {verdict.seconds:5.1f} s"
-            print(f"{start}  {verdict.key}  {detail}", flush=True)
+            print(f"{start}  {verdict.key}  {_detail(verdict)}", flush=True)
             if verdict.verdict == "declined" and given.classes:
                 _classify(given.out, seed, features, verdict, known, work)
             if verdict.verdict in (*FAULTS, "stopped", "invalid"):
@@ -234,20 +235,32 @@ def show(given: argparse.Namespace) -> None:
 def judge_one(given: argparse.Namespace) -> None:
     from differential.verdicts import cells_of, judge
 
-    if not given.program.isdigit():
-        cells = read_cells(Path(given.program))
-        seeded = "seed(" in "".join(cells)
-    else:
-        features = draw(int(given.program))
-        cells, seeded = cells_of(features), is_seeded(features)
     runs.preload()
 
     def work() -> None:
-        with _folder(given.keep) as folder:
-            verdict = judge(cells, seeded, folder / "program", given.ranks)
-        print(json.dumps(verdict.as_dict(), indent=1))
+        for program in given.programs:
+            if program.isdigit():
+                features = draw(int(program))
+                cells, seeded = cells_of(features), is_seeded(features)
+            else:
+                cells = read_cells(Path(program))
+                seeded = "seed(" in "".join(cells)
+            with _folder(given.keep) as folder:
+                verdict = judge(cells, seeded, folder / Path(program).stem, given.ranks)
+            if len(given.programs) == 1:
+                print(json.dumps(verdict.as_dict(), indent=1))
+            else:
+                print(
+                    f"{Path(program).stem}  {verdict.seconds} s  {verdict.key}  {_detail(verdict)}",
+                    flush=True,
+                )
 
     sys.exit(os.waitpid(_forked(work), 0)[1] != 0)
+
+
+def _detail(verdict: Any) -> str:
+    worst = verdict.differences[0] if verdict.differences else {}
+    return f"{worst.get('where', '')} {worst.get('what', verdict.why)}"[:110]
 
 
 def read_cells(path: Path) -> list[str]:

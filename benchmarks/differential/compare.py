@@ -153,7 +153,10 @@ def _contents(one: Path, other: Path) -> str:
     if one.suffix in (".pt", ".pth", ".bin", ".npy", ".safetensors", ".npz"):
         return _tensors(_load(one), _load(other))
     try:
-        left, right = one.read_text().splitlines(), other.read_text().splitlines()
+        left, right = (
+            [line for line in file.read_text().splitlines() if "eval_model_preparation_time" not in line]
+            for file in (one, other)
+        )
     except UnicodeDecodeError:
         return ""
     if len(left) != len(right):

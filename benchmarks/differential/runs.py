@@ -25,8 +25,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-LIMIT = 45.0  # seconds for one run
-IDLE = 5.0  # seconds without any work in any rank: they wait for one another
+LIMIT = 60.0  # seconds for one run
+PATIENCE = 12  # seconds that the script's watchdog lets ranks wait at different places
+IDLE = 25.0  # seconds without any work in any rank: they wait for one another, and the watchdog says nothing
 GRACE = 4.0  # seconds that ranks get after one has failed
 MODULES = (
     "torch torch.distributed torch.nn.parallel torch.utils.data torch._dynamo torch.optim.swa_utils "
@@ -164,8 +165,10 @@ def _child(folder: Path, script: Path, rank: int | None, size: int, port: int, n
             GROUP_RANK="0", GROUP_WORLD_SIZE="1", ROLE_RANK=str(rank), ROLE_WORLD_SIZE=str(size),
             MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), TORCHELASTIC_USE_AGENT_STORE="True",
             TORCHELASTIC_RUN_ID=name, TORCHELASTIC_RESTART_COUNT="0", TORCHELASTIC_MAX_RESTARTS="0",
-            TORCHELASTIC_ERROR_FILE=str(watch_folder / f"error-{label}.json"),
+            TORCHELASTIC_ERROR_FILE=str(watch_folder / f"error-{label}.json"), NB2DDP_PATIENCE=str(PATIENCE),
         )  # fmt: skip
+    sys.modules.pop("ddp_support", None)  # it keeps the state of one process of one run
+    sys.dont_write_bytecode = True
     watching = watch(watch_folder / f"seen-{label}.json", script)
     _seed(rank)
     main = types.ModuleType("__main__")

@@ -159,14 +159,14 @@ def _compared(reference: Run, alone: Run, several: Run, notes: list[str], rows: 
             Difference(d.kind, f"one rank: {d.where}", d.what, d.line) for d in between_runs(reference, alone)
         ]
     found += between_ranks(several) + between_runs(reference, several)
+    warned = [line for line in several.text.splitlines() if "nb2ddp" in line and "WARNING" in line]
     if not found:
-        return Verdict("same", notes=notes)
+        return Verdict("same", notes=[*notes, *warned])
     written = [
         {**asdict(d), "code": rows[d.line - 1].strip() if 0 < d.line <= len(rows) else ""} for d in found
     ]
-    warned = [line for line in several.text.splitlines() if "nb2ddp" in line and "WARNING" in line]
     says = TRAINS_OTHERWISE if {d.kind for d in found} & {*TRAINING} else COUNTS_OTHERWISE
-    said = [note for note in notes if says.search(note) or TRAINS_OTHERWISE.search(note)] + warned
+    said = [text for text in [*notes, *warned] if says.search(text) or TRAINS_OTHERWISE.search(text)]
     why = "; ".join(said)[:300]
     return Verdict("said" if said else "silent", differences=written, notes=[*notes, *warned], why=why)
 
@@ -185,6 +185,9 @@ def _ended(of: Run, notes: list[str]) -> Verdict:
     """The verdict on a run that ended with an error: with a sentence of nb2ddp's own, or not."""
     first = of.ranks[of.first_failed or 0]
     raised = [rank for rank in of.ranks if rank.error]
+    sentences = re.findall(r"^nb2ddp: ERROR: (.*)", of.text, flags=re.M)
+    if sentences:  # the watchdog's, or a check's at the end
+        return Verdict("stopped", why=sentences[0], notes=[*notes, first.stderr[-2500:]])
     rank = first if first.error else (raised or [first])[0]
     trace = re.findall(r'File "([^"]+)", line (\d+), in (\S+)\n\s+(.*)', rank.stderr)
     own = bool(trace) and trace[-1][3].startswith("raise") and str(of.folder) in trace[-1][0]

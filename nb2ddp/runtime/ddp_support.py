@@ -748,44 +748,118 @@ def _keep_loss(trainer: Any) -> None:
 
     Transformers lets a loss be a sum, divided by the number of items on all ranks, and multiplies it by the number
     of ranks. For a model whose loss is a mean that is wrong, and a compute_loss of the notebook's own knows no ranks.
+    A mean over a micro-batch that is divided over the ranks is taken from the whole micro-batch.
     """
-    if not _has_stock_loss(trainer) or not trainer.model_accepts_loss_kwargs:
-        return
-    if getattr(trainer.compute_loss, "_keeps_loss", False):
+    if not _has_stock_loss(trainer) or getattr(trainer.compute_loss, "_keeps_loss", False):
         return
     compute_loss, args = trainer.compute_loss, trainer.args
-    is_mean: bool | None = None
+    counts_items = getattr(trainer, "model_accepts_loss_kwargs", False)
+    is_mean: bool | None = None if counts_items else True
     share = _run.shares.get((args.per_device_train_batch_size, args.gradient_accumulation_steps), 1)
-    args.average_tokens_across_devices = True
+    # with a share of the accumulation steps a rank has whole micro-batches
+    step = _take_each_sample_once(trainer) if share == 1 and hasattr(trainer, "get_batch_samples") else []
+    if counts_items:
+        args.average_tokens_across_devices = True
 
     def loss_of_one(model: Any, inputs: Any, items: Any) -> Any:
-        args.average_tokens_across_devices = False  # the Trainer multiplies nothing
-        try:
+        average, args.average_tokens_across_devices = args.average_tokens_across_devices, False
+        try:  # the Trainer multiplies nothing
             return compute_loss(model, inputs, num_items_in_batch=items)
         finally:
-            args.average_tokens_across_devices = True
+            args.average_tokens_across_devices = average
 
     def loss_of_all(
         model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
         nonlocal is_mean
         items, trains = num_items_in_batch, model.training
-        if items is None:
+        sizes = step.pop(0) if step and trains else None
+        if return_outputs or not torch.is_grad_enabled():  # evaluation
             return compute_loss(model, inputs, return_outputs=return_outputs)
-        if is_mean is None:
+        if items is not None and is_mean is None:
             model.eval()
             with torch.no_grad():
                 one, other = (loss_of_one(model, dict(inputs), n) for n in (items, 2 * items))
             model.train(trains)
             is_mean = from_main_process(lambda: bool(torch.allclose(one, other, rtol=0.01)))
-        if return_outputs:  # evaluation
-            return compute_loss(model, inputs, return_outputs=True, num_items_in_batch=None)
-        if is_mean:
+        if items is not None and not is_mean:
+            return loss_of_one(model, inputs, items) * _run.world_size
+        even = sizes is None or min(sizes) == max(sizes)
+        whole = share < _run.world_size and not (even and _is_mean_over_rows(trainer, inputs))
+        if whole:
+            inputs = _whole_batch(inputs, sizes, getattr(trainer, "processing_class", None))
+        with _divides_calls(model, divides=whole):
+            if items is None:
+                return compute_loss(model, inputs)
             return loss_of_one(model, inputs, None) * share
-        return loss_of_one(model, inputs, items) * _run.world_size
 
     loss_of_all._keeps_loss = True  # type: ignore[attr-defined]
     trainer.compute_loss = loss_of_all
+
+
+def _is_mean_over_rows(trainer: Any, inputs: Any) -> bool:
+    """Return whether the loss weighs rows alike, so that the mean of the ranks' losses is the batch's.
+
+    It is so for one label a row and a loss of Transformers' own.
+    """
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    base = model.get_base_model() if hasattr(model, "get_base_model") else model
+    own = type(trainer).compute_loss.__module__ == "__main__" or getattr(trainer, "compute_loss_func", None)
+    labels = inputs.get("labels") if hasattr(inputs, "get") else None
+    one_each = isinstance(labels, torch.Tensor) and labels.ndim == 1
+    return one_each and not own and type(base).__module__.startswith("transformers.")
+
+
+@contextlib.contextmanager
+def _divides_calls(model: Any, *, divides: bool) -> Iterator[None]:
+    """Let a DDP wrapper compute this rank's rows of the whole batches that it is called with in a block."""
+    if not divides or not isinstance(model, DDP):
+        yield
+        return
+    if model not in _splits:
+        kind: Any = type(model)
+        model.__class__ = _split_class(kind)
+        _splits[model] = _Split(model, model)
+    _splits[model].inside = False
+    try:
+        yield
+    finally:
+        _splits[model].inside = True
+
+
+def _whole_batch(inputs: Any, sizes: list[int] | None, tokenizer: Any) -> Any:
+    """Return the rows of all ranks, padded to the longest as in the notebook's batch. A collective.
+
+    ``sizes`` says how many of each rank's rows count.
+    """
+    own = {
+        name: value.detach().cpu() if isinstance(value, torch.Tensor) else value
+        for name, value in inputs.items()
+    }
+    of_ranks: list[Any] = [None] * _run.world_size
+    dist.all_gather_object(of_ranks, own)
+    left = getattr(tokenizer, "padding_side", "right") == "left"
+    fills = {"labels": -100, "input_ids": getattr(tokenizer, "pad_token_id", 0) or 0}
+    whole = {}
+    for name, value in inputs.items():
+        parts = [of_rank[name] for of_rank in of_ranks]
+        if sizes and (isinstance(value, list) or (isinstance(value, torch.Tensor) and value.ndim)):
+            parts = [part[:size] for part, size in zip(parts, sizes, strict=True)]
+        if isinstance(value, torch.Tensor) and value.ndim:
+            longest = [max(part.shape[d] for part in parts) for d in range(1, value.ndim)]
+            padded = [_padded(part, longest, fills.get(name, 0), left=left) for part in parts]
+            value = torch.cat(padded).to(value.device)
+        elif isinstance(value, list):
+            value = [item for part in parts for item in part]
+        whole[name] = value
+    return type(inputs)(whole)
+
+
+def _padded(rows: torch.Tensor, sizes: list[int], fill: float, *, left: bool) -> torch.Tensor:
+    """Return ``rows`` with its dimensions after the first as long as ``sizes``."""
+    missing = [size - length for size, length in zip(sizes, rows.shape[1:], strict=True)]
+    pads = [side for count in reversed(missing) for side in ((count, 0) if left else (0, count))]
+    return torch.nn.functional.pad(rows, pads, value=fill) if any(pads) else rows
 
 
 def _leaves_out(name: str) -> bool:
@@ -827,6 +901,82 @@ def _fill_gradients(trainer: Any) -> None:
         used.clear()
 
     trainer.accelerator.backward = backward_and_fill
+
+
+class _DividedBatches:
+    """A rank's training batches: its rows of each of the notebook's batches, the incomplete last one too.
+
+    Where that one has fewer rows than there are ranks, a rank without one gets a row that does not count.
+    Accelerate would repeat rows of the first batch there, and train on them.
+    """
+
+    def __init__(self, shard: Any) -> None:
+        self.batches, self.drop_last = shard.batch_sampler, shard.drop_last
+        self.batch_size = shard.batch_size
+        self.sizes: list[list[int]] = []  # rows that count, by batch and rank; of this epoch
+        self.taken = -1  # the batch that the Trainer took last
+
+    def __len__(self) -> int:
+        count: int = len(self.batches)
+        return count // _run.world_size if self.drop_last else math.ceil(count / _run.world_size)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["batches"], name)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        self.sizes, self.taken = [], -1
+        parts = iter(self.batches)
+        filler: list[int] = []
+        while own := list(itertools.islice(parts, _run.world_size)):
+            if self.drop_last and len(own) < _run.world_size:
+                return
+            rows = [row for part in own for row in part]
+            filler = filler or rows[:1]
+            bounds = [-(-len(rows) * rank // _run.world_size) for rank in range(_run.world_size + 1)]
+            self.sizes.append([end - start for start, end in itertools.pairwise(bounds)])
+            yield rows[bounds[_run.rank] : bounds[_run.rank + 1]] or filler
+
+
+def _take_each_sample_once(trainer: Any) -> list[list[int]]:
+    """Let training take each sample of an epoch once, in the notebook's batches.
+
+    Returns a list that holds, for each batch of the optimizer step, the rows of each rank that count.
+    """
+    get_loader, get_samples = trainer.get_train_dataloader, trainer.get_batch_samples
+    current: list[_DividedBatches] = []
+    step: list[list[int]] = []
+
+    def divided_loader(*args: Any, **options: Any) -> Any:
+        loader = get_loader(*args, **options)
+        shard: Any = getattr(loader, "batch_sampler", None)
+        current.clear()
+        if type(shard).__name__ == "BatchSamplerShard" and not shard.split_batches:
+            current.append(_DividedBatches(shard))
+            for owner in (loader, getattr(loader, "base_dataloader", loader)):
+                object.__setattr__(owner, "batch_sampler", current[0])
+        return loader
+
+    def counted(batches: Iterator[Any]) -> Iterator[Any]:
+        for batch in batches:
+            if current:
+                own = current[0]
+                if own.taken < 0:  # a run that is resumed skips batches
+                    updates = math.ceil(len(own) / trainer.args.gradient_accumulation_steps)
+                    own.taken += (
+                        trainer.state.global_step % updates * trainer.args.gradient_accumulation_steps
+                    )
+                own.taken += 1
+                if own.sizes[own.taken][_run.rank] == 0 and "labels" in batch:
+                    batch["labels"] = torch.full_like(batch["labels"], -100)  # no item of the loss
+                step.append(own.sizes[own.taken])
+            yield batch
+
+    def samples(batches: Iterator[Any], *args: Any, **options: Any) -> Any:
+        step.clear()
+        return get_samples(counted(batches), *args, **options)
+
+    trainer.get_train_dataloader, trainer.get_batch_samples = divided_loader, samples
+    return step
 
 
 class _WholeBatches:
@@ -1149,10 +1299,10 @@ class _Split:
     checked_calls = 3  # of one kind, before the way to combine its outputs is settled
     most_rechecks = 16
 
-    def __init__(self, model: torch.nn.Module) -> None:
+    def __init__(self, model: torch.nn.Module, ddp: DDP | None = None) -> None:
         self.model: Any = weakref.proxy(model)
         self.inside = False  # a call of ours is under way: the model computes what it is given
-        self.ddp: DDP | None = None
+        self.ddp = ddp
         self.calls = 0
         self.seen: dict[Any, int] = {}  # kinds of calls, and how often each was checked
         self.said: set[str] = set()
