@@ -20,6 +20,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -195,12 +196,14 @@ def prepare(folder: Path) -> None:
         assert conversion.status == "converted", conversion.declined
         script = conversion.files["train_ddp.py"]
         (here / "train_ddp.py").write_text(script)
+        (here / "ddp_support.py").write_text(conversion.files["ddp_support.py"])
         if 4 in case["gpus"]:
             whole = f"share_batch({case['batch']}, {case['accumulation']})"
             assert whole in script
             (here / "2_of_4").mkdir(exist_ok=True)
             half = script.replace(whole, f"share_batch({case['batch']}, {case['accumulation'] // 2})")
             (here / "2_of_4" / "train_ddp.py").write_text(half.replace('"../', '"../../'))
+            shutil.copy(here / "ddp_support.py", here / "2_of_4")
     print(f"{len(CASES)} notebooks in {folder}")
 
 

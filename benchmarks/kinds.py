@@ -46,6 +46,7 @@ def prepare(folder: Path, notebooks: list[Path]) -> None:
         for form, text in (("one", plain), ("ddp", conversion.files["train_ddp.py"])):
             (here / form).mkdir(parents=True)
             (here / form / "script.py").write_text(text)
+            (here / form / "ddp_support.py").write_text(conversion.files["ddp_support.py"])
     shutil.copytree(ROOT / "tests" / "support" / "harness", folder / "harness", dirs_exist_ok=True)
     print(f"{folder} is ready")
 

@@ -37,5 +37,7 @@ class DDPExporter(Exporter):
         conversion = convert_notebook(notebook_of(path, copy))
         if conversion.status != "converted":
             raise NotebookError("\n".join(lines(conversion)))
-        resources.setdefault("outputs", {})[f"./{SUPPORT}"] = conversion.files[SUPPORT].encode()  # written beside it
+        resources.setdefault("outputs", {})[f"./{SUPPORT}"] = conversion.files[
+            SUPPORT
+        ].encode()  # written beside it
         return conversion.files[SCRIPT], resources

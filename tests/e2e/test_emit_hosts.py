@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from nb2ddp import convert
+from nb2ddp.runtime import support_module
 from nb2ddp.targets import TARGETS
 from nb2ddp.targets.job import Job
 from tests.support import ROOT
@@ -31,7 +32,7 @@ STEPS = 10
 def emitted(folder: Path, target: str, options: dict[str, Any] | None = None, **numbers: Any) -> Path:
     """The files of a target, for the sample on two machines, on the CPU."""
     script = convert(NOTEBOOK).files["train_ddp.py"]
-    job = Job("alpaca_sft.ipynb", script, None, nodes="2", cpu=True, **numbers)
+    job = Job("alpaca_sft.ipynb", script, None, support_module(), nodes="2", cpu=True, **numbers)
     folder.mkdir(parents=True)
     for name, text in TARGETS[target](**(options or {})).files(job).items():
         (folder / name).write_text(text)

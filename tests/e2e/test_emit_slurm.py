@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from nb2ddp import convert
+from nb2ddp.runtime import support_module
 from nb2ddp.targets.job import Job
 from nb2ddp.targets.slurm import Slurm
 from tests.support import ROOT
@@ -44,7 +45,7 @@ def test_stopped_before_the_limit_and_requeued_to_the_end(tmp_path: Path) -> Non
     script = convert(NOTEBOOK).files["train_ddp.py"]
     assert script.count("trainer_stats = trainer.train()") == 1
     script = script.replace("trainer_stats = trainer.train()", PAUSE)
-    job = Job("alpaca_sft.ipynb", script, None, gpus=2, cpu=True)
+    job = Job("alpaca_sft.ipynb", script, None, support_module(), gpus=2, cpu=True)
     options = Slurm(time="2", job_name="tiny", partition="main", mem="6G", signal_seconds=95)
     for name, text in options.files(job).items():
         (folder / name).write_text(text)

@@ -103,9 +103,9 @@ def runs(
 ) -> Iterator[dict[tuple[str, int, str], Future[Broken]]]:
     """The runs of all selected cells, six at a time: they mostly wait."""
     wanted = {
-        item.callspec.params["cell"]
+        spec.params["cell"]
         for item in request.session.items
-        if getattr(item, "callspec", None) and "cell" in item.callspec.params and item.path == request.path
+        if (spec := getattr(item, "callspec", None)) and "cell" in spec.params and item.path == request.path
     }
     folder = tmp_path_factory.mktemp("faults")
     with ThreadPoolExecutor(6) as pool:

@@ -67,7 +67,13 @@ class Kernel(Kaggle):
         (root / "watch").mkdir()
         self.watch = root / "watch"
         bundle = kaggle_bundle(
-            script, title="Tiny run", owner="ada", setup=None, notebook_name="tiny.ipynb", **options
+            script,
+            title="Tiny run",
+            owner="ada",
+            setup=None,
+            support=support_module(),
+            notebook_name="tiny.ipynb",
+            **options,
         )
         self.code = bundle["tiny-run.py"]
         self.environment |= {

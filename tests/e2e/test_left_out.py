@@ -8,18 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from nb2ddp import convert
-from tests.support import ROOT
+from nb2ddp.ddp_folder import SUPPORT
+from nb2ddp.runtime import support_module
 
 pytestmark = pytest.mark.launch
 
-# A model with a part for images, trained by the script's own helpers and by one process, in every way of
+# A model with a part for images, trained by the runtime module and by one process, in every way of
 # checkpointing; the images come with all batches, with none, with some, on one rank, in some steps.
 PROGRAM = """
 import contextlib
 import itertools
 from types import SimpleNamespace
 
+import ddp_support as ddp
+import torch
+import torch.distributed as dist
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -60,7 +63,8 @@ def train(model, ranks, compute, parts, uses, reentrant, context=None):
     return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
 
 
-setup_ddp()
+rank, local_rank, world_size = ddp.init()
+ddp.init_process_group()
 torch.set_default_dtype(torch.float64)  # Adam makes much of the last digits
 USES = {
     "all": lambda step, part, of_rank: True,
@@ -71,13 +75,13 @@ USES = {
 }
 for uses, reentrant, spare, parts in itertools.product(USES, (None, False, True), (False, True), (1, 3)):
     model = Model(spare)
-    wrapper = wrap_ddp(model, False)
+    wrapper = ddp._ddp(model, False)
     accelerator = SimpleNamespace(backward=lambda loss: loss.backward())
     told = SimpleNamespace(ddp_find_unused_parameters=None)
     trainer = SimpleNamespace(model_wrapped=wrapper, accelerator=accelerator, args=told)
-    fill_gradients(trainer)
+    ddp._fill_gradients(trainer)
     backward = accelerator.backward
-    fill_gradients(trainer)  # before a second train()
+    ddp._fill_gradients(trainer)  # before a second train()
     assert accelerator.backward is backward
     halt = lambda part: contextlib.nullcontext() if part == parts - 1 else wrapper.no_sync()
     here = train(model, [rank], wrapper, parts, USES[uses], reentrant, halt)
@@ -89,14 +93,13 @@ for uses, reentrant, spare, parts in itertools.product(USES, (None, False, True)
     assert torch.equal(*ranks), f"the ranks differ: {uses}, {reentrant}, {spare}, {parts}"
     torch.testing.assert_close(here, alone)
     print(uses, reentrant, spare, parts, flush=True)
-finish_ddp()
+ddp.finish()
 """
 
 
 def test_two_ranks_train_what_one_process_trains(tmp_path: Path) -> None:
-    script = convert(ROOT / "tests" / "notebooks" / "moe.ipynb").files["train_ddp.py"]
-    helpers, _, _ = script.partition("# ---- cell")
-    (tmp_path / "train.py").write_text(helpers + PROGRAM)
+    (tmp_path / "train.py").write_text(PROGRAM)
+    (tmp_path / SUPPORT).write_text(support_module())
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
     done = subprocess.run(
         [*torchrun, "train.py"], cwd=tmp_path, capture_output=True, text=True, timeout=200, check=False
