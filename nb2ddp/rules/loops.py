@@ -119,25 +119,61 @@ def _goes_on(statement: Statement) -> bool:
 
 
 def _check(
-    facts: Facts, loop: cst.For | cst.While, model: cst.BaseExpression, seen: set[object]
+    facts: Facts,
+    loop: cst.For | cst.While,
+    model: cst.BaseExpression,
+    seen: set[object],
+    depth: int = 3,
 ) -> Iterator[Finding]:
     """Compare the ranks after the outermost loop in the block where the model gets its name."""
-    code = cst_nodes.code_of(model)
     root = model.value if isinstance(model, cst.Attribute) else model
     binding = facts.binding(root) if isinstance(root, cst.Name) else None
     if binding is None:
         return
     check = helper(facts, "check_replicas")
     why = "compare the trained parameters of all ranks"
-    for site in _sites(facts, loop, binding, {loop}):
-        statement = _beside(facts, site, binding)
-        if (statement, code) in seen or facts.end(statement) < binding.order:
+    sites = [*_sites(facts, loop, cst_nodes.code_of(model), binding, {loop})]
+    for site, code, named in sites:
+        statement = _beside(facts, site, named)
+        if (statement, code) in seen or not _is_bound_after(facts, statement, named):
             continue
         seen.add((statement, code))
         if isinstance(statement, cst.SimpleStatementLine) and not _goes_on(statement):
             yield Edit(site, why, partial(_with_result, check=f"{check}({code})"))
         else:
             yield Insert(statement, "after", f"{check}({code})", why)
+    if (
+        not sites and depth and isinstance(model, cst.Name)
+    ):  # the loop is not reached from the optimizer's function
+        for given in _given(facts, binding):
+            yield from _check(facts, loop, given, seen, depth - 1)
+
+
+def _is_bound_after(facts: Facts, statement: Statement, binding: Binding) -> bool:
+    """Return whether a name that was bound has not been deleted when a statement is through."""
+    end = facts.end(statement)
+    return binding.order <= end and not any(
+        binding.order < facts.order(use) <= end and any(isinstance(p, cst.Del) for p in facts.parents(use))
+        for use in facts.loads_of(binding.name)
+    )
+
+
+def _given(facts: Facts, binding: Binding) -> Iterator[cst.Name]:
+    """Yield the names that calls pass for a parameter of a function, or of ``__init__``."""
+    function = binding.scope
+    if not isinstance(binding.node, cst.Param) or not isinstance(function, cst.FunctionDef):
+        return
+    names = [parameter.name.value for parameter in function.params.params]
+    position = names.index(binding.name) if binding.name in names else len(names)
+    if isinstance(facts.scope(function), cst.ClassDef):
+        position -= 1  # self
+    for caller in facts.callers(function):
+        unnamed = [argument.value for argument in caller.args if argument.keyword is None]
+        given = facts.keyword(caller, binding.name)
+        if given is None and 0 <= position < len(unnamed):
+            given = unnamed[position]
+        if isinstance(given, cst.Name):
+            yield given
 
 
 def _with_result(node: cst.CSTNode, check: str) -> cst.CSTNode:
@@ -148,23 +184,31 @@ def _with_result(node: cst.CSTNode, check: str) -> cst.CSTNode:
 
 
 def _sites(
-    facts: Facts, site: cst.CSTNode, binding: Binding, seen: set[cst.CSTNode]
-) -> Iterator[cst.CSTNode]:
-    """Yield a loop, or the calls that lead to it, where a model has its name.
+    facts: Facts, site: cst.CSTNode, code: str, binding: Binding, seen: set[cst.CSTNode]
+) -> Iterator[tuple[cst.CSTNode, str, Binding]]:
+    """Yield a loop, or the calls that lead to it, where a model has a name; with that name, and what binds it.
 
-    ``self.model`` has it in all methods of its class.
+    ``self.model`` has it in all methods of its class, and as ``x.model`` where ``x.fit()`` is called.
     """
     function = next((parent for parent in facts.parents(site) if isinstance(parent, cst.FunctionDef)), None)
     home = facts.scope(function) if function is not None else None
     of_self = binding.name == "self" and binding.scope is not None
     own = facts.scope(binding.scope) if of_self and binding.scope is not None else None
     if (home is own and own is not None) or (own is None and function is binding.scope):
-        yield site
-    elif function is not None:
-        for caller in facts.callers(function):
-            if caller not in seen:
-                seen.add(caller)
-                yield from _sites(facts, caller, binding, seen)
+        yield site, code, binding
+        return
+    for caller in facts.callers(function) if function is not None else ():
+        if caller in seen:
+            continue
+        seen.add(caller)
+        owner = caller.func.value if isinstance(caller.func, cst.Attribute) else None
+        named = facts.binding(owner) if isinstance(owner, cst.Name) else None
+        made = named.value.func if named is not None and isinstance(named.value, cst.Call) else None
+        is_own = isinstance(own, cst.ClassDef) and isinstance(made, cst.Name) and made.value == own.name.value
+        if named is not None and is_own:
+            yield caller, named.name + code.removeprefix("self"), named
+        else:
+            yield from _sites(facts, caller, code, binding, seen)
 
 
 def _beside(facts: Facts, site: cst.CSTNode, binding: Binding) -> Statement:

@@ -83,7 +83,7 @@ def test_the_model_whose_parameters_an_optimizer_gets_is_divided(made: str) -> N
 def test_an_optimizer_that_a_function_returns_is_no_end_of_it() -> None:
     check_marked(
         "def optimizer_of(net):\n    @net\n    return AdamW(net.parameters())\n"
-        + f"opt = optimizer_of(llm)\n{LOOP}"
+        + f"opt = optimizer_of(llm)\n{LOOP}=llm\n"
     )
 
 
@@ -160,6 +160,19 @@ PLACES = {
         "    for i in range(3):\n        epoch(net, opt)\n    =net\nif __name__ == '__main__':\n    main()\n"
     ),
     "a class": FITTER,
+    "a class that is derived": (
+        "class Base:\n    def fit(self):\n        for batch in loader:\n            self.step(batch)\n"
+        "class Fitter(Base):\n    def __init__(self, model):\n        self.model = model\n"
+        "        self.opt = AdamW(self.model.parameters())\n        @self.model\n"
+        "    def step(self, batch):\n        self.model(**batch).loss.backward()\n"
+        "fitter = Fitter(llm)\nfitter.fit()\n=fitter.model\n"
+    ),
+    "a class whose optimizer gets what it was given": (
+        "class Fitter:\n    def __init__(self, lr, model):\n        self.model = model\n"
+        "        self.opt = AdamW(model.parameters(), lr=lr)\n        @model\n"
+        "    def fit(self):\n        for batch in loader:\n            self.model(**batch).loss.backward()\n"
+        "fitter = Fitter(1, llm)\nfitter.fit()\n=llm\n"
+    ),
     "a class that is given the optimizer": (
         "class Fitter:\n    def __init__(self, model, opt):\n        self.model = model\n    def fit(self):\n"
         "        for batch in loader:\n            self.model(**batch).loss.backward()\n"
@@ -178,6 +191,10 @@ PLACES = {
     "two models of one optimizer": (
         f"{NETS}one = Net()\ntwo = Net()\nopt = AdamW([*one.parameters(), *two.parameters()])\n@one\n@two\n"
         "for batch in loader:\n    two(one(batch)).backward()\n=one\n=two\n"
+    ),
+    "one model after another": (
+        f"opt = AdamW(llm.parameters())\n@llm\n{LOOP}=llm\ndel llm, opt\n{NETS}net = Net()\n"
+        "opt = AdamW(net.parameters())\n@net\nfor batch in loader:\n    net(batch).backward()\n=net\n"
     ),
     "models in a dict": (
         f"{NETS}nets = {{'a': Net()}}\nopt = AdamW(nets['a'].parameters())\n@nets['a']\n"
