@@ -756,8 +756,9 @@ def _keep_loss(trainer: Any) -> None:
     counts_items = getattr(trainer, "model_accepts_loss_kwargs", False)
     is_mean: bool | None = None if counts_items else True
     share = _run.shares.get((args.per_device_train_batch_size, args.gradient_accumulation_steps), 1)
-    # with a share of the accumulation steps a rank has whole micro-batches
-    step = _take_each_sample_once(trainer) if share == 1 and hasattr(trainer, "get_batch_samples") else []
+    step: list[tuple[list[int], float]] = []
+    if share in (1, _run.world_size) and hasattr(trainer, "get_batch_samples"):
+        step = _take_each_sample_once(trainer, whole=share > 1)
     if counts_items:
         args.average_tokens_across_devices = True
 
@@ -773,7 +774,7 @@ def _keep_loss(trainer: Any) -> None:
     ) -> Any:
         nonlocal is_mean
         items, trains = num_items_in_batch, model.training
-        sizes = step.pop(0) if step and trains else None
+        sizes, factor = step.pop(0) if step and trains else (None, 1.0)
         if return_outputs or not torch.is_grad_enabled():  # evaluation
             return compute_loss(model, inputs, return_outputs=return_outputs)
         if items is not None and is_mean is None:
@@ -789,9 +790,10 @@ def _keep_loss(trainer: Any) -> None:
         if whole:
             inputs = _whole_batch(inputs, sizes, getattr(trainer, "processing_class", None))
         with _divides_calls(model, divides=whole):
+            counts = 1.0 if whole or sizes is None else float(sizes[_run.rank] > 0)
             if items is None:
-                return compute_loss(model, inputs)
-            return loss_of_one(model, inputs, None) * share
+                return compute_loss(model, inputs) * (factor * counts)
+            return loss_of_one(model, inputs, None) * (share * counts)
 
     loss_of_all._keeps_loss = True  # type: ignore[attr-defined]
     trainer.compute_loss = loss_of_all
@@ -904,13 +906,14 @@ def _fill_gradients(trainer: Any) -> None:
 
 
 class _DividedBatches:
-    """A rank's training batches: its rows of each of the notebook's batches, the incomplete last one too.
+    """A rank's training batches: its rows of each of the notebook's batches, or each world_size-th batch as a whole.
 
-    Where that one has fewer rows than there are ranks, a rank without one gets a row that does not count.
-    Accelerate would repeat rows of the first batch there, and train on them.
+    A rank without a row of the last one gets a row that does not count. Accelerate would repeat rows of the first
+    batch there, and train on them.
     """
 
-    def __init__(self, shard: Any) -> None:
+    def __init__(self, shard: Any, *, whole: bool) -> None:
+        self.whole = whole
         self.batches, self.drop_last = shard.batch_sampler, shard.drop_last
         self.batch_size = shard.batch_size
         self.sizes: list[list[int]] = []  # rows that count, by batch and rank; of this epoch
@@ -933,25 +936,29 @@ class _DividedBatches:
             rows = [row for part in own for row in part]
             filler = filler or rows[:1]
             bounds = [-(-len(rows) * rank // _run.world_size) for rank in range(_run.world_size + 1)]
+            if self.whole:
+                lengths = [len(part) for part in own] + [0] * (_run.world_size - len(own))
+                bounds = [0, *itertools.accumulate(lengths)]
             self.sizes.append([end - start for start, end in itertools.pairwise(bounds)])
             yield rows[bounds[_run.rank] : bounds[_run.rank + 1]] or filler
 
 
-def _take_each_sample_once(trainer: Any) -> list[list[int]]:
+def _take_each_sample_once(trainer: Any, *, whole: bool) -> list[tuple[list[int], float]]:
     """Let training take each sample of an epoch once, in the notebook's batches.
 
-    Returns a list that holds, for each batch of the optimizer step, the rows of each rank that count.
+    Returns a list that holds, for each batch of the optimizer step, the rows of each rank that count, and what a
+    mean of all ranks' means over the step is to be multiplied by.
     """
     get_loader, get_samples = trainer.get_train_dataloader, trainer.get_batch_samples
     current: list[_DividedBatches] = []
-    step: list[list[int]] = []
+    step: list[tuple[list[int], float]] = []
 
     def divided_loader(*args: Any, **options: Any) -> Any:
         loader = get_loader(*args, **options)
         shard: Any = getattr(loader, "batch_sampler", None)
         current.clear()
         if type(shard).__name__ == "BatchSamplerShard" and not shard.split_batches:
-            current.append(_DividedBatches(shard))
+            current.append(_DividedBatches(shard, whole=whole))
             for owner in (loader, getattr(loader, "base_dataloader", loader)):
                 object.__setattr__(owner, "batch_sampler", current[0])
         return loader
@@ -968,12 +975,16 @@ def _take_each_sample_once(trainer: Any) -> list[list[int]]:
                 own.taken += 1
                 if own.sizes[own.taken][_run.rank] == 0 and "labels" in batch:
                     batch["labels"] = torch.full_like(batch["labels"], -100)  # no item of the loss
-                step.append(own.sizes[own.taken])
+                step.append((own.sizes[own.taken], 1.0))
             yield batch
 
     def samples(batches: Iterator[Any], *args: Any, **options: Any) -> Any:
         step.clear()
-        return get_samples(counted(batches), *args, **options)
+        taken = get_samples(counted(batches), *args, **options)
+        if whole and step:
+            with_rows = sum(size > 0 for sizes, _ in step for size in sizes)
+            step[:] = [(sizes, _run.world_size * len(step) / with_rows) for sizes, _ in step]
+        return taken
 
     trainer.get_train_dataloader, trainer.get_batch_samples = divided_loader, samples
     return step

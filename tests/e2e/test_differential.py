@@ -18,20 +18,12 @@ from tests.support import ROOT
 
 pytestmark = pytest.mark.launch
 
-SEEDS = range(25)
+# loops, Trainers and Accelerate; 19 and 24 are the known faults
+SEEDS = (1, 6, 7, 9, 11, 16, 19, 24, 32, 40, 46, 50)
 SOUND = ("same", "said", "declined")  # what is not silent, not hanging and not broken
 KNOWN = {  # seed -> how the key of its verdict begins
-    0: "silent: gradient",  # class weights: a mean over unequal weights
-    1: "hang",  # os.makedirs after a removal that raises inside the notebook's try
-    6: "crash",  # a DataLoader over an IterableDataset
-    9: "silent: gradient",  # in-batch negatives
-    11: "silent: print",  # eval_loss of an evaluation set that does not divide
-    13: "crash",  # the model is made inside the loop over the folds
-    15: "silent: gradient",  # ignored labels: the ranks' shares have unequal numbers of them
-    17: "silent: gradient",  # a lazy batch norm
-    19: "hang",  # a file kept open around the whole loop
-    21: "silent: gradient",  # ignored labels
-    24: "silent: print",  # eval_mean_token_accuracy: a mean of means over the ranks
+    19: "stopped",  # a file kept open around the whole loop: rank 0 alone runs it
+    24: "silent: print",  # TRL's eval_mean_token_accuracy: a mean over rounds of batches, one for each rank
 }
 
 
@@ -39,7 +31,7 @@ KNOWN = {  # seed -> how the key of its verdict begins
 def verdicts(tmp_path_factory: pytest.TempPathFactory) -> dict[int, dict[str, Any]]:
     """The verdict on each seed; all of them run in processes forked from one."""
     out = tmp_path_factory.mktemp("differential")
-    seeds = f"{SEEDS.start}:{SEEDS.stop}"
+    seeds = ",".join(map(str, SEEDS))
     command = ["benchmarks/differential.py", "run", "--seeds", seeds, "--out", str(out)]
     done = subprocess.run(
         [sys.executable, *command],
