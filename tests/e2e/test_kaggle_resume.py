@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from nb2ddp import convert
+from nb2ddp.runtime import support_module
 from nb2ddp.targets.kaggle import kaggle_bundle
 from tests.e2e.test_kaggle_bundle import Kaggle
 from tests.support import ROOT
