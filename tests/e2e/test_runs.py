@@ -175,7 +175,7 @@ def test_a_failing_rank_shows_its_own_traceback_and_ends_the_run(rank: int, tmp_
 
 def test_replicas_that_diverge_are_found(tmp_path: Path) -> None:
     script = convert(ROOT / "sample_notebooks" / "peft_loop.ipynb").files["train_ddp.py"]
-    check = "check_replicas(ddp_model)\n"
+    check = "ddp.check_replicas(model)\n"
     broken = script.replace(
         f"\n{check}",
         f"\nif rank == 1:\n    next(p for p in model.parameters() if p.requires_grad).data += 1\n{check}",
@@ -184,7 +184,7 @@ def test_replicas_that_diverge_are_found(tmp_path: Path) -> None:
     done = run(tmp_path / "diverged", broken, stack="newest", nproc=2)
     assert done.exit_code != 0
     assert "the ranks have trained different models" in done.output
-    assert not any(name.startswith("peft_lora") for name in done.files())
+    assert any(name.startswith("peft_lora") for name in done.files())  # what was trained is saved first
 
 
 def _with_cells(sample: str, folder: Path, *, before: str = "", after: str = "") -> Path:
