@@ -64,7 +64,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             yield _to_nowhere(facts, call)
             continue
         if _needs_all(facts, statement):
-            yield Note("this writes on every rank: the same statement needs all of them", call)
+            yield _around_training(facts, call)
             continue
         if _is_used(facts, call, last):
             if rank_zero_work.maps_file(facts, call):
@@ -165,6 +165,9 @@ def _in_function(facts: Facts, call: cst.Call, statement: Statement) -> Iterator
     if rank_zero_work.stays_open(facts, call):
         yield _to_nowhere(facts, call)
         return
+    if _needs_all(facts, statement):
+        yield _around_training(facts, call)
+        return
     if not runners or any(_needs_all(facts, top) for top in runners):
         yield from _while_training(
             facts, call, statement, all_call=bool(runners) and called_by_all(facts, call)
@@ -173,6 +176,14 @@ def _in_function(facts: Facts, call: cst.Call, statement: Statement) -> Iterator
     for top in runners:
         if not facts.runs(top, facts.fills_cache):  # main-first sees to these
             yield Gate(top, "in-turn", "the ranks write one after another")
+
+
+def _around_training(facts: Facts, call: cst.Call) -> Edit | Note:
+    """Deal with a write whose statement holds training, which every rank must run: the others write nowhere."""
+    path = rank_zero_work.opened(facts, call)
+    if path is not None:
+        return _of_rank_0(facts, path)
+    return Note("this writes on every rank: the same statement needs all of them", call)
 
 
 def _while_training(

@@ -147,6 +147,7 @@ def init(seed: int | None = None) -> tuple[int, int, int]:
     atexit.register(_leave_script)
     register_optimizer_step_pre_hook(_reduce_unseen)
     register_optimizer_step_post_hook(_count_step)
+    _store()  # without torchrun's own, rank 0 opens it here; the watchdog's connection would wait for it
     _run.watchdog = _Watchdog()
     _run.watchdog.report()  # at once: a rank that ends without a word is missed from here on
     _run.watchdog.start()

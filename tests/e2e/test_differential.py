@@ -22,7 +22,6 @@ pytestmark = pytest.mark.launch
 SEEDS = (1, 6, 7, 9, 11, 16, 19, 24, 32, 40, 46, 50)
 SOUND = ("same", "said", "declined")  # what is not silent, not hanging and not broken
 KNOWN = {  # seed -> how the key of its verdict begins
-    19: "stopped",  # a file kept open around the whole loop: rank 0 alone runs it
     24: "silent: print",  # TRL's eval_mean_token_accuracy: a mean over rounds of batches, one for each rank
 }
 

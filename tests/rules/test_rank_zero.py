@@ -504,3 +504,21 @@ def test_a_command_that_only_tells_something_is_not_noted(source: str) -> None:
 def test_a_command_that_may_do_something_is_noted(source: str) -> None:
     (note,) = check_untouched(rule, f"{HEAD}{source}if r.returncode == 0:\n    print(r)\n{TRAIN}").notes
     assert "on every rank" in note.why
+
+
+def test_a_file_that_is_open_around_the_training_is_rank_0s_alone() -> None:
+    train = "    t.train()\n    f.write(str(t.state))\n"
+    mine = 'with open("log.txt" if ddp.is_main_process else os.devnull, "w") as f:\n'
+    head = HEAD + "t = SFTTrainer(llm)\n"
+    check_rewritten(rule, head + 'with open("log.txt", "w") as f:\n' + train, head + mine + train)
+
+
+def test_a_file_that_a_function_opens_around_its_loop_is_rank_0s_alone() -> None:
+    loop = "        for b in data:\n            llm(b).loss.backward()\n            f.write('x')\n"
+    start = HEAD + "def main():\n    "
+    mine = 'with open("log.txt" if ddp.is_main_process else os.devnull, "w") as f:\n'
+    check_rewritten(
+        rule,
+        start + 'with open("log.txt", "w") as f:\n' + loop + "main()\n",
+        start + mine + loop + "main()\n",
+    )
