@@ -291,14 +291,24 @@ def _leave_group() -> None:
 @functools.cache
 def _store() -> Any:
     """Return torchrun's key-value store, with keys of this attempt: torchrun keeps it when it restarts ranks."""
-    return dist.PrefixStore(f"nb2ddp/{_run.attempt}", next(iter(dist.rendezvous("env://")))[0])
+    return dist.PrefixStore(_prefix(), next(iter(dist.rendezvous("env://")))[0])
+
+
+def _prefix() -> str:
+    """Return what this attempt's keys begin with.
+
+    A store that torchrun's agent keeps outlives a restart. One that rank 0 opens is new for every round, and on
+    several machines the agents count restarts each for itself.
+    """
+    kept = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    return f"nb2ddp/{_run.attempt}" if kept else "nb2ddp"
 
 
 def _second_store() -> Any:
     """Return another connection to the same store: a connection answers one call at a time."""
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     store = dist.TCPStore(address, port, is_master=False, wait_for_workers=False)
-    return dist.PrefixStore(f"nb2ddp/{_run.attempt}", store)
+    return dist.PrefixStore(_prefix(), store)
 
 
 class _Meeting:
