@@ -226,6 +226,7 @@ def _end_on_error(kind: type[BaseException], error: BaseException, trace: Traceb
                 try:
                     raise error.with_traceback(trace)
                 except BaseException:
+                    error.__traceback__ = trace  # without this function's frame
                     get_error_handler().record_exception(error)  # for torchrun's report of the first failure
     finally:
         _exit(1)

@@ -29,8 +29,12 @@ def test_a_consequence_that_is_reported_first_is_not_the_cause(project: Project,
     """Rank 0 reports its lost connection a second before the kernel has ended rank 1."""
     project.write(
         f"""
+ready = os.path.join(os.path.dirname(os.path.abspath(__file__)), "ready")
 if rank == 0:
+    while not os.path.exists(ready):  # rank 1 ignores SIGTERM by then
+        time.sleep(0.05)
     raise RuntimeError({words!r})
+open(ready, "w").close()
 time.sleep(1)
 os.kill(os.getpid(), signal.SIGKILL)
 """,

@@ -242,7 +242,7 @@ def test_two_runs_in_a_row(kernel: Kernel) -> None:
     assert kernel.value("_ddp.ok, _ddp.exit_code") == "True 0"
     assert kernel.value("[str(f) for f in _ddp.output_files]") == "['model.pt']"
     assert kernel.value("len(_ddp.log_history), type(_ddp.log_history).__name__") == "12 DataFrame"
-    assert "wrap_ddp" in kernel.value("_ddp.script")
+    assert "ddp.parallelize(" in kernel.value("_ddp.script")
     assert float(kernel.value("_ddp.seconds")) == pytest.approx(first.seconds, abs=5)
     assert "svg" in kernel.run("_ddp.plot()").result["text/html"]
 
