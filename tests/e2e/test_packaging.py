@@ -37,7 +37,7 @@ def test_the_wheel_holds_every_module_and_template(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         inside = {name for name in archive.namelist() if ".dist-info/" not in name}
     assert templates
-    assert inside == modules | templates | {"nb2ddp/py.typed"}
+    assert inside == modules | templates | {"nb2ddp/py.typed", "nb2ddp/secrets/rules.toml"}
 
 
 def test_the_sdist_holds_the_checkout_and_makes_the_same_wheel(
