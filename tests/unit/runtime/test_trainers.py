@@ -136,10 +136,6 @@ CASES = {
         train(trainer)
     """,
 }
-UNEQUAL = {
-    case: [pytest.mark.xfail(reason="a mean over unlike parts of a divided batch", raises=AssertionError)]
-    for case in ("a batch of tokens is divided", "a weighted batch is divided")
-}
 THOROUGH = {True: [pytest.mark.thorough], False: []}
 ON_THREE = ("evaluation before and after", "few rows to evaluate", "token classification")
 
@@ -147,9 +143,7 @@ ON_THREE = ("evaluation before and after", "few rows to evaluate", "token classi
 @pytest.mark.parametrize(
     ("case", "ranks"),
     [
-        pytest.param(
-            case, ranks, marks=[*UNEQUAL.get(case, []), *THOROUGH[ranks == 3 and case not in ON_THREE]]
-        )
+        pytest.param(case, ranks, marks=[*THOROUGH[ranks == 3 and case not in ON_THREE]])
         for case in CASES
         for ranks in (2, 3)
     ],
