@@ -160,7 +160,7 @@ def test_three_processes_keep_the_batch_as_far_as_it_divides(runner: Runner) -> 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_failing_rank_shows_its_own_traceback_and_ends_the_run(rank: int, tmp_path: Path) -> None:
     script = convert(ROOT / "sample_notebooks" / "peft_loop.ipynb").files["train_ddp.py"]
-    wrap = "ddp_model = wrap_ddp(model)"
+    wrap = "ddp.parallelize(model)"
     assert script.count(wrap) == 1
     broken = script.replace(
         wrap, f'if rank == {rank}:\n    raise ValueError("the data of rank {rank} is broken")\n{wrap}'
