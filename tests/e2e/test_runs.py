@@ -17,6 +17,8 @@ import pytest
 from nbformat.v4 import new_code_cell
 
 from nb2ddp import convert
+from nb2ddp.ddp_folder import SUPPORT
+from nb2ddp.runtime import support_module
 from tests.support import ROOT
 from tests.support.runs import STACKS, Run, plain_code, processes_of, run
 
@@ -248,19 +250,15 @@ def test_generation_before_and_evaluation_and_another_trainer_after(tmp_path: Pa
 
 def test_buffers_are_sent_to_all_ranks_only_where_they_change(tmp_path: Path) -> None:
     """A batch norm counts as it trains; what else models hold in buffers is the same on every rank."""
-    script = convert(ROOT / "sample_notebooks" / "alpaca_sft.ipynb").files["train_ddp.py"]
-    wrap = script[
-        script.index("def wrap_ddp") : script.index("    return ddp_model") + len("    return ddp_model")
-    ]
+    (tmp_path / SUPPORT).write_text(support_module())
     file = tmp_path / "buffers.py"
     file.write_text(
         "import torch, torch.distributed as dist\n"
-        "from torch.nn.parallel import DistributedDataParallel as DDP\n"
-        f"local_rank, world_size = 0, 2\n\n\n{wrap}\n\n\n"
+        "import ddp_support as ddp\n"
         f"dist.init_process_group('gloo', init_method='file://{tmp_path}/store', rank=0, world_size=1)\n"
         "linear = torch.nn.Linear(2, 2)\n"
         "for model in (linear, torch.nn.Sequential(linear, torch.nn.BatchNorm1d(2))):\n"
-        "    print(wrap_ddp(model).broadcast_buffers)\n"
+        "    print(ddp._ddp(model).broadcast_buffers)\n"
         "dist.destroy_process_group()\n"
     )
     done = subprocess.run(
@@ -276,14 +274,13 @@ def test_buffers_are_sent_to_all_ranks_only_where_they_change(tmp_path: Path) ->
 @pytest.mark.thorough
 def test_a_process_ends_right_after_its_last_collective(tmp_path: Path) -> None:
     """Gloo's threads still hold tensors then: without a pause one process in five or so never ended."""
-    script = convert(ROOT / "sample_notebooks" / "alpaca_sft.ipynb").files["train_ddp.py"]
-    leave = script[script.index("def leave_ddp") : script.index("def setup_ddp")]
+    (tmp_path / SUPPORT).write_text(support_module())
     file = tmp_path / "leave.py"
     file.write_text(
         "import os, sys, time\n"
         "import torch, torch.distributed as dist\n"
         "from torch.nn.parallel import DistributedDataParallel as DDP\n"
-        f"{leave}\n"
+        "from ddp_support import _leave_group as leave_ddp\n"
         "def rank(number, store):\n"
         "    dist.init_process_group('gloo', init_method=f'file://{store}', rank=number, world_size=2)\n"
         "    model = DDP(torch.nn.Linear(8, 1))  # it holds the process group\n"
