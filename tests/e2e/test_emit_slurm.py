@@ -69,9 +69,11 @@ def test_stopped_before_the_limit_and_requeued_to_the_end(tmp_path: Path) -> Non
             assert time.monotonic() < deadline, f"{state}\n{said}"
             time.sleep(0.5)
     said = log.read_text(errors="replace")
-    stopped = re.search(r"asked to stop: there is a checkpoint of step (\d+) of 10", said)
-    assert stopped, said
-    step = int(stopped[1])
+    stops = [
+        int(step) for step in re.findall(r"asked to stop: there is a checkpoint of step (\d+) of 10", said)
+    ]
+    assert stops, said
+    step = stops[-1]  # a slow machine stops the second run too, and the losses are those of the last one
     assert step < 10
     assert f"run {number} goes on from outputs{os.sep}checkpoint-{step}" in said
     assert (folder / "llama_lora" / "adapter_model.safetensors").is_file()
