@@ -11,4 +11,4 @@ def test_a_script_of_ours_is_not_converted_again() -> None:
     script = converted(load, args, "trainer.train()").files["train_ddp.py"]
     again = converted(script)
     assert again.status == "declined"
-    assert any("made this already" in declined.why for declined in again.declined)
+    assert any("nb2ddp has made already" in declined.why for declined in again.declined)

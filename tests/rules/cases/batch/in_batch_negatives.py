@@ -18,14 +18,14 @@ from sentence_transformers import SentenceTransformerTrainer, SentenceTransforme
 loss = losses.MultipleNegativesRankingLoss(model, gather_across_devices=world_size > 1)
 args = SentenceTransformerTrainingArguments("o", per_device_train_batch_size=256, batch_sampler=BatchSamplers.NO_DUPLICATES, accelerator_config=config)
 # note, line 3: on several GPUs Sentence Transformers drops an epoch's last batch if it is not full
-# note, line 3: this batch sampler makes the batch of one rank: what it keeps apart in a batch can meet in the batch of all ranks. "split_batches": True in accelerator_config gives each rank a part of its batches instead
+# note, line 3: this batch sampler makes the batch of one rank: samples that it keeps apart can meet in the batch of all ranks. "split_batches": True in accelerator_config splits its batches over the ranks instead
 
 # case: a scaled batch, which keeps its negatives
 # flags: --batch scale
 from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments, losses
 loss = losses.MultipleNegativesRankingLoss(model)
 args = SentenceTransformerTrainingArguments("o", per_device_train_batch_size=256)
-# note, line 3: --batch scale: every rank takes the notebook's batch, so a step takes more data
+# note, line 3: --batch scale: every rank takes the notebook's batch, so each step takes more data
 
 # last cell
 trainer = SentenceTransformerTrainer(model, args=args, loss=loss)

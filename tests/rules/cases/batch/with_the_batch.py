@@ -6,7 +6,7 @@ from trl import SFTConfig, SFTTrainer
 # case: a scaled batch keeps the notebook's numbers
 # flags: --batch scale
 args = SFTConfig("o", per_device_train_batch_size=2)
-# note, line 1: --batch scale: every rank takes the notebook's batch, so a step takes more data
+# note, line 1: --batch scale: every rank takes the notebook's batch, so each step takes more data
 
 # case: the notebook uses our name
 batch_per_rank = 1
@@ -21,7 +21,7 @@ args = SFTConfig("o", group_by_length=True)
 # output
 batch_per_rank, accumulation_per_rank = ddp.share_batch(8, 1)  # nb2ddp: the notebook's batch, split
 args = SFTConfig("o", group_by_length=True, per_device_train_batch_size=batch_per_rank, gradient_accumulation_steps=accumulation_per_rank)
-# note, line 1: rows are grouped by length within portions that depend on a rank's batch: each comes once, in another order than the notebook's
+# note, line 1: rows are grouped by length within portions whose size depends on a rank's batch: each row is used once, but in another order than in the notebook
 
 # case: a stream, which each rank reads for itself
 from datasets import load_dataset
@@ -54,4 +54,4 @@ print(args.per_device_train_batch_size)
 batch_per_rank, accumulation_per_rank = ddp.share_batch(B, 1)  # nb2ddp: the notebook's batch, split
 args = SFTConfig("o", per_device_train_batch_size=batch_per_rank, gradient_accumulation_steps=accumulation_per_rank)
 print(args.per_device_train_batch_size)
-# note, line 2: this reads one rank's share of the batch, not the notebook's number
+# note, line 2: this reads one rank's share of the batch; write the number itself if the notebook's is meant

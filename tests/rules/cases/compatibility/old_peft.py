@@ -11,7 +11,7 @@ model = FastLanguageModel.get_peft_model(model, r = 16)
 # output
 !pip install unsloth==2026.1.4 peft==0.17.1
 # %%
-ddp.drop_weight_tying()  # nb2ddp: this PEFT is older than what Unsloth asks of it
+ddp.drop_weight_tying()  # nb2ddp: Unsloth passes an argument that this PEFT does not have
 model = FastLanguageModel.get_peft_model(model, r = 16)
 
 # case: the notebook pins a PEFT that has the argument

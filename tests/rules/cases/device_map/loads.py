@@ -75,19 +75,19 @@ m = AutoModelForCausalLM.from_pretrained("m", device_map={"": local_rank if torc
 m, t = FastLanguageModel.from_pretrained(device_map = "auto", model_name = "m")
 # output
 m, t = FastLanguageModel.from_pretrained(device_map = {"": local_rank}, model_name = "m")
-# note, line 1: device_map="auto" spread one model over all GPUs; under DDP each holds the whole model
+# note, line 1: device_map="auto" spread one model over all GPUs; in the script each GPU holds the whole model
 
 # case: device_map="balanced"
 m, t = FastLanguageModel.from_pretrained(device_map = "balanced", model_name = "m")
 # output
 m, t = FastLanguageModel.from_pretrained(device_map = {"": local_rank}, model_name = "m")
-# note, line 1: device_map="balanced" spread one model over all GPUs; under DDP each holds the whole model
+# note, line 1: device_map="balanced" spread one model over all GPUs; in the script each GPU holds the whole model
 
 # case: device_map="sequential"
 m, t = FastLanguageModel.from_pretrained(device_map = "sequential", model_name = "m")
 # output
 m, t = FastLanguageModel.from_pretrained(device_map = {"": local_rank}, model_name = "m")
-# note, line 1: device_map="sequential" spread one model over all GPUs; under DDP each holds the whole model
+# note, line 1: device_map="sequential" spread one model over all GPUs; in the script each GPU holds the whole model
 
 # case: a base model and its adapter
 from transformers import AutoModelForCausalLM, AutoTokenizer

@@ -124,4 +124,4 @@ trainer.train()
 # case: a sampler of the notebook's own
 from torch.utils.data.distributed import DistributedSampler
 s = DistributedSampler(d)
-# decline: this is a DDP loop with a DistributedSampler already: torchrun runs it on several GPUs
+# decline: this loop uses DDP with a DistributedSampler already: save it as a script and start that with torchrun

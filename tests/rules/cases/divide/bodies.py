@@ -264,8 +264,8 @@ for q in ddp.share_loop(questions, answers):  # nb2ddp: divided over the ranks
     out = llm.generate(q)
     print(out)
     answers.append(out)
-# note, line 2: the ranks divide this loop. Where the model samples, they draw other numbers than one process does, so the texts are others, as with another seed; do_sample=False gives the same
-# note, line 2: the ranks divide this loop; what it prints is rank 0's share
+# note, line 2: the ranks divide this loop. If the model samples, the texts differ from those of one process, as with another seed; do_sample=False gives the same texts
+# note, line 2: the ranks divide this loop; only what rank 0 prints of it is shown
 
 # case: a program that makes training data batch by batch
 def make(llm, items, size):

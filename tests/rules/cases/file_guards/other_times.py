@@ -23,4 +23,4 @@ if os.path.exists("checkpoint"):
     trainer.train(resume_from_checkpoint=True)
 else:
     trainer.train()
-# note, line 4: whether a file is there decides over training: it must be there for all ranks or none
+# note, line 4: training depends on whether a file exists: it must exist for all ranks or for none

@@ -12,19 +12,19 @@ from trl import DPOTrainer, SFTConfig, SFTTrainer
 
 # case: a program
 r = subprocess.run(["make", "all"])
-# note, line 1: this runs on every rank: what it gives back is used later
+# note, line 1: this runs on every rank, because its result is used later
 
 # case: a program with an argument of that name
 r = subprocess.run(["./deploy", "x", "--version"])
-# note, line 1: this runs on every rank: ...
+# note, line 1: this runs on every rank, because ...
 
 # case: more than a question
 r = subprocess.run("nvidia-smi > gpus.txt; make", shell=True)
-# note, line 1: this runs on every rank: ...
+# note, line 1: this runs on every rank, because ...
 
 # case: what a name holds
 r = subprocess.run(command)
-# note, line 1: this runs on every rank: ...
+# note, line 1: this runs on every rank, because ...
 
 # last cell
 if r.returncode == 0:

@@ -88,7 +88,7 @@ f.close()
 x = read("a")
 t = SFTTrainer(llm)
 t.train()
-# note, line 1: this writes on every rank: what it gives back is used later
+# note, line 1: this writes on every rank, because its result is used later
 
 # case: a file that is closed and read, in a function
 def go():

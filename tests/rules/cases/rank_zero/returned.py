@@ -85,4 +85,4 @@ def metric(p):
     return torch.save(p, "p.pt") or 1
 t = SFTTrainer(llm, compute_metrics=metric)
 t.train()
-# note, line 2: this writes on every rank: what follows in its function needs what it does
+# note, line 2: this writes on every rank, because the rest of its function needs it

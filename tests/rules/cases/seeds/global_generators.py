@@ -7,7 +7,7 @@ d = load_dataset('x', split='train')
 # case: random
 import random
 random.shuffle(d)
-# note, line 2: this draws random numbers without a seed; the script sets one: all ranks must draw the same
+# note, line 2: this draws random numbers without a seed; the script sets one, because all ranks must draw the same
 # head: seed=3407
 
 # case: NumPy

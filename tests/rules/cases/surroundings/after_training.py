@@ -10,4 +10,4 @@ demo.launch(server_port=7860)
 
 # case: a question
 question = input()
-# note, line 1: input() has no keyboard in a script: it ends the run here, after training
+# note, line 1: input() waits for a keyboard, which a script does not have: the run ends here, after training

@@ -5,7 +5,7 @@ import torch
 
 # case: a count that is kept
 n = torch.cuda.device_count()
-# note, line 1: this counts the GPUs of the machine; each rank uses one of them
+# note, line 1: this counts the GPUs of the machine, of which each rank uses one; check what the number is used for
 
 # case: printed
 print(torch.cuda.device_count())

@@ -40,4 +40,4 @@ login("hf_x")
 
 # case: its result is used
 done = login()
-# note, line 1: nobody is there to log in: set HF_TOKEN, which the hub reads by itself
+# note, line 1: a script cannot ask for a token: set the environment variable HF_TOKEN, which huggingface_hub reads

@@ -87,12 +87,12 @@ from sentence_transformers import SentenceTransformerTrainer as S
 t = S(llm)
 t.train()
 ddp.check_replicas(t.model)
-# note, line 3: this Trainer makes the model, or its loss holds it, so it wraps it itself
+# note, line 3: this Trainer makes the model, or its loss holds it, so the Trainer wraps it with DDP, not the script
 
 # case: a Trainer without a name
 from trl import SFTTrainer
 SFTTrainer(llm).train()
-# decline, line 2: this Trainer has no name, so it cannot be wrapped; give it one
+# decline, line 2: this Trainer has no name, so its model cannot be wrapped; assign it to a variable before train()
 
 # case: a Trainer that makes its model
 from transformers import Trainer
