@@ -36,7 +36,12 @@ class Options:
     """
 
     nproc: int = field(
-        default=2, metadata=_about("GPUs that the written commands are for.", metavar="N", minimum=1)
+        default=2,
+        metadata=_about(
+            "Number of GPUs in the commands that are printed and written; the script runs on any number.",
+            metavar="N",
+            minimum=1,
+        ),
     )
     batch: Batch = field(
         default="preserve",
@@ -73,7 +78,7 @@ class Options:
     )
     single_file: bool = field(
         default=False,
-        metadata=_about("Put the runtime module's text into the script, instead of a file beside it."),
+        metadata=_about("Put the text of ddp_support.py into the script, instead of a file beside it."),
     )
 
     def __post_init__(self) -> None:

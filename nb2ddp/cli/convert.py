@@ -46,17 +46,27 @@ _SECTIONS = {
     "--output-format",
     type=click.Choice(get_args(Format)),
     default="full",
-    help="Print a report to read (full), one line a change (concise), JSON, or GitHub's annotations.",
+    help="Print a report to read (full), one line per change (concise), JSON, or GitHub annotations.",
     show_default=True,
 )
 @click.option("--json", "as_json", is_flag=True, help="The same as --output-format json.")
-@click.option("--diff", "show_diff", is_flag=True, help="Show the notebook's code against the script.")
-@click.option("--check", is_flag=True, help="Write nothing; tell what would be done.")
-@click.option("--force", is_flag=True, help="Overwrite outputs that were edited since.")
+@click.option("--diff", "show_diff", is_flag=True, help="Show a diff from the notebook's code to the script.")
+@click.option("--check", is_flag=True, help="Write nothing; report what would be done.")
 @click.option(
-    "-q", "--quiet", is_flag=True, help="Print only what was declined, what failed and what does not fit."
+    "--force", is_flag=True, help="Overwrite files of an earlier conversion, even if they were edited since."
 )
-@click.option("-v", "--verbose", is_flag=True, help="Print each change on its own, with the notebook's line.")
+@click.option(
+    "-q",
+    "--quiet",
+    is_flag=True,
+    help="Print only what was declined, what failed, and models that do not fit.",
+)
+@click.option(
+    "-v",
+    "--verbose",
+    is_flag=True,
+    help="Print every change on a line of its own, with its line in the notebook.",
+)
 def convert(
     notebooks: Sequence[str],
     output: Path | None,
@@ -69,7 +79,7 @@ def convert(
     verbose: bool,
     **values: Any,
 ) -> None:
-    """Convert notebooks into DDP scripts, with a Kaggle bundle each.
+    """Convert notebooks into DDP training scripts, each with a Kaggle bundle.
 
     NOTEBOOK is a path, a folder (all notebooks in it), a `.py` script with `# %%` cells, `-` for standard
     input, a link to a page of GitHub, Gist, Colab or Hugging Face, or kaggle:OWNER/SLUG.

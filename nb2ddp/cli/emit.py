@@ -27,7 +27,7 @@ _SECTIONS = {
     "--target",
     type=click.Choice(["torchrun", "slurm", "accelerate", "kubeflow"]),
     required=True,
-    help="What starts the script on the cluster.",
+    help="The launcher that starts the script on the cluster.",
 )
 @click.option(
     "--nodes", default="1", show_default=True, help="Number of machines; 1:4 means one to four, for torchrun."
@@ -71,7 +71,9 @@ _SECTIONS = {
     type=click.Path(path_type=Path, file_okay=False),
     help="Folder for the files.  [default: DIR/<target>]",
 )
-@click.option("--force", is_flag=True, help="Overwrite files that were edited since.")
+@click.option(
+    "--force", is_flag=True, help="Overwrite files of an earlier emit, even if they were edited since."
+)
 def emit(
     source: Path,
     target: str,

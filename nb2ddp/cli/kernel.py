@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from nb2ddp.kaggle.client import Client, State
 
 
-KAGGLE_CODES = "The exit code tells what failed: docs/exit_codes.md lists the codes."
+KAGGLE_CODES = "The exit code says what failed; docs/exit_codes.md lists the codes."
 
 
 @click.command(epilog=KAGGLE_CODES)
 @click.argument("target", metavar="[OWNER/SLUG|DIR]", required=False)
 @click.option("--follow", is_flag=True, help="Watch until the kernel has ended.")
 def status(target: str | None, follow: bool) -> None:
-    """Say how a kernel on Kaggle is; a failed one gives a failing exit code.
+    """Show the state of a kernel on Kaggle; the exit code is not 0 if it failed.
 
     \b
     Example:
@@ -45,9 +45,9 @@ def status(target: str | None, follow: bool) -> None:
 
 @click.command(epilog=KAGGLE_CODES)
 @click.argument("target", metavar="[OWNER/SLUG|DIR]", required=False)
-@click.option("--follow", is_flag=True, help="Go on until the kernel has ended.")
+@click.option("--follow", is_flag=True, help="Print on until the kernel has ended.")
 def logs(target: str | None, follow: bool) -> None:
-    """Show what a kernel on Kaggle prints.
+    """Print the log of a kernel on Kaggle.
 
     \b
     Example:
@@ -76,9 +76,9 @@ def logs(target: str | None, follow: bool) -> None:
     help="Folder for the files.  [default: <slug>_output]",
 )
 def fetch(target: str | None, follow: bool, output: Path | None) -> None:
-    """Bring the output of a kernel on Kaggle home; what is here already is not fetched again.
+    """Download the output of a kernel on Kaggle, except files that are here already.
 
-    A failed or stopped kernel's output comes as far as there is any.
+    If the kernel failed or was stopped, this is what it had written until then.
 
     \b
     Example:
@@ -116,4 +116,6 @@ def watch_kernel(kaggle: Client, ref: str, *, judge: bool = True) -> State:
 
 
 def _watching(ref: str) -> contextlib.AbstractContextManager[None]:
-    return until_interrupted(f"{ref} goes on without you. To come back: nb2ddp status {ref} --follow")
+    return until_interrupted(
+        f"{ref} goes on running on Kaggle. To watch it again: nb2ddp status {ref} --follow"
+    )

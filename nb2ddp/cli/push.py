@@ -35,41 +35,41 @@ def _source_options(command: Callable[..., None]) -> Callable[..., None]:
 
 @click.command(epilog=KAGGLE_CODES)
 @click.argument("target", metavar="[DIR|NOTEBOOK]", required=False, type=click.Path(path_type=Path))
-@click.option("--kaggle", is_flag=True, default=True, help="Push to Kaggle, the only place so far.")
-@option_for("owner", help="Kaggle user or organisation.  [default: who signs in]")
-@option_for("title", help="Title on Kaggle, which makes the address.")
+@click.option("--kaggle", is_flag=True, default=True, help="Push to Kaggle, the only destination so far.")
+@option_for("owner", help="Kaggle user or organisation.  [default: the user who is signed in]")
+@option_for("title", help="Title on Kaggle; the kernel's address is made from it.")
 @_source_options
 @click.option(
     "--token-dataset",
     metavar="OWNER/SLUG",
-    help="A private dataset whose files, named like HF_TOKEN, hold tokens.",
+    help="A private dataset with one file per token, named like the token's variable, such as HF_TOKEN.",
 )
 @click.option(
     "--allow-secret",
     metavar="FINGERPRINT",
     multiple=True,
-    help="Let pass what is no token; the message that refuses it names the fingerprint.",
+    help="Push although this text looks like a token; the message that refuses it gives its fingerprint.",
 )
 @click.option(
     "--timeout",
     metavar="TIME",
-    help="End the session after this time, such as 11h; the training stops before, with a checkpoint.",
+    help="End the session after this time, such as 11h; the training stops before that, with a checkpoint.",
 )
 @click.option("--image", metavar="NAME", help="Docker image: latest, original or an address.")
 @click.option(
-    "--public", is_flag=True, help="Let everybody see the kernel and its output.  [default: private]"
+    "--public", is_flag=True, help="Make the kernel, its log and its output public.  [default: private]"
 )
 @click.option(
     "--resume-from",
     metavar="OWNER/SLUG|DIR",
-    help="Go on from the last checkpoint of that kernel (or of datasets/OWNER/SLUG), in a new kernel.",
+    help="Continue from the last checkpoint of that kernel (or of datasets/OWNER/SLUG), in a new kernel.",
 )
 @click.option(
-    "--rehearse", "rehearsed", is_flag=True, help="Rehearse it on this CPU first; push what passes."
+    "--rehearse", "rehearsed", is_flag=True, help="Rehearse on this CPU first; push only if that passes."
 )
 @click.option("--watch", is_flag=True, help="Watch the kernel until it has ended.")
 @click.option("--dry-run", is_flag=True, help="Show the request; send nothing.")
-@click.option("--yes", is_flag=True, help="Ask nothing.")
+@click.option("--yes", is_flag=True, help="Answer yes to every question.")
 def push(
     target: Path | None,
     public: bool,
@@ -83,7 +83,7 @@ def push(
 ) -> None:
     """Run a notebook, or a converted folder, on two T4 GPUs of Kaggle.
 
-    Without a target it is the only converted folder here. What was sent is kept in DIR/pushed.
+    Without an argument, the only converted folder here is pushed. What was sent is kept in DIR/pushed.
 
     \b
     Example:
@@ -149,7 +149,7 @@ def _wishes(options: dict[str, Any], public: bool, token_dataset: str | None) ->
 
 
 def _confirm_public(ref: str, yes: bool) -> None:
-    question = f"{ref} will be public: everybody sees the code, its log and its output. Go on?"
+    question = f"{ref} will be public: everyone can see the code, its log and its output. Push it?"
     if not yes and not click.confirm(question, err=True):
         raise click.Abort
 

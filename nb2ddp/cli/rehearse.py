@@ -19,8 +19,10 @@ from nb2ddp.errors import OutputError
 
 @click.command()
 @click.argument("target", metavar="DIR|NOTEBOOK", type=click.Path(path_type=Path))
-@click.option("--steps", type=click.IntRange(min=1), default=4, show_default=True, help="Optimizer steps.")
-@option_for("nproc", type=click.IntRange(min=2), help="Processes.")
+@click.option(
+    "--steps", type=click.IntRange(min=1), default=4, show_default=True, help="Number of optimizer steps."
+)
+@option_for("nproc", type=click.IntRange(min=2), help="Number of processes.")
 @click.option(
     "--data",
     multiple=True,
@@ -32,12 +34,16 @@ from nb2ddp.errors import OutputError
     "--timeout",
     type=click.FloatRange(min=1),
     metavar="SECONDS",
-    help="How long nothing may happen before a run counts as hanging.  [default: by phase, 2 to 5 minutes]",
+    help="Seconds without progress after which a run counts as hanging.  [default: by phase, 2 to 5 minutes]",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the report alone, as JSON, on stdout.")
-@click.option("--html", type=click.Path(path_type=Path, dir_okay=False), help="Write the report as a page.")
+@click.option("--json", "as_json", is_flag=True, help="Print only the report, as JSON, on stdout.")
 @click.option(
-    "--keep", type=click.Path(path_type=Path, file_okay=False), help="Keep all that the runs write, here."
+    "--html", type=click.Path(path_type=Path, dir_okay=False), help="Write the report as an HTML page."
+)
+@click.option(
+    "--keep",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Keep all files that the runs write, in this folder.",
 )
 def rehearse(
     target: Path,
@@ -53,11 +59,10 @@ def rehearse(
     """Run a converted script on this CPU for a few steps, and compare it with its notebook.
 
     DIR is the folder of a conversion; a NOTEBOOK is converted first, and nothing of that is kept. Models
-    become tiny random ones, data sets their first rows: from --data, the local cache or the hub (which
-    HF_HUB_OFFLINE=1 leaves alone), else made-up ones. What was replaced is said.
+    are replaced by tiny random ones, and data sets by their first rows: from --data, the local cache or the
+    hub (not with HF_HUB_OFFLINE=1), or made-up rows. The report names all that was replaced.
 
-    The exit code is 0 when all that was measured is as it should be, 1 when something is not, and 3 when this
-    cannot be rehearsed.
+    The exit code is 0 if all checks pass, 1 if one fails, and 3 if this cannot be rehearsed.
 
     \b
     Example:

@@ -38,18 +38,20 @@ class _Command(click.Command):
 
 @click.command(cls=_Command)
 @click.argument("target", type=click.Path(path_type=Path))
-@click.option("--nproc", type=click.IntRange(min=1), help="Processes.  [default: one per GPU; 2 with --cpu]")
+@click.option(
+    "--nproc", type=click.IntRange(min=1), help="Number of processes.  [default: one per GPU; 2 with --cpu]"
+)
 @click.option("--cpu", is_flag=True, help="Run on the CPU, with gloo; needs no GPU.")
 @click.option(
-    "--log-dir", type=click.Path(path_type=Path, file_okay=False), help="Where the ranks' output goes."
+    "--log-dir", type=click.Path(path_type=Path, file_okay=False), help="Folder for the ranks' output."
 )
 @click.option("--setup", is_flag=True, help=f"Run the install step ({SETUP}) once first.")
 @click.option(
     "--monitor",
     is_flag=True,
-    help="Show each rank's memory and load, and the speed, live; a summary and a plot at the end.",
+    help="Show each rank's memory, its load and the speed, live; a summary and a plot at the end.",
 )
-@click.option("-q", "--quiet", is_flag=True, help="Print rank 0's output and errors, nothing else.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only rank 0's output, and errors.")
 @click.pass_context
 def run(
     ctx: click.Context,

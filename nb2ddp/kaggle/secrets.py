@@ -1,4 +1,4 @@
-"""Refuse a push of what holds a token."""
+"""Refuse to push files that contain a token or password."""
 
 from __future__ import annotations
 
@@ -25,5 +25,5 @@ def refuse_secrets(found: Iterable[Secret], allowed: Collection[str] = ()) -> No
         + "\n".join([*dict.fromkeys(places[:20]), *rest])
         + "\nTake it out (outputs too) and revoke it. On Kaggle, put it into a private dataset as a file "
         "with the name of its variable (such as HF_TOKEN) and attach that with --token-dataset OWNER/SLUG. "
-        "If it is none, `--allow-secret` with what stands in brackets lets it pass."
+        "If it is not a secret, `--allow-secret` with the fingerprint in brackets lets it pass."
     )

@@ -153,7 +153,7 @@ def test_a_dry_run_shows_the_request_and_sends_nothing(server: KaggleServer, con
 def test_public_asks(server: KaggleServer, converted: Path) -> None:
     refused = nb2ddp("push", "--public", input="n\n")
     assert refused.exit_code == 1
-    assert "everybody sees the code" in refused.output
+    assert "everyone can see the code" in refused.output
     assert server.pushes == []
     assert nb2ddp("push", "--public", input="y\n").exit_code == 0
     assert nb2ddp("push", "--public", "--yes").exit_code == 0
@@ -171,14 +171,14 @@ def test_public_asks(server: KaggleServer, converted: Path) -> None:
         (["empty"], "empty holds no Kaggle bundle"),
         (["none.ipynb"], "none.ipynb does not exist"),
         ([], "there is no converted folder here"),
-        (["tiny", "--timeout", "13h"], "'13h' is no time limit"),
-        (["tiny", "--timeout", "1.2.3h"], "'1.2.3h' is no time limit"),
-        (["tiny", "--timeout", "soon"], "'soon' is no time limit"),
+        (["tiny", "--timeout", "13h"], "'13h' is not a time limit"),
+        (["tiny", "--timeout", "1.2.3h"], "'1.2.3h' is not a time limit"),
+        (["tiny", "--timeout", "soon"], "'soon' is not a time limit"),
         (["tiny", "--resume-from", "what"], "'what' is neither OWNER/SLUG nor a folder"),
         (["tiny", "--dataset", "words"], "'words' cannot be attached"),
         (["tiny", "--owner", "a b"], "is no name of a Kaggle user"),
         (["tiny", "--resume-from", "tiny"], "tiny has not been pushed yet"),
-        (["tiny", "--resume-from", "ada/tiny-run", "--title", "tiny run"], "cannot go on from itself"),
+        (["tiny", "--resume-from", "ada/tiny-run", "--title", "tiny run"], "cannot continue from itself"),
     ],
 )
 def test_a_push_that_cannot_be(server: KaggleServer, arguments: list[str], words: str) -> None:
@@ -194,7 +194,7 @@ def test_a_push_that_cannot_be(server: KaggleServer, arguments: list[str], words
 
 def test_several_folders_are_a_question(server: KaggleServer, converted: Path) -> None:
     nb2ddp("convert", "tiny run.ipynb", "-o", "other")
-    assert "which one of other, tiny? Name it." in nb2ddp("push").output
+    assert "there are several converted folders here: name one of other, tiny." in nb2ddp("push").output
 
 
 @pytest.mark.parametrize("dry", [[], ["--dry-run"]])
@@ -310,7 +310,11 @@ LIMIT = "Maximum batch GPU session count of 2 reached."
             "choose another with --title",
         ),
         (fails(429, "Too many requests", Retry_After="60"), errors.TooManyRequestsError, "Retry-After: 60"),
-        (fails(500, "Internal error"), errors.ServerError, "no new version of ada/tiny-run, so nothing runs"),
+        (
+            fails(500, "Internal error"),
+            errors.ServerError,
+            "no new version of ada/tiny-run, so no run has started",
+        ),
         (fails(503, "Unavailable"), errors.ServerError, "HTTP 503"),
         (fails(400, "Maximum weekly GPU quota of 30 hours reached"), errors.QuotaError, "used up"),
         (says(error="Maximum weekly GPU quota reached"), errors.QuotaError, "used up"),
@@ -354,7 +358,7 @@ def test_only_the_session_limit_waits(server: KaggleServer, converted: Path, lim
     assert result.exit_code == 0, result.output
     assert len(server.pushes) == 3
     assert len(server.runs) == 1
-    assert "all your GPU sessions are in use. Trying every" in result.output
+    assert "all your GPU sessions are in use. Trying again every" in result.output
 
 
 def test_ctrl_c_ends_the_wait(server: KaggleServer, converted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -381,7 +385,7 @@ def test_a_time_out_before_the_server_has_acted(server: KaggleServer, converted:
     server.answers = [hangs()]
     result = nb2ddp("push")
     assert result.exit_code == errors.UnreachableError.exit_code
-    assert "so nothing runs: push again later" in result.output
+    assert "so no run has started: push again later" in result.output
     assert (len(server.pushes), len(server.runs)) == (1, 0)
 
 
@@ -403,7 +407,7 @@ def test_a_time_out_that_stays_in_the_dark(server: KaggleServer, converted: Path
     server.calls["GetKernel"] = [fails(403, "no"), *[fails(500, "down")] * pushing.LOOKS]
     result = nb2ddp("push")
     assert result.exit_code == errors.UnreachableError.exit_code
-    assert "is unknown: look with `nb2ddp status ada/tiny-run` before you push again" in result.output
+    assert "It is not known whether ada/tiny-run runs: check with `nb2ddp status ada/tiny-run` before you push again" in result.output
     assert len(server.pushes) == 1
 
 
@@ -435,7 +439,7 @@ def test_little_quota_is_told(server: KaggleServer, converted: Path) -> None:
     server.quota = {"timeUsed": "100800s", "totalTimeAllowed": "108000s"}
     result = nb2ddp("push", "--timeout", "11h")
     assert result.exit_code == 0
-    assert "--timeout 120m ends it in time" in result.output
+    assert "--timeout 120m ends it before that" in result.output
 
 
 def test_a_quota_that_kaggle_does_not_tell_is_no_obstacle(server: KaggleServer, converted: Path) -> None:
@@ -464,7 +468,11 @@ def test_resuming_makes_a_second_kernel_and_then_a_third(server: KaggleServer, c
 @pytest.mark.parametrize(
     ("state", "code", "words"),
     [
-        ("RUNNING", errors.RunningError.exit_code, "ada/first is RUNNING: go on from it when it has ended"),
+        (
+            "RUNNING",
+            errors.RunningError.exit_code,
+            "ada/first is RUNNING: continue from it when it has ended",
+        ),
         ("ERROR", 0, "ended as ERROR, and Kaggle attaches the output of an earlier version"),
     ],
 )
@@ -590,7 +598,8 @@ def test_ctrl_c_stops_watching_and_not_the_kernel(
     result = nb2ddp(*command, "ada/tiny-run")
     assert result.exit_code == 130
     assert (
-        "ada/tiny-run goes on without you. To come back: nb2ddp status ada/tiny-run --follow" in result.output
+        "ada/tiny-run goes on running on Kaggle. To watch it again: nb2ddp status ada/tiny-run --follow"
+        in result.output
     )
 
 
