@@ -12,7 +12,7 @@ from nb2ddp.analysis.facts import Facts
 from nb2ddp.options import Options
 from nb2ddp.rewriting.engine import Rewritten
 from nb2ddp.rewriting.findings import Need
-from nb2ddp.rewriting.runtime_calls import module_name
+from nb2ddp.rewriting.runtime_calls import helper, module_name
 from nb2ddp.rules.init_block import MARKER
 from nb2ddp.runtime import support_module
 from nb2ddp.source.cells import CodeCell, Place
@@ -163,7 +163,13 @@ def _init_block(facts: Facts, needs: Iterable[Need], body: Sequence[Line], optio
             f'    {facts.our("sys")}.exit(f"{{missing}} (ddp_support.py belongs beside this script)")',
         ]
     device = "this process works on cuda:<local_rank>"
-    return [*imports, "", *ours, "", f"{names} = {ddp}.init({f'seed={seed}' if seed else ''})  # {device}"]
+    return [
+        *imports,
+        "",
+        *ours,
+        "",
+        f"{names} = {helper(facts, 'init')}({f'seed={seed}' if seed else ''})  # {device}",
+    ]
 
 
 def _import(module: str, name: str) -> str:
