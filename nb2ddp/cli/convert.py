@@ -74,7 +74,8 @@ def convert(
     NOTEBOOK is a path, a folder (all notebooks in it), a `.py` script with `# %%` cells, `-` for standard
     input, a link to a page of GitHub, Gist, Colab or Hugging Face, or kaggle:OWNER/SLUG.
 
-    Writes train_ddp.py, setup_env.py (if the notebook installs something), report.json and kaggle/.
+    Writes train_ddp.py, ddp_support.py (the runtime module that it imports), setup_env.py (if the notebook
+    installs something), report.json and kaggle/.
     Nothing of the notebook is executed. The exit code is 0 when all were converted, 1 when something was
     declined or failed, 2 for a wrong command line.
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from nb2ddp import ddp_folder
 from nb2ddp.ddp_folder import SCRIPT, ConvertedFolder
-from nb2ddp.errors import FolderError, Nb2ddpError
+from nb2ddp.errors import FolderError, RehearsalError
 from nb2ddp.source.notebook import Notebook, read_notebook
 
 if TYPE_CHECKING:
@@ -29,12 +29,6 @@ _OTHER_LOSSES = {
     "kto": "its KL term is estimated over the samples of all ranks, not over those of one micro-batch",
     "embeddings": "its loss compares the samples of a batch with one another, and each rank sees its share",
 }
-
-
-class RehearsalError(Nb2ddpError):
-    """The notebook or folder cannot be rehearsed; the message says why."""
-
-    exit_code = 3
 
 
 @dataclass(frozen=True)

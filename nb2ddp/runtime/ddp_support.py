@@ -117,7 +117,7 @@ def init(seed: int | None = None) -> tuple[int, int, int]:
     Waits for no other rank.
 
     Raises:
-        SystemExit: Unsloth's own sharding is switched on, which needs a script made with ``--strategy fsdp``.
+        SystemExit: the environment switches on Unsloth's own sharding; the sentence names the variable to unset.
     """
     if _run.began:
         return _run.rank, _run.local_rank, _run.world_size
@@ -522,6 +522,7 @@ def as_one_process(make: Callable[[], _T]) -> _T:
     """Return what ``make`` makes where it sees one process: an Accelerator that leaves the batches alone.
 
     ``parallelize`` divides the work instead, so that what the loop computes is computed from whole batches.
+    Each rank calls ``make``, waits for no other, and raises what it raises.
     """
     hidden = {name: os.environ.pop(name) for name in list(os.environ) if name in _LAUNCH_VARIABLES}
     try:
@@ -531,7 +532,7 @@ def as_one_process(make: Callable[[], _T]) -> _T:
 
 
 class in_turn:
-    """Let the ranks run a block one after another; none goes on before the last one is through.
+    """Let the ranks run a block one after another; each waits for its turn, and then for the last rank.
 
     What a rank raises in its turn, every rank raises; those after it do not run the block.
     """
@@ -558,7 +559,7 @@ class in_turn:
 
 
 def from_main_process(make: Callable[[], _T]) -> _T:
-    """Return on every rank what ``make`` returns on rank 0; the other ranks do not call it.
+    """Return on every rank what ``make`` returns on rank 0; the other ranks wait for it and do not call it.
 
     What ``make`` raises, every rank raises.
     """
@@ -581,7 +582,11 @@ def from_main_process(make: Callable[[], _T]) -> _T:
 
 
 def from_all_ranks(value: _T) -> list[_T]:
-    """Return the values of all ranks, in the order of ranks, on every rank. Waits for the slowest."""
+    """Return the values of all ranks, in the order of ranks, on every rank. Waits for the slowest.
+
+    Raises:
+        RuntimeError: a rank has ended, or came to another place of the script.
+    """
     if not _run.meets:
         return [value]
     meeting = _Meeting()
@@ -598,7 +603,7 @@ def shell(command: str) -> None:
 
 
 def shell_output(command: str) -> list[str]:
-    """Run ``x = !command`` on rank 0; return its output as a list of lines, on every rank."""
+    """Run ``x = !command`` on rank 0; the others wait. Return its output as a list of lines, on every rank."""
 
     def run() -> list[str]:
         env = environment_without_ranks()
@@ -609,7 +614,7 @@ def shell_output(command: str) -> list[str]:
 
 
 def environment_without_ranks() -> dict[str, str]:
-    """Return the environment for a process that is no rank of this run."""
+    """Return the environment for a process that is no rank of this run. Waits for no rank."""
     return {name: value for name, value in os.environ.items() if name not in _RANK_VARIABLES}
 
 
@@ -625,7 +630,7 @@ _plot_numbers = itertools.count(1)
 
 
 def save_plots() -> None:
-    """Save the figures that a notebook would show, on rank 0, as plot_1.png and so on."""
+    """Save the figures that a notebook would show, on rank 0, as plot_1.png and so on. No rank waits."""
     from matplotlib import pyplot
 
     for number in pyplot.get_fignums():
@@ -674,6 +679,7 @@ def share_batch(
 
     Returns this rank's micro-batch size and number of accumulation steps; their product with ``world_size`` is the
     notebook's effective batch, or a warning says what it is. ``num_generations`` keeps GRPO's groups whole.
+    Every rank computes the same; none waits.
     """
     if num_generations and batch_size * accumulation_steps % num_generations:
         batch_size = num_generations  # Unsloth does this in the notebook: a step takes whole groups
@@ -697,8 +703,8 @@ def share_batch(
 def wrap_trainer(trainer: Any) -> Any:
     """Make a Trainer train through one DDP wrapper, and return the wrapper; ``trainer.model`` stays as it is.
 
-    Called right before ``trainer.train()``, after the Trainer has cast or replaced parameters. Every rank compares
-    its training data with the other ranks' first.
+    Called right before ``trainer.train()``, after the Trainer has cast or replaced parameters. Every rank waits for
+    the others, and compares its training data with theirs first.
 
     Raises:
         RuntimeError: the Trainer does not know of all ranks; or the ranks have different training data.
@@ -721,7 +727,7 @@ def wrap_trainer(trainer: Any) -> Any:
 
 
 def prepare_trainer(trainer: Any) -> None:
-    """Give a Trainer's loss the weight that it has in one process, in training and in evaluation.
+    """Give a Trainer's loss the weight that it has in one process, in training and in evaluation. No rank waits.
 
     Raises:
         RuntimeError: the Trainer was made where it did not know of the other ranks.
@@ -1547,8 +1553,8 @@ def _own_random_numbers() -> Iterator[None]:
 def takes_turn(turn: int, turns: int, ddp_model: Any) -> bool:
     """Return whether micro-batch ``turn`` of the ``turns`` of an accumulation step is this rank's.
 
-    With a rank's last one, gradients are averaged over the ranks. The step wants their sum: that is why
-    backward() starts from the loss times world_size.
+    With a rank's last one, gradients are averaged over the ranks: its backward() waits for them. The step wants
+    their sum: that is why backward() starts from the loss times world_size.
 
     Raises:
         RuntimeError: a step has fewer micro-batches than there are ranks.
@@ -1560,7 +1566,7 @@ def takes_turn(turn: int, turns: int, ddp_model: Any) -> bool:
 
 
 def sum_over_ranks(value: Any) -> Any:
-    """Return the sum of a number over all ranks, as a tensor or a float as it was given. A collective."""
+    """Return the sum of a number over all ranks, as a tensor or a float as it was given. Waits for all ranks."""
     if _run.world_size == 1:
         return value
     total = torch.as_tensor(value).detach().clone()
@@ -1574,7 +1580,7 @@ def sum_over_ranks(value: Any) -> Any:
 
 
 def wrap(model: torch.nn.Module) -> Any:
-    """Return one DDP wrapper around a model: backward() averages its gradients over all ranks."""
+    """Return one DDP wrapper around a model: backward() averages its gradients over all ranks. Waits for them."""
     return model if _run.world_size == 1 else _ddp(model)
 
 
@@ -1656,7 +1662,7 @@ def check_replicas(model: Any, result: _T | None = None) -> _T | None:
     """Compare the trained parameters of all ranks, bit for bit, and return ``result``.
 
     A difference does not end the run: what rank 0 trained is saved first, then the script ends with exit code 1.
-    Every rank gathers the digests of all ranks.
+    Every rank waits for the digests of all ranks.
     """
     if _run.world_size == 1:
         return result
@@ -1707,7 +1713,10 @@ def _wait_for_end_of_rank_0() -> None:
 
 
 def drop_weight_tying() -> None:
-    """Let LoraConfig take the ensure_weight_tying=False that Unsloth gives it; PEFT knows it from 0.18 on."""
+    """Let LoraConfig take the ensure_weight_tying=False that Unsloth gives it; PEFT knows it from 0.18 on.
+
+    Each rank changes its own process, and waits for no other.
+    """
     from peft import LoraConfig
 
     make = LoraConfig.__init__
@@ -1720,7 +1729,10 @@ def drop_weight_tying() -> None:
 
 
 def move_attention_bias() -> None:
-    """Move xformers' attention bias to the GPU of the layer that uses it; Unsloth does so from 2026.8.20 on."""
+    """Move xformers' attention bias to the GPU of the layer that uses it; Unsloth does so from 2026.8.20 on.
+
+    Each rank changes its own process, and waits for no other.
+    """
     from xformers.ops.fmha.common import Inputs
 
     validate = Inputs.validate_inputs

@@ -16,13 +16,15 @@ from nb2ddp.conversion.pipeline import convert_notebook
 from nb2ddp.jupyter import html as html_of_run
 from nb2ddp.jupyter import kernel_gpu
 from nb2ddp.jupyter.environment import ranks_environment
-from nb2ddp.jupyter.history import Ran, choose
+from nb2ddp.jupyter.history import Chosen, Ran, choose
+from nb2ddp.jupyter.magic import _remarks
 from nb2ddp.jupyter.result import Places, Result, failure
 from nb2ddp.monitor import charts
 from nb2ddp.monitor.nvml import Load
 from nb2ddp.monitor.progress import Progress
 from nb2ddp.source.notebook import Cell, Notebook
 from tests.e2e.test_magic import DATA, LOOP, MODEL
+from tests.support.helpers import converted
 
 
 def history(*cells: tuple[str, str]) -> list[Ran]:
@@ -142,6 +144,16 @@ def places() -> tuple[Places, list[str]]:
     assert conversion.script is not None, conversion.declined
     text = conversion.script.text.split("\n")
     return Places(Path("/x/train_ddp.py"), conversion.script, notebook=None), text
+
+
+@pytest.mark.parametrize("single_file", [False, True])
+def test_a_run_that_saves_nothing_is_remarked_before_it(single_file: bool) -> None:
+    def remarks(more: str = "") -> list[str]:
+        conversion = converted(MODEL, DATA, LOOP + more, single_file=single_file)
+        return _remarks(conversion, Chosen((), ()), None)
+
+    assert any("nothing is saved" in remark for remark in remarks())
+    assert not any("nothing is saved" in remark for remark in remarks('\nmodel.save_pretrained("lora")'))
 
 
 def test_every_line_of_the_users_leads_back_to_its_cell() -> None:
