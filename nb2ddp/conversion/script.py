@@ -6,7 +6,7 @@ import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 import libcst as cst
 
@@ -183,6 +183,7 @@ def _is_missing(facts: Facts, module: str, body: Sequence[Line]) -> bool:
     return False
 
 
+@cache
 def _runtime_in_script() -> str:
     """Return the runtime module's text as a function that makes it, for a script that is one file."""
     text = support_module().replace("\n\n\n", "\n\n")

@@ -86,7 +86,7 @@ ROOMS: dict[str, set[str]] = {
     "targets": {"ddp_folder", "errors", "rendering", "source"},
     "conversion": {
         *("analysis", "ddp_folder", "errors", "options", "plain_text", "rendering", "rewriting", "rules"),
-        *("runtime", "source", "targets"),
+        *("runtime", "secrets", "source", "targets"),
     },
     "launch": {"errors"},
     "monitor": {"errors", "launch", "rendering"},
@@ -110,7 +110,7 @@ ROOMS: dict[str, set[str]] = {
     "jupyter": {"conversion", "ddp_folder", "errors", "launch", "monitor", "options", "rendering", "source"},
     "cli": {
         *("conversion", "ddp_folder", "doctor", "errors", "kaggle", "launch", "monitor", "rehearse", "rules"),
-        *("options", "plain_text", "source", "targets"),
+        *("options", "plain_text", "secrets", "source", "targets"),
     },
 }
 # Modules with a stricter row than their room's.
