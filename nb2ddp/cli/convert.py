@@ -237,7 +237,7 @@ def _echo_summary(results: Sequence[_Result], check: bool, options: Options) -> 
 
 def _next_steps(result: _Result, options: Options) -> Iterator[str]:
     """Yield the commands that fit: none that starts a run which cannot work."""
-    from nb2ddp.conversion.report import too_large
+    from nb2ddp.conversion.report import attention, too_large
 
     folder = _quoted(result.folder)
     setup = (result.folder / "setup_env.py").exists() if result.folder else False
@@ -253,7 +253,8 @@ def _next_steps(result: _Result, options: Options) -> Iterator[str]:
     else:
         yield f"nb2ddp run {folder} --nproc {options.nproc}{' --setup' if setup else ''}"
         yield f"nb2ddp rehearse {folder}    (a few steps on this CPU, before it costs GPU time)"
-        yield f"nb2ddp push --kaggle {folder}"
+        if not attention(result.conversion):  # push refuses what holds a secret
+            yield f"nb2ddp push --kaggle {folder}"
 
 
 def _quoted(path: Path | str | None) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shlex
 import shutil
@@ -13,8 +12,9 @@ from pathlib import Path
 
 import click
 
-from nb2ddp.cli.common import option_for, say, until_interrupted
+from nb2ddp.cli.common import echo, option_for, say, until_interrupted
 from nb2ddp.errors import OutputError
+from nb2ddp.plain_text import json_text
 
 
 @click.command()
@@ -85,10 +85,10 @@ def rehearse(
         display.phase(f"preparing {target.name or target}")
         result = run_all(subject_of(target, nproc), settings, keep=keep, display=display)
     if as_json:
-        click.echo(json.dumps(report.as_json(result), indent=2, ensure_ascii=False))
+        echo(json_text(report.as_json(result)))
     else:
         for line in report.lines(result):
-            click.echo(line)
+            echo(line)
     if html is not None:
         _write(html, report.page(result, _command_line()))
     if not result.passed:
