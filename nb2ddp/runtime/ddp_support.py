@@ -25,6 +25,7 @@ import dis
 import functools
 import gc
 import hashlib
+import inspect
 import io
 import itertools
 import json
@@ -45,7 +46,7 @@ import traceback
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
-from types import FrameType, TracebackType
+from types import CodeType, FrameType, TracebackType
 from typing import Any, TypeVar
 
 import torch
@@ -787,7 +788,8 @@ def _keep_loss(trainer: Any) -> None:
     """
     compute_loss, args = trainer.compute_loss, trainer.args
     counts_items = getattr(trainer, "model_accepts_loss_kwargs", False)
-    is_mean: bool | None = None if counts_items else True
+    is_mean: bool | None = None if counts_items and _takes_items(trainer) else True
+    notes_figures = _notes_figures(trainer)
     share = _run.shares.get((args.per_device_train_batch_size, args.gradient_accumulation_steps), 1)
     step: list[tuple[list[int], float]] = []
     if share in (1, _run.world_size) and hasattr(trainer, "get_batch_samples"):
@@ -812,10 +814,16 @@ def _keep_loss(trainer: Any) -> None:
             return compute_loss(model, inputs, return_outputs=return_outputs)
         if items is not None and is_mean is None:
             model.eval()
-            with torch.no_grad():
+            with torch.no_grad(), _without_notes(trainer):
                 one, other = (loss_of_one(model, dict(inputs), n) for n in (items, 2 * items))
             model.train(trains)
             is_mean = from_main_process(lambda: bool(torch.allclose(one, other, rtol=0.01)))
+        if notes_figures and share == _run.world_size and sizes is not None:
+            losses = [
+                compute_loss(model, batch) if items is None else loss_of_one(model, batch, items)
+                for batch in _batches_of_ranks(model, inputs, sizes)
+            ]
+            return sum(losses) * (factor / share if items is None else 1.0)
         if items is not None and not is_mean:
             return loss_of_one(model, inputs, items) * _run.world_size
         even = sizes is None or min(sizes) == max(sizes)
@@ -830,6 +838,81 @@ def _keep_loss(trainer: Any) -> None:
 
     loss_of_all._keeps_loss = True  # type: ignore[attr-defined]
     trainer.compute_loss = loss_of_all
+
+
+def _batches_of_ranks(model: Any, inputs: Any, sizes: list[int]) -> Iterator[Any]:
+    """Yield the micro-batches of all ranks, of each of which a call of ``model`` computes this rank's part."""
+    for batch, size in zip(_gather_batches(inputs), sizes, strict=True):
+        if size:
+            with _divides_calls(model, divides=True):
+                yield type(inputs)(
+                    {
+                        name: batch[name].to(value.device) if isinstance(value, torch.Tensor) else batch[name]
+                        for name, value in inputs.items()
+                    }
+                )
+
+
+def _own_code(trainer: Any) -> Iterator[CodeType]:
+    """Yield the code of what the notebook has written of its Trainer's loss, with the functions inside it."""
+    methods = [getattr(type(trainer), name) for name in ("compute_loss", "prediction_step", "training_step")]
+    for function in (*methods, getattr(trainer, "compute_loss_func", None)):
+        code = getattr(inspect.unwrap(function) if function is not None else None, "__code__", None)
+        if code is not None and getattr(function, "__module__", "") == "__main__":
+            codes = [code]
+            for code in codes:
+                codes += [inner for inner in code.co_consts if isinstance(inner, CodeType)]
+            yield from codes
+
+
+def _notes_figures(trainer: Any) -> bool:
+    """Return whether a loss of the notebook's own notes what it computes: it logs, prints or sets an attribute."""
+    return any(
+        _NOTING & {*code.co_names} or any(step.opname == "STORE_ATTR" for step in dis.get_instructions(code))
+        for code in _own_code(trainer)
+    )
+
+
+_NOTING = frozenset(
+    "log log_metrics log_dict print append extend update write writerow add_scalar add info item".split()
+)
+
+
+def _takes_items(trainer: Any) -> bool:
+    """Return whether a loss may be divided by the number of items: the notebook's own may not look at it."""
+    codes = list(_own_code(trainer))
+    if not codes or type(trainer).compute_loss.__module__ != "__main__":
+        return True
+    loaded: set[Any] = set()
+    for code in codes:
+        for step in dis.get_instructions(code):
+            if step.opname.startswith("LOAD"):
+                loaded.update(step.argval if isinstance(step.argval, tuple) else [step.argval])
+    options = {
+        parameter.name
+        for parameter in inspect.signature(type(trainer).compute_loss).parameters.values()
+        if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
+    }
+    return bool(loaded & {"num_items_in_batch", *options})
+
+
+@contextlib.contextmanager
+def _without_notes(trainer: Any) -> Iterator[None]:
+    """Undo what a loss notes in a block: its logs and prints, the attributes that it sets, the lists that grow."""
+    before = dict(trainer.__dict__)
+    own = [kind for kind in type(trainer).__mro__ if kind.__module__ == "__main__"]
+    places = (before, *map(vars, own), vars(sys.modules["__main__"]))
+    lists = {id(value): value for place in places for value in place.values() if isinstance(value, list)}
+    lengths = {number: len(value) for number, value in lists.items()}
+    trainer.log = lambda *_, **__: None
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            yield
+    finally:
+        trainer.__dict__.clear()
+        trainer.__dict__.update(before)
+        for number, length in lengths.items():
+            del lists[number][length:]
 
 
 def _keep_loss_of_trl(trainer: Any, evaluated: "list[_WholeBatches]") -> None:
@@ -849,7 +932,7 @@ def _keep_loss_of_trl(trainer: Any, evaluated: "list[_WholeBatches]") -> None:
     def loss_of_all(model: Any, inputs: Any, *given: Any, **options: Any) -> Any:
         trains = trainer.model.training
         sizes, factor = step.pop(0) if step and trains else (None, 1.0)
-        if not trains and evaluated and evaluated[0].round >= 0:
+        if not trains and evaluated and evaluated[0].round >= 0 and not evaluated[0].all_of_them:
             sizes = evaluated[0].sizes[evaluated[0].round]
         own = whole or not trains
         with _figures_of_own_batch(trainer, sizes, own=own):
@@ -888,7 +971,9 @@ def _figures_of_own_batch(trainer: Any, sizes: list[int] | None, *, own: bool) -
         return
     counts = {key: len(values) for key, values in notes.items()}
     tokens = getattr(trainer, "_total_train_tokens", None)
-    gathered = (lambda value, *_, **__: value) if own else functools.partial(_gather_uneven, sizes[_run.rank] > 0)
+    gathered = (
+        (lambda value, *_, **__: value) if own else functools.partial(_gather_uneven, sizes[_run.rank] > 0)
+    )
     for name in kept:
         setattr(accelerator, name, gathered)
     try:
@@ -974,12 +1059,7 @@ def _whole_batch(inputs: Any, sizes: list[int] | None, tokenizer: Any) -> Any:
 
     ``sizes`` says how many of each rank's rows count.
     """
-    own = {
-        name: value.detach().cpu() if isinstance(value, torch.Tensor) else value
-        for name, value in inputs.items()
-    }
-    of_ranks: list[Any] = [None] * _run.world_size
-    dist.all_gather_object(of_ranks, own)
+    of_ranks = _gather_batches(inputs)
     left = getattr(tokenizer, "padding_side", "right") == "left"
     fills = {"labels": -100, "input_ids": getattr(tokenizer, "pad_token_id", 0) or 0}
     whole = {}
@@ -995,6 +1075,17 @@ def _whole_batch(inputs: Any, sizes: list[int] | None, tokenizer: Any) -> Any:
             value = [item for part in parts for item in part]
         whole[name] = value
     return type(inputs)(whole)
+
+
+def _gather_batches(inputs: Any) -> list[Any]:
+    """Return the batches of all ranks, on the CPU. A collective."""
+    own = {
+        name: value.detach().cpu() if isinstance(value, torch.Tensor) else value
+        for name, value in inputs.items()
+    }
+    of_ranks: list[Any] = [None] * _run.world_size
+    dist.all_gather_object(of_ranks, own)
+    return of_ranks
 
 
 def _padded(rows: torch.Tensor, sizes: list[int], fill: float, *, left: bool) -> torch.Tensor:
@@ -1153,10 +1244,10 @@ def _clip_all_gradients(trainer: Any) -> None:
     if getattr(clip, "_averages", False):
         return
 
-    def average_and_clip(*args: Any, **options: Any) -> Any:
-        if trainer.optimizer is not None:
-            _reduce_unseen(trainer.optimizer)
-        return clip(*args, **options)
+    def average_and_clip(parameters: Any, *args: Any, **options: Any) -> Any:
+        parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+        _average_unseen(parameters)
+        return clip(parameters, *args, **options)
 
     average_and_clip._averages = True  # type: ignore[attr-defined]
     trainer.accelerator.clip_grad_norm_ = average_and_clip
@@ -1166,22 +1257,28 @@ class _WholeBatches:
     """A rank's evaluation batches: batch ``k * world_size + rank`` of the notebook's, in round ``k``.
 
     In an incomplete last round a rank without a batch gets one row that `gather` leaves out. Accelerate would
-    repeat rows of the first batch there, and count them.
+    repeat rows of the first batch there, and count them. With ``all_of_them`` each rank takes every batch: what the
+    notebook's own loss notes of each is the same on all ranks.
     """
 
-    def __init__(self, batches: Any) -> None:
-        self.batches = batches
+    def __init__(self, batches: Any, *, all_of_them: bool) -> None:
+        self.batches, self.all_of_them = batches, all_of_them
         self.sizes: list[list[int]] = []  # rows that count, by round and rank
         self.round = -1  # the round whose outputs are being gathered
 
     def __len__(self) -> int:
-        return math.ceil(len(self.batches) / _run.world_size)
+        return len(self.batches) if self.all_of_them else math.ceil(len(self.batches) / _run.world_size)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.__dict__["batches"], name)
 
     def __iter__(self) -> Iterator[list[int]]:
         self.sizes, self.round = [], -1
+        if self.all_of_them:
+            for batch in self.batches:
+                self.sizes.append([len(batch)] * _run.world_size)
+                yield batch
+            return
         every = list(self.batches)
         for start in range(0, len(every), _run.world_size):
             batches = every[start : start + _run.world_size]
@@ -1194,6 +1291,8 @@ class _WholeBatches:
             return value
         sizes = self.sizes[self.round]
         rows = value.reshape(1) if value.ndim == 0 else value
+        if self.all_of_them:
+            return rows[: sizes[0]]
         missing = max(sizes) - len(rows)
         if missing > 0:
             rows = torch.cat([rows, rows.new_zeros(missing, *rows.shape[1:])])
@@ -1212,6 +1311,7 @@ def _evaluate_each_sample_once(trainer: Any) -> "list[_WholeBatches]":
     if getattr(accelerator.gather_for_metrics, "_counts_once", False):
         return current
     gather, prediction_step = accelerator.gather_for_metrics, trainer.prediction_step
+    notes_figures = _notes_figures(trainer)
 
     def whole_batches(make: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(make)
@@ -1220,7 +1320,7 @@ def _evaluate_each_sample_once(trainer: Any) -> "list[_WholeBatches]":
             shard: Any = getattr(loader, "batch_sampler", None)
             current.clear()
             if type(shard).__name__ == "BatchSamplerShard" and not shard.split_batches:
-                shard = _WholeBatches(shard.batch_sampler)
+                shard = _WholeBatches(shard.batch_sampler, all_of_them=notes_figures)
                 for owner in (loader, getattr(loader, "base_dataloader", loader)):
                     object.__setattr__(owner, "batch_sampler", shard)
             if isinstance(shard, _WholeBatches):
@@ -1490,7 +1590,9 @@ class _Split:
         self.model: Any = weakref.proxy(model)
         self.inside = False  # a call of ours is under way: the model computes what it is given
         self.ddp = ddp
-        self.trained: list[tuple[Any, bool]] = []  # parameters, and whether they were trained when it was made
+        self.trained: list[
+            tuple[Any, bool]
+        ] = []  # parameters, and whether they were trained when it was made
         self.calls = 0
         self.seen: dict[Any, int] = {}  # kinds of calls, and how often each was checked
         self.said: set[str] = set()
@@ -1795,13 +1897,17 @@ def _fingerprint(parameter: torch.Tensor) -> str:
 
 
 def _reduce_unseen(optimizer: Any, *_: Any) -> None:
+    """Average what DDP does not before a step."""
+    _average_unseen([parameter for group in optimizer.param_groups for parameter in group["params"]])
+
+
+def _average_unseen(parameters: list[Any]) -> None:
     """Average gradients that DDP does not: of parameters unfrozen later, or outside the wrapped model.
 
     To do so once more changes nothing.
     """
     if not _run.reduced or not _run.meets or not dist.is_initialized():
         return
-    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     unseen = [p for p in parameters if p.requires_grad and not _is_reduced(p)]
     if not unseen:
         return
