@@ -38,10 +38,10 @@ runs: .venv/.ready .venv-kaggle/.ready
 test-all: lint .venv-kaggle/.ready
 	$(bin)/pytest -m ""
 
-# Debian's SLURM, and what makes several hosts of one machine: tests that need them skip without. Needs root.
+# Debian's SLURM, what makes several hosts of one machine, and a browser: tests that need them skip without. Needs root.
 engines:
 	apt-get update -qq
-	DEBIAN_FRONTEND=noninteractive apt-get install -qq --yes --no-install-recommends slurm-wlm munge iproute2 >/dev/null
+	DEBIAN_FRONTEND=noninteractive apt-get install -qq --yes --no-install-recommends slurm-wlm munge iproute2 chromium >/dev/null
 
 lint: .venv/.ready
 	$(bin)/ruff check
