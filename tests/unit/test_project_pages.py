@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import datetime
 import re
+import shlex
 import subprocess
 from pathlib import Path
 
+import click
 import pytest
 import yaml
 
 import nb2ddp
+from nb2ddp.cli import main
 from nb2ddp.errors import REPOSITORY
 from tests.support import ROOT
 
@@ -51,3 +54,55 @@ def test_the_citation_is_of_this_version() -> None:
     assert {"cff-version", "message", "title", "authors"} <= citation.keys(), "what the format asks for"
     released = citation.get("date-released")
     assert released is None or released <= datetime.date.today()
+
+
+# ---- commands -------------------------------------------------------------------------------------
+
+COMMANDS = sorted(
+    {
+        (str(path.relative_to(ROOT)), command)
+        for path in pages()
+        if path.suffix == ".md" and path.name != "CHANGELOG.md"
+        for command in re.findall(
+            r"(?:^|`|\$ )(nb2ddp +[a-z][^`\n]*)", path.read_text(encoding="utf-8"), re.MULTILINE
+        )
+    }
+)
+
+
+def words(command: str) -> list[str]:
+    """Return a written command as its arguments, with the first of several choices."""
+    command = re.sub(r"\s+#.*|\s{3,}\(.*|[\[\]]|\.\.\.|\s+->.*", "", command.replace("\\\\|", "|"))
+    return [word.split("|")[0].rstrip("\\") for word in shlex.split(command)][1:]
+
+
+def test_there_are_commands() -> None:
+    assert len(COMMANDS) > 30
+    assert set(main.commands) <= {words(command)[0] for _, command in COMMANDS}
+
+
+def fault(name: str, arguments: list[str]) -> str:
+    """Return what the command line has against a written command; it is parsed, and not run."""
+    if name not in main.commands:
+        return f"there is no command {name}"
+    try:
+        main.commands[name].make_context(name, arguments, parent=click.Context(main, info_name="nb2ddp"))
+    except click.exceptions.Exit:  # --help
+        return ""
+    except click.MissingParameter as error:  # a command that is named, and no example
+        return "" if isinstance(error.param, click.Argument) and not arguments else error.format_message()
+    except click.UsageError as error:  # files of the example are not here
+        return "" if "does not exist" in error.format_message() else error.format_message()
+    return ""
+
+
+@pytest.mark.parametrize(("page", "command"), COMMANDS)
+def test_a_written_command_is_one(page: str, command: str) -> None:
+    name, *arguments = words(command)
+    assert fault(name, arguments) == ""
+
+
+def test_a_wrong_command_is_found() -> None:
+    assert fault("convert", ["x.ipynb", "--no-such-option"])
+    assert fault("convert", ["x.ipynb", "--batch", "other"])
+    assert fault("konvert", ["x.ipynb"])
