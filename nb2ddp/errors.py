@@ -141,7 +141,7 @@ class RunningError(KaggleError):
 
 
 class SecretError(KaggleError):
-    """A token stands in the notebook or in what would be sent."""
+    """The notebook, or a file that would be sent, contains a token or password."""
 
     exit_code = 22
 

@@ -69,7 +69,7 @@ def _loop(facts: Facts) -> tuple[str, cst.CSTNode] | None:
     for call in facts.calls:
         if facts.method(call) == "backward":
             if facts.is_dead(call):
-                return f"{_START}: the only backward() stands in code that never runs", call
+                return f"{_START}: the only backward() is in code that never runs", call
             return f"{_START}: this backward() is in no loop over batches that nb2ddp can follow", call
     return None
 

@@ -1,4 +1,4 @@
-"""From a notebook to the files of its conversion: pure, until somebody writes them."""
+"""Convert a notebook into the files of its folder, in memory; `nb2ddp.ddp_folder` writes them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Status = Literal["converted", "declined", "failed"]
 
 @dataclass(frozen=True)
 class Conversion:
-    """What became of one notebook.
+    """The result of converting one notebook.
 
     ``files`` holds the output by relative path; it is empty unless ``status`` is "converted". ``memory`` has
     an estimate for each model whose name tells its size.

@@ -67,7 +67,7 @@ class Script:
         return Place(line.cell, cell.python.notebook_line(old[min(line.number, len(old) - 1)]))
 
     def line(self, place: Place | None) -> int | None:
-        """The script's line (from 1) of a place in the notebook; None where the cell is gone."""
+        """Return the script's line (from 1) of a place in the notebook; None if the cell is not in the script."""
         if place is None or place.cell not in self._places:
             return None
         cell = self.cells[place.cell]
@@ -84,7 +84,7 @@ class Script:
 def assemble(
     notebook: Notebook, facts: Facts, rewritten: Rewritten, options: Options, *, nproc: int, has_setup: bool
 ) -> Script:
-    """The training script. Raises nothing: what cannot be converted was declined before."""
+    """Return the training script. Raises nothing: what cannot be converted was declined before."""
     from nb2ddp.rendering import render
 
     cells = {cell.number: cell for cell in facts.cells}
@@ -109,7 +109,7 @@ def assemble(
 
 
 def _body(notebook: Notebook, rewritten: Rewritten) -> list[Line]:
-    """The cells' lines; the marker of the init block is one of them, if there is a place for it."""
+    """Return the cells' lines; the marker of the init block is one of them, if there is a place for it."""
     with_installs = {c.place.cell for c in rewritten.changes if c.place and c.rule == "installs"}
     body: list[Line] = []
     comments: list[str] = []
@@ -137,7 +137,7 @@ def _body(notebook: Notebook, rewritten: Rewritten) -> list[Line]:
 
 
 def _stripped(lines: list[Line]) -> list[Line]:
-    """Without the empty lines at both ends."""
+    """Return lines without the empty ones at both ends."""
     filled = [i for i, line in enumerate(lines) if line.text]
     return lines[filled[0] : filled[-1] + 1] if filled else []
 
@@ -151,7 +151,7 @@ def _as_comments(source: str) -> list[str]:
 
 
 def _init_block(facts: Facts, needs: Iterable[Need], body: Sequence[Line], options: Options) -> list[str]:
-    """Return the lines that stand where the first heavy import was: the runtime module, and who this process is."""
+    """Return the init block, at the place of the first heavy import: the runtime module, and this rank's numbers."""
     seed = next((need.value for need in needs if need.kind == "seed"), "")
     ddp = module_name(facts)
     names = ", ".join(facts.our(name) for name in ("rank", "local_rank", "world_size"))
@@ -182,7 +182,7 @@ def _import(module: str, name: str) -> str:
 
 
 def _is_missing(facts: Facts, module: str, body: Sequence[Line]) -> bool:
-    """Whether the script uses a module before, or without, an import of its own."""
+    """Return whether the script uses a module before, or without, an import of its own."""
     name = facts.our(module)
     uses, imports = re.compile(rf"(?<![.\w]){name}\."), re.compile(rf"^(?:import|from) .*\b{name}\b")
     for line in body:

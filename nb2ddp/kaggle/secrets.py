@@ -19,7 +19,7 @@ def refuse_secrets(found: Iterable[Secret], allowed: Collection[str] = ()) -> No
         return
     rest = [f"  and {len(places) - 20} more"] if len(places) > 20 else []
     raise SecretError(
-        "nothing was sent, because a token or password stands in what you would share:\n"
+        "nothing was sent, because a token or password is in what you would share:\n"
         + "\n".join([*dict.fromkeys(places[:20]), *rest])
         + "\nTake it out (outputs too) and revoke it. On Kaggle, put it into a private dataset as a file "
         "with the name of its variable (such as HF_TOKEN) and attach that with --token-dataset OWNER/SLUG. "

@@ -111,7 +111,7 @@ def _mask(facts: Facts, string: cst.CSTNode) -> Iterator[Finding]:
 
 
 def _line(facts: Facts, node: cst.CSTNode) -> Iterator[Finding]:
-    """Only outside torchrun: the line that ``node`` stands in, or of ``a; b`` the part."""
+    """Yield edits that run the statement of ``node`` only outside torchrun; of ``a; b`` only that part."""
     statement = facts.statement(node)
     if not isinstance(statement, cst.SimpleStatementLine):
         return
