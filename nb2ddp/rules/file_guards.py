@@ -45,7 +45,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 statement,
             )
             continue
-        if _only_deletes(facts, statement):  # a later rank would delete what rank 0 has made meanwhile
+        if _only_deletes(facts, statement):  # a rank that came later would delete what rank 0 made meanwhile
             yield Gate(statement, "rank-zero-then-wait", "one rank deletes")
             continue
         yield Gate(statement, "main-first", "rank 0 makes the files, the others find them")
