@@ -104,8 +104,14 @@ def run(
     # beside the working folder's files, not among them; the same name everywhere
     (folder / "script.py").write_text(script)
     (folder / SUPPORT).write_text(support_module())
-    start = time.monotonic()
-    code, output = (_launched if torchrun else _forked)(folder, watch, script, STACKS[stack], nproc)
+    if torchrun:
+        start = time.monotonic()
+        code, output = _launched(folder, watch, STACKS[stack], nproc)
+    else:
+        unsloth = re.search(r"^\s*(from|import) unsloth", script, re.MULTILINE)
+        server = _server(STACKS[stack], UNSLOTH if unsloth else PLAIN)
+        start = time.monotonic()
+        code, output = _forked(folder, watch, server, script, nproc)
     return Run(folder, code, output, time.monotonic() - start)
 
 
@@ -119,7 +125,7 @@ def _variables(folder: Path) -> dict[str, str]:
     }
 
 
-def _launched(folder: Path, watch: Path, script: str, python: Path, nproc: int) -> tuple[int, str]:
+def _launched(folder: Path, watch: Path, python: Path, nproc: int) -> tuple[int, str]:
     """Start torchrun, or plain Python."""
     torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={nproc}"] if nproc else []
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("COV")}
@@ -139,7 +145,7 @@ def _launched(folder: Path, watch: Path, script: str, python: Path, nproc: int) 
 
 @functools.cache
 def _server(python: Path, modules: tuple[str, ...]) -> RankServer:
-    """Import ``modules`` once for this session; the server ends with it."""
+    """Import ``modules`` once for this session; the server ends with it. Unsloth patches what others import."""
     folder = Path(tempfile.mkdtemp(prefix="rank-server-"))
     paths = os.pathsep.join([str(ROOT / "tests" / "support" / "harness"), str(ROOT)])
     # TRL's preference trainers compute their losses in Triton kernels, which a CPU can only interpret
@@ -155,11 +161,7 @@ def _server(python: Path, modules: tuple[str, ...]) -> RankServer:
     return server
 
 
-def _forked(folder: Path, watch: Path, script: str, python: Path, nproc: int) -> tuple[int, str]:
-    """Fork from a process that has imported what the script imports: Unsloth patches what others import."""
-    server = _server(
-        python, UNSLOTH if re.search(r"^\s*(from|import) unsloth", script, re.MULTILINE) else PLAIN
-    )
+def _forked(folder: Path, watch: Path, server: RankServer, script: str, nproc: int) -> tuple[int, str]:
     output = watch / "output.txt"
     ended = server.start(
         folder,
