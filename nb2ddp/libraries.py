@@ -225,9 +225,6 @@ MOVED_CALLS = (
     | {"from_pretrained", "unsloth_train"}
 )
 
-# Shell commands that set the machine up, once, before any process trains.
-INSTALLERS = ("pip", "pip3", "uv", "conda", "mamba", "apt", "apt-get", "sudo", "npm", "curl", "brew")
-
 # Calls that give nothing to show, or whose result nobody reads.
 SILENT_CALLS = frozenset(
     "train print display show pprint get_ipython print_trainable_parameters evaluate login notebook_login "
