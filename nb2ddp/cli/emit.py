@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -102,7 +102,31 @@ def emit(
         save_steps=save_steps,
     )
     place = output or folder / target
+    if source.suffix != ".ipynb":  # the report on a notebook has named its secrets
+        for warning in _secrets_in(folder):
+            say(warning)
     for note in emitting.emit(job, target, starter, place, force=force):
         say(note)
     echo(f"Wrote {place}/ for {job.machines}. Next, in that folder on the cluster:", err=True)
-    click.echo(f"  {starter.next_command(job)}", err=True)
+    echo(f"  {starter.next_command(job)}", err=True)
+
+
+def _secrets_in(folder: Path) -> Iterator[str]:
+    """Yield a warning for each secret in a folder's scripts, which are copied to the cluster."""
+    from nb2ddp.ddp_folder import SCRIPT, SETUP
+    from nb2ddp.launch.cell_map import read_cell_map
+    from nb2ddp.secrets import Text, scan
+
+    texts = [
+        Text(name, (folder / name).read_text(encoding="utf-8", errors="replace"))
+        for name in (SCRIPT, SETUP)
+        if (folder / name).is_file()
+    ]
+    cells = read_cell_map(folder / SCRIPT)
+    for secret in scan(texts):
+        cell = cells.place(secret.line) if secret.place == SCRIPT else None
+        yield (
+            f"{secret.place}, line {secret.line}{f' ({cell})' if cell else ''}: a {secret.kind} is written here, "
+            "and so in what goes to the cluster: read it from the environment, and revoke it "
+            f"(fingerprint {secret.fingerprint})"
+        )

@@ -25,11 +25,15 @@ _RULER = 90
 
 @dataclass(frozen=True)
 class Line:
-    """A line of the script, and the line (from 0) of a rewritten cell that it is; cell 0 is none."""
+    """A line of the script, and the line (from 0) of a rewritten cell that it is; cell 0 is none.
+
+    ``heads``: the cell above whose code the line stands, as its ruler or as the text cells before it.
+    """
 
     text: str
     cell: int = 0
     number: int = 0
+    heads: int = 0
 
 
 @dataclass(frozen=True)
@@ -126,7 +130,8 @@ def _body(notebook: Notebook, rewritten: Rewritten) -> list[Line]:
             reason = "; installs run once, in setup_env.py" if cell.number in with_installs else ""
             lines = [Line(f"# nothing of this cell is left to do here{reason}", cell.number)]
         if lines or comments:
-            body += [Line(_ruler(cell.number)), *map(Line, comments), *lines, Line("")]
+            above = (Line(text, heads=cell.number) for text in (_ruler(cell.number), *comments))
+            body += [*above, *lines, Line("")]
             comments = []
     return [*body, *map(Line, comments)]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import subprocess
 import sys
@@ -229,6 +230,16 @@ def test_how_to_load_what_was_saved(tmp_path: Path) -> None:
     assert unsloth.how_to_load.startswith(
         "from unsloth import FastModel; model, tokenizer = FastModel.from_pre"
     )
+
+
+@pytest.mark.parametrize("name", ['a"b', "back\\slash", "line\nbreak", "\x1b[31mred", '"); print("', "it's"])
+@pytest.mark.parametrize("script", ["", "FastModel.from_pretrained('x')"])
+def test_how_to_load_from_a_nasty_folder(name: str, script: str, tmp_path: Path) -> None:
+    for file in ("adapter_config.json", "config.json"):
+        made = result(tmp_path / name, f"{file[0]}/{file}", script=script)
+        assert made.how_to_load.isprintable()
+        (call,) = (node for node in ast.walk(ast.parse(made.how_to_load)) if isinstance(node, ast.Call))
+        assert ast.literal_eval(call.args[0]) == str(tmp_path / name / file[0])
 
 
 def test_a_result_shows_the_closing_block(tmp_path: Path) -> None:
