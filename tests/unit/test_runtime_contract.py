@@ -53,8 +53,8 @@ def test_each_name_that_is_given_to_helper_is_there() -> None:
 
 @pytest.mark.parametrize("name", sorted(helpers() - {"init"}))  # each script calls init()
 def test_a_rules_test_shows_what_is_emitted(name: str) -> None:
-    """`apply` of the rules' tests compares each call with the signature."""
-    texts = [path.read_text(encoding="utf-8") for path in (ROOT / "tests" / "rules").glob("*.py")]
+    """The rules' tests and cases compare each call with the signature."""
+    texts = [path.read_text(encoding="utf-8") for path in (ROOT / "tests" / "rules").rglob("*.py")]
     assert any(re.search(rf"ddp\.{name}\b", text) for text in texts)
 
 
