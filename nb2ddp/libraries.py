@@ -225,9 +225,6 @@ MOVED_CALLS = (
     | {"from_pretrained", "unsloth_train"}
 )
 
-# Shell commands that set the machine up, once, before any process trains.
-INSTALLERS = ("pip", "pip3", "uv", "conda", "mamba", "apt", "apt-get", "sudo", "npm", "curl", "brew")
-
 # Calls without a result, or whose result is not shown below a cell.
 SILENT_CALLS = frozenset(
     "train print display show pprint get_ipython print_trainable_parameters evaluate login notebook_login "

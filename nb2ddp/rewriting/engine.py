@@ -14,11 +14,11 @@ import libcst as cst
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.options import Options
 from nb2ddp.rewriting.findings import Change, Decline, Drop, Edit, Gate, GateKind, Insert, Need, Note, Rule
-from nb2ddp.rewriting.runtime_calls import Helper, helper
+from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import CodeCell, Statement
 
-_GATES: dict[GateKind, Helper] = {
+_GATES: dict[GateKind, str] = {
     "rank-zero": "is_main_process",
     "rank-zero-then-wait": "main_process_only",
     "main-first": "main_process_first",

@@ -27,18 +27,23 @@ import libcst as cst
 from nb2ddp import libraries
 from nb2ddp.analysis import installs
 from nb2ddp.analysis.facts import Facts
+from nb2ddp.analysis.training_arguments import (
+    ACCUMULATION,
+    BATCH,
+    DEFAULTS,
+    DROPS_LAST,
+    GENERATING_STEPS,
+    GENERATIONS,
+    GENERATIONS_DEFAULT,
+    makes_arguments,
+    recipes,
+    sets_later,
+)
 from nb2ddp.options import Options
 from nb2ddp.rewriting.findings import Batch, Decline, Edit, Finding, Insert, Note, Rule
 from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
 
-BATCH, ACCUMULATION = "per_device_train_batch_size", "gradient_accumulation_steps"
-DROPS_LAST = "dataloader_drop_last"
-# The defaults of Transformers' TrainingArguments.
-DEFAULTS = {BATCH: "8", ACCUMULATION: "1"}
-# The default of TRL's GRPOConfig.
-GENERATIONS, GENERATIONS_DEFAULT = "num_generations", "8"
-GENERATING_STEPS = "steps_per_generation"
 # Losses of Sentence Transformers that use the other samples of a batch as negatives.
 _IN_BATCH = re.compile(r"(?:MultipleNegatives\w*|(?:Cached)?GISTEmbed)Loss$")
 _GATHERS = "5.1.0"  # the first Sentence Transformers in which they gather from all ranks
@@ -49,12 +54,12 @@ _WITHIN_BATCH = re.compile(
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
-    recipes = list(_recipes(facts))
+    made = list(recipes(facts))
     yield from _own_batches(facts)
     if options.batch == "preserve":
-        yield from _read_back(facts, recipes)
-    yield from _out_of_sight(facts, bool(recipes))
-    for node, given in recipes:
+        yield from _read_back(facts, made)
+    yield from _out_of_sight(facts, bool(made))
+    for node, given in made:
         if given is None:
             yield Decline(
                 "nb2ddp cannot tell which batch these training arguments get; write per_device_train_batch_size here",
@@ -127,7 +132,7 @@ def _out_of_sight(facts: Facts, any_in_sight: bool) -> Iterator[Finding]:
                 target,
             )
     for call in facts.live_calls:
-        if _sets_later(facts, call):
+        if sets_later(facts, call):
             yield Decline(
                 "the batch is set here a second time; pass it when the training arguments are made", call
             )
@@ -150,7 +155,7 @@ def _own_batches(facts: Facts) -> Iterator[Finding]:
     """Batches that the run finds for itself, or that a Trainer of the notebook's own makes."""
     for call in facts.live_calls:
         finds = facts.keyword(call, "auto_find_batch_size")
-        if finds is not None and cst_nodes.code_of(finds) != "False" and _makes_arguments(facts, call):
+        if finds is not None and cst_nodes.code_of(finds) != "False" and makes_arguments(facts, call):
             yield Decline(
                 "auto_find_batch_size would find another batch on each rank; give one that fits instead",
                 finds,
@@ -214,7 +219,7 @@ def _order_of_rows(facts: Facts, node: cst.Call | cst.Dict) -> Iterator[Finding]
 
 
 def _read_back(
-    facts: Facts, recipes: list[tuple[cst.Call | cst.Dict, dict[str, cst.BaseExpression] | None]]
+    facts: Facts, made: list[tuple[cst.Call | cst.Dict, dict[str, cst.BaseExpression] | None]]
 ) -> Iterator[Finding]:
     """Yield edits where the batch is read back: it would be one rank's share, not the notebook's value."""
     for attribute in facts.attributes:
@@ -227,7 +232,7 @@ def _read_back(
             ("trainer",) if of_trainer else ("arguments",)
         ):
             continue
-        given = recipes[0][1] if len(recipes) == 1 else None
+        given = made[0][1] if len(made) == 1 else None
         number = None if given is None else cst_nodes.code_of(given.get(name, cst.Integer(DEFAULTS[name])))
         if number is not None and number.isdigit():
             number_code = partial(cst_nodes.replaced, code=number)
@@ -237,36 +242,6 @@ def _read_back(
                 "this reads one rank's share of the batch; write the number itself if the notebook's is meant",
                 attribute,
             )
-
-
-def _recipes(facts: Facts) -> Iterator[tuple[cst.Call | cst.Dict, dict[str, cst.BaseExpression] | None]]:
-    """Yield the calls and dict literals that make training arguments, and which parts of the batch they set.
-
-    None instead of the parts: they cannot be known.
-    """
-    seen: set[cst.CSTNode] = set()
-    for call in facts.live_calls:
-        if not _makes_arguments(facts, call):
-            continue
-        recipe: cst.Call | cst.Dict = call
-        given: dict[str, cst.BaseExpression] | None = _given(facts, call)
-        if not set(DEFAULTS) <= set(given or ()):
-            for made in facts.star_dicts(call):
-                inside = _given(facts, made) if made is not None else None
-                if inside is None or (inside and given):
-                    given = None  # set in a dict that is not in the notebook, or partly here and partly there
-                    break
-                if made is not None and inside:
-                    recipe, given = made, inside
-        if recipe not in seen:
-            seen.add(recipe)
-            yield recipe, given
-
-
-def _makes_arguments(facts: Facts, call: cst.Call) -> bool:
-    if facts.qualified(call.func) == "functools.partial" and call.args:
-        return facts.is_arguments_class(call.args[0].value)
-    return facts.is_arguments_class(call.func)
 
 
 def _by_kind(facts: Facts, node: cst.Call | cst.Dict) -> Iterator[Finding]:
@@ -380,33 +355,6 @@ def _in_comprehension(facts: Facts, node: cst.CSTNode) -> bool:
         if isinstance(parent, cst.SimpleStatementLine | cst.BaseCompoundStatement):
             return False
     return False
-
-
-def _sets_later(facts: Facts, call: cst.Call) -> bool:
-    """Match ``replace(args, per_device_train_batch_size=4)``, setattr, and the call of a ``partial``."""
-    name = facts.qualified(call.func)
-    if name == "setattr" and len(call.args) > 1:
-        return cst_nodes.string_value(call.args[1].value) in DEFAULTS
-    if not any(facts.keyword(call, key) for key in DEFAULTS):
-        return False
-    if name in ("dataclasses.replace", "copy.replace"):
-        return True
-    binding = facts.binding(call.func) if isinstance(call.func, cst.Name) else None
-    made = binding.value if binding is not None else None
-    return isinstance(made, cst.Call) and facts.qualified(made.func) == "functools.partial"
-
-
-def _given(facts: Facts, node: cst.Call | cst.Dict) -> dict[str, cst.BaseExpression]:
-    wanted = (*DEFAULTS, GENERATIONS, GENERATING_STEPS, DROPS_LAST)
-    if isinstance(node, cst.Call):
-        return {key: value for key in wanted if (value := facts.keyword(node, key)) is not None}
-    return {
-        key: element.value
-        for element in node.elements
-        if isinstance(element, cst.DictElement)
-        and (key := cst_nodes.string_value(element.key)) is not None
-        and key in wanted
-    }
 
 
 def _generates(facts: Facts, node: cst.Call | cst.Dict, given: Mapping[str, cst.BaseExpression]) -> bool:

@@ -135,8 +135,4 @@ def _ends_run(facts: Facts, node: cst.CSTNode) -> bool:
     return False
 
 
-def _asks_for_newer(test: cst.BaseExpression) -> bool:
-    return _NEWER.search(cst_nodes.code_of(test)) is not None
-
-
 rule = Rule("capability", __doc__, find, balanced=True)

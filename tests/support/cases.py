@@ -45,12 +45,11 @@ from pathlib import Path
 from textwrap import indent
 
 from nb2ddp.options import Options, argparse_options, given
-from nb2ddp.rewriting.engine import rewrite
 from nb2ddp.rewriting.findings import Change, Need
 from nb2ddp.rules import RULES
 from nb2ddp.source import ipython_syntax
 from nb2ddp.source.cells import Place
-from tests.support.helpers import converted, facts_of
+from tests.support.helpers import apply, converted
 
 CASES = Path(__file__).parents[1] / "rules" / "cases"
 WHOLE_SCRIPT = "whole_script"
@@ -111,7 +110,7 @@ class Case:
             needs: frozenset[Need] = frozenset()
         else:
             (rule,) = (rule for rule in RULES if rule.name.replace("-", "_") == self.rule)
-            result = rewrite(facts_of(*self._cells), [rule], chosen)
+            result = apply(rule, *self._cells, options=chosen)
             assert all(change.why and change.place for change in result.changes)
             code = [result.code[number] for number in sorted(result.code)]
             declined, notes, needs = result.declined, result.notes, result.needs

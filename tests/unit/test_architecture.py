@@ -81,7 +81,7 @@ ROOMS: dict[str, set[str]] = {
     "secrets": set(),
     "source": {"errors", "libraries"},
     "analysis": {"libraries", "source"},
-    "rewriting": {"analysis", "options", "source"},
+    "rewriting": {"analysis", "options", "runtime", "source"},
     "rules": {"analysis", "libraries", "options", "rewriting", "source"},
     "targets": {"ddp_folder", "errors", "rendering", "source"},
     "conversion": {

@@ -10,17 +10,18 @@ import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
 from nb2ddp.conversion.pipeline import convert_notebook
 from nb2ddp.ddp_folder import SCRIPT
 from nb2ddp.options import Options
-from nb2ddp.rewriting.runtime_calls import Helper
+from nb2ddp.rewriting.engine import _GATES
+from nb2ddp.rewriting.runtime_calls import helper, helpers
 from nb2ddp.source.ipython_syntax import to_python
 from nb2ddp.source.notebook import read_notebook
 from tests.support import ROOT
+from tests.support.helpers import facts_of
 from tests.support.names import undefined_names
 from tests.support.runtime_calls import Function, check_uses, public
 
@@ -28,14 +29,32 @@ TESTS = ROOT / "tests" / "unit" / "runtime"
 FUNCTIONS = {name: node for name, node in public().items() if isinstance(node, Function)}
 
 
-def test_generated_code_uses_all_that_the_module_defines_and_nothing_else() -> None:
-    assert set(get_args(Helper)) == set(public())
+def test_the_names_that_code_may_use_are_those_of_the_module() -> None:
+    assert helpers() == set(public())
 
 
-@pytest.mark.parametrize("name", sorted(set(get_args(Helper)) - {"init"}))  # each script calls init()
+def written_out(node: ast.expr) -> list[object]:
+    if isinstance(node, ast.IfExp):
+        return [*written_out(node.body), *written_out(node.orelse)]
+    return [node.value] if isinstance(node, ast.Constant) else []
+
+
+def test_each_name_that_is_given_to_helper_is_there() -> None:
+    named: list[object] = [*_GATES.values()]
+    for path in sorted((ROOT / "nb2ddp").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "helper":
+                named += written_out(node.args[1])
+    assert len(named) > 30
+    assert set(named) <= helpers()
+    with pytest.raises(ValueError, match="ddp_support defines no gone"):
+        helper(facts_of("x = 1"), "gone")
+
+
+@pytest.mark.parametrize("name", sorted(helpers() - {"init"}))  # each script calls init()
 def test_a_rules_test_shows_what_is_emitted(name: str) -> None:
-    """`apply` of the rules' tests compares each call with the signature."""
-    texts = [path.read_text(encoding="utf-8") for path in (ROOT / "tests" / "rules").glob("*.py")]
+    """The rules' tests and cases compare each call with the signature."""
+    texts = [path.read_text(encoding="utf-8") for path in (ROOT / "tests" / "rules").rglob("*.py")]
     assert any(re.search(rf"ddp\.{name}\b", text) for text in texts)
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from nb2ddp.conversion.report import split
+from nb2ddp.rewriting.findings import Batch
 from tests.support.ranks import Ended, RankServer
 
 Run = Callable[..., Ended]
@@ -41,6 +44,23 @@ def test_a_batch_is_shared(run: Run, ranks: int) -> None:
         if total != wanted:
             assert f"{wanted} does not divide" in lines.pop(0)
     assert not lines
+
+
+def test_the_report_of_a_conversion_splits_a_batch_as_the_run_does(run: Run) -> None:
+    grid = list(itertools.product(range(1, 9), range(1, 9), (1, 2, 3, 4, 8), range(1, 9)))
+    ended = run(
+        f"""
+        shares = []
+        for batch, steps, generations, ddp._run.world_size in {grid}:
+            shares.append(ddp.share_batch(batch, steps, generations if generations > 1 else None))
+        note(shares=shares)
+        ddp._run.world_size = 1
+        """,
+        0,
+    )
+    assert ended.codes == [0], ended.text
+    reported = [split(Batch(batch, steps, generations), ranks) for batch, steps, generations, ranks in grid]
+    assert [tuple(share) for share in ended.notes[0]["shares"]] == reported
 
 
 @pytest.mark.parametrize("ranks", [2, 3])

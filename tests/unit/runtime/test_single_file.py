@@ -113,7 +113,7 @@ def test_it_travels_alone() -> None:
         assert SUPPORT not in made
         if name == "kubeflow":
             trainer = yaml.safe_load(made["trainjob.yaml"])["spec"]["trainer"]
-            assert [part.replace("$$", "$") for part in trainer["args"]] == [script]
+            assert "".join(part.replace("$$", "$") for part in trainer["args"]) == script
         else:
             assert made[SCRIPT] == script
 
