@@ -146,8 +146,16 @@ def test_a_process_that_is_killed_is_the_cause(kaggle: Kaggle, victim: str) -> N
     assert not [pid for pid in pids if is_alive(pid)]
 
 
-@pytest.mark.parametrize("kind", ["a folder", "no text", "empty", "nothing to read"])
-@pytest.mark.parametrize("how", ["os.environ.get('HF_TOKEN')", "os.environ['HF_TOKEN']"])
+REQUIRED = "os.environ['HF_TOKEN']"
+
+
+@pytest.mark.parametrize(
+    ("kind", "how"),
+    [
+        ("a folder", "os.environ.get('HF_TOKEN')"),
+        *((kind, REQUIRED) for kind in ("a folder", "no text", "empty", "nothing to read")),
+    ],
+)
 def test_no_token_where_one_is_expected(kaggle: Kaggle, kind: str, how: str) -> None:
     place = kaggle.input / "datasets" / "ada" / "keys" / "HF_TOKEN"
     place.parent.mkdir(parents=True)
@@ -159,7 +167,7 @@ def test_no_token_where_one_is_expected(kaggle: Kaggle, kind: str, how: str) -> 
         place.write_bytes(b"" if kind == "empty" else b"\xff\xfe\x00\x81")
     code_, output = kaggle.run(code(f"import os\nprint('token', {how})\n"))
     report = kaggle.report()
-    if "get" in how:
+    if how != REQUIRED:
         assert code_ == 0, output
         assert "no HF_TOKEN here" in output
     else:
