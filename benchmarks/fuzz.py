@@ -57,7 +57,8 @@ def main() -> int:
             ):
                 if result.startswith("FAULT") and result not in faults:
                     faults.add(result)
-                    print(f"seed {seed}: {_shown(Path(folder), notebooks, seed, result)}", flush=True)
+                    print(f"seed {seed}: {result}", flush=True)
+                    print(_example(notebooks, seed, result), flush=True)
                 counts[family, "FAULT" if result.startswith("FAULT") else result] += 1
                 if counts.total() % 10_000 == 0:
                     print(f"{counts.total()} cases", flush=True)
@@ -136,16 +137,19 @@ def _address_space() -> int:
     return pages * resource.getpagesize()
 
 
-def _shown(folder: Path, notebooks: list[dict[str, Any]], seed: int, result: str) -> str:
-    """Return a fault with what shows it: the smallest notebook, the file's name and the options."""
+def _example(notebooks: list[dict[str, Any]], seed: int, result: str) -> str:
+    """Return what shows a fault: the smallest notebook, the file's name and the options."""
     case = _case(notebooks, seed)
     smallest = case.notebook
     if "lost" not in result and "slow" not in result:
-        smallest = shrink(
-            case.notebook,
-            lambda n: outcome(folder, Case(seed, case.family, n, case.name, case.options)) == result,
-        )
-    return f"{result}\n  {case.name!r} {case.options}\n  {json.dumps(smallest)[:2000]}"
+        with tempfile.TemporaryDirectory() as folder:  # the fork works on in the other one
+            smallest = shrink(
+                case.notebook,
+                lambda n: (
+                    outcome(Path(folder), Case(seed, case.family, n, case.name, case.options)) == result
+                ),
+            )
+    return f"  {case.name!r} {case.options}\n  {json.dumps(smallest)[:2000]}"
 
 
 def _print_table(counts: Counter[tuple[str, str]]) -> None:

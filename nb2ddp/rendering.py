@@ -21,14 +21,14 @@ def templates_dir() -> Path:
 
 
 @cache
-def _environment(filters: frozenset[tuple[str, Callable[..., Any]]]) -> jinja2.Environment:
+def _environment(folder: Path, filters: frozenset[tuple[str, Callable[..., Any]]]) -> jinja2.Environment:
     """Return the environment of all templates: an undefined value is an error, block tags leave no trace.
 
     It is kept, and the compiled templates with it: compiling them takes half of a small conversion's time.
     Text from outside passes ``| docstring`` inside docstrings and comments, ``| e`` in HTML and SVG.
     """
     jinja = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(templates_dir()),
+        loader=jinja2.FileSystemLoader(folder),
         undefined=jinja2.StrictUndefined,
         autoescape=False,  # Python and shell text, never HTML
         keep_trailing_newline=True,
@@ -45,5 +45,5 @@ def render(name: str, filters: Mapping[str, Callable[..., Any]] | None = None, /
     HTML and SVG come without characters that a file cannot hold.
     """
     chosen = {"docstring": docstring_safe, **(filters or {})}
-    text = _environment(frozenset(chosen.items())).get_template(name).render(values)
+    text = _environment(templates_dir(), frozenset(chosen.items())).get_template(name).render(values)
     return markup_safe(text) if name.endswith((".html.j2", ".svg.j2")) else text
