@@ -92,6 +92,11 @@ def has_trainer(script: str) -> bool:
     return _TRAINER.search(script) is not None
 
 
+def resuming_runner() -> str:
+    """Return the program that runs a script on one machine, going on from the last checkpoint."""
+    return rendering.render("run/resume.py.j2")
+
+
 def files(job: Job, name: str, template: str, options: object, *, resumes: bool) -> dict[str, str]:
     """Return the files of one target: the script, its install step, and what starts them."""
     made = {SCRIPT: job.script}
