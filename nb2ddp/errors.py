@@ -44,6 +44,12 @@ class MonitorError(Nb2ddpError):
     """The load of this machine cannot be read."""
 
 
+class RehearsalError(Nb2ddpError):
+    """A notebook or a converted folder cannot be rehearsed."""
+
+    exit_code = 3
+
+
 class FolderError(Nb2ddpError):
     """A converted folder cannot be read."""
 

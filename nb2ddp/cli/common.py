@@ -93,6 +93,11 @@ def echo(text: str, **options: Any) -> None:
     click.secho(terminal_safe(text), **options)
 
 
+def echo_log(text: str) -> None:
+    """Print a piece of a log as `nb2ddp.kaggle.untrusted.TerminalFilter` has left it: its colours stay."""
+    click.echo(text, nl=False)
+
+
 def say(text: str) -> None:
     echo(f"nb2ddp: {text}", err=True)
 

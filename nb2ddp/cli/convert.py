@@ -90,7 +90,8 @@ def convert(
     NOTEBOOK is a path, a folder (all notebooks in it), a `.py` script with `# %%` cells, `-` for standard
     input, a link to a page of GitHub, Gist, Colab or Hugging Face, or kaggle:OWNER/SLUG.
 
-    Writes train_ddp.py, setup_env.py (if the notebook installs something), report.json and kaggle/.
+    Writes train_ddp.py, ddp_support.py (the runtime module that it imports), setup_env.py (if the notebook
+    installs something), report.json and kaggle/.
     Nothing of the notebook is executed. The exit code is 0 when all were converted, 1 when something was
     declined or failed, 2 for a wrong command line.
 
@@ -277,7 +278,7 @@ def _echo_summary(results: Sequence[_Result], check: bool, options: Options) -> 
 
 def _next_steps(result: _Result, options: Options) -> Iterator[str]:
     """Yield the commands that fit: none that starts a run which cannot work."""
-    from nb2ddp.conversion.report import too_large
+    from nb2ddp.conversion.report import attention, too_large
 
     folder = _quoted(result.folder)
     setup = (result.folder / "setup_env.py").exists() if result.folder else False
@@ -293,7 +294,8 @@ def _next_steps(result: _Result, options: Options) -> Iterator[str]:
     else:
         yield f"nb2ddp run {folder} --nproc {options.nproc}{' --setup' if setup else ''}"
         yield f"nb2ddp rehearse {folder}    (a few steps on this CPU, before it costs GPU time)"
-        yield f"nb2ddp push --kaggle {folder}"
+        if not attention(result.conversion):  # push refuses what holds a secret
+            yield f"nb2ddp push --kaggle {folder}"
 
 
 def _quoted(path: Path | str | None) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import shutil
@@ -12,7 +11,8 @@ from pathlib import Path
 
 import click
 
-from nb2ddp.cli.common import option_for, say, until_interrupted, unwritable, write_page
+from nb2ddp.cli.common import echo, option_for, say, until_interrupted, unwritable, write_page
+from nb2ddp.plain_text import json_text
 
 
 @click.command()
@@ -83,10 +83,10 @@ def rehearse(
         display.phase(f"preparing {target.name or target}")
         result = run_all(subject_of(target, nproc), settings, keep=keep, display=display)
     if as_json:
-        click.echo(json.dumps(report.as_json(result), indent=2, ensure_ascii=False))
+        echo(json_text(report.as_json(result)))
     else:
         for line in report.lines(result):
-            click.echo(line)
+            echo(line)
     if html is not None:
         write_page(html, report.page(result, _command_line()))
         say(f"wrote {html}")

@@ -12,6 +12,7 @@ from nb2ddp.launch.failure import Failure, describe, ending, log_tail
 from nb2ddp.launch.outputs import Outputs, files_written
 from nb2ddp.launch.processes import exit_code
 from nb2ddp.launch.ranks import TORCHRUN_LOG, Ranks, attempt_logs
+from nb2ddp.plain_text import terminal_safe
 
 
 def tell_verdict(agent_code: int, ranks: Ranks, cells: CellMap, *, alone: bool, repeat_trace: bool) -> int:
@@ -78,4 +79,5 @@ def stopped_sentence(number: signal.Signals, script: Path, folder: Path, since: 
 
 def say(sentence: str, text: str = "") -> None:
     """Print one of our sentences on stderr, and text below it."""
-    print(f"nb2ddp: {sentence}", *([text] if text else []), sep="\n", file=sys.stderr, flush=True)
+    lines = [f"nb2ddp: {sentence}", *([text] if text else [])]
+    print(terminal_safe("\n".join(lines)), file=sys.stderr, flush=True)

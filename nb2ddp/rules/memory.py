@@ -1,6 +1,6 @@
-"""Whether a copy of the model fits on each GPU: an estimate, from the model's name and how it is loaded.
+"""Note a model whose copy does not fit on each GPU: an estimate from the model's name and how it is loaded.
 
-Nothing is changed for it. ``--gpu-memory`` tells how large a GPU is, ``--strategy balanced`` spreads one
+No code is changed. ``--gpu-memory`` sets the memory of one GPU; ``--strategy balanced`` spreads one
 model over all of them instead. Settings are followed through variables, dicts and parameters; where one
 cannot be seen, the note gives both figures.
 
