@@ -91,7 +91,7 @@ def fetch(target: str | None, follow: bool, output: Path | None) -> None:
     ref = bundle.kernel_ref(target)
     kaggle = client.connect()
     state = watch_kernel(kaggle, ref, judge=False) if follow else kaggle.state(ref)
-    folder = output or Path(f"{ref.partition('/')[2]}_output")
+    folder = output or output_of(ref)
     if state.is_active:
         say(f"{ref} is {state.name}: this is what there is so far")
     if not bring(kaggle, ref, folder, say):
@@ -103,6 +103,11 @@ def fetch(target: str | None, follow: bool, output: Path | None) -> None:
         echo(line)
     if not succeeded or state.name not in ("COMPLETE", *client.ACTIVE):
         raise KernelError(f"{ref} is {state.name}, and its run did not succeed; its log is in {folder}.")
+
+
+def output_of(ref: str) -> Path:
+    """Return the folder that a kernel's output goes to unless told otherwise."""
+    return Path(f"{ref.partition('/')[2]}_output")
 
 
 def watch_kernel(kaggle: Client, ref: str, *, judge: bool = True) -> State:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nb2ddp.cli.common import echo, option_for, say, script_of, until_interrupted
-from nb2ddp.cli.kernel import KAGGLE_CODES, watch_kernel
+from nb2ddp.cli.kernel import KAGGLE_CODES, output_of, watch_kernel
 from nb2ddp.plain_text import json_text, terminal_safe
 
 if TYPE_CHECKING:
@@ -95,6 +96,7 @@ def push(
     from nb2ddp.kaggle.own_folder import check_own
     from nb2ddp.kaggle.push import check_quota, check_source
     from nb2ddp.kaggle.push import push as send
+    from nb2ddp.kaggle.run_summary import hours_of
     from nb2ddp.kaggle.secrets import refuse_secrets
 
     is_notebook = target is not None and target.suffix == ".ipynb"
@@ -103,6 +105,8 @@ def push(
     kaggle = None if dry_run else client.connect()
     user = kaggle.user if kaggle else credentials.user_known_here()
     made = bundle.bundle_of(folder, wishes, user)
+    if made.is_unowned and not yes and _can_ask():
+        made = bundle.bundle_of(folder, wishes, click.prompt("Your Kaggle user name", err=True))
     refuse_secrets(made.secrets, allow_secret)
     for note in made.notes:
         say(note)
@@ -111,6 +115,8 @@ def push(
     copy = folder / (DRY_RUN if dry_run else PUSHED)
     check_own(copy)
     if kaggle is None:
+        if made.is_unowned:
+            say("the owner is not known here: --owner names one, or sign in")
         made.write(copy)
         request = client.request_of(copy, wishes.timeout)
         _echo_request(*request, copy, bundle.SESSION_HOURS)
@@ -119,7 +125,7 @@ def push(
         _confirm_public(made.ref, yes)
     if wishes.resume_from and not wishes.resume_from.startswith("datasets/"):
         check_source(kaggle, wishes.resume_from, say)
-    check_quota(kaggle, wishes.timeout, say)
+    check_quota(kaggle, wishes.timeout, say, hours_of(output_of(made.ref)))
     with until_interrupted(f"interrupted. `nb2ddp status {made.ref}` tells whether anything was started"):
         pushed = send(kaggle, made, wishes.timeout, again=yes, say=say)
     echo(f"Pushed {pushed.ref}, version {pushed.version}: {pushed.url}", err=True)
@@ -146,6 +152,10 @@ def _wishes(options: dict[str, Any], public: bool, token_dataset: str | None) ->
         timeout=None if timeout is None else bundle.seconds(timeout),
         resume_from=resume if resume is None or resume.startswith("datasets/") else bundle.kernel_ref(resume),
     )
+
+
+def _can_ask() -> bool:
+    return sys.stdin is not None and sys.stdin.isatty()
 
 
 def _confirm_public(ref: str, yes: bool) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +14,7 @@ import click
 
 from nb2ddp.cli.common import say, script_of
 from nb2ddp.ddp_folder import SETUP
+from nb2ddp.errors import LaunchError
 
 if TYPE_CHECKING:
     from nb2ddp.monitor.listener import Listener
@@ -46,6 +50,7 @@ class _Command(click.Command):
     "--log-dir", type=click.Path(path_type=Path, file_okay=False), help="Folder for the ranks' output."
 )
 @click.option("--setup", is_flag=True, help=f"Run the install step ({SETUP}) once first.")
+@click.option("--resume", is_flag=True, help="Go on from the Trainer's last checkpoint, where there is one.")
 @click.option(
     "--monitor",
     is_flag=True,
@@ -60,18 +65,21 @@ def run(
     cpu: bool,
     log_dir: Path | None,
     setup: bool,
+    resume: bool,
     monitor: bool,
     quiet: bool,
 ) -> None:
     """Run a converted script under torchrun. TARGET is a script, a converted folder or a notebook.
 
     Rank 0's output is shown, the other ranks' goes to files; the exit code is the first failing rank's.
-    What follows `--` goes to torchrun.
+    What follows `--` goes to torchrun. A run that was stopped goes on with `--resume`: each training of a
+    Trainer from the newest whole checkpoint in its output folder.
 
     \b
     Example:
       nb2ddp run finetune_ddp
       nb2ddp run finetune.ipynb --cpu --nproc 2
+      nb2ddp run finetune_ddp --resume
       nb2ddp run finetune_ddp -- --max-restarts=1
     """
     from nb2ddp.launch.run import default_log_dir, launch
@@ -84,19 +92,44 @@ def run(
         say(f"there is no {SETUP}: the notebook installs nothing")
     observer = None if quiet else _observer(script, monitor=monitor)
     began = time.time()
-    code = launch(
-        script,
-        nproc=nproc,
-        cpu=cpu,
-        log_dir=log_dir,
-        setup=step if setup and step.exists() else None,
-        torchrun_options=ctx.meta[_TORCHRUN],
-        quiet=quiet,
-        observer=observer,
-    )
+    with _runner(script, resume) as runner:
+        code = launch(
+            script,
+            nproc=nproc,
+            cpu=cpu,
+            log_dir=log_dir,
+            setup=step if setup and step.exists() else None,
+            runner=runner,
+            torchrun_options=ctx.meta[_TORCHRUN],
+            quiet=quiet,
+            observer=observer,
+        )
     if code == 0 and observer is not None:
         _close(observer, script, began, default_log_dir(script) if log_dir is None else log_dir)
     raise SystemExit(code)
+
+
+@contextlib.contextmanager
+def _runner(script: Path, resume: bool) -> Iterator[Path | None]:
+    """Write the program that goes on from a checkpoint, for as long as the run lasts.
+
+    Raises:
+        LaunchError: the script has no Trainer, whose checkpoints hold all that a run goes on from.
+    """
+    if not resume:
+        yield None
+        return
+    from nb2ddp.targets.job import has_trainer, resuming_runner
+
+    if script.is_file() and not has_trainer(script.read_text(encoding="utf-8", errors="replace")):
+        raise LaunchError(
+            f"--resume goes on from the checkpoints of a Trainer, and {script} trains without one; run it "
+            "without --resume, or load what it has saved in the notebook itself."
+        )
+    with tempfile.TemporaryDirectory(prefix="nb2ddp-", ignore_cleanup_errors=True) as folder:
+        runner = Path(folder, "resume.py")
+        runner.write_text(resuming_runner(), encoding="utf-8")
+        yield runner
 
 
 def _observer(script: Path, *, monitor: bool) -> Listener | Monitor:

@@ -52,6 +52,11 @@ class Bundle:
         return str(self.metadata["id"])
 
     @property
+    def is_unowned(self) -> bool:
+        """Whether no owner is known, so that the address is only a form to fill in."""
+        return self.ref.startswith(f"{UNKNOWN_OWNER}/")
+
+    @property
     def is_public(self) -> bool:
         return not self.metadata["is_private"]
 

@@ -37,8 +37,8 @@ LOOKS, LOOK_SECONDS = 4, 5.0
 """How many times, and at what interval, to check whether a push without an answer has started a run."""
 
 
-def check_quota(client: Client, timeout: int | None, say: Say) -> None:
-    """Say how many GPU hours are left.
+def check_quota(client: Client, timeout: int | None, say: Say, earlier: float | None = None) -> None:
+    """Say how many GPU hours are left, and what the run may take; ``earlier``: hours of its last run.
 
     Raises QuotaError if there are none, and SignInError. A quota that Kaggle does not return is only reported.
     """
@@ -56,8 +56,10 @@ def check_quota(client: Client, timeout: int | None, say: Say) -> None:
             f"all {quota.allowed:.0f} GPU hours of this week are used up{_renewal(quota)}. Nothing was sent."
         )
     say(f"{quota.left:.1f} of {quota.allowed:.0f} GPU hours are left this week{_renewal(quota)}")
+    if earlier is not None:
+        say(f"the last run of this kernel took {earlier:.1f} h")
     longest = timeout / 3600 if timeout else SESSION_HOURS
-    if quota.left < longest:
+    if quota.left < (longest if earlier is None else min(longest, 1.2 * earlier)):  # no two take the same
         say(
             f"a run may take {longest:.0f} h, but Kaggle stops it after the {quota.left:.1f} h that are left "
             f"(--timeout {max(1, int(quota.left * 60))}m ends it before that, with a checkpoint)"

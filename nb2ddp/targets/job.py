@@ -91,6 +91,13 @@ def has_trainer(script: str) -> bool:
     return _TRAINER.search(script) is not None
 
 
+def resuming_runner() -> str:
+    """Return the program that runs a script on one machine, going on from the last checkpoint."""
+    from nb2ddp import rendering
+
+    return rendering.render("run/resume.py.j2")
+
+
 def files(job: Job, name: str, template: str, options: object, *, resumes: bool) -> dict[str, str]:
     """Return the files of one target: the script, its install step, and what starts them."""
     from nb2ddp import rendering  # the command line reads the targets' options without it

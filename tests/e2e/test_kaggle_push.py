@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_output
 
 from nb2ddp import errors
+from nb2ddp.cli import main
 from nb2ddp.kaggle import push as pushing
 from nb2ddp.kaggle import watch as watching
 from nb2ddp.kaggle.watch import Progress
@@ -148,6 +150,24 @@ def test_a_dry_run_shows_the_request_and_sends_nothing(server: KaggleServer, con
     assert (converted / "dry_run" / "tiny-run.py").read_text() == sent["text"]
     assert shown | {"text": ""} == sent | {"text": ""}
     assert "dry_run/tiny-run.py" in shown["text"]
+
+
+def test_the_owner_is_asked_for_where_somebody_can_answer(
+    server: KaggleServer, converted: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in server.environment:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("nb2ddp.kaggle.credentials.user_known_here", lambda: None)
+    monkeypatch.setattr("nb2ddp.cli.push._can_ask", lambda: True)
+    asked = CliRunner().invoke(main, ["push", "--dry-run"], input="grace\n")
+    assert asked.exit_code == 0, asked.output
+    assert "Your Kaggle user name: " in asked.stderr
+    assert '"slug": "grace/tiny-run"' in asked.stdout
+    for options in (["--yes"], ["--owner", "grace"]):
+        result = CliRunner().invoke(main, ["push", "--dry-run", *options], input="")
+        assert result.exit_code == 0, result.output
+        assert "user name" not in result.stderr
+        assert ("--owner names one" in result.stderr) == (options == ["--yes"])
 
 
 def test_public_asks(server: KaggleServer, converted: Path) -> None:
@@ -442,6 +462,29 @@ def test_little_quota_is_told(server: KaggleServer, converted: Path) -> None:
     result = nb2ddp("push", "--timeout", "11h")
     assert result.exit_code == 0
     assert "--timeout 120m ends it before that" in result.output
+
+
+def test_what_an_earlier_run_took_is_told(server: KaggleServer, converted: Path) -> None:
+    server.quota = {"timeUsed": "86400s", "totalTimeAllowed": "108000s"}  # 6 hours are left
+    Path("tiny-run_output").mkdir()
+    run_json = Path("tiny-run_output", "run.json")
+    for hours, ends_in_time in ((2, True), (5.5, False)):
+        run_json.write_text(
+            json.dumps({"exit_code": 0, "seconds": {"setup": 600, "train": hours * 3600 - 600}})
+        )
+        result = nb2ddp("push")
+        assert result.exit_code == 0
+        assert f"the last run of this kernel took {hours:.1f} h" in result.output
+        assert ("--timeout 360m ends it in time" in result.output) != ends_in_time
+    for text in (
+        "[",
+        '{"exit_code": 1, "seconds": {"train": 7}}',
+        '{"exit_code": 0, "seconds": {"train": "x"}}',
+    ):
+        run_json.write_text(text)
+        result = nb2ddp("push")
+        assert "the last run" not in result.output
+        assert "--timeout 360m ends it in time" in result.output
 
 
 def test_a_quota_that_kaggle_does_not_tell_is_no_obstacle(server: KaggleServer, converted: Path) -> None:
@@ -761,12 +804,17 @@ def test_no_output_at_all(server: KaggleServer) -> None:
 
 
 def run(
-    tmp_path: Path, *arguments: str, code: str | None = None, **environment: str
+    tmp_path: Path,
+    *arguments: str,
+    code: str | None = None,
+    stdin: Any = subprocess.DEVNULL,
+    **environment: str,
 ) -> subprocess.CompletedProcess[str]:
     clean = {k: v for k, v in os.environ.items() if "proxy" not in k.lower() and not k.startswith("KAGGLE")}
     return subprocess.run(
         [sys.executable, *(["-c", code] if code else ["-m", "nb2ddp"]), *arguments],
         env={**clean, "HOME": str(tmp_path), "KAGGLE_CONFIG_DIR": str(tmp_path / ".kaggle"), **environment},
+        stdin=stdin,
         capture_output=True,
         text=True,
         timeout=60,
@@ -794,6 +842,20 @@ def test_a_dry_run_needs_no_credentials(tmp_path: Path, server: KaggleServer, fo
     assert done.returncode == 0, done.stderr
     assert '"slug": "INSERT_OWNER_SLUG_HERE/tiny-run"' in done.stdout
     assert server.asked == []
+
+
+def test_the_owner_is_asked_for_at_a_terminal(tmp_path: Path, server: KaggleServer, folder: str) -> None:
+    """The client without credentials closes the standard input, which is where the answer comes from."""
+    import pty
+
+    ours, theirs = pty.openpty()
+    os.write(ours, b"grace\n")
+    done = run(tmp_path, "push", "--kaggle", folder, "--dry-run", stdin=theirs, **server.environment)
+    os.close(ours)
+    os.close(theirs)
+    assert done.returncode == 0, done.stderr
+    assert "Your Kaggle user name: " in done.stderr
+    assert '"slug": "grace/tiny-run"' in done.stdout
 
 
 @pytest.mark.parametrize("kind", ["token", "token file", "kaggle.json", "login"])

@@ -143,6 +143,17 @@ def test_a_declined_notebook_shows_where() -> None:
     assert "y = (" in reader.text["n2-1"]
     assert not any(place.startswith("s") and place[1:].isdigit() for place in reader.ids)
     assert "no training" in reader.text["n1-2"]
+    text = page(conversion, Options())
+    assert "unchanged" not in text
+    assert "ddp_support.py" not in text
+    assert "No model's name" not in text, "a notebook that was not understood has none"
+
+
+def test_a_script_of_one_file_needs_no_other() -> None:
+    cells = ("data = [1]\n" + TRAINING,)
+    assert "needs ddp_support.py beside it" in page(converted(*cells), Options())
+    single = page(converted(*cells, single_file=True), Options(single_file=True))
+    assert "needs ddp_support.py beside it" not in single
 
 
 HOSTILE = [
