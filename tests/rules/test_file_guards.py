@@ -140,3 +140,18 @@ def test_one_rank_deletes_or_a_later_one_would_delete_what_rank_0_made(source: s
     inside = "".join(f"        {line}\n" for line in source.splitlines())
     gated = "with ddp.main_process_only() as is_main:  # nb2ddp: one rank deletes\n    if is_main:\n" + inside
     check_rewritten(rule, "import shutil\n" + HEAD + source + TRAIN, "import shutil\n" + HEAD + gated + TRAIN)
+
+
+def test_all_ranks_leave_a_loop_where_rank_0_does() -> None:
+    """Gated, rank 0 would go on with the next round and the others would not."""
+    loop = """\
+for name in names:
+    if big:
+        x = 1
+    elif os.path.exists(name):
+        os.remove(name)
+        continue
+    y = 1
+"""
+    decided = loop.replace("os.path.exists(name)", "ddp.from_main_process(lambda: os.path.exists(name))")
+    check_rewritten(rule, HEAD + loop + TRAIN, HEAD + decided + TRAIN)
