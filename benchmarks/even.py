@@ -14,7 +14,7 @@ the first pass is shown as "cold", the median of the others with its spread as t
 ``sorted``    longest first to the rank with the fewest tokens, each rank's share in sorted micro-batches;
               ``sorted_last`` with the longest micro-batch last, ``sorted_cost`` with attention counted
 ``unsorted``  the same, each rank's share in the notebook's order
-``even``      nb2ddp's shares with equal numbers of rows a micro-batch; ``even_cost``, ``even_last`` as above
+``even``      nb2ddp's shares with equal numbers of rows a micro-batch; ``even_last`` as above
 ``free``      nb2ddp's shares for a loss that is a mean over the step's tokens: any number of rows
 ``apart``     two single processes at once, each with a rank's ``plain`` share and no waiting: this is what
               the machine allows with those shares; others may exceed it
@@ -47,7 +47,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nb2ddp.runtime.even_batches import share_evenly
+from nb2ddp.runtime.ddp_support import _share_evenly as share_evenly
 
 # mean tokens of a row, sigma of their logarithm, shortest, longest
 LENGTHS = {
@@ -131,7 +131,7 @@ def shares(
         return [share[::-1] for share in found] if "last" in variant else found
     if variant == "unsorted":
         return [chunks(sorted(share), case.batch) for share in handed_out(rows, lengths, ranks)]
-    assert variant in ("even", "free", "even_cost", "even_last"), variant
+    assert variant in ("even", "free", "even_last"), variant
     found = share_evenly(
         [lengths[row] for row in rows],
         ranks,
@@ -139,7 +139,6 @@ def shares(
         padded=case.padded,
         equal_counts=variant != "free",
         longest=LENGTHS[case.lengths][3],
-        quadratic=1 / (6 * case.hidden) if "cost" in variant else 0.0,
     )
     plan = [[[rows[place] for place in batch] for batch in share] for share in found]
     return [share[::-1] for share in plan] if "last" in variant else plan

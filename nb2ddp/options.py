@@ -1,7 +1,7 @@
 """The options of a conversion, for the command line, the Python API and the magic.
 
 A new option is one field of `Options` and one key of `OptionKeywords`, here, and its test in
-tests/unit/test_options.py. The flags of `nb2ddp convert` and `%%run_ddp` and the table in docs/options.md are
+tests/unit/test_options.py. The flags of `nb2ddp convert` and `%%run_ddp` and the table in docs/commands.md are
 made from the fields.
 """
 

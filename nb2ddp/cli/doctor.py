@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import click
+
+from nb2ddp.cli.common import echo
+from nb2ddp.plain_text import json_text
 
 
 @click.command()
@@ -61,13 +63,14 @@ def doctor(
             continue
         color = {"ok": "green", "warn": "yellow", "fail": "red"}.get(outcome.status)
         first, *more = examination.lines(name, outcome)
-        click.echo(f"{click.style(outcome.status.ljust(4), fg=color)}  {first}")
+        echo(outcome.status.ljust(4), fg=color, nl=False)
+        echo(f"  {first}")
         for line in more:
-            click.echo(f"      {line}")
+            echo(f"      {line}")
     report = examination.as_json(results, machine)
     if as_json:
-        click.echo(json.dumps(report, indent=2, ensure_ascii=False))
+        echo(json_text(report))
     else:
-        click.echo(examination.verdict([outcome for _, outcome in results]))
+        echo(examination.verdict([outcome for _, outcome in results]))
     if not report["passed"]:
         raise SystemExit(1)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nb2ddp.cli.common import say, until_interrupted
+from nb2ddp.cli.common import echo, echo_log, say, until_interrupted
 from nb2ddp.errors import KernelError
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def status(target: str | None, follow: bool) -> None:
         watch_kernel(kaggle, ref)
     else:
         state = kaggle.state(ref)
-        click.echo(f"{ref}: {state.name}")
+        echo(f"{ref}: {state.name}")
         check(ref, state)
 
 
@@ -61,7 +61,7 @@ def logs(target: str | None, follow: bool) -> None:
     states: list[client.State] = []
     with _watching(ref):
         for text in printed(kaggle, ref, states.append if follow else None):
-            click.echo(text, nl=False)
+            echo_log(text)
     if follow:
         check(ref, states[-1])
 
@@ -100,7 +100,7 @@ def fetch(target: str | None, follow: bool, output: Path | None) -> None:
         )
     lines, succeeded = summary(folder, ref)
     for line in lines:
-        click.echo(line)
+        echo(line)
     if not succeeded or state.name not in ("COMPLETE", *client.ACTIVE):
         raise KernelError(f"{ref} is {state.name}, and its run did not succeed; its log is in {folder}.")
 

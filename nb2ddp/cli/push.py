@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from nb2ddp.cli.common import option_for, say, script_of, until_interrupted
+from nb2ddp.cli.common import echo, option_for, say, script_of, until_interrupted
 from nb2ddp.cli.kernel import KAGGLE_CODES, watch_kernel
+from nb2ddp.plain_text import json_text, terminal_safe
 
 if TYPE_CHECKING:
     from nb2ddp.kaggle.bundle import Wishes
@@ -122,12 +122,12 @@ def push(
     check_quota(kaggle, wishes.timeout, say)
     with until_interrupted(f"interrupted. `nb2ddp status {made.ref}` tells whether anything was started"):
         pushed = send(kaggle, made, wishes.timeout, again=yes, say=say)
-    click.echo(f"Pushed {pushed.ref}, version {pushed.version}: {pushed.url}", err=True)
+    echo(f"Pushed {pushed.ref}, version {pushed.version}: {pushed.url}", err=True)
     made.write(copy, pushed.ref)
     if watch:
         watch_kernel(kaggle, pushed.ref)
     else:
-        click.echo(f"Next:\n  nb2ddp status {pushed.ref} --follow\n  nb2ddp fetch {pushed.ref}", err=True)
+        echo(f"Next:\n  nb2ddp status {pushed.ref} --follow\n  nb2ddp fetch {pushed.ref}", err=True)
 
 
 def _wishes(options: dict[str, Any], public: bool, token_dataset: str | None) -> Wishes:
@@ -150,15 +150,15 @@ def _wishes(options: dict[str, Any], public: bool, token_dataset: str | None) ->
 
 def _confirm_public(ref: str, yes: bool) -> None:
     question = f"{ref} will be public: everybody sees the code, its log and its output. Go on?"
-    if not yes and not click.confirm(question, err=True):
+    if not yes and not click.confirm(terminal_safe(question), err=True):
         raise click.Abort
 
 
 def _echo_request(url: str, request: dict[str, Any], place: Path, hours: int) -> None:
     text = request["text"]
     request["text"] = f"<{len(text.encode())} bytes: {place / str(request['slug']).partition('/')[2]}.py>"
-    click.echo(f"POST {url}")
-    click.echo(json.dumps(request, indent=2, ensure_ascii=False))
+    echo(f"POST {url}")
+    echo(json_text(request))
     if "sessionTimeoutSeconds" not in request and "\nTRAIN_FOR = " in text:
         say(f"Kaggle ends the session after {hours} h; the training stops before that, with a checkpoint")
     elif "sessionTimeoutSeconds" not in request:

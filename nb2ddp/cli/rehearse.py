@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 import shlex
 import shutil
@@ -13,8 +11,8 @@ from pathlib import Path
 
 import click
 
-from nb2ddp.cli.common import option_for, say, until_interrupted
-from nb2ddp.errors import OutputError
+from nb2ddp.cli.common import echo, option_for, say, until_interrupted, unwritable, write_page
+from nb2ddp.plain_text import json_text
 
 
 @click.command()
@@ -75,7 +73,7 @@ def rehearse(
     files = {name: Path(path) for name, _, path in (pair.partition("=") for pair in data)}
     if missing := [path for path in files.values() if not path.is_file()]:
         raise click.UsageError(f"there is no file {missing[0]}.")
-    if html is not None and (reason := _unwritable(html)):
+    if html is not None and (reason := unwritable(html)):
         raise click.UsageError(f"--html {html} cannot be written: {reason}.")
     if keep is not None:
         _make_empty(keep)
@@ -85,12 +83,13 @@ def rehearse(
         display.phase(f"preparing {target.name or target}")
         result = run_all(subject_of(target, nproc), settings, keep=keep, display=display)
     if as_json:
-        click.echo(json.dumps(report.as_json(result), indent=2, ensure_ascii=False))
+        echo(json_text(report.as_json(result)))
     else:
         for line in report.lines(result):
-            click.echo(line)
+            echo(line)
     if html is not None:
-        _write(html, report.page(result, _command_line()))
+        write_page(html, report.page(result, _command_line()))
+        say(f"wrote {html}")
     if not result.passed:
         raise SystemExit(1)
 
@@ -112,41 +111,6 @@ def _make_empty(folder: Path) -> None:
             raise click.UsageError(f"{folder} is not empty.")
     except OSError as error:
         raise click.UsageError(f"--keep {folder} cannot be made: {error.strerror}.") from None
-
-
-def _unwritable(path: Path) -> str:
-    """Return why a file cannot be written here; empty when it can. What it holds stays as it is."""
-    if path.exists() and not path.is_file():
-        return "it is not a file"
-    is_new = not path.exists()
-    try:
-        with path.open("ab"):
-            pass
-        if is_new:
-            path.unlink()
-    except OSError as error:
-        return error.strerror or str(error)
-    return ""
-
-
-def _write(path: Path, text: str) -> None:
-    """Write the page, last of all: what was printed by then is not lost with it.
-
-    Raises:
-        OutputError: it cannot be written, and what was there before stays.
-    """
-    whole = path.resolve()
-    part = whole.parent / f".nb2ddp-{os.getpid()}.part"
-    try:
-        part.write_text(text, encoding="utf-8")
-        part.replace(whole)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            part.unlink()
-        raise OutputError(
-            f"the result is printed, but {path} cannot be written: {error.strerror or error}."
-        ) from None
-    say(f"wrote {path}")
 
 
 def _command_line() -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nb2ddp.cli.common import script_of
+from nb2ddp.cli.common import say, script_of
 from nb2ddp.ddp_folder import SETUP
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def run(
     script = script_of(target, nproc or 2)
     step = script.with_name(SETUP)
     if setup and not step.exists() and not quiet:
-        click.echo(f"nb2ddp: there is no {SETUP}: the notebook installs nothing", err=True)
+        say(f"there is no {SETUP}: the notebook installs nothing")
     observer = None if quiet else _observer(script, monitor=monitor)
     began = time.time()
     code = launch(

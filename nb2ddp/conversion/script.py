@@ -8,30 +8,32 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-import libcst as cst
-
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.options import Options
 from nb2ddp.rewriting.engine import Rewritten
 from nb2ddp.rewriting.findings import Need
-from nb2ddp.rewriting.runtime_calls import module_name
+from nb2ddp.rewriting.runtime_calls import helper, module_name
 from nb2ddp.rules.init_block import MARKER
 from nb2ddp.runtime import support_module
 from nb2ddp.source.cells import CodeCell, Place
 from nb2ddp.source.ipython_syntax import align
 from nb2ddp.source.notebook import Notebook
+from nb2ddp.targets.kaggle import literal
 
 _RULER = 90
-_USES_OS = re.compile(r"(?<![.\w])os\.")
 
 
 @dataclass(frozen=True)
 class Line:
-    """A line of the script, and the line (from 0) of a rewritten cell that it is; cell 0 is none."""
+    """A line of the script, and the line (from 0) of a rewritten cell that it is; cell 0 is none.
+
+    ``heads``: the cell above whose code the line stands, as its ruler or as the text cells before it.
+    """
 
     text: str
     cell: int = 0
     number: int = 0
+    heads: int = 0
 
 
 @dataclass(frozen=True)
@@ -128,7 +130,8 @@ def _body(notebook: Notebook, rewritten: Rewritten) -> list[Line]:
             reason = "; installs run once, in setup_env.py" if cell.number in with_installs else ""
             lines = [Line(f"# nothing of this cell is left to do here{reason}", cell.number)]
         if lines or comments:
-            body += [Line(_ruler(cell.number)), *map(Line, comments), *lines, Line("")]
+            above = (Line(text, heads=cell.number) for text in (_ruler(cell.number), *comments))
+            body += [*above, *lines, Line("")]
             comments = []
     return [*body, *map(Line, comments)]
 
@@ -150,21 +153,28 @@ def _as_comments(source: str) -> list[str]:
 def _init_block(facts: Facts, needs: Iterable[Need], body: Sequence[Line], options: Options) -> list[str]:
     """Return the lines that stand where the first heavy import was: the runtime module, and who this process is."""
     seed = next((need.value for need in needs if need.kind == "seed"), "")
-    ddp, sys = module_name(facts), facts.our("sys")
+    ddp = module_name(facts)
     names = ", ".join(facts.our(name) for name in ("rank", "local_rank", "world_size"))
-    modules = [name for name in ("os", "sys", "torch") if name == "sys" or _is_missing(facts, name, body)]
+    always = () if options.single_file else ("sys",)
+    modules = [name for name in ("os", "sys", "torch") if name in always or _is_missing(facts, name, body)]
     imports = [_import(name, facts.our(name)) for name in modules]
     if options.single_file:
-        ours = [*_runtime_in_script().splitlines(), "", "", f"{ddp} = _ddp_support()"]
+        ours = _runtime_in_script(facts)
     else:
         ours = [
             "try:",
             f"    {_import('ddp_support', ddp)}",
             "except ModuleNotFoundError as missing:",
-            f'    {sys}.exit(f"{{missing}} (ddp_support.py belongs beside this script)")',
+            f'    {facts.our("sys")}.exit(f"{{missing}} (ddp_support.py belongs beside this script)")',
         ]
     device = "this process works on cuda:<local_rank>"
-    return [*imports, "", *ours, "", f"{names} = {ddp}.init({f'seed={seed}' if seed else ''})  # {device}"]
+    return [
+        *imports,
+        "",
+        *ours,
+        "",
+        f"{names} = {helper(facts, 'init')}({f'seed={seed}' if seed else ''})  # {device}",
+    ]
 
 
 def _import(module: str, name: str) -> str:
@@ -183,13 +193,14 @@ def _is_missing(facts: Facts, module: str, body: Sequence[Line]) -> bool:
     return False
 
 
-def _runtime_in_script() -> str:
-    """Return the runtime module's text as a function that makes it, for a script that is one file."""
-    text = support_module().replace("\n\n\n", "\n\n")
-    module = cst.parse_module(text)
-    function = cst.parse_statement("def _ddp_support():\n    pass\n")
-    assert isinstance(function, cst.FunctionDef)
-    end = cst.parse_statement("return types.SimpleNamespace(**locals())")
-    imports = cst.parse_statement("import types")
-    body = [*module.body[:1], imports, *module.body[1:], end]
-    return cst.Module([function.with_changes(body=cst.IndentedBlock(body))]).code.strip("\n")
+def _runtime_in_script(facts: Facts) -> list[str]:
+    """Return the lines that make the runtime module of its own text, for a script that is one file."""
+    from nb2ddp.rendering import render
+
+    lines = render(
+        "script/single_file.py.j2",
+        load=facts.our("make_ddp_support"),
+        ddp=module_name(facts),
+        text=literal(support_module()),
+    )
+    return lines.rstrip("\n").split("\n")

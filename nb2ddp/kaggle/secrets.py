@@ -14,9 +14,7 @@ def refuse_secrets(found: Iterable[Secret], allowed: Collection[str] = ()) -> No
 
     A value that is allowed in one place is allowed in all: the script repeats what the notebook holds.
     """
-    secrets = list(found)
-    values = {secret.value_digest for secret in secrets if secret.fingerprint in allowed}
-    places = [f"  {shown(str(secret), 500)}" for secret in secrets if secret.value_digest not in values]
+    places = [f"  {shown(str(secret), 500)}" for secret in found if secret.fingerprint not in allowed]
     if not places:
         return
     rest = [f"  and {len(places) - 20} more"] if len(places) > 20 else []

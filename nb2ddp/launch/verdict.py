@@ -8,9 +8,10 @@ from pathlib import Path
 
 from nb2ddp.launch.cell_map import CellMap
 from nb2ddp.launch.failure import Failure, describe, ending, log_tail
-from nb2ddp.launch.outputs import Outputs, files_written
+from nb2ddp.launch.outputs import Outputs, files_written, quoted
 from nb2ddp.launch.processes import exit_code
 from nb2ddp.launch.ranks import TORCHRUN_LOG, Ranks, attempt_logs
+from nb2ddp.plain_text import terminal_safe
 
 
 def tell_verdict(agent_code: int, ranks: Ranks, cells: CellMap, *, alone: bool, repeat_trace: bool) -> int:
@@ -71,10 +72,11 @@ def stopped_sentence(number: signal.Signals, folder: Path, since: float, logs: P
         return f"stopped by {number.name}; no checkpoint was written, so the next run begins at step 0"
     return (
         f"stopped by {number.name}; kept: {checkpoint}; to go on from it: "
-        f'trainer.train(resume_from_checkpoint="{checkpoint}")'
+        f"trainer.train(resume_from_checkpoint={quoted(checkpoint)})"
     )
 
 
 def say(sentence: str, text: str = "") -> None:
     """Print one of our sentences on stderr, and text below it."""
-    print(f"nb2ddp: {sentence}", *([text] if text else []), sep="\n", file=sys.stderr, flush=True)
+    lines = [f"nb2ddp: {sentence}", *([text] if text else [])]
+    print(terminal_safe("\n".join(lines)), file=sys.stderr, flush=True)

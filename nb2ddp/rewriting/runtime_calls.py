@@ -16,6 +16,7 @@ Helper = Literal[
     "from_main_process",
     "has_bf16",
     "in_turn",
+    "init",
     "init_process_group",
     "is_main_process",
     "main_process_first",
@@ -35,7 +36,7 @@ Helper = Literal[
     "wrap_trainer",
     "write_file",
 ]
-"""What generated code may use; a test compares it with the module."""
+"""What generated code uses; tests/unit/test_runtime_contract.py compares it with the module."""
 
 
 def module_name(facts: Facts) -> str:

@@ -44,7 +44,7 @@ import threading
 import time
 import traceback
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from types import CodeType, FrameType, TracebackType
 from typing import Any, TypeVar
@@ -88,6 +88,7 @@ class _Run:
         self.may_take_long = 0  # depth of blocks that the others wait for, however long this rank takes
         self.steps = 0  # optimizer steps
         self.shares: dict[tuple[int, int], int] = {}  # micro-batches of the notebook in one of this rank's
+        self.batches: dict[tuple[int, int], tuple[int, int]] = {}  # the notebook's, by a rank's share of it
         self.reduced: dict[int, weakref.ref[Any]] = {}  # by id: parameters whose gradients DDP averages
         self.failures: list[str] = []  # checks that failed; the run goes on to save and ends with exit code 1
         self.watchdog: _Watchdog | None = None
@@ -119,7 +120,7 @@ def init(seed: int | None = None) -> tuple[int, int, int]:
     Waits for no other rank.
 
     Raises:
-        SystemExit: Unsloth's own sharding is switched on, which needs a script made with ``--strategy fsdp``.
+        SystemExit: the environment switches on Unsloth's own sharding; the sentence names the variable to unset.
     """
     if _run.began:
         return _run.rank, _run.local_rank, _run.world_size
@@ -466,8 +467,12 @@ def _end_of(rank: int, store: Any) -> str:
 
 
 def _is_ours(frame: FrameType) -> bool:
-    code = frame.f_code
-    return code.co_filename == _FILE and _FIRST_LINE <= code.co_firstlineno <= _LAST_LINE
+    return _is_our_code(frame.f_code)
+
+
+def _is_our_code(code: Any) -> bool:
+    """Return whether code is this module's; with --single-file it stands in the script."""
+    return getattr(code, "co_filename", "") == _FILE and _FIRST_LINE <= code.co_firstlineno <= _LAST_LINE
 
 
 def _script_frames(innermost: FrameType | None = None) -> Iterator[FrameType]:
@@ -566,6 +571,7 @@ def as_one_process(make: Callable[[], _T]) -> _T:
     """Return what ``make`` makes where it sees one process: an Accelerator that leaves the batches alone.
 
     ``parallelize`` divides the work instead, so that what the loop computes is computed from whole batches.
+    Each rank calls ``make``, waits for no other, and raises what it raises.
     """
     hidden = {name: os.environ.pop(name) for name in list(os.environ) if name in _LAUNCH_VARIABLES}
     try:
@@ -575,7 +581,7 @@ def as_one_process(make: Callable[[], _T]) -> _T:
 
 
 class in_turn:
-    """Let the ranks run a block one after another; none goes on before the last one is through.
+    """Let the ranks run a block one after another; each waits for its turn, and then for the last rank.
 
     What a rank raises in its turn, every rank raises; those after it do not run the block.
     """
@@ -604,7 +610,7 @@ class in_turn:
 
 
 def from_main_process(make: Callable[[], _T]) -> _T:
-    """Return on every rank what ``make`` returns on rank 0; the other ranks do not call it.
+    """Return on every rank what ``make`` returns on rank 0; the other ranks wait for it and do not call it.
 
     What ``make`` raises, every rank raises.
     """
@@ -629,7 +635,11 @@ def from_main_process(make: Callable[[], _T]) -> _T:
 
 
 def from_all_ranks(value: _T) -> list[_T]:
-    """Return the values of all ranks, in the order of ranks, on every rank. Waits for the slowest."""
+    """Return the values of all ranks, in the order of ranks, on every rank. Waits for the slowest.
+
+    Raises:
+        RuntimeError: a rank has ended, or came to another place of the script.
+    """
     if not _run.meets:
         return [value]
     meeting = _Meeting()
@@ -646,7 +656,7 @@ def shell(command: str) -> None:
 
 
 def shell_output(command: str) -> list[str]:
-    """Run ``x = !command`` on rank 0; return its output as a list of lines, on every rank."""
+    """Run ``x = !command`` on rank 0; the others wait. Return its output as a list of lines, on every rank."""
 
     def run() -> list[str]:
         env = environment_without_ranks()
@@ -657,7 +667,7 @@ def shell_output(command: str) -> list[str]:
 
 
 def environment_without_ranks() -> dict[str, str]:
-    """Return the environment for a process that is no rank of this run."""
+    """Return the environment for a process that is no rank of this run. Waits for no rank."""
     return {name: value for name, value in os.environ.items() if name not in _RANK_VARIABLES}
 
 
@@ -673,7 +683,7 @@ _plot_numbers = itertools.count(1)
 
 
 def save_plots() -> None:
-    """Save the figures that a notebook would show, on rank 0, as plot_1.png and so on."""
+    """Save the figures that a notebook would show, on rank 0, as plot_1.png and so on. No rank waits."""
     from matplotlib import pyplot
 
     for number in pyplot.get_fignums():
@@ -722,6 +732,7 @@ def share_batch(
 
     Returns this rank's micro-batch size and number of accumulation steps; their product with ``world_size`` is the
     notebook's effective batch, or a warning says what it is. ``num_generations`` keeps GRPO's groups whole.
+    Every rank computes the same; none waits.
     """
     if num_generations and batch_size * accumulation_steps % num_generations:
         batch_size = num_generations  # Unsloth does this in the notebook: a step takes whole groups
@@ -731,6 +742,7 @@ def share_batch(
     while num_generations and per_rank * steps * _run.world_size % num_generations:
         per_rank += 1
     _run.shares[per_rank, steps] = accumulation_steps // steps
+    _run.batches[per_rank, steps] = batch_size, accumulation_steps
     total, wanted = per_rank * steps * _run.world_size, batch_size * accumulation_steps
     print(
         f"nb2ddp: batch {per_rank} x {steps} accumulation steps x {_run.world_size} processes = {total} per step"
@@ -742,11 +754,13 @@ def share_batch(
     return per_rank, steps
 
 
-def wrap_trainer(trainer: Any) -> Any:
+def wrap_trainer(trainer: Any, batches: str = "even") -> Any:
     """Make a Trainer train through one DDP wrapper, and return the wrapper; ``trainer.model`` stays as it is.
 
-    Called right before ``trainer.train()``, after the Trainer has cast or replaced parameters. Every rank compares
-    its training data with the other ranks' first.
+    Called right before ``trainer.train()``, after the Trainer has cast or replaced parameters. Every rank waits for
+    the others, and compares its training data with theirs first. The samples of each optimizer step are shared out by
+    their lengths where that is the same run; with ``batches="notebook"`` ranks take the notebook's micro-batches in
+    turns.
 
     Raises:
         RuntimeError: the Trainer does not know of all ranks; or the ranks have different training data.
@@ -755,6 +769,9 @@ def wrap_trainer(trainer: Any) -> Any:
     if _run.world_size == 1:
         return trainer.model_wrapped
     _check_same_data(getattr(trainer, "train_dataset", None))
+    if batches == "even" and trainer not in _even:
+        _even[trainer] = _UNDECIDED
+    _take_each_sample_once(trainer)
     # Accelerate prepares mixed precision as always; evaluation_mode keeps it from wrapping.
     model = trainer.accelerator.prepare_model(trainer.model, evaluation_mode=True)
     told = trainer.args.ddp_find_unused_parameters
@@ -787,7 +804,7 @@ def _synchronise_batch_norms(trainer: Any, model: torch.nn.Module) -> None:
 
 
 def prepare_trainer(trainer: Any) -> None:
-    """Give a Trainer's loss the weight that it has in one process, in training and in evaluation.
+    """Give a Trainer's loss the weight that it has in one process, in training and in evaluation. No rank waits.
 
     Raises:
         RuntimeError: the Trainer was made where it did not know of the other ranks.
@@ -851,7 +868,7 @@ def _keep_loss(trainer: Any) -> None:
     notes_figures = _notes_figures(trainer)
     share = _run.shares.get((args.per_device_train_batch_size, args.gradient_accumulation_steps), 1)
     step: list[tuple[list[int], float]] = []
-    if share in (1, _run.world_size) and hasattr(trainer, "get_batch_samples"):
+    if share in (1, _run.world_size):
         step = _take_each_sample_once(trainer, whole=share > 1)
     if counts_items:
         args.average_tokens_across_devices = True
@@ -1233,24 +1250,32 @@ class _DividedBatches:
             yield rows[bounds[_run.rank] : bounds[_run.rank + 1]] or filler
 
 
-def _take_each_sample_once(trainer: Any, *, whole: bool) -> list[tuple[list[int], float]]:
-    """Let training take each sample of an epoch once, in the notebook's batches.
+def _take_each_sample_once(trainer: Any, *, whole: bool | None = None) -> list[tuple[list[int], float]]:
+    """Let training take each sample of an epoch once, in the notebook's batches or in even ones.
 
-    Returns a list that holds, for each batch of the optimizer step, the rows of each rank that count, and what a
-    mean of all ranks' means over the step is to be multiplied by.
+    With ``whole`` None only even ones: others stay Accelerate's. Returns a list that holds, for each batch of the
+    optimizer step, the rows of each rank that count, and what a mean of all ranks' means over the step is to be
+    multiplied by.
     """
+    step: list[tuple[list[int], float]] = []
+    if hasattr(trainer.get_train_dataloader, "_takes_once") or not hasattr(trainer, "get_batch_samples"):
+        return step
     get_loader, get_samples = trainer.get_train_dataloader, trainer.get_batch_samples
     current: list[_DividedBatches] = []
-    step: list[tuple[list[int], float]] = []
 
     def divided_loader(*args: Any, **options: Any) -> Any:
         loader = get_loader(*args, **options)
         shard: Any = getattr(loader, "batch_sampler", None)
         current.clear()
+        even = _even_out(trainer, loader)
         if type(shard).__name__ == "BatchSamplerShard" and not shard.split_batches:
-            current.append(_DividedBatches(shard, whole=whole))
-            for owner in (loader, getattr(loader, "base_dataloader", loader)):
-                object.__setattr__(owner, "batch_sampler", current[0])
+            shard.sampler = getattr(
+                shard.batch_sampler, "sampler", None
+            )  # where a resumed run sets its epoch
+            if even or whole is not None:
+                current.append(_DividedBatches(shard, whole=even or whole is True))
+                for owner in (loader, getattr(loader, "base_dataloader", loader)):
+                    object.__setattr__(owner, "batch_sampler", current[0])
         return loader
 
     def counted(batches: Iterator[Any]) -> Iterator[Any]:
@@ -1276,6 +1301,7 @@ def _take_each_sample_once(trainer: Any, *, whole: bool) -> list[tuple[list[int]
             step[:] = [(sizes, _run.world_size * len(step) / with_rows) for sizes, _ in step]
         return taken
 
+    divided_loader._takes_once = True  # type: ignore[attr-defined]
     trainer.get_train_dataloader, trainer.get_batch_samples = divided_loader, samples
     if whole:
         _count_epochs_in_batches(trainer, current)
@@ -1456,6 +1482,454 @@ def _digest(value: Any) -> str:
         else:
             digest.update(type(leaf).__name__.encode())
     return digest.hexdigest()
+
+
+# ---- even batches: each optimizer step's samples, shared out by their lengths ---------------------------------
+#
+# DDP waits in every step for the rank with the most work. Where rows differ in length, the notebook's order gives
+# one rank more tokens than the others, and two GPUs come to 1.5 to 1.7 times the speed of one. Here the set of
+# samples of each optimizer step stays the notebook's; which rank takes a sample, and in which micro-batch, is
+# decided by length. A loss that is a mean over the step's tokens is the same as in one process.
+#
+# A padded micro-batch costs its rows times its longest row: rows of like lengths go together. A padding-free one
+# costs its tokens and leaves nothing to save: the tokens are spread evenly over the micro-batches too, for short
+# ones would cost the GPU's launches all the same. Shares are a pure function of the lengths, so every rank finds
+# the same ones without asking the others.
+
+_Share = list[list[int]]  # one rank's micro-batches of a step: positions in the step's samples
+
+
+def _count_micro_batches(samples: int, world_size: int, batch_size: int) -> int:
+    """Return how many micro-batches each rank takes of a step with so many samples.
+
+    As few as the batch size allows, yet no more than leave a sample for each: with 8 samples in batches of
+    1 on 3 ranks these are 2, of which some hold two rows.
+    """
+    if samples < world_size:
+        raise ValueError(f"{samples} samples cannot be shared among {world_size} ranks")
+    return min(math.ceil(samples / (world_size * batch_size)), samples // world_size)
+
+
+def _share_evenly(
+    lengths: Sequence[int],
+    world_size: int,
+    batch_size: int,
+    *,
+    micro_batches: int = 0,
+    padded: bool = True,
+    equal_counts: bool = True,
+    longest: int = 0,
+) -> list[_Share]:
+    """Return each rank's micro-batches of one optimizer step, as positions in ``lengths``.
+
+    Every rank gets the same number of micro-batches (``micro_batches``, or as few as ``batch_size`` allows) and
+    none is empty; together they hold each sample once. With ``equal_counts`` they hold as many rows as one another
+    (or differ by one, where the samples do not divide). Without it a micro-batch may hold more rows than
+    ``batch_size`` if they are short: never more tokens, padding included, than ``batch_size`` rows of ``longest``.
+    The slowest rank never has more to do than with the notebook's own micro-batches taken in turns, and where
+    nothing is gained, as with rows of equal length, these are what comes back. Otherwise each rank's most
+    expensive micro-batch comes first.
+    """
+    micro_batches = micro_batches or _count_micro_batches(len(lengths), world_size, batch_size)
+    cost = _Cost(lengths, padded)
+    order = sorted(range(len(lengths)), key=lambda sample: (-lengths[sample], sample))
+    room = batch_size * max(longest, lengths[order[0]])
+    in_turns = _in_turns(len(lengths), world_size, micro_batches)
+    plans = [*in_turns]
+    if not equal_counts:
+        if padded:
+            plans += _like_lengths(order, world_size, micro_batches, cost, room)
+        else:
+            plans += _spread(order, world_size, micro_batches, cost, len(order), room)
+    even = _spread(order, world_size, micro_batches, cost, math.ceil(len(order) / world_size), None)
+    plans += _in_rows(order, even, world_size, micro_batches, cost) if padded else even
+    best = min(plans, key=lambda plan: max(map(cost.of_share, plan)))
+    if best in in_turns:
+        return best
+    return [
+        [sorted(batch) for batch in sorted(share, key=lambda batch: (-cost.of_batch(batch), min(batch)))]
+        for share in best
+    ]
+
+
+class _Cost:
+    """What a micro-batch costs in time and memory: its tokens, padding included."""
+
+    def __init__(self, lengths: Sequence[int], padded: bool) -> None:
+        self.lengths = lengths
+        self.padded = padded
+
+    def of_batch(self, batch: Sequence[int]) -> int:
+        rows = [self.lengths[sample] for sample in batch]
+        return len(rows) * max(rows) if self.padded else sum(rows)
+
+    def of_share(self, share: _Share) -> int:
+        return sum(map(self.of_batch, share))
+
+
+def _in_turns(samples: int, ranks: int, micro_batches: int) -> list[list[_Share]]:
+    """Return micro-batches in the notebook's order, taken in turns by the ranks; [] where they do not divide."""
+    size, rest = divmod(samples, ranks * micro_batches)
+    if rest:
+        return []
+    batches = [list(range(start, start + size)) for start in range(0, samples, size)]
+    return [[batches[rank::ranks] for rank in range(ranks)]]
+
+
+def _lightest_first(
+    samples: Iterable[int], bins: int, cost: _Cost, fewest: int, most: int
+) -> list[list[int]]:
+    """Hand out samples, longest first, each to the bin with the least work, ``fewest`` to ``most`` a bin."""
+    samples = list(samples)
+    filled: list[list[int]] = [[] for _ in range(bins)]
+    loads = [0] * bins
+    for place, sample in enumerate(samples):
+        missing = sum(max(fewest - len(held), 0) for held in filled)
+        spare = len(samples) - place > missing
+        free = [
+            number for number, held in enumerate(filled) if len(held) < most and (spare or len(held) < fewest)
+        ]
+        lightest = min(free, key=lambda number: (loads[number], number))
+        filled[lightest].append(sample)
+        loads[lightest] += cost.lengths[sample]
+    return filled
+
+
+def _spread(
+    order: Sequence[int], ranks: int, micro_batches: int, cost: _Cost, most: int, room: int | None
+) -> list[list[_Share]]:
+    """Spread the tokens over the ranks, then each rank's over its micro-batches; [] if they do not fit."""
+    fewest = micro_batches if room else len(order) // ranks
+    plan = []
+    for held in _lightest_first(order, ranks, cost, fewest, most):
+        rows = math.ceil(len(held) / micro_batches)
+        limits = (1, len(held)) if room else (len(held) // micro_batches, rows)
+        plan.append(_lightest_first(held, micro_batches, cost, *limits))
+    if room and any(cost.of_batch(batch) > room for share in plan for batch in share):
+        return []
+    return [plan]
+
+
+def _in_rows(
+    order: Sequence[int], even: list[list[_Share]], ranks: int, micro_batches: int, cost: _Cost
+) -> list[list[_Share]]:
+    """Cut rows sorted by length into padded micro-batches: the whole step's, and each rank's own."""
+    sorted_shares = []
+    for share in even[0]:
+        held = sorted((sample for batch in share for sample in batch), key=lambda s: (-cost.lengths[s], s))
+        sorted_shares.append(_cut(held, micro_batches))
+    return [_assign(_cut(order, ranks * micro_batches), ranks, cost), sorted_shares]
+
+
+def _cut(samples: Sequence[int], pieces: int) -> list[list[int]]:
+    """Cut samples into pieces of one size; where they do not divide, the last ones hold one more."""
+    size, longer = divmod(len(samples), pieces)
+    bounds = [number * size + max(number - (pieces - longer), 0) for number in range(pieces + 1)]
+    return [list(samples[start:end]) for start, end in itertools.pairwise(bounds)]
+
+
+def _assign(batches: list[list[int]], ranks: int, cost: _Cost) -> list[_Share]:
+    """Assign micro-batches to ranks, the most expensive first, equally many to each."""
+    most = len(batches) // ranks
+    shares: list[_Share] = [[] for _ in range(ranks)]
+    loads = [0] * ranks
+    for batch in sorted(batches, key=lambda batch: (-cost.of_batch(batch), batch[0])):
+        free = [number for number, share in enumerate(shares) if len(share) < most]
+        lightest = min(free, key=lambda number: (loads[number], number))
+        shares[lightest].append(batch)
+        loads[lightest] += cost.of_batch(batch)
+    return shares
+
+
+def _like_lengths(
+    order: Sequence[int], ranks: int, micro_batches: int, cost: _Cost, room: int
+) -> list[list[_Share]]:
+    """Cut the sorted rows where the padding is least, or the most expensive micro-batch is cheapest."""
+    plans = []
+    for power in (1, 2, 4):
+        cut = _cheapest_cut(order, ranks * micro_batches, cost, power, room)
+        if cut is not None:
+            plans.append(_assign(cut, ranks, cost))
+    return plans
+
+
+def _cheapest_cut(
+    order: Sequence[int], pieces: int, cost: _Cost, power: int, room: int
+) -> list[list[int]] | None:
+    """Cut sorted rows into pieces with the least sum of (rows x longest) ** power; None where none fits.
+
+    Many rows are cut in groups of a few, for the time that it takes grows with their square.
+    """
+    group = max(1, len(order) // max(96, 2 * pieces))
+    bounds = [*range(0, len(order), group), len(order)]
+    longest = [cost.lengths[order[bound]] for bound in bounds[:-1]]
+    count = len(bounds) - 1
+    # least[end]: the cheapest way to cut order[: bounds[end]] into the pieces so far; its last piece's begin
+    least: list[float] = [0.0] + [math.inf] * count
+    begins: list[list[int]] = []
+    for piece in range(1, pieces + 1):
+        following, begin = [math.inf] * (count + 1), [0] * (count + 1)
+        for start in range(piece - 1, count - (pieces - piece)):
+            if least[start] == math.inf:
+                continue
+            for end in range(start + 1, count - (pieces - piece) + 1):
+                tokens = (bounds[end] - bounds[start]) * longest[start]
+                if tokens > room:
+                    break
+                total = least[start] + tokens**power
+                if total < following[end]:
+                    following[end], begin[end] = total, start
+        least = following
+        begins.append(begin)
+    if least[count] == math.inf:
+        return None
+    cut, end = [], count
+    for begin in reversed(begins):
+        cut.append(list(order[bounds[begin[end]] : bounds[end]]))
+        end = begin[end]
+    return cut[::-1]
+
+
+class _Steps:
+    """How a Trainer's optimizer steps are shared out.
+
+    ``samples`` are the notebook's in a step, ``micro_batches`` what each rank takes of them, ``batch_size`` the
+    notebook's micro-batch.
+    """
+
+    def __init__(self, trainer: Any, lengths: list[int], *, padded: bool) -> None:
+        args = trainer.args
+        key = (args.per_device_train_batch_size, args.gradient_accumulation_steps)
+        self.lengths = lengths
+        self.batch_size, accumulation = _run.batches.get(key, (key[0], key[1] * _run.world_size))
+        self.samples = self.batch_size * accumulation
+        self.micro_batches: int = key[1]
+        if key[0] * key[1] * _run.world_size != self.samples:
+            self.micro_batches = _count_micro_batches(self.samples, _run.world_size, self.batch_size)
+        self.rows = math.ceil(self.samples / (_run.world_size * self.micro_batches))
+        compiles = "unsloth" in sys.modules and os.environ.get("UNSLOTH_BLOCK_COMPILE") != "0"
+        self.options: dict[str, Any] = {
+            "padded": padded,
+            # Unsloth compiles its blocks anew for each number of rows
+            "equal_counts": padded and compiles and torch.cuda.is_available(),
+            "longest": max(lengths),
+        }
+
+    def count(self, samples: int) -> int:
+        """Return how many micro-batches each rank takes of a step, an epoch's last one included."""
+        if samples == self.samples:
+            return self.micro_batches
+        return min(self.micro_batches, _count_micro_batches(samples, _run.world_size, self.rows))
+
+    def share(self, samples: Sequence[int]) -> list[_Share]:
+        """Return each rank's micro-batches of a step, as rows of the data set."""
+        shares = _share_evenly(
+            [self.lengths[sample] for sample in samples],
+            _run.world_size,
+            self.batch_size,
+            micro_batches=self.count(len(samples)),
+            **self.options,
+        )
+        return [[[samples[place] for place in batch] for batch in share] for share in shares]
+
+
+class _EvenBatches:
+    """The micro-batches of all ranks, in rounds of one for each, of the samples that the notebook's sampler draws.
+
+    A last step with fewer samples than ranks is a round that is not full.
+    """
+
+    def __init__(self, batches: Any, steps: _Steps) -> None:
+        self.sampler = batches.sampler  # Accelerate reaches through this name to set the epoch
+        self.drop_last = batches.drop_last
+        self.steps = steps
+
+    def _sizes(self) -> list[int]:
+        """Return the number of samples of each optimizer step of an epoch."""
+        count = len(self.sampler)
+        if self.drop_last:
+            count -= count % self.steps.batch_size
+        full, rest = divmod(count, self.steps.samples)
+        return [self.steps.samples] * full + [rest] * (rest > 0)
+
+    def __len__(self) -> int:
+        ranks = _run.world_size
+        return sum(size if size < ranks else ranks * self.steps.count(size) for size in self._sizes())
+
+    def __iter__(self) -> Iterator[list[int]]:
+        drawn = iter(self.sampler)
+        for size in self._sizes():
+            samples = list(itertools.islice(drawn, size))
+            if size < _run.world_size:
+                yield from ([sample] for sample in samples)
+                continue
+            for batches in zip(*self.steps.share(samples), strict=True):
+                yield from batches
+        for _ in drawn:  # what drop_last leaves out: a sampler may count on being read to its end
+            pass
+
+
+_even: "weakref.WeakKeyDictionary[Any, _Steps | str]" = weakref.WeakKeyDictionary()
+_UNDECIDED = "not decided"
+
+
+def _even_out(trainer: Any, loader: Any) -> bool:
+    """Let a loader that Accelerate has prepared share out each step's samples by length; return whether it does.
+
+    The first loader of a Trainer decides, on all ranks together, and says what was decided.
+    """
+    if trainer not in _even:
+        return False
+    if _even[trainer] == _UNDECIDED:
+        steps = _even[trainer] = _decide(trainer, loader)
+        if isinstance(steps, str):
+            print(f"nb2ddp: micro-batches are taken in the notebook's order: {steps}")
+        else:
+            print(
+                f"nb2ddp: the {steps.samples} samples of each step are shared out by their lengths, in "
+                f"{_run.world_size} x {steps.micro_batches} micro-batches"
+            )
+    steps = _even[trainer]
+    if isinstance(steps, str):
+        return False
+    trainer.args.gradient_accumulation_steps = steps.micro_batches
+    shard = loader.batch_sampler
+    shard.batch_sampler = _EvenBatches(shard.batch_sampler, steps)
+    shard.batch_size, shard.drop_last = None, False  # they differ in size; every round is for all ranks
+    return True
+
+
+def _decide(trainer: Any, loader: Any) -> "_Steps | str":
+    """Return how a Trainer's steps are shared out by length, or why they are not. A collective."""
+    reason, lengths = _why_in_turns(trainer, loader), None
+    if not reason:
+        lengths = _lengths_of(loader.dataset)
+        if not lengths or len(lengths) != len(loader.dataset) or min(lengths) < 1:
+            reason = "the lengths of the rows are not known without their being read"
+        elif min(lengths) == max(lengths):
+            reason = "all rows have one length"
+    padded = not getattr(trainer.data_collator, "padding_free", False)
+    of_ranks = from_all_ranks((reason, padded))
+    reason = next((other for other, _ in of_ranks if other), "")
+    if reason or lengths is None:
+        return reason
+    reason = _why_no_sum(trainer, loader, lengths)
+    if reason:
+        return reason
+    steps = _Steps(trainer, lengths, padded=of_ranks[0][1])
+    if steps.samples < _run.world_size:
+        return f"a step of {steps.samples} samples leaves a rank without one"
+    return steps
+
+
+def _why_in_turns(trainer: Any, loader: Any) -> str:
+    """Return why a Trainer's steps are not shared out by length, as far as it and its data say; "" if they may be."""
+    args, kind = trainer.args, type(trainer)
+    shard: Any = getattr(loader, "batch_sampler", None)
+    kinds = {part.__name__.removeprefix("_").removeprefix("Unsloth") for part in kind.__mro__}
+    own = [name for name in ("compute_loss", "training_step", "get_batch_samples") if _is_own(trainer, name)]
+    base = trainer.accelerator.unwrap_model(trainer.model)
+    configs = [getattr(base, "config", None), getattr(getattr(base, "config", None), "text_config", None)]
+    collator = trainer.data_collator
+    sampler = getattr(getattr(shard, "batch_sampler", None), "sampler", None)
+    told = {
+        f"{kind.__name__} is not known to take a mean over the tokens of a step": (
+            "SFTTrainer" not in kinds and not kind.__module__.startswith(("transformers.", "__main__"))
+        ),
+        f"{', '.join(own)} of the notebook's own": own,
+        "packed rows are full": getattr(args, "packing", False),
+        "the loss is the notebook's own": getattr(trainer, "compute_loss_func", None),
+        "label smoothing is a mean over each micro-batch": args.label_smoothing_factor,
+        "the loss is a mean over each micro-batch": (
+            not getattr(trainer, "model_accepts_loss_kwargs", False)
+            or not args.average_tokens_across_devices
+            or getattr(args, "loss_type", None) not in (None, "nll", "chunked_nll")
+        ),
+        "Liger's loss is not known": getattr(args, "use_liger_kernel", False),
+        "the balance of the experts is a mean over each micro-batch": (
+            getattr(trainer, "aux_loss_enabled", False)
+            or any(getattr(config, "output_router_logits", False) for config in configs)
+        ),
+        "a batch norm looks at each micro-batch": any(
+            getattr(part, "track_running_stats", False) for part in base.modules()
+        ),
+        "the data are streamed, or handed out by Accelerate": (
+            type(shard).__name__ != "BatchSamplerShard" or shard.split_batches
+        ),
+        f"{type(sampler).__name__} puts rows together": (
+            type(sampler).__name__ not in ("RandomSampler", "SequentialSampler", "SeedableRandomSampler")
+        ),
+        "the collator draws random numbers": getattr(collator, "mlm", False),
+        "the collator is not known": not _module(collator).startswith(
+            ("transformers", "trl", "unsloth", "Unsloth")
+        ),
+        "the rows are made while they are read": "custom" in str(getattr(loader.dataset, "format", "")),
+    }
+    return next((reason for reason, holds in told.items() if holds), "")
+
+
+def _module(function: Any) -> str:
+    """Return the module of a function, or of an object's class."""
+    return str(
+        function.__module__ if callable(getattr(function, "__code__", None)) else type(function).__module__
+    )
+
+
+def _is_own(trainer: Any, name: str) -> bool:
+    """Return whether a method of a Trainer is the notebook's, not a library's or of this module."""
+    methods = [vars(trainer).get(name), getattr(type(trainer), name, None)]
+    own = [method for method in methods if getattr(method, "__module__", "") == "__main__"]
+    return any(not _is_our_code(getattr(method, "__code__", None)) for method in own)
+
+
+def _why_no_sum(trainer: Any, loader: Any, lengths: list[int]) -> str:
+    """Return why the loss of a step is not a sum over its rows, divided by its items; "" if it is. A collective.
+
+    Asked of the two shortest rows. Where Transformers' own loss is computed, it is tried; for TRL and Unsloth the
+    number of items says it.
+    """
+    shortest = sorted(range(len(lengths)), key=lambda row: (lengths[row], row))[:2]
+    rows = [loader.dataset[row] for row in shortest]
+    batch = loader.collate_fn([dict(row) for row in rows])
+    device = trainer.args.device
+    items = type(trainer).get_batch_samples(trainer, iter([batch]), 1, device)[1]
+    if items is None:
+        return "the loss is a mean over each micro-batch"
+    if type(trainer).compute_loss.__module__ != "transformers.trainer":
+        return ""
+    losses = []
+    with _without_effects(trainer.model, dropout=False):
+        for part in (rows, rows[:1], rows[1:]):
+            inputs = trainer._prepare_inputs(loader.collate_fn([dict(row) for row in part]))
+            loss = type(trainer).compute_loss(trainer, trainer.model, inputs, num_items_in_batch=items)
+            losses.append(float(loss))
+    both, one, other = losses
+    adds_up = math.isclose(both, one + other, rel_tol=0.01, abs_tol=1e-6)
+    return "" if all(from_all_ranks(adds_up)) else "the loss of rows together is not the sum of their losses"
+
+
+def _lengths_of(dataset: Any) -> list[int] | None:
+    """Return the tokens of each row of a tokenised data set, None where they are not known.
+
+    A row with several texts (a prompt, the chosen and the rejected answer) counts them all. Arrow tables say
+    the lengths without the tokens being read.
+    """
+    names = list(getattr(dataset, "column_names", None) or [])
+    tokens = [name for name in names if name == "input_ids" or name.endswith(("_input_ids", "_ids"))]
+    tokens = [name for name in tokens if name not in ("position_ids", "token_type_ids")]
+    if "input_ids" in tokens:
+        tokens = ["input_ids"]
+    if tokens and hasattr(dataset, "with_format"):
+        import pyarrow.compute as pc
+
+        totals: list[int] = []
+        for table in dataset.select_columns(tokens).with_format("arrow").iter(batch_size=10_000):
+            counted = [pc.list_value_length(table[name]).to_pylist() for name in tokens]
+            totals += [sum(length or 0 for length in row) for row in zip(*counted, strict=True)]
+        return totals
+    rows = dataset if isinstance(dataset, list) else []
+    known = bool(rows) and all(isinstance(row, dict) and "input_ids" in row for row in rows)
+    return [len(row["input_ids"]) for row in rows] if known else None
 
 
 # ---- training with a loop ---------------------------------------------------------------------------------------
@@ -1924,8 +2398,8 @@ def _own_random_numbers() -> Iterator[None]:
 def takes_turn(turn: int, turns: int, ddp_model: Any) -> bool:
     """Return whether micro-batch ``turn`` of the ``turns`` of an accumulation step is this rank's.
 
-    With a rank's last one, gradients are averaged over the ranks. The step wants their sum: that is why
-    backward() starts from the loss times world_size.
+    With a rank's last one, gradients are averaged over the ranks: its backward() waits for them. The step wants
+    their sum: that is why backward() starts from the loss times world_size.
 
     Raises:
         RuntimeError: a step has fewer micro-batches than there are ranks.
@@ -1937,7 +2411,7 @@ def takes_turn(turn: int, turns: int, ddp_model: Any) -> bool:
 
 
 def sum_over_ranks(value: Any) -> Any:
-    """Return the sum of a number over all ranks, as a tensor or a float as it was given. A collective."""
+    """Return the sum of a number over all ranks, as a tensor or a float as it was given. Waits for all ranks."""
     if _run.world_size == 1:
         return value
     total = torch.as_tensor(value).detach().clone()
@@ -1951,7 +2425,7 @@ def sum_over_ranks(value: Any) -> Any:
 
 
 def wrap(model: torch.nn.Module) -> Any:
-    """Return one DDP wrapper around a model: backward() averages its gradients over all ranks."""
+    """Return one DDP wrapper around a model: backward() averages its gradients over all ranks. Waits for them."""
     return model if _run.world_size == 1 else _ddp(model)
 
 
@@ -2060,7 +2534,7 @@ def check_replicas(model: Any, result: _T | None = None) -> _T | None:
     """Compare the trained parameters of all ranks, bit for bit, and return ``result``.
 
     A difference does not end the run: what rank 0 trained is saved first, then the script ends with exit code 1.
-    Every rank gathers the digests of all ranks.
+    Every rank waits for the digests of all ranks.
     """
     if _run.world_size == 1:
         return result
@@ -2132,7 +2606,10 @@ def _wait_for_end_of_rank_0() -> None:
 
 
 def drop_weight_tying() -> None:
-    """Let LoraConfig take the ensure_weight_tying=False that Unsloth gives it; PEFT knows it from 0.18 on."""
+    """Let LoraConfig take the ensure_weight_tying=False that Unsloth gives it; PEFT knows it from 0.18 on.
+
+    Each rank changes its own process, and waits for no other.
+    """
     from peft import LoraConfig
 
     make = LoraConfig.__init__
@@ -2145,7 +2622,10 @@ def drop_weight_tying() -> None:
 
 
 def move_attention_bias() -> None:
-    """Move xformers' attention bias to the GPU of the layer that uses it; Unsloth does so from 2026.8.20 on."""
+    """Move xformers' attention bias to the GPU of the layer that uses it; Unsloth does so from 2026.8.20 on.
+
+    Each rank changes its own process, and waits for no other.
+    """
     from xformers.ops.fmha.common import Inputs
 
     validate = Inputs.validate_inputs

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from nb2ddp import rendering
 from nb2ddp.ddp_folder import SCRIPT, SETUP, SUPPORT
 from nb2ddp.errors import EmitError
 
@@ -94,6 +93,8 @@ def has_trainer(script: str) -> bool:
 
 def files(job: Job, name: str, template: str, options: object, *, resumes: bool) -> dict[str, str]:
     """Return the files of one target: the script, its install step, and what starts them."""
+    from nb2ddp import rendering  # the command line reads the targets' options without it
+
     made = {SCRIPT: job.script}
     if job.setup is not None:
         made[SETUP] = job.setup

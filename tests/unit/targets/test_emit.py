@@ -243,14 +243,18 @@ def expanded(text: str) -> str:
     return re.sub(r"\$(\$|\([^)]*\)?)?", lambda found: "$" if found[1] == "$" else found[0], text)
 
 
-def test_a_pod_runs_the_script_as_it_is(tmp_path: Path) -> None:
+@pytest.mark.parametrize("beside", [True, False], ids=["runtime module", "single file"])
+def test_a_pod_runs_the_script_as_it_is(tmp_path: Path, beside: bool) -> None:
     """The command of the TrainJob, with the variables of its runtime, on two real processes."""
     # in one piece: unbuffered, print() writes the end of a line for itself, and the other rank comes between
     say = """sys.stdout.write(f"{os.environ['RANK']} of {os.environ['WORLD_SIZE']}\\n")"""
     script = f'"""torchrun"""\nimport os, sys\n{say}\n'
     script += "s = '$(HOME) $$ $HOME \\\\n \"q\"'\n"
     setup = "open('installed', 'w').close()\n"
-    document = yaml.safe_load(files("kubeflow", job(script, setup, cpu=True))["trainjob.yaml"])
+    support = "word = 'beside'\n"
+    script += "import ddp_support\nassert ddp_support.word == 'beside'\n" if beside else ""
+    made = files("kubeflow", job(script, setup, cpu=True, support=support if beside else None))
+    document = yaml.safe_load(made["trainjob.yaml"])
     trainer = document["spec"]["trainer"]
     command = [expanded(part) for part in [*trainer["command"], *trainer["args"]]]
     environment = {
@@ -266,6 +270,14 @@ def test_a_pod_runs_the_script_as_it_is(tmp_path: Path) -> None:
     assert sorted(done.stdout.split("\n")) == ["", "0 of 2", "1 of 2"]
     assert (tmp_path / "train_ddp.py").read_text() == script
     assert (tmp_path / "installed").exists()
+    assert (tmp_path / "ddp_support.py").exists() is beside
+
+
+def test_a_conversion_fits_the_arguments_of_a_container(folder: Path) -> None:
+    assert emit("--target", "kubeflow", "tiny_ddp").exit_code == 0
+    text = (folder / "kubeflow" / "trainjob.yaml").read_text()
+    parts = [expanded(part) for part in yaml.safe_load(text)["spec"]["trainer"]["args"]]
+    assert parts == [(folder / n).read_text() for n in ("train_ddp.py", "ddp_support.py", "setup_env.py")]
 
 
 def test_a_script_too_long_for_an_argument() -> None:
