@@ -18,13 +18,17 @@ Without an order, ``if not os.path.exists(...)`` is true on all ranks or on one,
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import libcst as cst
 
 from nb2ddp import libraries
+from nb2ddp.analysis.common_paths import leaves
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.options import Options
-from nb2ddp.rewriting.findings import Finding, Gate, Note, Rule
+from nb2ddp.rewriting.findings import Edit, Finding, Gate, Note, Rule
+from nb2ddp.rewriting.runtime_calls import helper
+from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Statement
 
 _DELETING = frozenset({"shutil.rmtree", "os.remove", "os.unlink", "os.rmdir"})
@@ -45,10 +49,28 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 statement,
             )
             continue
-        if _only_deletes(facts, statement):  # a rank that came later would delete what rank 0 made meanwhile
+        test = _test(facts, call)
+        if test is not None and leaves(statement):  # a rank that comes later would go another way
+            yield Edit(
+                test,
+                "all ranks go rank 0's way",
+                partial(cst_nodes.deferred, function=helper(facts, "from_main_process")),
+            )
+            continue
+        if _only_deletes(facts, statement):  # a later rank would delete what rank 0 has made meanwhile
             yield Gate(statement, "rank-zero-then-wait", "one rank deletes")
             continue
         yield Gate(statement, "main-first", "rank 0 makes the files, the others find them")
+
+
+def _test(facts: Facts, call: cst.Call) -> cst.BaseExpression | None:
+    """Return the test of the ``if`` that a call decides; None for a conditional value."""
+    inner: cst.CSTNode = call
+    for parent in facts.parents(call):
+        if isinstance(parent, cst.If) and inner is parent.test:
+            return parent.test
+        inner = parent
+    return None
 
 
 def _only_deletes(facts: Facts, statement: Statement) -> bool:

@@ -85,6 +85,7 @@ class _Run:
         self.pid = os.getpid()
         self.meetings = 0  # how many this rank has come to
         self.alone = 0  # depth of blocks that this rank runs without the others
+        self.may_take_long = 0  # depth of blocks that the others wait for, however long this rank takes
         self.steps = 0  # optimizer steps
         self.shares: dict[tuple[int, int], int] = {}  # micro-batches of the notebook in one of this rank's
         self.batches: dict[tuple[int, int], tuple[int, int]] = {}  # the notebook's, by a rank's share of it
@@ -149,6 +150,7 @@ def init(seed: int | None = None) -> tuple[int, int, int]:
     atexit.register(_leave_script)
     register_optimizer_step_pre_hook(_reduce_unseen)
     register_optimizer_step_post_hook(_count_step)
+    _save_whole_files()
     _store()  # without torchrun's own, rank 0 opens it here; the watchdog's connection would wait for it
     _run.watchdog = _Watchdog()
     _run.watchdog.report()  # at once: a rank that ends without a word is missed from here on
@@ -178,6 +180,36 @@ def init_process_group() -> None:
         )
     if dist.get_world_size() != _run.world_size:
         raise RuntimeError("vLLM keeps the ranks apart: update unsloth and unsloth_zoo to 2026.10.9 or newer")
+
+
+def _save_whole_files() -> None:
+    """Let a file of weights appear under its name once it is whole: one that dies while it saves leaves no half."""
+
+    def whole(save: Callable[..., Any], parameter: str) -> Callable[..., Any]:
+        @functools.wraps(save)
+        def save_whole(value: Any, *args: Any, **options: Any) -> Any:
+            path = args[0] if args else options.get(parameter)
+            if not isinstance(path, str | os.PathLike) or (os.path.exists(path) and not os.path.isfile(path)):
+                return save(value, *args, **options)
+            final = os.path.realpath(path)
+            folder = tempfile.mkdtemp(prefix=".unfinished-", dir=os.path.dirname(final))
+            try:
+                part = os.path.join(
+                    folder, os.path.basename(final)
+                )  # torch.save() writes the name into the file
+                result = save(value, part, *args[1:], **{k: v for k, v in options.items() if k != parameter})
+                os.replace(part, final)
+                return result
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
+
+        return save_whole
+
+    torch.save = whole(torch.save, "f")
+    if _installed("safetensors"):
+        import safetensors.torch
+
+        safetensors.torch.save_file = whole(safetensors.torch.save_file, "filename")
 
 
 def _seed_all(seed: int) -> None:
@@ -378,7 +410,7 @@ def _waiting(rank: int) -> Iterator[None]:
     """Let the watchdog know that this rank waits in the store, for a rank that may take long."""
     watchdog = _run.watchdog
     if watchdog is not None:
-        watchdog.waits_for = rank
+        watchdog.waits_for, watchdog.waits_since = rank, time.monotonic()
     try:
         yield
     finally:
@@ -492,6 +524,7 @@ class main_process_only:
         if self.meeting is None:
             return _run.writes or _run.world_size == 1 or _run.alone > 0
         _run.alone += _run.writes
+        _run.may_take_long += _run.writes
         return _run.writes
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
@@ -499,6 +532,7 @@ class main_process_only:
             return
         if _run.writes:
             _run.alone -= 1
+            _run.may_take_long -= 1
             self.meeting.tell(None if error else _random_state(), error)
         elif error is None:
             _set_random_state(self.meeting.hear(_writer()))
@@ -515,11 +549,13 @@ class main_process_first:
         if self.meeting is not None:
             self.state: Any = None if _run.writes else self.meeting.hear(_writer())
             _run.alone += 1
+            _run.may_take_long += _run.writes
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if self.meeting is None:
             return
         _run.alone -= 1
+        _run.may_take_long -= _run.writes
         if _run.writes:
             self.meeting.tell(None if error else _random_state(), error)
         else:
@@ -561,11 +597,13 @@ class in_turn:
                 self.meeting.tell(None, error)  # the next rank waits for this one
                 raise
         _run.alone += 1
+        _run.may_take_long += 1
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if self.meeting is None:
             return
         _run.alone -= 1
+        _run.may_take_long -= 1
         self.meeting.tell(None, error)
         if error is None:
             self.meeting.hear(_run.world_size - 1)
@@ -583,6 +621,7 @@ def from_main_process(make: Callable[[], _T]) -> _T:
         value: _T = meeting.hear(0)
         return value
     _run.alone += 1
+    _run.may_take_long += 1
     try:
         value = make()
     except BaseException as error:
@@ -590,6 +629,7 @@ def from_main_process(make: Callable[[], _T]) -> _T:
         raise
     finally:
         _run.alone -= 1
+        _run.may_take_long -= 1
     meeting.tell(value)
     return value
 
@@ -735,6 +775,7 @@ def wrap_trainer(trainer: Any, batches: str = "even") -> Any:
     # Accelerate prepares mixed precision as always; evaluation_mode keeps it from wrapping.
     model = trainer.accelerator.prepare_model(trainer.model, evaluation_mode=True)
     told = trainer.args.ddp_find_unused_parameters
+    _synchronise_batch_norms(trainer, model)
     trained = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
     fills = told if told is not None else any(_leaves_out(name) for name in trained)
     trainer.model_wrapped = _ddp(model, find_unused=False if fills else told)
@@ -742,6 +783,24 @@ def wrap_trainer(trainer: Any, batches: str = "even") -> Any:
         _fill_gradients(trainer)
     _clip_all_gradients(trainer)
     return trainer.model_wrapped
+
+
+def _synchronise_batch_norms(trainer: Any, model: torch.nn.Module) -> None:
+    """Let a batch norm take its statistics from a whole micro-batch that is divided; on CPUs, say that it does not."""
+    if not any(isinstance(part, torch.nn.modules.batchnorm._BatchNorm) for part in model.modules()):
+        return
+    args = trainer.args
+    divided = _run.shares.get((args.per_device_train_batch_size, args.gradient_accumulation_steps), 1) == 1
+    if divided and torch.cuda.is_available():
+        torch.nn.SyncBatchNorm.convert_sync_batchnorm(model)
+    elif is_main_process:
+        part = "each rank's part of a batch" if divided else "the batches of rank 0"
+        print(
+            f"nb2ddp: WARNING: a batch norm takes its running statistics from {part}: the figures are near the "
+            "single process's and not equal",
+            file=sys.stderr,
+            flush=True,
+        )
 
 
 def prepare_trainer(trainer: Any) -> None:
@@ -2009,9 +2068,8 @@ class _TakeRows(torch.autograd.Function):
         return whole[start : start + sizes[rank]].clone()
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: torch.Tensor) -> Any:
-        return _all_rows(grad / _run.world_size, ctx.sizes), None, None
+        return _GatherGradient.apply(grad, ctx.sizes, _run.rank), None, None
 
 
 class _GatherRows(torch.autograd.Function):
@@ -2019,13 +2077,12 @@ class _GatherRows(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, own: torch.Tensor, sizes: list[int], rank: int) -> torch.Tensor:
-        ctx.start, ctx.size = sum(sizes[:rank]), sizes[rank]
+        ctx.sizes = sizes
         return _all_rows(own, sizes)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: torch.Tensor) -> Any:
-        return grad[ctx.start : ctx.start + ctx.size] * _run.world_size, None, None
+        return _TakeGradient.apply(grad, ctx.sizes, _run.rank), None, None
 
 
 class _SumOverRanks(torch.autograd.Function):
@@ -2039,9 +2096,57 @@ class _SumOverRanks(torch.autograd.Function):
         return total
 
     @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:
+        return _WeighGradient.apply(grad, ctx.weight), None
+
+
+# The gradient of one of this rank's rows is world_size times the row's, for DDP to average. Where a gradient is
+# itself differentiated (a penalty on its norm), these go back from one kind to the other.
+
+
+class _TakeGradient(torch.autograd.Function):
+    """Of the gradient of all rows, that of this rank's rows."""
+
+    @staticmethod
+    def forward(ctx: Any, whole: torch.Tensor, sizes: list[int], rank: int) -> torch.Tensor:
+        ctx.sizes = sizes
+        start = sum(sizes[:rank])
+        return whole[start : start + sizes[rank]] * _run.world_size
+
+    @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: torch.Tensor) -> Any:
-        return grad * (ctx.weight * _run.world_size), None
+        return _all_rows(grad, ctx.sizes), None, None
+
+
+class _GatherGradient(torch.autograd.Function):
+    """The gradient of all rows from those of each rank's rows."""
+
+    @staticmethod
+    def forward(ctx: Any, own: torch.Tensor, sizes: list[int], rank: int) -> torch.Tensor:
+        ctx.start, ctx.size = sum(sizes[:rank]), sizes[rank]
+        return _all_rows(own / _run.world_size, sizes)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:
+        return grad[ctx.start : ctx.start + ctx.size].clone(), None, None
+
+
+class _WeighGradient(torch.autograd.Function):
+    """Of the gradient of a number, that of this rank's part of it."""
+
+    @staticmethod
+    def forward(ctx: Any, grad: torch.Tensor, weight: float) -> torch.Tensor:
+        ctx.weight = weight
+        return grad * (weight * _run.world_size)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:
+        total = grad * ctx.weight
+        dist.all_reduce(total)
+        return total, None
 
 
 def _all_rows(own: torch.Tensor, sizes: list[int]) -> torch.Tensor:
@@ -2337,6 +2442,8 @@ def _ddp(model: Any, find_unused: bool | None = None) -> DDP:
     ignored = [name for name, parameter in model.named_parameters() if not parameter.requires_grad]
     DDP._set_params_and_buffers_to_ignore_for_model(model, ignored)
     device_ids = [_run.local_rank] if torch.cuda.is_available() else None
+    if find_unused:
+        _hide_warning_of_unused()
     # gradient_as_bucket_view: gradients are exchanged where they lie, not in copies
     ddp_model = DDP(
         model, device_ids=device_ids, find_unused_parameters=find_unused, gradient_as_bucket_view=True
@@ -2345,6 +2452,24 @@ def _ddp(model: Any, find_unused: bool | None = None) -> DDP:
     ddp_model.broadcast_buffers = any(getattr(part, "track_running_stats", False) for part in model.modules())
     _run.reduced.update({id(p): weakref.ref(p) for p in model.parameters() if p.requires_grad})
     return ddp_model
+
+
+@functools.cache
+def _hide_warning_of_unused() -> None:
+    """Let PyTorch warn unseen, which it does once a process, that a model leaves no parameter unused.
+
+    That cannot be known before training; the search is on for the models that do.
+    """
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    shown, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    sys.stderr.flush()
+    try:
+        os.dup2(nowhere, 2)
+        DDP(torch.nn.PReLU(device=device), find_unused_parameters=True)(torch.ones(1, device=device))
+    finally:
+        os.dup2(shown, 2)
+        os.close(shown)
+        os.close(nowhere)
 
 
 def _make_frozen_equal(model: torch.nn.Module) -> None:
@@ -2444,9 +2569,30 @@ def finish() -> None:
         _exit(0)  # no interpreter teardown: if it crashed, torchrun would kill rank 0 while it saves
     if _run.machines > 1:
         atexit.register(_report_end, "has finished")
+    else:
+        atexit.register(_check_that_all_have_left, _run.world_size)
     _run.world_size = 1
     for name in _RANK_VARIABLES:  # what rank 0 loads or starts from now on is on its own
         os.environ.pop(name, None)
+
+
+def _check_that_all_have_left(world_size: int) -> None:
+    """End with exit code 1 where another rank does not leave: torchrun would wait for it for ever."""
+    deadline = time.monotonic() + min(_PATIENCE, 45.0)
+    with contextlib.suppress(dist.DistNetworkError, dist.DistStoreError):
+        store = _second_store()
+        while left := [rank for rank in range(1, world_size) if not _end_of(rank, store)]:
+            if time.monotonic() > deadline:
+                where = json.loads(store.get(f"beat {left[0]}"))["place"]
+                print(
+                    f"nb2ddp: ERROR: rank {left[0]} has not left the training; it was at {where}. "
+                    "What rank 0 has saved is whole.",
+                    file=sys.stderr,
+                    flush=True,
+                )
+                logging.shutdown()
+                _exit(1)
+            time.sleep(0.05)
 
 
 def _wait_for_end_of_rank_0() -> None:
@@ -2507,14 +2653,13 @@ class _Watchdog(threading.Thread):
     def __init__(self) -> None:
         super().__init__(name="nb2ddp watchdog", daemon=True)
         self.waits_for: int | None = None
+        self.waits_since = 0.0
         self._ended = threading.Event()
         self._connection: Any = None
         self._main = threading.main_thread().ident or 0
         self._beats = 0
         self._stack: tuple[Any, ...] = ()
         self._since = time.monotonic()  # when the main thread's stack last changed
-        self._lines: tuple[int, ...] = ()
-        self._lines_since = time.monotonic()
         self._heard: dict[int, tuple[int, float]] = {}  # by rank: its last beat, and when it came
 
     def store(self) -> Any:
@@ -2559,8 +2704,6 @@ class _Watchdog(threading.Thread):
             self._stack = tuple((f.f_code, f.f_lasti) for f in stack)
             self._since = now
         lines = tuple(f.f_lineno for f in _script_frames(frame))
-        if lines != self._lines:
-            self._lines, self._lines_since = lines, now
         self._beats += 1
         return {
             "beat": self._beats,
@@ -2571,8 +2714,8 @@ class _Watchdog(threading.Thread):
             "lines": lines,
             "kind": "waiting" if self.waits_for is not None else _kind(stack),
             "waits_for": self.waits_for,
-            "still": now - self._since,
-            "on_lines": now - self._lines_since,
+            "may_take_long": _run.may_take_long > 0,
+            "still": now - (self._since if self.waits_for is None else self.waits_since),
         }
 
     def _peer(self, rank: int) -> dict[str, Any] | None:
@@ -2618,16 +2761,19 @@ def _kind(stack: tuple[FrameType, ...]) -> str:
         path, name = frame.f_code.co_filename, frame.f_code.co_name
         if f"torch{os.sep}distributed" in path or name in ("_engine_run_backward", "_pre_forward"):
             return "collective"
-    if any(re.search(_SLOW, f"{frame.f_code.co_filename} {frame.f_code.co_name}") for frame in stack):
+    if any(
+        _SLOW.search(frame.f_code.co_name) or _SLOW_MODULES.search(str(frame.f_globals.get("__name__")))
+        for frame in stack
+    ):
         return "slow"
     if stack and stack[0].f_globals.get("__name__") == "__main__" and not _is_ours(stack[0]):
         return "script" if not _calls(stack[0]) or stack[0].f_lasti < 0 else "script call"
     return "other"
 
 
-_SLOW = re.compile(
-    r"save|checkpoint|push|upload|download|export|merge|gguf|evaluat|predict|generate|"
-    r"[/\\](?:datasets|huggingface_hub|safetensors|_inductor|_dynamo|triton|subprocess)\b"
+_SLOW = re.compile("save|load_checkpoint|push|upload|download|export|merge|gguf|evaluat|predict|generate")
+_SLOW_MODULES = re.compile(
+    r"(?:^|\.)(?:datasets|huggingface_hub|safetensors|_inductor|_dynamo|triton|subprocess)(?:\.|$)"
 )
 
 
@@ -2652,22 +2798,25 @@ def _trouble(own: dict[str, Any], peers: dict[int, dict[str, Any]]) -> str | Non
             return f"{there} {peer['end']}, while {here}"
         if peer["silent"] > _silence_allowed(peer) and blocked > 10:
             return f"{there} does not answer since {peer['silent']:.0f} s; it was at {peer['place']}, while {here}"
-        if own["kind"] == "waiting":
-            stuck = peer["kind"] == "collective" and min(peer["still"], blocked) > _PATIENCE / 1.5
-        elif own["kind"] != "collective":
-            continue
-        elif peer["kind"] in ("collective", "waiting"):
-            apart = peer["kind"] == "waiting" or peer["lines"] != own["lines"]
+        if peer["kind"] in ("collective", "waiting"):
+            if own["kind"] == "waiting":
+                apart = peer["kind"] == "collective"
+            else:
+                apart = own["kind"] == "collective" and (
+                    peer["kind"] == "waiting" or peer["lines"] != own["lines"]
+                )
             stuck = apart and min(peer["still"], blocked) > _PATIENCE / 1.5
-        elif peer["kind"].startswith("script"):
-            stuck = min(peer["on_lines"] if peer["kind"] == "script" else peer["still"], blocked) > _PATIENCE
+        elif own["kind"] not in ("collective", "waiting") or peer["may_take_long"]:
+            continue
+        elif peer["kind"].startswith("script"):  # its lines may change: in a loop that never ends
+            stuck = blocked > _PATIENCE
         else:
-            limit = _GROUP_TIMEOUT.total_seconds() if peer["kind"] == "slow" else _LONG_PATIENCE
-            stuck = blocked > limit
+            long = peer["kind"] == "slow" or own["kind"] == "waiting"
+            stuck = blocked > (_GROUP_TIMEOUT.total_seconds() if long else _LONG_PATIENCE)
         if stuck:
             return (
-                f"the ranks went different ways: {there} is at {peer['place']} since {peer['on_lines']:.0f} s, "
-                f"while {here}. If it only needs longer, set NB2DDP_PATIENCE to more seconds than {_PATIENCE:.0f}"
+                f"the ranks went different ways: {there} is at {peer['place']}, while {here} since "
+                f"{blocked:.0f} s. If it only needs longer, set NB2DDP_PATIENCE to more seconds than {_PATIENCE:.0f}"
             )
     return None
 

@@ -345,3 +345,84 @@ def test_ranks_with_different_batches_are_refused(run: Run) -> None:
     assert "rank 1 trains on another batch than rank 0. Every rank must make the same data: seed what" in (
         ended.ranks[0].err
     )
+
+
+def test_frozen_parameters_are_rank_0s_and_those_that_cannot_be_sent_stay(run: Run) -> None:
+    ended = run(
+        """
+        import torch
+        class Quantised(torch.Tensor):
+            made = False
+            @classmethod
+            def __torch_function__(cls, function, types, args=(), kwargs=None):
+                if cls.made and function.__name__ in ("detach", "broadcast", "broadcast_", "copy_"):
+                    raise NotImplementedError("no such operation of this type")
+                return super().__torch_function__(function, types, args, kwargs or {})
+        model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 1))
+        model[0].weight = torch.nn.Parameter(torch.full((2, 2), float(rank)), requires_grad=False)
+        model.quantised = torch.nn.Parameter(torch.ones(3).as_subclass(Quantised), requires_grad=False)
+        Quantised.made = True
+        ddp.init_process_group()
+        wrapped = ddp.wrap(model)
+        wrapped(torch.ones(1, 2)).sum().backward()
+        note(frozen=model[0].weight.tolist(), gradient=model[1].weight.grad.tolist())
+        ddp.finish()
+        """
+    )
+    assert ended.codes == [0, 0], ended.text
+    assert [notes["frozen"] for notes in ended.notes] == [[[0.0, 0.0], [0.0, 0.0]]] * 2
+    assert ended.notes[0]["gradient"] == ended.notes[1]["gradient"]
+
+
+def test_a_rank_ends_where_its_error_cannot_be_recorded(run: Run) -> None:
+    ended = run(
+        "if rank == 1:\n    raise ValueError('the fault')\nddp.init_process_group()\n",
+        environment={"TORCHELASTIC_ERROR_FILE": "/nowhere/error.json"},
+    )
+    assert ended.codes == [1, 1], ended.text
+    assert "ValueError: the fault" in ended.ranks[1].err
+    assert max(rank.seconds for rank in ended.ranks) < 20
+
+
+def test_another_machine_stays_until_rank_0_has_saved(run: Run) -> None:
+    """Torchrun ends a run minutes after the first machine has left it."""
+    ended = run(
+        """
+        import time
+        ddp.init_process_group()
+        ddp.finish()
+        time.sleep(4)
+        note(saved=True)
+        """,
+        machines=2,
+    )
+    assert ended.codes == [0, 0], ended.text
+    assert ended.notes[0]["saved"]
+    assert ended.ranks[1].seconds > ended.ranks[0].seconds - 1
+
+
+def test_a_file_of_weights_is_whole_or_not_there(run: Run) -> None:
+    ended = run(
+        """
+        import os
+        import torch
+        from safetensors.torch import load_file, save_file
+        class Breaks:
+            def __reduce__(self):
+                raise RuntimeError("the disk is full")
+        torch.save({"a": torch.ones(3)}, "kept.pt")
+        try:
+            torch.save({"a": torch.zeros(100_000), "b": Breaks()}, f="kept.pt")
+        except RuntimeError as error:
+            note(error=str(error))
+        save_file({"a": torch.ones(2)}, f"weights-{rank}.safetensors", metadata={"format": "pt"})
+        note(kept=torch.load("kept.pt")["a"], weights=load_file(f"weights-{rank}.safetensors")["a"])
+        with ddp.main_process_only() as is_main:
+            if is_main:
+                note(left=sorted(name for name in os.listdir() if "unfinished" in name))
+        """
+    )
+    assert ended.codes == [0, 0], ended.text
+    assert ended.notes[0]["error"] == "the disk is full"
+    assert ended.notes[0]["kept"] == [1, 1, 1]
+    assert ended.notes[0]["weights"] == [1, 1]

@@ -151,6 +151,15 @@ CASES = {
         trainer.evaluate(examples(5))
         note(predicted=trainer.predict(examples(9)).predictions)
     """,
+    "resumed from a checkpoint": """
+        first = Trainer(BertForSequenceClassification(config()), arguments(save_strategy="steps", save_steps=2),
+            train_dataset=examples(ROWS))
+        train(first)
+        trainer = Trainer(BertForSequenceClassification(config()), arguments(max_steps=5), train_dataset=examples(ROWS))
+        ddp.wrap_trainer(trainer)
+        trainer.train(resume_from_checkpoint="out/checkpoint-2")
+        ddp.check_replicas(trainer.model)
+    """,
     "a saved model is loaded again": """
         def fit():
             trainer = Trainer(BertForSequenceClassification(config()), arguments(), train_dataset=examples(ROWS))
@@ -251,3 +260,23 @@ def test_a_trainer_that_knows_of_one_process_is_refused(run: Run) -> None:
     )
     assert ended.codes == [1, 1], ended.text
     assert "RuntimeError: the Trainer knows of 1 of 2 processes" in ended.ranks[0].err
+
+
+def test_a_batch_norm_in_a_trainer_is_said(run: Run) -> None:
+    ended = run(
+        "BATCH, STEPS = 4, 1\n"
+        + TOOLS
+        + """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.out = nn.BatchNorm1d(6), nn.Linear(6, 3)
+    def forward(self, input_ids, attention_mask=None, labels=None):
+        logits = self.out(self.norm(input_ids.float()))
+        return {"loss": nn.functional.cross_entropy(logits, labels), "logits": logits}
+trainer = Trainer(Net(), arguments(), train_dataset=examples(24))
+train(trainer)
+"""
+    )
+    assert ended.codes == [0, 0], ended.text
+    assert "WARNING: a batch norm takes its running statistics from each rank's part" in ended.ranks[0].err

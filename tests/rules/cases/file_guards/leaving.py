@@ -1,0 +1,36 @@
+# All ranks leave a loop where rank 0 does: gated, rank 0 would go on with the next round alone.
+
+# first cell
+import glob, os
+from pathlib import Path
+from trl import SFTTrainer
+
+# case: a second test that ends the round
+for name in names:
+    if big:
+        x = 1
+    elif os.path.exists(name):
+        os.remove(name)
+        continue
+    y = 1
+# output
+for name in names:
+    if big:
+        x = 1
+    elif ddp.from_main_process(lambda: os.path.exists(name)):
+        os.remove(name)
+        continue
+    y = 1
+
+# case: a loop that ends with the first file found
+for name in names:
+    if Path(name).exists():
+        break
+# output
+for name in names:
+    if ddp.from_main_process(lambda: Path(name).exists()):
+        break
+
+# last cell
+trainer = SFTTrainer(model)
+trainer.train()
