@@ -1299,8 +1299,8 @@ def _cut(samples: Sequence[int], pieces: int) -> list[list[int]]:
 
 
 def _assign(batches: list[list[int]], ranks: int, cost: _Cost) -> list[_Share]:
-    """Assign micro-batches to ranks, the most expensive first, equally many to each."""
-    most = len(batches) // ranks
+    """Assign micro-batches to ranks, the most expensive first; to each as many, or one fewer at the end."""
+    most = math.ceil(len(batches) / ranks)
     shares: list[_Share] = [[] for _ in range(ranks)]
     loads = [0] * ranks
     for batch in sorted(batches, key=lambda batch: (-cost.of_batch(batch), batch[0])):
@@ -1364,49 +1364,71 @@ class _Steps:
     """How a Trainer's optimizer steps are shared out.
 
     ``samples`` are the notebook's in a step, ``micro_batches`` what each rank takes of them, ``batch_size`` the
-    notebook's micro-batch.
+    notebook's micro-batch. With ``whole`` each micro-batch keeps its rows, and only its rank is decided by length.
     """
 
-    def __init__(self, trainer: Any, lengths: list[int], *, padded: bool) -> None:
-        args = trainer.args
-        key = (args.per_device_train_batch_size, args.gradient_accumulation_steps)
+    def __init__(self, trainer: Any, lengths: list[int], *, padded: bool, whole: bool) -> None:
+        per_rank, steps = key = (
+            trainer.args.per_device_train_batch_size,
+            trainer.args.gradient_accumulation_steps,
+        )
+        ranks = _run.world_size
         self.lengths = lengths
-        self.batch_size, accumulation = _run.batches.get(key, (key[0], key[1] * _run.world_size))
+        self.batch_size, accumulation = _run.batches.get(key, (per_rank, steps * ranks))
         self.samples = self.batch_size * accumulation
-        self.micro_batches: int = key[1]
-        if key[0] * key[1] * _run.world_size != self.samples:
-            self.micro_batches = _count_micro_batches(self.samples, _run.world_size, self.batch_size)
-        self.rows = math.ceil(self.samples / (_run.world_size * self.micro_batches))
+        self.padded, self.whole = padded, whole
+        self.micro_batches: int = steps
+        self.rows: int = per_rank
+        if per_rank * steps * ranks != self.samples:
+            self.rows = self.batch_size
+            self.micro_batches = _count_micro_batches(self.samples, ranks, self.batch_size)
+            if whole:
+                self.micro_batches = math.ceil(accumulation / ranks)
+            else:
+                self.rows = math.ceil(self.samples / (ranks * self.micro_batches))
+        # Unsloth compiles its blocks anew for each number of rows
         compiles = "unsloth" in sys.modules and os.environ.get("UNSLOTH_BLOCK_COMPILE") != "0"
-        self.options: dict[str, Any] = {
-            "padded": padded,
-            # Unsloth compiles its blocks anew for each number of rows
-            "equal_counts": padded and compiles and torch.cuda.is_available(),
-            "longest": max(lengths),
-        }
+        self.equal_counts = padded and compiles and torch.cuda.is_available()
+        self.longest = max(lengths)
 
     def count(self, samples: int) -> int:
         """Return how many micro-batches each rank takes of a step, an epoch's last one included."""
         if samples == self.samples:
             return self.micro_batches
-        return min(self.micro_batches, _count_micro_batches(samples, _run.world_size, self.rows))
+        ranks = _run.world_size
+        if self.whole or samples < ranks:
+            return math.ceil(samples / (self.rows * ranks))
+        return min(self.micro_batches, _count_micro_batches(samples, ranks, self.rows))
 
     def share(self, samples: Sequence[int]) -> list[_Share]:
-        """Return each rank's micro-batches of a step, as rows of the data set."""
-        shares = _share_evenly(
-            [self.lengths[sample] for sample in samples],
-            _run.world_size,
-            self.batch_size,
-            micro_batches=self.count(len(samples)),
-            **self.options,
-        )
+        """Return each rank's micro-batches of a step, as rows of the data set; some ranks may have fewer."""
+        lengths = [self.lengths[sample] for sample in samples]
+        ranks, places = _run.world_size, range(len(samples))
+        if self.whole:
+            cost = _Cost(lengths, self.padded)
+            batches = [list(places[start : start + self.rows]) for start in places[:: self.rows]]
+            plans = [[batches[rank::ranks] for rank in range(ranks)], _assign(batches, ranks, cost)]
+            best = min(plans, key=lambda plan: max(map(cost.of_share, plan)))
+            shares = [sorted(share) for share in best]
+        elif len(samples) < ranks:
+            shares = [[[place]] for place in places] + [[]] * (ranks - len(samples))
+        else:
+            shares = _share_evenly(
+                lengths,
+                ranks,
+                self.batch_size,
+                micro_batches=self.count(len(samples)),
+                padded=self.padded,
+                equal_counts=self.equal_counts,
+                longest=self.longest,
+            )
         return [[[samples[place] for place in batch] for batch in share] for share in shares]
 
 
 class _EvenBatches:
     """The micro-batches of all ranks, in rounds of one for each, of the samples that the notebook's sampler draws.
 
-    A last step with fewer samples than ranks is a round that is not full.
+    Where a rank has none in a round, an empty one stands for it.
     """
 
     def __init__(self, batches: Any, steps: _Steps) -> None:
@@ -1423,18 +1445,15 @@ class _EvenBatches:
         return [self.steps.samples] * full + [rest] * (rest > 0)
 
     def __len__(self) -> int:
-        ranks = _run.world_size
-        return sum(size if size < ranks else ranks * self.steps.count(size) for size in self._sizes())
+        return sum(_run.world_size * self.steps.count(size) for size in self._sizes())
 
     def __iter__(self) -> Iterator[list[int]]:
         drawn = iter(self.sampler)
         for size in self._sizes():
-            samples = list(itertools.islice(drawn, size))
-            if size < _run.world_size:
-                yield from ([sample] for sample in samples)
-                continue
-            for batches in zip(*self.steps.share(samples), strict=True):
-                yield from batches
+            shares = self.steps.share(list(itertools.islice(drawn, size)))
+            for turn in range(self.steps.count(size)):
+                for share in shares:
+                    yield share[turn] if turn < len(share) else []
         for _ in drawn:  # what drop_last leaves out: a sampler may count on being read to its end
             pass
 
@@ -1458,6 +1477,8 @@ def _even_out(trainer: Any, loader: Any) -> bool:
             print(
                 f"nb2ddp: the {steps.samples} samples of each step are shared out by their lengths, in "
                 f"{_run.world_size} x {steps.micro_batches} micro-batches"
+                + " that keep their rows (in 16 bits other ones round otherwise)"
+                * steps.whole
             )
     steps = _even[trainer]
     if isinstance(steps, str):
@@ -1486,10 +1507,19 @@ def _decide(trainer: Any, loader: Any) -> "_Steps | str":
     reason = _why_no_sum(trainer, loader, lengths)
     if reason:
         return reason
-    steps = _Steps(trainer, lengths, padded=of_ranks[0][1])
-    if steps.samples < _run.world_size:
-        return f"a step of {steps.samples} samples leaves a rank without one"
-    return steps
+    # Runs on a CPU are compared with one process, as `nb2ddp rehearse` does. In 16 bits the loss of a micro-batch
+    # depends in its 4th digit on the rows that share it; on GPUs the speed is worth that.
+    whole = not torch.cuda.is_available() and _is_16_bit(trainer)
+    try:
+        return _Steps(trainer, lengths, padded=of_ranks[0][1], whole=whole)
+    except ValueError as error:  # fewer samples than ranks
+        return str(error)
+
+
+def _is_16_bit(trainer: Any) -> bool:
+    """Return whether a Trainer computes in 16 bits, wholly or in part."""
+    types = {parameter.dtype for parameter in trainer.model.parameters()}
+    return trainer.accelerator.mixed_precision != "no" or bool(types & {torch.bfloat16, torch.float16})
 
 
 def _why_in_turns(trainer: Any, loader: Any) -> str:

@@ -6,6 +6,7 @@ import pytest
 
 from nb2ddp import libraries
 from nb2ddp.options import Options
+from nb2ddp.rewriting.findings import EvenBatches
 from nb2ddp.rules.wrap import rule
 from tests.support.helpers import apply, check_rewritten, check_untouched
 
@@ -226,3 +227,41 @@ def test_a_trainer_that_makes_its_model_wraps_it_itself() -> None:
     made = "from transformers import Trainer\nt = Trainer(model_init=make)\nt.train()\n"
     result = check_rewritten(rule, made, made + "ddp.check_replicas(t.model)\n")
     assert "makes the model" in result.notes[0].why
+
+
+IN_TURNS = {
+    "GRPO": ("from trl import GRPOTrainer\nt = GRPOTrainer(llm)\n", "GRPO keeps the completions of a prompt"),
+    "DPO": ("from trl import DPOTrainer\nt = DPOTrainer(llm)\n", "the loss of DPOTrainer is not a mean over"),
+    "packing": (HEAD + "a = SFTConfig(packing=True)\n", "packed rows are full"),
+    "group_by_length": (HEAD + "a = SFTConfig(group_by_length=True)\n", "rows are grouped by length"),
+    "a stream": (
+        HEAD + "from datasets import load_dataset\nd = load_dataset('x', streaming=True)\n",
+        "the data are streamed",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", IN_TURNS)
+def test_the_report_says_why_batches_stay_as_they_are(case: str) -> None:
+    source, reason = IN_TURNS[case]
+    (change, _) = check_rewritten(rule, source + "t.train()\n", source + wrapped("t.train()")).changes
+    assert change.why.startswith(
+        f"train through one DDP wrapper; ranks take the notebook's micro-batches in turns ({reason}"
+    )
+    assert change.data is None
+
+
+@pytest.mark.parametrize("source", [HEAD, HEAD + "a = SFTConfig(packing=False)\n", *TRAINERS.values()])
+def test_the_report_says_that_samples_are_shared_out(source: str) -> None:
+    if "GRPO" in source:
+        pytest.skip("its groups stay whole")
+    (change, _) = check_rewritten(rule, source + "t.train()\n", source + wrapped("t.train()")).changes
+    assert "each step's samples are shared out by their lengths" in change.why
+    assert change.data == EvenBatches()
+
+
+def test_batches_notebook_is_told_to_the_run() -> None:
+    after = HEAD + wrapped("t.train()").replace("(t)  #", '(t, batches="notebook")  #')
+    options = Options(batches="notebook")
+    (change, _) = check_rewritten(rule, HEAD + "t.train()\n", after, options=options).changes
+    assert "in turns (--batches notebook)" in change.why
