@@ -714,9 +714,9 @@ def wrap_trainer(trainer: Any, batches: str = "even") -> Any:
     if _run.world_size == 1:
         return trainer.model_wrapped
     _check_same_data(getattr(trainer, "train_dataset", None))
-    if batches == "even" and trainer not in _even:
-        _even[trainer] = _UNDECIDED
-    _take_each_sample_once(trainer)
+    if batches == "even":
+        _even.setdefault(trainer, _UNDECIDED)
+        _take_each_sample_once(trainer)
     # Accelerate prepares mixed precision as always; evaluation_mode keeps it from wrapping.
     model = trainer.accelerator.prepare_model(trainer.model, evaluation_mode=True)
     told = trainer.args.ddp_find_unused_parameters
@@ -983,14 +983,11 @@ def _take_each_sample_once(trainer: Any, *, whole: bool | None = None) -> list[t
         shard: Any = getattr(loader, "batch_sampler", None)
         current.clear()
         even = _even_out(trainer, loader)
-        if type(shard).__name__ == "BatchSamplerShard" and not shard.split_batches:
-            shard.sampler = getattr(
-                shard.batch_sampler, "sampler", None
-            )  # where a resumed run sets its epoch
-            if even or whole is not None:
-                current.append(_DividedBatches(shard, whole=even or whole is True))
-                for owner in (loader, getattr(loader, "base_dataloader", loader)):
-                    object.__setattr__(owner, "batch_sampler", current[0])
+        divides = type(shard).__name__ == "BatchSamplerShard" and not shard.split_batches
+        if divides and (even or whole is not None):
+            current.append(_DividedBatches(shard, whole=even or whole is True))
+            for owner in (loader, getattr(loader, "base_dataloader", loader)):
+                object.__setattr__(owner, "batch_sampler", current[0])
         return loader
 
     def counted(batches: Iterator[Any]) -> Iterator[Any]:
@@ -1499,7 +1496,7 @@ def _decide(trainer: Any, loader: Any) -> "_Steps | str":
             reason = "the lengths of the rows are not known without their being read"
         elif min(lengths) == max(lengths):
             reason = "all rows have one length"
-    padded = not getattr(trainer.data_collator, "padding_free", False)
+    padded = not getattr(getattr(trainer, "data_collator", None), "padding_free", False)
     of_ranks = from_all_ranks((reason, padded))
     reason = next((other for other, _ in of_ranks if other), "")
     if reason or lengths is None:
@@ -1530,19 +1527,20 @@ def _why_in_turns(trainer: Any, loader: Any) -> str:
     own = [name for name in ("compute_loss", "training_step", "get_batch_samples") if _is_own(trainer, name)]
     base = trainer.accelerator.unwrap_model(trainer.model)
     configs = [getattr(base, "config", None), getattr(getattr(base, "config", None), "text_config", None)]
-    collator = trainer.data_collator
+    collator = getattr(trainer, "data_collator", None)
     sampler = getattr(getattr(shard, "batch_sampler", None), "sampler", None)
     told = {
-        f"{kind.__name__} is not known to take a mean over the tokens of a step": (
-            "SFTTrainer" not in kinds and not kind.__module__.startswith(("transformers.", "__main__"))
-        ),
         f"{', '.join(own)} of the notebook's own": own,
+        f"{kind.__name__} is not known to take a mean over the tokens of a step": (
+            "SFTTrainer" not in kinds
+            and kind.compute_loss is not sys.modules["transformers"].Trainer.compute_loss
+        ),
         "packed rows are full": getattr(args, "packing", False),
         "the loss is the notebook's own": getattr(trainer, "compute_loss_func", None),
-        "label smoothing is a mean over each micro-batch": args.label_smoothing_factor,
+        "label smoothing is a mean over each micro-batch": getattr(args, "label_smoothing_factor", 0),
         "the loss is a mean over each micro-batch": (
             not getattr(trainer, "model_accepts_loss_kwargs", False)
-            or not args.average_tokens_across_devices
+            or not getattr(args, "average_tokens_across_devices", False)
             or getattr(args, "loss_type", None) not in (None, "nll", "chunked_nll")
         ),
         "Liger's loss is not known": getattr(args, "use_liger_kernel", False),
@@ -1570,9 +1568,7 @@ def _why_in_turns(trainer: Any, loader: Any) -> str:
 
 def _module(function: Any) -> str:
     """Return the module of a function, or of an object's class."""
-    return str(
-        function.__module__ if callable(getattr(function, "__code__", None)) else type(function).__module__
-    )
+    return str((function if hasattr(function, "__code__") else type(function)).__module__)
 
 
 def _is_own(trainer: Any, name: str) -> bool:

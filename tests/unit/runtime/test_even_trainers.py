@@ -139,20 +139,6 @@ def test_a_run_resumed_in_its_second_epoch_is_the_run_of_one_process(
     check_same_run(one, several)
 
 
-def test_accelerates_batches_resume_in_the_order_of_one_process(server: RankServer, tmp_path: Path) -> None:
-    """Accelerate 1.15 goes through a resumed epoch in the order of epoch 0."""
-    script = """
-        class Other(Trainer):
-            pass
-        Other.__module__ = "elsewhere"  # its loss stays as it is, and its batches Accelerate's
-        train(make(kind=Other, save_strategy="steps", save_steps=9), "notebook")
-        train(make(kind=Other), "notebook", resume="out/checkpoint-9")
-    """
-    one, several, output = compare(server, tmp_path, script, 2)
-    assert EVEN not in output
-    check_same_run(one, several)
-
-
 def test_a_second_training_shares_out_too(server: RankServer, tmp_path: Path) -> None:
     script = """
         trainer = make(num_train_epochs=1)
@@ -185,6 +171,18 @@ OFF = {
         train(make(kind=Own))
         """,
         "compute_loss of the notebook's own",
+    ),
+    "a library's Trainer with another loss": (
+        """
+        class Library(Trainer):
+            def compute_loss(self, *args, **options):
+                return super().compute_loss(*args, **options)
+        Library.compute_loss.__module__ = Library.__module__ = "library"
+        class Mine(Library):
+            pass
+        train(make(kind=Mine))
+        """,
+        "Mine is not known to take a mean over the tokens of a step",
     ),
     "a model whose loss is a mean": (
         """
