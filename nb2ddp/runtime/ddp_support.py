@@ -1586,9 +1586,11 @@ def _why_no_sum(trainer: Any, loader: Any, lengths: list[int]) -> str:
     """
     shortest = sorted(range(len(lengths)), key=lambda row: (lengths[row], row))[:2]
     rows = [loader.dataset[row] for row in shortest]
-    batch = loader.collate_fn([dict(row) for row in rows])
-    device = trainer.args.device
-    items = type(trainer).get_batch_samples(trainer, iter([batch]), 1, device)[1]
+
+    def batch(part: list[Any]) -> Any:
+        return trainer._prepare_inputs(loader.collate_fn([dict(row) for row in part]))
+
+    items = type(trainer).get_batch_samples(trainer, iter([batch(rows)]), 1, trainer.args.device)[1]
     if items is None:
         return "the loss is a mean over each micro-batch"
     if type(trainer).compute_loss.__module__ != "transformers.trainer":
@@ -1596,8 +1598,7 @@ def _why_no_sum(trainer: Any, loader: Any, lengths: list[int]) -> str:
     losses = []
     with _without_effects(trainer.model, dropout=False):
         for part in (rows, rows[:1], rows[1:]):
-            inputs = trainer._prepare_inputs(loader.collate_fn([dict(row) for row in part]))
-            loss = type(trainer).compute_loss(trainer, trainer.model, inputs, num_items_in_batch=items)
+            loss = type(trainer).compute_loss(trainer, trainer.model, batch(part), num_items_in_batch=items)
             losses.append(float(loss))
     both, one, other = losses
     adds_up = math.isclose(both, one + other, rel_tol=0.01, abs_tol=1e-6)

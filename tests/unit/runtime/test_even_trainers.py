@@ -89,8 +89,16 @@ def check_same_run(one: dict[str, Any], ranks: list[dict[str, Any]], within: flo
 EVEN = "are shared out by their lengths, in"
 
 
+THOROUGH = pytest.mark.thorough
+
+
 @pytest.mark.parametrize(
-    ("ranks", "rows"), [(2, 48), (2, 45), (2, 41), (3, 48), (3, 46), (3, 41)], ids=lambda value: str(value)
+    ("ranks", "rows"),
+    [
+        (2, 45),
+        (3, 41),
+        *(pytest.param(ranks, rows, marks=THOROUGH) for ranks, rows in ((2, 48), (2, 41), (3, 48), (3, 46))),
+    ],
 )
 def test_each_step_has_the_samples_of_one_process(
     server: RankServer, tmp_path: Path, ranks: int, rows: int
@@ -102,7 +110,7 @@ def test_each_step_has_the_samples_of_one_process(
     assert one["steps"] == several[0]["steps"] == 2 * -(-rows // 8)
 
 
-@pytest.mark.parametrize(("ranks", "rows"), [(2, 48), (3, 45)])
+@pytest.mark.parametrize(("ranks", "rows"), [pytest.param(2, 48, marks=THOROUGH), (3, 45)])
 def test_in_16_bits_on_a_cpu_micro_batches_keep_their_rows(
     server: RankServer, tmp_path: Path, ranks: int, rows: int
 ) -> None:
@@ -231,7 +239,12 @@ OFF = {
 }
 
 
-@pytest.mark.parametrize("case", OFF)
+SELDOM = ("label smoothing", "a collator of the notebook's own", "rows grouped by length", "a stream")
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=[THOROUGH] if case in SELDOM else []) for case in OFF]
+)
 def test_it_is_off_and_says_why(run: Run, case: str) -> None:
     script, reason = OFF[case]
     ended = run(f"ROWS = 48\n{TOOLS}\n{textwrap.dedent(script)}\n")
