@@ -2,7 +2,7 @@
 #   .venv         the newest releases, the project itself and what its checks need
 #   .venv-kaggle  the releases that the Kaggle notebooks pin
 .DELETE_ON_ERROR:
-.PHONY: demo check test units ranks e2e runs test-all engines lint docs pins clean
+.PHONY: demo check test units ranks e2e runs test-all engines lint docs site pins clean
 
 PYTHON ?= python3
 STACKS := tests/stacks
@@ -38,10 +38,10 @@ runs: .venv/.ready .venv-kaggle/.ready
 test-all: lint .venv-kaggle/.ready
 	$(bin)/pytest -m ""
 
-# Debian's SLURM, and what makes several hosts of one machine: tests that need them skip without. Needs root.
+# Debian's SLURM, what makes several hosts of one machine, and a browser: tests that need them skip without. Needs root.
 engines:
 	apt-get update -qq
-	DEBIAN_FRONTEND=noninteractive apt-get install -qq --yes --no-install-recommends slurm-wlm munge iproute2 >/dev/null
+	DEBIAN_FRONTEND=noninteractive apt-get install -qq --yes --no-install-recommends slurm-wlm munge iproute2 chromium >/dev/null
 
 lint: .venv/.ready
 	$(bin)/ruff check
@@ -50,6 +50,10 @@ lint: .venv/.ready
 
 docs: .venv/.ready
 	$(bin)/python docs/make_table.py
+
+# The documentation site, to build/site: from docs/, README, CONTRIBUTING and the code.
+site: .venv/.ready
+	NO_MKDOCS_2_WARNING=1 $(bin)/mkdocs build --strict
 
 # Each stamp is written last: an install that broke off is done again.
 .venv/.ready: pyproject.toml $(STACKS)/newest.txt $(STACKS)/unsloth.txt

@@ -37,7 +37,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for number in range(arguments.runs):
             sample, stack = cases[number % len(cases)]
-            done = run(Path(folder, f"{number}"), scripts[sample], stack=stack, nproc=2)
+            done = run(Path(folder, f"{number}"), scripts[sample], stack=stack, nproc=2, torchrun=True)
             saved = any("adapter_model" in name and "checkpoint" not in name for name in done.files())
             left = processes_of(done.watch)
             good = done.exit_code == 0 and saved and not left

@@ -110,6 +110,9 @@ defaults is wrong, and with 130 when it was interrupted with Ctrl-C.
 | `rehearse` | 1 | something that was measured is not as it should be, or the notebook cannot be read |
 | `rehearse` | 3 | this cannot be rehearsed |
 
+`%run_ddp` and `%%run_ddp` raise `RunFailedError`, with the traceback of the rank that failed first, and
+`RunInterruptedError` where the run was stopped.
+
 Errors end with the code of their class (`nb2ddp.errors`):
 
 | code | error | meaning |

@@ -238,7 +238,7 @@ def _create(folder: Path, contents: Mapping[str, bytes]) -> bool:
 
 
 def _remove_abandoned(parent: Path, prefix: str) -> None:
-    """Remove staged folders whose process was killed: nobody holds their lock."""
+    """Remove staged folders whose process was killed: their lock is free."""
     with contextlib.suppress(OSError):
         for entry in list(os.scandir(parent)):
             if entry.name.startswith(prefix) and entry.is_dir(follow_symlinks=False):

@@ -3,8 +3,11 @@
 The command line prints the sentence and ends with ``exit_code``; no traceback is shown.
 """
 
-ISSUES_URL = "https://github.com/nb2ddp/nb2ddp/issues"
-"""Where a fault of nb2ddp is reported: the one place that names the repository's address."""
+REPOSITORY = "https://github.com/nb2ddp/nb2ddp"
+"""The repository's address. A test finds each other place that names it, in pyproject.toml and the pages."""
+
+ISSUES_URL = f"{REPOSITORY}/issues"
+"""Where a fault of nb2ddp is reported."""
 
 PLEASE_REPORT = f"Please report this notebook at {ISSUES_URL}"
 
@@ -39,6 +42,12 @@ class LaunchError(Nb2ddpError):
 
 class MonitorError(Nb2ddpError):
     """The load of this machine cannot be read."""
+
+
+class RehearsalError(Nb2ddpError):
+    """A notebook or a converted folder cannot be rehearsed."""
+
+    exit_code = 3
 
 
 class FolderError(Nb2ddpError):
@@ -132,7 +141,7 @@ class RunningError(KaggleError):
 
 
 class SecretError(KaggleError):
-    """A token stands in the notebook or in what would be sent."""
+    """The notebook, or a file that would be sent, contains a token or password."""
 
     exit_code = 22
 

@@ -1,4 +1,4 @@
-"""What is known of the libraries that notebooks use: names, and what they make.
+"""List the names of the libraries that notebooks use, by what the functions and classes do.
 
 Plain data, so that a new class or function is one line here.
 """
@@ -8,13 +8,13 @@ from __future__ import annotations
 import re
 import sys
 
-# Packages whose import is slow or initialises CUDA: this rank's device must be chosen before.
+# Packages whose import is slow or initialises CUDA: the rank's device must be selected before.
 HEAVY_PACKAGES = frozenset(
     "unsloth unsloth_zoo torch transformers trl peft accelerate bitsandbytes datasets vllm xformers "
     "sentence_transformers torchvision torchaudio diffusers timm tensorflow jax pantheraml".split()
 )
 
-# What the init block imports, by the names that it gives them: a notebook may import the same.
+# The modules that the init block imports, by the name that it binds: the notebook may import them too.
 OUR_IMPORTS = {
     "dist": frozenset({"torch.distributed"}),
     "DDP": frozenset({"torch.nn.parallel.DistributedDataParallel"}),
@@ -23,14 +23,14 @@ OUR_IMPORTS = {
     "numpy": frozenset({"numpy"}),
 } | {name: frozenset({name}) for name in sys.stdlib_module_names}
 
-# Unsloth, and forks of it that kept its names.
+# Unsloth, and forks that kept its names.
 UNSLOTH_PACKAGES = frozenset({"unsloth", "pantheraml"})
 
 TRAINER_PACKAGES = (
     frozenset("trl transformers unsloth_zoo sentence_transformers setfit".split()) | UNSLOTH_PACKAGES
 )
 
-# What `from PACKAGE import *` is used for.
+# The names that notebooks use after `from PACKAGE import *`.
 STAR_EXPORTS = {
     "unsloth": frozenset(
         "FastLanguageModel FastVisionModel FastModel FastTextModel FastSentenceTransformer FastLlamaModel "
@@ -50,12 +50,12 @@ STAR_EXPORTS = {
     "datasets": frozenset("load_dataset Dataset DatasetDict load_from_disk concatenate_datasets".split()),
 }
 
-# `<class>.from_pretrained` gives a model, not a tokenizer, a processor or a configuration.
+# Classes whose `from_pretrained` loads no model: tokenizers, processors, configurations.
 _NO_MODEL = ("Tokenizer", "Processor", "Config", "FeatureExtractor", "Scheduler", "TokenizerFast")
 
 
 def is_model_class(name: str) -> bool:
-    """Whether ``name.from_pretrained`` loads model weights."""
+    """Return whether ``name.from_pretrained`` loads model weights."""
     if not name or name.endswith(_NO_MODEL):
         return False
     return name.startswith(("Fast", "Auto", "Peft")) or "Model" in name or "For" in name or "LM" in name
@@ -73,7 +73,7 @@ def is_built_model(name: str) -> bool:
 MODEL_WRAPPERS = frozenset(
     "get_peft_model prepare_model_for_kbit_training prepare_model_for_int8_training patch_peft_model".split()
 )
-# Makers of models that are no ``from_pretrained``.
+# Calls that make a model, other than ``from_pretrained``.
 MODULES = frozenset(
     "torch.nn.Linear torch.nn.Sequential torch.nn.Transformer torch.nn.LSTM torch.nn.GRU torch.nn.RNN "
     "timm.create_model torchvision.models.resnet18 torchvision.models.resnet50".split()
@@ -93,22 +93,22 @@ DATASET_METHODS = frozenset(
     "select_columns cast cast_column with_format with_transform flatten take skip shard add_column "
     "class_encode_column to_iterable_dataset".split()
 )
-# Functions that give back their first argument, prepared.
+# Functions that return their first argument, prepared.
 DATASET_FUNCTIONS = frozenset(
     "unsloth.chat_templates.standardize_sharegpt unsloth.chat_templates.standardize_data_formats "
     "unsloth.standardize_sharegpt unsloth.to_sharegpt unsloth.chat_templates.to_sharegpt "
     "unsloth.apply_chat_template unsloth.standardize_data_formats".split()
 )
-# Functions whose result stays on disk, for the next process that asks.
+# Functions whose result is cached on disk, for other processes to read.
 CACHED_FUNCTIONS = frozenset(
     "datasets.load_dataset datasets.Dataset.from_generator datasets.Dataset.from_json "
     "datasets.Dataset.from_csv datasets.Dataset.from_parquet huggingface_hub.snapshot_download "
     "huggingface_hub.hf_hub_download".split()
 )
-# Work on the data that Datasets keeps in its cache.
+# Methods of a dataset whose result Datasets caches on disk.
 CACHED_METHODS = frozenset({"map", "filter", "cast", "cast_column"})
 
-# Wrappers that a notebook may have put around its model by hand.
+# DDP and DataParallel, with which a notebook may wrap its model by hand.
 PARALLEL_WRAPPERS = frozenset(
     {"torch.nn.parallel.DistributedDataParallel", "torch.nn.DataParallel", "torch.nn.parallel.DataParallel"}
 )
@@ -117,14 +117,14 @@ PASSING_FUNCTIONS = frozenset({"torch.compile"})
 ACCELERATORS = frozenset({"accelerate.Accelerator", "accelerate.accelerator.Accelerator"})
 NOTEBOOK_LAUNCHERS = frozenset({"accelerate.notebook_launcher", "accelerate.launchers.notebook_launcher"})
 
-# Classes that load a model with a tower for images or sound.
+# Classes that load a model with a tower for images or audio.
 MULTIMODAL_CLASSES = (
     "FastVisionModel",
     "AutoModelForImageTextToText",
     "AutoModelForMultimodalLM",
     "AutoModelForVision2Seq",
 )
-# Names of models in which a step may leave out some of the experts: "30B-A3B" is 3 active billions of 30.
+# Names of models with experts, some of which a step may not use: "30B-A3B" has 3 of 30 billion active.
 _EXPERTS = re.compile(
     r"moe|mixtral|\d+x\d+(\.\d+)?b|[-_]a\d+([._]\d+)?b|gpt-?oss|llama-?4|glm-?4[._][5-9]|deepseek-?v"
     r"|deepseek-?r1(?!.*distill)|kimi|minimax|dbrx|jamba",
@@ -133,18 +133,18 @@ _EXPERTS = re.compile(
 
 
 def has_experts(name: str) -> bool:
-    """Whether a model's name tells that it is a mixture of experts."""
+    """Return whether a model's name says that it is a mixture of experts."""
     return _EXPERTS.search(name) is not None
 
 
-# Modules whose functions draw from the random numbers that a process has as a whole.
+# Modules whose functions draw from a global random generator of the process.
 RANDOM_MODULES = ("random.", "numpy.random.")
-# Functions that take a trainer and give it back.
+# Functions that take a trainer and return it.
 TRAINER_WRAPPERS = frozenset({"train_on_responses_only"})
 
 
 def is_trainer_class(package: str, name: str) -> bool:
-    """Whether a class trains; ``PatchDPOTrainer`` of Unsloth is a function that changes one."""
+    """Return whether a class is a Trainer; ``PatchDPOTrainer`` of Unsloth is a function that changes one."""
     return package in TRAINER_PACKAGES and name.endswith("Trainer") and not name.startswith("Patch")
 
 
@@ -153,7 +153,7 @@ COLLECTIVE_FUNCTIONS = frozenset({"unsloth.unsloth_train", "unsloth.trainer.unsl
 
 
 def is_arguments_class(package: str, name: str) -> bool:
-    """Whether a class holds training arguments: TRL's ``SFTConfig`` does, a model's configuration not."""
+    """Return whether a class holds training arguments, as TRL's ``SFTConfig`` does and a model's config does not."""
     if name.endswith("TrainingArguments"):
         return package in TRAINER_PACKAGES
     return (
@@ -163,21 +163,21 @@ def is_arguments_class(package: str, name: str) -> bool:
     )
 
 
-# Methods that write for the whole run: one process is enough, two would race.
+# Methods that write files or push: one rank is enough, and two would race.
 WRITING_METHODS = frozenset(
     "save_pretrained save_pretrained_merged save_pretrained_gguf save_pretrained_torchao save_lora "
     "save_model save_state push_to_hub push_to_hub_merged push_to_hub_gguf save_to_disk to_csv to_json "
     "to_parquet to_excel to_pickle savefig write_text write_bytes create_repo upload_folder "
     "upload_file".split()
 )
-# What writes to an open file (json.dump) is not here: opening the file is what counts.
+# Functions that write to an open file (json.dump) are not listed: opening the file is what counts.
 WRITING_FUNCTIONS = frozenset(
     "torch.save joblib.dump shutil.copy shutil.copyfile shutil.copytree shutil.move shutil.rmtree "
     "shutil.make_archive scipy.io.wavfile.write soundfile.write torchaudio.save numpy.save numpy.savez "
     "numpy.savetxt os.makedirs os.mkdir os.remove os.unlink os.rename os.rmdir "
     "matplotlib.pyplot.savefig urllib.request.urlretrieve".split()
 )
-# What only the process that made it can see.
+# Buffers and temporary files, which only the process that made them uses.
 OWN_BUFFERS = frozenset(
     "io.BytesIO io.StringIO BytesIO StringIO tempfile.NamedTemporaryFile tempfile.TemporaryFile "
     "tempfile.SpooledTemporaryFile tempfile.mkdtemp tempfile.mkstemp tempfile.TemporaryDirectory".split()
@@ -190,32 +190,32 @@ LOG_FILES = {
     "logging.handlers.RotatingFileHandler": "filename",
     "logging.handlers.TimedRotatingFileHandler": "filename",
 }
-# Run something outside: once is enough, and two might be in each other's way.
+# Functions that run a program: once is enough, and two runs could disturb each other.
 RUNNING_FUNCTIONS = frozenset(
     "os.system subprocess.run subprocess.call subprocess.check_call subprocess.Popen".split()
 )
-# Programs that only tell something, and options with which any program does: several may run at one time.
+# Programs that only print information, and options with which any program does: every rank may run them.
 ASKING_PROGRAMS = frozenset(
     "nvidia-smi which whereis uname hostname whoami nproc lscpu lsb_release df free pwd ls cat echo".split()
 )
 ASKING_OPTIONS = frozenset({"--version", "-V", "--help"})
-# Functions and methods that show their arguments to the reader.
+# Functions and methods that print their arguments.
 SHOWING_FUNCTIONS = frozenset("print display IPython.display.display pprint.pprint rich.print".split())
 SHOWING_METHODS = frozenset("debug info warning error critical".split())
-# Methods that write only where they are given a path.
+# Methods that write only if they are given a path.
 WRITING_WITH_PATH = frozenset({"to_csv", "to_json"})
-# Questions whose answer changes when another rank has written.
+# Tests whose result changes when another rank has written a file.
 FILE_TESTS = frozenset("os.path.exists os.path.isfile os.path.isdir os.listdir glob.glob os.access".split())
 FILE_TEST_METHODS = frozenset("exists is_file is_dir glob iterdir".split())
 
-# What changes the list, dict or set that it is called on.
+# Methods that change the list, dict or set on which they are called.
 CHANGING_METHODS = frozenset(
     "append extend insert remove pop clear update setdefault add discard sort reverse".split()
 )
 
 GENERATING_METHODS = frozenset({"generate", "fast_generate", "unsloth_generate"})
 
-# Calls before or after which something may have to be put: each stands on a line of its own.
+# Calls before or after which a rule may insert code: each is put on a line of its own.
 MOVED_CALLS = (
     COLLECTIVE_METHODS
     | WRITING_METHODS
@@ -225,16 +225,13 @@ MOVED_CALLS = (
     | {"from_pretrained", "unsloth_train"}
 )
 
-# Shell commands that set the machine up, once, before any process trains.
-INSTALLERS = ("pip", "pip3", "uv", "conda", "mamba", "apt", "apt-get", "sudo", "npm", "curl", "brew")
-
-# Calls that give nothing to show, or whose result nobody reads.
+# Calls without a result, or whose result is not shown below a cell.
 SILENT_CALLS = frozenset(
     "train print display show pprint get_ipython print_trainable_parameters evaluate login notebook_login "
     "empty_cache collect seed manual_seed set_seed clear_output makedirs mkdir append extend insert update "
     "setdefault add filterwarnings save savefig to_json_file notebook_launcher".split()
 )
-# Magics that shape the notebook alone.
+# Magics that only concern the notebook's display.
 DISPLAY_MAGICS = frozenset(
     "matplotlib pylab load_ext reload_ext unload_ext autoreload config precision pinfo pinfo2 psearch who "
     "whos who_ls xmode colors history hist doctest_mode tensorboard lsmagic magic quickref pdb debug "
@@ -243,7 +240,7 @@ DISPLAY_MAGICS = frozenset(
 
 GPU_0 = "cuda:0"
 
-# Frameworks whose training is no PyTorch loop and no Trainer: what to call them, and what they offer instead.
+# Frameworks that train without a PyTorch loop or a Trainer: their names, and what to use instead.
 OTHER_FRAMEWORKS = {
     "pytorch_lightning": ("Lightning", 'its Trainer(devices=2, strategy="ddp") runs DDP by itself'),
     "lightning": ("Lightning", 'its Trainer(devices=2, strategy="ddp") runs DDP by itself'),

@@ -1,7 +1,7 @@
 """The options of a conversion, for the command line, the Python API and the magic.
 
 A new option is one field of `Options` and one key of `OptionKeywords`, here, and its test in
-tests/unit/test_options.py. The flags of `nb2ddp convert` and `%%run_ddp` and the table in docs/options.md are
+tests/unit/test_options.py. The flags of `nb2ddp convert` and `%%run_ddp` and the table in docs/commands.md are
 made from the fields.
 """
 
@@ -37,7 +37,12 @@ class Options:
     """
 
     nproc: int = field(
-        default=2, metadata=_about("GPUs that the written commands are for.", metavar="N", minimum=1)
+        default=2,
+        metadata=_about(
+            "Number of GPUs in the commands that are printed and written; the script runs on any number.",
+            metavar="N",
+            minimum=1,
+        ),
     )
     batch: Batch = field(
         default="preserve",
@@ -82,7 +87,7 @@ class Options:
     )
     single_file: bool = field(
         default=False,
-        metadata=_about("Put the runtime module's text into the script, instead of a file beside it."),
+        metadata=_about("Put the text of ddp_support.py into the script, instead of a file beside it."),
     )
 
     def __post_init__(self) -> None:

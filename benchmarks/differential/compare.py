@@ -114,7 +114,11 @@ def _steps(one: list[dict[str, Any]], other: list[dict[str, Any]]) -> list[Diffe
 
 
 def _prints(printed: list[tuple[int, str]], lines: list[str]) -> list[Difference]:
-    expected = [(line, text) for line, text in printed if text.strip() and not SHOWN.match(text)]
+    expected = [
+        (line, text)
+        for line, text in printed
+        if text.strip() and not SHOWN.match(text) and not text.startswith("nb2ddp")
+    ]
     lines = [text for text in lines if text.strip() and not SHOWN.match(text)]
     found, seen = [], set()
     for (line, text), other in zip(expected, lines, strict=False):

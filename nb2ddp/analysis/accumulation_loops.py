@@ -1,6 +1,6 @@
 """Find gradient accumulation loops without a DataLoader: their micro-batches are assigned to ranks in turn.
 
-Such a loop stands in another one, which takes the optimizer step. Every rank runs what comes before the
+Such a loop is inside another one, which takes the optimizer step. Every rank runs what comes before the
 model's call, so that all ranks draw the same random numbers and read the same rows; from that call on, a
 micro-batch belongs to one rank. Nothing else may need what is computed there, except sums, which are
 all-reduced.

@@ -126,7 +126,7 @@ class Calls:
         return classes[-1:]  # a later cell defines the class anew
 
     def _class_around(self, node: cst.CSTNode) -> cst.ClassDef | None:
-        """Return the class of the method that ``node`` stands in."""
+        """Return the class whose method contains ``node``."""
         parents = self._tree.parents(node)
         return next((parent for parent in parents if isinstance(parent, cst.ClassDef)), None)
 

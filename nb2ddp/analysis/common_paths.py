@@ -72,7 +72,7 @@ def called_by_all(facts: Facts, node: cst.CSTNode) -> bool:
     """Return whether what runs the function around ``node`` runs it on every rank.
 
     It does where functions call one another by name, up to the cells. A function that is passed on (a callback,
-    a metric), a method, an ``except``, and what stands under a test of the rank may run on one rank alone.
+    a metric), a method, an ``except``, and code under a test of the rank may run on one rank alone.
     """
     return _reached(facts, node, set())
 

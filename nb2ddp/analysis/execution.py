@@ -84,7 +84,7 @@ class Execution:
         return found
 
     def runs_once(self, node: cst.CSTNode) -> bool:
-        """Return whether code stands in a cell itself: in no function and no loop's body."""
+        """Return whether code is at the top level of a cell: in no function and no loop."""
         inner = node
         for parent in self._tree.parents(node):
             if isinstance(parent, cst.FunctionDef | cst.ClassDef | cst.Lambda | cst.While | cst.BaseComp):
@@ -161,7 +161,7 @@ class Execution:
     # ---- collectives ----------------------------------------------------------------------------
 
     def is_collective(self, call: cst.Call) -> bool:
-        """Return whether every rank has to make a call, so that no gate may hold it: training, evaluation."""
+        """Return whether every rank has to make a call, so that it must not be gated: training, evaluation."""
         method = method_of(call)
         if method in libraries.COLLECTIVE_METHODS and isinstance(call.func, cst.Attribute):
             return self._kinds.kind(call.func.value) == "trainer"

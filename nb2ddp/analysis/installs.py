@@ -1,7 +1,7 @@
-"""Which statements install something, and what they need: the run-once step ``setup_env.py``.
+"""Find the statements that install software, and those that they need: the run-once step ``setup_env.py``.
 
 The step is a slice of the notebook: every top-level statement that installs, and the statements before it
-that give it its names (versions worked out, imports). Nothing else of the notebook runs there.
+that bind the names it reads (computed versions, imports). No other code of the notebook runs in it.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from nb2ddp.source.cells import Statement
 
 # The script's init block imports these.
 _PROVIDED = frozenset({"os", "sys", "torch"})
-# Methods that change the list or dict that they are called on.
+# Methods that change the list or dict on which they are called.
 _CHANGING = frozenset("append extend insert remove pop update setdefault add discard sort".split())
-# An install from files that lie here: `-e .`, `-r requirements.txt`, `./a.whl`; no address.
+# An install from local files: `-e .`, `-r requirements.txt`, `./a.whl`; not from a URL.
 _FROM_FILES = re.compile(
     r"\s(?:-e\s+|-r\s+|--requirement[ =])(?!\w+[:+])|\s\.{1,2}(?:/|\s|\[|$)|\s(?!\w+:)\S+\.whl\b"
 )
@@ -33,10 +33,11 @@ _FROM_FILES = re.compile(
 
 @dataclass(frozen=True)
 class InstallPlan:
-    """The notebook, cut in two.
+    """How the notebook is split into setup step and training script.
 
-    ``slice``: statements of the step. ``dropped``: installs to take out of the training script.
-    ``leftovers``: what is useless there without them. ``silenced``: installs that are part of another line.
+    ``slice``: statements of the setup step. ``dropped``: installs to remove from the training script.
+    ``leftovers``: statements that the training script does not need without them. ``silenced``: installs that
+    are part of a larger statement.
     """
 
     slice: tuple[Statement, ...]
@@ -46,7 +47,7 @@ class InstallPlan:
 
 
 def plan(facts: Facts) -> InstallPlan:
-    """Find the installs and cut the notebook in two."""
+    """Find the installs and split the notebook into setup step and training script."""
     return facts.once(_plan)
 
 
@@ -63,7 +64,7 @@ def _plan(facts: Facts) -> InstallPlan:
         for name in facts.binds_in(top) - _PROVIDED:
             binding.setdefault(name, set()).add(top)
     suspects = set(useless)
-    while suspects:  # what stays in the script may need what was to go
+    while suspects:  # a statement that stays in the script may read names of one that was to be removed
         gone = [*useless, *(line for top in tops if top not in useless for line in lines[top] if line)]
         needed = {
             top
@@ -83,7 +84,7 @@ def _plan(facts: Facts) -> InstallPlan:
 
 
 def _callers(facts: Facts, tops: Mapping[Statement, list[ShellCall]]) -> Iterator[Statement]:
-    """Calls of functions of the notebook that install and do nothing else."""
+    """Yield the calls of notebook functions that only install."""
     installs = {shell.call for shells in tops.values() for shell in shells}
     if all(facts.scope(call) is None for call in installs):
         return
@@ -98,7 +99,7 @@ def _callers(facts: Facts, tops: Mapping[Statement, list[ShellCall]]) -> Iterato
 
 
 def _preparations(facts: Facts, tops: Mapping[Statement, list[ShellCall]]) -> Iterator[Statement]:
-    """What brings the files that an install needs, and the way to their folder: `git clone` and `%cd`."""
+    """Yield the commands before an install from local files that fetch them: `git clone`, `%cd`."""
     last = max((facts.order(t) for t, shells in tops.items() if any(map(_is_from_files, shells))), default=0)
     for shell in shell_calls(facts):
         line = _line_of(facts, shell)
@@ -113,7 +114,7 @@ def _is_from_files(shell: ShellCall) -> bool:
 
 
 def _line_of(facts: Facts, shell: ShellCall) -> Statement | None:
-    """The line that is this install and nothing else."""
+    """Return the statement of an install, if the install is all of it."""
     line = facts.statement(shell.call)
     match line:
         case cst.SimpleStatementLine(body=[cst.Expr(value=value)]) if value is shell.call:
@@ -123,9 +124,9 @@ def _line_of(facts: Facts, shell: ShellCall) -> Statement | None:
 
 
 def pins(facts: Facts, package: str) -> list[Specifier]:
-    """What the notebook's installs ask of a package's version: ``==0.17.1`` of ``pip install peft==0.17.1``.
+    """Return the notebook's version specifiers of a package: ``==0.17.1`` of ``pip install peft==0.17.1``.
 
-    What stands in variables is not seen.
+    Versions that are held in variables are not seen.
     """
     found: list[Specifier] = []
     for shell in shell_calls(facts):
@@ -146,7 +147,7 @@ def pins(facts: Facts, package: str) -> list[Specifier]:
 
 
 def keeps_below(pins: Sequence[Specifier], version: str) -> bool:
-    """Whether one of the pins keeps a package below a version."""
+    """Return whether one of the pins keeps a package below a version."""
     limit = Version(version)
     tops = [(pin.operator, Version(pin.version.removesuffix(".*"))) for pin in pins]
     return any(
@@ -157,7 +158,7 @@ def keeps_below(pins: Sequence[Specifier], version: str) -> bool:
 
 
 def keeps_from(pins: Sequence[Specifier], version: str) -> bool:
-    """Whether one of the pins keeps a package at a version or above."""
+    """Return whether one of the pins keeps a package at a version or above."""
     return any(
         Version(pin.version.removesuffix(".*")) >= Version(version)
         for pin in pins
@@ -166,11 +167,11 @@ def keeps_from(pins: Sequence[Specifier], version: str) -> bool:
 
 
 def _slice(facts: Facts, statements: list[Statement]) -> list[Statement]:
-    """The statements, and those before them that bind names they use, in order."""
+    """Return the statements, and those before them that bind names that they use, in order."""
     wanted = {*statements}
     queue = list(statements)
     givers = facts.once(_givers)
-    seen = dict.fromkeys(givers, 0)  # how many of a name's givers have been looked at
+    seen = dict.fromkeys(givers, 0)  # how many of the statements that bind a name have been checked
     while queue:
         statement = queue.pop()
         for name in _used_names(facts, statement) & givers.keys():
@@ -186,7 +187,7 @@ def _slice(facts: Facts, statements: list[Statement]) -> list[Statement]:
 
 
 def _givers(facts: Facts) -> dict[str, list[Statement]]:
-    """List for each name the statements of cells that bind it, or change its value, in order."""
+    """List for each name the top-level statements that bind it, or change its value, in order."""
     found: dict[str, list[Statement]] = {}
     for statement in facts.top_statements:
         changed = _changed(statement)
@@ -196,7 +197,7 @@ def _givers(facts: Facts) -> dict[str, list[Statement]]:
 
 
 def _changed(statement: Statement) -> str | None:
-    """The name whose value a statement changes: ``packages.append("peft")``, ``versions["trl"] = v``."""
+    """Return the name whose value a statement changes: ``packages.append("peft")``, ``versions["trl"] = v``."""
     match statement:
         case cst.SimpleStatementLine(
             body=[cst.Expr(value=cst.Call(func=cst.Attribute(value=cst.Name(value=name), attr=method)))]
@@ -211,7 +212,7 @@ def _changed(statement: Statement) -> str | None:
 
 
 def _used_names(facts: Facts, statement: Statement) -> frozenset[str]:
-    """Names that a statement reads, also inside its shell lines."""
+    """Return the names that a statement reads, also inside its shell lines."""
     names = set(facts.loads_in(statement))
     for shell in shell_calls_in(facts, statement):
         names |= {n.value for n in _names(cst.parse_expression(shell.code(facts.bound_names)))}
@@ -226,7 +227,7 @@ def _names(node: cst.CSTNode) -> Iterator[cst.Name]:
 
 
 def _is_quiet(facts: Facts, node: cst.CSTNode) -> bool:
-    """Whether a statement changes no state but its own names: imports, assignments, installs, prints."""
+    """Return whether a statement only imports, assigns, installs or prints: it changes no other state."""
     match node:
         case cst.SimpleStatementLine(body=parts):
             return all(_is_quiet(facts, part) for part in parts)

@@ -56,7 +56,9 @@ class Kinds:
                 return (yield from self._called(key))
             case cst.Attribute(value=value, attr=attr):
                 of_trainer = {"model": "model", "args": "arguments"}.get(attr.value, "")
-                return of_trainer if of_trainer and (yield value) == "trainer" else ""
+                if of_trainer and (yield value) == "trainer":
+                    return of_trainer
+                return (yield from self._attribute(key))
             case cst.Subscript(value=value):
                 return "dataset" if (yield value) == "dataset" else ""
             case cst.IfExp(body=body, orelse=orelse):
@@ -65,6 +67,18 @@ class Kinds:
                 return (yield expression)
             case _:
                 return ""
+
+    def _attribute(self, node: cst.Attribute) -> _Steps:
+        """Evaluate ``self.trainer``, and ``job.trainer`` outside: what the notebook's classes assign to it."""
+        if not isinstance(node.value, cst.Name):
+            return ""
+        kinds = set()
+        for target in self._tree.collected.attribute_targets:
+            left = self._tree.parent(target)
+            around = self._tree.parent(left) if left is not None else None
+            if target.attr.value == node.attr.value and target is not node and isinstance(around, cst.Assign):
+                kinds.add((yield around.value))
+        return kinds.pop() if len(kinds) == 1 and kinds <= {"trainer", "arguments"} else ""
 
     def _bound(self, binding: Binding) -> _Steps:
         if isinstance(binding.node, cst.Param):
@@ -277,11 +291,35 @@ class Kinds:
             if binding.value is None:
                 return None
             node = binding.value
+        if isinstance(node, cst.Subscript):
+            return self._item_of(node)
         if isinstance(node, cst.Dict):
             return node if all(isinstance(e, cst.DictElement) for e in node.elements) else None
         if isinstance(node, cst.Call) and self._names.qualified(node.func) == "dict":
             return node if all(argument.keyword is not None for argument in node.args) else None
         return None
+
+    def _item_of(self, node: cst.Subscript) -> cst.Call | cst.Dict | None:
+        """Return the dict that ``CONFIG["training"]`` is, where the text of the notebook decides it."""
+        owner = self._dict_of(node.value) if isinstance(node.value, cst.Name | cst.Subscript) else None
+        at = node.slice[0].slice if len(node.slice) == 1 else None
+        key = cst_nodes.string_value(at.value) if isinstance(at, cst.Index) else None
+        if owner is None or key is None:
+            return None
+        pairs = [
+            (cst_nodes.string_value(e.key), e.value)
+            for e in (owner.elements if isinstance(owner, cst.Dict) else ())
+            if isinstance(e, cst.DictElement)
+        ]
+        if isinstance(owner, cst.Call):
+            pairs = [(a.keyword.value if a.keyword else None, a.value) for a in owner.args]
+        found = [value for name, value in pairs if name == key]
+        inner = found[-1] if found else None
+        return (
+            self._dict_of(inner)
+            if isinstance(inner, cst.Name | cst.Dict | cst.Call | cst.Subscript)
+            else None
+        )
 
     # ---- what a call does -----------------------------------------------------------------------
 

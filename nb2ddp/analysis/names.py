@@ -120,11 +120,13 @@ class Names:
         return frozenset(load.name for load in self._collected.loads if self._changes(load.node))
 
     def _changes(self, name: cst.Name) -> bool:
-        """Match ``x["key"] = 1``, ``x.update(...)`` and ``x |= ...``."""
+        """Match ``x["key"] = 1``, ``x.update(...)`` and ``x |= ...``, of ``x`` or of an item of it."""
         around = self._tree.parent(name)
-        if isinstance(around, cst.Subscript):
-            target = self._tree.parent(around)
-            return isinstance(target, cst.AssignTarget | cst.AugAssign | cst.Del)
+        item: cst.CSTNode = name
+        while isinstance(around, cst.Subscript) and around.value is item:
+            item, around = around, self._tree.parent(around)
+        if item is not name and isinstance(around, cst.AssignTarget | cst.AugAssign | cst.Del):
+            return True
         if isinstance(around, cst.Attribute):
             return around.attr.value in libraries.CHANGING_METHODS
         return isinstance(around, cst.AugAssign) and around.target is name

@@ -1,7 +1,7 @@
-"""Loops whose iterations need nothing of one another: they can be divided over the ranks.
+"""Find the loops with independent iterations: each rank can run its share of them.
 
-Such a loop goes through a list, lets a model generate or score, and leaves behind only what it appends to
-lists that were empty before. Everything that this module does not know counts as an effect.
+Such a loop goes over a list, lets a model generate or score, and its only lasting effect is what it appends to
+lists that were empty before. Every call that this module does not know counts as an effect.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _OF_RANKS = frozenset({"RANK", "LOCAL_RANK", "WORLD_SIZE"})
 
 @dataclass(frozen=True, eq=False)
 class IndependentLoop:
-    """A loop that can be divided.
+    """A loop whose iterations can be divided over the ranks.
 
-    ``results`` are the lists that it fills. ``runs_in`` holds the statements of cells that run it before
-    training ends: the loop itself, or calls of the function that it is in.
+    ``results`` names the lists that it fills. ``runs_in`` holds the top-level statements that run it before
+    training ends: the loop itself, or the calls of the function that contains it.
     """
 
     loop: cst.For
@@ -41,9 +41,9 @@ class IndependentLoop:
 
 
 def independent_loops(facts: Facts) -> Iterator[IndependentLoop]:
-    """The loops of a notebook that can be divided before its training ends."""
+    """Yield the loops that run before training ends and can be divided over the ranks."""
     if any(cst_nodes.string_value(string) in _OF_RANKS for string in facts.strings):
-        return  # it deals with ranks itself
+        return  # the notebook divides its own work by rank
     for loop in facts.loops:
         if not isinstance(loop, cst.For) or facts.is_dead(loop) or not _scores(facts, loop):
             continue
@@ -56,12 +56,12 @@ def independent_loops(facts: Facts) -> Iterator[IndependentLoop]:
 
 
 def generates(facts: Facts, call: cst.Call) -> bool:
-    """Whether a call makes a model generate."""
+    """Return whether a call makes a model generate."""
     return facts.method(call) in libraries.GENERATING_METHODS
 
 
 def _scores(facts: Facts, loop: cst.For) -> bool:
-    """Whether a loop generates, calls a pipeline, or runs a model without gradients."""
+    """Return whether a loop generates, calls a pipeline, or runs a model without gradients."""
 
     def wanted(call: cst.Call) -> bool:
         if generates(facts, call):
@@ -85,7 +85,7 @@ def _without_gradients(facts: Facts, call: cst.Call) -> bool:
 
 
 def _is_switch(node: cst.With) -> bool:
-    """``with torch.no_grad():``, also with autocast; nothing else."""
+    """Match ``with torch.no_grad():`` and its like, alone or together with autocast."""
     codes = [cst_nodes.code_of(item.item) for item in node.items]
     return any(names_switch(item.item) for item in node.items) and all(
         any(name in code for name in (*WITHOUT_GRADIENTS, "autocast")) for code in codes
@@ -93,7 +93,7 @@ def _is_switch(node: cst.With) -> bool:
 
 
 def _is_straight(facts: Facts, loop: cst.For) -> bool:
-    """Whether a loop runs whenever its cell, or its function, does; a function of a cell, not of a class."""
+    """Return whether a loop runs whenever its cell runs, or its function, which must not be a method."""
     if loop.orelse is not None or loop.asynchronous is not None:
         return False
     for parent in facts.parents(loop):
@@ -112,7 +112,7 @@ def _is_straight(facts: Facts, loop: cst.For) -> bool:
 
 
 def _runs_in(facts: Facts, loop: cst.For) -> tuple[Statement, ...]:
-    """The statements of cells that run a loop before training ends; none where that cannot be followed."""
+    """Return the top-level statements that run a loop before training ends; none if that is not clear."""
     last = facts.last_collective
     function = facts.scope(loop)
     if last is None:
@@ -143,7 +143,7 @@ def _runs_in(facts: Facts, loop: cst.For) -> tuple[Statement, ...]:
 
 
 def _results(facts: Facts, loop: cst.For) -> tuple[str, ...]:
-    """The lists that a loop appends to and does nothing else with, each made empty before it."""
+    """Return the lists that are created empty before a loop, and that the loop only appends to."""
     filled: dict[str, list[cst.Name]] = {}
     for call in facts.calls_in(loop):
         if (
@@ -176,7 +176,7 @@ def _is_result(facts: Facts, loop: cst.For, name: str, filled: Sequence[cst.Name
 
 
 def _keeps_to_itself(facts: Facts, loop: cst.For, results: Sequence[str]) -> bool:
-    """Whether nothing but ``results`` goes from one iteration to the next, or outlives them."""
+    """Return whether only ``results`` pass from one iteration to the next, or are read after the loop."""
     scope = facts.scope(loop)
     bound = [b for b in facts.bindings_in(loop) if not isinstance(b.scope, cst.Lambda)]
     if any(b.scope is not scope for b in bound):
@@ -189,16 +189,16 @@ def _keeps_to_itself(facts: Facts, loop: cst.For, results: Sequence[str]) -> boo
 
 
 def _may_read(facts: Facts, loop: cst.For, use: cst.Name) -> bool:
-    """Whether a use of a name may see a value that an iteration of ``loop`` gave it, other than its own."""
+    """Return whether a use of a name may read the value that another iteration of ``loop`` assigned."""
     scope, home = facts.scope(use), facts.scope(loop)
     if scope is not home:
         seen = facts.binding(use)
         if seen is not None and seen.scope is not home:
-            return False  # a name of its own
+            return False  # a local variable of that scope
         if not facts.contains(loop, use):  # a function, which may run at any time
             return home is None or facts.contains(home, use)
     if facts.contains(loop, use):
-        in_body = facts.contains(loop.body, use)  # the loop's own name has no value yet in its `iter`
+        in_body = facts.contains(loop.body, use)  # the loop variable has no value yet in the loop's `iter`
         return _given_since(facts, use) < facts.order(loop) + (not in_body)
     if facts.order(use) < facts.order(loop):
         return False
@@ -206,7 +206,7 @@ def _may_read(facts: Facts, loop: cst.For, use: cst.Name) -> bool:
 
 
 def _given_since(facts: Facts, use: cst.Name) -> int:
-    """Return the order of the last binding that always gives a name its value anew by ``use``; or -1."""
+    """Return the order of the last binding that has always run again when ``use`` runs; or -1."""
     known = facts.once(_last_givers)
     if use not in known:
         bindings = facts.bindings(use.value)
@@ -221,7 +221,7 @@ def _last_givers(facts: Facts) -> dict[cst.Name, int]:
 
 
 def _gives(binding: Binding, node: cst.CSTNode, use: cst.CSTNode, facts: Facts) -> bool:
-    """Whether a name always has the value of ``binding`` anew by the time that ``use`` runs."""
+    """Return whether ``binding`` has always run again when ``use`` runs."""
     if isinstance(node, cst.For):
         return facts.contains(node.body, use)
     if isinstance(node, cst.WithItem):
@@ -239,5 +239,5 @@ def _gives(binding: Binding, node: cst.CSTNode, use: cst.CSTNode, facts: Facts) 
         outer = facts.parent(block)
         if not isinstance(outer, cst.With):
             return isinstance(block, cst.Module) and facts.end(statement) < facts.order(use)
-        statement, block = outer, facts.parent(outer)  # what runs in its block has run after it
+        statement, block = outer, facts.parent(outer)  # after a `with`, all of its block has run
     return facts.end(statement) < facts.order(use)

@@ -1,4 +1,4 @@
-"""Shell lines and magics, as the IPython transformer leaves them: what they are and what they say."""
+"""Find shell lines and magics in the form that IPython's transformer gives them, and read their commands."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ _BUILTINS = frozenset(dir(builtins))
 
 @dataclass(frozen=True, eq=False)
 class ShellCall:
-    """One ``get_ipython()`` call: ``kind`` is system, output, line, cell or bare.
+    """A shell line or magic: a ``get_ipython()`` call. ``kind`` is system, output, line, cell, bare or other.
 
-    ``name`` is the magic's; ``text`` the command or the magic's arguments; ``body`` a cell magic's body.
+    ``name`` is the magic's name, ``text`` the command or the magic's arguments, ``body`` a cell magic's body.
     """
 
     call: cst.Call
@@ -48,7 +48,7 @@ class ShellCall:
 
     @property
     def is_install(self) -> bool:
-        """Whether it sets the machine up, rather than doing something for this run."""
+        """Return whether the command installs software, which is needed once per machine."""
         if self.kind in ("system", "output"):
             return is_install(self.text)
         if self.kind == "line":
@@ -59,33 +59,36 @@ class ShellCall:
 
     @property
     def command(self) -> str:
-        """What the shell is to run."""
+        """Return the command line or script that the shell runs."""
         if self.kind == "line":
             return f"{self.name} {self.text}".strip()
         return self.body if self.kind == "cell" else self.text.strip()
 
     def code(self, names: Collection[str]) -> str:
-        """The command as Python; IPython expands variables in lines, and leaves a ``%%bash`` body alone."""
+        """Return the command as Python code.
+
+        IPython expands variables in a shell line, but not in the body of ``%%bash``.
+        """
         return literal([self.body]) if self.kind == "cell" else command_code(self.command, names)
 
 
 def is_install(command: str) -> bool:
-    """Whether a shell command installs packages (``a && b`` counts if any part does)."""
+    """Return whether a shell command, or any part of ``a && b``, installs or removes packages."""
     return any(_INSTALL.match(part) for part in re.split(r"&&|[|;\n]", command))
 
 
 def is_install_script(body: str) -> bool:
-    """Whether a ``%%bash`` body sets the machine up; the rest of it can only leave files."""
+    """Return whether a ``%%bash`` body installs software; all else that it does can only leave files."""
     return is_install(re.sub(r"\\\n", " ", body))
 
 
 def shell_calls(facts: Facts) -> tuple[ShellCall, ...]:
-    """List every ``get_ipython()`` call; ``os.system`` and ``subprocess.run`` where they install."""
+    """List every ``get_ipython()`` call, and each ``os.system`` or ``subprocess.run`` that installs."""
     return facts.once(_shell_calls)
 
 
 def shell_calls_in(facts: Facts, node: cst.CSTNode) -> Iterator[ShellCall]:
-    """Yield those of `shell_calls` that stand inside ``node``."""
+    """Yield those of `shell_calls` that are inside ``node``."""
     known = facts.once(_by_call)
     return (known[call] for call in facts.calls_in(node) if call in known)
 
@@ -129,16 +132,16 @@ def _found(facts: Facts) -> Iterator[ShellCall]:
 
 
 def _given_command(facts: Facts, call: cst.Call) -> str | None:
-    """The command line that ``os.system`` or ``subprocess.run`` gets; None where that is unclear."""
+    """Return the command line of ``os.system`` or ``subprocess.run``; None if it cannot be read off the call."""
     given = call.args[0].value
     if facts.qualified(call.func) == "os.system":
         return cst_nodes.string_value(given)
     if facts.keyword(call, "cwd") or facts.keyword(call, "env"):
-        return None  # it installs somewhere else
+        return None  # it installs into another folder or environment
     if not isinstance(facts.parent(call), cst.Expr) and not (
         isinstance(facts.parent(call), cst.Assign) and isinstance(call.func, cst.Attribute)
     ):
-        return None  # its result would have to be made up
+        return None  # the script reads the result, so the call must stay
     if not isinstance(given, cst.List | cst.Tuple):
         return cst_nodes.string_value(given)
     parts = []
@@ -151,10 +154,10 @@ def _given_command(facts: Facts, call: cst.Call) -> str | None:
 
 
 def command_code(command: str, names: Collection[str]) -> str:
-    """The command as Python: where IPython would expand ``{name}`` and ``$name``, an f-string does.
+    """Return a command as a Python string literal: an f-string where IPython expands ``{name}`` and ``$name``.
 
-    IPython expands all of a line or, where anything in it cannot be worked out, nothing: ``{a,b}`` and
-    ``$HOME`` are then the shell's. What can be worked out is told by the names that the notebook binds.
+    IPython expands either every expression of a line or, if one of them cannot be evaluated, none: the shell
+    then gets ``{a,b}`` and ``$HOME`` as written. An expression can be evaluated if the notebook binds its names.
     """
     parts = ipython_syntax.expansions(command)
     if not all(_is_known(part.expression, names) for part in parts if part.expression is not None):
@@ -181,7 +184,7 @@ def _is_known(expression: str, known: Collection[str]) -> bool:
 
 
 def literal(texts: Sequence[str], expressions: Sequence[str] = ()) -> str:
-    """A readable literal of texts with expressions between them: one line, or its lines in triple quotes."""
+    """Return texts, with expressions between them, as a readable literal, triple-quoted if it has several lines."""
     quote = _quote("".join(texts), "".join(expressions))
     if quote is None or any("\\" in code or "lambda" in code or ":=" in code for code in expressions):
         return _joined(texts, expressions)
@@ -199,7 +202,7 @@ def literal(texts: Sequence[str], expressions: Sequence[str] = ()) -> str:
 
 
 def _joined(texts: Sequence[str], expressions: Sequence[str]) -> str:
-    """A sum, where Python 3.11 allows no f-string."""
+    """Return texts and expressions as a sum of strings, where Python 3.11 does not allow an f-string."""
     functions = {"!r": "repr", "!s": "str", "!a": "ascii"}
     parts = [literal([texts[0]])] if texts[0] else []
     for code, text in zip(expressions, texts[1:], strict=True):
@@ -210,7 +213,7 @@ def _joined(texts: Sequence[str], expressions: Sequence[str]) -> str:
 
 
 def _quote(text: str, expressions: str) -> str | None:
-    """The quotes that need no escapes, where there are such; expressions must not hold them (Python 3.11)."""
+    """Return quotes that need no escapes if there are any; the expressions must not contain them (Python 3.11)."""
     several = ['"""', "'''"] if "\n" in text else []
     usable = [q for q in (*several, '"', "'", '"""', "'''") if q not in expressions]
     clean = (q for q in usable if q not in text and not text.endswith(q[0]))

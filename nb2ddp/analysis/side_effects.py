@@ -1,4 +1,4 @@
-"""What code changes that outlives it, as far as can be seen: what is not known counts as an effect."""
+"""Find side effects: what a piece of code changes that outlasts it. Code that is not known counts as an effect."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Scope
 
 WITHOUT_GRADIENTS = ("no_grad", "inference_mode")
-# Takes an iterable and gives its items on, in order.
+# Iterate over their argument, in its order.
 _PASSING = frozenset("enumerate tqdm zip list tuple reversed track".split())
-# Gives a list, or something that has the same order in every process.
+# Return a list, or something else that has the same order on every rank.
 _LISTS = frozenset("range trange sorted load loads read_csv read_json read_parquet".split())
 _LIST_METHODS = frozenset(
     "tolist to_list to_dict iterrows itertuples splitlines readlines split items keys values copy".split()
 )
-# Makes an object that nothing else holds.
+# Return a new object, to which there is no other reference.
 _FRESH_CALLS = frozenset("dict list set str int float copy.copy copy.deepcopy".split())
 _FRESH_METHODS = frozenset("copy decode join strip replace format item".split())
-# Makes an object that stays the same when it is used.
+# Return an object that use does not change.
 _STEADY = _LISTS | frozenset(
     "from_pretrained from_config get_chat_template pipeline dict list set tuple str int float len join "
     "format compile device GenerationConfig TextStreamer Path tensor zeros ones arange get_peft_model".split()
 )
-# Calls for their effect that nobody misses, or that are the same for every iteration.
+# Have an effect that need not happen on every rank, or that is the same for every iteration.
 _HARMLESS = frozenset(
     "print torch.cuda.empty_cache torch.cuda.synchronize gc.collect time.sleep display "
     "IPython.display.display IPython.display.clear_output".split()
 )
 _HARMLESS_METHODS = frozenset({"eval", "for_inference"})
-# What draws or sets random numbers, reads on, ends the run, or can do anything.
+# Draw or seed random numbers, advance an iterator or a file, end the run, or can do anything.
 _STATEFUL = frozenset(
     "next input exit quit sys.exit os._exit exec eval setattr delattr globals locals iter pickle.dump "
     "json.dump get_ipython".split()
@@ -44,16 +44,16 @@ _STATEFUL_METHODS = frozenset(
     "manual_seed seed popleft get_nowait put log add_scalar fast_generate load_adapter load_lora".split()
 )
 _SEEDING = frozenset({"set_seed", "enable_full_determinism", "seed_everything"})
-_DEPTH = 8  # how often a name is followed to what it stands for
+_DEPTH = 8  # how many times a name is followed to the value that it is bound to
 
 
 def names_switch(node: cst.CSTNode) -> bool:
-    """Whether an expression is what switches gradients off."""
+    """Return whether an expression switches gradients off."""
     return any(name in cst_nodes.code_of(node) for name in WITHOUT_GRADIENTS)
 
 
 def is_ordered(facts: Facts, node: cst.BaseExpression | None, depth: int = 0) -> bool:
-    """Whether going through a value gives the same items in the same order in every process."""
+    """Return whether iterating over a value gives the same items in the same order on every rank."""
     if node is None or depth > 8:
         return False
 
@@ -93,7 +93,7 @@ def is_ordered(facts: Facts, node: cst.BaseExpression | None, depth: int = 0) ->
 
 
 def in_comprehension(facts: Facts, use: cst.Name) -> bool:
-    """Whether a name is that of a comprehension around it."""
+    """Return whether a name is the variable of a comprehension around it."""
     for parent in facts.parents(use):
         part = parent.for_in if isinstance(parent, cst.BaseComp) else None
         while part is not None:
@@ -116,7 +116,7 @@ def _targets(target: cst.BaseExpression) -> set[str]:
 
 
 class Effects:
-    """What code may change: the lists of ``results``, which it appends to, and what it makes itself."""
+    """Decide whether code changes only the lists of ``results``, by appending, and objects that it creates."""
 
     def __init__(self, facts: Facts, results: Sequence[str]) -> None:
         self._facts = facts
@@ -124,7 +124,7 @@ class Effects:
         self._seen: set[cst.FunctionDef] = set()
 
     def is_contained(self, body: cst.BaseSuite, scope: Scope | None, *, is_function: bool = False) -> bool:
-        """Whether ``body``, of a loop or of a function that it calls, changes nothing else."""
+        """Return whether ``body``, of a loop or of a function that the loop calls, changes nothing else."""
         facts, look = self._facts, _Look()
         body.visit(look)
         if look.forbidden or (look.returns and not is_function):
@@ -144,11 +144,11 @@ class Effects:
         )
 
     def _is_steady_use(self, body: cst.BaseSuite, use: cst.Name, is_function: bool) -> bool:
-        """Whether a name stands for something that is the same for every iteration, or made by this one."""
+        """Return whether a name's value is the same for every iteration, or created by the current one."""
         facts = self._facts
         binding = facts.binding(use)
         if is_function and use.value in self._results and (binding is None or binding.scope is None):
-            return False  # it would see how much is done
+            return False  # the function reads a list that depends on the iterations before
         top: cst.CSTNode = use
         while isinstance(around := facts.parent(top), cst.Attribute):
             top = around
@@ -204,14 +204,14 @@ class Effects:
         if name.startswith(libraries.RANDOM_MODULES) or name.rpartition(".")[2] in _SEEDING:
             return False
         if self._facts.keyword(call, "past_key_values") is not None:
-            return False  # a cache is filled
+            return False  # the call fills a cache that the next iteration reads
         of_a_name = isinstance(call.func, cst.Attribute) and isinstance(call.func.value, cst.Name)
         if method in libraries.CHANGING_METHODS and not of_a_name:
             return False
         return all(self._is_function_contained(function) for function in self._facts.called_functions(call))
 
     def _runs_only_contained(self, name: str) -> bool:
-        """Whether the methods of that name, of the notebook's own classes, change nothing."""
+        """Return whether all methods of that name in the notebook's classes are free of side effects."""
         methods = [b.node for b in self._facts.bindings(name) if isinstance(b.scope, cst.ClassDef)]
         return all(self._is_function_contained(m) for m in methods if isinstance(m, cst.FunctionDef))
 
@@ -226,7 +226,7 @@ class Effects:
         return switches and self.is_contained(function.body, function, is_function=True)
 
     def _may_be_dropped(self, body: cst.BaseSuite, value: cst.BaseExpression) -> bool:
-        """Whether an expression whose value nobody takes is there for no lasting effect."""
+        """Return whether an expression statement, whose value is dropped, has no lasting effect."""
         facts = self._facts
         if not isinstance(value, cst.Call):
             return isinstance(value, cst.BaseString | cst.Name | cst.Ellipsis)
@@ -238,11 +238,11 @@ class Effects:
                 return False
             made_here = (facts.contains(body, b.node) for b in facts.bindings(owner.value))
             return owner.value in self._results or any(made_here)
-        return any(True for _ in facts.called_functions(value))  # which were looked at
+        return any(True for _ in facts.called_functions(value))  # `_has_no_effect` has checked them
 
 
 def _is_fresh(facts: Facts, value: cst.BaseExpression | None) -> bool:
-    """Whether an expression makes an object that nothing else holds."""
+    """Return whether an expression makes a new object, to which there is no other reference."""
     match value:
         case cst.List() | cst.Dict() | cst.Set() | cst.ListComp() | cst.DictComp() | cst.SetComp():
             return True
@@ -256,7 +256,7 @@ def _is_fresh(facts: Facts, value: cst.BaseExpression | None) -> bool:
 
 
 class _Look(cst.CSTVisitor):
-    """What in a body cannot be divided, the expressions whose values it drops, the attributes it reads."""
+    """Collect from a body: statements that cannot be divided, expression statements, attributes that it reads."""
 
     def __init__(self) -> None:
         self.forbidden = self.returns = False
@@ -298,7 +298,7 @@ class _Look(cst.CSTVisitor):
 
 
 def _reaches_far(target: cst.CSTNode) -> bool:
-    """``a.b = 1`` and ``a[1]["b"] = 1``: what they change cannot be told by a name."""
+    """Match ``a.b = 1`` and ``a[1]["b"] = 1``: no variable name identifies the object that they change."""
     match target:
         case cst.Attribute():
             return True

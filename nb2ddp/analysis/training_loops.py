@@ -1,4 +1,4 @@
-"""What a hand-written loop trains, how its loss is made, and where its batches come from."""
+"""Find what a hand-written loop trains, how its loss is computed, and where its batches come from."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ITERATING = frozenset("enumerate tqdm iter zip track progress_bar trange".split
 
 
 def is_trained_call(facts: Facts, call: cst.Call, loop: cst.CSTNode) -> bool:
-    """Not under ``with torch.no_grad()``."""
+    """Return whether a call in a loop is outside every ``with torch.no_grad()`` of that loop."""
     for parent in facts.parents(call):
         if parent is loop:
             return True
@@ -156,10 +156,10 @@ def _only_holds(facts: Facts, root: cst.Name, part: cst.BaseExpression) -> bool:
 
 
 def loader_of(facts: Facts, loop: cst.For | cst.While) -> cst.BaseExpression | None:
-    """Where a loop's batches can be shared out: the ``DataLoader(...)`` call that they come from.
+    """Return the expression at which a loop's batches can be split over the ranks: its ``DataLoader(...)`` call.
 
-    It is followed through enumerate, tqdm and the like. A loader that came into a function, or that
-    Accelerate gets as well, is shared out where the loop takes it.
+    The loader is followed through enumerate, tqdm and the like. If it is a function's parameter, or is also
+    given to Accelerate, the expression is the one that the loop iterates over.
     """
     if isinstance(loop, cst.While):
         return None
@@ -187,7 +187,7 @@ def loader_of(facts: Facts, loop: cst.For | cst.While) -> cst.BaseExpression | N
 
 
 def _returned(facts: Facts, binding: Binding) -> cst.BaseExpression | None:
-    """What ``a, b = make()`` gives ``a``, where the notebook's own function ends with ``return x, y``."""
+    """Return ``x`` for ``a`` of ``a, b = make()``, if the notebook's function ends with ``return x, y``."""
     if binding.index is None or not isinstance(binding.value, cst.Call):
         return None
     for function in facts.called_functions(binding.value):

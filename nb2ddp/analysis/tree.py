@@ -63,7 +63,7 @@ class Tree:
         return start <= self._spans[inner][0] <= end
 
     def is_dead(self, node: cst.CSTNode) -> bool:
-        """Return whether ``node`` stands in the body of an ``if False:``."""
+        """Return whether ``node`` is in the body of an ``if False:``."""
         inner = node
         for parent in self.parents(node):
             if isinstance(parent, cst.If) and inner is parent.body and _is_false(parent.test):
@@ -118,7 +118,7 @@ class Tree:
         return None
 
     def cell(self, node: cst.CSTNode) -> CodeCell:
-        """Return the cell that ``node`` stands in."""
+        """Return the cell that contains ``node``."""
         current = node
         for current in self.parents(node):  # noqa: B007
             pass

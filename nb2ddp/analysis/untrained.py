@@ -39,7 +39,7 @@ def _is_code(statement: cst.CSTNode) -> bool:
 
 
 def _trainer(facts: Facts) -> tuple[str, cst.CSTNode] | None:
-    """A Trainer without its train(), or a train() without its Trainer."""
+    """Find a Trainer whose train() is never called, or a call of train() on a Trainer that no cell makes."""
     for call in facts.calls:
         if facts.is_trainer_class(call.func):
             name = facts.qualified(call.func).rpartition(".")[2]
@@ -53,7 +53,7 @@ def _trainer(facts: Facts) -> tuple[str, cst.CSTNode] | None:
 
 
 def _framework(facts: Facts) -> tuple[str, cst.CSTNode | None] | None:
-    """Training with a library that is not PyTorch's own DDP."""
+    """Find training, or any work, with a framework other than PyTorch."""
     fits = [call for call in facts.live_calls if facts.method(call) in libraries.FITTING_METHODS]
     with_torch = "torch" in _packages(facts) or any(map(facts.imports_of, libraries.TRAINER_PACKAGES))
     for package, (name, advice) in libraries.OTHER_FRAMEWORKS.items():
@@ -65,17 +65,17 @@ def _framework(facts: Facts) -> tuple[str, cst.CSTNode | None] | None:
 
 
 def _loop(facts: Facts) -> tuple[str, cst.CSTNode] | None:
-    """A backward() that no loop over batches runs."""
+    """Find a backward() that is not in a loop over batches."""
     for call in facts.calls:
         if facts.method(call) == "backward":
             if facts.is_dead(call):
-                return f"{_START}: the only backward() stands in code that never runs", call
+                return f"{_START}: the only backward() is in code that never runs", call
             return f"{_START}: this backward() is in no loop over batches that nb2ddp can follow", call
     return None
 
 
 def _inference(facts: Facts) -> tuple[str, cst.CSTNode] | None:
-    """A model that is loaded, and used as it is."""
+    """Find a model that is loaded and then only used, as for inference."""
     for call in facts.live_calls:
         if facts.loads_model(call) or facts.qualified(call.func) == "transformers.pipeline":
             text = (

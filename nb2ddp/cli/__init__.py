@@ -91,7 +91,7 @@ def main() -> None:
       nb2ddp convert notebook.ipynb
       nb2ddp run notebook_ddp
 
-    `nb2ddp COMMAND --help` tells the rest.
+    `nb2ddp COMMAND --help` describes a command and its options.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a terminal may not know every character of a name

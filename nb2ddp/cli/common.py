@@ -13,7 +13,7 @@ import click
 from click.core import ParameterSource
 
 from nb2ddp.ddp_folder import SCRIPT, settle
-from nb2ddp.errors import PLEASE_REPORT, Nb2ddpError, NotebookError
+from nb2ddp.errors import PLEASE_REPORT, Nb2ddpError, NotebookError, OutputError
 from nb2ddp.options import Options, Setting, file_defaults, settings
 from nb2ddp.plain_text import terminal_safe
 from nb2ddp.source.inputs import Input, input_of
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from nb2ddp.conversion.terminal import Detail
 
 
+_PAGE = b"<!doctype html>"
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
@@ -90,6 +91,11 @@ def _arguments(setting: Setting) -> dict[str, Any]:
 def echo(text: str, **options: Any) -> None:
     """Print ``text``; control characters of file names, code and messages become visible escapes."""
     click.secho(terminal_safe(text), **options)
+
+
+def echo_log(text: str) -> None:
+    """Print a piece of a log as `nb2ddp.kaggle.untrusted.TerminalFilter` has left it: its colours stay."""
+    click.echo(text, nl=False)
 
 
 def say(text: str) -> None:
@@ -162,3 +168,42 @@ def until_interrupted(sentence: str) -> Iterator[None]:
     except KeyboardInterrupt:
         say(sentence)
         raise SystemExit(130) from None
+
+
+def unwritable(path: Path) -> str:
+    """Return why a page cannot be written here; empty when it can. What the file holds stays as it is.
+
+    A page may replace a page, and nothing else: a slip of the hand must not cost a notebook.
+    """
+    if path.exists() and not path.is_file():
+        return "it is not a file"
+    is_new = not path.exists()
+    try:
+        with path.open("a+b") as file:
+            file.seek(0)
+            if (start := file.read(len(_PAGE))) and start.lower() != _PAGE:
+                return "there is a file of this name that is no page; name another"
+        if is_new:
+            path.unlink()
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
+
+
+def write_page(path: Path, text: str) -> None:
+    """Write the page, last of all: what was printed by then is not lost with it.
+
+    Raises:
+        OutputError: it cannot be written, and what was there before stays.
+    """
+    whole = path.resolve()
+    part = whole.parent / f".nb2ddp-{os.getpid()}.part"
+    try:
+        part.write_text(text, encoding="utf-8")
+        part.replace(whole)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            part.unlink()
+        raise OutputError(
+            f"the result is printed, but {path} cannot be written: {error.strerror or error}."
+        ) from None

@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import click
 
-from nb2ddp.cli.common import Sectioned, chosen, conversion_options, converted, echo, show_report
+from nb2ddp.cli.common import (
+    Sectioned,
+    chosen,
+    conversion_options,
+    converted,
+    echo,
+    say,
+    show_report,
+    unwritable,
+    write_page,
+)
 from nb2ddp.ddp_folder import SCRIPT
 from nb2ddp.errors import Nb2ddpError
 from nb2ddp.options import Options, settings
@@ -28,7 +38,7 @@ Format = Literal["full", "concise", "json", "github"]
 
 _SECTIONS = {
     "The conversion": [setting.name for setting in settings()],
-    "Where it is written": ["output", "force", "check"],
+    "Where it is written": ["output", "html", "force", "check"],
     "What is printed": ["output_format", "as_json", "show_diff", "quiet", "verbose"],
 }
 
@@ -43,23 +53,39 @@ _SECTIONS = {
 )
 @conversion_options
 @click.option(
+    "--html",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write notebook and script side by side, with each change and its reason, as one page.",
+)
+@click.option(
     "--output-format",
     type=click.Choice(get_args(Format)),
     default="full",
-    help="Print a report to read (full), one line a change (concise), JSON, or GitHub's annotations.",
+    help="Print a report to read (full), one line per change (concise), JSON, or GitHub annotations.",
     show_default=True,
 )
 @click.option("--json", "as_json", is_flag=True, help="The same as --output-format json.")
-@click.option("--diff", "show_diff", is_flag=True, help="Show the notebook's code against the script.")
-@click.option("--check", is_flag=True, help="Write nothing; tell what would be done.")
-@click.option("--force", is_flag=True, help="Overwrite outputs that were edited since.")
+@click.option("--diff", "show_diff", is_flag=True, help="Show a diff from the notebook's code to the script.")
+@click.option("--check", is_flag=True, help="Write nothing; report what would be done.")
 @click.option(
-    "-q", "--quiet", is_flag=True, help="Print only what was declined, what failed and what does not fit."
+    "--force", is_flag=True, help="Overwrite files of an earlier conversion, even if they were edited since."
 )
-@click.option("-v", "--verbose", is_flag=True, help="Print each change on its own, with the notebook's line.")
+@click.option(
+    "-q",
+    "--quiet",
+    is_flag=True,
+    help="Print only what was declined, what failed, and models that do not fit.",
+)
+@click.option(
+    "-v",
+    "--verbose",
+    is_flag=True,
+    help="Print every change on a line of its own, with its line in the notebook.",
+)
 def convert(
     notebooks: Sequence[str],
     output: Path | None,
+    html: Path | None,
     output_format: Format,
     as_json: bool,
     show_diff: bool,
@@ -69,12 +95,13 @@ def convert(
     verbose: bool,
     **values: Any,
 ) -> None:
-    """Convert notebooks into DDP scripts, with a Kaggle bundle each.
+    """Convert notebooks into DDP training scripts, each with a Kaggle bundle.
 
     NOTEBOOK is a path, a folder (all notebooks in it), a `.py` script with `# %%` cells, `-` for standard
     input, a link to a page of GitHub, Gist, Colab or Hugging Face, or kaggle:OWNER/SLUG.
 
-    Writes train_ddp.py, setup_env.py (if the notebook installs something), report.json and kaggle/.
+    Writes train_ddp.py, ddp_support.py (the runtime module that it imports), setup_env.py (if the notebook
+    installs something), report.json and kaggle/.
     Nothing of the notebook is executed. The exit code is 0 when all were converted, 1 when something was
     declined or failed, 2 for a wrong command line.
 
@@ -82,11 +109,14 @@ def convert(
     Example:
       nb2ddp convert finetune.ipynb
       nb2ddp convert finetune.ipynb --check --diff
+      nb2ddp convert finetune.ipynb --html finetune.html
       nb2ddp convert https://github.com/OWNER/REPO/blob/main/finetune.ipynb
     """
     options = chosen(values)
     if as_json:
         output_format = "json"
+    if html is not None:
+        _check_page(html, notebooks)
     many = any(Path(name).is_dir() for name in notebooks)
     detail: Detail = "quiet" if quiet else "verbose" if verbose else "brief" if many else "normal"
     results = []
@@ -96,6 +126,8 @@ def convert(
         _print(result, output_format, options, detail)
         if show_diff and output_format != "json" and result.conversion.script is not None:
             _echo_diff(result.conversion)
+        if html is not None:
+            _write_page(html, result, options, quiet)
     if output_format == "json":
         reports = [result.document for result in results]
         echo(json_text(reports[0] if len(reports) == 1 else reports))
@@ -160,6 +192,26 @@ def _print(result: _Result, output_format: Format, options: Options, detail: Det
             echo(line)
     elif output_format == "full":
         show_report(result.conversion, options, detail, result.failure)
+
+
+def _check_page(html: Path, notebooks: Sequence[str]) -> None:
+    """Refuse a page that cannot be written before anything is converted."""
+    if len(notebooks) > 1 or Path(notebooks[0]).is_dir():
+        raise click.UsageError("--html writes the page of one notebook; name one.")
+    if reason := unwritable(html):
+        raise click.UsageError(f"--html {html} cannot be written: {reason}.")
+
+
+def _write_page(html: Path, result: _Result, options: Options, quiet: bool) -> None:
+    """Write the page; there is none of a notebook that could not be read."""
+    from nb2ddp.page.page import page
+
+    if result.conversion.source is None:
+        say(f"{html} was not written: there is nothing to show")
+    else:
+        write_page(html, page(result.conversion, options))
+        if not quiet:
+            say(f"wrote {html}")
 
 
 def _targets(names: Sequence[str], output: Path | None) -> list[tuple[Input, Path]]:
@@ -236,7 +288,7 @@ def _echo_summary(results: Sequence[_Result], check: bool, options: Options) -> 
 
 def _next_steps(result: _Result, options: Options) -> Iterator[str]:
     """Yield the commands that fit: none that starts a run which cannot work."""
-    from nb2ddp.conversion.report import too_large
+    from nb2ddp.conversion.report import attention, too_large
 
     folder = _quoted(result.folder)
     setup = (result.folder / "setup_env.py").exists() if result.folder else False
@@ -252,7 +304,8 @@ def _next_steps(result: _Result, options: Options) -> Iterator[str]:
     else:
         yield f"nb2ddp run {folder} --nproc {options.nproc}{' --setup' if setup else ''}"
         yield f"nb2ddp rehearse {folder}    (a few steps on this CPU, before it costs GPU time)"
-        yield f"nb2ddp push --kaggle {folder}"
+        if not attention(result.conversion):  # push refuses what holds a secret
+            yield f"nb2ddp push --kaggle {folder}"
 
 
 def _quoted(path: Path | str | None) -> str:

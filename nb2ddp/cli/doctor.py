@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import click
+
+from nb2ddp.cli.common import echo
+from nb2ddp.plain_text import json_text
 
 
 @click.command()
@@ -24,17 +26,17 @@ import click
     default=120,
     show_default=True,
     metavar="SECONDS",
-    help="How long torch may take to start, and then the all-reduce.",
+    help="Seconds that torch may take to start, and then the all-reduce.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the report alone, as JSON, on stdout.")
+@click.option("--json", "as_json", is_flag=True, help="Print only the report, as JSON, on stdout.")
 def doctor(
     folder: Path | None, nproc: int | None, cpu: bool, python: str | None, timeout: float, as_json: bool
 ) -> None:
-    """Check whether this machine can train on several GPUs, and say what to do about what cannot.
+    """Check whether this machine can train on several GPUs, and say what to do if it cannot.
 
-    GPUs, driver, CUDA and torch, NCCL with a real all-reduce, port, shared memory, disk, versions, Kaggle's
-    credentials; with DIR, whether that conversion's script finds its packages. Nothing is installed or sent.
-    The exit code is 1 when something fails; warnings alone leave it at 0.
+    Checks the GPUs, driver, CUDA and torch, NCCL with a real all-reduce, the rendezvous port, shared memory, disk,
+    versions and Kaggle's credentials; with DIR, also whether the packages that its script imports are installed.
+    Nothing is installed or sent. The exit code is 1 if a check fails; a warning leaves it at 0.
 
     \b
     Example:
@@ -61,13 +63,14 @@ def doctor(
             continue
         color = {"ok": "green", "warn": "yellow", "fail": "red"}.get(outcome.status)
         first, *more = examination.lines(name, outcome)
-        click.echo(f"{click.style(outcome.status.ljust(4), fg=color)}  {first}")
+        echo(outcome.status.ljust(4), fg=color, nl=False)
+        echo(f"  {first}")
         for line in more:
-            click.echo(f"      {line}")
+            echo(f"      {line}")
     report = examination.as_json(results, machine)
     if as_json:
-        click.echo(json.dumps(report, indent=2, ensure_ascii=False))
+        echo(json_text(report))
     else:
-        click.echo(examination.verdict([outcome for _, outcome in results]))
+        echo(examination.verdict([outcome for _, outcome in results]))
     if not report["passed"]:
         raise SystemExit(1)

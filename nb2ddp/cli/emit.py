@@ -2,32 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
 from nb2ddp.cli.common import Sectioned, echo, say, script_of
+from nb2ddp.targets import TARGETS
+from nb2ddp.targets.option import TargetOption, options_of
 
 _SECTIONS = {
     "The job": ["target", "nodes", "gpus", "cpu", "shared_fs", "save_steps", "output", "force"],
-    "For torchrun": ["rdzv_port", "max_restarts"],
-    "For SLURM": [
-        *("time", "partition", "account", "job_name", "mem", "cpus_per_task", "signal_seconds", "modules"),
-        "container_image",
-    ],
-    "For accelerate": ["main_process_ip", "main_process_port"],
-    "For Kubeflow": ["name", "namespace", "runtime", "image"],
+    **{f"For {kind.title}": [option.name for option in options_of(kind)] for kind in TARGETS.values()},
 }
+_NO_SHARED_FS = ", ".join(name for name, kind in TARGETS.items() if not kind.shared_fs)
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+def _target_options(command: _Command) -> _Command:
+    """Give the command the options of all targets; one that several have is one option."""
+    options: dict[str, TargetOption] = {}
+    for kind in TARGETS.values():
+        for option in options_of(kind):
+            options.setdefault(option.name, option)
+    for option in reversed(options.values()):
+        command = click.option(
+            option.flag,
+            option.name,
+            type=option.type,
+            multiple=option.several,
+            metavar=option.metavar,
+            help=option.help,
+        )(command)
+    return command
 
 
 @click.command(cls=Sectioned, sections=_SECTIONS)
 @click.argument("source", metavar="DIR|NOTEBOOK", type=click.Path(path_type=Path))
 @click.option(
     "--target",
-    type=click.Choice(["torchrun", "slurm", "accelerate", "kubeflow"]),
+    type=click.Choice(list(TARGETS)),
     required=True,
-    help="What starts the script on the cluster.",
+    help="The launcher that starts the script on the cluster.",
 )
 @click.option(
     "--nodes", default="1", show_default=True, help="Number of machines; 1:4 means one to four, for torchrun."
@@ -39,39 +56,20 @@ _SECTIONS = {
 @click.option(
     "--shared-fs/--no-shared-fs",
     default=None,
-    help="The machines share a disk, or each prepares the data for itself.  [default: shared; kubeflow: not]",
+    help="The machines share a disk, or each prepares the data for itself.  "
+    f"[default: shared; {_NO_SHARED_FS}: not]",
 )
 @click.option("--save-steps", type=int, help="Save a checkpoint every so many steps, for torchrun and SLURM.")
-@click.option("--rdzv-port", type=int, help="Port of the rendezvous.  [default: 29500]")
-@click.option("--max-restarts", type=int, help="Number of restarts after a failure.  [default: 3]")
-@click.option("--time", help="Time limit of the job.  [default: 08:00:00]")
-@click.option("--partition", metavar="NAME", help="Partition that the job runs in.")
-@click.option("--account", metavar="NAME", help="Account that the job is charged to.")
-@click.option("--job-name", metavar="NAME", help="Name of the job.")
-@click.option("--mem", help="Memory of a node, such as 64G.")
-@click.option("--cpus-per-task", type=int, help="Number of CPU cores of a node.")
-@click.option(
-    "--signal-seconds",
-    type=int,
-    help="Stop with a checkpoint this many seconds before the time limit.  [default: 300]",
-)
-@click.option(
-    "--module", "modules", multiple=True, metavar="NAME", help="Environment module to load; may be repeated."
-)
-@click.option("--container-image", metavar="IMAGE", help="Container image for srun (needs the Pyxis plugin).")
-@click.option("--main-process-ip", metavar="HOST", help="Name or address of the first machine.")
-@click.option("--main-process-port", type=int, help="Port on the first machine.  [default: 29500]")
-@click.option("--name", metavar="NAME", help="Name of the TrainJob.")
-@click.option("--namespace", metavar="NAME", help="Namespace of the TrainJob.")
-@click.option("--runtime", metavar="NAME", help="Training runtime.  [default: torch-distributed]")
-@click.option("--image", metavar="IMAGE", help="Container image.  [default: the runtime's]")
+@_target_options
 @click.option(
     "-o",
     "--output",
     type=click.Path(path_type=Path, file_okay=False),
     help="Folder for the files.  [default: DIR/<target>]",
 )
-@click.option("--force", is_flag=True, help="Overwrite files that were edited since.")
+@click.option(
+    "--force", is_flag=True, help="Overwrite files of an earlier emit, even if they were edited since."
+)
 def emit(
     source: Path,
     target: str,
@@ -106,7 +104,31 @@ def emit(
         save_steps=save_steps,
     )
     place = output or folder / target
+    if source.suffix != ".ipynb":  # the report on a notebook has named its secrets
+        for warning in _secrets_in(folder):
+            say(warning)
     for note in emitting.emit(job, target, starter, place, force=force):
         say(note)
     echo(f"Wrote {place}/ for {job.machines}. Next, in that folder on the cluster:", err=True)
-    click.echo(f"  {starter.next_command(job)}", err=True)
+    echo(f"  {starter.next_command(job)}", err=True)
+
+
+def _secrets_in(folder: Path) -> Iterator[str]:
+    """Yield a warning for each secret in a folder's scripts, which are copied to the cluster."""
+    from nb2ddp.ddp_folder import SCRIPT, SETUP
+    from nb2ddp.launch.cell_map import read_cell_map
+    from nb2ddp.secrets import Text, scan
+
+    texts = [
+        Text(name, (folder / name).read_text(encoding="utf-8", errors="replace"))
+        for name in (SCRIPT, SETUP)
+        if (folder / name).is_file()
+    ]
+    cells = read_cell_map(folder / SCRIPT)
+    for secret in scan(texts):
+        cell = cells.place(secret.line) if secret.place == SCRIPT else None
+        yield (
+            f"{secret.place}, line {secret.line}{f' ({cell})' if cell else ''}: a {secret.kind} is written here, "
+            "and so in what goes to the cluster: read it from the environment, and revoke it "
+            f"(fingerprint {secret.fingerprint})"
+        )

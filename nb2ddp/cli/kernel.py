@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nb2ddp.cli.common import say, until_interrupted
+from nb2ddp.cli.common import echo, echo_log, say, until_interrupted
 from nb2ddp.errors import KernelError
 
 if TYPE_CHECKING:
     from nb2ddp.kaggle.client import Client, State
 
 
-KAGGLE_CODES = "The exit code tells what failed: docs/exit_codes.md lists the codes."
+KAGGLE_CODES = "The exit code says what failed; docs/exit_codes.md lists the codes."
 
 
 @click.command(epilog=KAGGLE_CODES)
 @click.argument("target", metavar="[OWNER/SLUG|DIR]", required=False)
 @click.option("--follow", is_flag=True, help="Watch until the kernel has ended.")
 def status(target: str | None, follow: bool) -> None:
-    """Say how a kernel on Kaggle is; a failed one gives a failing exit code.
+    """Show the state of a kernel on Kaggle; the exit code is not 0 if it failed.
 
     \b
     Example:
@@ -39,15 +39,15 @@ def status(target: str | None, follow: bool) -> None:
         watch_kernel(kaggle, ref)
     else:
         state = kaggle.state(ref)
-        click.echo(f"{ref}: {state.name}")
+        echo(f"{ref}: {state.name}")
         check(ref, state)
 
 
 @click.command(epilog=KAGGLE_CODES)
 @click.argument("target", metavar="[OWNER/SLUG|DIR]", required=False)
-@click.option("--follow", is_flag=True, help="Go on until the kernel has ended.")
+@click.option("--follow", is_flag=True, help="Print on until the kernel has ended.")
 def logs(target: str | None, follow: bool) -> None:
-    """Show what a kernel on Kaggle prints.
+    """Print the log of a kernel on Kaggle.
 
     \b
     Example:
@@ -61,7 +61,7 @@ def logs(target: str | None, follow: bool) -> None:
     states: list[client.State] = []
     with _watching(ref):
         for text in printed(kaggle, ref, states.append if follow else None):
-            click.echo(text, nl=False)
+            echo_log(text)
     if follow:
         check(ref, states[-1])
 
@@ -76,9 +76,9 @@ def logs(target: str | None, follow: bool) -> None:
     help="Folder for the files.  [default: <slug>_output]",
 )
 def fetch(target: str | None, follow: bool, output: Path | None) -> None:
-    """Bring the output of a kernel on Kaggle home; what is here already is not fetched again.
+    """Download the output of a kernel on Kaggle, except files that are here already.
 
-    A failed or stopped kernel's output comes as far as there is any.
+    If the kernel failed or was stopped, this is what it had written until then.
 
     \b
     Example:
@@ -91,7 +91,7 @@ def fetch(target: str | None, follow: bool, output: Path | None) -> None:
     ref = bundle.kernel_ref(target)
     kaggle = client.connect()
     state = watch_kernel(kaggle, ref, judge=False) if follow else kaggle.state(ref)
-    folder = output or Path(f"{ref.partition('/')[2]}_output")
+    folder = output or output_of(ref)
     if state.is_active:
         say(f"{ref} is {state.name}: this is what there is so far")
     if not bring(kaggle, ref, folder, say):
@@ -100,9 +100,14 @@ def fetch(target: str | None, follow: bool, output: Path | None) -> None:
         )
     lines, succeeded = summary(folder, ref)
     for line in lines:
-        click.echo(line)
+        echo(line)
     if not succeeded or state.name not in ("COMPLETE", *client.ACTIVE):
         raise KernelError(f"{ref} is {state.name}, and its run did not succeed; its log is in {folder}.")
+
+
+def output_of(ref: str) -> Path:
+    """Return the folder that a kernel's output goes to unless told otherwise."""
+    return Path(f"{ref.partition('/')[2]}_output")
 
 
 def watch_kernel(kaggle: Client, ref: str, *, judge: bool = True) -> State:
@@ -116,4 +121,6 @@ def watch_kernel(kaggle: Client, ref: str, *, judge: bool = True) -> State:
 
 
 def _watching(ref: str) -> contextlib.AbstractContextManager[None]:
-    return until_interrupted(f"{ref} goes on without you. To come back: nb2ddp status {ref} --follow")
+    return until_interrupted(
+        f"{ref} goes on running on Kaggle. To watch it again: nb2ddp status {ref} --follow"
+    )

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from nb2ddp.cli.common import option_for, say, script_of, until_interrupted
-from nb2ddp.cli.kernel import KAGGLE_CODES, watch_kernel
+from nb2ddp.cli.common import echo, option_for, say, script_of, until_interrupted
+from nb2ddp.cli.kernel import KAGGLE_CODES, output_of, watch_kernel
+from nb2ddp.plain_text import json_text, terminal_safe
 
 if TYPE_CHECKING:
     from nb2ddp.kaggle.bundle import Wishes
@@ -35,41 +36,41 @@ def _source_options(command: Callable[..., None]) -> Callable[..., None]:
 
 @click.command(epilog=KAGGLE_CODES)
 @click.argument("target", metavar="[DIR|NOTEBOOK]", required=False, type=click.Path(path_type=Path))
-@click.option("--kaggle", is_flag=True, default=True, help="Push to Kaggle, the only place so far.")
-@option_for("owner", help="Kaggle user or organisation.  [default: who signs in]")
-@option_for("title", help="Title on Kaggle, which makes the address.")
+@click.option("--kaggle", is_flag=True, default=True, help="Push to Kaggle, the only destination so far.")
+@option_for("owner", help="Kaggle user or organisation.  [default: the user who is signed in]")
+@option_for("title", help="Title on Kaggle; the kernel's address is made from it.")
 @_source_options
 @click.option(
     "--token-dataset",
     metavar="OWNER/SLUG",
-    help="A private dataset whose files, named like HF_TOKEN, hold tokens.",
+    help="A private dataset with one file per token, named like the token's variable, such as HF_TOKEN.",
 )
 @click.option(
     "--allow-secret",
     metavar="FINGERPRINT",
     multiple=True,
-    help="Let pass what is no token; the message that refuses it names the fingerprint.",
+    help="Push although this text looks like a token; the message that refuses it gives its fingerprint.",
 )
 @click.option(
     "--timeout",
     metavar="TIME",
-    help="End the session after this time, such as 11h; the training stops before, with a checkpoint.",
+    help="End the session after this time, such as 11h; the training stops before that, with a checkpoint.",
 )
 @click.option("--image", metavar="NAME", help="Docker image: latest, original or an address.")
 @click.option(
-    "--public", is_flag=True, help="Let everybody see the kernel and its output.  [default: private]"
+    "--public", is_flag=True, help="Make the kernel, its log and its output public.  [default: private]"
 )
 @click.option(
     "--resume-from",
     metavar="OWNER/SLUG|DIR",
-    help="Go on from the last checkpoint of that kernel (or of datasets/OWNER/SLUG), in a new kernel.",
+    help="Continue from the last checkpoint of that kernel (or of datasets/OWNER/SLUG), in a new kernel.",
 )
 @click.option(
-    "--rehearse", "rehearsed", is_flag=True, help="Rehearse it on this CPU first; push what passes."
+    "--rehearse", "rehearsed", is_flag=True, help="Rehearse on this CPU first; push only if that passes."
 )
 @click.option("--watch", is_flag=True, help="Watch the kernel until it has ended.")
 @click.option("--dry-run", is_flag=True, help="Show the request; send nothing.")
-@click.option("--yes", is_flag=True, help="Ask nothing.")
+@click.option("--yes", is_flag=True, help="Answer yes to every question.")
 def push(
     target: Path | None,
     public: bool,
@@ -83,7 +84,7 @@ def push(
 ) -> None:
     """Run a notebook, or a converted folder, on two T4 GPUs of Kaggle.
 
-    Without a target it is the only converted folder here. What was sent is kept in DIR/pushed.
+    Without an argument, the only converted folder here is pushed. What was sent is kept in DIR/pushed.
 
     \b
     Example:
@@ -95,6 +96,7 @@ def push(
     from nb2ddp.kaggle.own_folder import check_own
     from nb2ddp.kaggle.push import check_quota, check_source
     from nb2ddp.kaggle.push import push as send
+    from nb2ddp.kaggle.run_summary import hours_of
     from nb2ddp.kaggle.secrets import refuse_secrets
 
     is_notebook = target is not None and target.suffix == ".ipynb"
@@ -103,6 +105,8 @@ def push(
     kaggle = None if dry_run else client.connect()
     user = kaggle.user if kaggle else credentials.user_known_here()
     made = bundle.bundle_of(folder, wishes, user)
+    if made.is_unowned and not yes and _can_ask():
+        made = bundle.bundle_of(folder, wishes, click.prompt("Your Kaggle user name", err=True))
     refuse_secrets(made.secrets, allow_secret)
     for note in made.notes:
         say(note)
@@ -111,6 +115,8 @@ def push(
     copy = folder / (DRY_RUN if dry_run else PUSHED)
     check_own(copy)
     if kaggle is None:
+        if made.is_unowned:
+            say("the owner is not known here: --owner names one, or sign in")
         made.write(copy)
         request = client.request_of(copy, wishes.timeout)
         _echo_request(*request, copy, bundle.SESSION_HOURS)
@@ -119,15 +125,15 @@ def push(
         _confirm_public(made.ref, yes)
     if wishes.resume_from and not wishes.resume_from.startswith("datasets/"):
         check_source(kaggle, wishes.resume_from, say)
-    check_quota(kaggle, wishes.timeout, say)
+    check_quota(kaggle, wishes.timeout, say, hours_of(output_of(made.ref)))
     with until_interrupted(f"interrupted. `nb2ddp status {made.ref}` tells whether anything was started"):
         pushed = send(kaggle, made, wishes.timeout, again=yes, say=say)
-    click.echo(f"Pushed {pushed.ref}, version {pushed.version}: {pushed.url}", err=True)
+    echo(f"Pushed {pushed.ref}, version {pushed.version}: {pushed.url}", err=True)
     made.write(copy, pushed.ref)
     if watch:
         watch_kernel(kaggle, pushed.ref)
     else:
-        click.echo(f"Next:\n  nb2ddp status {pushed.ref} --follow\n  nb2ddp fetch {pushed.ref}", err=True)
+        echo(f"Next:\n  nb2ddp status {pushed.ref} --follow\n  nb2ddp fetch {pushed.ref}", err=True)
 
 
 def _wishes(options: dict[str, Any], public: bool, token_dataset: str | None) -> Wishes:
@@ -148,17 +154,21 @@ def _wishes(options: dict[str, Any], public: bool, token_dataset: str | None) ->
     )
 
 
+def _can_ask() -> bool:
+    return sys.stdin is not None and sys.stdin.isatty()
+
+
 def _confirm_public(ref: str, yes: bool) -> None:
-    question = f"{ref} will be public: everybody sees the code, its log and its output. Go on?"
-    if not yes and not click.confirm(question, err=True):
+    question = f"{ref} will be public: everyone can see the code, its log and its output. Push it?"
+    if not yes and not click.confirm(terminal_safe(question), err=True):
         raise click.Abort
 
 
 def _echo_request(url: str, request: dict[str, Any], place: Path, hours: int) -> None:
     text = request["text"]
     request["text"] = f"<{len(text.encode())} bytes: {place / str(request['slug']).partition('/')[2]}.py>"
-    click.echo(f"POST {url}")
-    click.echo(json.dumps(request, indent=2, ensure_ascii=False))
+    echo(f"POST {url}")
+    echo(json_text(request))
     if "sessionTimeoutSeconds" not in request and "\nTRAIN_FOR = " in text:
         say(f"Kaggle ends the session after {hours} h; the training stops before that, with a checkpoint")
     elif "sessionTimeoutSeconds" not in request:

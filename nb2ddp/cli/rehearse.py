@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 import shlex
 import shutil
@@ -13,14 +11,16 @@ from pathlib import Path
 
 import click
 
-from nb2ddp.cli.common import option_for, say, until_interrupted
-from nb2ddp.errors import OutputError
+from nb2ddp.cli.common import echo, option_for, say, until_interrupted, unwritable, write_page
+from nb2ddp.plain_text import json_text
 
 
 @click.command()
 @click.argument("target", metavar="DIR|NOTEBOOK", type=click.Path(path_type=Path))
-@click.option("--steps", type=click.IntRange(min=1), default=4, show_default=True, help="Optimizer steps.")
-@option_for("nproc", type=click.IntRange(min=2), help="Processes.")
+@click.option(
+    "--steps", type=click.IntRange(min=1), default=4, show_default=True, help="Number of optimizer steps."
+)
+@option_for("nproc", type=click.IntRange(min=2), help="Number of processes.")
 @click.option(
     "--data",
     multiple=True,
@@ -32,12 +32,16 @@ from nb2ddp.errors import OutputError
     "--timeout",
     type=click.FloatRange(min=1),
     metavar="SECONDS",
-    help="How long nothing may happen before a run counts as hanging.  [default: by phase, 2 to 5 minutes]",
+    help="Seconds without progress after which a run counts as hanging.  [default: by phase, 2 to 5 minutes]",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the report alone, as JSON, on stdout.")
-@click.option("--html", type=click.Path(path_type=Path, dir_okay=False), help="Write the report as a page.")
+@click.option("--json", "as_json", is_flag=True, help="Print only the report, as JSON, on stdout.")
 @click.option(
-    "--keep", type=click.Path(path_type=Path, file_okay=False), help="Keep all that the runs write, here."
+    "--html", type=click.Path(path_type=Path, dir_okay=False), help="Write the report as an HTML page."
+)
+@click.option(
+    "--keep",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Keep all files that the runs write, in this folder.",
 )
 def rehearse(
     target: Path,
@@ -53,11 +57,10 @@ def rehearse(
     """Run a converted script on this CPU for a few steps, and compare it with its notebook.
 
     DIR is the folder of a conversion; a NOTEBOOK is converted first, and nothing of that is kept. Models
-    become tiny random ones, data sets their first rows: from --data, the local cache or the hub (which
-    HF_HUB_OFFLINE=1 leaves alone), else made-up ones. What was replaced is said.
+    are replaced by tiny random ones, and data sets by their first rows: from --data, the local cache or the
+    hub (not with HF_HUB_OFFLINE=1), or made-up rows. The report names all that was replaced.
 
-    The exit code is 0 when all that was measured is as it should be, 1 when something is not, and 3 when this
-    cannot be rehearsed.
+    The exit code is 0 if all checks pass, 1 if one fails, and 3 if this cannot be rehearsed.
 
     \b
     Example:
@@ -75,7 +78,7 @@ def rehearse(
     files = {name: Path(path) for name, _, path in (pair.partition("=") for pair in data)}
     if missing := [path for path in files.values() if not path.is_file()]:
         raise click.UsageError(f"there is no file {missing[0]}.")
-    if html is not None and (reason := _unwritable(html)):
+    if html is not None and (reason := unwritable(html)):
         raise click.UsageError(f"--html {html} cannot be written: {reason}.")
     if keep is not None:
         _make_empty(keep)
@@ -85,12 +88,13 @@ def rehearse(
         display.phase(f"preparing {target.name or target}")
         result = run_all(subject_of(target, nproc), settings, keep=keep, display=display)
     if as_json:
-        click.echo(json.dumps(report.as_json(result), indent=2, ensure_ascii=False))
+        echo(json_text(report.as_json(result)))
     else:
         for line in report.lines(result):
-            click.echo(line)
+            echo(line)
     if html is not None:
-        _write(html, report.page(result, _command_line()))
+        write_page(html, report.page(result, _command_line()))
+        say(f"wrote {html}")
     if not result.passed:
         raise SystemExit(1)
 
@@ -112,41 +116,6 @@ def _make_empty(folder: Path) -> None:
             raise click.UsageError(f"{folder} is not empty.")
     except OSError as error:
         raise click.UsageError(f"--keep {folder} cannot be made: {error.strerror}.") from None
-
-
-def _unwritable(path: Path) -> str:
-    """Return why a file cannot be written here; empty when it can. What it holds stays as it is."""
-    if path.exists() and not path.is_file():
-        return "it is not a file"
-    is_new = not path.exists()
-    try:
-        with path.open("ab"):
-            pass
-        if is_new:
-            path.unlink()
-    except OSError as error:
-        return error.strerror or str(error)
-    return ""
-
-
-def _write(path: Path, text: str) -> None:
-    """Write the page, last of all: what was printed by then is not lost with it.
-
-    Raises:
-        OutputError: it cannot be written, and what was there before stays.
-    """
-    whole = path.resolve()
-    part = whole.parent / f".nb2ddp-{os.getpid()}.part"
-    try:
-        part.write_text(text, encoding="utf-8")
-        part.replace(whole)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            part.unlink()
-        raise OutputError(
-            f"the result is printed, but {path} cannot be written: {error.strerror or error}."
-        ) from None
-    say(f"wrote {path}")
 
 
 def _command_line() -> str:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import click
 
+from nb2ddp.cli.common import echo
+
 _COLORS = {"+": "green", "-": "red"}
 
 
@@ -47,18 +49,18 @@ def rules(name: str | None) -> None:
     if name is None:
         width = max(map(len, pages))
         for each, page in pages.items():
-            click.echo(f"{each.ljust(width)}  {page.summary}")
+            echo(f"{each.ljust(width)}  {page.summary}")
         return
     if name not in pages:
         raise click.UsageError(f"there is no rule {name!r}{_nearest(name, list(pages))}")
     page = pages[name]
-    click.secho(name, bold=True)
+    echo(name, bold=True)
     for paragraph in (page.summary, *page.paragraphs):
-        click.echo(f"\n{click.wrap_text(paragraph, 100)}")
+        echo(f"\n{click.wrap_text(paragraph, 100)}")
     title = "In the notebook (-) and in the script (+):" if page.changes else "For example:"
-    click.secho(f"\n{title}", bold=True)
+    echo(f"\n{title}", bold=True)
     for line in page.diff:
-        click.secho(f"  {line}".rstrip(), fg=_COLORS.get(line[:1]))
+        echo(f"  {line}".rstrip(), fg=_COLORS.get(line[:1]))
 
 
 def _nearest(name: str, names: list[str]) -> str:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from nb2ddp.cli.common import script_of
+from nb2ddp.cli.common import say, script_of
 from nb2ddp.ddp_folder import SETUP
+from nb2ddp.errors import LaunchError
 
 if TYPE_CHECKING:
     from nb2ddp.monitor.listener import Listener
@@ -38,18 +42,21 @@ class _Command(click.Command):
 
 @click.command(cls=_Command)
 @click.argument("target", type=click.Path(path_type=Path))
-@click.option("--nproc", type=click.IntRange(min=1), help="Processes.  [default: one per GPU; 2 with --cpu]")
+@click.option(
+    "--nproc", type=click.IntRange(min=1), help="Number of processes.  [default: one per GPU; 2 with --cpu]"
+)
 @click.option("--cpu", is_flag=True, help="Run on the CPU, with gloo; needs no GPU.")
 @click.option(
-    "--log-dir", type=click.Path(path_type=Path, file_okay=False), help="Where the ranks' output goes."
+    "--log-dir", type=click.Path(path_type=Path, file_okay=False), help="Folder for the ranks' output."
 )
 @click.option("--setup", is_flag=True, help=f"Run the install step ({SETUP}) once first.")
+@click.option("--resume", is_flag=True, help="Go on from the Trainer's last checkpoint, where there is one.")
 @click.option(
     "--monitor",
     is_flag=True,
-    help="Show each rank's memory and load, and the speed, live; a summary and a plot at the end.",
+    help="Show each rank's memory, its load and the speed, live; a summary and a plot at the end.",
 )
-@click.option("-q", "--quiet", is_flag=True, help="Print rank 0's output and errors, nothing else.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only rank 0's output, and errors.")
 @click.pass_context
 def run(
     ctx: click.Context,
@@ -58,18 +65,21 @@ def run(
     cpu: bool,
     log_dir: Path | None,
     setup: bool,
+    resume: bool,
     monitor: bool,
     quiet: bool,
 ) -> None:
     """Run a converted script under torchrun. TARGET is a script, a converted folder or a notebook.
 
     Rank 0's output is shown, the other ranks' goes to files; the exit code is the first failing rank's.
-    What follows `--` goes to torchrun.
+    What follows `--` goes to torchrun. A run that was stopped goes on with `--resume`: each training of a
+    Trainer from the newest whole checkpoint in its output folder.
 
     \b
     Example:
       nb2ddp run finetune_ddp
       nb2ddp run finetune.ipynb --cpu --nproc 2
+      nb2ddp run finetune_ddp --resume
       nb2ddp run finetune_ddp -- --max-restarts=1
     """
     from nb2ddp.launch.run import default_log_dir, launch
@@ -79,22 +89,47 @@ def run(
     script = script_of(target, nproc or 2)
     step = script.with_name(SETUP)
     if setup and not step.exists() and not quiet:
-        click.echo(f"nb2ddp: there is no {SETUP}: the notebook installs nothing", err=True)
+        say(f"there is no {SETUP}: the notebook installs nothing")
     observer = None if quiet else _observer(script, monitor=monitor)
     began = time.time()
-    code = launch(
-        script,
-        nproc=nproc,
-        cpu=cpu,
-        log_dir=log_dir,
-        setup=step if setup and step.exists() else None,
-        torchrun_options=ctx.meta[_TORCHRUN],
-        quiet=quiet,
-        observer=observer,
-    )
+    with _runner(script, resume) as runner:
+        code = launch(
+            script,
+            nproc=nproc,
+            cpu=cpu,
+            log_dir=log_dir,
+            setup=step if setup and step.exists() else None,
+            runner=runner,
+            torchrun_options=ctx.meta[_TORCHRUN],
+            quiet=quiet,
+            observer=observer,
+        )
     if code == 0 and observer is not None:
         _close(observer, script, began, default_log_dir(script) if log_dir is None else log_dir)
     raise SystemExit(code)
+
+
+@contextlib.contextmanager
+def _runner(script: Path, resume: bool) -> Iterator[Path | None]:
+    """Write the program that goes on from a checkpoint, for as long as the run lasts.
+
+    Raises:
+        LaunchError: the script has no Trainer, whose checkpoints hold all that a run goes on from.
+    """
+    if not resume:
+        yield None
+        return
+    from nb2ddp.targets.job import has_trainer, resuming_runner
+
+    if script.is_file() and not has_trainer(script.read_text(encoding="utf-8", errors="replace")):
+        raise LaunchError(
+            f"--resume goes on from the checkpoints of a Trainer, and {script} trains without one; run it "
+            "without --resume, or load what it has saved in the notebook itself."
+        )
+    with tempfile.TemporaryDirectory(prefix="nb2ddp-", ignore_cleanup_errors=True) as folder:
+        runner = Path(folder, "resume.py")
+        runner.write_text(resuming_runner(), encoding="utf-8")
+        yield runner
 
 
 def _observer(script: Path, *, monitor: bool) -> Listener | Monitor:

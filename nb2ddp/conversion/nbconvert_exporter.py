@@ -1,4 +1,4 @@
-"""``jupyter nbconvert --to ddp notebook.ipynb``: the same script, for people who live in nbconvert."""
+"""``jupyter nbconvert --to ddp notebook.ipynb``: the same script, for users of nbconvert."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a notebook to the files of its conversion: pure, until somebody writes them."""
+"""Convert a notebook into the files of its folder, in memory; `nb2ddp.ddp_folder` writes them."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.task import task_of
 from nb2ddp.conversion import setup_step
 from nb2ddp.conversion.script import Script, assemble
+from nb2ddp.conversion.secret_notes import secret_notes
 from nb2ddp.ddp_folder import KAGGLE, SCRIPT, SETUP, SUPPORT
 from nb2ddp.options import OptionKeywords, Options
 from nb2ddp.rewriting.engine import rewrite
 from nb2ddp.rewriting.findings import Change
 from nb2ddp.rules import BALANCED_RULES, RULES
+from nb2ddp.rules.memory import Estimate, estimates
 from nb2ddp.runtime import support_module
 from nb2ddp.source import ipython_syntax
 from nb2ddp.source.cells import CodeCell, Place, parse_cell
@@ -32,9 +34,10 @@ Status = Literal["converted", "declined", "failed"]
 
 @dataclass(frozen=True)
 class Conversion:
-    """What became of one notebook.
+    """The result of converting one notebook.
 
-    ``files`` holds the output by relative path; it is empty unless ``status`` is "converted".
+    ``files`` holds the output by relative path; it is empty unless ``status`` is "converted". ``memory`` has
+    an estimate for each model whose name tells its size.
     """
 
     notebook: Path
@@ -46,6 +49,7 @@ class Conversion:
     task: str = ""
     script: Script | None = None
     source: Notebook | None = None
+    memory: Sequence[Estimate] = ()
 
 
 def convert(
@@ -94,6 +98,7 @@ def convert_notebook(
 def _converted(notebook: Notebook, facts: Facts, options: Options) -> Conversion:
     rewritten = rewrite(facts, BALANCED_RULES if options.strategy == "balanced" else RULES, options)
     task = task_of(facts)
+    needed = list(estimates(facts, options))
     if rewritten.declined:
         return Conversion(
             notebook.path,
@@ -103,6 +108,7 @@ def _converted(notebook: Notebook, facts: Facts, options: Options) -> Conversion
             notes=rewritten.notes,
             task=task,
             source=notebook,
+            memory=needed,
         )
     setup = _setup_script(notebook, facts, options)
     script = assemble(
@@ -116,7 +122,7 @@ def _converted(notebook: Notebook, facts: Facts, options: Options) -> Conversion
         files[SUPPORT] = support_module()
     if setup is not None:
         files[SETUP] = setup
-    notes = [*rewritten.notes, *_newer_python(facts)]
+    notes = [*secret_notes(notebook), *rewritten.notes, *_newer_python(facts)]
     bundle = _bundle(notebook, script.text, setup, options, notes)
     files.update({f"{KAGGLE}/{name}": text for name, text in bundle.items()})
     return Conversion(
@@ -128,6 +134,7 @@ def _converted(notebook: Notebook, facts: Facts, options: Options) -> Conversion
         task=task,
         script=script,
         source=notebook,
+        memory=needed,
     )
 
 

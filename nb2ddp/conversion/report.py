@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from nb2ddp.conversion import secret_notes
 from nb2ddp.conversion.pipeline import Conversion
 from nb2ddp.conversion.script import Script
 from nb2ddp.ddp_folder import SCRIPT
@@ -104,7 +105,7 @@ def github_lines(conversion: Conversion, failure: str | None = None) -> Iterator
     A cell's line is no line of the file, so it stands in the message and the annotation is on line 1.
     """
     for change in conversion.notes:
-        kind = "warning" if isinstance(change.data, TooLarge) else "notice"
+        kind = "warning" if _needs_attention(change) else "notice"
         yield _annotation(kind, conversion, _sentence(change), change.rule)
     for change in conversion.declined:
         yield _annotation("error", conversion, f"declined: {_sentence(change)}", change.rule)
@@ -199,6 +200,15 @@ def batches(changes: Sequence[Change], world_size: int) -> list[str]:
             uneven = f", or the notebook's {wanted} where the samples are shared out by their lengths"
         found.append(line + uneven * (total != wanted))
     return list(dict.fromkeys(found))
+
+
+def attention(conversion: Conversion) -> list[Change]:
+    """Return the notes that must not be missed: a model that does not fit, and secrets in the notebook."""
+    return [note for note in conversion.notes if _needs_attention(note)]
+
+
+def _needs_attention(note: Change) -> bool:
+    return isinstance(note.data, TooLarge) or note.rule == secret_notes.RULE
 
 
 def too_large(conversion: Conversion) -> Change | None:

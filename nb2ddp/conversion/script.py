@@ -8,30 +8,32 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-import libcst as cst
-
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.options import Options
 from nb2ddp.rewriting.engine import Rewritten
 from nb2ddp.rewriting.findings import Need
-from nb2ddp.rewriting.runtime_calls import module_name
+from nb2ddp.rewriting.runtime_calls import helper, module_name
 from nb2ddp.rules.init_block import MARKER
 from nb2ddp.runtime import support_module
 from nb2ddp.source.cells import CodeCell, Place
 from nb2ddp.source.ipython_syntax import align
 from nb2ddp.source.notebook import Notebook
+from nb2ddp.targets.kaggle import literal
 
 _RULER = 90
-_USES_OS = re.compile(r"(?<![.\w])os\.")
 
 
 @dataclass(frozen=True)
 class Line:
-    """A line of the script, and the line (from 0) of a rewritten cell that it is; cell 0 is none."""
+    """A line of the script, and the line (from 0) of a rewritten cell that it is; cell 0 is none.
+
+    ``heads``: the cell above whose code the line stands, as its ruler or as the text cells before it.
+    """
 
     text: str
     cell: int = 0
     number: int = 0
+    heads: int = 0
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,7 @@ class Script:
         return Place(line.cell, cell.python.notebook_line(old[min(line.number, len(old) - 1)]))
 
     def line(self, place: Place | None) -> int | None:
-        """The script's line (from 1) of a place in the notebook; None where the cell is gone."""
+        """Return the script's line (from 1) of a place in the notebook; None if the cell is not in the script."""
         if place is None or place.cell not in self._places:
             return None
         cell = self.cells[place.cell]
@@ -82,7 +84,7 @@ class Script:
 def assemble(
     notebook: Notebook, facts: Facts, rewritten: Rewritten, options: Options, *, nproc: int, has_setup: bool
 ) -> Script:
-    """The training script. Raises nothing: what cannot be converted was declined before."""
+    """Return the training script. Raises nothing: what cannot be converted was declined before."""
     from nb2ddp.rendering import render
 
     cells = {cell.number: cell for cell in facts.cells}
@@ -107,7 +109,7 @@ def assemble(
 
 
 def _body(notebook: Notebook, rewritten: Rewritten) -> list[Line]:
-    """The cells' lines; the marker of the init block is one of them, if there is a place for it."""
+    """Return the cells' lines; the marker of the init block is one of them, if there is a place for it."""
     with_installs = {c.place.cell for c in rewritten.changes if c.place and c.rule == "installs"}
     body: list[Line] = []
     comments: list[str] = []
@@ -128,13 +130,14 @@ def _body(notebook: Notebook, rewritten: Rewritten) -> list[Line]:
             reason = "; installs run once, in setup_env.py" if cell.number in with_installs else ""
             lines = [Line(f"# nothing of this cell is left to do here{reason}", cell.number)]
         if lines or comments:
-            body += [Line(_ruler(cell.number)), *map(Line, comments), *lines, Line("")]
+            above = (Line(text, heads=cell.number) for text in (_ruler(cell.number), *comments))
+            body += [*above, *lines, Line("")]
             comments = []
     return [*body, *map(Line, comments)]
 
 
 def _stripped(lines: list[Line]) -> list[Line]:
-    """Without the empty lines at both ends."""
+    """Return lines without the empty ones at both ends."""
     filled = [i for i, line in enumerate(lines) if line.text]
     return lines[filled[0] : filled[-1] + 1] if filled else []
 
@@ -148,23 +151,30 @@ def _as_comments(source: str) -> list[str]:
 
 
 def _init_block(facts: Facts, needs: Iterable[Need], body: Sequence[Line], options: Options) -> list[str]:
-    """Return the lines that stand where the first heavy import was: the runtime module, and who this process is."""
+    """Return the init block, at the place of the first heavy import: the runtime module, and this rank's numbers."""
     seed = next((need.value for need in needs if need.kind == "seed"), "")
-    ddp, sys = module_name(facts), facts.our("sys")
+    ddp = module_name(facts)
     names = ", ".join(facts.our(name) for name in ("rank", "local_rank", "world_size"))
-    modules = [name for name in ("os", "sys", "torch") if name == "sys" or _is_missing(facts, name, body)]
+    always = () if options.single_file else ("sys",)
+    modules = [name for name in ("os", "sys", "torch") if name in always or _is_missing(facts, name, body)]
     imports = [_import(name, facts.our(name)) for name in modules]
     if options.single_file:
-        ours = [*_runtime_in_script().splitlines(), "", "", f"{ddp} = _ddp_support()"]
+        ours = _runtime_in_script(facts)
     else:
         ours = [
             "try:",
             f"    {_import('ddp_support', ddp)}",
             "except ModuleNotFoundError as missing:",
-            f'    {sys}.exit(f"{{missing}} (ddp_support.py belongs beside this script)")',
+            f'    {facts.our("sys")}.exit(f"{{missing}} (ddp_support.py belongs beside this script)")',
         ]
     device = "this process works on cuda:<local_rank>"
-    return [*imports, "", *ours, "", f"{names} = {ddp}.init({f'seed={seed}' if seed else ''})  # {device}"]
+    return [
+        *imports,
+        "",
+        *ours,
+        "",
+        f"{names} = {helper(facts, 'init')}({f'seed={seed}' if seed else ''})  # {device}",
+    ]
 
 
 def _import(module: str, name: str) -> str:
@@ -172,7 +182,7 @@ def _import(module: str, name: str) -> str:
 
 
 def _is_missing(facts: Facts, module: str, body: Sequence[Line]) -> bool:
-    """Whether the script uses a module before, or without, an import of its own."""
+    """Return whether the script uses a module before, or without, an import of its own."""
     name = facts.our(module)
     uses, imports = re.compile(rf"(?<![.\w]){name}\."), re.compile(rf"^(?:import|from) .*\b{name}\b")
     for line in body:
@@ -183,13 +193,14 @@ def _is_missing(facts: Facts, module: str, body: Sequence[Line]) -> bool:
     return False
 
 
-def _runtime_in_script() -> str:
-    """Return the runtime module's text as a function that makes it, for a script that is one file."""
-    text = support_module().replace("\n\n\n", "\n\n")
-    module = cst.parse_module(text)
-    function = cst.parse_statement("def _ddp_support():\n    pass\n")
-    assert isinstance(function, cst.FunctionDef)
-    end = cst.parse_statement("return types.SimpleNamespace(**locals())")
-    imports = cst.parse_statement("import types")
-    body = [*module.body[:1], imports, *module.body[1:], end]
-    return cst.Module([function.with_changes(body=cst.IndentedBlock(body))]).code.strip("\n")
+def _runtime_in_script(facts: Facts) -> list[str]:
+    """Return the lines that make the runtime module of its own text, for a script that is one file."""
+    from nb2ddp.rendering import render
+
+    lines = render(
+        "script/single_file.py.j2",
+        load=facts.our("make_ddp_support"),
+        ddp=module_name(facts),
+        text=literal(support_module()),
+    )
+    return lines.rstrip("\n").split("\n")

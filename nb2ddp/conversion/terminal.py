@@ -12,9 +12,11 @@ from rich.table import Table
 from rich.text import Text
 
 from nb2ddp.conversion.pipeline import Conversion
-from nb2ddp.conversion.report import Entry, batches, folded, too_large
+from nb2ddp.conversion.report import Entry, attention, batches, folded
+from nb2ddp.conversion.secret_notes import RULE as SECRET
 from nb2ddp.plain_text import terminal_safe
 from nb2ddp.rewriting.findings import Change
+from nb2ddp.source.cells import Place
 
 Detail = Literal["quiet", "brief", "normal", "verbose"]
 """What needs attention alone (quiet; brief: one of many), folded changes, or each change with its code."""
@@ -47,9 +49,8 @@ def _parts(
     conversion: Conversion, world_size: int, detail: Detail, failure: str | None
 ) -> Iterator[RenderableType]:
     notes: Sequence[Change] = conversion.notes
-    large = too_large(conversion)
     if detail in ("quiet", "brief"):
-        notes = [large] if large is not None else []
+        notes = attention(conversion)
         if not notes and not conversion.declined and failure is None:
             return
     yield _heading(conversion, failure)
@@ -102,12 +103,15 @@ def _table(entries: Sequence[Entry], conversion: Conversion, *, with_code: bool 
 
 
 def _code(entry: Entry, conversion: Conversion) -> Iterator[str]:
-    """Yield the notebook's lines that an entry is about."""
+    """Yield the notebook's lines that an entry is about, without those that hold a secret."""
     if conversion.source is None or entry.cell is None:
         return
+    secret = {note.place for note in conversion.notes if note.rule == SECRET}
     for cell in conversion.source.cells:
         if cell.number == entry.cell:
             source = cell.source.split("\n")
             yield from (
-                terminal_safe(source[line - 1].strip()) for line in entry.lines if line <= len(source)
+                terminal_safe(source[line - 1].strip())
+                for line in entry.lines
+                if line <= len(source) and Place(cell.number, line) not in secret
             )

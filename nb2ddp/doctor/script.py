@@ -11,6 +11,7 @@ from nb2ddp.ddp_folder import SCRIPT, SETUP
 from nb2ddp.doctor.machine import Machine
 from nb2ddp.doctor.outcome import Outcome, command, fail, ok, skip
 from nb2ddp.errors import NotebookError
+from nb2ddp.source.syntax_check import parse
 
 
 def imports_of(folder: Path) -> tuple[str, ...]:
@@ -22,8 +23,8 @@ def imports_of(folder: Path) -> tuple[str, ...]:
     if not path.is_file():
         raise NotebookError(f"{folder} holds no {SCRIPT}; `nb2ddp convert` makes one.")
     try:
-        module = ast.parse(path.read_bytes())
-    except (SyntaxError, ValueError) as error:
+        module = parse(path.read_text(encoding="utf-8"))
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise NotebookError(f"{path} is not Python that can be read ({error}).") from None
     return tuple(dict.fromkeys(_imports(module)))
 

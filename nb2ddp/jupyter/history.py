@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
-import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from nb2ddp.source import ipython_syntax
+from nb2ddp.source import ipython_syntax, syntax_check
 
 RESULT_NAME = "_ddp"
 """What the magic binds its result to."""
@@ -99,10 +98,13 @@ class _Names:
         binds: set[str] = set()
         uses: set[str] = set()
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # about the user's code
-                tree = ast.parse(ipython_syntax.to_python(ran.source).text)
-        except (SyntaxError, ValueError, RecursionError):  # the converter says what is wrong with it
+            tree = syntax_check.parse(ipython_syntax.to_python(ran.source).text)
+        except (
+            SyntaxError,
+            ValueError,
+            RecursionError,
+            MemoryError,
+        ):  # the converter says what is wrong with it
             return cls(ran, first, frozenset(), frozenset())
         for node in ast.walk(tree):
             if isinstance(node, ast.Name):

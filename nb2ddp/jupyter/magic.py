@@ -335,8 +335,9 @@ def _write(folder: Path, conversion: Conversion, *, kept: bool) -> None:
 def _remarks(conversion: Conversion, chosen: history.Chosen, cell: str | None) -> list[str]:
     """Return what the user should know before a long run."""
     notes = [line.partition(": ")[2] for line in report.lines(conversion) if ": note: " in line]
-    script = conversion.files[SCRIPT]
-    if not any(word in script for word in _SAVES) and "Trainer(" not in script:
+    assert conversion.script is not None
+    cells = "\n".join(line.text for line in conversion.script.lines if line.cell)
+    if not any(word in cells for word in _SAVES) and "Trainer(" not in cells:
         notes.append('nothing is saved: add model.save_pretrained("lora") to the cell, or the result is lost')
     trained = [ran.count for ran in chosen.cells if ran.trains]
     if len(trained) > 1:

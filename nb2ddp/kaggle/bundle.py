@@ -1,4 +1,4 @@
-"""Which folder is meant, and what of it goes to Kaggle: the bundle, with the wishes of this push."""
+"""Find the folder to push, and make the bundle for Kaggle from its files and the options of this push."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _REF = r"[A-Za-z0-9_-]+/[A-Za-z0-9_-]+"
 
 @dataclass(frozen=True)
 class Wishes:
-    """What the command line says of a push; what it leaves open is as in the folder.
+    """The options of a push; those that are not given are as in the folder.
 
     timeout: seconds. resume_from: a kernel, or ``datasets/owner/slug``.
     """
@@ -40,7 +40,7 @@ class Wishes:
 
 @dataclass(frozen=True)
 class Bundle:
-    """The files to send, the secrets found in them and in the notebook, and what else is to be said."""
+    """The files to send, the secrets found in them and in the notebook, and notes for the user."""
 
     metadata: Mapping[str, Any]
     code: str
@@ -50,6 +50,11 @@ class Bundle:
     @property
     def ref(self) -> str:
         return str(self.metadata["id"])
+
+    @property
+    def is_unowned(self) -> bool:
+        """Whether no owner is known, so that the address is only a form to fill in."""
+        return self.ref.startswith(f"{UNKNOWN_OWNER}/")
 
     @property
     def is_public(self) -> bool:
@@ -65,9 +70,9 @@ class Bundle:
 
 
 def seconds(duration: str) -> int:
-    """The seconds in a duration such as ``11h``, ``1h30m``, ``90m`` or ``3600``.
+    """Return the seconds in a duration such as ``11h``, ``1h30m``, ``90m`` or ``3600``.
 
-    Raises BundleError for what is none, or is out of Kaggle's 12 hours.
+    Raises BundleError for another form, and for more than Kaggle's 12 hours.
     """
     parts = re.fullmatch(r"(?:([\d.]+)h)?(?:([\d.]+)m)?(?:(\d+)s?)?", duration.strip().lower())
     try:
@@ -80,19 +85,19 @@ def seconds(duration: str) -> int:
         total = 0
     if not 60 <= total <= SESSION_HOURS * 3600:
         raise BundleError(
-            f"{duration!r} is no time limit: give one from 1m to {SESSION_HOURS}h, such as 11h or 90m."
+            f"{duration!r} is not a time limit: give one from 1m to {SESSION_HOURS}h, such as 11h or 90m."
         )
     return int(total)
 
 
 # ---------------------------------------------------------------------------------------------------------
-# Which one
+# The folder to push
 
 
 def converted_folder(target: Path | None) -> Path:
-    """The folder to push; without a target, the only one here.
+    """Return the folder to push; without a target, the only converted folder in the working folder.
 
-    Raises BundleError when that leaves a question.
+    Raises BundleError if there is none, or more than one.
     """
     if target is not None:
         if not target.is_dir():
@@ -113,13 +118,13 @@ def converted_folder(target: Path | None) -> Path:
         raise BundleError(
             "there is no converted folder here; name a notebook, or a folder that `nb2ddp convert` made."
         )
-    raise BundleError(f"which one of {', '.join(map(str, here))}? Name it.")
+    raise BundleError(f"there are several converted folders here: name one of {', '.join(map(str, here))}.")
 
 
 def kernel_ref(target: str | None) -> str:
-    """The ``owner/slug`` that is meant by an address, a name or a folder; without one, the only folder here.
+    """Return the ``owner/slug`` of an address, a name or a folder; without one, of the only folder here.
 
-    Raises BundleError when that leaves a question.
+    Raises BundleError if there is none, or more than one.
     """
     if target is not None and not Path(target).is_dir():
         name = re.sub(r"^https?://(www\.)?kaggle\.com/(code/)?", "", target).rstrip("/")
@@ -149,21 +154,21 @@ def _read_json(file: Path) -> dict[str, Any]:
             f"{file} cannot be read ({error}); convert the notebook again with --force."
         ) from None
     if not isinstance(content, dict):
-        raise BundleError(f"{file} is no JSON object; convert the notebook again with --force.")
+        raise BundleError(f"{file} is not a JSON object; convert the notebook again with --force.")
     return content
 
 
 # ---------------------------------------------------------------------------------------------------------
-# What is sent
+# The files to send
 
 
 def bundle_of(folder: Path, wishes: Wishes, user: str | None) -> Bundle:
-    """The bundle in a converted folder, with the wishes.
+    """Return the bundle of a converted folder, with the options of this push.
 
-    It is made anew from train_ddp.py and setup_env.py, so that edits of those count. A code file that was
-    edited itself is sent as it is. user: the owner where nothing names one.
+    It is made again from train_ddp.py and setup_env.py, so that edits of those take effect. A code file that was
+    edited itself is sent as it is. user: the owner if neither the folder nor the options name one.
 
-    Raises BundleError for what Kaggle would refuse, and for edits that exclude each other.
+    Raises BundleError for a bundle that Kaggle would refuse, and for edits that exclude each other.
     """
     metadata = _metadata_of(folder) or {}
     place = folder / KAGGLE if (folder / KAGGLE / METADATA_FILE).is_file() else folder
@@ -211,9 +216,9 @@ def bundle_of(folder: Path, wishes: Wishes, user: str | None) -> Bundle:
 
 
 def _is_edited(folder: Path, code_file: Path, wishes: Wishes) -> bool:
-    """Whether the code file is to be sent as it is.
+    """Return whether the code file was edited, and so is sent as it is.
 
-    Raises BundleError when something else was wanted as well.
+    Raises BundleError if other files were edited too, or an option would have to change it.
     """
     edited = edited_since(folder)
     if f"{KAGGLE}/{code_file.name}" not in edited and (folder / SCRIPT).is_file():
@@ -232,12 +237,12 @@ def _is_edited(folder: Path, code_file: Path, wishes: Wishes) -> bool:
 
 
 def _title(title: str, owner: str | None, wishes: Wishes) -> str:
-    """The kernel's title; one that goes on from an earlier one needs a title of its own."""
+    """Return the kernel's title; a kernel that continues an earlier one needs another title."""
     if not wishes.resume_from:
         return wishes.title or title
     is_itself = f"{owner}/{slugify(wishes.title or title)}".lower() == wishes.resume_from.lower()
     if wishes.title and is_itself:
-        raise BundleError("a kernel cannot go on from itself: choose another --title.")
+        raise BundleError("a kernel cannot continue from itself: choose another --title.")
     part = _part(title, wishes.resume_from)
     if not wishes.title and (is_itself or part):
         return _numbered(title, int(part[1]) + 1 if part else 2)
@@ -247,7 +252,7 @@ def _title(title: str, owner: str | None, wishes: Wishes) -> str:
 def _sources(metadata: Mapping[str, Any], wishes: Wishes) -> dict[str, Any]:
     for kind in _SOURCES:
         if not isinstance(metadata.get(kind) or [], list):
-            raise BundleError(f"{kind} in {METADATA_FILE} is no list of names.")
+            raise BundleError(f"{kind} in {METADATA_FILE} is not a list of names.")
     sources = {kind: [*(metadata.get(kind) or ()), *wishes.sources.get(kind, ())] for kind in _SOURCES}
     if wishes.resume_from:
         kind = "dataset_sources" if wishes.resume_from.startswith("datasets/") else "kernel_sources"
@@ -261,7 +266,7 @@ def _owner(metadata: Mapping[str, Any]) -> str | None:
 
 
 def _part(title: str, ref: str) -> re.Match[str] | None:
-    """The number in ``owner/<slug of title>-part-<number>``."""
+    """Match the number in ``owner/<slug of title>-part-<number>``."""
     base = slugify(_numbered(title, 1)).removesuffix("-part-1")
     return re.fullmatch(rf"[^/]+/{re.escape(base)}-part-(\d+)", ref.lower())
 
@@ -271,7 +276,7 @@ def _numbered(title: str, number: int) -> str:
 
 
 def _notebook(folder: Path) -> Path | None:
-    """The notebook that the folder was made from, where it still is."""
+    """Return the notebook that the folder was made from; None if it is no longer there."""
     if not (folder / REPORT).is_file():
         return None
     path = Path(str(_read_json(folder / REPORT).get("notebook")))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -44,9 +45,16 @@ def call(what: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Discard what the client prints: it is for its own command line, and with VERBOSE=1 holds the token."""
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-        yield
+    """Discard what the client prints: it is for its own command line, and with VERBOSE=1 holds the token.
+
+    Its standard input is its own too: without credentials it calls `exit()`, which closes it.
+    """
+    own, sys.stdin = sys.stdin, io.StringIO()
+    try:
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            yield
+    finally:
+        sys.stdin = own
 
 
 @contextlib.contextmanager

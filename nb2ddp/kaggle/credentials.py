@@ -47,7 +47,7 @@ def signed_in() -> Any:
 
 
 def user_known_here() -> str | None:
-    """Return the user name that stands in the environment or in kaggle.json; nothing is asked of Kaggle.
+    """Return the user name in the environment or in kaggle.json; nothing is asked of Kaggle.
 
     Raises CredentialsError where the client cannot be imported.
     """

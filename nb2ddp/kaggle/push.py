@@ -1,4 +1,4 @@
-"""Push a bundle, so that one command starts one run: wait where that helps, send nothing twice blindly."""
+"""Push a bundle so that one command starts one run: wait for a free session, and never send a bundle twice."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ from nb2ddp.kaggle.client import Client, Pushed, Quota
 Say = Callable[[str], None]
 
 RETRY_SECONDS = 60.0
-"""Between two tries while all GPU sessions are in use. Nothing runs because of a try that was turned down."""
+"""Time between two attempts while all GPU sessions are in use. A refused attempt starts nothing."""
 
 WAIT_HOURS = SESSION_HOURS
-"""How long to wait for a session: no other one can last longer."""
+"""How long to wait for a free session: no session lasts longer."""
 
 LOOKS, LOOK_SECONDS = 4, 5.0
-"""How often to look whether a push without an answer has started something, and how long between."""
+"""How many times, and at what interval, to check whether a push without an answer has started a run."""
 
 
-def check_quota(client: Client, timeout: int | None, say: Say) -> None:
-    """Say how many GPU hours are left.
+def check_quota(client: Client, timeout: int | None, say: Say, earlier: float | None = None) -> None:
+    """Say how many GPU hours are left, and what the run may take; ``earlier``: hours of its last run.
 
-    Raises QuotaError when there are none, and SignInError; a quota that Kaggle does not tell is no obstacle.
+    Raises QuotaError if there are none, and SignInError. A quota that Kaggle does not return is only reported.
     """
     try:
         quota = client.quota()
@@ -56,11 +56,13 @@ def check_quota(client: Client, timeout: int | None, say: Say) -> None:
             f"all {quota.allowed:.0f} GPU hours of this week are used up{_renewal(quota)}. Nothing was sent."
         )
     say(f"{quota.left:.1f} of {quota.allowed:.0f} GPU hours are left this week{_renewal(quota)}")
+    if earlier is not None:
+        say(f"the last run of this kernel took {earlier:.1f} h")
     longest = timeout / 3600 if timeout else SESSION_HOURS
-    if quota.left < longest:
+    if quota.left < (longest if earlier is None else min(longest, 1.2 * earlier)):  # no two take the same
         say(
-            f"a run may take {longest:.0f} h: what it needs beyond {quota.left:.1f} h it will not get "
-            f"(--timeout {max(1, int(quota.left * 60))}m ends it in time, with a checkpoint)"
+            f"a run may take {longest:.0f} h, but Kaggle stops it after the {quota.left:.1f} h that are left "
+            f"(--timeout {max(1, int(quota.left * 60))}m ends it before that, with a checkpoint)"
         )
 
 
@@ -69,19 +71,19 @@ def _renewal(quota: Quota) -> str:
 
 
 def check_source(client: Client, ref: str, say: Say) -> None:
-    """Say when the output of the kernel to go on from is not what Kaggle will attach.
+    """Say so if Kaggle will not attach the output of the latest version of the kernel to continue from.
 
-    Kaggle attaches the output of the last version that succeeded. Raises RunningError when it still runs.
+    Kaggle attaches the output of the last version that succeeded. Raises RunningError if the kernel is running.
     """
     state = client.state(ref)
     if state.is_active:
         raise RunningError(
-            f"{ref} is {state.name}: go on from it when it has ended (`nb2ddp status {ref} --follow`)."
+            f"{ref} is {state.name}: continue from it when it has ended (`nb2ddp status {ref} --follow`)."
         )
     if state.name != "COMPLETE":
         say(
             f"{ref} ended as {state.name}, and Kaggle attaches the output of an earlier version that "
-            f"succeeded, if any. To go on from this one: `nb2ddp fetch {ref}`, make a private dataset of the "
+            f"succeeded, if any. To continue from this one: `nb2ddp fetch {ref}`, make a private dataset of the "
             "folder, and give --resume-from datasets/OWNER/SLUG"
         )
 
@@ -89,8 +91,9 @@ def check_source(client: Client, ref: str, say: Say) -> None:
 def push(client: Client, bundle: Bundle, timeout: int | None, *, again: bool, say: Say) -> Pushed:
     """Send a bundle, once.
 
-    While all GPU sessions are in use it tries again, for up to ``WAIT_HOURS``. A push without an answer is
-    looked for on Kaggle and never repeated. again: push although a run of this kernel is under way.
+    While all GPU sessions are in use it tries again, for up to ``WAIT_HOURS``. If Kaggle does not answer, it
+    checks on Kaggle whether a run has started, and never sends the bundle again. again: push even while a run of
+    this kernel is active.
 
     Raises KaggleError.
     """
@@ -104,7 +107,7 @@ def push(client: Client, bundle: Bundle, timeout: int | None, *, again: bool, sa
         try:
             return _at(ref, _push_when_free(client, folder, timeout, say))
         except (UnreachableError, ServerError) as error:
-            say(f"{error} Looking whether {ref} has started all the same")
+            say(f"{error} Checking whether {ref} has started all the same")
             return _look_for(client, ref, before, error)
 
 
@@ -118,8 +121,8 @@ def _push_when_free(client: Client, folder: Path, timeout: int | None, say: Say)
                 raise SessionLimitError(f"{error} Nothing was started in {hours:.0f} h.") from None
             if tries % 10 == 0:
                 say(
-                    f"{error} Trying every {RETRY_SECONDS:.0f} s, since {hours:.1f} h and for up to "
-                    f"{WAIT_HOURS} h; Ctrl-C ends that, and nothing runs"
+                    f"{error} Trying again every {RETRY_SECONDS:.0f} s for up to {WAIT_HOURS} h "
+                    f"({hours:.1f} h so far); Ctrl-C stops that, and no run is started"
                 )
             time.sleep(RETRY_SECONDS)
     raise AssertionError("count() has no end")
@@ -133,14 +136,14 @@ def _refuse_while_running(client: Client, ref: str) -> None:
     if state.is_active and state.name != "NEW_SCRIPT":  # a draft
         raise RunningError(
             f"{ref} is {state.name} already, and a second push would run beside it and use GPU hours twice. "
-            "--yes pushes all the same; --title makes another kernel."
+            "--yes pushes all the same; --title NAME pushes to another kernel."
         )
 
 
 def _look_for(client: Client, ref: str, before: int | None, error: KaggleError) -> Pushed:
-    """The run that a push without an answer has started.
+    """Return the run that a push without an answer has started.
 
-    Raises the error when there is none, and says what to do.
+    Raises the error if there is none, with what to do.
     """
     seen = False
     for look in range(LOOKS):
@@ -150,14 +153,16 @@ def _look_for(client: Client, ref: str, before: int | None, error: KaggleError) 
             if version != before:
                 return Pushed(ref, f"https://www.kaggle.com/code/{ref}", version)
     if seen:
-        advice = f"Kaggle has no new version of {ref}, so nothing runs: push again later."
+        advice = f"Kaggle has no new version of {ref}, so no run has started: push again later."
     else:
-        advice = f"Whether {ref} runs is unknown: look with `nb2ddp status {ref}` before you push again."
+        advice = (
+            f"It is not known whether {ref} runs: check with `nb2ddp status {ref}` before you push again."
+        )
     raise type(error)(f"{error} {advice}") from None
 
 
 def _at(ref: str, pushed: Pushed) -> Pushed:
-    """With the address that Kaggle gave, which is another than ``ref`` when it made a slug of its own."""
+    """Return ``pushed`` with the address that Kaggle gave: it may differ from ``ref``."""
     found = re.search(r"([A-Za-z0-9_-]+/[A-Za-z0-9_-]+)/?$", pushed.ref) or re.search(
         r"/code/([A-Za-z0-9_-]+/[A-Za-z0-9_-]+)", pushed.url
     )

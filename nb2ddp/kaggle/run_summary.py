@@ -47,6 +47,14 @@ def summary(folder: Path, ref: str) -> tuple[list[str], bool]:
     return lines, not exit_code
 
 
+def hours_of(folder: Path) -> float | None:
+    """Return how long the run took whose output lies in a folder; None where it failed or does not tell."""
+    run = _record(folder / "run.json") or {}
+    seconds = [number_of(value) for value in dict_of(run.get("seconds")).values()]
+    known = [value for value in seconds if value is not None and value >= 0]
+    return sum(known) / 3600 if known and run.get("exit_code") == 0 else None
+
+
 def _record(file: Path) -> dict[str, Any] | None:
     """Return run.json, an empty record for one that cannot be read, and None where there is none."""
     if not file.is_file():

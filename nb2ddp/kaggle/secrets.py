@@ -1,4 +1,4 @@
-"""Refuse a push of what holds a token."""
+"""Refuse to push files that contain a token or password."""
 
 from __future__ import annotations
 
@@ -14,16 +14,14 @@ def refuse_secrets(found: Iterable[Secret], allowed: Collection[str] = ()) -> No
 
     A value that is allowed in one place is allowed in all: the script repeats what the notebook holds.
     """
-    secrets = list(found)
-    values = {secret.value_digest for secret in secrets if secret.fingerprint in allowed}
-    places = [f"  {shown(str(secret), 500)}" for secret in secrets if secret.value_digest not in values]
+    places = [f"  {shown(str(secret), 500)}" for secret in found if secret.fingerprint not in allowed]
     if not places:
         return
     rest = [f"  and {len(places) - 20} more"] if len(places) > 20 else []
     raise SecretError(
-        "nothing was sent, because a token or password stands in what you would share:\n"
+        "nothing was sent, because a token or password is in what you would share:\n"
         + "\n".join([*dict.fromkeys(places[:20]), *rest])
         + "\nTake it out (outputs too) and revoke it. On Kaggle, put it into a private dataset as a file "
         "with the name of its variable (such as HF_TOKEN) and attach that with --token-dataset OWNER/SLUG. "
-        "If it is none, `--allow-secret` with what stands in brackets lets it pass."
+        "If it is not a secret, `--allow-secret` with the fingerprint in brackets lets it pass."
     )

@@ -1,4 +1,4 @@
-"""Watch a kernel: its state, and how far the training is, read from its log."""
+"""Watch a kernel: its state, and the progress of the training, which is read from its log."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from nb2ddp.kaggle.untrusted import TerminalFilter
 POLL_SECONDS = 10.0
 LONG_QUEUE = 15 * 60.0  # seconds
 GIVE_UP_AFTER = 30 * 60.0
-"""Seconds without any answer from Kaggle after which watching ends."""
+"""Seconds without an answer from Kaggle after which watching ends."""
 
 _LONGEST = 48 * 3600.0
-"""Seconds that a session can have lasted, whatever a log says."""
+"""The longest session in seconds, which limits the times that a log may claim."""
 
 _HICCUPS = (UnreachableError, ServerError, TooManyRequestsError)
 _NO_LOG_YET = (ForbiddenError, NotFoundError)
@@ -49,7 +49,7 @@ _LOSS = re.compile(
 
 @dataclass
 class Progress:
-    """What the log has said last: step, steps, seconds per step, loss."""
+    """The latest values in the log: step, steps, seconds per step, loss."""
 
     step: int | None = None
     steps: int | None = None
@@ -58,7 +58,7 @@ class Progress:
     _rest: str = field(default="", repr=False)
 
     def read(self, text: str) -> None:
-        """Take in the next piece of the log; a line may be cut in two."""
+        """Read the next piece of the log; a line may be split over two pieces."""
         text = self._rest + text
         self._rest = re.split(r"[\r\n]", text)[-1][-1000:]
         for match in _BAR.finditer(text):
@@ -87,14 +87,14 @@ def _duration(seconds: float) -> str:
 
 
 def follow(client: Client, ref: str, see: Callable[[State], None]) -> Iterator[tuple[float, str]]:
-    """The log of a kernel until that has ended: seconds since its start, and a piece of text, each once.
+    """Yield the log of a kernel until it has ended: seconds since its start, and a piece of text, each once.
 
-    A stream that breaks is taken up again; the server then starts from the beginning, and what has been
-    handed out is left out. see: is told every state, first the present one, last the final one.
+    A broken stream is opened again; the server then starts from the beginning, and text that was yielded before
+    is skipped. see: called with every state, from the current one to the final one.
 
-    Raises KaggleError; for a lost connection only when nothing was heard for ``GIVE_UP_AFTER`` seconds.
+    Raises KaggleError; for a lost connection only after ``GIVE_UP_AFTER`` seconds without an answer.
     """
-    taken, heard = 0, time.monotonic()  # characters; pieces can be cut otherwise the next time
+    taken, heard = 0, time.monotonic()  # characters: the next stream may split the text elsewhere
     state = client.state(ref)
     while True:
         see(state)
@@ -110,7 +110,7 @@ def follow(client: Client, ref: str, see: Callable[[State], None]) -> Iterator[t
             is_whole = True
         except _NO_LOG_YET:
             is_whole = True
-        except _HICCUPS:  # a load balancer's cut, most often
+        except _HICCUPS:  # mostly a load balancer that closed the connection
             if time.monotonic() - heard > GIVE_UP_AFTER:
                 raise
             pause = min(POLL_SECONDS, 1.0)
@@ -137,7 +137,7 @@ def printed(client: Client, ref: str, see: Callable[[State], None] | None) -> It
 
 
 class _Line:
-    """The one live line; made anew by rich several times a second."""
+    """The live line, which rich renders several times a second."""
 
     def __init__(self, ref: str) -> None:
         self.ref, self.start, self.state, self.progress = ref, time.monotonic(), "", Progress()
@@ -150,9 +150,9 @@ class _Line:
 
 
 def watch(client: Client, ref: str, file: TextIO) -> State:
-    """Show one live line until the kernel has ended; returns its last state.
+    """Show one live line until the kernel has ended, and return its last state.
 
-    Where ``file`` is no terminal, a line is written whenever the state changes, and the progress at the end.
+    If ``file`` is not a terminal, a line is written whenever the state changes, and the progress at the end.
     """
     line, console = _Line(ref), Console(file=file, highlight=False)
     states: list[State] = []
@@ -184,10 +184,10 @@ def watch(client: Client, ref: str, file: TextIO) -> State:
 
 
 def check(ref: str, state: State) -> None:
-    """Raise KernelError when the kernel has ended without success."""
+    """Raise KernelError if the kernel has ended without success."""
     if not state.is_active and state.name != "COMPLETE":
         failure = f": {state.failure}" if state.failure else ""
         raise KernelError(
             f"{ref} ended as {state.name}{failure}. `nb2ddp logs {ref}` shows why; "
-            f"`nb2ddp fetch {ref}` brings what there is."
+            f"`nb2ddp fetch {ref}` downloads what there is."
         )

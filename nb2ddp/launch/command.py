@@ -42,12 +42,14 @@ def torchrun_command(
     python: str = sys.executable,
     guard: Sequence[str] = (),
     error_dir: Path | None = None,
+    runner: Path | None = None,
 ) -> list[str]:
     """Return the command that starts ``script`` on ``nproc`` processes.
 
     Without ``guard`` and ``error_dir`` this is what one would type by hand. ``guard`` is a command that
     torchrun starts for each rank in place of Python, with Python's command line behind it. ``error_dir``
-    is where torchrun keeps the folders with the ranks' error.json. ``--standalone`` is left out when
+    is where torchrun keeps the folders with the ranks' error.json. ``runner`` is a Python program that gets
+    the script as its argument, and runs it. ``--standalone`` is left out when
     ``torchrun_options`` set the rendezvous themselves (several machines).
 
     Raises LaunchError for ``nproc`` below 1 and for options that would change what nb2ddp itself sets.
@@ -66,10 +68,11 @@ def torchrun_command(
     if error_dir is not None:
         command.append(f"--log-dir={error_dir}")
     command += torchrun_options
+    programs = [*([str(runner)] if runner else []), str(script)]
     if not guard:
-        return [*command, str(script)]
+        return [*command, *programs]
     # torchrun fills in ${local_rank} in what it starts; a dollar in a path has to be doubled.
-    started = [argument.replace("$", "$$") for argument in (*guard, python, "-u", str(script))]
+    started = [argument.replace("$", "$$") for argument in (*guard, python, "-u", *programs)]
     return [*command, "--no-python", *started]
 
 

@@ -82,16 +82,16 @@ class Outputs:
             return ""
         if match := _LOADER.search(self.script):
             name = match[1]
-            return f'from unsloth import {name}; model, tokenizer = {name}.from_pretrained("{folder}")'
+            return f"from unsloth import {name}; model, tokenizer = {name}.from_pretrained({quoted(folder)})"
         configuration = folder / "adapter_config.json"
         if configuration.exists():
             task = None
             with contextlib.suppress(OSError, ValueError, AttributeError):
                 task = json.loads(configuration.read_text(encoding="utf-8")).get("task_type")
-            name = _AUTO_PEFT.get(task or "", "AutoPeftModel")
-            return f'from peft import {name}; model = {name}.from_pretrained("{folder}")'
+            name = _AUTO_PEFT.get(task if isinstance(task, str) else "", "AutoPeftModel")
+            return f"from peft import {name}; model = {name}.from_pretrained({quoted(folder)})"
         name = "AutoModelForCausalLM"
-        return f'from transformers import {name}; model = {name}.from_pretrained("{folder}")'
+        return f"from transformers import {name}; model = {name}.from_pretrained({quoted(folder)})"
 
     @property
     def folders(self) -> list[tuple[Path, int]]:
@@ -102,6 +102,12 @@ class Outputs:
             top = file.parent if file.is_absolute() else parents[-1] if parents else file
             counts[top] = counts.get(top, 0) + 1
         return sorted(counts.items())
+
+
+def quoted(path: Path) -> str:
+    """Return a path as a Python string: in double quotes, unless something in it needs an escape."""
+    text = str(path)
+    return f'"{text}"' if text.isprintable() and not {'"', "\\"} & set(text) else repr(text)
 
 
 def _is_checkpoint(folder: Path) -> bool:

@@ -85,6 +85,7 @@ def launch(
     cpu: bool,
     log_dir: Path | None,
     setup: Path | None = None,
+    runner: Path | None = None,
     torchrun_options: Sequence[str] = (),
     python: str = sys.executable,
     cwd: Path | None = None,
@@ -103,6 +104,7 @@ def launch(
         moved to ``attempt1``, ``attempt2`` and so on. Default: ``logs`` beside the script. Rank 0 writes to
         our own stdout and stderr.
     setup: a Python file that is run once, first.
+    runner: a Python program that each rank starts with the script as its argument, in place of the script.
     cwd: the working folder of the script; default: the current one.
     grace: seconds from asking the processes to end (or from the first failure) to killing them.
     repeat_trace: show the traceback of a failed rank 0 at the end too, although rank 0 has printed it.
@@ -137,6 +139,7 @@ def launch(
                 nproc=nproc,
                 cpu=cpu,
                 logs=default_log_dir(script) if log_dir is None else log_dir,
+                runner=runner,
                 torchrun_options=torchrun_options,
                 python=python,
                 cwd=cwd,
@@ -156,6 +159,7 @@ class _Plan:
     nproc: int
     cpu: bool
     logs: Path
+    runner: Path | None
     torchrun_options: Sequence[str]
     python: str
     cwd: Path | None
@@ -185,6 +189,7 @@ def _train(plan: _Plan, signals: _Signals, observer: Observer | None) -> int:
             python=plan.python,
             guard=[sys.executable, "-I", "-S", str(_GUARD), str(ranks.address), str(plan.grace)],
             error_dir=Path(folder) / "torchrun",
+            runner=plan.runner.absolute() if plan.runner else None,
         )
         environment = torchrun_environment(
             os.environ, nproc=plan.nproc, cpu=plan.cpu, torchrun_options=plan.torchrun_options
@@ -195,7 +200,7 @@ def _train(plan: _Plan, signals: _Signals, observer: Observer | None) -> int:
             _wait(agent, run_id, signals, plan.grace, ranks)
         if signals.received:
             (logs / TORCHRUN_LOG).unlink(missing_ok=True)
-            say(stopped_sentence(signals.received[0], plan.cwd or Path.cwd(), since, logs))
+            say(stopped_sentence(signals.received[0], plan.script, plan.cwd or Path.cwd(), since, logs))
             return signals.exit_code
         alone = plan.nproc == 1
         return tell_verdict(agent.returncode, ranks, cells, alone=alone, repeat_trace=plan.repeat_trace)

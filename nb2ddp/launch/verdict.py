@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from nb2ddp.launch.failure import Failure, describe, ending, log_tail
 from nb2ddp.launch.outputs import Outputs, files_written
 from nb2ddp.launch.processes import exit_code
 from nb2ddp.launch.ranks import TORCHRUN_LOG, Ranks, attempt_logs
+from nb2ddp.plain_text import terminal_safe
 
 
 def tell_verdict(agent_code: int, ranks: Ranks, cells: CellMap, *, alone: bool, repeat_trace: bool) -> int:
@@ -64,17 +66,18 @@ def tell_restart(ranks: Ranks, attempt: int, cells: CellMap) -> None:
     say(f"attempt {attempt + 1} failed: {why}{where}{logs}; attempt {attempt + 2} starts")
 
 
-def stopped_sentence(number: signal.Signals, folder: Path, since: float, logs: Path) -> str:
+def stopped_sentence(number: signal.Signals, script: Path, folder: Path, since: float, logs: Path) -> str:
     """Return the line after a signal: what is kept, and how to go on."""
     checkpoint = Outputs(files_written(folder, since, without=logs.absolute())).checkpoint
     if checkpoint is None:
         return f"stopped by {number.name}; no checkpoint was written, so the next run begins at step 0"
     return (
         f"stopped by {number.name}; kept: {checkpoint}; to go on from it: "
-        f'trainer.train(resume_from_checkpoint="{checkpoint}")'
+        f"nb2ddp run {shlex.quote(str(script))} --resume"
     )
 
 
 def say(sentence: str, text: str = "") -> None:
     """Print one of our sentences on stderr, and text below it."""
-    print(f"nb2ddp: {sentence}", *([text] if text else []), sep="\n", file=sys.stderr, flush=True)
+    lines = [f"nb2ddp: {sentence}", *([text] if text else [])]
+    print(terminal_safe("\n".join(lines)), file=sys.stderr, flush=True)

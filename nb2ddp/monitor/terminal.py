@@ -15,6 +15,7 @@ from rich.text import Text
 
 from nb2ddp.monitor.charts import curve_svg, legend
 from nb2ddp.monitor.nvml import GIB
+from nb2ddp.plain_text import terminal_safe
 from nb2ddp.rendering import render
 
 Curves = Mapping[str, Mapping[str, Sequence[tuple[float, float]]]]
@@ -115,15 +116,16 @@ def _live_table(rows: Sequence[Row]) -> Table:
 def print_summary(summary: Summary) -> None:
     """Print the summary on stderr, as wide as its terminal."""
     console = Console(file=sys.stderr, highlight=False, width=None if sys.stderr.isatty() else _WIDE)
-    console.print(Text(f"nb2ddp: {summary.headline}"), soft_wrap=True)
+    console.print(Text(terminal_safe(f"nb2ddp: {summary.headline}")), soft_wrap=True)
     if summary.rows:
         console.print(_summary_table(summary.rows))
     for note in summary.notes:
-        console.print(Text(f"nb2ddp: {note}"), soft_wrap=True)
+        console.print(Text(terminal_safe(f"nb2ddp: {note}")), soft_wrap=True)
 
 
 def print_closing(facts: Sequence[tuple[str, str]]) -> None:
     """Print the closing block on stderr: as a table on a terminal, else as plain lines."""
+    facts = [(name, terminal_safe(value)) for name, value in facts]
     print(file=sys.stderr)  # a bar may stand there without an end of its line
     if not sys.stderr.isatty():
         print("nb2ddp: the run succeeded", file=sys.stderr)

@@ -13,12 +13,13 @@ from datetime import datetime
 from pathlib import Path
 
 from nb2ddp.ddp_folder import SCRIPT
+from nb2ddp.errors import RehearsalError
 from nb2ddp.rehearse.evidence import CAUSES, Evidence, Fault, Point, last_line
 from nb2ddp.rehearse.observed import Rank, observe
 from nb2ddp.rehearse.points import POINTS
 from nb2ddp.rehearse.progress import Display, Silent
 from nb2ddp.rehearse.runs import REFERENCE, Run, Settings, execute, prepare
-from nb2ddp.rehearse.subject import RehearsalError, Subject
+from nb2ddp.rehearse.subject import Subject
 
 _MORE_ROWS = 8192  # for a notebook that takes half a percent of its data set
 _TOO_FEW = ("IndexError", "num_samples=0")

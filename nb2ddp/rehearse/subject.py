@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 from nb2ddp import ddp_folder
 from nb2ddp.ddp_folder import SCRIPT, ConvertedFolder
-from nb2ddp.errors import FolderError, Nb2ddpError
+from nb2ddp.errors import FolderError, RehearsalError
 from nb2ddp.source.notebook import Notebook, read_notebook
+from nb2ddp.source.syntax_check import parse
 
 if TYPE_CHECKING:
     from nb2ddp.analysis.facts import Facts
@@ -29,12 +30,6 @@ _OTHER_LOSSES = {
     "kto": "its KL term is estimated over the samples of all ranks, not over those of one micro-batch",
     "embeddings": "its loss compares the samples of a batch with one another, and each rank sees its share",
 }
-
-
-class RehearsalError(Nb2ddpError):
-    """The notebook or folder cannot be rehearsed; the message says why."""
-
-    exit_code = 3
 
 
 @dataclass(frozen=True)
@@ -110,8 +105,8 @@ def modules_of(script: str, beside: Mapping[str, str]) -> dict[str, str]:
 def _imported(code: str) -> set[str]:
     """Return the first part of each module's name that is imported; none where this is not valid Python."""
     try:
-        nodes = list(ast.walk(ast.parse(code)))
-    except (SyntaxError, ValueError):
+        nodes = list(ast.walk(parse(code)))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return set()
     names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
     names += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom) and not node.level]
@@ -132,7 +127,12 @@ def _subject(notebook: Notebook, script: str, beside: Mapping[str, str]) -> Subj
     from nb2ddp.analysis.task import task_of
 
     reference = reference_code(notebook, script)
-    tree = ast.parse(reference)
+    try:
+        tree = parse(reference)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise RehearsalError(
+            f"{notebook.path} cannot be rehearsed: as one file it is no Python ({error})."
+        ) from None
     return Subject(
         notebook.path.name,
         script,

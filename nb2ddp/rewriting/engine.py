@@ -6,19 +6,24 @@ are applied in the order of RULES.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import libcst as cst
 
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.options import Options
-from nb2ddp.rewriting.findings import Change, Decline, Drop, Edit, Gate, Insert, Need, Note, Rule
-from nb2ddp.rewriting.runtime_calls import Helper
+from nb2ddp.rewriting.findings import Change, Decline, Drop, Edit, Gate, GateKind, Insert, Need, Note, Rule
+from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import CodeCell, Statement
 
-_CONTEXTS: dict[str, Helper] = {"main-first": "main_process_first", "in-turn": "in_turn"}
+_GATES: dict[GateKind, str] = {
+    "rank-zero": "is_main_process",
+    "rank-zero-then-wait": "main_process_only",
+    "main-first": "main_process_first",
+    "in-turn": "in_turn",
+}
 
 
 @dataclass(frozen=True)
@@ -89,14 +94,14 @@ def _inside_gate(facts: Facts, plan: _Plan, statement: Statement) -> bool:
 
 
 def _apply(module: cst.Module, plan: _Plan, facts: Facts) -> cst.Module:
-    return module.visit(_Applier(plan, facts.our))
+    return module.visit(_Applier(plan, facts))
 
 
 class _Applier(cst.CSTTransformer):
-    def __init__(self, plan: _Plan, our: Callable[[str], str]) -> None:
+    def __init__(self, plan: _Plan, facts: Facts) -> None:
         super().__init__()
         self._plan = plan
-        self._our = our
+        self._facts = facts
 
     def on_leave(  # type: ignore[override]
         self, original_node: cst.CSTNode, updated_node: cst.CSTNode
@@ -147,14 +152,14 @@ class _Applier(cst.CSTTransformer):
 
     def _gated(self, gate: Gate, body: list[Statement]) -> list[Statement]:
         note = f"nb2ddp: {gate.why}"
-        ddp = self._our("ddp")
-        if gate.kind in _CONTEXTS:
-            return [cst_nodes.block_under(f"with {ddp}.{_CONTEXTS[gate.kind]}():", body, note)]
+        function = helper(self._facts, _GATES[gate.kind])
         if gate.kind == "rank-zero":
-            return [cst_nodes.block_under(f"if {ddp}.is_main_process:", body, note)]
-        is_main = self._our("is_main")
+            return [cst_nodes.block_under(f"if {function}:", body, note)]
+        if gate.kind != "rank-zero-then-wait":
+            return [cst_nodes.block_under(f"with {function}():", body, note)]
+        is_main = self._facts.our("is_main")
         inner = cst_nodes.block_under(f"if {is_main}:", body, "")
-        return [cst_nodes.block_under(f"with {ddp}.main_process_only() as {is_main}:", [inner], note)]
+        return [cst_nodes.block_under(f"with {function}() as {is_main}:", [inner], note)]
 
 
 @dataclass

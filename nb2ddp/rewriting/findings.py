@@ -1,7 +1,7 @@
 """Apply rules to cells: finders look at untouched trees, edits are applied afterwards, all at once.
 
 A rule yields `Edit`s (a node and a function of its *updated* form), statement-level `Insert`s, `Gate`s
-and `Drop`s, `Decline`s, `Note`s, and `Need`s (helpers that the script must contain). Because an edit is a
+and `Drop`s, `Decline`s, `Note`s, and `Need`s (what the head of the script has to hold). Because an edit is a
 function, edits of nested nodes compose; several edits of one node are applied in the order of RULES.
 """
 
@@ -70,7 +70,7 @@ class Insert:
 
 @dataclass(frozen=True, eq=False)
 class Gate:
-    """Indent ``statement`` under ``if is_main_process:`` or ``with main_process_first():`` or the like.
+    """Indent ``statement`` under ``if ddp.is_main_process:``, ``with ddp.main_process_first():`` or the like.
 
     Neighbours of one kind share a block.
     """

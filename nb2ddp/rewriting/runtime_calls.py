@@ -2,40 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import functools
+import re
 
 from nb2ddp.analysis.facts import Facts
+from nb2ddp.runtime import support_module
 
-Helper = Literal[
-    "as_one_process",
-    "check_replicas",
-    "drop_weight_tying",
-    "environment_without_ranks",
-    "finish",
-    "from_all_ranks",
-    "from_main_process",
-    "has_bf16",
-    "in_turn",
-    "init_process_group",
-    "is_main_process",
-    "main_process_first",
-    "main_process_only",
-    "move_attention_bias",
-    "parallelize",
-    "prepare_trainer",
-    "save_plots",
-    "share_batch",
-    "share_loop",
-    "shell",
-    "shell_output",
-    "show",
-    "sum_over_ranks",
-    "takes_turn",
-    "wrap",
-    "wrap_trainer",
-    "write_file",
-]
-"""What generated code may use; a test compares it with the module."""
+
+@functools.cache
+def helpers() -> frozenset[str]:
+    """Return the names that the runtime module defines for scripts: those that begin with no underscore."""
+    defined = re.findall(r"^(?:def |class |(?=\w+(?:: \w+)? = ))([a-z]\w*)", support_module(), re.MULTILINE)
+    return frozenset(defined)
 
 
 def module_name(facts: Facts) -> str:
@@ -43,6 +21,11 @@ def module_name(facts: Facts) -> str:
     return facts.our("ddp")
 
 
-def helper(facts: Facts, name: Helper) -> str:
-    """Return the dotted name of a runtime function in this script: ``ddp.share_batch``."""
+def helper(facts: Facts, name: str) -> str:
+    """Return the dotted name of a runtime function in this script: ``ddp.share_batch``.
+
+    Raises ValueError for a name that the runtime module does not define.
+    """
+    if name not in helpers():
+        raise ValueError(f"ddp_support defines no {name}")
     return f"{module_name(facts)}.{name}"

@@ -1,6 +1,6 @@
 """The rules, in the order in which their edits of one node are applied.
 
-A new rule is a file here, a test file, and one line below.
+A new rule is a file here, a folder of cases in tests/rules/cases, and one line below.
 """
 
 from __future__ import annotations

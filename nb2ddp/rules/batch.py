@@ -1,4 +1,4 @@
-"""The notebook's batch is split over the ranks, so that the training run stays the same.
+"""Split the notebook's batch over the ranks, so that the effective batch and the training run stay the same.
 
 ``per_device x accumulation x ranks`` must equal the notebook's ``per_device x accumulation``: with the
 accumulation steps divided by the number of ranks, two GPUs give the same losses in half the time. Left
@@ -27,40 +27,48 @@ import libcst as cst
 from nb2ddp import libraries
 from nb2ddp.analysis import installs
 from nb2ddp.analysis.facts import Facts
+from nb2ddp.analysis.training_arguments import (
+    ACCUMULATION,
+    BATCH,
+    DEFAULTS,
+    DROPS_LAST,
+    GENERATING_STEPS,
+    GENERATIONS,
+    GENERATIONS_DEFAULT,
+    makes_arguments,
+    recipes,
+    sets_later,
+)
 from nb2ddp.options import Options
 from nb2ddp.rewriting.findings import Batch, Decline, Edit, Finding, Insert, Note, Rule
 from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
 
-BATCH, ACCUMULATION = "per_device_train_batch_size", "gradient_accumulation_steps"
-DROPS_LAST = "dataloader_drop_last"
-# What Transformers' TrainingArguments take when nothing is said.
-DEFAULTS = {BATCH: "8", ACCUMULATION: "1"}
-# What TRL's GRPOConfig takes.
-GENERATIONS, GENERATIONS_DEFAULT = "num_generations", "8"
-GENERATING_STEPS = "steps_per_generation"
-# Losses of Sentence Transformers that take the other samples of a batch for negatives.
+# Losses of Sentence Transformers that use the other samples of a batch as negatives.
 _IN_BATCH = re.compile(r"(?:MultipleNegatives\w*|(?:Cached)?GISTEmbed)Loss$")
-_GATHERS = "5.1.0"  # the Sentence Transformers from which on they can take them from all ranks
-# Those that compare the samples of a batch with one another, and cannot.
+_GATHERS = "5.1.0"  # the first Sentence Transformers in which they gather from all ranks
+# Losses that compare the samples of a batch with one another, and cannot gather them from all ranks.
 _WITHIN_BATCH = re.compile(
     r"(?:Batch(?:All|Hard|SemiHard)\w*Triplet|MegaBatchMargin|CoSENT|AnglE|OnlineContrastive)Loss$"
 )
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
-    recipes = list(_recipes(facts))
+    made = list(recipes(facts))
     yield from _own_batches(facts)
     if options.batch == "preserve":
-        yield from _read_back(facts, recipes)
-    yield from _out_of_sight(facts, bool(recipes))
-    for node, given in recipes:
+        yield from _read_back(facts, made)
+    yield from _out_of_sight(facts, bool(made))
+    for node, given in made:
         if given is None:
-            yield Decline("nb2ddp cannot see which batch these training arguments get; write it here", node)
+            yield Decline(
+                "nb2ddp cannot tell which batch these training arguments get; write per_device_train_batch_size here",
+                node,
+            )
             continue
         if options.batch == "scale":
             yield Note(
-                "--batch scale: every rank takes the notebook's batch, so a step takes more data", node
+                "--batch scale: every rank takes the notebook's batch, so each step takes more data", node
             )
             continue
         yield from _by_kind(facts, node)
@@ -76,7 +84,8 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 continue
         if isinstance(facts.scope(node), cst.Lambda) or _in_comprehension(facts, node):
             yield Decline(
-                "training arguments made in an expression cannot be followed; give them a name", node
+                "training arguments made inside an expression cannot be followed; assign them to a variable first",
+                node,
             )
             continue
         yield from _order_of_rows(facts, node)
@@ -105,7 +114,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
 
 
 def _in_numbers(values: list[str]) -> Batch | None:
-    """The arguments of share_batch as numbers; None where one of them is known at run time alone."""
+    """Return the arguments of share_batch as numbers; None if one of them is known only at run time."""
     numbers = [value.removeprefix("num_generations=") for value in values]
     return Batch(*map(int, numbers)) if all(number.isdigit() for number in numbers) else None
 
@@ -118,11 +127,14 @@ def _out_of_sight(facts: Facts, any_in_sight: bool) -> Iterator[Finding]:
             and facts.kind(target.value) == "arguments"
             and not facts.is_dead(target)
         ):
-            yield Decline(f"{target.attr.value} is set later; give it where the arguments are made", target)
-    for call in facts.live_calls:
-        if _sets_later(facts, call):
             yield Decline(
-                "the batch is set here once more; give it where the training arguments are made", call
+                f"{target.attr.value} is set after the training arguments are made; pass it when they are made",
+                target,
+            )
+    for call in facts.live_calls:
+        if sets_later(facts, call):
+            yield Decline(
+                "the batch is set here a second time; pass it when the training arguments are made", call
             )
         if not facts.is_trainer_class(call.func) or isinstance(facts.scope(call), cst.ClassDef):
             continue
@@ -130,11 +142,12 @@ def _out_of_sight(facts: Facts, any_in_sight: bool) -> Iterator[Finding]:
         unnamed = [argument for argument in call.args if argument.keyword is None]
         if of_package and facts.keyword(call, "args") is None and len(unnamed) < 2 and not _stars(call):
             yield Decline(
-                "this Trainer has no training arguments, so its batch cannot be split; give it some", call
+                "this Trainer has no training arguments, so its batch cannot be split; pass it args=", call
             )
         elif not any_in_sight:
             yield Decline(
-                "nb2ddp cannot see how this Trainer's arguments are made; make them in the notebook", call
+                "nb2ddp cannot tell how this Trainer's arguments are made; make them in a cell of the notebook",
+                call,
             )
 
 
@@ -142,9 +155,9 @@ def _own_batches(facts: Facts) -> Iterator[Finding]:
     """Batches that the run finds for itself, or that a Trainer of the notebook's own makes."""
     for call in facts.live_calls:
         finds = facts.keyword(call, "auto_find_batch_size")
-        if finds is not None and cst_nodes.code_of(finds) != "False" and _makes_arguments(facts, call):
+        if finds is not None and cst_nodes.code_of(finds) != "False" and makes_arguments(facts, call):
             yield Decline(
-                "auto_find_batch_size would find another batch on each rank; give a batch that fits instead",
+                "auto_find_batch_size would find another batch on each rank; give one that fits instead",
                 finds,
             )
         method = facts.scope(call)
@@ -155,14 +168,14 @@ def _own_batches(facts: Facts) -> Iterator[Finding]:
             and "prepare" not in cst_nodes.code_of(method.body)
         ):
             yield Decline(
-                "this DataLoader gives every rank all the data, for the Trainer shares out its own alone; "
+                "this DataLoader gives every rank all the data, because the Trainer splits only those that it makes; "
                 "override _get_train_sampler() instead, or return self.accelerator.prepare(DataLoader(...))",
                 call,
             )
 
 
 def _generating_steps(given: Mapping[str, cst.BaseExpression], accumulation: str) -> str | None:
-    """``steps_per_generation`` for a rank's accumulation steps: the same prompts for each generation."""
+    """Yield edits of ``steps_per_generation``, so that each generation still serves the same prompts."""
     steps = cst_nodes.code_of(given[GENERATING_STEPS])
     notebooks = cst_nodes.code_of(given.get(ACCUMULATION, cst.Integer(DEFAULTS[ACCUMULATION])))
     if steps == "None":
@@ -179,15 +192,15 @@ def _streams(facts: Facts) -> bool:
 
 
 def _order_of_rows(facts: Facts, node: cst.Call | cst.Dict) -> Iterator[Finding]:
-    """What decides which rows come together, and in what order."""
+    """Yield findings about options that decide which rows form a batch, and in what order."""
     if not isinstance(node, cst.Call):
         return
     grouped = facts.keyword(node, "group_by_length")
     strategy = cst_nodes.string_value(facts.keyword(node, "train_sampling_strategy"))
     if strategy == "group_by_length" or (grouped is not None and cst_nodes.code_of(grouped) != "False"):
         yield Note(
-            "rows are grouped by length within portions that depend on a rank's batch: each comes once, in "
-            "another order than the notebook's",
+            "rows are grouped by length within portions whose size depends on a rank's batch: each row is used "
+            "once, but in another order than in the notebook",
             node,
         )
     streams = facts.once(_streams)
@@ -195,7 +208,7 @@ def _order_of_rows(facts: Facts, node: cst.Call | cst.Dict) -> Iterator[Finding]
     if streams and not given:
         yield Edit(
             node,
-            "each rank reads the stream and takes its part: batches of unlike lengths cannot be sent on",
+            "each rank reads the stream and takes its part, because rank 0 cannot send batches of unequal lengths",
             partial(
                 _with_keyword,
                 name="accelerator_config",
@@ -206,9 +219,9 @@ def _order_of_rows(facts: Facts, node: cst.Call | cst.Dict) -> Iterator[Finding]
 
 
 def _read_back(
-    facts: Facts, recipes: list[tuple[cst.Call | cst.Dict, dict[str, cst.BaseExpression] | None]]
+    facts: Facts, made: list[tuple[cst.Call | cst.Dict, dict[str, cst.BaseExpression] | None]]
 ) -> Iterator[Finding]:
-    """``args.per_device_train_batch_size`` would be one rank's share; the notebook means its own number."""
+    """Yield edits where the batch is read back: it would be one rank's share, not the notebook's value."""
     for attribute in facts.attributes:
         name = {"train_batch_size": BATCH}.get(attribute.attr.value, attribute.attr.value)
         if name not in DEFAULTS or attribute in facts.attribute_targets or facts.is_dead(attribute):
@@ -219,58 +232,31 @@ def _read_back(
             ("trainer",) if of_trainer else ("arguments",)
         ):
             continue
-        given = recipes[0][1] if len(recipes) == 1 else None
+        given = made[0][1] if len(made) == 1 else None
         number = None if given is None else cst_nodes.code_of(given.get(name, cst.Integer(DEFAULTS[name])))
         if number is not None and number.isdigit():
             number_code = partial(cst_nodes.replaced, code=number)
-            yield Edit(attribute, "the notebook's number, not this rank's share of it", number_code)
+            yield Edit(attribute, "the notebook's value, not this rank's share of it", number_code)
         else:
-            yield Note("this reads one rank's share of the batch, not the notebook's number", attribute)
-
-
-def _recipes(facts: Facts) -> Iterator[tuple[cst.Call | cst.Dict, dict[str, cst.BaseExpression] | None]]:
-    """Calls and dict literals that make training arguments, with the parts of the batch that they give.
-
-    None: that cannot be known.
-    """
-    seen: set[cst.CSTNode] = set()
-    for call in facts.live_calls:
-        if not _makes_arguments(facts, call):
-            continue
-        recipe: cst.Call | cst.Dict = call
-        given: dict[str, cst.BaseExpression] | None = _given(facts, call)
-        if not set(DEFAULTS) <= set(given or ()):
-            for made in facts.star_dicts(call):
-                inside = _given(facts, made) if made is not None else None
-                if inside is None or (inside and given):
-                    given = None  # in a dict that is not here, or half here and half there
-                    break
-                if made is not None and inside:
-                    recipe, given = made, inside
-        if recipe not in seen:
-            seen.add(recipe)
-            yield recipe, given
-
-
-def _makes_arguments(facts: Facts, call: cst.Call) -> bool:
-    if facts.qualified(call.func) == "functools.partial" and call.args:
-        return facts.is_arguments_class(call.args[0].value)
-    return facts.is_arguments_class(call.func)
+            yield Note(
+                "this reads one rank's share of the batch; write the number itself if the notebook's is meant",
+                attribute,
+            )
 
 
 def _by_kind(facts: Facts, node: cst.Call | cst.Dict) -> Iterator[Finding]:
-    """What some losses take from the samples that are worked on at one time."""
+    """Yield notes about losses that depend on all samples of a micro-batch."""
     name = facts.qualified(node.func).rpartition(".")[2] if isinstance(node, cst.Call) else ""
     if name.startswith("KTO"):
         yield Note(
-            "KTO estimates its KL term on the samples under way on all ranks, so the losses are near the "
-            "notebook's and not equal",
+            "KTO estimates its KL term from the micro-batches of all ranks, so the losses are close to the "
+            "notebook's, but not equal",
             node,
         )
     elif name.startswith(("ORPO", "CPO")):
         yield Note(
-            "this loss has a mean over the tokens of one batch: equal to the notebook's where the "
-            "accumulation steps divide, and near it where the batch of a GPU has to be split",
+            "this loss is a mean over the tokens of one micro-batch: equal to the notebook's if the ranks "
+            "divide the accumulation steps, and close to it if a micro-batch has to be split",
             node,
         )
 
@@ -282,9 +268,9 @@ def _losses(facts: Facts) -> list[tuple[str, cst.Call]]:
 
 
 def _in_batch(facts: Facts) -> Generator[Finding, None, bool]:
-    """A batch that is split has fewer negatives, where there are no accumulation steps to divide.
+    """Yield findings for losses with in-batch negatives, if the batch itself is split.
 
-    Returns whether all ranks bring theirs together again.
+    Returns whether the negatives are gathered from all ranks.
     """
     old = installs.keeps_below(installs.pins(facts, "sentence-transformers"), _GATHERS)
     gathered = False
@@ -294,7 +280,8 @@ def _in_batch(facts: Facts) -> Generator[Finding, None, bool]:
         if _WITHIN_BATCH.match(name):
             yield Note(
                 f"{name} compares the samples of a batch with one another. With 1 accumulation step the "
-                "batch itself is split, and a sample meets those of one GPU alone: the loss is another one",
+                "batch itself is split, so a sample is compared only with those on its GPU, and the loss differs. "
+                "--batch scale keeps each GPU's batch whole, with more data in a step",
                 call,
             )
         if not _IN_BATCH.search(name):
@@ -304,17 +291,17 @@ def _in_batch(facts: Facts) -> Generator[Finding, None, bool]:
             gathered = True
         elif old or _stars(call):
             yield Note(
-                f"{name} takes a batch's other samples for negatives. With 1 accumulation step the batch "
-                "itself is split: on two GPUs a sample meets half of them, and the loss is another one. "
-                f"gather_across_devices=True here (Sentence Transformers {_GATHERS} or newer) brings them "
-                "together again",
+                f"{name} uses the other samples of a batch as negatives. With 1 accumulation step the batch "
+                "itself is split: on two GPUs a sample has half of its negatives, and the loss differs. "
+                f"gather_across_devices=True here (Sentence Transformers {_GATHERS} or newer) gathers them "
+                "from all ranks",
                 call,
             )
         else:
             gathered = True
             yield Edit(
                 call,
-                "the batch is split, and a sample still meets all of it as negatives",
+                "the batch is split, and its samples are still negatives of one another",
                 partial(
                     _with_keyword,
                     name="gather_across_devices",
@@ -326,18 +313,18 @@ def _in_batch(facts: Facts) -> Generator[Finding, None, bool]:
 
 
 def _split_batches(facts: Facts, node: cst.Call | cst.Dict) -> Finding | None:
-    """What a batch sampler keeps apart in a batch is to stay apart in the batch of all ranks.
+    """Return the finding for a batch sampler: samples that it keeps apart must not meet in the batch of all ranks.
 
-    So it makes the notebook's batches, and Accelerate gives each rank its part of them.
+    It makes the notebook's batches, and Accelerate gives each rank a part of each.
     """
     sampler = facts.keyword(node, "batch_sampler") if isinstance(node, cst.Call) else None
     if not isinstance(node, cst.Call) or sampler is None:
         return None
     if facts.keyword(node, "accelerator_config") is not None:
         return Note(
-            "this batch sampler makes the batch of one rank: what it keeps apart in a batch can meet in the "
-            'batch of all ranks. "split_batches": True in accelerator_config gives each rank a part of its '
-            "batches instead",
+            "this batch sampler makes the batch of one rank: samples that it keeps apart can meet in the batch "
+            'of all ranks. "split_batches": True in accelerator_config splits its batches over the ranks '
+            "instead",
             sampler,
         )
     return Edit(
@@ -361,7 +348,7 @@ def _stars(call: cst.Call) -> bool:
 
 
 def _in_comprehension(facts: Facts, node: cst.CSTNode) -> bool:
-    """Whether names of a comprehension may be among a call's arguments: no line above it knows them."""
+    """Return whether a call's arguments may contain names of a comprehension, unknown on the line above."""
     for parent in facts.parents(node):
         if isinstance(parent, cst.BaseComp):
             return True
@@ -370,35 +357,8 @@ def _in_comprehension(facts: Facts, node: cst.CSTNode) -> bool:
     return False
 
 
-def _sets_later(facts: Facts, call: cst.Call) -> bool:
-    """``replace(args, per_device_train_batch_size=4)``, setattr, or the call of a ``partial``."""
-    name = facts.qualified(call.func)
-    if name == "setattr" and len(call.args) > 1:
-        return cst_nodes.string_value(call.args[1].value) in DEFAULTS
-    if not any(facts.keyword(call, key) for key in DEFAULTS):
-        return False
-    if name in ("dataclasses.replace", "copy.replace"):
-        return True
-    binding = facts.binding(call.func) if isinstance(call.func, cst.Name) else None
-    made = binding.value if binding is not None else None
-    return isinstance(made, cst.Call) and facts.qualified(made.func) == "functools.partial"
-
-
-def _given(facts: Facts, node: cst.Call | cst.Dict) -> dict[str, cst.BaseExpression]:
-    wanted = (*DEFAULTS, GENERATIONS, GENERATING_STEPS, DROPS_LAST)
-    if isinstance(node, cst.Call):
-        return {key: value for key in wanted if (value := facts.keyword(node, key)) is not None}
-    return {
-        key: element.value
-        for element in node.elements
-        if isinstance(element, cst.DictElement)
-        and (key := cst_nodes.string_value(element.key)) is not None
-        and key in wanted
-    }
-
-
 def _generates(facts: Facts, node: cst.Call | cst.Dict, given: Mapping[str, cst.BaseExpression]) -> bool:
-    """Whether a step's samples are groups of completions of one prompt: a group must not be torn."""
+    """Return whether a step's samples are groups of completions of one prompt, which must stay together."""
     if GENERATIONS in given:
         return True
     return isinstance(node, cst.Call) and "GRPO" in facts.qualified(node.func).rpartition(".")[2]

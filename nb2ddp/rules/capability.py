@@ -1,8 +1,8 @@
-"""What a T4 cannot do is said before it costs GPU time: FP8, FlashAttention, bf16 that nothing switches off.
+"""Note what a T4 cannot compute, before it costs GPU time: FP8, FlashAttention, bf16 without an alternative.
 
-A T4 has compute capability 7.5. FP8 needs 8.9 and FlashAttention 8.0; bf16, from 8.0 on, is emulated at
-best. Nothing is changed for it, as the notebook may be meant for another GPU; what ``precision`` changes is
-not said again, and ``--gpu-memory`` above 16 means another GPU.
+A T4 has compute capability 7.5. FP8 needs 8.9, FlashAttention 8.0, and bf16 also 8.0; below that it is emulated
+at best. No code is changed, because the notebook may be meant for another GPU. What the rule ``precision``
+changes is not noted again. With ``--gpu-memory`` above 16 the GPU is not a T4, and nothing is noted.
 
 .. code-block:: diff
 
@@ -25,8 +25,8 @@ from nb2ddp.source import cst_nodes
 T4_MEMORY = 16.0  # GiB; PyTorch sees 15 of them
 _FP8 = "a T4 computes no FP8 (that takes compute capability 8.9: an L4, an H100); "
 _FLASH = (
-    'a T4 runs no FlashAttention (that takes compute capability 8.0: an A100, an L4); write "sdpa" for '
-    "attn_implementation"
+    "a T4 runs no FlashAttention (that takes compute capability 8.0: an A100, an L4); "
+    'use attn_implementation="sdpa"'
 )
 _BF16 = (
     "a T4 has no bf16, and here nothing chooses another type; write torch.bfloat16 if "
@@ -39,7 +39,7 @@ _STOPS = (
 _FP8_NAME = re.compile(r"(?<![A-Za-z0-9])fp8(?![A-Za-z0-9])", re.IGNORECASE)
 _FP8_CONFIG = re.compile(r"(?:fp8|float8)\w*Config$", re.IGNORECASE)
 _NEWER = re.compile(r"(?<![\w.])(?:8|9|1[0-9])(?:\.\d)?(?![\w.])|\b(?:8|9)\d\b")
-# `dtype=` of these decides what a whole model computes in; `from_pretrained` is seen to by `precision`.
+# `dtype=` of these is the type of a whole model; `precision` handles `from_pretrained`.
 _DECIDING = frozenset(
     {"transformers.pipeline", "torch.autocast", "torch.amp.autocast", "torch.set_default_dtype"}
 )
@@ -48,7 +48,7 @@ _DECIDING = frozenset(
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
     if options.gpu_memory > T4_MEMORY:
         return
-    said: set[object] = set()  # the statements and reasons that were given
+    said: set[object] = set()  # the statements and reasons of the notes so far
     for node, why in (*_fp8(facts), *_flash(facts), *_bf16(facts), *_demands(facts)):
         key = (facts.statement(node), why)
         if key not in said:
@@ -99,7 +99,7 @@ def _bf16(facts: Facts) -> Iterator[tuple[cst.CSTNode, str]]:
 
 
 def _demands(facts: Facts) -> Iterator[tuple[cst.CSTNode, str]]:
-    """``assert torch.cuda.get_device_capability()[0] >= 8``, and an ``if`` that raises; also by a name."""
+    """Match ``assert torch.cuda.get_device_capability()[0] >= 8`` and an ``if`` that raises, also through a name."""
     for call in facts.live_calls:
         if facts.qualified(call.func) != "torch.cuda.get_device_capability":
             continue
@@ -133,10 +133,6 @@ def _ends_run(facts: Facts, node: cst.CSTNode) -> bool:
         if isinstance(parent, cst.BaseStatement):
             return False
     return False
-
-
-def _asks_for_newer(test: cst.BaseExpression) -> bool:
-    return _NEWER.search(cst_nodes.code_of(test)) is not None
 
 
 rule = Rule("capability", __doc__, find, balanced=True)

@@ -1,4 +1,4 @@
-"""The value at the end of a cell is printed, as the notebook shows it.
+"""Print the value of a cell's last line, as the notebook shows it.
 
 .. code-block:: diff
 
@@ -35,7 +35,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
 
 
 def _printed(node: cst.CSTNode) -> cst.CSTNode:
-    """``print(...)`` of what ``display(...)`` shows; its options are about the notebook."""
+    """Return ``print(...)`` with the arguments of ``display(...)``, without its keywords."""
     assert isinstance(node, cst.Call)
     for argument in node.args:
         if argument.keyword is not None:

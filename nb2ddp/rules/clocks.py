@@ -1,7 +1,7 @@
-"""Whether time is up is asked of one clock: the ranks stop together.
+"""Evaluate a time limit on rank 0 and broadcast the answer, so that all ranks stop at the same step.
 
-Each process has a start time of its own. A rank that stops a step before the others leaves them waiting
-for ever.
+Each process reads its own clock. A rank that stops a step before the others leaves them waiting in a collective
+that it never joins.
 
 .. code-block:: diff
 
@@ -56,7 +56,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
 
 
 def _kept(facts: Facts, call: cst.Call) -> Iterator[cst.Name]:
-    """Where ``elapsed = time.time() - start`` is read."""
+    """Yield the reads of ``elapsed`` where ``elapsed = time.time() - start``."""
     assigned = next(
         (p for p in facts.parents(call) if isinstance(p, cst.Assign | cst.BaseCompoundStatement)), None
     )
@@ -68,7 +68,7 @@ def _kept(facts: Facts, call: cst.Call) -> Iterator[cst.Name]:
 
 
 def _asked(facts: Facts, reading: cst.CSTNode) -> tuple[cst.If, cst.BaseExpression] | None:
-    """The ``if`` whose test reads the clock, and the comparison in it that does."""
+    """Return the ``if`` whose condition reads the clock, and the comparison that does; None if there is none."""
     inner, compared = reading, None
     for parent in facts.parents(reading):
         if isinstance(parent, cst.Comparison):
@@ -82,7 +82,7 @@ def _asked(facts: Facts, reading: cst.CSTNode) -> tuple[cst.If, cst.BaseExpressi
 
 
 def _stops_training(facts: Facts, asked: cst.If) -> bool:
-    """Whether all ranks come here equally often, and training may end here.
+    """Return whether all ranks come here equally often, and training may end here.
 
     A loop that waits for something else may go round more often on one rank than on another.
     """

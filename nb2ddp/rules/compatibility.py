@@ -1,16 +1,16 @@
-"""Versions that do not go together: a few lines that mend it, only where the notebook's pins need them.
+"""Work around library versions that do not go together, only where the notebook's pins need it.
 
-Unsloth 2025.12.10 to 2026.8.19 gives every ``LoraConfig`` an ``ensure_weight_tying`` that PEFT knows from
-0.18 on; pip installs the former beside an older PEFT that is pinned. With one model spread over the GPUs,
-xformers refuses an attention bias on another GPU than the layer's; Unsloth moves it from 2026.8.20 on. Under
-DDP each rank has one GPU, and nothing has to be moved.
+Unsloth 2025.12.10 to 2026.8.19 passes ``ensure_weight_tying`` to every ``LoraConfig``, which PEFT accepts only
+from 0.18 on; pip installs such an Unsloth beside an older PEFT if the notebook pins it. With one model spread
+over the GPUs, xformers refuses an attention bias that is on another GPU than the layer; Unsloth moves it from
+2026.8.20 on. Under DDP each rank has one GPU, and nothing has to be moved.
 
 .. code-block:: diff
 
      get_ipython().system('pip install unsloth peft==0.17.1')
      from unsloth import FastLanguageModel
      model, tokenizer = FastLanguageModel.from_pretrained("m")
-    +ddp.drop_weight_tying()  # nb2ddp: this PEFT is older than what Unsloth asks of it
+    +ddp.drop_weight_tying()  # nb2ddp: Unsloth passes an argument that this PEFT does not have
      model = FastLanguageModel.get_peft_model(model, r=16)
 """
 
@@ -43,8 +43,8 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         and not keeps_from(unsloth, UNSLOTH_ASKS)
     ):
         code = f"{helper(facts, 'drop_weight_tying')}()"
-        comment = "nb2ddp: this PEFT is older than what Unsloth asks of it"
-        why = "PEFT knows ensure_weight_tying from 0.18 on"
+        comment = "nb2ddp: Unsloth passes an argument that this PEFT does not have"
+        why = "PEFT has ensure_weight_tying from 0.18 on"
         yield Insert(facts.statement(adapting[0]), "before", f"{code}  # {comment}", why)
     stays = keeps_below(unsloth, UNSLOTH_MOVES) and not keeps_below(unsloth, UNSLOTH_PACKS)
     if options.strategy != "balanced" or not stays:

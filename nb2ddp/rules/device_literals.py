@@ -1,7 +1,7 @@
-"""GPU 0, written out, is this rank's GPU.
+"""Replace GPU 0, written as a number or ``"cuda:0"``, by this rank's GPU.
 
-``"cuda"`` needs no change: after ``torch.cuda.set_device`` it means this rank's GPU. CUDA_VISIBLE_DEVICES
-counts under plain ``python`` only: a mask that leaves one device makes every rank share it.
+``"cuda"`` needs no change: after ``torch.cuda.set_device`` it means this rank's GPU. CUDA_VISIBLE_DEVICES is set
+only where the script runs as one process: a mask with one device would put all ranks on one GPU.
 
 .. code-block:: diff
 
@@ -27,6 +27,9 @@ from nb2ddp.rewriting.findings import Edit, Finding, Note, Rule
 from nb2ddp.source import cst_nodes
 
 MASK = "CUDA_VISIBLE_DEVICES"
+_OTHER_GPU = (
+    '"{}" names a GPU of another rank, where every rank would put this; write "cuda" for each rank\'s own GPU'
+)
 # Functions of torch.cuda to which 0 is no device.
 _NO_DEVICE = frozenset({"manual_seed", "manual_seed_all", "Event", "GradScaler", "autocast"})
 _MASKED = "under torchrun every rank has a GPU of its own; the mask would put all on one"
@@ -41,7 +44,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             code = f"f{string.quote}cuda:{{{local_rank}}}{string.quote}"
             yield Edit(string, "this rank's GPU", partial(cst_nodes.replaced, code=code))
         elif value is not None and value.startswith("cuda:") and value[5:].isdigit():
-            yield Note(f'"{value}" names a GPU of another rank', string)
+            yield Note(_OTHER_GPU.format(value), string)
         elif value == MASK and not _is_conditional(facts, string):
             yield from _mask(facts, string)
     for call in facts.calls:
@@ -64,7 +67,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
 
 
 def _is_device(facts: Facts, call: cst.Call, argument: cst.Arg) -> bool:
-    """Whether 0, as this argument, means the first GPU."""
+    """Return whether 0, as this argument, means the first GPU."""
     name = facts.qualified(call.func)
     if name.startswith("torch.cuda."):
         return name.rpartition(".")[2] not in _NO_DEVICE
@@ -73,12 +76,12 @@ def _is_device(facts: Facts, call: cst.Call, argument: cst.Arg) -> bool:
 
 
 def _sets_mask(text: str) -> bool:
-    """Whether ``%env`` with this text sets the mask; the bare name only shows it."""
+    """Return whether ``%env`` with this text sets the mask; with the bare name it only shows it."""
     return text.startswith(MASK) and text != MASK
 
 
 def _mask(facts: Facts, string: cst.CSTNode) -> Iterator[Finding]:
-    """What the string CUDA_VISIBLE_DEVICES is there for: to set the variable, to read it, or neither."""
+    """Return how the string CUDA_VISIBLE_DEVICES is used: to set the variable, to read it, or neither."""
     parent = facts.parent(string)
     if isinstance(parent, cst.Index):
         element = facts.parent(parent)
@@ -108,7 +111,7 @@ def _mask(facts: Facts, string: cst.CSTNode) -> Iterator[Finding]:
 
 
 def _line(facts: Facts, node: cst.CSTNode) -> Iterator[Finding]:
-    """Only outside torchrun: the line that ``node`` stands in, or of ``a; b`` the part."""
+    """Yield edits that run the statement of ``node`` only outside torchrun; of ``a; b`` only that part."""
     statement = facts.statement(node)
     if not isinstance(statement, cst.SimpleStatementLine):
         return
@@ -133,7 +136,7 @@ def _is_environment(facts: Facts, call: cst.Call) -> bool:
 
 
 def _is_conditional(facts: Facts, node: cst.CSTNode) -> bool:
-    """Whether the world's size decides already: this notebook has been converted before, say."""
+    """Return whether a test of the world size is around this already, as in code that was converted before."""
     return any(
         "world_size" in cst_nodes.code_of(parent.test).lower()
         for parent in facts.parents(node)

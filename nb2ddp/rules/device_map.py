@@ -1,4 +1,4 @@
-"""Load each rank's model on the GPU that the rank owns.
+"""Load a whole copy of the model onto each rank's GPU.
 
 ``device_map="auto"`` or ``"balanced"`` spreads one model over every visible GPU; under DDP each process
 keeps a whole copy, so the map must name one device. Unsloth before 2026.2 put both ranks on GPU 0 when
@@ -51,7 +51,8 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             dicts = facts.star_dicts(call)
             if None in dicts:
                 yield Decline(
-                    "nb2ddp cannot see which device_map is among these arguments; write it out", call
+                    "nb2ddp cannot tell whether a device_map is among these arguments; write them out in the call",
+                    call,
                 )
                 continue
             element = next((e for made in dicts if (e := _element(made)) is not None), None)
@@ -65,7 +66,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         text = cst_nodes.string_value(given)
         if text in ("balanced", "auto", "sequential", "balanced_low_0"):
             yield Note(
-                f'device_map="{text}" spread one model over all GPUs; under DDP each holds the whole model',
+                f'device_map="{text}" spread one model over all GPUs; in the script each GPU holds the whole model',
                 call,
             )
         yield Edit(
@@ -76,7 +77,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
 
 
 def _element(made: cst.Call | cst.Dict | None) -> cst.BaseExpression | None:
-    """The value of ``device_map`` in a dict."""
+    """Return the value of ``device_map`` in a dict."""
     if isinstance(made, cst.Call):
         named = (a.value for a in made.args if a.keyword is not None and a.keyword.value == "device_map")
         return next(named, None)

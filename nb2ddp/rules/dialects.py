@@ -1,8 +1,9 @@
-"""What people add by hand for several GPUs is taken over: switches that do nothing, wraps that double ours.
+"""Remove earlier attempts at several GPUs: variables without effect, DDP wraps, arguments that depend on the rank.
 
-Guides tell to set variables that Unsloth does not know, to wrap the model and hand the Trainer what is
-inside, to join the process group before Unsloth compiles, and to give each rank other arguments, which
-leaves the ranks waiting for one another. Forks with Unsloth's names become Unsloth.
+Guides recommend to set variables that Unsloth does not read, to wrap the model with DDP and unwrap it again, to
+join the process group before Unsloth compiles, and to pass each rank other arguments, which leaves the ranks
+waiting for one another. The script does what is needed of this itself. Imports of forks that kept Unsloth's names
+become imports of Unsloth.
 
 .. code-block:: diff
 
@@ -28,7 +29,7 @@ from nb2ddp.rewriting.findings import Decline, Drop, Edit, Finding, Note, Rule
 from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
 
-# Switches of forks; Unsloth has none of them.
+# Arguments that only forks have.
 _SWITCHES = ("enable_multi_gpu", "use_multi_gpu", "auto_device_map", "multi_gpu_config")
 _VARIABLES = ("UNSLOTH_ENABLE_MULTIGPU", "UNSLOTH_MULTIGPU", "PANTHERAML_ENABLE_MULTIGPU")
 _FORK = "pantheraml"
@@ -47,7 +48,9 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     for cell in facts.cells:
         if _OURS in cell.source:
             node = cell.module.body[0] if cell.module.body else None
-            yield Decline("nb2ddp made this already: run it with `nb2ddp run` or torchrun", node)
+            yield Decline(
+                "this is a script that nb2ddp has made already: run it with `nb2ddp run` or torchrun", node
+            )
             return
     yield from _switches(facts)
     yield from _fork(facts)
@@ -115,7 +118,7 @@ def _from_unsloth(node: cst.CSTNode) -> cst.CSTNode:
 def _by_hand(facts: Facts) -> Iterator[Finding]:
     if any(facts.qualified(call.func).endswith("DistributedSampler") for call in facts.live_calls):
         yield Decline(
-            "this is a DDP loop with a DistributedSampler already: torchrun runs it on several GPUs"
+            "this loop uses DDP with a DistributedSampler already: save it as a script and start that with torchrun"
         )
         return
     for call in facts.live_calls:
@@ -142,7 +145,7 @@ def _by_hand(facts: Facts) -> Iterator[Finding]:
 
 
 def _unwrapped(facts: Facts) -> Iterator[Finding]:
-    """``model.module`` is ``model`` once nothing is wrapped around it."""
+    """Replace ``model.module`` by ``model``, which is no longer wrapped."""
     for name in facts.name_loads:
         around = facts.parent(name)
         if not isinstance(around, cst.Attribute) or around.attr.value != "module":
@@ -166,7 +169,7 @@ def _is_alone(statement: cst.CSTNode) -> bool:
 
 
 def _rebinds(statement: cst.SimpleStatementLine, call: cst.Call) -> bool:
-    """``model = DDP(model)``: without it, ``model`` is what it was."""
+    """Match ``model = DDP(model)``, which can be removed as a whole."""
     match statement.body:
         case [cst.Assign(targets=[target], value=value)] if value is call:
             return cst_nodes.code_of(target.target) == cst_nodes.code_of(call.args[0].value)
@@ -180,7 +183,7 @@ def _first_argument(node: cst.CSTNode) -> cst.CSTNode:
 
 
 def _by_rank(facts: Facts, value: cst.BaseExpression) -> Iterator[Finding]:
-    """``x if is_main_process else y`` as a training argument: all ranks get what rank 0 gets."""
+    """Return ``x`` of the training argument ``x if is_main_process else y``: all ranks get rank 0's value."""
     if not isinstance(value, cst.IfExp):
         return
     names = facts.loads_in(value.test)
@@ -190,7 +193,10 @@ def _by_rank(facts: Facts, value: cst.BaseExpression) -> Iterator[Finding]:
     is_not_main = test.startswith("not ") or "!=" in test or "> 0" in test
     if is_not_main or not ("==" in test or "main" in test or "in" in test):
         if not is_not_main:
-            yield Note("a training argument depends on the rank: that can leave the ranks waiting", value)
+            yield Note(
+                "a training argument depends on the rank, which can leave ranks waiting; pass all ranks the same value",
+                value,
+            )
             return
         yield Edit(value, "every rank needs the same arguments", _otherwise)
     else:

@@ -1,10 +1,10 @@
-"""A loop that generates or scores over a data set is divided over the ranks.
+"""Divide a loop that generates or scores: each rank runs its share of the iterations.
 
-Each rank takes every ``world_size``-th item; in the end the lists that the loop fills hold on every rank
-what one process would have put there, in the order of the items. That is done where the loop goes through
-a list or a dataset, where an iteration needs nothing of another one, and where only what it appends to
-lists outlives it. Other generation before the end of training stays with rank 0 alone (``rank-zero``), and
-after training there is rank 0 alone.
+Each rank takes every ``world_size``-th item. After the loop the lists that it fills are gathered, so that every
+rank has what one process would have, in the order of the items. A loop is divided if it goes over a list or a
+dataset, if its iterations are independent of one another, and if its only lasting effect is what it appends to
+lists. Other generation before the end of training runs on rank 0 only (``rank-zero``), as does everything after
+training.
 
 .. code-block:: diff
 
@@ -44,12 +44,12 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         yield Edit(found.loop, "each rank takes its share; the results are gathered in order", shared)
         if facts.runs(found.loop, lambda call: _may_sample(facts, call)):
             yield Note(
-                "the ranks divide this loop. Where the model samples, they draw other numbers than one "
-                "process does, so the texts are others, as with another seed; do_sample=False gives the same",
+                "the ranks divide this loop. If the model samples, the texts differ from those of one process, as "
+                "with another seed; do_sample=False gives the same texts",
                 found.loop,
             )
         if facts.runs(found.loop, lambda call: facts.qualified(call.func) == "print"):
-            yield Note("the ranks divide this loop; what it prints is rank 0's share", found.loop)
+            yield Note("the ranks divide this loop; only what rank 0 prints of it is shown", found.loop)
 
 
 def _may_sample(facts: Facts, call: cst.Call) -> bool:

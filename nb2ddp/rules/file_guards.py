@@ -1,7 +1,6 @@
-"""What depends on a file being there is decided by rank 0 first.
+"""Let rank 0 go first where code depends on whether a file exists; the other ranks find what it made.
 
-``if not os.path.exists(...)`` is true for both ranks or for one, depending on who comes first. With rank 0
-through before the others look, they find what it made.
+Without an order, ``if not os.path.exists(...)`` is true on all ranks or on one, depending on which comes first.
 
 .. code-block:: diff
 
@@ -42,7 +41,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         seen.add(statement)
         if facts.runs(statement, facts.is_collective) or facts.runs(statement, facts.joins_group):
             yield Note(
-                "whether a file is there decides over training: it must be there for all ranks or none",
+                "training depends on whether a file exists: it must exist for all ranks or for none",
                 statement,
             )
             continue
@@ -53,7 +52,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
 
 
 def _only_deletes(facts: Facts, statement: Statement) -> bool:
-    """``if os.path.exists(folder): shutil.rmtree(folder)``."""
+    """Match ``if os.path.exists(folder): shutil.rmtree(folder)``."""
     if not isinstance(statement, cst.If) or statement.orelse is not None:
         return False
     calls = [facts.qualified(call.func) for call in facts.calls_in(statement.body)]
@@ -63,7 +62,7 @@ def _only_deletes(facts: Facts, statement: Statement) -> bool:
 
 
 def _decides(facts: Facts, call: cst.Call) -> bool:
-    """Whether a call looks at files and an ``if`` that runs once, or in a ``for`` loop, depends on it."""
+    """Return whether a call looks at files, and an ``if`` that runs once or in a ``for`` loop depends on it."""
     is_test = facts.qualified(call.func) in libraries.FILE_TESTS
     if not is_test and facts.method(call) not in libraries.FILE_TEST_METHODS:
         return False

@@ -1,6 +1,6 @@
-"""After the last training, rank 0 goes on alone; the other ranks are done.
+"""End the other ranks after the last training; rank 0 goes on alone.
 
-Saving, exporting and inference need one process and may take long: no barrier waits for them.
+Saving, exporting and inference need one process and may take long: no rank waits at a barrier meanwhile.
 
 .. code-block:: diff
 

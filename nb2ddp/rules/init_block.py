@@ -1,7 +1,8 @@
-"""The init block stands before the first heavy import, and after the lines that set the environment.
+"""Place the init block: before the first import of a CUDA library, after the lines that set the environment.
 
-Each process must know its GPU before anything touches CUDA; variables such as PYTORCH_CUDA_ALLOC_CONF must
-be set before torch is imported at all.
+Each process must select its GPU before anything touches CUDA; variables such as PYTORCH_CUDA_ALLOC_CONF must be
+set before torch is imported at all. ``__nb2ddp_init__`` below marks the place. In the script it becomes the import
+of ``ddp_support`` and ``rank, local_rank, world_size = ddp.init()``.
 
 .. code-block:: diff
 
@@ -34,7 +35,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     step = installs.plan(facts)
     gone = {*step.dropped, *step.leftovers}
     shown = {value for cell in facts.cells if (value := facts.shown(cell)) is not None}
-    missing: set[str] = set()  # names that only the install step binds; the init block imports them again
+    missing: set[str] = set()  # names that only the setup step binds; the init block imports them again
     sets_environment = False
     for statement in facts.top_statements:
         if _is_future(statement):
@@ -52,7 +53,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         )
         if needs_block or not _is_light(facts, statement, shells):
             if sets_environment:
-                yield Insert(statement, "before", MARKER, "who am I: rank, device, process group")
+                yield Insert(statement, "before", MARKER, "the init block: rank, device, process group")
             return
         missing -= facts.binds_in(statement)
         sets_environment |= _touches_environment(statement)
@@ -67,7 +68,7 @@ def _is_future(statement: cst.CSTNode) -> bool:
 
 
 def _needs_block(facts: Facts, call: cst.Call, shell: ShellCall | None) -> bool:
-    """Whether other rules put a name of the init block there: around what writes, runs or looks at files."""
+    """Return whether other rules insert a name of the init block here: around writes, commands and tests for files."""
     if shell is not None:
         return not shell.is_install and shell.name not in _ENVIRONMENT_MAGICS | libraries.DISPLAY_MAGICS
     name, method = facts.qualified(call.func), facts.method(call)
@@ -92,7 +93,7 @@ def _touches_environment(statement: cst.CSTNode) -> bool:
 
 
 def _is_light(facts: Facts, node: cst.CSTNode, shells: Mapping[cst.Call, ShellCall]) -> bool:
-    """Whether a statement only sets the environment or imports what is no heavy package."""
+    """Return whether a statement only sets the environment or imports packages that are not heavy."""
 
     def are_light(*parts: cst.CSTNode | None) -> bool:
         return all(_is_light(facts, part, shells) for part in parts if part is not None)

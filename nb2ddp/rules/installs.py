@@ -1,4 +1,4 @@
-"""Installs run once, before torchrun, in ``setup_env.py``; the script keeps the rest of their cells.
+"""Run installs once, before torchrun, in ``setup_env.py``; the script keeps the rest of their cells.
 
 Two ranks that run ``pip`` at the same time break each other's packages. Lines that set state for the
 training process (``os.environ[...]``, ``sys.path``) stay where they are.

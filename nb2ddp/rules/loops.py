@@ -1,13 +1,13 @@
-"""A hand-written training loop stays as it is; the model computes each rank's part of a batch.
+"""Keep a hand-written training loop as it is, and let the model compute each rank's part of every batch.
 
 Every rank runs the notebook's loop over the notebook's batches. ``parallelize(model)`` makes a call of the
 model compute this rank's rows and return the outputs of all rows, so losses, metrics and decisions are those of
-one process; gradients are averaged by DDP. What is trained is what an optimizer is given, wherever the loop
-stands: in a cell, a function or a class.
+one process; DDP averages the gradients. The trained models are those whose parameters an optimizer is given,
+wherever the loop is: in a cell, a function or a class.
 
-A loop on Accelerate is treated alike: the Accelerator is made as in one process. ``notebook_launcher`` gives way
-to a plain call: torchrun has started the processes. Where an inner loop gathers the gradients of single rows,
-which cannot be divided, the ranks take turns at the rows.
+A loop with Accelerate is treated the same: the Accelerator is made as in one process. ``notebook_launcher``
+becomes a plain call, because torchrun has started the processes. Where an inner loop accumulates the gradients of
+single rows, which cannot be split, each row is assigned to one rank.
 
 .. code-block:: diff
 

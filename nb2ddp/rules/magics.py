@@ -1,7 +1,7 @@
-"""Notebook magics become the Python that they stand for.
+"""Replace notebook magics by the Python that they stand for.
 
 ``%env`` sets ``os.environ``, ``%cd`` changes the folder, ``%%writefile`` writes its file once. Magics that
-only shape the notebook's display are dropped. A magic that we do not know stops the conversion.
+only shape the notebook's display are dropped. A magic that nb2ddp does not know stops the conversion.
 
 .. code-block:: diff
 
@@ -46,7 +46,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
 
 
 def _imports(facts: Facts) -> Iterator[Finding]:
-    """``from IPython import get_ipython``: nothing calls it any more."""
+    """Remove ``from IPython import get_ipython``, which is no longer called."""
     found: list[cst.ImportFrom] = []
 
     class Imports(cst.CSTVisitor):
@@ -84,7 +84,7 @@ def _without_get_ipython(node: cst.CSTNode) -> cst.CSTNode:
 
 
 def _bare(facts: Facts, shell: ShellCall) -> Iterator[Finding]:
-    """``str(get_ipython())`` and ``if get_ipython():`` ask where they run: not in a notebook."""
+    """Replace ``get_ipython()`` by None in ``str(get_ipython())`` and ``if get_ipython():``."""
     attribute = facts.parent(shell.call)
     if isinstance(attribute, cst.Attribute) and not attribute.attr.value.startswith("__"):
         yield Decline(
@@ -142,7 +142,7 @@ def _line(facts: Facts, shell: ShellCall) -> Iterator[Finding]:
 
 
 def _value(facts: Facts, shell: ShellCall) -> Iterator[Finding]:
-    """A magic whose value is used: ``here = %pwd``."""
+    """Replace a magic whose value is used: ``here = %pwd``."""
     if shell.name == "pwd":
         code = f"{facts.our('os')}.getcwd()"
     elif shell.name == "env" and shell.text.isidentifier():
@@ -173,7 +173,7 @@ def _cell(facts: Facts, shell: ShellCall) -> Iterator[Finding]:
 
 
 def _small_statement(node: cst.CSTNode, code: str) -> cst.CSTNode:
-    """The one statement ``code`` in place of ``node``; the rest of the line stays."""
+    """Replace ``node`` by the statement ``code``; the rest of the line stays."""
     assert isinstance(node, cst.Expr)
     new = cst_nodes.statements(code)[0]
     assert isinstance(new, cst.SimpleStatementLine)

@@ -1,6 +1,6 @@
-"""Data is prepared by rank 0 first; the others read its cache.
+"""Prepare data on rank 0 first; the other ranks then read its cache.
 
-Waiting uses torchrun's own store, not a collective: a long tokenising pass cannot time out.
+The other ranks wait on torchrun's key-value store, not in a collective, so a long tokenization cannot time out.
 
 .. code-block:: diff
 

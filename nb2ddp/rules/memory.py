@@ -1,6 +1,6 @@
-"""Whether a copy of the model fits on each GPU: an estimate, from the model's name and how it is loaded.
+"""Note a model whose copy does not fit on each GPU: an estimate from the model's name and how it is loaded.
 
-Nothing is changed for it. ``--gpu-memory`` tells how large a GPU is, ``--strategy balanced`` spreads one
+No code is changed. ``--gpu-memory`` sets the memory of one GPU; ``--strategy balanced`` spreads one
 model over all of them instead. Settings are followed through variables, dicts and parameters; where one
 cannot be seen, the note gives both figures.
 
@@ -13,7 +13,8 @@ cannot be seen, the note gives both figures.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 import libcst as cst
 
@@ -37,7 +38,34 @@ _WIDTHS = {"float16": 16, "bfloat16": 16, "half": 16, "float32": 32, "float": 32
 _ADAPTING = frozenset({"add_adapter", "load_adapter"})
 
 
+@dataclass(frozen=True)
+class Estimate:
+    """The memory that one load of a model takes: GiB on each GPU by how it may be loaded."""
+
+    call: cst.Call
+    billions: float
+    needs: Mapping[str, float]
+
+    def __str__(self) -> str:
+        parts = [f"{how}: about {needed:.0f} GiB on each GPU" for how, needed in self.needs.items()]
+        return f"{self.billions:g} billion parameters, {', or '.join(parts)}"
+
+
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
+    for estimate in estimates(facts, options):
+        if max(estimate.needs.values()) > options.gpu_memory:
+            least = min(estimate.needs.values())
+            fits = "" if least > options.gpu_memory else "; the smaller one fits"
+            yield Note(
+                f"{estimate}, which has {options.gpu_memory:g} (--gpu-memory){fits}. `--strategy balanced` "
+                "spreads one model over all GPUs in one process: no faster than one GPU, and room for the model",
+                estimate.call,
+                TooLarge(least, options.gpu_memory) if not fits else None,
+            )
+
+
+def estimates(facts: Facts, options: Options) -> Iterator[Estimate]:
+    """Yield an estimate for each model that is loaded before training and tells its size by its name."""
     if options.strategy != "ddp":
         return
     trained = _fully_trained(facts)
@@ -49,18 +77,9 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         if billions is None:
             continue
         cases = _full_cases(facts, call, call in trained, options.gpu_memory) or _weight_cases(facts, call)
-        needs = {how: billions * per_billion + _REST for how, per_billion in cases.items()}
-        if max(needs.values()) > options.gpu_memory:
-            parts = [f"{how}: about {needed:.0f} GiB on each GPU" for how, needed in needs.items()]
-            least = min(needs.values())
-            fits = "" if least > options.gpu_memory else "; the smaller one fits"
-            yield Note(
-                f"{billions:g} billion parameters, {', or '.join(parts)}, which has "
-                f"{options.gpu_memory:g} (--gpu-memory){fits}. `--strategy balanced` spreads one model over "
-                "all GPUs in one process: no faster than one GPU, and room for the model",
-                call,
-                TooLarge(least, options.gpu_memory) if not fits else None,
-            )
+        yield Estimate(
+            call, billions, {how: billions * per_billion + _REST for how, per_billion in cases.items()}
+        )
 
 
 def parameters(name: str) -> float | None:

@@ -1,4 +1,4 @@
-"""bf16 written as a constant becomes a test of the GPU: a T4 has no bf16.
+"""Choose between bf16 and fp16 at run time, where the notebook fixes bf16: a T4 has no bf16.
 
 .. code-block:: diff
 
@@ -22,7 +22,7 @@ from nb2ddp.source import cst_nodes
 
 _DTYPE_KEYWORDS = ("dtype", "torch_dtype", "bnb_4bit_compute_dtype")
 _INSTEAD = {"bfloat16": "float16", "bf16": "fp16"}
-# Arguments that a GPU without bf16 refuses.
+# Arguments that fail on a GPU without bf16.
 _REFUSED = ("bf16_full_eval", "tf32")
 
 
@@ -54,7 +54,7 @@ def _arguments(facts: Facts) -> Iterator[Edit]:
 
 
 def _dtypes(facts: Facts) -> Iterator[Edit]:
-    """``dtype=torch.bfloat16`` and the like, where a model is loaded."""
+    """Yield edits of ``dtype=torch.bfloat16`` and the like, where a model is loaded."""
     why = "a T4 has no bf16; it computes in fp16 there"
     has_bf16, torch = helper(facts, "has_bf16"), facts.our("torch")
     for call in facts.live_calls:
@@ -85,7 +85,7 @@ def _is_partial(facts: Facts, call: cst.Call) -> bool:
 
 
 def _dict(facts: Facts, node: cst.BaseExpression) -> cst.Call | cst.Dict | None:
-    """The dict literal, or the ``dict(...)`` call, that an expression stands for."""
+    """Return the dict literal, or the ``dict(...)`` call, that an expression is bound to."""
     if isinstance(node, cst.Name):
         binding = facts.binding(node)
         node = binding.value if binding is not None and binding.value is not None else node

@@ -1,4 +1,4 @@
-"""The ranks join their process group once the model is loaded.
+"""Join the process group after the model is loaded, before the ranks first need one another.
 
 Unsloth compiles while it is imported and while it loads a model; with a process group alive it uses
 collectives there, which raised or hung in versions up to 2026.8. Accelerate, which training arguments start,
@@ -46,7 +46,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         if engine is not None and cst_nodes.code_of(engine) not in ("False", "None"):
             yield Note(
                 "each rank starts a vLLM engine on its own GPU with the memory share given here; that needs "
-                "unsloth_zoo 2026.10.9 or newer. If it does not fit, fast_inference=False does without vLLM",
+                "unsloth_zoo 2026.10.9 or newer. If it does not fit, set fast_inference=False: then no vLLM is started",
                 call,
             )
 
@@ -66,7 +66,7 @@ def _place(facts: Facts) -> tuple[Statement, str] | None:
     ]
     if not facts.runs(first, loads):
         return (loading[-1], "after") if loading else (first, "before")
-    # One statement loads and trains: a call of a function, mostly.
+    # One statement loads and trains: mostly the call of a function.
     if not facts.uses_unsloth:
         return first, "before"
     # Unsloth compiles while it loads, which must come before: look inside.

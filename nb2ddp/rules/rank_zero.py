@@ -1,8 +1,8 @@
-"""Before training ends, rank 0 alone writes, pushes and generates.
+"""Write, push and generate on rank 0 only, as long as training has not ended.
 
-Two processes that write one file tear it. Generation before training is for the reader: one rank is
-enough, and what only it produced stays with it. Training, evaluation and trainer arguments are never
-gated by rank: a rank that takes another path leaves the others waiting for ever.
+Two processes that write one file corrupt it. Text is generated once, on rank 0; what training needs of it is
+broadcast to all ranks. Training, evaluation and training arguments are never gated by rank: a rank that takes
+another path leaves the others waiting for ever.
 
 .. code-block:: diff
 
@@ -71,11 +71,13 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 yield Gate(statement, "in-turn", "the ranks write one after another")
             elif not _only_asks(facts, call):
                 does = "writes" if why == rank_zero_work.WRITES else "runs"
-                yield Note(f"this {does} on every rank: what it gives back is used later", call)
+                yield Note(f"this {does} on every rank, because its result is used later", call)
             continue
         if _starts_python(facts, call):
             env = f"{helper(facts, 'environment_without_ranks')}()"
-            yield Edit(call, "what it starts is no rank of this run", partial(_on_its_own, env=env))
+            yield Edit(
+                call, "the program that it starts is no rank of this run", partial(_on_its_own, env=env)
+            )
         if leaves(statement):
             yield from _each_in_turn(facts, call, statement, why)
         else:
@@ -92,7 +94,7 @@ def _each_in_turn(facts: Facts, call: cst.Call, statement: Statement, why: str) 
 
 
 def _only_asks(facts: Facts, call: cst.Call) -> bool:
-    """Whether a command only tells something, as ``[uv, "--version"]``: each rank may ask for itself."""
+    """Return whether a command only prints information, as ``[uv, "--version"]``: each rank may run it."""
     if facts.qualified(call.func) not in libraries.RUNNING_FUNCTIONS or not call.args:
         return False
     command = call.args[0].value
@@ -110,7 +112,7 @@ def _only_asks(facts: Facts, call: cst.Call) -> bool:
 
 
 def _starts_python(facts: Facts, call: cst.Call) -> bool:
-    """Whether a call starts a program that would take itself for a rank, and wait for the others."""
+    """Return whether a call starts a Python, which would read RANK and wait for the other ranks."""
     given = any(argument.star for argument in call.args) or facts.keyword(call, "env") is not None
     if given or not facts.qualified(call.func).startswith("subprocess.") or not call.args:
         return False
@@ -119,11 +121,11 @@ def _starts_python(facts: Facts, call: cst.Call) -> bool:
 
 def _on_its_own(node: cst.CSTNode, env: str) -> cst.CSTNode:
     assert isinstance(node, cst.Call)
-    return cst_nodes.with_keyword(node, "env", env, "nb2ddp: what it starts is no rank of this run")
+    return cst_nodes.with_keyword(node, "env", env, "nb2ddp: without torchrun's RANK variables")
 
 
 def _is_used(facts: Facts, call: cst.Call, last: Statement) -> bool:
-    """Whether what a call gives back is needed by more than its own statement."""
+    """Return whether the result of a call is read outside its own statement."""
     statement = facts.statement(call)
     names = facts.binds_in(statement)
     return not isinstance(statement, cst.With) and any(
@@ -132,7 +134,7 @@ def _is_used(facts: Facts, call: cst.Call, last: Statement) -> bool:
 
 
 def _to_nowhere(facts: Facts, call: cst.Call) -> Edit:
-    """The path of a file is rank 0's own: what the others write goes nowhere."""
+    """Edit the path of a file: on the other ranks it becomes os.devnull."""
     path = rank_zero_work.kept_open(facts, call)
     assert path is not None
     return _of_rank_0(facts, path)
@@ -174,7 +176,7 @@ def _in_function(facts: Facts, call: cst.Call, statement: Statement) -> Iterator
         )
         return
     for top in runners:
-        if not facts.runs(top, facts.fills_cache):  # main-first sees to these
+        if not facts.runs(top, facts.fills_cache):  # the rule main-first handles these
             yield Gate(top, "in-turn", "the ranks write one after another")
 
 
@@ -183,7 +185,10 @@ def _around_training(facts: Facts, call: cst.Call) -> Edit | Note:
     path = rank_zero_work.opened(facts, call)
     if path is not None:
         return _of_rank_0(facts, path)
-    return Note("this writes on every rank: the same statement needs all of them", call)
+    return Note(
+        "this writes on every rank, because every rank needs the same statement; write on a line of its own",
+        call,
+    )
 
 
 def _while_training(
@@ -198,7 +203,7 @@ def _while_training(
     elif (path := rank_zero_work.opened(facts, call)) is not None:
         yield _of_rank_0(facts, path)
     else:
-        yield Note("this writes on every rank: what follows in its function needs what it does", call)
+        yield Note("this writes on every rank, because the rest of its function needs it", call)
 
 
 def _needs_all(facts: Facts, statement: Statement) -> bool:

@@ -1,7 +1,7 @@
-"""A name that a clock or a random id gives is made once, by rank 0.
+"""Generate run names that contain the time or a random id on rank 0, and broadcast them.
 
-Each process asks for itself, a moment later: the ranks would read and write in folders of their own, and
-one would look for a checkpoint that another has.
+Otherwise each process gets another name: the ranks would read and write in different folders, and one rank would
+look for a checkpoint that another one has.
 
 .. code-block:: diff
 
@@ -35,7 +35,7 @@ _IDS = frozenset(
     "time.strftime time.ctime uuid.uuid1 uuid.uuid4 secrets.token_hex secrets.token_urlsafe "
     "tempfile.mkdtemp os.getpid".split()
 )
-# What else may stand in such a name: it gives the same on every rank, and needs none of them.
+# Other calls in such a name: they return the same on every rank, without the other ranks.
 _PLAIN = frozenset(
     "str int round os.path.join os.path.basename os.environ.get os.getenv pathlib.Path "
     "pytz.timezone zoneinfo.ZoneInfo".split()
@@ -58,7 +58,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
 
 
 def _values(facts: Facts) -> Iterator[cst.BaseExpression]:
-    """What names of the notebook are bound to, and what training arguments take for names."""
+    """Yield the values of the notebook's names, and of training arguments that are names."""
     by_one, _ = rank_zero_work.generation(facts)
     for statement in facts.top_statements:
         if isinstance(statement, cst.SimpleStatementLine) and statement not in by_one:
@@ -72,7 +72,7 @@ def _values(facts: Facts) -> Iterator[cst.BaseExpression]:
 
 
 def _is_drawn_name(facts: Facts, value: cst.BaseExpression) -> bool:
-    """Whether ``value`` is text with a time or an id in it; the time alone is there to measure something."""
+    """Return whether ``value`` is text with a time or an id in it; a time alone is used to measure something."""
     calls = list(facts.calls_in(value))
     names = [facts.qualified(call.func) for call in calls]
     drawn = [name for name in names if name in _CLOCKS | _IDS]

@@ -1,7 +1,7 @@
-"""Random splits and shuffles come out the same on every rank.
+"""Seed random splits and shuffles, so that they are the same on every rank.
 
-Each process starts with random numbers of its own. Without a seed the ranks would split the data
-differently, and train on each other's test rows.
+Each process starts with a random state of its own. Without a seed the ranks would split the data differently,
+and train on one another's test rows.
 
 .. code-block:: diff
 
@@ -36,7 +36,7 @@ _SEEDING_ALL = frozenset(
     "lightning.seed_everything".split()
 )
 _SEEDING = _SEEDING_ALL | {"random.seed", "numpy.random.seed", "torch.manual_seed"}
-# Functions of a library that draw, and the argument that fixes what.
+# Library functions that draw, and the argument that seeds them.
 _DRAWING_FUNCTIONS = {
     "sklearn.utils.shuffle": "random_state",
     "sklearn.utils.resample": "random_state",
@@ -52,7 +52,7 @@ _SEARCHES = frozenset(
     "optuna.create_study optuna.study.create_study ray.tune.run ray.tune.Tuner hyperopt.fmin "
     "wandb.agent".split()
 )
-# Generators of their own: given nothing, each process gets another one.
+# Generators: without a seed, each process gets another one.
 _GENERATORS = frozenset({"numpy.random.default_rng", "numpy.random.RandomState", "random.Random"})
 
 
@@ -60,7 +60,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     if facts.last_collective is None:
         return
     calls = [call for call in facts.live_calls if not facts.is_after_training(call)]
-    # these draw from numpy's generator: where the notebook seeds that, they keep its numbers; not so a stream
+    # these draw from NumPy's global generator: a seed of the notebook is kept; a stream does not use it
     streams = any(facts.streams(call) for call in calls)
     numpys = _seeded_from(facts, calls, "numpy.random.seed")
     torches = _seeded_from(facts, calls, "torch.manual_seed")
@@ -70,7 +70,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         if keyword is not None and not seeded:
             yield Edit(call, "every rank must draw the same", partial(_seeded, keyword=keyword))
         name = facts.qualified(call.func)
-        once = facts.runs_once(call)  # else each call would draw the same again
+        once = facts.runs_once(call)  # otherwise each call would draw the same again
         if name in _GENERATORS and not call.args and once:
             yield Edit(call, "every rank must draw the same", _with_seed)
         unseeded = not any(order < facts.order(call) for order in torches)
@@ -102,13 +102,13 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     if drawing:
         yield Need("seed", SEED)
         yield Note(
-            "this draws random numbers without a seed; the script sets one: all ranks must draw the same",
+            "this draws random numbers without a seed; the script sets one, because all ranks must draw the same",
             drawing[0],
         )
 
 
 def _seed_keyword(facts: Facts, call: cst.Call) -> str | None:
-    """The argument that fixes what a call draws; None where it draws nothing or has one."""
+    """Return the argument that seeds a call; None if the call draws nothing or is seeded."""
     method, name = facts.method(call), facts.qualified(call.func)
     if _stars(call):
         return None
@@ -138,12 +138,12 @@ def _stars(call: cst.Call) -> bool:
 
 
 def _seeded_from(facts: Facts, calls: list[cst.Call], own: str) -> list[int]:
-    """Where the generator that ``own`` seeds gets a seed."""
+    """Return the orders at which the notebook seeds the generator that ``own`` names."""
     return [facts.order(c) for c in calls if facts.qualified(c.func) in _SEEDING_ALL | {own}]
 
 
 def _samples_group(facts: Facts, call: cst.Call) -> bool:
-    """``group.sample(10)`` of a group that pandas made, whose name tells nothing."""
+    """Match ``group.sample(10)`` of a group that pandas made."""
     return (
         len(call.args) == 1
         and isinstance(call.args[0].value, cst.Integer)
@@ -166,7 +166,7 @@ def _orders_of_sets(facts: Facts, calls: list[cst.Call]) -> Iterator[Finding]:
             continue
         statement = facts.top_statement(call)
         if statement in by_one or facts.runs(statement, keeps_rank):
-            continue  # one rank alone comes here, or one after another: they cannot wait for one another
+            continue  # one rank alone comes here, or one rank after another: they cannot wait for one another
         made = call.args[0].value
         is_set = isinstance(made, cst.SetComp) or (
             isinstance(made, cst.Call) and facts.qualified(made.func) in ("set", "frozenset")
@@ -184,7 +184,7 @@ def _with_seed(node: cst.CSTNode) -> cst.CSTNode:
 
 
 def _splits(facts: Facts, call: cst.Call, name: str) -> bool:
-    """Whether a function or class of scikit-learn draws which rows come together."""
+    """Return whether a function or class of scikit-learn splits or samples rows at random."""
     package, _, last = name.rpartition(".")
     if package != "sklearn.model_selection":
         return False

@@ -1,4 +1,4 @@
-"""Shell lines that are no installs run once: rank 0 runs them, the others wait.
+"""Run shell lines on rank 0 while the other ranks wait; installs are left to the rule ``installs``.
 
 .. code-block:: diff
 

@@ -1,4 +1,8 @@
-"""What only a notebook has around it: a page to show things on, a keyboard, Colab's services, a free port.
+"""Replace or report what only a notebook has: a display, a keyboard, Colab's services, logins, ports.
+
+Plots are saved to files, Colab's secrets come from the environment, and a login that asks for a token is removed,
+because HF_TOKEN gives it. Code that waits for the keyboard before training stops the conversion. A server on a
+fixed port, and a count of the GPUs, are noted.
 
 .. code-block:: diff
 
@@ -29,10 +33,13 @@ from nb2ddp.source import cst_nodes
 _COLAB = "google.colab"
 _KEYBOARD = frozenset({"input", "getpass.getpass"})
 _LOGINS = frozenset(f"huggingface_hub.{name}" for name in ("login", "notebook_login", "interpreter_login"))
-# What a function is called that opens a port, rather than asking somebody else's.
+_NO_LOGIN = (
+    "a script cannot ask for a token: set the environment variable HF_TOKEN, which huggingface_hub reads"
+)
+# Words in the names of functions that open a port, not of those that connect to one.
 _SERVING = re.compile(r"launch|serve|start|run|listen|bind|spawn", re.IGNORECASE)
 _PORT = re.compile(r"(?:.*_)?port", re.IGNORECASE)
-_FINDS_A_PORT = frozenset({"launch_openenv"})  # Unsloth's: it draws ports until one is free
+_FINDS_A_PORT = frozenset({"launch_openenv"})  # Unsloth's: it tries ports until one is free
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
@@ -56,9 +63,12 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             yield from _login(facts, call)
         elif facts.method(call) == "launch" and facts.comes_from(call.func, "gradio"):
             if facts.keyword(call, "prevent_thread_lock") is None:
-                yield Edit(call, "a notebook goes on while this serves, a script would wait here", _launched)
+                yield Edit(call, "a notebook goes on while this serves; a script would wait here", _launched)
         elif name == "torch.cuda.device_count" and not _is_only_shown(facts, call):
-            yield Note("this counts the GPUs of the machine; each rank uses one of them", call)
+            yield Note(
+                "this counts the GPUs of the machine, of which each rank uses one; check what the number is used for",
+                call,
+            )
     if options.strategy == "ddp":
         if facts.imports_of("wandb"):
             for attribute in facts.attributes:
@@ -67,14 +77,14 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 )
                 if attribute.attr.value in ("name", "id") and of_run and not facts.is_dead(attribute):
                     yield Note(
-                        "only rank 0 has this run, and others read another name here: name folders otherwise",
+                        "only rank 0 has this W&B run, the others read another name here: do not name folders by it",
                         attribute,
                     )
         yield from _ports(facts)
 
 
 def _is_only_shown(facts: Facts, call: cst.Call) -> bool:
-    """Whether a value is only shown to the reader: printed at once, or through a name that is printed."""
+    """Return whether a value is only shown: printed at once, or through a name that is only printed."""
     if _is_in_print(facts, call):
         return True
     statement = facts.statement(call)
@@ -101,7 +111,7 @@ def _is_in_print(facts: Facts, node: cst.CSTNode) -> bool:
 
 
 def _ports(facts: Facts) -> Iterator[Note]:
-    """A server that every rank would start on one port, before training ends."""
+    """Yield notes about servers that every rank would start on one port, before training ends."""
     if facts.last_collective is None:
         return
     said: set[cst.CSTNode] = set()
@@ -121,7 +131,7 @@ def _ports(facts: Facts) -> Iterator[Note]:
 
 
 def _port(facts: Facts, argument: cst.Arg) -> cst.CSTNode | None:
-    """Where the number of a port stands: ``port=8000``, ``("", 8000)``, or a name that is bound to one."""
+    """Return the number of a port: in ``port=8000``, in ``("", 8000)``, or bound to a name."""
     value, is_port = argument.value, bool(argument.keyword and _PORT.fullmatch(argument.keyword.value))
     match value:
         case cst.Tuple(elements=[host, number]):
@@ -137,7 +147,7 @@ def _port(facts: Facts, argument: cst.Arg) -> cst.CSTNode | None:
 
 
 def _called(call: cst.Call) -> str:
-    """The last name of what is called: ``run`` of ``uvicorn.run(app)``."""
+    """Return the last name of the function that is called: ``run`` of ``uvicorn.run(app)``."""
     match call.func:
         case cst.Attribute(attr=attr):
             return attr.value
@@ -149,7 +159,10 @@ def _called(call: cst.Call) -> str:
 
 def _keyboard(facts: Facts, call: cst.Call, name: str) -> Iterator[Finding]:
     if facts.is_after_training(call):
-        yield Note(f"{name}() has no keyboard in a script: it ends the run here, after training", call)
+        yield Note(
+            f"{name}() waits for a keyboard, which a script does not have: the run ends here, after training",
+            call,
+        )
     else:
         yield Decline(
             f"{name}() waits for a keyboard, and a run of several processes has none; write the value here "
@@ -164,12 +177,12 @@ def _has_token(facts: Facts, call: cst.Call) -> bool:
 
 
 def _login(facts: Facts, call: cst.Call) -> Iterator[Finding]:
-    """A login that asks somebody: every rank would wait, minutes long, for a page that nobody opens."""
+    """Yield findings for a login that asks for a token: every rank would wait for a user's answer."""
     statement = facts.statement(call)
     if isinstance(statement, cst.SimpleStatementLine) and isinstance(statement.body[0], cst.Expr):
-        yield Drop(statement, "nobody is there to log in: set HF_TOKEN, which the hub reads by itself")
+        yield Drop(statement, _NO_LOGIN)
     else:
-        yield Note("nobody is there to log in: set HF_TOKEN, which the hub reads by itself", call)
+        yield Note(_NO_LOGIN, call)
 
 
 def _launched(node: cst.CSTNode) -> cst.CSTNode:

@@ -1,6 +1,6 @@
-"""``unsloth_train(trainer)`` refuses more than one process; ``trainer.train()`` does the same work.
+"""Call ``trainer.train()`` in place of ``unsloth_train(trainer)``, which refuses more than one process.
 
-Its fix for gradient accumulation has been in Transformers since 4.46.
+Both train the same: the fix for gradient accumulation in ``unsloth_train`` is in Transformers since 4.46.
 
 .. code-block:: diff
 
@@ -31,7 +31,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
 
 
 def _trainer(call: cst.Call) -> cst.Arg | None:
-    """The argument that is the trainer: the first one, or the one of that name."""
+    """Return the argument that is the trainer: the first one, or the keyword of that name."""
     for argument in call.args:
         if not argument.star and (argument.keyword is None or argument.keyword.value == "trainer"):
             return argument

@@ -1,4 +1,4 @@
-"""The Trainer trains through one DDP wrapper, made when training starts.
+"""Wrap the Trainer's model with DDP when training starts, and compare the ranks afterwards.
 
 The wrapper has a name of its own, so that every other use of ``model`` stays as it is. It is made late
 because a Trainer's constructor may cast or replace adapter parameters. Afterwards the ranks compare their
@@ -46,7 +46,10 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         trainer = facts.trained(call)
         assert trainer is not None
         if not isinstance(trainer, cst.Name | cst.Attribute):
-            yield Decline("this Trainer has no name, so it cannot be wrapped; give it one", call)
+            yield Decline(
+                "this Trainer has no name, so its model cannot be wrapped; assign it to a variable before train()",
+                call,
+            )
             continue
         statement = facts.statement(call)
         code = cst_nodes.code_of(trainer)
@@ -72,7 +75,10 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 yield Insert(statement, "after", code, "the notebook frees the model's memory")
             continue
         if options.wrap == "explicit":
-            yield Note("this Trainer makes the model, or its loss holds it, so it wraps it itself", call)
+            yield Note(
+                "this Trainer makes the model, or its loss holds it, so the Trainer wraps it with DDP, not the script",
+                call,
+            )
         yield from _checked(call, statement, check, f"{code}.model")
     yield from _evaluated_first(facts)
     if options.wrap == "trainer":
@@ -137,7 +143,7 @@ def _checked(call: cst.Call, statement: Statement, check: str, model: str) -> It
 
 
 def _has_towers(facts: Facts) -> bool:
-    """Whether a step may leave a trainable parameter without a gradient: a vision tower and text alone."""
+    """Return whether a step may leave a trainable parameter without a gradient: a vision tower, given only text."""
     return any(
         name.rpartition(".")[0].endswith(libraries.MULTIMODAL_CLASSES)
         for name in map(facts.qualified, (call.func for call in facts.live_calls))

@@ -25,6 +25,7 @@ import dis
 import functools
 import gc
 import hashlib
+import inspect
 import io
 import itertools
 import json
@@ -45,7 +46,7 @@ import traceback
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
-from types import FrameType, TracebackType
+from types import CodeType, FrameType, TracebackType
 from typing import Any, TypeVar
 
 import torch
@@ -118,7 +119,7 @@ def init(seed: int | None = None) -> tuple[int, int, int]:
     Waits for no other rank.
 
     Raises:
-        SystemExit: Unsloth's own sharding is switched on, which needs a script made with ``--strategy fsdp``.
+        SystemExit: the environment switches on Unsloth's own sharding; the sentence names the variable to unset.
     """
     if _run.began:
         return _run.rank, _run.local_rank, _run.world_size
@@ -338,23 +339,7 @@ class _Meeting:
             RuntimeError: that rank has ended, or came to another place of the script.
             BaseException: what that rank raised.
         """
-        key, store = f"{self.key} {rank}", _store()
-        try:
-            with _waiting(rank):
-                for tries in itertools.count():  # store.wait() prints a warning for each second that it waits
-                    if store.check([key]):
-                        break
-                    if tries % 50 == 49 and (end := _end_of(rank, store)) and not store.check([key]):
-                        raise RuntimeError(
-                            f"rank {rank} {end}, while rank {_run.rank} waits for it at {self.place}"
-                        )
-                    time.sleep(0.001 if tries < 100 else 0.02)
-                size = int(store.get(key))
-                body = b"".join(store.get(f"{key} {start}") for start in range(0, size, _CHUNK))
-        except dist.DistNetworkError:
-            raise RuntimeError(
-                f"torchrun's store is gone, while rank {_run.rank} waits for rank {rank} at {self.place}"
-            ) from None
+        body = _wait_for_key(f"{self.key} {rank}", rank, self.place)
         lines, place, value, error = _unpack(body)
         if lines != self.lines:
             raise RuntimeError(
@@ -363,6 +348,29 @@ class _Meeting:
         if error is not None:
             raise _as_raised(error, rank, place)
         return value
+
+
+def _wait_for_key(key: str, rank: int, place: str) -> bytes:
+    """Return what ``rank`` puts into the store under a key, as soon as it does.
+
+    Raises:
+        RuntimeError: that rank, or torchrun, has ended.
+    """
+    store = _store()
+    try:
+        with _waiting(rank):
+            for tries in itertools.count():  # store.wait() prints a warning for each second that it waits
+                if store.check([key]):
+                    break
+                if tries % 50 == 49 and (end := _end_of(rank, store)) and not store.check([key]):
+                    raise RuntimeError(f"rank {rank} {end}, while rank {_run.rank} waits for it at {place}")
+                time.sleep(0.001 if tries < 100 else 0.02)
+            size = int(store.get(key) or 0)
+            return b"".join(store.get(f"{key} {start}") for start in range(0, size, _CHUNK))
+    except dist.DistNetworkError:
+        raise RuntimeError(
+            f"torchrun's store is gone, while rank {_run.rank} waits for rank {rank} at {place}"
+        ) from None
 
 
 @contextlib.contextmanager
@@ -527,6 +535,7 @@ def as_one_process(make: Callable[[], _T]) -> _T:
     """Return what ``make`` makes where it sees one process: an Accelerator that leaves the batches alone.
 
     ``parallelize`` divides the work instead, so that what the loop computes is computed from whole batches.
+    Each rank calls ``make``, waits for no other, and raises what it raises.
     """
     hidden = {name: os.environ.pop(name) for name in list(os.environ) if name in _LAUNCH_VARIABLES}
     try:
@@ -536,7 +545,7 @@ def as_one_process(make: Callable[[], _T]) -> _T:
 
 
 class in_turn:
-    """Let the ranks run a block one after another; none goes on before the last one is through.
+    """Let the ranks run a block one after another; each waits for its turn, and then for the last rank.
 
     What a rank raises in its turn, every rank raises; those after it do not run the block.
     """
@@ -563,7 +572,7 @@ class in_turn:
 
 
 def from_main_process(make: Callable[[], _T]) -> _T:
-    """Return on every rank what ``make`` returns on rank 0; the other ranks do not call it.
+    """Return on every rank what ``make`` returns on rank 0; the other ranks wait for it and do not call it.
 
     What ``make`` raises, every rank raises.
     """
@@ -586,7 +595,11 @@ def from_main_process(make: Callable[[], _T]) -> _T:
 
 
 def from_all_ranks(value: _T) -> list[_T]:
-    """Return the values of all ranks, in the order of ranks, on every rank. Waits for the slowest."""
+    """Return the values of all ranks, in the order of ranks, on every rank. Waits for the slowest.
+
+    Raises:
+        RuntimeError: a rank has ended, or came to another place of the script.
+    """
     if not _run.meets:
         return [value]
     meeting = _Meeting()
@@ -603,7 +616,7 @@ def shell(command: str) -> None:
 
 
 def shell_output(command: str) -> list[str]:
-    """Run ``x = !command`` on rank 0; return its output as a list of lines, on every rank."""
+    """Run ``x = !command`` on rank 0; the others wait. Return its output as a list of lines, on every rank."""
 
     def run() -> list[str]:
         env = environment_without_ranks()
@@ -614,7 +627,7 @@ def shell_output(command: str) -> list[str]:
 
 
 def environment_without_ranks() -> dict[str, str]:
-    """Return the environment for a process that is no rank of this run."""
+    """Return the environment for a process that is no rank of this run. Waits for no rank."""
     return {name: value for name, value in os.environ.items() if name not in _RANK_VARIABLES}
 
 
@@ -630,7 +643,7 @@ _plot_numbers = itertools.count(1)
 
 
 def save_plots() -> None:
-    """Save the figures that a notebook would show, on rank 0, as plot_1.png and so on."""
+    """Save the figures that a notebook would show, on rank 0, as plot_1.png and so on. No rank waits."""
     from matplotlib import pyplot
 
     for number in pyplot.get_fignums():
@@ -679,6 +692,7 @@ def share_batch(
 
     Returns this rank's micro-batch size and number of accumulation steps; their product with ``world_size`` is the
     notebook's effective batch, or a warning says what it is. ``num_generations`` keeps GRPO's groups whole.
+    Every rank computes the same; none waits.
     """
     if num_generations and batch_size * accumulation_steps % num_generations:
         batch_size = num_generations  # Unsloth does this in the notebook: a step takes whole groups
@@ -703,9 +717,10 @@ def share_batch(
 def wrap_trainer(trainer: Any, batches: str = "even") -> Any:
     """Make a Trainer train through one DDP wrapper, and return the wrapper; ``trainer.model`` stays as it is.
 
-    Called right before ``trainer.train()``, after the Trainer has cast or replaced parameters. Every rank compares
-    its training data with the other ranks' first. The samples of each optimizer step are shared out by their lengths
-    where that is the same run; with ``batches="notebook"`` ranks take the notebook's micro-batches in turns.
+    Called right before ``trainer.train()``, after the Trainer has cast or replaced parameters. Every rank waits for
+    the others, and compares its training data with theirs first. The samples of each optimizer step are shared out by
+    their lengths where that is the same run; with ``batches="notebook"`` ranks take the notebook's micro-batches in
+    turns.
 
     Raises:
         RuntimeError: the Trainer does not know of all ranks; or the ranks have different training data.
@@ -725,13 +740,12 @@ def wrap_trainer(trainer: Any, batches: str = "even") -> Any:
     trainer.model_wrapped = _ddp(model, find_unused=False if fills else told)
     if fills:
         _fill_gradients(trainer)
-    if trainer.args.load_best_model_at_end:
-        _wait_for_checkpoints(trainer)
+    _clip_all_gradients(trainer)
     return trainer.model_wrapped
 
 
 def prepare_trainer(trainer: Any) -> None:
-    """Give a Trainer's loss the weight that it has in one process, in training and in evaluation.
+    """Give a Trainer's loss the weight that it has in one process, in training and in evaluation. No rank waits.
 
     Raises:
         RuntimeError: the Trainer was made where it did not know of the other ranks.
@@ -739,20 +753,37 @@ def prepare_trainer(trainer: Any) -> None:
     if trainer.args.world_size != _run.world_size:
         raise RuntimeError(f"the Trainer knows of {trainer.args.world_size} of {_run.world_size} processes")
     if _run.world_size > 1:
-        _keep_loss(trainer)
-        _evaluate_each_sample_once(trainer)
+        _wait_for_saves(trainer)
+        evaluated = _evaluate_each_sample_once(trainer)
+        if getattr(trainer.compute_loss, "_keeps_loss", False):
+            return
+        if _has_stock_loss(trainer):
+            _keep_loss(trainer)
+        elif any(re.search("(SFT|DPO|Reward)Trainer$", kind.__name__) for kind in type(trainer).__mro__):
+            _keep_loss_of_trl(trainer, evaluated)
 
 
-def _wait_for_checkpoints(trainer: Any) -> None:
-    """Let every rank see a checkpoint that rank 0 writes, before it looks for the best one."""
+def _wait_for_saves(trainer: Any) -> None:
+    """Let the other ranks find in a folder what rank 0 saves there: the best checkpoint, or a model to load again.
+
+    Rank 0 waits for none of them: a notebook may call save_model() on the main process alone.
+    """
     save_model = trainer.save_model
-    if getattr(save_model, "_waits", False):
+    if getattr(save_model, "_waits", False) or not _run.one_disk:
         return
+    saves: dict[str, int] = {}
 
-    def save_and_wait(*args: Any, **options: Any) -> None:
-        save_model(*args, **options)
-        if options.get("_internal_call"):  # before Transformers 5 no rank waits for a checkpoint
-            dist.barrier()
+    def save_and_wait(output_dir: Any = None, *args: Any, **options: Any) -> None:
+        save_model(output_dir, *args, **options)
+        if not _run.meets:
+            return
+        folder = os.path.abspath(output_dir or trainer.args.output_dir)
+        saves[folder] = saves.get(folder, 0) + 1
+        key = f"saved {_digest(folder)} {saves[folder]}"
+        if is_main_process:
+            _store().set(key, "")
+        else:
+            _wait_for_key(key, 0, _place())
 
     save_and_wait._waits = True  # type: ignore[attr-defined]
     trainer.save_model = save_and_wait
@@ -772,11 +803,10 @@ def _keep_loss(trainer: Any) -> None:
     of ranks. For a model whose loss is a mean that is wrong, and a compute_loss of the notebook's own knows no ranks.
     A mean over a micro-batch that is divided over the ranks is taken from the whole micro-batch.
     """
-    if not _has_stock_loss(trainer) or getattr(trainer.compute_loss, "_keeps_loss", False):
-        return
     compute_loss, args = trainer.compute_loss, trainer.args
     counts_items = getattr(trainer, "model_accepts_loss_kwargs", False)
-    is_mean: bool | None = None if counts_items else True
+    is_mean: bool | None = None if counts_items and _takes_items(trainer) else True
+    notes_figures = _notes_figures(trainer)
     share = _run.shares.get((args.per_device_train_batch_size, args.gradient_accumulation_steps), 1)
     step: list[tuple[list[int], float]] = []
     if share in (1, _run.world_size):
@@ -801,10 +831,16 @@ def _keep_loss(trainer: Any) -> None:
             return compute_loss(model, inputs, return_outputs=return_outputs)
         if items is not None and is_mean is None:
             model.eval()
-            with torch.no_grad():
+            with torch.no_grad(), _without_notes(trainer):
                 one, other = (loss_of_one(model, dict(inputs), n) for n in (items, 2 * items))
             model.train(trains)
             is_mean = from_main_process(lambda: bool(torch.allclose(one, other, rtol=0.01)))
+        if notes_figures and share == _run.world_size and sizes is not None:
+            losses = [
+                compute_loss(model, batch) if items is None else loss_of_one(model, batch, items)
+                for batch in _batches_of_ranks(model, inputs, sizes)
+            ]
+            return sum(losses) * (factor / share if items is None else 1.0)
         if items is not None and not is_mean:
             return loss_of_one(model, inputs, items) * _run.world_size
         even = sizes is None or min(sizes) == max(sizes)
@@ -819,6 +855,190 @@ def _keep_loss(trainer: Any) -> None:
 
     loss_of_all._keeps_loss = True  # type: ignore[attr-defined]
     trainer.compute_loss = loss_of_all
+
+
+def _batches_of_ranks(model: Any, inputs: Any, sizes: list[int]) -> Iterator[Any]:
+    """Yield the micro-batches of all ranks, of each of which a call of ``model`` computes this rank's part."""
+    for batch, size in zip(_gather_batches(inputs), sizes, strict=True):
+        if size:
+            with _divides_calls(model, divides=True):
+                yield type(inputs)(
+                    {
+                        name: batch[name].to(value.device) if isinstance(value, torch.Tensor) else batch[name]
+                        for name, value in inputs.items()
+                    }
+                )
+
+
+def _own_code(trainer: Any) -> Iterator[CodeType]:
+    """Yield the code of what the notebook has written of its Trainer's loss, with the functions inside it."""
+    methods = [getattr(type(trainer), name) for name in ("compute_loss", "prediction_step", "training_step")]
+    for function in (*methods, getattr(trainer, "compute_loss_func", None)):
+        code = getattr(inspect.unwrap(function) if function is not None else None, "__code__", None)
+        if code is not None and getattr(function, "__module__", "") == "__main__":
+            codes = [code]
+            for code in codes:
+                codes += [inner for inner in code.co_consts if isinstance(inner, CodeType)]
+            yield from codes
+
+
+def _notes_figures(trainer: Any) -> bool:
+    """Return whether a loss of the notebook's own notes what it computes: it logs, prints or sets an attribute."""
+    return any(
+        _NOTING & {*code.co_names} or any(step.opname == "STORE_ATTR" for step in dis.get_instructions(code))
+        for code in _own_code(trainer)
+    )
+
+
+_NOTING = frozenset(
+    "log log_metrics log_dict print append extend update write writerow add_scalar add info item".split()
+)
+
+
+def _takes_items(trainer: Any) -> bool:
+    """Return whether a loss may be divided by the number of items: the notebook's own may not look at it."""
+    codes = list(_own_code(trainer))
+    if not codes or type(trainer).compute_loss.__module__ != "__main__":
+        return True
+    loaded: set[Any] = set()
+    for code in codes:
+        for step in dis.get_instructions(code):
+            if step.opname.startswith("LOAD"):
+                loaded.update(step.argval if isinstance(step.argval, tuple) else [step.argval])
+    options = {
+        parameter.name
+        for parameter in inspect.signature(type(trainer).compute_loss).parameters.values()
+        if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
+    }
+    return bool(loaded & {"num_items_in_batch", *options})
+
+
+@contextlib.contextmanager
+def _without_notes(trainer: Any) -> Iterator[None]:
+    """Undo what a loss notes in a block: its logs and prints, the attributes that it sets, the lists that grow."""
+    before = dict(trainer.__dict__)
+    own = [kind for kind in type(trainer).__mro__ if kind.__module__ == "__main__"]
+    places = (before, *map(vars, own), vars(sys.modules["__main__"]))
+    lists = {id(value): value for place in places for value in place.values() if isinstance(value, list)}
+    lengths = {number: len(value) for number, value in lists.items()}
+    trainer.log = lambda *_, **__: None
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            yield
+    finally:
+        trainer.__dict__.clear()
+        trainer.__dict__.update(before)
+        for number, length in lengths.items():
+            del lists[number][length:]
+
+
+def _keep_loss_of_trl(trainer: Any, evaluated: "list[_WholeBatches]") -> None:
+    """Let a Trainer of TRL's or Unsloth's take each sample once, and log figures of the notebook's batches.
+
+    Where its loss is a sum, divided by the items of all ranks, nothing else is wanted. Where it is a mean, each rank's
+    mean gets the weight of its share: of the labels that count, or of the rows.
+    """
+    compute_loss, args = trainer.compute_loss, trainer.args
+    share = _run.shares.get((args.per_device_train_batch_size, args.gradient_accumulation_steps), 1)
+    whole = share > 1
+    step: list[tuple[list[int], float]] = []
+    if share in (1, _run.world_size) and hasattr(trainer, "get_batch_samples"):
+        step = _take_each_sample_once(trainer, whole=whole)
+    _log_of_all_ranks(trainer, whole=whole)
+
+    def loss_of_all(model: Any, inputs: Any, *given: Any, **options: Any) -> Any:
+        trains = trainer.model.training
+        sizes, factor = step.pop(0) if step and trains else (None, 1.0)
+        if not trains and evaluated and evaluated[0].round >= 0 and not evaluated[0].all_of_them:
+            sizes = evaluated[0].sizes[evaluated[0].round]
+        own = whole or not trains
+        with _figures_of_own_batch(trainer, sizes, own=own):
+            if sizes is None or not trains or options.get("num_items_in_batch") is not None:
+                return compute_loss(model, inputs, *given, **options)
+            weight = factor * (sizes[_run.rank] > 0) if whole else _share_of_mean(inputs, sizes)
+            return compute_loss(model, inputs, *given, **options) * weight
+
+    loss_of_all._keeps_loss = True  # type: ignore[attr-defined]
+    trainer.compute_loss = loss_of_all
+
+
+def _share_of_mean(inputs: Any, sizes: list[int]) -> float:
+    """Return this rank's share of a mean over a divided micro-batch, times world_size."""
+    labels = inputs.get("labels")
+    if not isinstance(labels, torch.Tensor) or labels.ndim < 2:
+        return sizes[_run.rank] * _run.world_size / sum(sizes)
+    own = labels[..., 1:].ne(-100).sum()
+    total = own.clone()
+    dist.all_reduce(total)
+    return float(own) * _run.world_size / max(float(total), 1.0)
+
+
+@contextlib.contextmanager
+def _figures_of_own_batch(trainer: Any, sizes: list[int] | None, *, own: bool) -> Iterator[None]:
+    """Let ``compute_loss`` note figures of one of the notebook's batches in a block.
+
+    A rank that has a batch of its own notes its own figures, for `_log_of_all_ranks` to bring together; of a batch
+    that is divided, every rank notes the figures of all rows, however many each rank has.
+    """
+    accelerator = trainer.accelerator
+    kept = {name: accelerator.__dict__.get(name) for name in ("gather", "gather_for_metrics")}
+    notes = getattr(trainer, "_metrics", {}).get("train" if trainer.model.training else "eval")
+    if sizes is None or notes is None or (not own and min(sizes) == max(sizes)):
+        yield
+        return
+    counts = {key: len(values) for key, values in notes.items()}
+    tokens = getattr(trainer, "_total_train_tokens", None)
+    gathered = (
+        (lambda value, *_, **__: value) if own else functools.partial(_gather_uneven, sizes[_run.rank] > 0)
+    )
+    for name in kept:
+        setattr(accelerator, name, gathered)
+    try:
+        yield
+    finally:
+        for name, value in kept.items():
+            if value is None:
+                delattr(accelerator, name)
+            else:
+                setattr(accelerator, name, value)
+    if own and sizes[_run.rank] == 0:  # a row that only fills up a round
+        for key, values in notes.items():
+            del values[counts.get(key, 0) :]
+        if tokens is not None:
+            trainer._total_train_tokens = tokens
+
+
+def _gather_uneven(counts: bool, value: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
+    """Return the rows of all ranks whose rows count; each may have another number of them. A collective."""
+    rows = (value.reshape(1) if value.ndim == 0 else value)[: None if counts else 0]
+    sizes = [torch.zeros(1, dtype=torch.long, device=rows.device) for _ in range(_run.world_size)]
+    dist.all_gather(sizes, torch.tensor([len(rows)], device=rows.device))
+    return _all_rows(rows, [int(size) for size in sizes])
+
+
+def _log_of_all_ranks(trainer: Any, *, whole: bool) -> None:
+    """Bring the figures of all ranks' batches together when TRL logs their mean. ``log()`` becomes a collective."""
+    log, notes = trainer.log, getattr(trainer, "_metrics", None)
+    if notes is None:
+        return
+    logged = getattr(trainer, "_total_train_tokens", 0)  # of all ranks
+
+    def log_of_all(*args: Any, **options: Any) -> Any:
+        nonlocal logged
+        of_mode = notes["train" if trainer.model.training else "eval"]
+        if of_mode and _run.meets:
+            tokens = getattr(trainer, "_total_train_tokens", 0)
+            of_ranks: list[Any] = [None] * _run.world_size
+            dist.all_gather_object(of_ranks, (dict(of_mode), tokens - logged))
+            for key in of_mode:
+                of_mode[key] = [value for figures, _ in of_ranks for value in figures.get(key, [])]
+            if "num_tokens" in of_mode:
+                logged = logged + sum(own for _, own in of_ranks) if whole else tokens
+                trainer._total_train_tokens = logged
+                of_mode["num_tokens"] = [logged]
+        return log(*args, **options)
+
+    trainer.log = log_of_all
 
 
 def _is_mean_over_rows(trainer: Any, inputs: Any) -> bool:
@@ -856,12 +1076,7 @@ def _whole_batch(inputs: Any, sizes: list[int] | None, tokenizer: Any) -> Any:
 
     ``sizes`` says how many of each rank's rows count.
     """
-    own = {
-        name: value.detach().cpu() if isinstance(value, torch.Tensor) else value
-        for name, value in inputs.items()
-    }
-    of_ranks: list[Any] = [None] * _run.world_size
-    dist.all_gather_object(of_ranks, own)
+    of_ranks = _gather_batches(inputs)
     left = getattr(tokenizer, "padding_side", "right") == "left"
     fills = {"labels": -100, "input_ids": getattr(tokenizer, "pad_token_id", 0) or 0}
     whole = {}
@@ -877,6 +1092,17 @@ def _whole_batch(inputs: Any, sizes: list[int] | None, tokenizer: Any) -> Any:
             value = [item for part in parts for item in part]
         whole[name] = value
     return type(inputs)(whole)
+
+
+def _gather_batches(inputs: Any) -> list[Any]:
+    """Return the batches of all ranks, on the CPU. A collective."""
+    own = {
+        name: value.detach().cpu() if isinstance(value, torch.Tensor) else value
+        for name, value in inputs.items()
+    }
+    of_ranks: list[Any] = [None] * _run.world_size
+    dist.all_gather_object(of_ranks, own)
+    return of_ranks
 
 
 def _padded(rows: torch.Tensor, sizes: list[int], fill: float, *, left: bool) -> torch.Tensor:
@@ -1015,29 +1241,67 @@ def _take_each_sample_once(trainer: Any, *, whole: bool | None = None) -> list[t
 
     divided_loader._takes_once = True  # type: ignore[attr-defined]
     trainer.get_train_dataloader, trainer.get_batch_samples = divided_loader, samples
+    if whole:
+        _count_epochs_in_batches(trainer, current)
     return step
+
+
+def _count_epochs_in_batches(trainer: Any, current: list[_DividedBatches]) -> None:
+    """Let ``state.epoch`` grow with the notebook's batches: those of a rank are a part of them, rounded up."""
+    from transformers import TrainerCallback
+
+    class CountBatches(TrainerCallback):
+        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            if current and state.epoch is not None:
+                taken, count = (current[0].taken + 1) * _run.world_size, len(current[0].batches)
+                if current[0].drop_last:
+                    return
+                state.epoch = math.ceil(state.epoch - 1e-9) - 1 + min(taken, count) / count
+
+    trainer.callback_handler.callbacks.insert(0, CountBatches())
+
+
+def _clip_all_gradients(trainer: Any) -> None:
+    """Average what DDP does not average before gradients are clipped, too: each rank would clip otherwise."""
+    clip = trainer.accelerator.clip_grad_norm_
+    if getattr(clip, "_averages", False):
+        return
+
+    def average_and_clip(parameters: Any, *args: Any, **options: Any) -> Any:
+        parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+        _average_unseen(parameters)
+        return clip(parameters, *args, **options)
+
+    average_and_clip._averages = True  # type: ignore[attr-defined]
+    trainer.accelerator.clip_grad_norm_ = average_and_clip
 
 
 class _WholeBatches:
     """A rank's evaluation batches: batch ``k * world_size + rank`` of the notebook's, in round ``k``.
 
     In an incomplete last round a rank without a batch gets one row that `gather` leaves out. Accelerate would
-    repeat rows of the first batch there, and count them.
+    repeat rows of the first batch there, and count them. With ``all_of_them`` each rank takes every batch: what the
+    notebook's own loss notes of each is the same on all ranks.
     """
 
-    def __init__(self, batches: Any) -> None:
-        self.batches = batches
+    def __init__(self, batches: Any, *, all_of_them: bool) -> None:
+        self.batches, self.all_of_them = batches, all_of_them
         self.sizes: list[list[int]] = []  # rows that count, by round and rank
         self.round = -1  # the round whose outputs are being gathered
 
     def __len__(self) -> int:
-        return math.ceil(len(self.batches) / _run.world_size)
+        return len(self.batches) if self.all_of_them else math.ceil(len(self.batches) / _run.world_size)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.__dict__["batches"], name)
 
     def __iter__(self) -> Iterator[list[int]]:
         self.sizes, self.round = [], -1
+        if self.all_of_them:
+            for batch in self.batches:
+                self.sizes.append([len(batch)] * _run.world_size)
+                yield batch
+            return
         every = list(self.batches)
         for start in range(0, len(every), _run.world_size):
             batches = every[start : start + _run.world_size]
@@ -1050,6 +1314,8 @@ class _WholeBatches:
             return value
         sizes = self.sizes[self.round]
         rows = value.reshape(1) if value.ndim == 0 else value
+        if self.all_of_them:
+            return rows[: sizes[0]]
         missing = max(sizes) - len(rows)
         if missing > 0:
             rows = torch.cat([rows, rows.new_zeros(missing, *rows.shape[1:])])
@@ -1058,13 +1324,17 @@ class _WholeBatches:
         return torch.cat([of_rank[:size] for of_rank, size in zip(of_ranks, sizes, strict=True)])
 
 
-def _evaluate_each_sample_once(trainer: Any) -> None:
-    """Let evaluation count each sample once, in the notebook's batches, where rows do not divide by the ranks."""
+def _evaluate_each_sample_once(trainer: Any) -> "list[_WholeBatches]":
+    """Let evaluation count each sample once, in the notebook's batches, where rows do not divide by the ranks.
+
+    Returns a list that holds the batches of the evaluation under way.
+    """
     accelerator = trainer.accelerator
-    if getattr(accelerator.gather_for_metrics, "_counts_once", False):
-        return
-    gather, prediction_step = accelerator.gather_for_metrics, trainer.prediction_step
     current: list[_WholeBatches] = []
+    if getattr(accelerator.gather_for_metrics, "_counts_once", False):
+        return current
+    gather, prediction_step = accelerator.gather_for_metrics, trainer.prediction_step
+    notes_figures = _notes_figures(trainer)
 
     def whole_batches(make: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(make)
@@ -1073,7 +1343,7 @@ def _evaluate_each_sample_once(trainer: Any) -> None:
             shard: Any = getattr(loader, "batch_sampler", None)
             current.clear()
             if type(shard).__name__ == "BatchSamplerShard" and not shard.split_batches:
-                shard = _WholeBatches(shard.batch_sampler)
+                shard = _WholeBatches(shard.batch_sampler, all_of_them=notes_figures)
                 for owner in (loader, getattr(loader, "base_dataloader", loader)):
                     object.__setattr__(owner, "batch_sampler", shard)
             if isinstance(shard, _WholeBatches):
@@ -1098,6 +1368,7 @@ def _evaluate_each_sample_once(trainer: Any) -> None:
     trainer.prediction_step = count_round
     for name in ("get_eval_dataloader", "get_test_dataloader"):
         setattr(trainer, name, whole_batches(getattr(trainer, name)))
+    return current
 
 
 def _check_same_data(dataset: Any) -> None:
@@ -1820,6 +2091,9 @@ class _Split:
         self.model: Any = weakref.proxy(model)
         self.inside = False  # a call of ours is under way: the model computes what it is given
         self.ddp = ddp
+        self.trained: list[
+            tuple[Any, bool]
+        ] = []  # parameters, and whether they were trained when it was made
         self.calls = 0
         self.seen: dict[Any, int] = {}  # kinds of calls, and how often each was checked
         self.said: set[str] = set()
@@ -1834,7 +2108,7 @@ class _Split:
         self.calls += 1
         if self.calls & (self.calls - 1) == 0:  # the first, second, fourth, eighth ...
             self._check_same_batch(parts)
-        if self.ddp is None:
+        if self.ddp is None or any(p.requires_grad is not trained for p, trained in self.trained):
             self._wrap(args, kwargs)
         if not parts.known:
             why = "it holds fewer rows than there are ranks" if parts.rows else "its rows cannot be told"
@@ -1881,8 +2155,12 @@ class _Split:
             self.inside = False
 
     def _wrap(self, args: Any, kwargs: Any) -> None:
-        """Make the DDP wrapper when the model is first called: its parameters are the final ones by then."""
+        """Make the DDP wrapper when the model is first called: its parameters are the final ones by then.
+
+        Where a notebook freezes or unfreezes some later, a new one is made.
+        """
         model = self.model
+        self.ddp = None  # takes its hooks off the parameters
         if any(isinstance(p, torch.nn.UninitializedParameter) for p in model.parameters()):
             with _without_effects(model, dropout=False):
                 self._plain(args, kwargs)
@@ -1893,6 +2171,7 @@ class _Split:
                 torch.nn.SyncBatchNorm.convert_sync_batchnorm(model)
             else:
                 self.batch_norm = True
+        self.trained = [(p, p.requires_grad) for p in model.parameters()]
         self.ddp = _ddp(next(m for m in _splits if _splits[m] is self))
 
     def _check_same_batch(self, parts: _Parts) -> None:
@@ -2041,8 +2320,8 @@ def _own_random_numbers() -> Iterator[None]:
 def takes_turn(turn: int, turns: int, ddp_model: Any) -> bool:
     """Return whether micro-batch ``turn`` of the ``turns`` of an accumulation step is this rank's.
 
-    With a rank's last one, gradients are averaged over the ranks. The step wants their sum: that is why
-    backward() starts from the loss times world_size.
+    With a rank's last one, gradients are averaged over the ranks: its backward() waits for them. The step wants
+    their sum: that is why backward() starts from the loss times world_size.
 
     Raises:
         RuntimeError: a step has fewer micro-batches than there are ranks.
@@ -2054,7 +2333,7 @@ def takes_turn(turn: int, turns: int, ddp_model: Any) -> bool:
 
 
 def sum_over_ranks(value: Any) -> Any:
-    """Return the sum of a number over all ranks, as a tensor or a float as it was given. A collective."""
+    """Return the sum of a number over all ranks, as a tensor or a float as it was given. Waits for all ranks."""
     if _run.world_size == 1:
         return value
     total = torch.as_tensor(value).detach().clone()
@@ -2068,7 +2347,7 @@ def sum_over_ranks(value: Any) -> Any:
 
 
 def wrap(model: torch.nn.Module) -> Any:
-    """Return one DDP wrapper around a model: backward() averages its gradients over all ranks."""
+    """Return one DDP wrapper around a model: backward() averages its gradients over all ranks. Waits for them."""
     return model if _run.world_size == 1 else _ddp(model)
 
 
@@ -2118,11 +2397,18 @@ def _fingerprint(parameter: torch.Tensor) -> str:
         return ""
 
 
-def _reduce_unseen(optimizer: Any, args: Any, kwargs: Any) -> None:
-    """Average gradients that DDP does not: of parameters unfrozen later, or outside the wrapped model."""
+def _reduce_unseen(optimizer: Any, *_: Any) -> None:
+    """Average what DDP does not before a step."""
+    _average_unseen([parameter for group in optimizer.param_groups for parameter in group["params"]])
+
+
+def _average_unseen(parameters: list[Any]) -> None:
+    """Average gradients that DDP does not: of parameters unfrozen later, or outside the wrapped model.
+
+    To do so once more changes nothing.
+    """
     if not _run.reduced or not _run.meets or not dist.is_initialized():
         return
-    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     unseen = [p for p in parameters if p.requires_grad and not _is_reduced(p)]
     if not unseen:
         return
@@ -2150,7 +2436,7 @@ def check_replicas(model: Any, result: _T | None = None) -> _T | None:
     """Compare the trained parameters of all ranks, bit for bit, and return ``result``.
 
     A difference does not end the run: what rank 0 trained is saved first, then the script ends with exit code 1.
-    Every rank gathers the digests of all ranks.
+    Every rank waits for the digests of all ranks.
     """
     if _run.world_size == 1:
         return result
@@ -2201,7 +2487,10 @@ def _wait_for_end_of_rank_0() -> None:
 
 
 def drop_weight_tying() -> None:
-    """Let LoraConfig take the ensure_weight_tying=False that Unsloth gives it; PEFT knows it from 0.18 on."""
+    """Let LoraConfig take the ensure_weight_tying=False that Unsloth gives it; PEFT knows it from 0.18 on.
+
+    Each rank changes its own process, and waits for no other.
+    """
     from peft import LoraConfig
 
     make = LoraConfig.__init__
@@ -2214,7 +2503,10 @@ def drop_weight_tying() -> None:
 
 
 def move_attention_bias() -> None:
-    """Move xformers' attention bias to the GPU of the layer that uses it; Unsloth does so from 2026.8.20 on."""
+    """Move xformers' attention bias to the GPU of the layer that uses it; Unsloth does so from 2026.8.20 on.
+
+    Each rank changes its own process, and waits for no other.
+    """
     from xformers.ops.fmha.common import Inputs
 
     validate = Inputs.validate_inputs

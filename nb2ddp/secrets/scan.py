@@ -6,7 +6,7 @@ import hashlib
 import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from nb2ddp.secrets.rules import Rule, all_rules
 
@@ -15,7 +15,9 @@ from nb2ddp.secrets.rules import Rule, all_rules
 class Secret:
     """A secret that was found; the value itself is kept nowhere.
 
-    fingerprint: what ``--allow-secret`` takes, a digest of the rule, the place and the value.
+    start: what all secrets of the kind begin with, such as ``hf_``.
+    fingerprint: what ``--allow-secret`` takes, a digest of the value alone: a notebook, its script and the
+    Kaggle bundle repeat one another, and the same value is the same secret in each of them.
     """
 
     rule: str
@@ -24,10 +26,14 @@ class Secret:
     line: int
     start: str
     fingerprint: str
-    value_digest: str = field(repr=False)
+
+    @property
+    def kind(self) -> str:
+        """Return what it is, with its common beginning: "Hugging Face token (hf_…)"."""
+        return f"{self.description} ({self.start}…)" if self.start else self.description
 
     def __str__(self) -> str:
-        return f"{self.place}, line {self.line}: {self.description} ({self.start}…) [{self.fingerprint}]"
+        return f"{self.place}, line {self.line}: {self.kind} [{self.fingerprint}]"
 
 
 @dataclass(frozen=True)
@@ -72,11 +78,8 @@ def _in_text(
 
 
 def _secret(rule: Rule, place: str, line: int, value: str) -> Secret:
-    digest = hashlib.sha256(f"{rule.id}\0{place}\0{value}".encode(errors="replace")).hexdigest()
-    value_digest = hashlib.sha256(value.encode(errors="replace")).hexdigest()
-    prefix = re.match(r"[A-Za-z]{2,6}[_-]", value)  # what all tokens of a kind begin with
-    start = prefix[0] if prefix and rule.entropy <= 3.5 and len(value) >= 20 else ""
-    return Secret(rule.id, rule.description, place, line, start, digest[:12], value_digest)
+    digest = hashlib.sha256(f"nb2ddp\0{value}".encode(errors="replace")).hexdigest()
+    return Secret(rule.id, rule.description, place, line, rule.beginning(value), digest[:12])
 
 
 _GENERAL = ("named-secret", "environment-secret", "authorization-header")
@@ -97,7 +100,7 @@ def _without_repeats(found: list[tuple[Secret, str]]) -> list[Secret]:
         others = values[secret.place, secret.rule]
         is_part = len(others) < 100 and any(value != other and value in other for other in others)
         if not is_part and not (secret.rule in _GENERAL and (secret.place, secret.line) in special):
-            kept.setdefault((secret.value_digest, secret.place, secret.line), secret)
+            kept.setdefault((secret.fingerprint, secret.place, secret.line), secret)
     order = {secret.place: n for n, secret in reversed(list(enumerate(kept.values())))}
     return sorted(kept.values(), key=lambda secret: (order[secret.place], secret.line))
 

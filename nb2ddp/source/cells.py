@@ -1,6 +1,6 @@
-"""A parsed cell, and the one walk that notes what stands in it.
+"""Parse cells, and collect in one walk the names, calls, loops and imports in them.
 
-Nothing is judged here: `nb2ddp.analysis.facts` answers questions from these notes.
+Nothing is decided here: `nb2ddp.analysis.facts` answers questions from what was collected.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ Scope = cst.FunctionDef | cst.Lambda | cst.ClassDef
 
 @dataclass(frozen=True, eq=False)
 class CodeCell:
-    """One code cell, parsed. ``source`` is what the user typed, ``text`` the Python that was parsed.
+    """One code cell, parsed. ``source`` is the cell's text, ``python`` the Python that was parsed.
 
-    ``needs`` is the Python version that its syntax needs, where the running one is older.
+    ``needs`` is the Python version that its syntax needs, if the running Python is older.
     """
 
     number: int
@@ -37,14 +37,14 @@ class CodeCell:
 def parse_cell(number: int, source: str) -> CodeCell:
     """Parse one cell; nothing is executed.
 
-    Of a line ``a; b`` or ``def f(): a`` whose parts the rules may have to move, each gets a line of its own.
+    The parts of a line ``a; b`` or ``def f(): a`` get lines of their own if the rules may have to move them.
 
     Raises:
-        SyntaxError, ValueError, RecursionError, MemoryError, ParserSyntaxError: the cell is no Python, or
-            no text that can be parsed.
+        SyntaxError, ValueError, RecursionError, MemoryError, ParserSyntaxError: the cell is not valid Python,
+            or cannot be parsed.
     """
     python = ipython_syntax.to_python(source)
-    needs = check(python.text)  # refuses what is nested too deeply; LibCST would crash on it
+    needs = check(python.text)  # refuses code that is nested too deeply, on which LibCST would crash
     module = cst.parse_module(python.text)
     crowded = ";" in python.text or _ONE_LINE.search(python.text)
     text = cst_nodes.one_per_line(module, _may_move).code if crowded else python.text
@@ -68,7 +68,7 @@ def _may_move(part: cst.BaseSmallStatement) -> bool:
 
 @dataclass(frozen=True)
 class Place:
-    """Where something stands in the notebook: code cell (from 1) and line of that cell (from 1)."""
+    """A position in the notebook: code cell (from 1) and line of that cell (from 1)."""
 
     cell: int
     line: int
@@ -76,7 +76,7 @@ class Place:
 
 @dataclass(frozen=True, eq=False)
 class Binding:
-    """One place where a name gets a value; ``value`` is None where the value is no expression."""
+    """One assignment of a value to a name; ``value`` is None if the value is not an expression."""
 
     name: str
     node: cst.CSTNode
@@ -119,7 +119,7 @@ class Collected:
 
 
 class Walker(cst.CSTVisitor):
-    """The one walk: numbers nodes, notes parents, imports, bindings, loads, calls, loops and strings."""
+    """Number the nodes in one walk, and collect parents, imports, bindings, loads, calls, loops and strings."""
 
     def __init__(self, seen: Collected) -> None:
         self._seen = seen
@@ -151,7 +151,7 @@ class Walker(cst.CSTVisitor):
                 self._scopes.pop()
                 self._globals.pop()
 
-    # Each of these sees the node before its children.
+    # Each of these methods is called before the node's children are visited.
 
     def _bind(
         self, name: str, node: cst.CSTNode, value: cst.BaseExpression | None, index: int | None
@@ -308,7 +308,7 @@ def _target_names(target: cst.CSTNode) -> Iterator[cst.Name]:
 
 
 def root_of(node: cst.BaseExpression) -> cst.BaseExpression:
-    """``a`` of ``a.b.c``."""
+    """Return ``a`` of ``a.b.c``."""
     while isinstance(node, cst.Attribute):
         node = node.value
     return node

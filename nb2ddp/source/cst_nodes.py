@@ -21,7 +21,7 @@ def expression(code: str) -> cst.BaseExpression:
 
 
 def replaced(_: cst.CSTNode, code: str) -> cst.BaseExpression:
-    """The expression ``code`` in place of whatever stands there, for edits that need nothing of it."""
+    """Return the expression ``code`` in place of any node, for edits that keep nothing of it."""
     return expression(code)
 
 
@@ -114,7 +114,7 @@ def wrapped(inner: cst.CSTNode, function: str) -> cst.Call:
 
 
 def deferred(node: cst.CSTNode, function: str) -> cst.Call:
-    """``function(lambda: node)``: it decides who works ``node`` out."""
+    """Return ``function(lambda: node)``: the function decides which rank evaluates ``node``."""
     assert isinstance(node, cst.BaseExpression)
     return wrapped(cst.Lambda(params=cst.Parameters(), body=node), function)
 
@@ -211,7 +211,7 @@ def one_per_line(module: cst.Module, matters: Callable[[cst.BaseSmallStatement],
 
 
 def _unfolded(suite: cst.SimpleStatementSuite) -> cst.IndentedBlock:
-    """What stands behind a colon, on lines of its own below."""
+    """Return the statements behind a colon as a block on lines of its own."""
     parts = [part.with_changes(semicolon=cst.MaybeSentinel.DEFAULT) for part in suite.body]
     lines = [cst.SimpleStatementLine([part]) for part in parts]
     lines[-1] = lines[-1].with_changes(trailing_whitespace=suite.trailing_whitespace)
@@ -232,7 +232,7 @@ def keyword_of(call: cst.Call, name: str) -> cst.BaseExpression | None:
 
 
 def string_value(node: cst.CSTNode | None) -> str | None:
-    """The text of a plain string literal; None for anything else."""
+    """Return the text of a plain string literal; None for anything else."""
     value: str | bytes | None
     if isinstance(node, cst.SimpleString) and "\\" not in node.value:
         value = node.evaluated_value
@@ -246,12 +246,12 @@ def string_value(node: cst.CSTNode | None) -> str | None:
 
 
 def holds_text(node: cst.CSTNode) -> bool:
-    """Whether a string literal stands anywhere in ``node``."""
+    """Return whether ``node`` contains a string literal."""
     return bool(matchers.findall(node, matchers.SimpleString() | matchers.FormattedString()))
 
 
 def code_of(node: cst.CSTNode) -> str:
-    """The node as source text."""
+    """Return the node as source text."""
     return cst.Module(body=()).code_for_node(node)
 
 

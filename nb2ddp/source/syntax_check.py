@@ -57,6 +57,24 @@ def check(text: str, filename: str = "cell", *, parses: bool = False) -> tuple[i
     return None
 
 
+def parse(text: str) -> ast.Module:
+    """Return the tree of ``text``; of syntax that the running Python does not know, that of an equivalent.
+
+    An f-string of Python 3.12, for one, is there as the list of its expressions.
+
+    Raises:
+        SyntaxError, ValueError, RecursionError, MemoryError: no Python compiles it.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return ast.parse(text)
+        except SyntaxError:
+            if not _is_flat(text) or (older := _with(_Older(), text)) is None:
+                raise
+            return ast.parse(older)
+
+
 def _compile(text: str, filename: str) -> None:
     try:
         compile(text, filename, "exec", dont_inherit=True)

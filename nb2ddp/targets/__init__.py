@@ -1,8 +1,13 @@
-"""Where a converted script can run: each module makes the files that one place needs."""
+"""Where a converted script can run: each module makes the files that one place needs.
+
+A new target is a file here, one line in `TARGETS`, and its test in tests/unit/targets/test_emit.py.
+"""
 
 from __future__ import annotations
 
-from typing import ClassVar, Protocol
+from collections.abc import Mapping
+from dataclasses import Field
+from typing import Any, ClassVar, Protocol
 
 from nb2ddp.targets.accelerate import Accelerate
 from nb2ddp.targets.job import Job
@@ -12,24 +17,29 @@ from nb2ddp.targets.torchrun import Torchrun
 
 
 class Target(Protocol):
-    """What starts a job, with its own options.
+    """What starts a job: a dataclass with its own options, each of them an `option.option`.
 
+    title: its name in the sections of `nb2ddp emit --help`.
     shared_fs: whether the machines share a disk where nothing else is said.
     """
 
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+    title: ClassVar[str]
     shared_fs: ClassVar[bool]
 
+    def __init__(self, **options: Any) -> None: ...
+
     def files(self, what: Job) -> dict[str, str]:
-        """The files by name. Raises EmitError for a job that cannot run there."""
+        """Return the files by name. Raises EmitError for a job that cannot run there."""
 
     def next_command(self, what: Job) -> str:
-        """What to type in the folder of the files."""
+        """Return what to type in the folder of the files."""
 
 
-TARGETS: dict[str, type[Torchrun] | type[Slurm] | type[Accelerate] | type[Kubeflow]] = {
+TARGETS: Mapping[str, type[Target]] = {
     "torchrun": Torchrun,
     "slurm": Slurm,
     "accelerate": Accelerate,
     "kubeflow": Kubeflow,
 }
-"""The targets of ``nb2ddp emit`` by name."""
+"""The targets of ``nb2ddp emit`` by name; the command's options are made from them."""

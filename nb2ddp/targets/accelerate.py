@@ -11,15 +11,17 @@ from typing import ClassVar
 from nb2ddp.ddp_folder import SCRIPT
 from nb2ddp.errors import EmitError
 from nb2ddp.targets import job
+from nb2ddp.targets.option import option
 
 
 @dataclass(frozen=True)
 class Accelerate:
     """Where the first machine is, by the names that Accelerate's configuration has for it."""
 
+    title: ClassVar[str] = "accelerate"
     shared_fs: ClassVar[bool] = True
-    main_process_ip: str | None = None
-    main_process_port: int = 29500
+    main_process_ip: str | None = option("Name or address of the first machine.", metavar="HOST")
+    main_process_port: int = option("Port on the first machine.", 29500)
 
     def __post_init__(self) -> None:
         job.checked("--main-process-ip", self.main_process_ip, r"[A-Za-z0-9][\w.:-]*", "10.0.0.1 or node1")

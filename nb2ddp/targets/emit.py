@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from nb2ddp.ddp_folder import SCRIPT, read, write
 from nb2ddp.errors import EmitError
 from nb2ddp.targets import TARGETS, Target
 from nb2ddp.targets.job import Job, has_trainer
+from nb2ddp.targets.option import options_of
 
 
 def job_of(folder: Path, **numbers: Any) -> Job:
@@ -36,13 +36,16 @@ def target_of(name: str, options: Mapping[str, Any]) -> Target:
     Raises EmitError for an option that belongs to another target, or a value that cannot be.
     """
     given = {option: value for option, value in options.items() if value not in (None, ())}
-    known = {field.name for field in dataclasses.fields(TARGETS[name])}
-    for option in given.keys() - known:
-        places = [
-            other for other, kind in TARGETS.items() if option in {f.name for f in dataclasses.fields(kind)}
-        ]
-        flag = "--module" if option == "modules" else f"--{option.replace('_', '-')}"
-        raise EmitError(f"{flag} is an option of --target {' and '.join(places)}, not of {name}.")
+    known = {option.name for option in options_of(TARGETS[name])}
+    for other in given.keys() - known:
+        owners = {
+            target: option.flag
+            for target, kind in TARGETS.items()
+            for option in options_of(kind)
+            if option.name == other
+        }
+        flag = next(iter(owners.values()))
+        raise EmitError(f"{flag} is an option of --target {' and '.join(owners)}, not of {name}.")
     return TARGETS[name](**given)
 
 

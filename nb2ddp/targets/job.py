@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from nb2ddp import rendering
 from nb2ddp.ddp_folder import SCRIPT, SETUP, SUPPORT
 from nb2ddp.errors import EmitError
 
@@ -92,8 +91,17 @@ def has_trainer(script: str) -> bool:
     return _TRAINER.search(script) is not None
 
 
+def resuming_runner() -> str:
+    """Return the program that runs a script on one machine, going on from the last checkpoint."""
+    from nb2ddp import rendering
+
+    return rendering.render("run/resume.py.j2")
+
+
 def files(job: Job, name: str, template: str, options: object, *, resumes: bool) -> dict[str, str]:
     """Return the files of one target: the script, its install step, and what starts them."""
+    from nb2ddp import rendering  # the command line reads the targets' options without it
+
     made = {SCRIPT: job.script}
     if job.setup is not None:
         made[SETUP] = job.setup
@@ -105,7 +113,7 @@ def files(job: Job, name: str, template: str, options: object, *, resumes: bool)
         "sh": shlex.quote,
         "yaml": yaml_string,
         "yaml_block": yaml_block,
-        "argument": argument,
+        "arguments": arguments,
     }
     made[name] = rendering.render(f"cluster/{template}", filters, job=job, options=options)
     return made
@@ -148,15 +156,27 @@ def yaml_block(text: str, indent: int) -> str:
     return "\n".join([{0: "|-", 1: "|"}.get(breaks, "|+"), *lines]) + "\n" * (breaks - 1)
 
 
-def argument(text: str) -> str:
-    """``text`` for a Kubernetes ``args`` list, which replaces ``$(NAME)`` and takes ``$$`` for ``$``.
+_MOST_IN_ARGUMENT = 100_000  # bytes; Linux takes 128 KiB in one argument (MAX_ARG_STRLEN)
+_MOST_IN_JOB = 1_000_000  # bytes; Kubernetes takes 1.5 MiB in one object
 
-    Raises EmitError when it is longer than Linux takes in one argument (MAX_ARG_STRLEN, 128 KiB).
+
+def arguments(text: str) -> list[str]:
+    """Return ``text`` in pieces for a Kubernetes ``args`` list, each short enough for an argument.
+
+    Such a list replaces ``$(NAME)`` and takes ``$$`` for ``$``. A piece begins with a line that is not indented,
+    where there is one. Raises EmitError for a text that is too long for a job.
     """
     size = len(text.encode())
-    if size >= 128 * 1024:
+    if size > _MOST_IN_JOB:
         raise EmitError(
-            f"A script of {size / 1024:.0f} KiB is too long for an argument of a container (128 KiB): move "
+            f"A script of {size / 1000:.0f} kB is too long for a TrainJob ({_MOST_IN_JOB // 1000} kB): move "
             "the data that is written out in the notebook to a file."
         )
-    return re.sub(r"\$(?=[$(])", "$$", text)
+    pieces = []
+    while len(text.encode()) > _MOST_IN_ARGUMENT:
+        head = text.encode()[:_MOST_IN_ARGUMENT].decode(errors="ignore")
+        starts = [found.start() for found in re.finditer(r"^\w", head, re.MULTILINE)]
+        cut = starts[-1] if starts and starts[-1] else len(head)
+        pieces.append(text[:cut])
+        text = text[cut:]
+    return [re.sub(r"\$(?=[$(])", "$$", piece) for piece in [*pieces, text]]

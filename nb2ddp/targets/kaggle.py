@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from nb2ddp import rendering
 from nb2ddp.errors import BundleError
+from nb2ddp.source.syntax_check import parse
 from nb2ddp.targets.job import has_trainer
 
 METADATA_FILE = "kernel-metadata.json"
@@ -278,8 +279,8 @@ def tokens_read(script: str) -> dict[str, str]:
     script cannot go on without them: at the top level, not in a branch or a try, and not set before.
     """
     try:
-        module = ast.parse(script)
-    except (SyntaxError, ValueError):
+        module = parse(script)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return {}
     found: dict[str, str] = {}
     for statement in module.body:

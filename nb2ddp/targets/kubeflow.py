@@ -11,6 +11,7 @@ from typing import ClassVar
 
 from nb2ddp.errors import EmitError
 from nb2ddp.targets import job
+from nb2ddp.targets.option import option
 
 _LABEL = r"[a-z]([a-z0-9-]{0,48}[a-z0-9])?"
 _LABEL_FORM = "lower-case letters, digits and -, a letter first, 50 characters at most"
@@ -18,21 +19,22 @@ _LABEL_FORM = "lower-case letters, digits and -, a letter first, 50 characters a
 
 @dataclass(frozen=True)
 class Kubeflow:
-    """Names of the job, its namespace, its runtime and its image; without an image the runtime's is used."""
+    """Names of the job, its namespace, its runtime and its image."""
 
+    title: ClassVar[str] = "Kubeflow"
     shared_fs: ClassVar[bool] = False  # pods share no disk by themselves
-    name: str = "train"
-    namespace: str | None = None
-    runtime: str = "torch-distributed"
-    image: str | None = None
+    name: str = option("Name of the TrainJob.", "train", metavar="NAME")
+    namespace: str | None = option("Namespace of the TrainJob.", metavar="NAME")
+    runtime: str = option("Training runtime.", "torch-distributed", metavar="NAME")
+    image: str | None = option("Container image.", metavar="IMAGE", otherwise="the runtime's")
 
     def __post_init__(self) -> None:
-        for option, value in (
+        for flag, value in (
             ("--name", self.name),
             ("--namespace", self.namespace),
             ("--runtime", self.runtime),
         ):
-            job.checked(option, value, _LABEL, _LABEL_FORM)
+            job.checked(flag, value, _LABEL, _LABEL_FORM)
         job.checked("--image", self.image, r"[\w][\w./:@-]*", "registry.example.org/me/unsloth:2026.10")
 
     def files(self, what: job.Job) -> dict[str, str]:

@@ -11,6 +11,7 @@ from typing import ClassVar
 
 from nb2ddp.errors import EmitError
 from nb2ddp.targets import job
+from nb2ddp.targets.option import option
 
 _NAME, _NAME_FORM = r"[A-Za-z0-9][\w.@+-]*", "a name of letters, digits, _ . @ + and -"
 
@@ -19,32 +20,36 @@ _NAME, _NAME_FORM = r"[A-Za-z0-9][\w.@+-]*", "a name of letters, digits, _ . @ +
 class Slurm:
     """sbatch's options, by their own names.
 
-    signal_seconds: how long before the time limit the training is asked to stop; SLURM may be a minute early.
-    modules: for ``module load``. container_image: for srun's --container-image (the Pyxis plugin).
+    signal_seconds: SLURM may send the signal a minute early.
     """
 
+    title: ClassVar[str] = "SLURM"
     shared_fs: ClassVar[bool] = True
-    time: str = "08:00:00"
-    job_name: str = "train"
-    partition: str | None = None
-    account: str | None = None
-    mem: str | None = None
-    cpus_per_task: int | None = None
-    signal_seconds: int = 300
-    modules: Sequence[str] = ()
-    container_image: str | None = None
+    time: str = option("Time limit of the job.", "08:00:00")
+    job_name: str = option("Name of the job.", "train", metavar="NAME")
+    partition: str | None = option("Partition that the job runs in.", metavar="NAME")
+    account: str | None = option("Account that the job is charged to.", metavar="NAME")
+    mem: str | None = option("Memory of a node, such as 64G.")
+    cpus_per_task: int | None = option("Number of CPU cores of a node.")
+    signal_seconds: int = option("Stop with a checkpoint this many seconds before the time limit.", 300)
+    modules: Sequence[str] = option(
+        "Environment module to load; may be repeated.", (), flag="--module", metavar="NAME"
+    )
+    container_image: str | None = option(
+        "Container image for srun (needs the Pyxis plugin).", metavar="IMAGE"
+    )
 
     def __post_init__(self) -> None:
         job.checked(
             "--time", self.time, r"(\d+-)?\d{1,3}(:\d{1,2}){0,2}", "30 (minutes), 08:00:00 or 2-12:00"
         )
         job.checked("--mem", self.mem, r"\d+[KMGT]?", "64G")
-        for option, name in (
+        for flag, name in (
             ("--job-name", self.job_name),
             ("--partition", self.partition),
             ("--account", self.account),
         ):
-            job.checked(option, name, _NAME, _NAME_FORM)
+            job.checked(flag, name, _NAME, _NAME_FORM)
         for name in self.modules:
             job.checked("--module", name, r"[\w.+/-]+", "cuda/13.0")
         job.checked("--container-image", self.container_image, r"[^\s'\"\\]+", "an image's name, or a path")

@@ -10,15 +10,17 @@ from typing import ClassVar
 
 from nb2ddp.errors import EmitError
 from nb2ddp.targets import job
+from nb2ddp.targets.option import option
 
 
 @dataclass(frozen=True)
 class Torchrun:
     """torchrun's options: the port of the rendezvous, and how often a failed run is started again."""
 
+    title: ClassVar[str] = "torchrun"
     shared_fs: ClassVar[bool] = True
-    rdzv_port: int = 29500
-    max_restarts: int = 3
+    rdzv_port: int = option("Port of the rendezvous.", 29500)
+    max_restarts: int = option("Number of restarts after a failure.", 3)
 
     def __post_init__(self) -> None:
         job.port("--rdzv-port", self.rdzv_port)

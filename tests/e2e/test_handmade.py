@@ -160,7 +160,7 @@ torch.save(model.state_dict(), "net.pt")
 """
 
 
-def compared(folder: Path, path: Path, *, single: str, stack: str = "newest") -> Run:
+def compared(folder: Path, path: Path, *, single: str, stack: str = "newest", torchrun: bool = False) -> Run:
     """The converted script on two processes; its losses and parameters are those of ``single``."""
     import torch
 
@@ -168,7 +168,8 @@ def compared(folder: Path, path: Path, *, single: str, stack: str = "newest") ->
     assert expected.exit_code == 0, expected.output
     conversion = convert(path)
     assert conversion.status == "converted", conversion.declined
-    done = run(folder / "two", conversion.files["train_ddp.py"], stack=stack, nproc=2)
+    script = conversion.files["train_ddp.py"]
+    done = run(folder / "two", script, stack=stack, nproc=2, torchrun=torchrun)
     assert done.exit_code == 0, done.output
     assert done.losses(0) == pytest.approx(expected.losses("single"), rel=1e-5)
     assert len(done.losses(0)) > 4
@@ -220,7 +221,7 @@ def test_a_loop_or_its_step_in_a_function_trains_as_in_one_process(tmp_path: Pat
 def test_a_loop_on_accelerate_trains_as_in_one_process(tmp_path: Path) -> None:
     path = written(tmp_path, DATA.format(shuffle=False), ON_ACCELERATE)
     single = plain_code(path).replace("notebook_launcher(train, (), num_processes=2)", "train()")
-    done = compared(tmp_path, path, single=single)
+    done = compared(tmp_path, path, single=single, torchrun=True)
     assert "net.pt" in done.files()
 
 

@@ -97,14 +97,83 @@ def test_a_flood_of_output_fills_no_disk_and_blocks_no_rank(kaggle: Kaggle, read
                 time.sleep(0.2)
                 if (kaggle.work / "run.json").exists():
                     report = (kaggle.work / "run.json").read_bytes()
-            process.kill()
-            process.communicate()
+            assert process.wait(timeout=60) == 0, "it ends, although nobody reads"
     for rank in (0, 1):
         log = (kaggle.work / "logs" / f"rank{rank}.log").read_text()
         assert log.startswith(f"rank {rank} begins\n")
         assert log.rstrip().endswith(f"rank {rank} ends")
         assert "bytes left out" in log
         assert len(log) < 2_100_000
+
+
+def test_a_reader_that_is_killed_ends_no_training(kaggle: Kaggle) -> None:
+    """What streams a kernel's output dies where the disk is full: each print fails from then on."""
+    with kaggle.start(code("for step in range(1000):\n    print('step', step, flush=True)\n")) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.wait(timeout=100) == 0
+    report = kaggle.report()
+    assert (report["exit_code"], report["error"]) == (0, None)
+    assert "step 999" in (kaggle.work / "logs" / "rank1.log").read_text()
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize("victim", ["agent", "rank"])
+def test_a_process_that_is_killed_is_the_cause(kaggle: Kaggle, victim: str) -> None:
+    script = (
+        "import os, time\nopen(f'pid-{os.environ[\"RANK\"]}-{os.getpid()}', 'w').close()\ntime.sleep(60)\n"
+    )
+    with kaggle.start(code(script)) as process:
+        deadline = time.monotonic() + 100
+        while len(ranks := sorted(kaggle.work.glob("pid-*"))) < 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        pids = [int(path.name.rpartition("-")[2]) for path in ranks]
+        agent = int(Path(f"/proc/{pids[1]}/stat").read_text().rpartition(")")[2].split()[1])
+        os.kill(agent if victim == "agent" else pids[1], signal.SIGKILL)
+        output, _ = process.communicate(timeout=100)
+    report = kaggle.report()
+    assert process.returncode == report["exit_code"] == (137 if victim == "agent" else 1), output
+    said = "torchrun was ended by SIGKILL" if victim == "agent" else "rank 1: "
+    assert report["error"].startswith(said)
+    assert "SIGKILL" in report["error"], output
+    assert not [pid for pid in pids if is_alive(pid)]
+
+
+REQUIRED = "os.environ['HF_TOKEN']"
+
+
+@pytest.mark.parametrize(
+    ("kind", "how"),
+    [
+        ("a folder", "os.environ.get('HF_TOKEN')"),
+        *((kind, REQUIRED) for kind in ("a folder", "no text", "empty", "nothing to read")),
+    ],
+)
+def test_no_token_where_one_is_expected(kaggle: Kaggle, kind: str, how: str) -> None:
+    place = kaggle.input / "datasets" / "ada" / "keys" / "HF_TOKEN"
+    place.parent.mkdir(parents=True)
+    if kind == "a folder":
+        place.mkdir()
+    elif kind == "nothing to read":
+        place.symlink_to("/nowhere")
+    else:
+        place.write_bytes(b"" if kind == "empty" else b"\xff\xfe\x00\x81")
+    code_, output = kaggle.run(code(f"import os\nprint('token', {how})\n"))
+    report = kaggle.report()
+    if how != REQUIRED:
+        assert code_ == 0, output
+        assert "no HF_TOKEN here" in output
+    else:
+        assert (code_, report["phase"]) == (1, "checks")
+        assert report["error"].startswith("the script needs HF_TOKEN: attach a private dataset")
+    assert "Traceback" not in output
 
 
 def test_a_kernel_that_is_killed_leaves_its_phase(kaggle: Kaggle) -> None:

@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_output
 
 from nb2ddp import errors
+from nb2ddp.cli import main
 from nb2ddp.kaggle import push as pushing
 from nb2ddp.kaggle import watch as watching
 from nb2ddp.kaggle.watch import Progress
@@ -150,10 +152,28 @@ def test_a_dry_run_shows_the_request_and_sends_nothing(server: KaggleServer, con
     assert "dry_run/tiny-run.py" in shown["text"]
 
 
+def test_the_owner_is_asked_for_where_somebody_can_answer(
+    server: KaggleServer, converted: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in server.environment:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("nb2ddp.kaggle.credentials.user_known_here", lambda: None)
+    monkeypatch.setattr("nb2ddp.cli.push._can_ask", lambda: True)
+    asked = CliRunner().invoke(main, ["push", "--dry-run"], input="grace\n")
+    assert asked.exit_code == 0, asked.output
+    assert "Your Kaggle user name: " in asked.stderr
+    assert '"slug": "grace/tiny-run"' in asked.stdout
+    for options in (["--yes"], ["--owner", "grace"]):
+        result = CliRunner().invoke(main, ["push", "--dry-run", *options], input="")
+        assert result.exit_code == 0, result.output
+        assert "user name" not in result.stderr
+        assert ("--owner names one" in result.stderr) == (options == ["--yes"])
+
+
 def test_public_asks(server: KaggleServer, converted: Path) -> None:
     refused = nb2ddp("push", "--public", input="n\n")
     assert refused.exit_code == 1
-    assert "everybody sees the code" in refused.output
+    assert "everyone can see the code" in refused.output
     assert server.pushes == []
     assert nb2ddp("push", "--public", input="y\n").exit_code == 0
     assert nb2ddp("push", "--public", "--yes").exit_code == 0
@@ -171,14 +191,14 @@ def test_public_asks(server: KaggleServer, converted: Path) -> None:
         (["empty"], "empty holds no Kaggle bundle"),
         (["none.ipynb"], "none.ipynb does not exist"),
         ([], "there is no converted folder here"),
-        (["tiny", "--timeout", "13h"], "'13h' is no time limit"),
-        (["tiny", "--timeout", "1.2.3h"], "'1.2.3h' is no time limit"),
-        (["tiny", "--timeout", "soon"], "'soon' is no time limit"),
+        (["tiny", "--timeout", "13h"], "'13h' is not a time limit"),
+        (["tiny", "--timeout", "1.2.3h"], "'1.2.3h' is not a time limit"),
+        (["tiny", "--timeout", "soon"], "'soon' is not a time limit"),
         (["tiny", "--resume-from", "what"], "'what' is neither OWNER/SLUG nor a folder"),
         (["tiny", "--dataset", "words"], "'words' cannot be attached"),
         (["tiny", "--owner", "a b"], "is no name of a Kaggle user"),
         (["tiny", "--resume-from", "tiny"], "tiny has not been pushed yet"),
-        (["tiny", "--resume-from", "ada/tiny-run", "--title", "tiny run"], "cannot go on from itself"),
+        (["tiny", "--resume-from", "ada/tiny-run", "--title", "tiny run"], "cannot continue from itself"),
     ],
 )
 def test_a_push_that_cannot_be(server: KaggleServer, arguments: list[str], words: str) -> None:
@@ -194,7 +214,7 @@ def test_a_push_that_cannot_be(server: KaggleServer, arguments: list[str], words
 
 def test_several_folders_are_a_question(server: KaggleServer, converted: Path) -> None:
     nb2ddp("convert", "tiny run.ipynb", "-o", "other")
-    assert "which one of other, tiny? Name it." in nb2ddp("push").output
+    assert "there are several converted folders here: name one of other, tiny." in nb2ddp("push").output
 
 
 @pytest.mark.parametrize("dry", [[], ["--dry-run"]])
@@ -310,7 +330,11 @@ LIMIT = "Maximum batch GPU session count of 2 reached."
             "choose another with --title",
         ),
         (fails(429, "Too many requests", Retry_After="60"), errors.TooManyRequestsError, "Retry-After: 60"),
-        (fails(500, "Internal error"), errors.ServerError, "no new version of ada/tiny-run, so nothing runs"),
+        (
+            fails(500, "Internal error"),
+            errors.ServerError,
+            "no new version of ada/tiny-run, so no run has started",
+        ),
         (fails(503, "Unavailable"), errors.ServerError, "HTTP 503"),
         (fails(400, "Maximum weekly GPU quota of 30 hours reached"), errors.QuotaError, "used up"),
         (says(error="Maximum weekly GPU quota reached"), errors.QuotaError, "used up"),
@@ -354,7 +378,7 @@ def test_only_the_session_limit_waits(server: KaggleServer, converted: Path, lim
     assert result.exit_code == 0, result.output
     assert len(server.pushes) == 3
     assert len(server.runs) == 1
-    assert "all your GPU sessions are in use. Trying every" in result.output
+    assert "all your GPU sessions are in use. Trying again every" in result.output
 
 
 def test_ctrl_c_ends_the_wait(server: KaggleServer, converted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -381,7 +405,7 @@ def test_a_time_out_before_the_server_has_acted(server: KaggleServer, converted:
     server.answers = [hangs()]
     result = nb2ddp("push")
     assert result.exit_code == errors.UnreachableError.exit_code
-    assert "so nothing runs: push again later" in result.output
+    assert "so no run has started: push again later" in result.output
     assert (len(server.pushes), len(server.runs)) == (1, 0)
 
 
@@ -403,7 +427,9 @@ def test_a_time_out_that_stays_in_the_dark(server: KaggleServer, converted: Path
     server.calls["GetKernel"] = [fails(403, "no"), *[fails(500, "down")] * pushing.LOOKS]
     result = nb2ddp("push")
     assert result.exit_code == errors.UnreachableError.exit_code
-    assert "is unknown: look with `nb2ddp status ada/tiny-run` before you push again" in result.output
+    assert (
+        "It is not known whether ada/tiny-run runs: check with `nb2ddp status ada/tiny-run`" in result.output
+    )
     assert len(server.pushes) == 1
 
 
@@ -435,7 +461,30 @@ def test_little_quota_is_told(server: KaggleServer, converted: Path) -> None:
     server.quota = {"timeUsed": "100800s", "totalTimeAllowed": "108000s"}
     result = nb2ddp("push", "--timeout", "11h")
     assert result.exit_code == 0
-    assert "--timeout 120m ends it in time" in result.output
+    assert "--timeout 120m ends it before that" in result.output
+
+
+def test_what_an_earlier_run_took_is_told(server: KaggleServer, converted: Path) -> None:
+    server.quota = {"timeUsed": "86400s", "totalTimeAllowed": "108000s"}  # 6 hours are left
+    Path("tiny-run_output").mkdir()
+    run_json = Path("tiny-run_output", "run.json")
+    for hours, ends_in_time in ((2, True), (5.5, False)):
+        run_json.write_text(
+            json.dumps({"exit_code": 0, "seconds": {"setup": 600, "train": hours * 3600 - 600}})
+        )
+        result = nb2ddp("push")
+        assert result.exit_code == 0
+        assert f"the last run of this kernel took {hours:.1f} h" in result.output
+        assert ("--timeout 360m ends it in time" in result.output) != ends_in_time
+    for text in (
+        "[",
+        '{"exit_code": 1, "seconds": {"train": 7}}',
+        '{"exit_code": 0, "seconds": {"train": "x"}}',
+    ):
+        run_json.write_text(text)
+        result = nb2ddp("push")
+        assert "the last run" not in result.output
+        assert "--timeout 360m ends it in time" in result.output
 
 
 def test_a_quota_that_kaggle_does_not_tell_is_no_obstacle(server: KaggleServer, converted: Path) -> None:
@@ -464,7 +513,11 @@ def test_resuming_makes_a_second_kernel_and_then_a_third(server: KaggleServer, c
 @pytest.mark.parametrize(
     ("state", "code", "words"),
     [
-        ("RUNNING", errors.RunningError.exit_code, "ada/first is RUNNING: go on from it when it has ended"),
+        (
+            "RUNNING",
+            errors.RunningError.exit_code,
+            "ada/first is RUNNING: continue from it when it has ended",
+        ),
         ("ERROR", 0, "ended as ERROR, and Kaggle attaches the output of an earlier version"),
     ],
 )
@@ -590,7 +643,8 @@ def test_ctrl_c_stops_watching_and_not_the_kernel(
     result = nb2ddp(*command, "ada/tiny-run")
     assert result.exit_code == 130
     assert (
-        "ada/tiny-run goes on without you. To come back: nb2ddp status ada/tiny-run --follow" in result.output
+        "ada/tiny-run goes on running on Kaggle. To watch it again: nb2ddp status ada/tiny-run --follow"
+        in result.output
     )
 
 
@@ -750,12 +804,17 @@ def test_no_output_at_all(server: KaggleServer) -> None:
 
 
 def run(
-    tmp_path: Path, *arguments: str, code: str | None = None, **environment: str
+    tmp_path: Path,
+    *arguments: str,
+    code: str | None = None,
+    stdin: Any = subprocess.DEVNULL,
+    **environment: str,
 ) -> subprocess.CompletedProcess[str]:
     clean = {k: v for k, v in os.environ.items() if "proxy" not in k.lower() and not k.startswith("KAGGLE")}
     return subprocess.run(
         [sys.executable, *(["-c", code] if code else ["-m", "nb2ddp"]), *arguments],
         env={**clean, "HOME": str(tmp_path), "KAGGLE_CONFIG_DIR": str(tmp_path / ".kaggle"), **environment},
+        stdin=stdin,
         capture_output=True,
         text=True,
         timeout=60,
@@ -783,6 +842,20 @@ def test_a_dry_run_needs_no_credentials(tmp_path: Path, server: KaggleServer, fo
     assert done.returncode == 0, done.stderr
     assert '"slug": "INSERT_OWNER_SLUG_HERE/tiny-run"' in done.stdout
     assert server.asked == []
+
+
+def test_the_owner_is_asked_for_at_a_terminal(tmp_path: Path, server: KaggleServer, folder: str) -> None:
+    """The client without credentials closes the standard input, which is where the answer comes from."""
+    import pty
+
+    ours, theirs = pty.openpty()
+    os.write(ours, b"grace\n")
+    done = run(tmp_path, "push", "--kaggle", folder, "--dry-run", stdin=theirs, **server.environment)
+    os.close(ours)
+    os.close(theirs)
+    assert done.returncode == 0, done.stderr
+    assert "Your Kaggle user name: " in done.stderr
+    assert '"slug": "grace/tiny-run"' in done.stdout
 
 
 @pytest.mark.parametrize("kind", ["token", "token file", "kaggle.json", "login"])

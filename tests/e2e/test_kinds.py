@@ -56,8 +56,6 @@ CASES = [(kind, "newest") for kind in KINDS] + [(kind, "kaggle") for kind in ON_
 
 # TRL takes the mean of these over batches, or over the tokens of the batches that all ranks have at one time.
 ROUGH = {"eval_entropy", "eval_mean_token_accuracy"}
-# TRL's preference trainers compute their losses in Triton kernels, which a CPU can only interpret.
-EXTRA = {"TRITON_INTERPRET": "1"}
 
 
 def both(kind: str, stack: str, folder: Path) -> tuple[Run, Run]:
@@ -69,8 +67,8 @@ def both(kind: str, stack: str, folder: Path) -> tuple[Run, Run]:
     assert conversion.status == "converted", conversion.declined
     script = conversion.files["train_ddp.py"]
     with ThreadPoolExecutor() as pool:
-        expected = pool.submit(run, folder / "one", plain_code(notebook), stack=stack, nproc=0, extra=EXTRA)
-        done = pool.submit(run, folder / "two", script, stack=stack, nproc=2, extra=EXTRA)
+        expected = pool.submit(run, folder / "one", plain_code(notebook), stack=stack, nproc=0)
+        done = pool.submit(run, folder / "two", script, stack=stack, nproc=2)
         return expected.result(), done.result()
 
 

@@ -1,6 +1,6 @@
 """%run_ddp as people see it: a notebook run by clicks in JupyterLab, in a headless Chromium.
 
-Needs jupyterlab and playwright from PyPI and a Chromium that is installed already (Debian's ``chromium``).
+Needs jupyterlab and playwright from PyPI and Debian's ``chromium`` (`make engines`).
 NB2DDP_SCREENSHOTS names a folder that gets pictures of the live display and of the result.
 """
 
@@ -29,7 +29,10 @@ from tests.e2e.test_magic import COLLECT, DATA, LOOP, MODEL, SAVE
 pytest.importorskip("jupyterlab")
 playwright = pytest.importorskip("playwright.sync_api")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-pytestmark = [pytest.mark.launch, pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")]
+pytestmark = [
+    pytest.mark.launch,
+    pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium: `make engines` installs it"),
+]
 
 # All cells are in the page, whether they can be seen or not, and nothing pops up.
 SETTINGS = {

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import nb2ddp
+from nb2ddp.errors import ISSUES_URL, REPOSITORY
 from nb2ddp.rendering import templates_dir
 from tests.support import ROOT
 from tests.support.installed import built
@@ -74,6 +75,12 @@ def test_the_wheel_tells_its_commands(wheel: Path) -> None:
     assert "ddp = nb2ddp.conversion.nbconvert_exporter:DDPExporter" in entry_points
     assert metadata["Version"] == nb2ddp.__version__
     assert {"kaggle", "train", "dev"} <= set(metadata.get_all("Provides-Extra") or [])
+    urls = dict(line.split(", ") for line in metadata.get_all("Project-URL") or [])
+    assert urls["Repository"] == REPOSITORY
+    assert urls["Issues"] == ISSUES_URL
+    assert {"Documentation", "Changelog"} <= urls.keys()
+    assert metadata["License-Expression"] == "Apache-2.0"
+    assert metadata["Description-Content-Type"] == "text/markdown"
 
 
 def test_the_wheel_converts_where_no_checkout_is(wheel: Path, tmp_path: Path) -> None:

@@ -17,10 +17,11 @@ import nb2ddp
 from nb2ddp import convert
 from nb2ddp.cli import main
 from nb2ddp.ddp_folder import SCRIPT
+from nb2ddp.errors import RehearsalError
 from nb2ddp.rehearse.evidence import CAUSES
 from nb2ddp.rehearse.harness import models
 from nb2ddp.rehearse.runs import REFERENCE, Settings, prepare
-from nb2ddp.rehearse.subject import RehearsalError, reference_code, subject_of
+from nb2ddp.rehearse.subject import reference_code, subject_of
 from nb2ddp.source.notebook import read_notebook
 from tests.support import ROOT
 from tests.support.helpers import notebook

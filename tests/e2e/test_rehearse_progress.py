@@ -93,11 +93,11 @@ def test_a_page_that_cannot_be_written_costs_no_result(tmp_path: Path) -> None:
 
 def test_an_existing_page_is_not_touched_by_a_rehearsal_that_fails(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
-    page.write_text("old")
+    page.write_text("<!doctype html>old")
     nbformat.write(notebook("print(1)"), tmp_path / "plain.ipynb")
     result = CliRunner().invoke(main, ["rehearse", str(tmp_path / "plain.ipynb"), "--html", str(page)])
     assert result.exit_code == 3
-    assert page.read_text() == "old"
+    assert page.read_text() == "<!doctype html>old"
     result = CliRunner().invoke(
         main, ["rehearse", str(tmp_path / "plain.ipynb"), "--html", str(tmp_path / "new.html")]
     )

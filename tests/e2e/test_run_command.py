@@ -140,7 +140,7 @@ def test_ctrl_c_ends_with_what_is_kept(tmp_path: Path, saves: bool) -> None:
     if saves:
         assert last == (
             "nb2ddp: stopped by SIGINT; kept: outputs/checkpoint-20; to go on from it: "
-            'trainer.train(resume_from_checkpoint="outputs/checkpoint-20")'
+            "nb2ddp run train.py --resume"
         )
     else:
         assert (

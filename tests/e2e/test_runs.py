@@ -49,6 +49,8 @@ IN_32_BITS = {
     "dtype = None  ": "dtype = torch.float32  ",
     "logging_steps = 1,": "logging_steps = 1, bf16 = False, fp16 = False,",
 }
+# Launched as users launch them; the others are forked, see `run`.
+LAUNCHED = {("alpaca_sft", "newest"), ("peft_loop", "kaggle")}
 
 Runner = Callable[..., Run]
 
@@ -66,7 +68,9 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> Runner:
                 pytest.skip(f"the {stack} stack is not installed; `make test` installs it")
             notebook = ROOT / "sample_notebooks" / f"{sample}.ipynb"
             script = convert(notebook, wrap=wrap).files["train_ddp.py"] if wrap else plain_code(notebook)
-            made[key] = run(folder / "-".join(map(str, key)), script, stack=stack, nproc=nproc)
+            torchrun = wrap is not None and nproc < 3 and (sample, stack) in LAUNCHED
+            name = "-".join(map(str, key))
+            made[key] = run(folder / name, script, stack=stack, nproc=nproc, torchrun=torchrun)
         return made[key]
 
     return get
@@ -191,7 +195,7 @@ def test_a_failing_rank_shows_its_own_traceback_and_ends_the_run(rank: int, tmp_
     broken = script.replace(
         wrap, f'if rank == {rank}:\n    raise ValueError("the data of rank {rank} is broken")\n{wrap}'
     )
-    done = run(tmp_path / "failing", broken, stack="newest", nproc=2)
+    done = run(tmp_path / "failing", broken, stack="newest", nproc=2, torchrun=True)
     assert done.exit_code != 0
     said, _, _ = done.output.partition("Root Cause")  # torchrun's own report comes after it
     assert f'raise ValueError("the data of rank {rank} is broken")' in said

@@ -61,32 +61,3 @@ def test_a_cell_that_shows_nothing_is_left_alone(source: str) -> None:
 def test_the_last_value_of_a_cell_is_shown(before: str, after: str) -> None:
     result = check_settles(rule, before, after) if "ddp_ddp" not in after else apply(rule, before)
     assert result.code[1] == after
-
-
-def test_every_cell_shows_its_own_value() -> None:
-    result = apply(rule, "x = 1\nx", "y = 2", "x + y")
-    assert result.code == {1: "x = 1\nddp.show(x)", 2: "y = 2", 3: "ddp.show(x + y)"}
-
-
-def test_the_value_of_a_timed_line_is_shown() -> None:
-    assert apply(rule, "%time len(x)").code[1] == "ddp.show(len(x))\n"
-
-
-def test_display_is_print_outside_ipython() -> None:
-    check_settles(
-        rule,
-        """
-        for batch in batches:
-            display(batch, display_id=True)  # look at it
-        display(df, df.shape)
-        """,
-        """
-        for batch in batches:
-            print(batch)  # look at it
-        print(df, df.shape)
-        """,
-    )
-
-
-def test_a_display_of_the_notebook_itself_is_called() -> None:
-    check_untouched(rule, "def display(x):\n    print(x)\ndisplay(1)")

@@ -20,7 +20,7 @@ LOAD = (
     'llm, tok = F.from_pretrained("m")\n'
 )
 ADAPT = "llm = F.get_peft_model(llm, r = 16)\n"
-DROPPED = "ddp.drop_weight_tying()  # nb2ddp: this PEFT is older than what Unsloth asks of it\n"
+DROPPED = "ddp.drop_weight_tying()  # nb2ddp: Unsloth passes an argument that this PEFT does not have\n"
 MOVED = "ddp.move_attention_bias()  # nb2ddp: this Unsloth leaves it on the first GPU\n"
 BALANCED = Options(strategy="balanced")
 

@@ -5,10 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nb2ddp.rules.device_literals import rule
-from tests.support.helpers import apply, check_rewritten, check_settles, check_untouched
-
-ONE = 'os.environ.get("WORLD_SIZE", "1") == "1"'
-WHY = "  # nb2ddp: under torchrun each rank has its own GPU"
+from tests.support.helpers import apply, check_settles, check_untouched
 
 LEFT_ALONE = {
     "cuda": 'batch = batch.to("cuda")',
@@ -63,42 +60,6 @@ TORCH = {
     "a device of its number": ("torch.device(0)", "torch.device(local_rank)"),
 }
 
-MASKS = {
-    "set": (
-        '# one GPU\nos.environ["CUDA_VISIBLE_DEVICES"] = "0"  # the first\nx = 1',
-        f'# one GPU\nif {ONE}:{WHY}\n    os.environ["CUDA_VISIBLE_DEVICES"] = "0"  # the first\nx = 1',
-    ),
-    "set under an if": (
-        'if True:\n  os.environ["CUDA_VISIBLE_DEVICES"] = "0"',
-        f'if True:\n  if {ONE}:{WHY}\n      os.environ["CUDA_VISIBLE_DEVICES"] = "0"',
-    ),
-    "set by a call": (
-        'os.environ.setdefault("CUDA_VISIBLE_DEVICES", "0")',
-        f'if {ONE}:{WHY}\n    os.environ.setdefault("CUDA_VISIBLE_DEVICES", "0")',
-    ),
-    "taken away": (
-        'del os.environ["CUDA_VISIBLE_DEVICES"]',
-        f'if {ONE}:{WHY}\n    del os.environ["CUDA_VISIBLE_DEVICES"]',
-    ),
-    "with more on the line": (
-        'os.environ["CUDA_VISIBLE_DEVICES"] = "0"; os.environ["A"] = "1"',
-        f'os.environ.update({{"CUDA_VISIBLE_DEVICES": "0"}} if {ONE} else {{}}); os.environ["A"] = "1"',
-    ),
-    "among others": (
-        'os.environ.update({\n    "CUDA_VISIBLE_DEVICES": "0",  # one\n    "A": "1",\n})',
-        "os.environ.update({\n"
-        f'    **({{"CUDA_VISIBLE_DEVICES": "0"}} if {ONE} else {{}}),  # one\n    "A": "1",\n}})',
-    ),
-    "among others, by name": (
-        'os.environ.update(A="1", CUDA_VISIBLE_DEVICES="0")',
-        f'os.environ.update(A="1", **({{"CUDA_VISIBLE_DEVICES": "0"}} if {ONE} else {{}}))',
-    ),
-    "read where it need not be set": (
-        'print(os.environ["CUDA_VISIBLE_DEVICES"])',
-        'print(os.environ.get("CUDA_VISIBLE_DEVICES"))',
-    ),
-}
-
 
 @pytest.mark.parametrize("source", LEFT_ALONE.values(), ids=LEFT_ALONE.keys())
 def test_what_names_no_gpu_is_left_alone(source: str) -> None:
@@ -129,19 +90,6 @@ def test_another_gpu_is_noted_and_kept() -> None:
     result = check_untouched(rule, 'judge = judge.to("cuda:1")')
     [note] = result.notes
     assert '"cuda:1" names a GPU of another rank' in note.why
-
-
-@pytest.mark.parametrize(("before", "after"), MASKS.values(), ids=MASKS.keys())
-def test_a_mask_counts_outside_torchrun_only(before: str, after: str) -> None:
-    check_settles(rule, "import os\n" + before, "import os\n" + after)
-
-
-def test_a_mask_by_magic_counts_outside_torchrun_only() -> None:
-    check_rewritten(
-        rule,
-        "%env CUDA_VISIBLE_DEVICES=0",
-        f"if {ONE}:{WHY}\n    get_ipython().run_line_magic('env', 'CUDA_VISIBLE_DEVICES=0')\n",
-    )
 
 
 def test_names_of_the_notebook_are_not_taken() -> None:

@@ -5,19 +5,11 @@ from __future__ import annotations
 import pytest
 
 from nb2ddp.rules.finish import rule
-from tests.support.helpers import apply, check_rewritten, check_untouched
+from tests.support.helpers import check_rewritten
 
 TRAINER = "from trl import SFTTrainer\ntrainer = SFTTrainer(model)\n"
 FINISH = "ddp.finish()  # nb2ddp: below this line there is rank 0 alone\n"
 
-DOES_NOT_TRAIN = {
-    "inference": "model.generate(**inputs)",
-    "a model put into training mode": "model.train()",
-    "a trainer that never trains": TRAINER,
-    "training in dead code": TRAINER + "if False:\n    trainer.train()",
-    "a function that nobody calls": TRAINER + "def later():\n    trainer.train()",
-    "a class of another kind": "class Trainer:\n    pass\ntrainer = Trainer()\ntrainer.train()",
-}
 
 TRAINS = {
     "a trainer called t": "from trl import SFTTrainer as S\nt = S(llm)\nt.train()\n",
@@ -56,35 +48,8 @@ TRAINS = {
 }
 
 
-@pytest.mark.parametrize("source", DOES_NOT_TRAIN.values(), ids=DOES_NOT_TRAIN.keys())
-def test_a_notebook_that_does_not_train_is_declined(source: str) -> None:
-    result = check_untouched(rule, source)
-    [decline] = result.declined
-    assert "does not train" in decline.why
-
-
 @pytest.mark.parametrize("source", TRAINS.values(), ids=TRAINS.keys())
 def test_the_other_ranks_end_after_the_last_training(source: str) -> None:
     after = '# save\nmodel.save_pretrained("lora")\n'
     result = check_rewritten(rule, source + after, source + FINISH + after)
     assert not result.declined
-
-
-def test_dead_training_at_the_end_does_not_count() -> None:
-    dead = "if False:\n    trainer.train()\n"
-    check_rewritten(rule, TRAINER + "trainer.train()\n" + dead, TRAINER + "trainer.train()\n" + FINISH + dead)
-
-
-def test_what_stands_behind_training_on_its_line_is_for_rank_0() -> None:
-    check_rewritten(
-        rule,
-        TRAINER + 'trainer.train(); model.save_pretrained("lora")  # done\n',
-        TRAINER + "trainer.train()\n" + FINISH + 'model.save_pretrained("lora")  # done\n',
-    )
-
-
-def test_the_last_training_is_found_across_cells() -> None:
-    result = apply(rule, TRAINER + "trainer.train()", "x = 1", "trainer.evaluate()", "model.push_to_hub('m')")
-    assert result.code[1] == TRAINER + "trainer.train()"
-    assert result.code[3] == "trainer.evaluate()\n" + FINISH.rstrip("\n")
-    assert result.code[4] == "model.push_to_hub('m')"

@@ -80,16 +80,6 @@ def test_the_block_stands_above_what_may_need_it(other: str) -> None:
     assert imports.strip() in ("", "import subprocess")
 
 
-def test_comments_above_a_heavy_import_stay_above_the_block() -> None:
-    result = apply(rule, 'import os\nos.environ["A"] = "1"\n\n# The model\nimport torch\n')
-    assert result.code[1] == f'import os\nos.environ["A"] = "1"\n\n# The model\n{MARKER}\nimport torch\n'
-
-
-def test_environment_in_a_later_cell_than_the_installs() -> None:
-    result = apply(rule, "!pip install unsloth", "%env A=1", "import torch")
-    assert result.code[3] == f"{MARKER}\nimport torch"
-
-
 def test_a_future_import_is_moved_to_the_top() -> None:
     result = apply(rule, "# notes\nfrom __future__ import annotations\nimport os")
     assert result.code[1] == "# notes\nimport os"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nb2ddp.rules.loops import rule
-from tests.support.helpers import apply, check_rewritten, check_untouched
+from tests.support.helpers import apply, check_rewritten
 
 HEAD = (
     "import torch\n"
@@ -85,20 +85,6 @@ def test_an_optimizer_that_a_function_returns_is_no_end_of_it() -> None:
         "def optimizer_of(net):\n    @net\n    return AdamW(net.parameters())\n"
         + f"opt = optimizer_of(llm)\n{LOOP}=llm\n"
     )
-
-
-def test_model_and_optimizer_are_found_across_cells() -> None:
-    cells = (
-        "import torch.optim as optim\nfrom peft import get_peft_model\nfrom transformers import AutoModel",
-        'base = AutoModel.from_pretrained("m")',
-        "adapted = get_peft_model(base, config)",
-        "best = optim.AdamW(adapted.parameters())  # the best",
-        "for b in batches:\n    adapted(**b).loss.backward()",
-    )
-    result = apply(rule, *cells)
-    assert [result.code[number] for number in (1, 2, 3)] == [*cells[:3]]
-    assert result.code[4] == f"{cells[3]}\n{split('adapted')}".rstrip("\n")
-    assert result.code[5] == f"{cells[4]}\n{check('adapted')}".rstrip("\n")
 
 
 def test_the_name_of_the_runtime_is_not_taken() -> None:
@@ -241,75 +227,6 @@ def test_what_a_function_returns_of_its_training_is_returned_after_the_compariso
     check_rewritten(rule, HEAD + before.format("", "epoch(net)"), HEAD + after)
 
 
-LEFT_ALONE = {
-    "evaluation": "with torch.no_grad():\n    for batch in loader:\n        llm(**batch)\n",
-    "generation over a data set": "for row in data:\n    print(llm.generate(**row))\n",
-    "dead training": "if False:\n    for batch in loader:\n        llm(**batch).loss.backward()\n",
-    "a gradient that is only looked at": "opt = AdamW(llm.parameters())\nllm(**x).loss.backward()\n",
-    "an optimizer for a Trainer": (
-        "opt = AdamW(llm.parameters())\nt = SFTTrainer(llm, optimizers=(opt, None))\nt.train()\n"
-    ),
-}
-
-
-@pytest.mark.parametrize("source", LEFT_ALONE.values(), ids=LEFT_ALONE)
-def test_what_no_loop_trains_is_left_alone(source: str) -> None:
-    assert not check_untouched(rule, HEAD + source).declined
-
-
-DECLINED = {
-    "no model that can be seen": "for batch in loader:\n    step(batch).backward()\n",
-    "a tensor": "opt = AdamW([image])\nfor i in range(9):\n    (image ** 2).sum().backward()\n    opt.step()\n",
-}
-
-
-@pytest.mark.parametrize("source", DECLINED.values(), ids=DECLINED)
-def test_a_loop_whose_model_cannot_be_seen_is_declined(source: str) -> None:
-    [decline] = check_untouched(rule, HEAD + source).declined
-    assert "which model" in decline.why
-    assert decline.place is not None
-
-
-# ---- Accelerate ---------------------------------------------------------------------------------
-
-ACCELERATE = "from accelerate import Accelerator, notebook_launcher\n"
-
-
-@pytest.mark.parametrize("made", ["Accelerator()", 'Accelerator(mixed_precision="fp16")'])
-def test_an_accelerator_is_made_as_in_one_process(made: str) -> None:
-    before = f"{ACCELERATE}accelerator = {made}\nopt = AdamW(llm.parameters())\n"
-    prepare = "llm, opt, loader = accelerator.prepare(llm, opt, loader)\n"
-    loop = "for batch in loader:\n    accelerator.backward(llm(**batch).loss)\n    opt.step()\n"
-    after = before.replace(made, f"ddp.as_one_process(lambda: {made})")
-    check_rewritten(rule, HEAD + before + prepare + loop, HEAD + after + split() + prepare + loop + check())
-
-
-@pytest.mark.parametrize(
-    ("launch", "call"),
-    [
-        ("notebook_launcher(f, (1, x), num_processes=2)", "f(1, x)"),
-        ("notebook_launcher(f, args=())", "f()"),
-        ("notebook_launcher(f)", "f()"),
-        ("notebook_launcher(f, args=given())", "f(*given())"),
-    ],
-)
-def test_a_notebook_launcher_becomes_a_call(launch: str, call: str) -> None:
-    function = "def f(a, b):\n    pass\n"
-    check_rewritten(rule, ACCELERATE + function + launch + "\n", ACCELERATE + function + call + "\n")
-
-
-def test_a_loop_that_notebook_launcher_starts_is_followed() -> None:
-    function = (
-        "def train(net):\n    opt = AdamW(net.parameters())\n{}    for batch in loader:\n"
-        "        net(**batch).loss.backward()\n{}"
-    )
-    check_rewritten(
-        rule,
-        HEAD + ACCELERATE + function.format("", "") + "notebook_launcher(train, (llm,))\n",
-        HEAD + ACCELERATE + function.format(split("net", 4), check("net", 4)) + "train(llm)\n",
-    )
-
-
 # ---- turns at the rows of an accumulation step --------------------------------------------------
 
 # A loop over single rows: what stands before and behind the inner loop's body, and what the ranks do.
@@ -323,36 +240,6 @@ ROWS = (
     "        row = rows[order[at]]; at += 1\n"
 )
 STEP = "    opt.step()\n    print(total)\n"
-TURN = (
-    "        if not ddp.takes_turn(i, 4, ddp_model):  # nb2ddp: this micro-batch is another rank's\n"
-    "            continue\n"
-)
-TOTAL = "    total = ddp.sum_over_ranks(total)  # nb2ddp: of all ranks' turns\n"
-WRAP = "ddp_model = ddp.wrap(llm)  # nb2ddp: `llm` itself stays as it is\n"
-WRAPPED_ROWS = ROWS.replace("for step", WRAP + "for step")
-TURNS = {
-    "a row": (
-        "        loss = llm(**row).loss\n        (loss / 4).backward()\n        total += loss.item()\n",
-        TURN + "        loss = ddp_model(**row).loss\n        (loss / 4 * world_size).backward()\n"
-        "        total += loss.item()\n" + TOTAL,
-    ),
-    "nothing to report": (
-        "        llm(**row).loss.backward()\n",
-        TURN + "        (ddp_model(**row).loss * world_size).backward()\n",
-    ),
-    "a sum of losses": (
-        "        out = llm(**row)\n        (out.a + out.b).backward()\n",
-        TURN + "        out = ddp_model(**row)\n        ((out.a + out.b) * world_size).backward()\n",
-    ),
-    "arguments that draw": (
-        "        out = llm(x=torch.rand(8),  # noise\n                  y=row)\n"
-        "        out.loss.backward()\n",
-        "        inputs = dict(x=torch.rand(8),  # noise\n                  y=row)"
-        "  # nb2ddp: every rank draws them, so that all draw the same\n"
-        + TURN
-        + "        out = ddp_model(**inputs)\n        (out.loss * world_size).backward()\n",
-    ),
-}
 NO_TURNS = {
     "the last loss, read later": "        loss = llm(**row).loss\n        loss.backward()\n"
     + STEP
@@ -410,13 +297,6 @@ NO_TURNS = {
     ),
     "two calls of the model": ("        loss = llm(**row).loss - llm(**row).loss\n        loss.backward()\n"),
 }
-
-
-@pytest.mark.parametrize(("before", "after"), TURNS.values(), ids=TURNS.keys())
-def test_ranks_take_turns_at_the_rows_of_a_step(before: str, after: str) -> None:
-    check_rewritten(
-        rule, HEAD + ROWS + before + STEP, HEAD + WRAPPED_ROWS + after + STEP + check("ddp_model")
-    )
 
 
 @pytest.mark.parametrize("body", NO_TURNS.values(), ids=NO_TURNS.keys())

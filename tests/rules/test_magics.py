@@ -7,18 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from nb2ddp.rules.magics import rule
-from tests.support.helpers import apply, check_rewritten, check_settles, check_untouched
-
-LEFT_ALONE = {
-    "Python": "x = 5 % 3",
-    "a shell line": "!ls",
-    "an install": "%pip install unsloth",
-    "a text that looks like a magic": 'text = """\n%env A=1\n"""',
-    "a cell that is timed": "%%time\nx = 1",
-    "a captured cell": "%%capture\nx = 1",
-    "a captured cell below its title": "#@title Install\n%%capture\nx = 1",
-    "a bash cell": "%%bash\nls",
-}
+from tests.support.helpers import apply, check_rewritten, check_settles
 
 ENV = {
     "with =": ("%env A=1", 'os.environ["A"] = "1"\n'),
@@ -46,32 +35,6 @@ FOLDERS = {
     "where am I": ("here = %pwd", "here = os.getcwd()\n"),
 }
 
-DROPPED = {
-    "plots": ("%matplotlib inline\nx = 1\n", "x = 1\n"),
-    "extensions": ("%load_ext autoreload\n%autoreload 2\nx = 1\n", "x = 1\n"),
-    "help": ("len?\nx = 1\n", "x = 1\n"),
-    "a variable shown": ("%env A\nx = 1\n", "x = 1\n"),
-    "alone in a block": ("if big:\n  %matplotlib inline\n", "if big:\n  pass\n"),
-    "with a comment above": ("# plots\n%matplotlib inline\nx = 1\n", "# plots\nx = 1\n"),
-    "captured output that nobody reads": ("%%capture out\nx = 1\n", "x = 1\n"),
-    "captured output under a name used for more": (
-        "%%capture out\nx = 1\nout = model(x)\nprint(out)\n",
-        "x = 1\nout = model(x)\nprint(out)\n",
-    ),
-    "the import of get_ipython": ("from IPython import get_ipython\nx = 1\n", "x = 1\n"),
-    "the import of get_ipython among others": (
-        "from IPython import get_ipython, version_info\nx = 1\n",
-        "from IPython import version_info\nx = 1\n",
-    ),
-    "the import of get_ipython, last": (
-        "from IPython import (\n    version_info,\n    get_ipython\n)\nx = 1\n",
-        "from IPython import (\n    version_info\n)\nx = 1\n",
-    ),
-    "the import of get_ipython on a line with more": (
-        "import os; from IPython import get_ipython; x = 1",
-        "import os; pass; x = 1",
-    ),
-}
 
 COMMANDS = {
     "ls": ("%ls -l", 'ddp.shell("ls -l")\n'),
@@ -92,32 +55,6 @@ FILES = {
     ),
 }
 
-ASKED = {
-    "as text": ('if "colab" in str(get_ipython()):\n    x = 1', 'if "colab" in str(None):\n    x = 1'),
-    "whether there is one": ("if get_ipython():\n    x = 1", "if None:\n    x = 1"),
-    "its class": (
-        "name = get_ipython().__class__.__name__",
-        "name = None.__class__.__name__",
-    ),
-}
-
-DECLINED = {
-    "an unknown magic": ("%lprun -f f f()", "%lprun"),
-    "an unknown cell magic": ("%%cython\nx", "%%cython"),
-    "another notebook's code": ("%run other.ipynb", "%run"),
-    "the folder before": ("%cd -", "%cd -"),
-    "the value of a magic": ("files = %ls", "%ls"),
-    "captured output that is read": ("%%capture out\nx = 1\nprint(out)", "%%capture keeps in out"),
-    "the kernel": ("get_ipython().kernel.do_shutdown(True)", "get_ipython().kernel"),
-    "code as text": ('get_ipython().run_cell("x = 1")', "get_ipython().run_cell"),
-}
-
-
-@pytest.mark.parametrize("source", LEFT_ALONE.values(), ids=LEFT_ALONE.keys())
-def test_what_is_no_magic_of_the_run_is_left_alone(source: str) -> None:
-    result = check_untouched(rule, source)
-    assert not result.declined
-
 
 @pytest.mark.parametrize(("before", "after"), ENV.values(), ids=ENV.keys())
 def test_env_sets_the_environment(before: str, after: str) -> None:
@@ -133,14 +70,6 @@ def test_a_comment_that_ipython_keeps_in_a_value_is_noted() -> None:
 @pytest.mark.parametrize(("before", "after"), FOLDERS.values(), ids=FOLDERS.keys())
 def test_cd_changes_the_folder(before: str, after: str) -> None:
     check_settles(rule, before, after)
-
-
-@pytest.mark.parametrize(("before", "after"), DROPPED.values(), ids=DROPPED.keys())
-def test_what_is_for_the_notebook_alone_goes(before: str, after: str) -> None:
-    result = apply(rule, before)
-    assert result.code[1].lstrip("\n") == after
-    assert result.changes
-    assert not result.declined
 
 
 @pytest.mark.parametrize(("before", "after"), COMMANDS.values(), ids=COMMANDS.keys())
@@ -160,15 +89,3 @@ def test_the_written_file_is_the_cell_byte_for_byte() -> None:
     ddp = SimpleNamespace(write_file=lambda path, text: written.append(text))
     exec(script, {"ddp": ddp})
     assert written == [body]
-
-
-@pytest.mark.parametrize(("before", "after"), ASKED.values(), ids=ASKED.keys())
-def test_a_script_says_that_it_is_no_notebook(before: str, after: str) -> None:
-    check_settles(rule, before, after)
-
-
-@pytest.mark.parametrize(("source", "named"), DECLINED.values(), ids=DECLINED.keys())
-def test_what_has_no_python_is_declined_by_name(source: str, named: str) -> None:
-    [decline] = apply(rule, source).declined
-    assert named in decline.why
-    assert decline.place is not None

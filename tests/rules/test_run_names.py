@@ -33,31 +33,5 @@ def test_a_drawn_name_is_asked_once(name: str) -> None:
     )
 
 
-def test_a_name_in_the_training_arguments() -> None:
-    check_rewritten(
-        rule,
-        HEAD + 'args = SFTConfig(output_dir=f"out/{time.time()}", learning_rate=1e-4)\n' + TRAINS,
-        HEAD
-        + 'args = SFTConfig(output_dir=ddp.from_main_process(lambda: f"out/{time.time()}"), learning_rate=1e-4)\n'
-        + TRAINS,
-    )
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "start = time.time()",
-        "start = datetime.now()",
-        "took = time.time() - start",
-        'print(f"{time.time():.1f}")',
-        'name = f"run-{number}"',
-        'name = f"{ask()}-{time.time()}"',
-        'def name():\n    text = f"{time.time()}"\n    return text',
-    ],
-)
-def test_what_is_no_name_or_needs_more_stays(line: str) -> None:
-    check_untouched(rule, f"{HEAD}{line}\n{TRAINS}")
-
-
 def test_nothing_happens_after_training() -> None:
     check_untouched(rule, f'{HEAD}{TRAINS}name = f"{{time.time()}}"\n')

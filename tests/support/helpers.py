@@ -13,9 +13,11 @@ from nb2ddp.conversion.pipeline import Conversion, convert_notebook
 from nb2ddp.options import Options
 from nb2ddp.rewriting.engine import Rewritten, rewrite
 from nb2ddp.rewriting.findings import Rule
+from nb2ddp.rewriting.runtime_calls import module_name
 from nb2ddp.source import ipython_syntax
 from nb2ddp.source.cells import parse_cell
 from nb2ddp.source.notebook import notebook_of
+from tests.support.runtime_calls import check_uses
 
 
 def facts_of(*cells: str) -> Facts:
@@ -26,7 +28,12 @@ def facts_of(*cells: str) -> Facts:
 
 
 def apply(rule: Rule, *cells: str, options: Options | None = None) -> Rewritten:
-    return rewrite(facts_of(*cells), [rule], options or Options())
+    """Apply one rule; what it calls of the runtime module is there, and takes what it is given."""
+    facts = facts_of(*cells)
+    result = rewrite(facts, [rule], options or Options())
+    for code in result.code.values():
+        check_uses(code, module_name(facts))
+    return result
 
 
 def check_rewritten(rule: Rule, before: str, after: str, *, options: Options | None = None) -> Rewritten:

@@ -1,13 +1,17 @@
-"""Fork the ranks of small scripts from a process that has imported torch once.
+"""Fork the ranks of scripts from a process that has imported once what they import.
+
+python -m tests.support.rank_server MODULE...
 
 A line of JSON on stdin is a job, a line on stdout its result; jobs that arrive together run together. What a script
-sees is what torchrun gives it: the environment, and a store that the agent keeps. It runs as ``__main__``.
+sees is what torchrun gives it: the environment, and a store that the agent keeps. It runs as ``__main__``. One thing
+is not as under torchrun: the ranks hash strings alike, so that they order a set alike.
 """
 
 from __future__ import annotations
 
 import atexit
 import gc
+import importlib
 import json
 import os
 import random
@@ -42,6 +46,9 @@ def _environment(job: dict[str, Any], rank: int, port: int) -> dict[str, str]:
         "LOCAL_RANK": rank % per_machine,
         "WORLD_SIZE": job["ranks"],
         "LOCAL_WORLD_SIZE": per_machine,
+        "ROLE_RANK": rank,
+        "ROLE_WORLD_SIZE": job["ranks"],
+        "ROLE_NAME": "default",
         "GROUP_RANK": rank // per_machine,
         "GROUP_WORLD_SIZE": job["machines"],
         "MASTER_ADDR": "127.0.0.1",
@@ -58,13 +65,17 @@ def _be_rank(job: dict[str, Any], rank: int, port: int) -> None:
     """Run the job's script as one rank, and end this process as the interpreter would."""
     folder = Path(job["folder"])
     for number, name in ((1, "out"), (2, "err")):
-        file = os.open(folder / f"{name}-{job['attempt']}-{rank}", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        path = job.get("output") or folder / f"{name}-{job['attempt']}-{rank}"
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(file, number)
     sys.stdout = sys.__stdout__ = open(1, "w", closefd=False)  # type: ignore[misc]  # noqa: SIM115
     sys.stderr = sys.__stderr__ = open(2, "w", buffering=1, closefd=False)  # type: ignore[misc]  # noqa: SIM115
     os.environ.update(_environment(job, rank, port))
     os.chdir(folder)
     sys.path[:0] = [str(folder), job["runtime"]]
+    sys.argv = [str(folder / "script.py")]
+    if "watch" in job:
+        _watch(job, rank)
     import numpy
     import torch
 
@@ -98,6 +109,22 @@ def _be_rank(job: dict[str, Any], rank: int, port: int) -> None:
     except BaseException:
         traceback.print_exc()
     os._exit(code)
+
+
+def _watch(job: dict[str, Any], rank: int) -> None:
+    """Watch this rank as tests/support/harness does, which the server has loaded; its processes are a session."""
+    import sitecustomize  # type: ignore[import-not-found]
+
+    sitecustomize.FOLDER, sitecustomize.RANK = job["watch"], str(rank) if job["ranks"] else "single"
+    os.setsid()
+    sitecustomize._note("sessions.txt", f"{os.getpid()}\n")
+    for name, constant in (
+        ("datasets.config", "HF_DATASETS_CACHE"),
+        ("huggingface_hub.constants", "HF_HUB_CACHE"),
+    ):
+        if name in sys.modules:  # read from HF_HOME when they were imported
+            value = Path(os.environ["HF_HOME"]) / constant.split("_")[1].lower()
+            setattr(sys.modules[name], constant, value if name.startswith("datasets") else str(value))
 
 
 def _launch(job: dict[str, Any]) -> dict[str, Any]:
@@ -154,10 +181,12 @@ def _run_job(job: dict[str, Any]) -> None:
     os._exit(0)
 
 
-def serve() -> None:
+def serve(modules: list[str]) -> None:
     """Read jobs until stdin ends."""
-    import accelerate  # noqa: F401
-    import numpy  # noqa: F401
+    answers = os.dup(1)  # what a module prints as it is imported is no answer
+    os.dup2(2, 1)
+    for name in modules:
+        importlib.import_module(name)
     import torch._dynamo  # DDP looks into it
     import torch.distributed.elastic.multiprocessing.errors
     import transformers
@@ -166,6 +195,7 @@ def serve() -> None:
     torch.set_num_threads(1)
     for name in ("Trainer", "TrainingArguments", "LlamaForCausalLM", "BertForTokenClassification"):
         getattr(transformers, name)
+    os.dup2(answers, 1)
     gc.collect()
     gc.freeze()  # what is loaded stays shared with the forked ranks
     os.write(1, b"ready\n")
@@ -186,4 +216,4 @@ def serve() -> None:
 
 if __name__ == "__main__":
     __name__ = "rank_server"  # a forked script is the only "__main__": its frames are told by that name
-    serve()
+    serve(sys.argv[1:])

@@ -1,4 +1,4 @@
-"""Run small scripts on several ranks that a preloaded process forks: about half a second each."""
+"""Run scripts on several ranks that a preloaded process forks: small ones take about half a second."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ import subprocess
 import sys
 import textwrap
 import threading
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import nb2ddp
@@ -57,7 +59,14 @@ class Ended:
 class RankServer:
     """The preloaded process, and the jobs that it has under way."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        modules: Sequence[str] = ("accelerate", "numpy"),
+        *,
+        python: Path = Path(sys.executable),
+        variables: Mapping[str, str] = MappingProxyType({}),
+        cwd: Path = ROOT,
+    ) -> None:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("COV")}
         for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):
             environment.pop(name, None)
@@ -67,14 +76,15 @@ class RankServer:
             "HF_HUB_OFFLINE": "1",
             "PYTHONPATH": str(ROOT),
             "GLOO_SOCKET_IFNAME": "lo",
+            **variables,
         }
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.rank_server"],
+            [python, "-m", "tests.support.rank_server", *modules],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
             env=environment,
-            cwd=ROOT,
+            cwd=cwd,
         )
         assert self.process.stdout is not None
         assert self.process.stdout.readline() == "ready\n"

@@ -5,11 +5,15 @@ Every run has a working folder of its own; `tests/support/harness/sitecustomize.
 
 from __future__ import annotations
 
+import atexit
+import functools
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,9 +24,12 @@ import nbformat
 from nb2ddp.ddp_folder import SUPPORT
 from nb2ddp.runtime import support_module
 from tests.support import ROOT
+from tests.support.ranks import RankServer
 
 STACKS = {"newest": Path(sys.executable), "kaggle": ROOT / ".venv-kaggle" / "bin" / "python"}
 TIMEOUT = 300  # seconds for one run
+PLAIN = ("accelerate", "datasets", "peft", "transformers.trainer", "trl")
+UNSLOTH = ("unsloth", *PLAIN)
 
 
 @dataclass(frozen=True)
@@ -78,31 +85,54 @@ def plain_code(notebook: Path) -> str:
     return "\n".join(re.sub(r"^(\s*)[!%].*", r"\1pass", cell, flags=re.MULTILINE) for cell in cells)
 
 
-def run(folder: Path, script: str, *, stack: str, nproc: int, extra: dict[str, str] | None = None) -> Run:
-    """Run ``script`` in ``folder``: under torchrun, or in one plain process when ``nproc`` is 0."""
+def run(
+    folder: Path,
+    script: str,
+    *,
+    stack: str,
+    nproc: int,
+    torchrun: bool = False,
+) -> Run:
+    """Run ``script`` in ``folder``: on ``nproc`` ranks, or in one plain process when ``nproc`` is 0.
+
+    Ranks are forked from a process that has imported the stack (`rank_server`), which saves each of them some 12 s
+    of imports. With ``torchrun`` they are launched as users launch them.
+    """
     folder.mkdir(parents=True)
     watch = folder.with_name(f"{folder.name}-watch")
     watch.mkdir()
     # beside the working folder's files, not among them; the same name everywhere
-    path = folder / "script.py"
-    path.write_text(script)
+    (folder / "script.py").write_text(script)
     (folder / SUPPORT).write_text(support_module())
-    torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={nproc}"] if nproc else []
-    environment = {
-        **{k: v for k, v in os.environ.items() if not k.startswith("COV")},
-        "NB2DDP_WATCH": str(watch),
+    if torchrun:
+        start = time.monotonic()
+        code, output = _launched(folder, watch, STACKS[stack], nproc)
+    else:
+        unsloth = re.search(r"^\s*(from|import) unsloth", script, re.MULTILINE)
+        server = _server(STACKS[stack], UNSLOTH if unsloth else PLAIN)
+        start = time.monotonic()
+        code, output = _forked(folder, watch, server, script, nproc)
+    return Run(folder, code, output, time.monotonic() - start)
+
+
+def _variables(folder: Path) -> dict[str, str]:
+    return {
         "PYTHONPATH": str(ROOT / "tests" / "support" / "harness"),
         "CUDA_VISIBLE_DEVICES": "",
         "HF_HUB_OFFLINE": "1",
         "HF_HOME": str(folder / "hf"),
         "OMP_NUM_THREADS": "1",
-        **(extra or {}),
     }
-    start = time.monotonic()
+
+
+def _launched(folder: Path, watch: Path, python: Path, nproc: int) -> tuple[int, str]:
+    """Start torchrun, or plain Python."""
+    torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={nproc}"] if nproc else []
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("COV")}
     done = subprocess.run(
-        [STACKS[stack], *torchrun, path.name],
+        [python, *torchrun, "script.py"],
         cwd=folder,
-        env=environment,
+        env={**inherited, "NB2DDP_WATCH": str(watch), **_variables(folder)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -110,16 +140,54 @@ def run(folder: Path, script: str, *, stack: str, nproc: int, extra: dict[str, s
         timeout=TIMEOUT,
         check=False,
     )
-    return Run(folder, done.returncode, done.stdout, time.monotonic() - start)
+    return done.returncode, done.stdout
+
+
+@functools.cache
+def _server(python: Path, modules: tuple[str, ...]) -> RankServer:
+    """Import ``modules`` once for this session; the server ends with it. Unsloth patches what others import."""
+    folder = Path(tempfile.mkdtemp(prefix="rank-server-"))
+    paths = os.pathsep.join([str(ROOT / "tests" / "support" / "harness"), str(ROOT)])
+    # TRL's preference trainers compute their losses in Triton kernels, which a CPU can only interpret
+    variables = {
+        **_variables(folder),
+        "PYTHONPATH": paths,
+        "NB2DDP_WATCH": str(folder),
+        "TRITON_INTERPRET": "1",
+    }
+    server = RankServer(modules, python=python, variables=variables, cwd=folder)
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    atexit.register(server.close)
+    return server
+
+
+def _forked(folder: Path, watch: Path, server: RankServer, script: str, nproc: int) -> tuple[int, str]:
+    output = watch / "output.txt"
+    ended = server.start(
+        folder,
+        script,
+        nproc,
+        output=str(output),
+        watch=str(watch),
+        environment={"HF_HOME": str(folder / "hf")},
+        limit=TIMEOUT,
+    ).result(TIMEOUT + 60)[0]
+    said = output.read_text(errors="replace")
+    if ended["hung"]:
+        raise subprocess.TimeoutExpired("script.py", TIMEOUT, said)
+    return next((code for code in ended["codes"].values() if code), 0), said
 
 
 def processes_of(watch: Path) -> list[int]:
-    """Processes that still run with this watch folder in their environment."""
+    """Processes of a run that still run, whoever started them."""
     marker = f"NB2DDP_WATCH={watch}".encode()
+    notes = watch / "sessions.txt"  # of ranks that were forked: /proc shows the environment of their parent
+    sessions = notes.read_text().split() if notes.exists() else []
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
-            if marker in (entry / "environ").read_bytes().split(b"\0"):
+            session = (entry / "stat").read_text().rpartition(")")[2].split()[3]
+            if session in sessions or marker in (entry / "environ").read_bytes().split(b"\0"):
                 found.append(int(entry.name))
         except OSError:
             continue

@@ -10,7 +10,7 @@ import pytest
 from tests.support import ROOT
 from tests.unit.attack.fuzzer import mutate, outcome
 
-SAMPLES = sorted((ROOT / "sample_notebooks").glob("*.ipynb"))
+SAMPLES = sorted([*(ROOT / "sample_notebooks").glob("*.ipynb"), *(ROOT / "tests/notebooks").glob("*.ipynb")])
 
 
 @pytest.mark.parametrize("batch", range(6))
@@ -18,7 +18,7 @@ def test_no_notebook_is_a_fault(tmp_path: Path, batch: int) -> None:
     seen = set()
     for seed in range(50 * batch, 50 * batch + 50):
         notebook = json.loads(SAMPLES[seed % len(SAMPLES)].read_text(encoding="utf-8"))
-        result = outcome(tmp_path, *mutate(notebook, seed))
+        result = outcome(tmp_path, mutate(notebook, seed))
         assert not result.startswith("FAULT"), f"seed {seed}: {result}"
         seen.add(result)
     assert len(seen) > 1, "it finds its way into the converter, and out of it"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import subprocess
 import sys
@@ -16,13 +17,15 @@ from nb2ddp.conversion.pipeline import convert_notebook
 from nb2ddp.jupyter import html as html_of_run
 from nb2ddp.jupyter import kernel_gpu
 from nb2ddp.jupyter.environment import ranks_environment
-from nb2ddp.jupyter.history import Ran, choose
+from nb2ddp.jupyter.history import Chosen, Ran, choose
+from nb2ddp.jupyter.magic import _remarks
 from nb2ddp.jupyter.result import Places, Result, failure
 from nb2ddp.monitor import charts
 from nb2ddp.monitor.nvml import Load
 from nb2ddp.monitor.progress import Progress
 from nb2ddp.source.notebook import Cell, Notebook
 from tests.e2e.test_magic import DATA, LOOP, MODEL
+from tests.support.helpers import converted
 
 
 def history(*cells: tuple[str, str]) -> list[Ran]:
@@ -144,6 +147,16 @@ def places() -> tuple[Places, list[str]]:
     return Places(Path("/x/train_ddp.py"), conversion.script, notebook=None), text
 
 
+@pytest.mark.parametrize("single_file", [False, True])
+def test_a_run_that_saves_nothing_is_remarked_before_it(single_file: bool) -> None:
+    def remarks(more: str = "") -> list[str]:
+        conversion = converted(MODEL, DATA, LOOP + more, single_file=single_file)
+        return _remarks(conversion, Chosen((), ()), None)
+
+    assert any("nothing is saved" in remark for remark in remarks())
+    assert not any("nothing is saved" in remark for remark in remarks('\nmodel.save_pretrained("lora")'))
+
+
 def test_every_line_of_the_users_leads_back_to_its_cell() -> None:
     made, text = places()
     for code, cell, line in (
@@ -217,6 +230,16 @@ def test_how_to_load_what_was_saved(tmp_path: Path) -> None:
     assert unsloth.how_to_load.startswith(
         "from unsloth import FastModel; model, tokenizer = FastModel.from_pre"
     )
+
+
+@pytest.mark.parametrize("name", ['a"b', "back\\slash", "line\nbreak", "\x1b[31mred", '"); print("', "it's"])
+@pytest.mark.parametrize("script", ["", "FastModel.from_pretrained('x')"])
+def test_how_to_load_from_a_nasty_folder(name: str, script: str, tmp_path: Path) -> None:
+    for file in ("adapter_config.json", "config.json"):
+        made = result(tmp_path / name, f"{file[0]}/{file}", script=script)
+        assert made.how_to_load.isprintable()
+        (call,) = (node for node in ast.walk(ast.parse(made.how_to_load)) if isinstance(node, ast.Call))
+        assert ast.literal_eval(call.args[0]) == str(tmp_path / name / file[0])
 
 
 def test_a_result_shows_the_closing_block(tmp_path: Path) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from nb2ddp.conversion.report import split
+from nb2ddp.rewriting.findings import Batch
 from tests.support.ranks import Ended, RankServer
 
 Run = Callable[..., Ended]
@@ -43,6 +46,23 @@ def test_a_batch_is_shared(run: Run, ranks: int) -> None:
     assert not lines
 
 
+def test_the_report_of_a_conversion_splits_a_batch_as_the_run_does(run: Run) -> None:
+    grid = list(itertools.product(range(1, 9), range(1, 9), (1, 2, 3, 4, 8), range(1, 9)))
+    ended = run(
+        f"""
+        shares = []
+        for batch, steps, generations, ddp._run.world_size in {grid}:
+            shares.append(ddp.share_batch(batch, steps, generations if generations > 1 else None))
+        note(shares=shares)
+        ddp._run.world_size = 1
+        """,
+        0,
+    )
+    assert ended.codes == [0], ended.text
+    reported = [split(Batch(batch, steps, generations), ranks) for batch, steps, generations, ranks in grid]
+    assert [tuple(share) for share in ended.notes[0]["shares"]] == reported
+
+
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_a_loop_is_shared(run: Run, ranks: int) -> None:
     ended = run(
@@ -77,7 +97,8 @@ def test_a_loop_over_different_items_is_refused(run: Run) -> None:
     assert "the ranks went through different items: [2, 4] of them" in ended.ranks[0].err
 
 
-def test_shell_lines_run_once(run: Run) -> None:
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_shell_lines_run_once(run: Run, ranks: int) -> None:
     ended = run(
         """
         print("before")
@@ -89,14 +110,14 @@ def test_shell_lines_run_once(run: Run) -> None:
         note(file=open("file.py", encoding="utf-8").read())
         note(bare="RANK" in ddp.environment_without_ranks())
         """,
-        3,
+        ranks,
     )
     assert not any(ended.codes), ended.text
     for notes in ended.notes:
         expected = {"lines": ["one", "two"], "there": "x\nx\n", "file": "text é\nmore\n", "bare": False}
         assert notes == expected
     assert ended.ranks[0].out == "before\nshell\nbash\n"
-    assert ended.ranks[1].out == ended.ranks[2].out == ""
+    assert not any(rank.out for rank in ended.ranks[1:])
 
 
 @pytest.mark.parametrize("ranks", [2, 3])
@@ -203,7 +224,8 @@ def test_replicas_that_differ_are_saved_first(run: Run) -> None:
     )
 
 
-def test_after_the_end_rank_0_is_alone(run: Run) -> None:
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_after_the_end_rank_0_is_alone(run: Run, ranks: int) -> None:
     ended = run(
         """
         import os, time
@@ -214,10 +236,10 @@ def test_after_the_end_rank_0_is_alone(run: Run) -> None:
             note(main=is_main, all=ddp.from_all_ranks(5), rank=os.environ.get("RANK"))
         print("end")
         """,
-        3,
+        ranks,
     )
-    assert ended.codes == [0, 0, 0], ended.text
-    assert ended.notes == [{"main": True, "all": [5], "rank": None}, {}, {}]
+    assert ended.codes == [0] * ranks, ended.text
+    assert ended.notes == [{"main": True, "all": [5], "rank": None}] + [{}] * (ranks - 1)
     assert ended.ranks[0].out == "end\n"
 
 

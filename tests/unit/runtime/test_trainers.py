@@ -34,8 +34,8 @@ def arguments(batch=BATCH, steps=STEPS, **options):
     batch, steps = ddp.share_batch(batch, steps) if world_size > 1 else (batch, steps)
     return TrainingArguments("out", per_device_train_batch_size=batch, gradient_accumulation_steps=steps,
         per_device_eval_batch_size=4, report_to=[], use_cpu=True, disable_tqdm=True, logging_steps=1,
-        learning_rate=0.01, save_strategy=options.pop("save_strategy", "no"), max_steps=options.pop("max_steps", 3),
-        optim="sgd", lr_scheduler_type="constant", **options)
+        optim="sgd", lr_scheduler_type="constant",
+        **{"save_strategy": "no", "max_steps": 3, "learning_rate": 0.01, **options})
 def metrics(prediction):
     return {"accuracy": float((prediction.predictions.argmax(-1) == prediction.label_ids).mean()),
             "rows": len(prediction.label_ids), "order": prediction.predictions.sum()}
@@ -43,7 +43,8 @@ def figures(trainer):
     keys = ("loss", "eval_loss", "eval_accuracy", "eval_rows", "eval_order", "eval_wide_loss", "eval_deep_loss")
     note(log=[entry[key] for entry in trainer.state.log_history for key in keys if key in entry],
          parameters=[p.detach() for p in trainer.model.parameters()], best=trainer.state.best_metric,
-         best_step=trainer.state.best_global_step)
+         best_step=trainer.state.best_global_step, seen=getattr(trainer, "seen", []),
+         epochs=[entry["epoch"] for entry in trainer.state.log_history])
 def train(trainer):
     ddp.init_process_group()
     ddp.wrap_trainer(trainer)
@@ -51,7 +52,40 @@ def train(trainer):
     ddp.check_replicas(trainer.model)
 """
 
+KEEPS_FIGURES = """
+        class Keeping(Trainer):
+            seen = []
+            def compute_loss(self, model, inputs, return_outputs=False, **kwargs):
+                loss, outputs = super().compute_loss(model, inputs, return_outputs=True, **kwargs)
+                self.seen.append(outputs.logits.pow(2).mean().item())
+                self.log({"size": self.seen[-1]})
+                return (loss, outputs) if return_outputs else loss
+        trainer = Keeping(BertForSequenceClassification(config()), arguments(SHARE), train_dataset=examples(ROWS + 2),
+            eval_dataset=examples(7))
+        train(trainer)
+        trainer.evaluate()
+"""
 CASES = {
+    "a loss that keeps figures": KEEPS_FIGURES.replace("SHARE", ""),
+    "a loss that keeps figures of a divided batch": KEEPS_FIGURES.replace("SHARE", "6, 1"),
+    "an incomplete last batch": """
+        trainer = Trainer(BertForTokenClassification(config()), arguments(max_steps=-1, num_train_epochs=2),
+            train_dataset=examples(ROWS + 5, tokens=True))
+        train(trainer)
+    """,
+    "parameters unfrozen later": """
+        from transformers import TrainerCallback
+        class Unfreeze(TrainerCallback):
+            def on_step_end(self, args, state, control, model=None, **kwargs):
+                for parameter in model.parameters():
+                    parameter.requires_grad = True
+        model = BertForSequenceClassification(config())
+        for parameter in model.bert.parameters():
+            parameter.requires_grad = False
+        trainer = Trainer(model, arguments(max_grad_norm=0.05, learning_rate=0.5), train_dataset=examples(ROWS),
+            callbacks=[Unfreeze()])
+        train(trainer)
+    """,
     "classification": """
         trainer = Trainer(BertForSequenceClassification(config()), arguments(), train_dataset=examples(ROWS))
         train(trainer)
@@ -117,6 +151,20 @@ CASES = {
         trainer.evaluate(examples(5))
         note(predicted=trainer.predict(examples(9)).predictions)
     """,
+    "a saved model is loaded again": """
+        def fit():
+            trainer = Trainer(BertForSequenceClassification(config()), arguments(), train_dataset=examples(ROWS))
+            train(trainer)
+            if rank == 0:
+                import time
+                write = trainer._save
+                trainer._save = lambda *args, **kwargs: (time.sleep(2), write(*args, **kwargs))
+            trainer.save_model("final")
+            again = BertForSequenceClassification.from_pretrained("final")
+            note(predicted=[p.detach().sum() for p in again.parameters()])
+            return trainer
+        trainer = fit()
+    """,
     "few rows to evaluate": """
         trainer = Trainer(BertForSequenceClassification(config()), arguments(), train_dataset=examples(ROWS),
             eval_dataset=examples(3), compute_metrics=metrics)
@@ -166,6 +214,9 @@ def test_as_in_one_process(server: RankServer, tmp_path: Path, case: str, ranks:
     assert distance(expected["parameters"], first["parameters"]) < 1e-5, several.text
     assert distance(expected.get("predicted", []), first.get("predicted", [])) < 1e-5
     assert distance(expected["log"], first["log"]) < 1e-4, (expected["log"], first["log"])
+    assert distance(expected["epochs"], first["epochs"]) < 1e-6
+    assert len(expected["seen"]) == len(first["seen"])
+    assert distance(expected["seen"], first["seen"]) < 1e-4
     if "evaluat" in case:
         assert distance(expected["log"], first["log"]) < 1e-5
 

@@ -22,7 +22,7 @@ from kubeflow_trainer_api.models.trainer_v1alpha1_train_job import TrainerV1alph
 from nb2ddp.cli import main
 from nb2ddp.errors import EmitError
 from nb2ddp.targets import TARGETS
-from nb2ddp.targets.job import Job, argument, yaml_block, yaml_string
+from nb2ddp.targets.job import Job, arguments, yaml_block, yaml_string
 from tests.support import ROOT
 
 SCRIPT = '"""Train it with torchrun."""\nprint("Trainer", 1)\n'
@@ -243,14 +243,18 @@ def expanded(text: str) -> str:
     return re.sub(r"\$(\$|\([^)]*\)?)?", lambda found: "$" if found[1] == "$" else found[0], text)
 
 
-def test_a_pod_runs_the_script_as_it_is(tmp_path: Path) -> None:
+@pytest.mark.parametrize("beside", [True, False], ids=["runtime module", "single file"])
+def test_a_pod_runs_the_script_as_it_is(tmp_path: Path, beside: bool) -> None:
     """The command of the TrainJob, with the variables of its runtime, on two real processes."""
     # in one piece: unbuffered, print() writes the end of a line for itself, and the other rank comes between
     say = """sys.stdout.write(f"{os.environ['RANK']} of {os.environ['WORLD_SIZE']}\\n")"""
     script = f'"""torchrun"""\nimport os, sys\n{say}\n'
     script += "s = '$(HOME) $$ $HOME \\\\n \"q\"'\n"
     setup = "open('installed', 'w').close()\n"
-    document = yaml.safe_load(files("kubeflow", job(script, setup, cpu=True))["trainjob.yaml"])
+    support = "word = 'beside'\n" * 20_000  # in pieces
+    script += "import ddp_support\nassert ddp_support.word == 'beside'\n" if beside else ""
+    made = files("kubeflow", job(script, setup, cpu=True, support=support if beside else None))
+    document = yaml.safe_load(made["trainjob.yaml"])
     trainer = document["spec"]["trainer"]
     command = [expanded(part) for part in [*trainer["command"], *trainer["args"]]]
     environment = {
@@ -266,11 +270,30 @@ def test_a_pod_runs_the_script_as_it_is(tmp_path: Path) -> None:
     assert sorted(done.stdout.split("\n")) == ["", "0 of 2", "1 of 2"]
     assert (tmp_path / "train_ddp.py").read_text() == script
     assert (tmp_path / "installed").exists()
+    assert (tmp_path / "ddp_support.py").exists() is beside
 
 
-def test_a_script_too_long_for_an_argument() -> None:
-    with pytest.raises(EmitError, match="KiB is too long"):
-        files("kubeflow", job(f'"""torchrun"""\nx = "{"a" * 140_000}"\n'))
+def test_a_conversion_fits_the_arguments_of_a_container(folder: Path) -> None:
+    assert emit("--target", "kubeflow", "tiny_ddp").exit_code == 0
+    text = (folder / "kubeflow" / "trainjob.yaml").read_text()
+    parts = [expanded(part) for part in yaml.safe_load(text)["spec"]["trainer"]["args"]]
+    written = [(folder / name).read_text() for name in ("train_ddp.py", "ddp_support.py", "setup_env.py")]
+    assert "".join(parts) == "".join(written)
+    assert all(len(part.encode()) < 128 * 1024 for part in parts)
+
+
+def test_a_long_text_comes_in_pieces_that_an_argument_can_hold() -> None:
+    lines = "def f():\n    return 1\n" * 20_000
+    for text in (lines, "é" * 300_000, f"x = 1\n{'$(' * 90_000}", "    indented\n" * 20_000):
+        pieces = arguments(text)
+        assert "".join(map(expanded, pieces)) == text
+        assert all(len(expanded(piece).encode()) < 128 * 1024 for piece in pieces)
+    assert all(piece.startswith("def f():\n") for piece in arguments(lines))
+
+
+def test_a_script_too_long_for_a_job() -> None:
+    with pytest.raises(EmitError, match="1100 kB is too long"):
+        files("kubeflow", job(f'"""torchrun"""\nx = "{"a" * 1_100_000}"\n'))
 
 
 # ---- quoting ----------------------------------------------------------------------------------------
@@ -315,7 +338,7 @@ def test_code_is_a_block_of_its_own_lines() -> None:
 
 def test_kubernetes_gives_back_what_was_quoted() -> None:
     for text in odd_texts():
-        assert expanded(argument(text)) == text, repr(text)
+        assert "".join(map(expanded, arguments(text))) == text, repr(text)
 
 
 def test_a_module_name_is_one_word_for_the_shell() -> None:

@@ -1,0 +1,76 @@
+"""Find where training arguments are made, and which parts of the batch they set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from nb2ddp.analysis.facts import Facts
+from nb2ddp.source import cst_nodes
+
+BATCH, ACCUMULATION = "per_device_train_batch_size", "gradient_accumulation_steps"
+DROPS_LAST = "dataloader_drop_last"
+# The defaults of Transformers' TrainingArguments.
+DEFAULTS = {BATCH: "8", ACCUMULATION: "1"}
+# The default of TRL's GRPOConfig.
+GENERATIONS, GENERATIONS_DEFAULT = "num_generations", "8"
+GENERATING_STEPS = "steps_per_generation"
+
+
+def recipes(facts: Facts) -> Iterator[tuple[cst.Call | cst.Dict, dict[str, cst.BaseExpression] | None]]:
+    """Yield the calls and dict literals that make training arguments, and which parts of the batch they set.
+
+    None instead of the parts: they cannot be known.
+    """
+    seen: set[cst.CSTNode] = set()
+    for call in facts.live_calls:
+        if not makes_arguments(facts, call):
+            continue
+        recipe: cst.Call | cst.Dict = call
+        given: dict[str, cst.BaseExpression] | None = _given(facts, call)
+        if not set(DEFAULTS) <= set(given or ()):
+            for made in facts.star_dicts(call):
+                inside = _given(facts, made) if made is not None else None
+                if inside is None or (inside and given):
+                    given = None  # set in a dict that is not in the notebook, or partly here and partly there
+                    break
+                if made is not None and inside:
+                    recipe, given = made, inside
+        if recipe not in seen:
+            seen.add(recipe)
+            yield recipe, given
+
+
+def makes_arguments(facts: Facts, call: cst.Call) -> bool:
+    """Return whether a call makes training arguments, or a `functools.partial` of their class."""
+    if facts.qualified(call.func) == "functools.partial" and call.args:
+        return facts.is_arguments_class(call.args[0].value)
+    return facts.is_arguments_class(call.func)
+
+
+def sets_later(facts: Facts, call: cst.Call) -> bool:
+    """Match ``replace(args, per_device_train_batch_size=4)``, setattr, and the call of a ``partial``."""
+    name = facts.qualified(call.func)
+    if name == "setattr" and len(call.args) > 1:
+        return cst_nodes.string_value(call.args[1].value) in DEFAULTS
+    if not any(facts.keyword(call, key) for key in DEFAULTS):
+        return False
+    if name in ("dataclasses.replace", "copy.replace"):
+        return True
+    binding = facts.binding(call.func) if isinstance(call.func, cst.Name) else None
+    made = binding.value if binding is not None else None
+    return isinstance(made, cst.Call) and facts.qualified(made.func) == "functools.partial"
+
+
+def _given(facts: Facts, node: cst.Call | cst.Dict) -> dict[str, cst.BaseExpression]:
+    wanted = (*DEFAULTS, GENERATIONS, GENERATING_STEPS, DROPS_LAST)
+    if isinstance(node, cst.Call):
+        return {key: value for key in wanted if (value := facts.keyword(node, key)) is not None}
+    return {
+        key: element.value
+        for element in node.elements
+        if isinstance(element, cst.DictElement)
+        and (key := cst_nodes.string_value(element.key)) is not None
+        and key in wanted
+    }

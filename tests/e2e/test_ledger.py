@@ -1,0 +1,66 @@
+"""The ledger's rows are still what is published, and a script that is broken on purpose turns its row red."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from nb2ddp import convert
+from tests.support import ROOT, SAMPLES
+
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+import ledger  # type: ignore[import-not-found]
+
+pytestmark = pytest.mark.launch
+
+SLICE = [("alpaca_sft", 2), ("peft_loop", 2), ("peft_loop", 3)]
+TRAIN = "ddp_model = ddp.wrap_trainer(trainer)"
+NOT_AVERAGED = f"""\
+{TRAIN}
+def keep(state, bucket):
+    kept = torch.futures.Future()
+    kept.set_result(bucket.buffer())
+    return kept
+ddp_model.register_comm_hook(None, keep)
+#"""
+OTHER_SEED = f"""\
+trainer.train_dataset = trainer.train_dataset.shuffle(seed=rank)
+{TRAIN}
+#"""
+NOT_GATED = f"""\
+model.save_pretrained("llama_lora")
+{TRAIN}
+#"""
+
+
+@pytest.mark.parametrize(("sample", "ranks"), SLICE)
+def test_a_row_is_no_worse_than_published(sample: str, ranks: int, tmp_path: Path) -> None:
+    case = ledger.Case(SAMPLES / f"{sample}.ipynb", "newest", ranks)
+    row = ledger.measure(case, tmp_path, controls=False)
+    published = ledger.load(ROOT / "docs" / "ledger")
+    assert not ledger.worse(row, published[row.name])
+    assert row.loss_difference is not None
+    assert row.loss_difference <= ledger.CLOSE
+
+
+@pytest.mark.parametrize(
+    ("broken", "verdict", "reason"),
+    [
+        pytest.param(NOT_AVERAGED, "failed", "the ranks have trained different models", id="gradients"),
+        pytest.param(OTHER_SEED, "failed", "different training data", id="seed"),
+        pytest.param(NOT_GATED, "different", "another rank than 0 writes llama_lora/", id="save"),
+    ],
+)
+def test_a_broken_script_turns_its_row_red(broken: str, verdict: str, reason: str, tmp_path: Path) -> None:
+    notebook = SAMPLES / "alpaca_sft.ipynb"
+    script = convert(notebook).files["train_ddp.py"]
+    assert script.count(TRAIN) == 1
+    row = ledger.measure(
+        ledger.Case(notebook, "newest", 2), tmp_path, controls=False, script=script.replace(TRAIN, broken)
+    )
+    assert (row.verdict, reason in row.reason) == (verdict, True), row
+    published = ledger.load(ROOT / "docs" / "ledger")
+    assert ledger.worse(row, published[row.name])

@@ -1,0 +1,57 @@
+# What goes with the batch: other options, figures that are read back, streams, loaders, generations.
+
+# first cell
+from trl import SFTConfig, SFTTrainer
+
+# case: a scaled batch keeps the notebook's numbers
+# flags: --batch scale
+args = SFTConfig("o", per_device_train_batch_size=2)
+# note, line 1: --batch scale: every rank takes the notebook's batch, so each step takes more data
+
+# case: the notebook uses our name
+batch_per_rank = 1
+args = SFTConfig("o")
+# output
+batch_per_rank = 1
+ddp_batch_per_rank, accumulation_per_rank = ddp.share_batch(8, 1)  # nb2ddp: the notebook's batch, split
+args = SFTConfig("o", per_device_train_batch_size=ddp_batch_per_rank, gradient_accumulation_steps=accumulation_per_rank)
+
+# case: rows grouped by length come in another order
+args = SFTConfig("o", group_by_length=True)
+# output
+batch_per_rank, accumulation_per_rank = ddp.share_batch(8, 1)  # nb2ddp: the notebook's batch, split
+args = SFTConfig("o", group_by_length=True, per_device_train_batch_size=batch_per_rank, gradient_accumulation_steps=accumulation_per_rank)
+# note, line 1: rows are grouped by length within portions whose size depends on a rank's batch: each row is used once, but in another order than in the notebook
+
+# case: a stream, which each rank reads for itself
+from datasets import load_dataset
+d = load_dataset('x', streaming=True)
+args = SFTConfig('o')
+t = SFTTrainer(llm, args=args, train_dataset=d)
+t.train()
+# output
+from datasets import load_dataset
+d = load_dataset('x', streaming=True)
+batch_per_rank, accumulation_per_rank = ddp.share_batch(8, 1)  # nb2ddp: the notebook's batch, split
+args = SFTConfig('o', accelerator_config={"dispatch_batches": False}, per_device_train_batch_size=batch_per_rank, gradient_accumulation_steps=accumulation_per_rank)
+t = SFTTrainer(llm, args=args, train_dataset=d)
+t.train()
+
+# case: the batch is read back
+args = SFTConfig("o", per_device_train_batch_size=2, gradient_accumulation_steps=4)
+t = SFTTrainer(llm, args=args)
+n = args.per_device_train_batch_size * t.args.gradient_accumulation_steps
+# output
+batch_per_rank, accumulation_per_rank = ddp.share_batch(2, 4)  # nb2ddp: the notebook's batch, split
+args = SFTConfig("o", per_device_train_batch_size=batch_per_rank, gradient_accumulation_steps=accumulation_per_rank)
+t = SFTTrainer(llm, args=args)
+n = 2 * 4
+
+# case: a batch that is not a literal is read back
+args = SFTConfig("o", per_device_train_batch_size=B)
+print(args.per_device_train_batch_size)
+# output
+batch_per_rank, accumulation_per_rank = ddp.share_batch(B, 1)  # nb2ddp: the notebook's batch, split
+args = SFTConfig("o", per_device_train_batch_size=batch_per_rank, gradient_accumulation_steps=accumulation_per_rank)
+print(args.per_device_train_batch_size)
+# note, line 2: this reads one rank's share of the batch; write the number itself if the notebook's is meant

@@ -1,0 +1,58 @@
+# A condition on the clock that ends training is evaluated on rank 0 for all ranks.
+
+# first cell
+import time
+from datetime import datetime
+from trl import SFTTrainer
+
+# case: in a hand-written loop
+for row in rows:
+    loss.backward()
+    if time.time() - start > LIMIT:
+        break
+# output
+for row in rows:
+    loss.backward()
+    if ddp.from_main_process(lambda: time.time() - start > LIMIT):
+        break
+
+# case: a duration that is kept in a variable
+class Limit:
+    def on_step_end(self, args, state, control):
+        spent = time.perf_counter() - start
+        if spent > 60:
+            control.should_training_stop = True
+# output
+class Limit:
+    def on_step_end(self, args, state, control):
+        spent = time.perf_counter() - start
+        if ddp.from_main_process(lambda: spent > 60):
+            control.should_training_stop = True
+
+# case: a loop around train()
+tr = SFTTrainer(llm)
+for i in range(9):
+    tr.train()
+    if time.monotonic() > end:
+        raise SystemExit
+# output
+tr = SFTTrainer(llm)
+for i in range(9):
+    tr.train()
+    if ddp.from_main_process(lambda: time.monotonic() > end):
+        raise SystemExit
+
+# case: only the clock's part of a condition
+for x in xs:
+    x.backward()
+    if loss < 1 or datetime.now() > end:
+        break
+# output
+for x in xs:
+    x.backward()
+    if loss < 1 or ddp.from_main_process(lambda: datetime.now() > end):
+        break
+
+# last cell
+t = SFTTrainer(llm)
+t.train()

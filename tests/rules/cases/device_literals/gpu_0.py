@@ -1,0 +1,34 @@
+# GPU 0 by its number is this rank's GPU.
+
+# first cell
+import torch
+
+# case: a device that is kept
+device = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
+model.to(device)
+batch = {name: tensor.to("cuda:0") for name, tensor in batch.items()}
+# output
+device = torch.device(f"cuda:{local_rank}" if torch.cuda.is_available() else "cpu")
+model.to(device)
+batch = {name: tensor.to(f"cuda:{local_rank}") for name, tensor in batch.items()}
+
+# case: a report about the GPU
+gpu = torch.cuda.get_device_properties(0)
+print(f"{gpu.name}: {gpu.total_memory / 2**30:.1f} GiB")
+# output
+gpu = torch.cuda.get_device_properties(local_rank)
+print(f"{gpu.name}: {gpu.total_memory / 2**30:.1f} GiB")
+
+# case: a device without a number
+model.to("cuda")
+model.cuda()
+
+# case: a seed, which is no device
+torch.cuda.manual_seed(0)
+
+# case: a text about the GPU
+print("running on cuda:0 now")
+
+# case: another GPU
+judge = judge.to("cuda:1")
+# note, line 1: "cuda:1" names a GPU of another rank...

@@ -1,0 +1,127 @@
+# Traces of an earlier attempt at several GPUs are removed or replaced.
+
+# case: the variable UNSLOTH_ENABLE_MULTIGPU
+import os
+os.environ["UNSLOTH_ENABLE_MULTIGPU"] = "1"
+x = 1
+# output
+import os
+x = 1
+
+# case: the variable UNSLOTH_MULTIGPU
+import os
+os.environ["UNSLOTH_MULTIGPU"] = "1"
+x = 1
+# output
+import os
+x = 1
+
+# case: an argument that only a fork of Unsloth knows
+from unsloth import FastLanguageModel
+model, tok = FastLanguageModel.from_pretrained(
+    "m",
+    enable_multi_gpu = True,  # both
+    load_in_4bit = True,  # small
+)
+# output
+from unsloth import FastLanguageModel
+model, tok = FastLanguageModel.from_pretrained(
+    "m",
+    load_in_4bit = True,  # small
+)
+
+# case: a fork's names become Unsloth's
+from pantheraml import FastLanguageModel, PantheraMLDistributedTrainer, MultiGPUConfig
+config = MultiGPUConfig(backend='nccl')
+trainer = PantheraMLDistributedTrainer(model, multi_gpu_config=config)
+# output
+from unsloth import FastLanguageModel, UnslothTrainer as PantheraMLDistributedTrainer
+trainer = PantheraMLDistributedTrainer(model)
+
+# case: a function that only the fork has
+from pantheraml import distributed_context
+# decline, line 1: pantheraml.distributed_context has no counterpart in Unsloth; remove it
+
+# case: a process group joined by hand
+import torch.distributed as dist
+def setup():
+    dist.init_process_group(backend="nccl")
+    return 0
+rank = setup()
+if rank is not None:
+    dist.destroy_process_group()
+# output
+import torch.distributed as dist
+def setup():
+    return 0
+rank = setup()
+if rank is not None:
+    pass
+
+# case: a model wrapped and unwrapped by hand
+from torch.nn.parallel import DistributedDataParallel as DDP
+if local_rank is not None:
+    model = DDP(model, device_ids=[local_rank])
+    print("wrapped")
+inner = model.module
+other = DDP(model)
+# output
+from torch.nn.parallel import DistributedDataParallel as DDP
+if local_rank is not None:
+    print("wrapped")
+inner = model
+other = model
+
+# case: rank 0's arguments: is_main_process
+from trl import SFTConfig
+a = SFTConfig("o", save_strategy="steps" if is_main_process else "no")
+# output
+from trl import SFTConfig
+a = SFTConfig("o", save_strategy="steps")
+
+# case: rank 0's arguments: rank == 0
+from trl import SFTConfig
+a = SFTConfig("o", save_strategy="steps" if rank == 0 else "no")
+# output
+from trl import SFTConfig
+a = SFTConfig("o", save_strategy="steps")
+
+# case: rank 0's arguments: rank != 0
+from trl import SFTConfig
+a = SFTConfig("o", save_strategy="no" if rank != 0 else "steps")
+# output
+from trl import SFTConfig
+a = SFTConfig("o", save_strategy="steps")
+
+# case: rank 0's arguments: not is_main_process
+from trl import SFTConfig
+a = SFTConfig("o", save_strategy="no" if not is_main_process else "steps")
+# output
+from trl import SFTConfig
+a = SFTConfig("o", save_strategy="steps")
+
+# case: rank 0's arguments: local_rank in (-1, 0)
+from trl import SFTConfig
+a = SFTConfig("o", save_strategy="steps" if local_rank in (-1, 0) else "no")
+# output
+from trl import SFTConfig
+a = SFTConfig("o", save_strategy="steps")
+
+# case: barriers before and after training
+import torch.distributed as dist
+dist.barrier()
+from trl import SFTTrainer
+trainer = SFTTrainer(model)
+trainer.train()
+dist.barrier()
+# output
+import torch.distributed as dist
+ddp.from_all_ranks(None)
+from trl import SFTTrainer
+trainer = SFTTrainer(model)
+trainer.train()
+
+# case: a sampler of the notebook's own
+from torch.utils.data.distributed import DistributedSampler
+s = DistributedSampler(d)
+# decline: this loop uses DDP with a DistributedSampler already: save it as a script and start that with torchrun

@@ -1,0 +1,154 @@
+# Rank 0 goes first through an `if` that looks at files, so that all ranks find the same.
+
+# first cell
+import glob, os
+from pathlib import Path
+from trl import SFTTrainer
+
+# case: os.path
+if not os.path.exists("d"):
+    os.makedirs("d")
+# output
+with ddp.main_process_first():  # nb2ddp: rank 0 makes the files, the others find them
+    if not os.path.exists("d"):
+        os.makedirs("d")
+
+# case: pathlib
+if not Path("d").is_dir(): Path("d").mkdir()
+# output
+with ddp.main_process_first():  # nb2ddp: rank 0 makes the files, the others find them
+    if not Path("d").is_dir(): Path("d").mkdir()
+
+# case: glob
+if len(glob.glob("*.txt")) > 3:
+    x = 1
+# output
+with ddp.main_process_first():  # nb2ddp: rank 0 makes the files, the others find them
+    if len(glob.glob("*.txt")) > 3:
+        x = 1
+
+# case: a list of files
+if "d" in os.listdir("."):
+    x = 1
+# output
+with ddp.main_process_first():  # nb2ddp: rank 0 makes the files, the others find them
+    if "d" in os.listdir("."):
+        x = 1
+
+# case: a conditional value
+data = load("d") if os.path.exists("d") else make("d")
+# output
+with ddp.main_process_first():  # nb2ddp: rank 0 makes the files, the others find them
+    data = load("d") if os.path.exists("d") else make("d")
+
+# case: in the second test
+if big:
+    x = 1
+elif os.path.isfile("d"):
+    x = 2
+else:
+    x = 3
+# output
+with ddp.main_process_first():  # nb2ddp: rank 0 makes the files, the others find them
+    if big:
+        x = 1
+    elif os.path.isfile("d"):
+        x = 2
+    else:
+        x = 3
+
+# case: comments and texts of several lines
+# the data
+if os.path.exists("d"):  # there
+  text = """
+one
+  two"""
+  # end
+x = 1
+# output
+# the data
+with ddp.main_process_first():  # nb2ddp: rank 0 makes the files, the others find them
+    if os.path.exists("d"):  # there
+      text = """
+one
+  two"""
+      # end
+x = 1
+
+# case: neighbours share a block
+if os.path.exists("a"):
+    a = 1
+if os.path.exists("b"):
+    b = 1
+# output
+with ddp.main_process_first():  # nb2ddp: rank 0 makes the files, the others find them
+    if os.path.exists("a"):
+        a = 1
+    if os.path.exists("b"):
+        b = 1
+
+# case: inside a for
+for d in folders:
+    write(d)
+    if not os.path.exists("d"):
+        os.makedirs("d")
+# output
+for d in folders:
+    write(d)
+    with ddp.main_process_first():  # nb2ddp: rank 0 makes the files, the others find them
+        if not os.path.exists("d"):
+            os.makedirs("d")
+
+# case: inside a with
+with lock:
+    write(d)
+    if not os.path.exists("d"):
+        os.makedirs("d")
+# output
+with lock:
+    write(d)
+    with ddp.main_process_first():  # nb2ddp: rank 0 makes the files, the others find them
+        if not os.path.exists("d"):
+            os.makedirs("d")
+
+# case: inside another if
+if big:
+    write(d)
+    if not os.path.exists("d"):
+        os.makedirs("d")
+# output
+if big:
+    write(d)
+    with ddp.main_process_first():  # nb2ddp: rank 0 makes the files, the others find them
+        if not os.path.exists("d"):
+            os.makedirs("d")
+
+# case: inside a try
+try:
+    write(d)
+    if not os.path.exists("d"):
+        os.makedirs("d")
+except OSError:
+    pass
+# output
+try:
+    write(d)
+    with ddp.main_process_first():  # nb2ddp: rank 0 makes the files, the others find them
+        if not os.path.exists("d"):
+            os.makedirs("d")
+except OSError:
+    pass
+
+# case: an if inside a guarded if
+if os.path.exists("a"):
+    if os.path.exists("b"):
+        x = 1
+# output
+with ddp.main_process_first():  # nb2ddp: rank 0 makes the files, the others find them
+    if os.path.exists("a"):
+        if os.path.exists("b"):
+            x = 1
+
+# last cell
+trainer = SFTTrainer(model)
+trainer.train()

@@ -1,0 +1,36 @@
+# An `if` whose condition depends on no file is left alone.
+
+# first cell
+import glob, os
+from pathlib import Path
+from trl import SFTTrainer
+
+# case: no file is looked at
+if big:
+    x = 1
+
+# case: an attribute, not a call
+if cache.exists:
+    x = 1
+
+# case: code that never runs
+if False:
+    if os.path.exists("d"):
+        os.remove("d")
+
+# case: a function, which its callers decide about
+def prepare():
+    if not os.path.exists("d"):
+        os.makedirs("d")
+
+# case: waiting for a file
+while not os.path.exists("d"):
+    if os.path.exists("e"):
+        break
+
+# case: the answer is only kept
+found = os.path.exists("d")
+
+# last cell
+trainer = SFTTrainer(model)
+trainer.train()

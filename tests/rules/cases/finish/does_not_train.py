@@ -1,0 +1,35 @@
+# A notebook that does not train is declined.
+
+# case: inference
+model.generate(**inputs)
+# decline: this notebook does not train: it imports no library that trains a model, such as transformers, trl or torch
+
+# case: a model put into training mode
+model.train()
+# decline: this notebook does not train: ...
+
+# case: a trainer that never trains
+from trl import SFTTrainer
+trainer = SFTTrainer(model)
+# decline, line 2: this notebook does not train: this SFTTrainer is made, but no cell that runs calls its train()
+
+# case: training in code that never runs
+from trl import SFTTrainer
+trainer = SFTTrainer(model)
+if False:
+    trainer.train()
+# decline, line 2: this notebook does not train: ...
+
+# case: a function that is never called
+from trl import SFTTrainer
+trainer = SFTTrainer(model)
+def later():
+    trainer.train()
+# decline, line 2: this notebook does not train: ...
+
+# case: a class of another kind
+class Trainer:
+    pass
+trainer = Trainer()
+trainer.train()
+# decline: this notebook does not train: ...

@@ -1,0 +1,40 @@
+# After the last statement that needs every rank, the other ranks end and rank 0 goes on.
+
+# first cell
+from trl import SFTTrainer
+trainer = SFTTrainer(model)
+
+# case: training that never runs does not count
+trainer.train()
+if False:
+    trainer.train()
+# output
+trainer.train()
+ddp.finish()  # nb2ddp: below this line there is rank 0 alone
+if False:
+    trainer.train()
+
+# case: the rest of the line runs on rank 0
+trainer.train(); model.save_pretrained("lora")  # done
+# output
+trainer.train()
+ddp.finish()  # nb2ddp: below this line there is rank 0 alone
+model.save_pretrained("lora")  # done
+
+# case: the last collective call is in another cell
+trainer.train()
+# %%
+x = 1
+# %%
+trainer.evaluate()
+# %%
+model.push_to_hub('m')
+# output
+trainer.train()
+# %%
+x = 1
+# %%
+trainer.evaluate()
+ddp.finish()  # nb2ddp: below this line there is rank 0 alone
+# %%
+model.push_to_hub('m')

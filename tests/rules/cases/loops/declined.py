@@ -1,0 +1,24 @@
+# A loop whose model cannot be seen is declined.
+
+# first cell
+import torch
+from torch import nn
+from torch.optim import AdamW
+from torch.utils.data import DataLoader
+from transformers import AutoModelForCausalLM
+
+# case: no model that can be seen
+llm = AutoModelForCausalLM.from_pretrained("m")
+loader = DataLoader(data, batch_size=8, shuffle=True)
+for batch in loader:
+    step(batch).backward()
+# decline, line 4: nb2ddp cannot tell which model this backward() trains: no optimizer is given the parameters of a model that the notebook makes. Create the optimizer from model.parameters()
+
+# case: a tensor
+llm = AutoModelForCausalLM.from_pretrained("m")
+loader = DataLoader(data, batch_size=8, shuffle=True)
+opt = AdamW([image])
+for i in range(9):
+    (image ** 2).sum().backward()
+    opt.step()
+# decline, line 5: nb2ddp cannot tell which model ...

@@ -1,0 +1,33 @@
+# What no loop trains is left alone.
+
+# first cell
+import torch
+from torch import nn
+from torch.optim import AdamW
+from torch.utils.data import DataLoader
+from transformers import AutoModelForCausalLM
+llm = AutoModelForCausalLM.from_pretrained("m")
+loader = DataLoader(data, batch_size=8, shuffle=True)
+
+# case: evaluation
+with torch.no_grad():
+    for batch in loader:
+        llm(**batch)
+
+# case: generation over a data set
+for row in data:
+    print(llm.generate(**row))
+
+# case: training that never runs
+if False:
+    for batch in loader:
+        llm(**batch).loss.backward()
+
+# case: a gradient that is only looked at
+opt = AdamW(llm.parameters())
+llm(**x).loss.backward()
+
+# case: an optimizer for a Trainer
+opt = AdamW(llm.parameters())
+t = SFTTrainer(llm, optimizers=(opt, None))
+t.train()

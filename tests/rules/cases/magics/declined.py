@@ -1,0 +1,36 @@
+# A magic that has no equivalent in Python is declined by name.
+
+# case: an unknown magic
+%lprun -f f f()
+# decline, line 1: %lprun is a magic that nb2ddp does not know; write it in Python
+
+# case: an unknown cell magic
+%%cython
+x
+# decline, line 1: %%cython is a cell magic that nb2ddp does not know; write it in Python
+
+# case: another notebook's code
+%run other.ipynb
+# decline, line 1: %run is a magic that nb2ddp does not know; write it in Python
+
+# case: the folder before
+%cd -
+# decline, line 1: %cd -: a script has no history of folders; name the folder
+
+# case: the value of a magic
+files = %ls
+# decline, line 1: the value of %ls is not there in a script; write it in Python
+
+# case: captured output that is read
+%%capture out
+x = 1
+print(out)
+# decline, line 1: the output that %%capture keeps in out is not there in a script; print it instead
+
+# case: the kernel
+get_ipython().kernel.do_shutdown(True)
+# decline, line 1: get_ipython().kernel has no meaning in a script; remove it
+
+# case: code as text
+get_ipython().run_cell("x = 1")
+# decline, line 1: get_ipython().run_cell has no meaning in a script; remove it

@@ -1,0 +1,20 @@
+# A script has no IPython: get_ipython() is None.
+
+# case: as text
+if "colab" in str(get_ipython()):
+    x = 1
+# output
+if "colab" in str(None):
+    x = 1
+
+# case: whether there is one
+if get_ipython():
+    x = 1
+# output
+if None:
+    x = 1
+
+# case: its class
+name = get_ipython().__class__.__name__
+# output
+name = None.__class__.__name__

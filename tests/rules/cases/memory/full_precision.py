@@ -1,0 +1,19 @@
+# A model whose copy does not fit on one GPU is noted, with the two figures.
+
+# first cell
+from unsloth import FastLanguageModel
+
+# case: 8 billion parameters in 16 bits
+model, tokenizer = FastLanguageModel.from_pretrained("org/Model-8B", load_in_4bit = False)
+# note, line 1: 8 billion parameters, 16 bits: about 17 GiB on each GPU, which has 15 (--gpu-memory). `--strategy balanced` ...
+
+# case: 8 billion parameters in 4 bits
+model, tokenizer = FastLanguageModel.from_pretrained("org/Model-8B", load_in_4bit = True)
+
+# case: a larger GPU
+# flags: --gpu-memory 40
+model, tokenizer = FastLanguageModel.from_pretrained("org/Model-8B", load_in_4bit = False)
+
+# case: the model is spread over the GPUs
+# flags: --strategy balanced
+model, tokenizer = FastLanguageModel.from_pretrained("org/Model-8B", load_in_4bit = False)

@@ -1,0 +1,42 @@
+# What the notebook decides itself is left alone.
+
+# first cell
+import torch
+from transformers import AutoModelForCausalLM, BitsAndBytesConfig, TrainingArguments
+from trl import SFTConfig, SFTTrainer
+
+# case: a test of the notebook's own
+SFTConfig("o", fp16=not is_bf16(), bf16=is_bf16())
+
+# case: fp16
+SFTConfig("o", fp16=True)
+
+# case: no bf16
+SFTConfig("o", bf16=False)
+
+# case: arguments of something else
+render(bf16=True)
+
+# case: a dict that becomes no arguments
+kw = {"bf16": True}
+render(**kw)
+
+# case: Unsloth's own choice
+from unsloth import FastLanguageModel
+FastLanguageModel.from_pretrained("m", dtype=None)
+
+# case: a cast of a tensor
+x = x.to(torch.bfloat16)
+
+# case: float16
+AutoModelForCausalLM.from_pretrained("m", torch_dtype=torch.float16)
+
+# case: code that never runs
+if False:
+    SFTConfig("o", bf16=True)
+    AutoModelForCausalLM.from_pretrained("m", dtype=torch.bfloat16)
+
+# case: a model that rank 0 loads after training
+trainer = SFTTrainer(model)
+trainer.train()
+AutoModelForCausalLM.from_pretrained("m", dtype=torch.bfloat16)

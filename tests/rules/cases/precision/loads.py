@@ -1,0 +1,35 @@
+# A model is loaded in a type that the GPU has.
+
+# first cell
+import torch
+from transformers import AutoModelForCausalLM, BitsAndBytesConfig, TrainingArguments
+from trl import SFTConfig, SFTTrainer
+
+# case: torch_dtype
+AutoModelForCausalLM.from_pretrained("m", torch_dtype=torch.bfloat16)
+# output
+AutoModelForCausalLM.from_pretrained("m", torch_dtype=torch.bfloat16 if ddp.has_bf16 else torch.float16)
+
+# case: dtype as text
+AutoModelForCausalLM.from_pretrained("m", dtype="bfloat16")
+# output
+AutoModelForCausalLM.from_pretrained("m", dtype="bfloat16" if ddp.has_bf16 else "float16")
+
+# case: a variable
+dtype = torch.bfloat16  # fast
+AutoModelForCausalLM.from_pretrained("m", dtype = dtype)
+# output
+dtype = torch.bfloat16 if ddp.has_bf16 else torch.float16  # fast
+AutoModelForCausalLM.from_pretrained("m", dtype = dtype)
+
+# case: quantised
+BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_compute_dtype=torch.bfloat16)
+# output
+BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_compute_dtype=torch.bfloat16 if ddp.has_bf16 else torch.float16)
+
+# case: Accelerate
+from accelerate import Accelerator
+Accelerator(mixed_precision="bf16")
+# output
+from accelerate import Accelerator
+Accelerator(mixed_precision="bf16" if ddp.has_bf16 else "fp16")

@@ -1,0 +1,116 @@
+# Where all ranks call a function that writes, they wait for rank 0.
+
+# first cell
+import io, json, logging, os, shutil, subprocess, tempfile
+from pathlib import Path
+import matplotlib.pyplot as plt
+import numpy as np
+import torch, wandb
+from torch.utils.data import DataLoader
+from transformers import TrainerCallback
+from trl import DPOTrainer, SFTConfig, SFTTrainer
+
+# case: by name
+def save_best(b):
+  torch.save(b, "best.pt")
+loader = DataLoader(data)
+for b in loader:
+    llm(b).loss.backward()
+    save_best(b)
+# output
+def save_best(b):
+  with ddp.main_process_only() as is_main:  # nb2ddp: one rank writes
+      if is_main:
+          torch.save(b, "best.pt")
+loader = DataLoader(data)
+for b in loader:
+    llm(b).loss.backward()
+    save_best(b)
+
+# case: by name, in functions
+def save_best(b):
+  torch.save(b, "best.pt")
+def train(x):
+    loader = DataLoader(data)
+    for b in loader:
+        llm(b).loss.backward()
+        save_best(b)
+def main():
+    train(1)
+main()
+# output
+def save_best(b):
+  with ddp.main_process_only() as is_main:  # nb2ddp: one rank writes
+      if is_main:
+          torch.save(b, "best.pt")
+def train(x):
+    loader = DataLoader(data)
+    for b in loader:
+        llm(b).loss.backward()
+        save_best(b)
+def main():
+    train(1)
+main()
+
+# case: without gradients
+def save_best(b):
+  torch.save(b, "best.pt")
+@torch.no_grad()
+def keep(b):
+    save_best(b)
+loader = DataLoader(data)
+for b in loader:
+    llm(b).loss.backward()
+    keep(b)
+# output
+def save_best(b):
+  with ddp.main_process_only() as is_main:  # nb2ddp: one rank writes
+      if is_main:
+          torch.save(b, "best.pt")
+@torch.no_grad()
+def keep(b):
+    save_best(b)
+loader = DataLoader(data)
+for b in loader:
+    llm(b).loss.backward()
+    keep(b)
+
+# case: under a test of the loss
+def save_best(b):
+  torch.save(b, "best.pt")
+loader = DataLoader(data)
+for b in loader:
+    llm(b).loss.backward()
+    if loss < best: save_best(b)
+# output
+def save_best(b):
+  with ddp.main_process_only() as is_main:  # nb2ddp: one rank writes
+      if is_main:
+          torch.save(b, "best.pt")
+loader = DataLoader(data)
+for b in loader:
+    llm(b).loss.backward()
+    if loss < best: save_best(b)
+
+# case: by a launched function
+def save_best(b):
+  torch.save(b, "best.pt")
+from accelerate import notebook_launcher
+def train():
+    loader = DataLoader(data)
+    for b in loader:
+        llm(b).loss.backward()
+        save_best(b)
+notebook_launcher(train)
+# output
+def save_best(b):
+  with ddp.main_process_only() as is_main:  # nb2ddp: one rank writes
+      if is_main:
+          torch.save(b, "best.pt")
+from accelerate import notebook_launcher
+def train():
+    loader = DataLoader(data)
+    for b in loader:
+        llm(b).loss.backward()
+        save_best(b)
+notebook_launcher(train)

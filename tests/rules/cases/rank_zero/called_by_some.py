@@ -1,0 +1,179 @@
+# Where one rank alone may call a function that writes, no rank waits.
+
+# first cell
+import io, json, logging, os, shutil, subprocess, tempfile
+from pathlib import Path
+import matplotlib.pyplot as plt
+import numpy as np
+import torch, wandb
+from torch.utils.data import DataLoader
+from transformers import TrainerCallback
+from trl import DPOTrainer, SFTConfig, SFTTrainer
+
+# case: also as a value
+def save_best(b):
+  torch.save(b, "best.pt")
+hooks = [save_best]
+loader = DataLoader(data)
+for b in loader:
+    llm(b).loss.backward()
+    save_best(b)
+# output
+def save_best(b):
+  if ddp.is_main_process:  # nb2ddp: one rank writes
+      torch.save(b, "best.pt")
+hooks = [save_best]
+loader = DataLoader(data)
+for b in loader:
+    llm(b).loss.backward()
+    save_best(b)
+
+# case: also as an argument
+def save_best(b):
+  torch.save(b, "best.pt")
+register(save_best)
+loader = DataLoader(data)
+for b in loader:
+    llm(b).loss.backward()
+    save_best(b)
+# output
+def save_best(b):
+  if ddp.is_main_process:  # nb2ddp: one rank writes
+      torch.save(b, "best.pt")
+register(save_best)
+loader = DataLoader(data)
+for b in loader:
+    llm(b).loss.backward()
+    save_best(b)
+
+# case: under a test of the rank
+def save_best(b):
+  torch.save(b, "best.pt")
+loader = DataLoader(data)
+for b in loader:
+    llm(b).loss.backward()
+    if get_rank() == 0: save_best(b)
+# output
+def save_best(b):
+  if ddp.is_main_process:  # nb2ddp: one rank writes
+      torch.save(b, "best.pt")
+loader = DataLoader(data)
+for b in loader:
+    llm(b).loss.backward()
+    if get_rank() == 0: save_best(b)
+
+# case: under a test of the main process
+def save_best(b):
+  torch.save(b, "best.pt")
+loader = DataLoader(data)
+for b in loader:
+    llm(b).loss.backward()
+    a.is_main_process and save_best(b)
+# output
+def save_best(b):
+  if ddp.is_main_process:  # nb2ddp: one rank writes
+      torch.save(b, "best.pt")
+loader = DataLoader(data)
+for b in loader:
+    llm(b).loss.backward()
+    a.is_main_process and save_best(b)
+
+# case: by a method
+def save_best(b):
+  torch.save(b, "best.pt")
+class C:
+    def keep(self, b):
+        save_best(b)
+loader = DataLoader(data)
+for b in loader:
+    llm(b).loss.backward()
+    C().keep(b)
+# output
+def save_best(b):
+  if ddp.is_main_process:  # nb2ddp: one rank writes
+      torch.save(b, "best.pt")
+class C:
+    def keep(self, b):
+        save_best(b)
+loader = DataLoader(data)
+for b in loader:
+    llm(b).loss.backward()
+    C().keep(b)
+
+# case: by a lambda
+def save_best(b):
+  torch.save(b, "best.pt")
+keep = lambda b: save_best(b)
+loader = DataLoader(data)
+for b in loader:
+    llm(b).loss.backward()
+    save_best(b)
+# output
+def save_best(b):
+  if ddp.is_main_process:  # nb2ddp: one rank writes
+      torch.save(b, "best.pt")
+keep = lambda b: save_best(b)
+loader = DataLoader(data)
+for b in loader:
+    llm(b).loss.backward()
+    save_best(b)
+
+# case: by a function that is registered
+def save_best(b):
+  torch.save(b, "best.pt")
+@on_save
+def keep(b):
+    save_best(b)
+loader = DataLoader(data)
+for b in loader:
+    llm(b).loss.backward()
+    save_best(b)
+# output
+def save_best(b):
+  if ddp.is_main_process:  # nb2ddp: one rank writes
+      torch.save(b, "best.pt")
+@on_save
+def keep(b):
+    save_best(b)
+loader = DataLoader(data)
+for b in loader:
+    llm(b).loss.backward()
+    save_best(b)
+
+# case: after an error
+def save_best(b):
+  torch.save(b, "best.pt")
+loader = DataLoader(data)
+for b in loader:
+    llm(b).loss.backward()
+    try: step()
+    except Error: save_best(b)
+# output
+def save_best(b):
+  if ddp.is_main_process:  # nb2ddp: one rank writes
+      torch.save(b, "best.pt")
+loader = DataLoader(data)
+for b in loader:
+    llm(b).loss.backward()
+    try: step()
+    except Error: save_best(b)
+
+# case: a function that looks at the rank itself
+def save_best(b):
+  if rank != 0:
+    return
+  torch.save(b, "best.pt")
+loader = DataLoader(data)
+for b in loader:
+    llm(b).loss.backward()
+    save_best(b)
+# output
+def save_best(b):
+  if rank != 0:
+    return
+  if ddp.is_main_process:  # nb2ddp: one rank writes
+      torch.save(b, "best.pt")
+loader = DataLoader(data)
+for b in loader:
+    llm(b).loss.backward()
+    save_best(b)

@@ -1,0 +1,178 @@
+# Rank 0 generates before training, and broadcasts what training needs.
+
+# first cell
+import io, json, logging, os, shutil, subprocess, tempfile
+from pathlib import Path
+import matplotlib.pyplot as plt
+import numpy as np
+import torch, wandb
+from torch.utils.data import DataLoader
+from transformers import TrainerCallback
+from trl import DPOTrainer, SFTConfig, SFTTrainer
+
+# case: a call
+llm.generate(**x)
+t = SFTTrainer(llm)
+t.train()
+# output
+with ddp.main_process_only() as is_main:  # nb2ddp: one rank generates
+    if is_main:
+        llm.generate(**x)
+t = SFTTrainer(llm)
+t.train()
+
+# case: its result read
+out = llm.generate(**x)
+text = tok.decode(out[0])
+print(text)
+t = SFTTrainer(llm)
+t.train()
+# output
+with ddp.main_process_only() as is_main:  # nb2ddp: one rank generates
+    if is_main:
+        out = llm.generate(**x)
+        text = tok.decode(out[0])
+        print(text)
+t = SFTTrainer(llm)
+t.train()
+
+# case: in a loop
+for q in questions:
+    out = llm.generate(**q)
+    print(out)
+t = SFTTrainer(llm)
+t.train()
+# output
+with ddp.main_process_only() as is_main:  # nb2ddp: one rank generates
+    if is_main:
+        for q in questions:
+            out = llm.generate(**q)
+            print(out)
+t = SFTTrainer(llm)
+t.train()
+
+# case: through a function
+def ask(q):
+    return llm.generate(**q)
+print(ask(q))
+t = SFTTrainer(llm)
+t.train()
+# output
+def ask(q):
+    return llm.generate(**q)
+with ddp.main_process_only() as is_main:  # nb2ddp: one rank generates
+    if is_main:
+        print(ask(q))
+t = SFTTrainer(llm)
+t.train()
+
+# case: with vLLM
+out = llm.fast_generate(x)[0].outputs[0].text
+out
+t = SFTTrainer(llm)
+t.train()
+# output
+with ddp.main_process_only() as is_main:  # nb2ddp: one rank generates
+    if is_main:
+        out = llm.fast_generate(x)[0].outputs[0].text
+        out
+t = SFTTrainer(llm)
+t.train()
+
+# case: mode switches, which run on every rank
+from unsloth import FastLanguageModel
+FastLanguageModel.for_inference(llm)
+out = llm.generate(**x)
+FastLanguageModel.for_training(llm)
+t = SFTTrainer(llm)
+t.train()
+# output
+from unsloth import FastLanguageModel
+FastLanguageModel.for_inference(llm)
+with ddp.main_process_only() as is_main:  # nb2ddp: one rank generates
+    if is_main:
+        out = llm.generate(**x)
+FastLanguageModel.for_training(llm)
+t = SFTTrainer(llm)
+t.train()
+
+# case: the training data
+data = llm.generate(**x)
+t = SFTTrainer(llm, train_dataset=data)
+t.train()
+# output
+with ddp.main_process_only() as is_main:  # nb2ddp: one rank generates
+    if is_main:
+        data = llm.generate(**x)
+data = ddp.from_main_process(lambda: data)
+t = SFTTrainer(llm, train_dataset=data)
+t.train()
+
+# case: the data of a hand-written loop
+from torch.utils.data import DataLoader
+data = llm.generate(**x)
+loader = DataLoader(data)
+for b in loader:
+    llm(b).loss.backward()
+# output
+from torch.utils.data import DataLoader
+with ddp.main_process_only() as is_main:  # nb2ddp: one rank generates
+    if is_main:
+        data = llm.generate(**x)
+data = ddp.from_main_process(lambda: data)
+loader = DataLoader(data)
+for b in loader:
+    llm(b).loss.backward()
+
+# case: a list that is filled
+rows = []
+for q in questions:
+    out = llm.generate(q)
+    rows.append(out)
+t = SFTTrainer(llm, train_dataset=Dataset.from_list(rows))
+t.train()
+# output
+rows = []
+with ddp.main_process_only() as is_main:  # nb2ddp: one rank generates
+    if is_main:
+        for q in questions:
+            out = llm.generate(q)
+            rows.append(out)
+rows = ddp.from_main_process(lambda: rows)
+t = SFTTrainer(llm, train_dataset=Dataset.from_list(rows))
+t.train()
+
+# case: a name that a function reads
+out = llm.generate(**x)
+def reward():
+    return out
+t = SFTTrainer(llm)
+t.train()
+# output
+with ddp.main_process_only() as is_main:  # nb2ddp: one rank generates
+    if is_main:
+        out = llm.generate(**x)
+out = ddp.from_main_process(lambda: out)
+def reward():
+    return out
+t = SFTTrainer(llm)
+t.train()
+
+# case: between two trainings
+t = SFTTrainer(llm)
+t.train()
+llm.generate(**x)
+llm.save_pretrained("mid")
+d = DPOTrainer(llm)
+d.train()
+llm.generate(**x)
+# output
+t = SFTTrainer(llm)
+t.train()
+with ddp.main_process_only() as is_main:  # nb2ddp: one rank generates
+    if is_main:
+        llm.generate(**x)
+        llm.save_pretrained("mid")
+d = DPOTrainer(llm)
+d.train()
+llm.generate(**x)

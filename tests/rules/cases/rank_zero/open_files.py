@@ -1,0 +1,128 @@
+# A file that stays open is rank 0's; the other ranks write to os.devnull.
+
+# first cell
+import io, json, logging, os, shutil, subprocess, tempfile
+from pathlib import Path
+import matplotlib.pyplot as plt
+import numpy as np
+import torch, wandb
+from torch.utils.data import DataLoader
+from transformers import TrainerCallback
+from trl import DPOTrainer, SFTConfig, SFTTrainer
+
+# case: a file that stays open
+file = open("a.csv", "w")
+class Log(TrainerCallback):
+    def __init__(self):
+        self.file = open("a.csv", "w")
+t = SFTTrainer(llm, callbacks=[Log(), file])
+t.train()
+# output
+file = open("a.csv" if ddp.is_main_process else os.devnull, "w")
+class Log(TrainerCallback):
+    def __init__(self):
+        self.file = open("a.csv" if ddp.is_main_process else os.devnull, "w")
+t = SFTTrainer(llm, callbacks=[Log(), file])
+t.train()
+
+# case: a path that is a conditional expression
+file = open(a if b else c, mode="a")
+class Log(TrainerCallback):
+    def __init__(self):
+        self.file = open(a if b else c, mode="a")
+t = SFTTrainer(llm, callbacks=[Log(), file])
+t.train()
+# output
+file = open((a if b else c) if ddp.is_main_process else os.devnull, mode="a")
+class Log(TrainerCallback):
+    def __init__(self):
+        self.file = open((a if b else c) if ddp.is_main_process else os.devnull, mode="a")
+t = SFTTrainer(llm, callbacks=[Log(), file])
+t.train()
+
+# case: a log file
+file = logging.FileHandler("a")
+class Log(TrainerCallback):
+    def __init__(self):
+        self.file = logging.FileHandler("a")
+t = SFTTrainer(llm, callbacks=[Log(), file])
+t.train()
+# output
+file = logging.FileHandler("a" if ddp.is_main_process else os.devnull)
+class Log(TrainerCallback):
+    def __init__(self):
+        self.file = logging.FileHandler("a" if ddp.is_main_process else os.devnull)
+t = SFTTrainer(llm, callbacks=[Log(), file])
+t.train()
+
+# case: a file that is open around the training
+t = SFTTrainer(llm)
+with open("log.txt", "w") as f:
+    t.train()
+    f.write(str(t.state))
+# output
+t = SFTTrainer(llm)
+with open("log.txt" if ddp.is_main_process else os.devnull, "w") as f:
+    t.train()
+    f.write(str(t.state))
+
+# case: a file that a function opens around its loop
+def main():
+    with open("log.txt", "w") as f:
+        for b in data:
+            llm(b).loss.backward()
+            f.write('x')
+main()
+# output
+def main():
+    with open("log.txt" if ddp.is_main_process else os.devnull, "w") as f:
+        for b in data:
+            llm(b).loss.backward()
+            f.write('x')
+main()
+
+# case: a file that is closed and read
+f = open("a", "w")
+f.write("x")
+f.close()
+x = read("a")
+t = SFTTrainer(llm)
+t.train()
+# note, line 1: this writes on every rank, because its result is used later
+
+# case: a file that is closed and read, in a function
+def go():
+    f = open("a", "w")
+    f.write("x")
+    f.close()
+    x = read("a")
+go()
+t = SFTTrainer(llm)
+t.train()
+# output
+def go():
+    f = open("a", "w")
+    f.write("x")
+    f.close()
+    x = read("a")
+with ddp.in_turn():  # nb2ddp: the ranks write one after another
+    go()
+t = SFTTrainer(llm)
+t.train()
+
+# case: a function in one line
+def keep(x): torch.save(x, "x.pt")
+class C(TrainerCallback):
+    def on_save(self, *args, **kwargs):
+        keep(1)
+t = SFTTrainer(llm, callbacks=[C()])
+t.train()
+# output
+def keep(x):
+    if ddp.is_main_process:  # nb2ddp: one rank writes
+        torch.save(x, "x.pt")
+class C(TrainerCallback):
+    def on_save(self, *args, **kwargs):
+        keep(1)
+t = SFTTrainer(llm, callbacks=[C()])
+t.train()

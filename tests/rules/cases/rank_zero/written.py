@@ -1,0 +1,289 @@
+# Rank 0 writes before training, and the other ranks wait.
+
+# first cell
+import io, json, logging, os, shutil, subprocess, tempfile
+from pathlib import Path
+import matplotlib.pyplot as plt
+import numpy as np
+import torch, wandb
+from torch.utils.data import DataLoader
+from transformers import TrainerCallback
+from trl import DPOTrainer, SFTConfig, SFTTrainer
+
+# case: adapters
+llm.save_pretrained("start")  # the untrained ones
+# output
+with ddp.main_process_only() as is_main:  # nb2ddp: one rank writes
+    if is_main:
+        llm.save_pretrained("start")  # the untrained ones
+
+# case: a push
+llm.push_to_hub("me/m")
+# output
+with ddp.main_process_only() as is_main:  # nb2ddp: one rank writes
+    if is_main:
+        llm.push_to_hub("me/m")
+
+# case: a folder
+os.makedirs("out")
+# output
+with ddp.main_process_only() as is_main:  # nb2ddp: one rank writes
+    if is_main:
+        os.makedirs("out")
+
+# case: a folder that must not exist
+os.makedirs("out", exist_ok=False)
+# output
+with ddp.main_process_only() as is_main:  # nb2ddp: one rank writes
+    if is_main:
+        os.makedirs("out", exist_ok=False)
+
+# case: a file
+with open("a.json", "w") as f:
+  json.dump({}, f)
+# output
+with ddp.main_process_only() as is_main:  # nb2ddp: one rank writes
+    if is_main:
+        with open("a.json", "w") as f:
+          json.dump({}, f)
+
+# case: a file in one line
+json.dump(x, open("a.json", mode="w"))
+# output
+with ddp.main_process_only() as is_main:  # nb2ddp: one rank writes
+    if is_main:
+        json.dump(x, open("a.json", mode="w"))
+
+# case: a file opened by its path
+with Path("a").open("a") as f:
+    f.write("x")
+# output
+with ddp.main_process_only() as is_main:  # nb2ddp: one rank writes
+    if is_main:
+        with Path("a").open("a") as f:
+            f.write("x")
+
+# case: a file by its path
+Path("a").write_text("x")
+# output
+with ddp.main_process_only() as is_main:  # nb2ddp: one rank writes
+    if is_main:
+        Path("a").write_text("x")
+
+# case: tensors
+torch.save(x, "x.pt")
+# output
+with ddp.main_process_only() as is_main:  # nb2ddp: one rank writes
+    if is_main:
+        torch.save(x, "x.pt")
+
+# case: an array
+np.save("x.npy", x)
+# output
+with ddp.main_process_only() as is_main:  # nb2ddp: one rank writes
+    if is_main:
+        np.save("x.npy", x)
+
+# case: a table
+df.to_csv("x.csv")
+# output
+with ddp.main_process_only() as is_main:  # nb2ddp: one rank writes
+    if is_main:
+        df.to_csv("x.csv")
+
+# case: a dataset
+data.save_to_disk("d")
+# output
+with ddp.main_process_only() as is_main:  # nb2ddp: one rank writes
+    if is_main:
+        data.save_to_disk("d")
+
+# case: a plot
+plt.savefig("a.png")
+# output
+with ddp.main_process_only() as is_main:  # nb2ddp: one rank writes
+    if is_main:
+        plt.savefig("a.png")
+
+# case: a folder removed
+shutil.rmtree("out", ignore_errors=True)
+# output
+with ddp.main_process_only() as is_main:  # nb2ddp: one rank writes
+    if is_main:
+        shutil.rmtree("out", ignore_errors=True)
+
+# case: a result that is not read later
+figure = plt.savefig("a.png")
+# output
+with ddp.main_process_only() as is_main:  # nb2ddp: one rank writes
+    if is_main:
+        figure = plt.savefig("a.png")
+
+# case: a log
+logging.basicConfig(filename="a.log")
+# output
+with ddp.main_process_only() as is_main:  # nb2ddp: one rank writes
+    if is_main:
+        logging.basicConfig(filename="a.log")
+
+# case: a command
+os.system("ls")
+# output
+with ddp.main_process_only() as is_main:  # nb2ddp: one rank runs it
+    if is_main:
+        os.system("ls")
+
+# case: a process
+subprocess.run(["ls", "-l"], check=True)
+# output
+with ddp.main_process_only() as is_main:  # nb2ddp: one rank runs it
+    if is_main:
+        subprocess.run(["ls", "-l"], check=True)
+
+# case: neighbours share a gate, comments stay above
+# results
+os.makedirs("out")
+# the start
+llm.save_pretrained("out")  # small
+# output
+# results
+with ddp.main_process_only() as is_main:  # nb2ddp: one rank writes
+    if is_main:
+        os.makedirs("out")
+        # the start
+        llm.save_pretrained("out")  # small
+
+# case: the rest of the line is not gated
+df.to_csv("a.csv"); x = 1
+# output
+with ddp.main_process_only() as is_main:  # nb2ddp: one rank writes
+    if is_main:
+        df.to_csv("a.csv")
+x = 1
+
+# case: inside an if
+if big:
+  x = 1
+  torch.save(x, 'x.pt')
+# output
+if big:
+  x = 1
+  with ddp.main_process_only() as is_main:  # nb2ddp: one rank writes
+      if is_main:
+          torch.save(x, 'x.pt')
+
+# case: inside a for
+for i in range(3):
+  x = 1
+  torch.save(x, 'x.pt')
+# output
+for i in range(3):
+  x = 1
+  with ddp.main_process_only() as is_main:  # nb2ddp: one rank writes
+      if is_main:
+          torch.save(x, 'x.pt')
+
+# case: inside a with
+with timer:
+  x = 1
+  torch.save(x, 'x.pt')
+# output
+with timer:
+  x = 1
+  with ddp.main_process_only() as is_main:  # nb2ddp: one rank writes
+      if is_main:
+          torch.save(x, 'x.pt')
+
+# case: inside a try
+try:
+  x = 1
+  torch.save(x, 'x.pt')
+except OSError:
+  pass
+# output
+try:
+  x = 1
+  with ddp.main_process_only() as is_main:  # nb2ddp: one rank writes
+      if is_main:
+          torch.save(x, 'x.pt')
+except OSError:
+  pass
+
+# case: a text of several lines
+if big:
+  with open("f", "w") as f:
+    f.write("""
+one
+  two""")
+# output
+if big:
+  with ddp.main_process_only() as is_main:  # nb2ddp: one rank writes
+      if is_main:
+          with open("f", "w") as f:
+            f.write("""
+one
+  two""")
+
+# case: behind a colon
+if loss < best: best = loss; torch.save(x, "x.pt")
+# output
+if loss < best:
+    best = loss
+    with ddp.main_process_only() as is_main:  # nb2ddp: one rank writes
+        if is_main:
+            torch.save(x, "x.pt")
+
+# case: the notebook uses our names
+is_main = ddp = 1
+torch.save(x, "x.pt")
+# output
+is_main = ddp = 1
+with ddp_ddp.main_process_only() as ddp_is_main:  # nb2ddp: one rank writes
+    if ddp_is_main:
+        torch.save(x, "x.pt")
+
+# case: a Python, which must not be a rank
+subprocess.run(["python", "a.py"], check=True)
+# output
+with ddp.main_process_only() as is_main:  # nb2ddp: one rank runs it
+    if is_main:
+        subprocess.run(["python", "a.py"], check=True, env=ddp.environment_without_ranks())
+
+# case: a Python with an environment of its own; a program called python
+subprocess.run(["python", "a.py"], env=mine)
+subprocess.run(["uv", "python", "list"])
+# output
+with ddp.main_process_only() as is_main:  # nb2ddp: one rank runs it
+    if is_main:
+        subprocess.run(["python", "a.py"], env=mine)
+        subprocess.run(["uv", "python", "list"])
+
+# case: a block that is not left, in a loop
+for x in xs:
+    with open("a", "w") as f:
+        for y in x:
+            break
+# output
+for x in xs:
+    with ddp.main_process_only() as is_main:  # nb2ddp: one rank writes
+        if is_main:
+            with open("a", "w") as f:
+                for y in x:
+                    break
+
+# case: a block with a function that returns
+for x in xs:
+    with open("a", "w") as f:
+        def g():
+            return 1
+# output
+for x in xs:
+    with ddp.main_process_only() as is_main:  # nb2ddp: one rank writes
+        if is_main:
+            with open("a", "w") as f:
+                def g():
+                    return 1
+
+# last cell
+t = SFTTrainer(llm)
+t.train()

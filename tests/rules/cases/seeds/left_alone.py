@@ -1,0 +1,101 @@
+# What is the same on every rank already is left alone.
+
+# case: a generator with a seed
+import numpy as np
+r = np.random.default_rng(7)
+
+# case: random_state is given
+from sklearn.utils import shuffle
+x = shuffle(x, random_state=1)
+
+# case: interleaved without probabilities
+from datasets import interleave_datasets
+d = interleave_datasets([a, b])
+
+# case: PyTorch is seeded
+import torch
+torch.manual_seed(0)
+order = torch.randperm(9)
+
+# case: a generator is given
+import torch
+order = torch.randperm(9, generator=g)
+
+# case: a set whose order does not matter
+labels = sorted(set(rows))
+n = len(set(rows))
+
+# case: a function, which one rank alone may call
+def unique(rows):
+    return list(set(rows))
+
+# case: sets in a loop
+for part in parts:
+    x = list(set(part))
+
+# case: a set that rank 0 writes
+import json
+with open('l.json', 'w') as f:
+    json.dump(list(set(rows)), f)
+
+# case: a set under a test for a file
+import os
+if not os.path.exists('l'):
+    x = list(set(rows))
+
+# case: a dataset of a set, which Datasets caches
+from datasets import Dataset
+d = Dataset.from_dict({'t': list(set(rows))}).map(f)
+
+# case: a set of generated texts, which rank 0 prints
+x = list(set(llm.generate(p)))
+print(x)
+
+# case: a function that is called for each row
+import numpy as np
+def mask(row):
+    return np.random.default_rng().random()
+
+# case: a permutation in a loop
+import torch
+for row in rows:
+    mixed = row[torch.randperm(9)]
+
+# case: random is seeded
+import random
+random.seed(1)
+x = random.sample(rows, 3)
+
+# case: NumPy is seeded
+from datasets import load_dataset
+d = load_dataset('x', split='train')
+import numpy as np
+np.random.seed(42)
+from sklearn.model_selection import train_test_split
+a, b = train_test_split(x)
+d = d.shuffle()
+
+# case: set_seed
+from datasets import load_dataset
+d = load_dataset('x', split='train')
+from transformers import set_seed
+set_seed(42)
+from sklearn.model_selection import train_test_split
+a, b = train_test_split(x)
+d = d.shuffle()
+
+# case: NumPy is seeded in a function
+from datasets import load_dataset
+d = load_dataset('x', split='train')
+import numpy as np
+def seed_all(seed):
+    np.random.seed(seed)
+seed_all(42)
+from sklearn.model_selection import train_test_split
+a, b = train_test_split(x)
+d = d.shuffle()
+
+# last cell
+from trl import SFTTrainer
+trainer = SFTTrainer(model, train_dataset=d)
+trainer.train()

@@ -1,0 +1,13 @@
+# After training only rank 0 runs: a server there is the only one, and a question ends nothing that matters.
+
+# first cell
+from trl import SFTTrainer
+trainer = SFTTrainer(model)
+trainer.train()
+
+# case: a server
+demo.launch(server_port=7860)
+
+# case: a question
+question = input()
+# note, line 1: input() waits for a keyboard, which a script does not have: the run ends here, after training

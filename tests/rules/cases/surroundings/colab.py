@@ -1,0 +1,20 @@
+# What Colab provides is replaced, removed or declined.
+
+# case: a secret
+from google.colab import userdata
+key = userdata.get('HF_TOKEN')
+# output
+key = os.environ.get('HF_TOKEN')
+
+# case: a mounted drive and a download
+from google.colab import drive, files
+drive.mount('/content/drive')
+files.download('a.zip')
+x = 1
+# output
+x = 1
+
+# case: an upload
+from google.colab import files
+up = files.upload()
+# decline, line 2: google.colab.files.upload is not there in a script; write what it is to do in Python

@@ -1,0 +1,60 @@
+# Plots are saved, and a page that serves does not hold up the script.
+
+# first cell
+import gradio as gr
+
+# case: a plot
+import matplotlib.pyplot as plt
+plt.plot([1])
+plt.show()
+# output
+import matplotlib.pyplot as plt
+plt.plot([1])
+ddp.save_plots()
+
+# case: a chat page
+demo = gr.ChatInterface(chat)
+demo.launch(share=True)
+# output
+demo = gr.ChatInterface(chat)
+demo.launch(share=True, prevent_thread_lock=True)
+
+# case: a page with a queue
+demo = gr.Interface(chat, 'text', 'text').queue()
+demo.launch(share=True)
+# output
+demo = gr.Interface(chat, 'text', 'text').queue()
+demo.launch(share=True, prevent_thread_lock=True)
+
+# case: a queue in the launching line
+demo = gr.Blocks()
+demo.queue().launch(share=True)
+# output
+demo = gr.Blocks()
+demo.queue().launch(share=True, prevent_thread_lock=True)
+
+# case: a page made in a with block
+with gr.Blocks() as demo:
+    gr.Textbox()
+demo.launch(share=True)
+# output
+with gr.Blocks() as demo:
+    gr.Textbox()
+demo.launch(share=True, prevent_thread_lock=True)
+
+# case: a page without a name
+import gradio
+gradio.Interface(chat, 'text', 'text').launch(share=True)
+# output
+import gradio
+gradio.Interface(chat, 'text', 'text').launch(share=True, prevent_thread_lock=True)
+
+# case: a launch() of something else
+demo = gr.Blocks()
+rocket = Rocket()
+rocket.launch()
+
+# case: prevent_thread_lock is given
+demo = gr.Blocks()
+rocket = Rocket()
+demo.launch(prevent_thread_lock=False)

@@ -1,0 +1,43 @@
+# A login that asks for a token is removed: HF_TOKEN gives it.
+
+# first cell
+from huggingface_hub import login
+
+# case: without a token
+login()
+x = 1
+# output
+x = 1
+
+# case: the token is None
+login(token=None)
+x = 1
+# output
+x = 1
+
+# case: another argument
+login(add_to_git_credential=True)
+x = 1
+# output
+x = 1
+
+# case: the notebook's form
+from huggingface_hub import notebook_login
+notebook_login()
+x = 1
+# output
+from huggingface_hub import notebook_login
+x = 1
+
+# case: with a token
+login(token)
+
+# case: with a token by keyword
+login(token=key)
+
+# case: with a literal token
+login("hf_x")
+
+# case: its result is used
+done = login()
+# note, line 1: a script cannot ask for a token: set the environment variable HF_TOKEN, which huggingface_hub reads

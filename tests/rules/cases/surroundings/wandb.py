@@ -1,0 +1,23 @@
+# Only rank 0 has a run of W&B.
+
+# case: values are logged
+import wandb
+wandb.init()
+wandb.log({'a': 1})
+
+# case: the name of the run
+import wandb
+run = wandb.init()
+folder = wandb.run.name
+# note, line 3: only rank 0 has this W&B run, the others read another name here: do not name folders by it
+
+# case: the id of the run
+import wandb
+run = wandb.init()
+folder = run.id
+# note, line 3: only rank 0 has this ...
+
+# last cell
+from trl import SFTTrainer
+trainer = SFTTrainer(model)
+trainer.train()

@@ -1,0 +1,70 @@
+# A notebook with Unsloth and a Trainer becomes a script: all rules together, below the head.
+
+# case: a notebook in four cells
+%%capture
+!pip install unsloth
+# %%
+from unsloth import FastLanguageModel
+import torch
+model, tokenizer = FastLanguageModel.from_pretrained(
+    model_name = "org/Model-1B",
+    load_in_4bit = True,
+)
+model = FastLanguageModel.get_peft_model(model, r = 16)
+# %%
+from datasets import load_dataset
+from trl import SFTConfig, SFTTrainer
+dataset = load_dataset("org/data", split = "train")
+trainer = SFTTrainer(
+    model = model,
+    train_dataset = dataset,
+    args = SFTConfig(
+        per_device_train_batch_size = 2,
+        gradient_accumulation_steps = 4,
+        output_dir = "outputs",
+    ),
+)
+trainer_stats = trainer.train()
+# %%
+model.save_pretrained("lora")
+trainer_stats
+# output
+# nothing of this cell is left to do here; installs run once, in setup_env.py
+# %%
+from unsloth import FastLanguageModel
+import torch
+model, tokenizer = FastLanguageModel.from_pretrained(
+    model_name = "org/Model-1B",
+    load_in_4bit = True,
+    device_map = {"": local_rank},  # nb2ddp: a whole copy on each rank's GPU
+)
+model = FastLanguageModel.get_peft_model(model, r = 16)
+ddp.init_process_group()  # nb2ddp: join the process group
+# %%
+from datasets import load_dataset
+from trl import SFTConfig, SFTTrainer
+with ddp.main_process_first():  # nb2ddp: rank 0 prepares the data, the others read its cache
+    dataset = load_dataset("org/data", split = "train")
+batch_per_rank, accumulation_per_rank = ddp.share_batch(2, 4)  # nb2ddp: the notebook's batch, split
+trainer = SFTTrainer(
+    model = model,
+    train_dataset = dataset,
+    args = SFTConfig(
+        per_device_train_batch_size = batch_per_rank,
+        gradient_accumulation_steps = accumulation_per_rank,
+        output_dir = "outputs",
+    ),
+)
+ddp_model = ddp.wrap_trainer(trainer)  # nb2ddp: `model` itself stays as it is
+trainer_stats = trainer.train()
+ddp.check_replicas(ddp_model)
+ddp.finish()  # nb2ddp: below this line there is rank 0 alone
+# %%
+model.save_pretrained("lora")
+ddp.show(trainer_stats)
+
+# case: a notebook that does not train
+from transformers import pipeline
+pipe = pipeline("text-generation", model = "org/Model-1B")
+print(pipe("Hello"))
+# decline, line 2: this notebook does not train: it loads a model here and uses it as it is...

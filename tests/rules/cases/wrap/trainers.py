@@ -1,0 +1,106 @@
+# A Trainer is known by its class, not by its name.
+
+# case: a subclass
+from transformers import Trainer
+class Mine(Trainer):
+    pass
+t = Mine(llm)
+t.train()
+# output
+from transformers import Trainer
+class Mine(Trainer):
+    pass
+t = Mine(llm)
+ddp_model = ddp.wrap_trainer(t)  # nb2ddp: `model` itself stays as it is
+t.train()
+ddp.check_replicas(ddp_model)
+
+# case: a star import
+from trl import *
+t = SFTTrainer(llm)
+t.train()
+# output
+from trl import *
+t = SFTTrainer(llm)
+ddp_model = ddp.wrap_trainer(t)  # nb2ddp: `model` itself stays as it is
+t.train()
+ddp.check_replicas(ddp_model)
+
+# case: through the module
+import trl as rl
+t = rl.GRPOTrainer(llm)
+t.train()
+# output
+import trl as rl
+t = rl.GRPOTrainer(llm)
+ddp_model = ddp.wrap_trainer(t)  # nb2ddp: `model` itself stays as it is
+t.train()
+ddp.check_replicas(ddp_model)
+
+# case: Unsloth's
+from unsloth import UnslothTrainer
+t = UnslothTrainer(llm)
+t.train()
+# output
+from unsloth import UnslothTrainer
+t = UnslothTrainer(llm)
+ddp_model = ddp.wrap_trainer(t)  # nb2ddp: `model` itself stays as it is
+t.train()
+ddp.check_replicas(ddp_model)
+
+# case: responses only
+from trl import SFTTrainer
+t = SFTTrainer(llm)
+from unsloth.chat_templates import train_on_responses_only as only
+t = only(t, a = 1)
+t.train()
+# output
+from trl import SFTTrainer
+t = SFTTrainer(llm)
+from unsloth.chat_templates import train_on_responses_only as only
+t = only(t, a = 1)
+ddp_model = ddp.wrap_trainer(t)  # nb2ddp: `model` itself stays as it is
+t.train()
+ddp.check_replicas(ddp_model)
+
+# case: made by a function
+from trl import SFTTrainer
+def make():
+    return SFTTrainer(llm)
+t = make()
+t.train()
+# output
+from trl import SFTTrainer
+def make():
+    return SFTTrainer(llm)
+t = make()
+ddp_model = ddp.wrap_trainer(t)  # nb2ddp: `model` itself stays as it is
+t.train()
+ddp.check_replicas(ddp_model)
+
+# case: Sentence Transformers, which wraps the model itself
+from sentence_transformers import SentenceTransformerTrainer as S
+t = S(llm)
+t.train()
+# output
+from sentence_transformers import SentenceTransformerTrainer as S
+t = S(llm)
+t.train()
+ddp.check_replicas(t.model)
+# note, line 3: this Trainer makes the model, or its loss holds it, so the Trainer wraps it with DDP, not the script
+
+# case: a Trainer without a name
+from trl import SFTTrainer
+SFTTrainer(llm).train()
+# decline, line 2: this Trainer has no name, so its model cannot be wrapped; assign it to a variable before train()
+
+# case: a Trainer that makes its model
+from transformers import Trainer
+t = Trainer(model_init=make)
+t.train()
+# output
+from transformers import Trainer
+t = Trainer(model_init=make)
+t.train()
+ddp.check_replicas(t.model)
+# note, line 3: this Trainer makes the model, ...

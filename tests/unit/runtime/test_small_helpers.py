@@ -1,0 +1,107 @@
+"""What a rank knows without the others: whether it is rank 0, what a GPU can do, plots, versions that differ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.support.ranks import Ended
+
+Run = Callable[..., Ended]
+
+# Neither matplotlib nor xformers is in the test environments; the names are theirs.
+PYPLOT = """
+import sys, types
+class Figure:
+    def savefig(self, name):
+        with open(name, "x") as file:
+            file.write(str(self.number))
+def figure(number):
+    made = Figure()
+    made.number = number
+    return made
+pyplot = types.ModuleType("matplotlib.pyplot")
+shown = [1, 4]
+pyplot.get_fignums, pyplot.figure, pyplot.close = lambda: list(shown), figure, lambda which: shown.clear()
+sys.modules["matplotlib"] = types.ModuleType("matplotlib")
+sys.modules["matplotlib.pyplot"] = sys.modules["matplotlib"].pyplot = pyplot
+ddp.save_plots()
+note(shown=list(shown))
+shown.append(2)
+ddp.save_plots()
+"""
+
+
+@pytest.mark.parametrize("ranks", [0, 2, 3])
+def test_plots_are_saved_once(run: Run, ranks: int) -> None:
+    ended = run(PYPLOT, ranks)
+    assert not any(ended.codes), ended.text
+    assert [notes["shown"] for notes in ended.notes] == [[]] * max(ranks, 1)
+    plots = {path.name: path.read_text() for path in ended.folder.glob("*.png")}
+    assert plots == {"plot_1.png": "1", "plot_2.png": "4", "plot_3.png": "2"}
+
+
+@pytest.mark.parametrize("ranks", [0, 2, 3])
+def test_what_a_rank_knows_of_itself(run: Run, ranks: int) -> None:
+    ended = run("ddp.show(3)\nddp.show(None)\nnote(main=ddp.is_main_process, bf16=ddp.has_bf16)\n", ranks)
+    assert not any(ended.codes), ended.text
+    assert [notes["main"] for notes in ended.notes] == [rank == 0 for rank in range(max(ranks, 1))]
+    assert all(notes["bf16"] for notes in ended.notes)  # CPUs compute with bf16
+    assert [rank.out for rank in ended.ranks] == ["3\n"] + [""] * (max(ranks, 1) - 1)
+
+
+LORA = """
+from peft import LoraConfig
+import inspect
+before = inspect.signature(LoraConfig.__init__)
+ddp.drop_weight_tying()
+config = LoraConfig(r=4, ensure_weight_tying=True)
+note(r=config.r, tied=getattr(config, "ensure_weight_tying", False))
+note(signature=inspect.signature(LoraConfig.__init__) == before)
+"""
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_peft_is_given_only_what_it_knows(run: Run, ranks: int) -> None:
+    ended = run(LORA, ranks)
+    assert not any(ended.codes), ended.text
+    assert ended.notes == [{"r": 4, "tied": False, "signature": True}] * ranks
+
+
+XFORMERS = """
+import sys, types
+import torch
+class Inputs:
+    def __init__(self, bias, query):
+        self.attn_bias, self.query = bias, query
+    def validate_inputs(self):
+        devices = {self.query.device.type}
+        for name in ("q_seqinfo", "k_seqinfo"):
+            if hasattr(self.attn_bias, name):
+                devices.add(getattr(self.attn_bias, name).seqstart.device.type)
+        if len(devices) > 1:
+            raise ValueError("attention bias on another device")
+for name in ("xformers", "xformers.ops", "xformers.ops.fmha", "xformers.ops.fmha.common"):
+    sys.modules[name] = types.ModuleType(name)
+sys.modules["xformers.ops.fmha.common"].Inputs = Inputs
+def bias(device):
+    return types.SimpleNamespace(seqstart=torch.zeros(2, device=device))
+both = types.SimpleNamespace(q_seqinfo=bias("cpu"), k_seqinfo=bias("cpu"))
+given = Inputs(both, torch.zeros(1, device="meta"))
+try:
+    given.validate_inputs()
+except ValueError as error:
+    note(before=str(error))
+ddp.move_attention_bias()
+given.validate_inputs()
+Inputs(types.SimpleNamespace(), torch.zeros(1)).validate_inputs()
+note(moved=both.k_seqinfo.seqstart.device.type)
+"""
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_an_attention_bias_follows_its_layer(run: Run, ranks: int) -> None:
+    ended = run(XFORMERS, ranks)
+    assert not any(ended.codes), ended.text
+    assert ended.notes == [{"before": "attention bias on another device", "moved": "meta"}] * ranks

@@ -1,0 +1,108 @@
+"""What stands in the pages of the project: addresses, the citation, commands."""
+
+from __future__ import annotations
+
+import datetime
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import click
+import pytest
+import yaml
+
+import nb2ddp
+from nb2ddp.cli import main
+from nb2ddp.errors import REPOSITORY
+from tests.support import ROOT
+
+
+def pages() -> list[Path]:
+    """Return the Markdown pages and the metadata that the project publishes."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True
+    )
+    names = listed.stdout.splitlines() or [str(path.relative_to(ROOT)) for path in ROOT.rglob("*.md")]
+    return [ROOT / name for name in names if name.endswith((".md", ".toml", ".cff", ".yml"))]
+
+
+@pytest.mark.parametrize("path", pages(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_the_repository_has_one_address(path: Path) -> None:
+    ours = r"https?://github\.com/[\w.-]+/nb2ddp\b"
+    found = set(re.findall(ours, path.read_text(encoding="utf-8")))
+    assert found <= {REPOSITORY}, "nb2ddp.errors.REPOSITORY has the address"
+
+
+def test_links_into_the_repository_lead_to_files() -> None:
+    links = [
+        (path, name)
+        for path in pages()
+        for name in re.findall(
+            rf"{REPOSITORY}/(?:blob|tree)/main/([^\s)\"#]+)", path.read_text(encoding="utf-8")
+        )
+    ]
+    assert len(links) > 3
+    missing = [(path.name, name) for path, name in links if not (ROOT / name).exists()]
+    assert not missing
+
+
+def test_the_citation_is_of_this_version() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert citation["version"] == nb2ddp.__version__
+    assert citation["repository-code"] == REPOSITORY
+    assert {"cff-version", "message", "title", "authors"} <= citation.keys(), "what the format asks for"
+    released = citation.get("date-released")
+    assert released is None or released <= datetime.date.today()
+
+
+# ---- commands -------------------------------------------------------------------------------------
+
+COMMANDS = sorted(
+    {
+        (str(path.relative_to(ROOT)), command)
+        for path in pages()
+        if path.suffix == ".md" and path.name != "CHANGELOG.md"
+        for command in re.findall(
+            r"(?:^|`|\$ )(nb2ddp +[a-z][^`\n]*)", path.read_text(encoding="utf-8"), re.MULTILINE
+        )
+    }
+)
+
+
+def words(command: str) -> list[str]:
+    """Return a written command as its arguments, with the first of several choices."""
+    command = re.sub(r"\s+#.*|\s{3,}\(.*|[\[\]]|\.\.\.|\s+->.*", "", command.replace("\\\\|", "|"))
+    return [word.split("|")[0].rstrip("\\") for word in shlex.split(command)][1:]
+
+
+def test_there_are_commands() -> None:
+    assert len(COMMANDS) > 30
+    assert set(main.commands) <= {words(command)[0] for _, command in COMMANDS}
+
+
+def fault(name: str, arguments: list[str]) -> str:
+    """Return what the command line has against a written command; it is parsed, and not run."""
+    if name not in main.commands:
+        return f"there is no command {name}"
+    try:
+        main.commands[name].make_context(name, arguments, parent=click.Context(main, info_name="nb2ddp"))
+    except click.exceptions.Exit:  # --help
+        return ""
+    except click.MissingParameter as error:  # a command that is named, and no example
+        return "" if isinstance(error.param, click.Argument) and not arguments else error.format_message()
+    except click.UsageError as error:  # files of the example are not here
+        return "" if "does not exist" in error.format_message() else error.format_message()
+    return ""
+
+
+@pytest.mark.parametrize(("page", "command"), COMMANDS)
+def test_a_written_command_is_one(page: str, command: str) -> None:
+    name, *arguments = words(command)
+    assert fault(name, arguments) == ""
+
+
+def test_a_wrong_command_is_found() -> None:
+    assert fault("convert", ["x.ipynb", "--no-such-option"])
+    assert fault("convert", ["x.ipynb", "--batch", "other"])
+    assert fault("konvert", ["x.ipynb"])
