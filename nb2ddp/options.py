@@ -18,6 +18,7 @@ from typing import Any, Literal, TypedDict, get_args, get_origin, get_type_hints
 from nb2ddp.errors import OptionError
 
 Batch = Literal["preserve", "scale"]
+Batches = Literal["even", "notebook"]
 Wrap = Literal["explicit", "trainer"]
 Strategy = Literal["ddp", "balanced"]
 
@@ -48,6 +49,14 @@ class Options:
         metadata=_about(
             "Keep the notebook's effective batch, which is the same training run (preserve), or give each "
             "GPU the notebook's per-device batch, which is N times the data in a step (scale)."
+        ),
+    )
+    batches: Batches = field(
+        default="even",
+        metadata=_about(
+            "Share out the samples of each step by their lengths where a Trainer's loss is a mean over the step's "
+            "tokens, so that GPUs wait less for one another (even), or let them take the notebook's "
+            "micro-batches in turns (notebook). Losses are the same in 32 bits and round otherwise in 16."
         ),
     )
     wrap: Wrap = field(
@@ -111,6 +120,7 @@ class OptionKeywords(TypedDict, total=False):
 
     nproc: int
     batch: Batch
+    batches: Batches
     wrap: Wrap
     strategy: Strategy
     gpu_memory: float

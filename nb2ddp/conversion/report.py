@@ -12,7 +12,7 @@ from nb2ddp.conversion.pipeline import Conversion
 from nb2ddp.conversion.script import Script
 from nb2ddp.ddp_folder import SCRIPT
 from nb2ddp.plain_text import terminal_safe
-from nb2ddp.rewriting.findings import Batch, Change, TooLarge
+from nb2ddp.rewriting.findings import Batch, Change, EvenBatches, TooLarge
 from nb2ddp.source import ipython_syntax
 from nb2ddp.source.cells import Place
 
@@ -195,6 +195,9 @@ def batches(changes: Sequence[Change], world_size: int) -> list[str]:
             f"{batch.per_device} x {batch.accumulation} on one GPU -> {per_rank} x {steps} x {gpus} = {total}"
         )
         uneven = f", not {wanted}: this batch cannot be split evenly over {gpus}"
+        shares = any(isinstance(change.data, EvenBatches) for change in changes)
+        if shares and batch.generations == 1 and wanted >= world_size:
+            uneven = f", or the notebook's {wanted} where the samples are shared out by their lengths"
         found.append(line + uneven * (total != wanted))
     return list(dict.fromkeys(found))
 

@@ -40,7 +40,12 @@ class TooLarge:
     available: float
 
 
-Data = Batch | TooLarge
+@dataclass(frozen=True)
+class EvenBatches:
+    """The samples of each optimizer step are shared out by their lengths, if the run finds that it may."""
+
+
+Data = Batch | EvenBatches | TooLarge
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,6 +4,11 @@ The wrapper has a name of its own, so that every other use of ``model`` stays as
 because a Trainer's constructor may cast or replace adapter parameters. Afterwards the ranks compare their
 trainable parameters: silent divergence is the worst that can happen.
 
+Inside each optimizer step the ranks share out the samples by their lengths, so that none waits long for one with
+more tokens; a step's samples stay the same. It is done where the loss is a mean over the step's tokens, which the
+run finds and says; `--batches notebook` leaves the micro-batches as they are. In fp32 the losses are equal to
+1e-6; with bf16 or fp16 they round otherwise when a micro-batch holds other rows (5e-4 at a loss of 10).
+
 DDP waits for a gradient of every trained parameter. Where a step may leave some out (experts, towers for
 images or sound), they get a gradient of zero.
 
@@ -18,6 +23,7 @@ images or sound), they get a gradient of zero.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import libcst as cst
@@ -25,10 +31,13 @@ import libcst as cst
 from nb2ddp import libraries
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.options import Options
-from nb2ddp.rewriting.findings import Decline, Edit, Finding, Insert, Note, Rule
+from nb2ddp.rewriting.findings import Decline, Edit, EvenBatches, Finding, Insert, Note, Rule
 from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Statement
+
+# Trainers whose loss is a mean over the tokens of a step, as Transformers' and TRL's is.
+_MEAN_OVER_TOKENS = re.compile(r"(?:Unsloth|SFT|Seq2Seq)?Trainer")
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
@@ -47,11 +56,18 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         check = helper(facts, "check_replicas")
         if options.wrap == "explicit" and not _wraps_itself(facts, trainer):
             ddp_model = facts.our("ddp_model")
+            arguments = code if options.batches == "even" else f'{code}, batches="notebook"'
+            reason = _in_turns(facts, trainer) if options.batches == "even" else "--batches notebook"
             yield Insert(
                 statement,
                 "before",
-                f"{ddp_model} = {helper(facts, 'wrap_trainer')}({code})  # nb2ddp: `model` itself stays as it is",
-                "train through one DDP wrapper",
+                f"{ddp_model} = {helper(facts, 'wrap_trainer')}({arguments})"
+                "  # nb2ddp: `model` itself stays as it is",
+                f"train through one DDP wrapper; ranks take the notebook's micro-batches in turns ({reason})"
+                if reason
+                else "train through one DDP wrapper; each step's samples are shared out by their lengths, which "
+                "rounds losses otherwise in bf16 or fp16 (--batches notebook leaves them)",
+                None if reason else EvenBatches(),
             )
             yield from _checked(call, statement, check, ddp_model)
             if facts.is_deleted(facts.scope(call)):
@@ -67,6 +83,33 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     yield from _evaluated_first(facts)
     if options.wrap == "trainer":
         yield from _tell_the_trainer(facts)
+
+
+def _in_turns(facts: Facts, trainer: cst.Name | cst.Attribute) -> str:
+    """Return why a Trainer's samples are not shared out by length, as far as the notebook shows it.
+
+    The run looks at the loss, the collator and the lengths too, and says what it does.
+    """
+    name = facts.trainer_class(trainer)
+    if "GRPO" in name:
+        return "GRPO keeps the completions of a prompt together"
+    if name.endswith("Trainer") and not _MEAN_OVER_TOKENS.fullmatch(name):
+        return f"the loss of {name} is not a mean over the tokens of a step"
+    for call in facts.live_calls:
+        if facts.kind(call) != "arguments":
+            continue
+        if _is_true(facts.keyword(call, "packing")):
+            return "packed rows are full"
+        strategy = cst_nodes.string_value(facts.keyword(call, "train_sampling_strategy"))
+        if strategy == "group_by_length" or _is_true(facts.keyword(call, "group_by_length")):
+            return "rows are grouped by length"
+    if any(facts.streams(call) for call in facts.live_calls if not facts.is_after_training(call)):
+        return "the data are streamed"
+    return ""
+
+
+def _is_true(value: cst.BaseExpression | None) -> bool:
+    return value is not None and cst_nodes.code_of(value) == "True"
 
 
 def _evaluated_first(facts: Facts) -> Iterator[Finding]:

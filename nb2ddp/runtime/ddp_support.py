@@ -769,9 +769,9 @@ def wrap_trainer(trainer: Any, batches: str = "even") -> Any:
     if _run.world_size == 1:
         return trainer.model_wrapped
     _check_same_data(getattr(trainer, "train_dataset", None))
-    if batches == "even" and trainer not in _even:
-        _even[trainer] = _UNDECIDED
-    _take_each_sample_once(trainer)
+    if batches == "even":
+        _even.setdefault(trainer, _UNDECIDED)
+        _take_each_sample_once(trainer)
     # Accelerate prepares mixed precision as always; evaluation_mode keeps it from wrapping.
     model = trainer.accelerator.prepare_model(trainer.model, evaluation_mode=True)
     told = trainer.args.ddp_find_unused_parameters
@@ -1268,14 +1268,11 @@ def _take_each_sample_once(trainer: Any, *, whole: bool | None = None) -> list[t
         shard: Any = getattr(loader, "batch_sampler", None)
         current.clear()
         even = _even_out(trainer, loader)
-        if type(shard).__name__ == "BatchSamplerShard" and not shard.split_batches:
-            shard.sampler = getattr(
-                shard.batch_sampler, "sampler", None
-            )  # where a resumed run sets its epoch
-            if even or whole is not None:
-                current.append(_DividedBatches(shard, whole=even or whole is True))
-                for owner in (loader, getattr(loader, "base_dataloader", loader)):
-                    object.__setattr__(owner, "batch_sampler", current[0])
+        divides = type(shard).__name__ == "BatchSamplerShard" and not shard.split_batches
+        if divides and (even or whole is not None):
+            current.append(_DividedBatches(shard, whole=even or whole is True))
+            for owner in (loader, getattr(loader, "base_dataloader", loader)):
+                object.__setattr__(owner, "batch_sampler", current[0])
         return loader
 
     def counted(batches: Iterator[Any]) -> Iterator[Any]:
@@ -1629,8 +1626,8 @@ def _cut(samples: Sequence[int], pieces: int) -> list[list[int]]:
 
 
 def _assign(batches: list[list[int]], ranks: int, cost: _Cost) -> list[_Share]:
-    """Assign micro-batches to ranks, the most expensive first, equally many to each."""
-    most = len(batches) // ranks
+    """Assign micro-batches to ranks, the most expensive first; to each as many, or one fewer at the end."""
+    most = math.ceil(len(batches) / ranks)
     shares: list[_Share] = [[] for _ in range(ranks)]
     loads = [0] * ranks
     for batch in sorted(batches, key=lambda batch: (-cost.of_batch(batch), batch[0])):
@@ -1694,49 +1691,71 @@ class _Steps:
     """How a Trainer's optimizer steps are shared out.
 
     ``samples`` are the notebook's in a step, ``micro_batches`` what each rank takes of them, ``batch_size`` the
-    notebook's micro-batch.
+    notebook's micro-batch. With ``whole`` each micro-batch keeps its rows, and only its rank is decided by length.
     """
 
-    def __init__(self, trainer: Any, lengths: list[int], *, padded: bool) -> None:
-        args = trainer.args
-        key = (args.per_device_train_batch_size, args.gradient_accumulation_steps)
+    def __init__(self, trainer: Any, lengths: list[int], *, padded: bool, whole: bool) -> None:
+        per_rank, steps = key = (
+            trainer.args.per_device_train_batch_size,
+            trainer.args.gradient_accumulation_steps,
+        )
+        ranks = _run.world_size
         self.lengths = lengths
-        self.batch_size, accumulation = _run.batches.get(key, (key[0], key[1] * _run.world_size))
+        self.batch_size, accumulation = _run.batches.get(key, (per_rank, steps * ranks))
         self.samples = self.batch_size * accumulation
-        self.micro_batches: int = key[1]
-        if key[0] * key[1] * _run.world_size != self.samples:
-            self.micro_batches = _count_micro_batches(self.samples, _run.world_size, self.batch_size)
-        self.rows = math.ceil(self.samples / (_run.world_size * self.micro_batches))
+        self.padded, self.whole = padded, whole
+        self.micro_batches: int = steps
+        self.rows: int = per_rank
+        if per_rank * steps * ranks != self.samples:
+            self.rows = self.batch_size
+            self.micro_batches = _count_micro_batches(self.samples, ranks, self.batch_size)
+            if whole:
+                self.micro_batches = math.ceil(accumulation / ranks)
+            else:
+                self.rows = math.ceil(self.samples / (ranks * self.micro_batches))
+        # Unsloth compiles its blocks anew for each number of rows
         compiles = "unsloth" in sys.modules and os.environ.get("UNSLOTH_BLOCK_COMPILE") != "0"
-        self.options: dict[str, Any] = {
-            "padded": padded,
-            # Unsloth compiles its blocks anew for each number of rows
-            "equal_counts": padded and compiles and torch.cuda.is_available(),
-            "longest": max(lengths),
-        }
+        self.equal_counts = padded and compiles and torch.cuda.is_available()
+        self.longest = max(lengths)
 
     def count(self, samples: int) -> int:
         """Return how many micro-batches each rank takes of a step, an epoch's last one included."""
         if samples == self.samples:
             return self.micro_batches
-        return min(self.micro_batches, _count_micro_batches(samples, _run.world_size, self.rows))
+        ranks = _run.world_size
+        if self.whole or samples < ranks:
+            return math.ceil(samples / (self.rows * ranks))
+        return min(self.micro_batches, _count_micro_batches(samples, ranks, self.rows))
 
     def share(self, samples: Sequence[int]) -> list[_Share]:
-        """Return each rank's micro-batches of a step, as rows of the data set."""
-        shares = _share_evenly(
-            [self.lengths[sample] for sample in samples],
-            _run.world_size,
-            self.batch_size,
-            micro_batches=self.count(len(samples)),
-            **self.options,
-        )
+        """Return each rank's micro-batches of a step, as rows of the data set; some ranks may have fewer."""
+        lengths = [self.lengths[sample] for sample in samples]
+        ranks, places = _run.world_size, range(len(samples))
+        if self.whole:
+            cost = _Cost(lengths, self.padded)
+            batches = [list(places[start : start + self.rows]) for start in places[:: self.rows]]
+            plans = [[batches[rank::ranks] for rank in range(ranks)], _assign(batches, ranks, cost)]
+            best = min(plans, key=lambda plan: max(map(cost.of_share, plan)))
+            shares = [sorted(share) for share in best]
+        elif len(samples) < ranks:
+            shares = [[[place]] for place in places] + [[]] * (ranks - len(samples))
+        else:
+            shares = _share_evenly(
+                lengths,
+                ranks,
+                self.batch_size,
+                micro_batches=self.count(len(samples)),
+                padded=self.padded,
+                equal_counts=self.equal_counts,
+                longest=self.longest,
+            )
         return [[[samples[place] for place in batch] for batch in share] for share in shares]
 
 
 class _EvenBatches:
     """The micro-batches of all ranks, in rounds of one for each, of the samples that the notebook's sampler draws.
 
-    A last step with fewer samples than ranks is a round that is not full.
+    Where a rank has none in a round, an empty one stands for it.
     """
 
     def __init__(self, batches: Any, steps: _Steps) -> None:
@@ -1753,18 +1772,15 @@ class _EvenBatches:
         return [self.steps.samples] * full + [rest] * (rest > 0)
 
     def __len__(self) -> int:
-        ranks = _run.world_size
-        return sum(size if size < ranks else ranks * self.steps.count(size) for size in self._sizes())
+        return sum(_run.world_size * self.steps.count(size) for size in self._sizes())
 
     def __iter__(self) -> Iterator[list[int]]:
         drawn = iter(self.sampler)
         for size in self._sizes():
-            samples = list(itertools.islice(drawn, size))
-            if size < _run.world_size:
-                yield from ([sample] for sample in samples)
-                continue
-            for batches in zip(*self.steps.share(samples), strict=True):
-                yield from batches
+            shares = self.steps.share(list(itertools.islice(drawn, size)))
+            for turn in range(self.steps.count(size)):
+                for share in shares:
+                    yield share[turn] if turn < len(share) else []
         for _ in drawn:  # what drop_last leaves out: a sampler may count on being read to its end
             pass
 
@@ -1788,6 +1804,8 @@ def _even_out(trainer: Any, loader: Any) -> bool:
             print(
                 f"nb2ddp: the {steps.samples} samples of each step are shared out by their lengths, in "
                 f"{_run.world_size} x {steps.micro_batches} micro-batches"
+                + " that keep their rows (in 16 bits other ones round otherwise)"
+                * steps.whole
             )
     steps = _even[trainer]
     if isinstance(steps, str):
@@ -1808,7 +1826,7 @@ def _decide(trainer: Any, loader: Any) -> "_Steps | str":
             reason = "the lengths of the rows are not known without their being read"
         elif min(lengths) == max(lengths):
             reason = "all rows have one length"
-    padded = not getattr(trainer.data_collator, "padding_free", False)
+    padded = not getattr(getattr(trainer, "data_collator", None), "padding_free", False)
     of_ranks = from_all_ranks((reason, padded))
     reason = next((other for other, _ in of_ranks if other), "")
     if reason or lengths is None:
@@ -1816,10 +1834,19 @@ def _decide(trainer: Any, loader: Any) -> "_Steps | str":
     reason = _why_no_sum(trainer, loader, lengths)
     if reason:
         return reason
-    steps = _Steps(trainer, lengths, padded=of_ranks[0][1])
-    if steps.samples < _run.world_size:
-        return f"a step of {steps.samples} samples leaves a rank without one"
-    return steps
+    # Runs on a CPU are compared with one process, as `nb2ddp rehearse` does. In 16 bits the loss of a micro-batch
+    # depends in its 4th digit on the rows that share it; on GPUs the speed is worth that.
+    whole = not torch.cuda.is_available() and _is_16_bit(trainer)
+    try:
+        return _Steps(trainer, lengths, padded=of_ranks[0][1], whole=whole)
+    except ValueError as error:  # fewer samples than ranks
+        return str(error)
+
+
+def _is_16_bit(trainer: Any) -> bool:
+    """Return whether a Trainer computes in 16 bits, wholly or in part."""
+    types = {parameter.dtype for parameter in trainer.model.parameters()}
+    return trainer.accelerator.mixed_precision != "no" or bool(types & {torch.bfloat16, torch.float16})
 
 
 def _why_in_turns(trainer: Any, loader: Any) -> str:
@@ -1830,19 +1857,20 @@ def _why_in_turns(trainer: Any, loader: Any) -> str:
     own = [name for name in ("compute_loss", "training_step", "get_batch_samples") if _is_own(trainer, name)]
     base = trainer.accelerator.unwrap_model(trainer.model)
     configs = [getattr(base, "config", None), getattr(getattr(base, "config", None), "text_config", None)]
-    collator = trainer.data_collator
+    collator = getattr(trainer, "data_collator", None)
     sampler = getattr(getattr(shard, "batch_sampler", None), "sampler", None)
     told = {
-        f"{kind.__name__} is not known to take a mean over the tokens of a step": (
-            "SFTTrainer" not in kinds and not kind.__module__.startswith(("transformers.", "__main__"))
-        ),
         f"{', '.join(own)} of the notebook's own": own,
+        f"{kind.__name__} is not known to take a mean over the tokens of a step": (
+            "SFTTrainer" not in kinds
+            and kind.compute_loss is not sys.modules["transformers"].Trainer.compute_loss
+        ),
         "packed rows are full": getattr(args, "packing", False),
         "the loss is the notebook's own": getattr(trainer, "compute_loss_func", None),
-        "label smoothing is a mean over each micro-batch": args.label_smoothing_factor,
+        "label smoothing is a mean over each micro-batch": getattr(args, "label_smoothing_factor", 0),
         "the loss is a mean over each micro-batch": (
             not getattr(trainer, "model_accepts_loss_kwargs", False)
-            or not args.average_tokens_across_devices
+            or not getattr(args, "average_tokens_across_devices", False)
             or getattr(args, "loss_type", None) not in (None, "nll", "chunked_nll")
         ),
         "Liger's loss is not known": getattr(args, "use_liger_kernel", False),
@@ -1870,9 +1898,7 @@ def _why_in_turns(trainer: Any, loader: Any) -> str:
 
 def _module(function: Any) -> str:
     """Return the module of a function, or of an object's class."""
-    return str(
-        function.__module__ if callable(getattr(function, "__code__", None)) else type(function).__module__
-    )
+    return str((function if hasattr(function, "__code__") else type(function)).__module__)
 
 
 def _is_own(trainer: Any, name: str) -> bool:
@@ -1890,9 +1916,11 @@ def _why_no_sum(trainer: Any, loader: Any, lengths: list[int]) -> str:
     """
     shortest = sorted(range(len(lengths)), key=lambda row: (lengths[row], row))[:2]
     rows = [loader.dataset[row] for row in shortest]
-    batch = loader.collate_fn([dict(row) for row in rows])
-    device = trainer.args.device
-    items = type(trainer).get_batch_samples(trainer, iter([batch]), 1, device)[1]
+
+    def batch(part: list[Any]) -> Any:
+        return trainer._prepare_inputs(loader.collate_fn([dict(row) for row in part]))
+
+    items = type(trainer).get_batch_samples(trainer, iter([batch(rows)]), 1, trainer.args.device)[1]
     if items is None:
         return "the loss is a mean over each micro-batch"
     if type(trainer).compute_loss.__module__ != "transformers.trainer":
@@ -1900,8 +1928,7 @@ def _why_no_sum(trainer: Any, loader: Any, lengths: list[int]) -> str:
     losses = []
     with _without_effects(trainer.model, dropout=False):
         for part in (rows, rows[:1], rows[1:]):
-            inputs = trainer._prepare_inputs(loader.collate_fn([dict(row) for row in part]))
-            loss = type(trainer).compute_loss(trainer, trainer.model, inputs, num_items_in_batch=items)
+            loss = type(trainer).compute_loss(trainer, trainer.model, batch(part), num_items_in_batch=items)
             losses.append(float(loss))
     both, one, other = losses
     adds_up = math.isclose(both, one + other, rel_tol=0.01, abs_tol=1e-6)

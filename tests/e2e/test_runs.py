@@ -44,6 +44,11 @@ RUNS = [
     for wrap in WRAPS[sample]
 ]
 RELATIVE = 1e-5
+IN_32_BITS = {
+    ".to(torch.bfloat16)": "",
+    "dtype = None  ": "dtype = torch.float32  ",
+    "logging_steps = 1,": "logging_steps = 1, bf16 = False, fp16 = False,",
+}
 # Launched as users launch them; the others are forked, see `run`.
 LAUNCHED = {("alpaca_sft", "newest"), ("peft_loop", "kaggle")}
 
@@ -134,6 +139,25 @@ def test_the_same_files_are_saved_by_rank_0_alone(runner: Runner, sample: str, s
 @pytest.mark.parametrize(("sample", "stack", "wrap"), RUNS)
 def test_nothing_is_left_running(runner: Runner, sample: str, stack: str, wrap: str) -> None:
     assert processes_of(double(runner, sample, stack, wrap).watch) == []
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("stack", STACKS)
+def test_rows_that_are_shared_out_train_the_single_run(tmp_path: Path, stack: str) -> None:
+    """In 32 bits micro-batches hold other rows than the notebook's; in 16 bits on a CPU they keep theirs."""
+    if not STACKS[stack].exists():
+        pytest.skip(f"the {stack} stack is not installed; `make test` installs it")
+    notebook = nbformat.read(ROOT / "sample_notebooks" / "alpaca_sft.ipynb", as_version=4)
+    for cell in notebook.cells:
+        for old, new in IN_32_BITS.items():
+            cell.source = cell.source.replace(old, new)
+    path = tmp_path / "alpaca.ipynb"
+    nbformat.write(notebook, path)
+    one = run(tmp_path / "one", plain_code(path), stack=stack, nproc=0)
+    two = run(tmp_path / "two", convert(path).files["train_ddp.py"], stack=stack, nproc=2)
+    assert (one.exit_code, two.exit_code) == (0, 0), two.output
+    assert "samples of each step are shared out by their lengths, in 2 x 2 micro-batches\n" in two.output
+    assert two.losses(0) == pytest.approx(one.losses("single"), rel=RELATIVE)
 
 
 @pytest.mark.parametrize("sample", SAMPLES)

@@ -5,6 +5,10 @@ from __future__ import annotations
 import pytest
 
 from nb2ddp import libraries
+from nb2ddp.options import Options
+from nb2ddp.rewriting.findings import EvenBatches
+from nb2ddp.rules.wrap import rule
+from tests.support.helpers import check_rewritten
 
 
 @pytest.mark.parametrize(
@@ -25,3 +29,61 @@ from nb2ddp import libraries
 )
 def test_a_mixture_of_experts_is_known_by_its_name(name: str, experts: bool) -> None:
     assert libraries.has_experts(name) is experts
+
+
+HEAD = "from trl import DPOTrainer, SFTConfig, SFTTrainer\nt = SFTTrainer(llm)\n"
+EVEN = {
+    "SFT": HEAD,
+    "no packing": HEAD + "a = SFTConfig(packing=False)\n",
+    "a subclass": "from transformers import Trainer\nclass Mine(Trainer):\n    pass\nt = Mine(llm)\n",
+    "Unsloth's": "from unsloth import UnslothTrainer\nt = UnslothTrainer(llm)\n",
+    "responses only": (
+        HEAD + "from unsloth.chat_templates import train_on_responses_only as only\nt = only(t, a = 1)\n"
+    ),
+    "made by a function": (
+        "from trl import SFTTrainer\ndef make():\n    return SFTTrainer(llm)\nt = make()\n"
+    ),
+}
+
+
+def wrapped(train: str) -> str:
+    return (
+        "ddp_model = ddp.wrap_trainer(t)  # nb2ddp: `model` itself stays as it is\n"
+        f"{train}\nddp.check_replicas(ddp_model)\n"
+    )
+
+
+IN_TURNS = {
+    "GRPO": ("from trl import GRPOTrainer\nt = GRPOTrainer(llm)\n", "GRPO keeps the completions of a prompt"),
+    "DPO": ("from trl import DPOTrainer\nt = DPOTrainer(llm)\n", "the loss of DPOTrainer is not a mean over"),
+    "packing": (HEAD + "a = SFTConfig(packing=True)\n", "packed rows are full"),
+    "group_by_length": (HEAD + "a = SFTConfig(group_by_length=True)\n", "rows are grouped by length"),
+    "a stream": (
+        HEAD + "from datasets import load_dataset\nd = load_dataset('x', streaming=True)\n",
+        "the data are streamed",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", IN_TURNS)
+def test_the_report_says_why_batches_stay_as_they_are(case: str) -> None:
+    source, reason = IN_TURNS[case]
+    (change, _) = check_rewritten(rule, source + "t.train()\n", source + wrapped("t.train()")).changes
+    assert change.why.startswith(
+        f"train through one DDP wrapper; ranks take the notebook's micro-batches in turns ({reason}"
+    )
+    assert change.data is None
+
+
+@pytest.mark.parametrize("source", EVEN.values(), ids=EVEN.keys())
+def test_the_report_says_that_samples_are_shared_out(source: str) -> None:
+    (change, _) = check_rewritten(rule, source + "t.train()\n", source + wrapped("t.train()")).changes
+    assert "each step's samples are shared out by their lengths" in change.why
+    assert change.data == EvenBatches()
+
+
+def test_batches_notebook_is_told_to_the_run() -> None:
+    after = HEAD + wrapped("t.train()").replace("(t)  #", '(t, batches="notebook")  #')
+    options = Options(batches="notebook")
+    (change, _) = check_rewritten(rule, HEAD + "t.train()\n", after, options=options).changes
+    assert "in turns (--batches notebook)" in change.why
