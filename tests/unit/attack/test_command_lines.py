@@ -80,9 +80,7 @@ ALONE = set(
     "--cpu --shared-fs --no-shared-fs --force --public --yes --follow --json --diff --check -q -v".split()
 )
 ALONE |= {"--single-file", "--help", "--setup"}
-FAULTS = re.compile(
-    r"INTERNAL ERROR|Traceback|please report|\x1b\[31mred|Error: '|object at 0x", re.IGNORECASE
-)
+FAULTS = re.compile(r"INTERNAL ERROR|Traceback \(most|[Pp]lease report|\x1b\[31mred|Error: '|object at 0x")
 COLOUR = re.compile(r"\x1b\[\d+(?:;\d+)*m")
 
 
