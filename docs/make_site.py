@@ -34,7 +34,7 @@ SECTIONS = {
     "kaggle.md": ["On Kaggle"],
     "jupyter.md": ["In the notebook itself"],
     "clusters.md": ["On a cluster", "When one GPU is too small for the model"],
-    "doctor.md": ["Is this machine fit for it?"],
+    "doctor.md": ["Check the machine"],
 }
 TITLES = {"quickstart.md": "Quick start"}
 BENCHMARKS = (
@@ -42,6 +42,8 @@ BENCHMARKS = (
     "kinds",
     "differential",
     "even",
+    "ledger",
+    "releases",
     "corpus",
     "convert_speed",
     "rehearsals",

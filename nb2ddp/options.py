@@ -18,7 +18,7 @@ from typing import Any, Literal, TypedDict, get_args, get_origin, get_type_hints
 from nb2ddp.errors import OptionError
 
 Batch = Literal["preserve", "scale"]
-Batches = Literal["even", "notebook"]
+Batches = Literal["dealt", "even", "notebook"]
 Wrap = Literal["explicit", "trainer"]
 Strategy = Literal["ddp", "balanced"]
 
@@ -52,11 +52,12 @@ class Options:
         ),
     )
     batches: Batches = field(
-        default="even",
+        default="dealt",
         metadata=_about(
-            "Share out the samples of each step by their lengths where a Trainer's loss is a mean over the step's "
-            "tokens, so that GPUs wait less for one another (even), or let them take the notebook's "
-            "micro-batches in turns (notebook). Losses are the same in 32 bits and round otherwise in 16."
+            "Deal the notebook's micro-batches of each step to the GPUs by length, so that they wait less for one "
+            "another (dealt), or let GPUs take them in turns (notebook). With even, micro-batches are made anew of "
+            "the step's samples, which is faster still; in 16 bits losses then round otherwise. Both need a Trainer "
+            "whose loss is a mean over the step's tokens."
         ),
     )
     wrap: Wrap = field(

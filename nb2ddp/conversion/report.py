@@ -197,7 +197,7 @@ def batches(changes: Sequence[Change], world_size: int) -> list[str]:
         uneven = f", not {wanted}: this batch cannot be split evenly over {gpus}"
         shares = any(isinstance(change.data, EvenBatches) for change in changes)
         if shares and batch.generations == 1 and wanted >= world_size:
-            uneven = f", or the notebook's {wanted} where the samples are shared out by their lengths"
+            uneven = f", or the notebook's {wanted} where they go to the ranks by length"
         found.append(line + uneven * (total != wanted))
     return list(dict.fromkeys(found))
 

@@ -42,7 +42,7 @@ class TooLarge:
 
 @dataclass(frozen=True)
 class EvenBatches:
-    """The samples of each optimizer step are shared out by their lengths, if the run finds that it may."""
+    """The samples of each optimizer step go to the ranks by their lengths, if the run finds that they may."""
 
 
 Data = Batch | EvenBatches | TooLarge

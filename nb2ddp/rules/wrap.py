@@ -4,10 +4,11 @@ The wrapper has a name of its own, so that every other use of ``model`` stays as
 because a Trainer's constructor may cast or replace adapter parameters. Afterwards the ranks compare their
 trainable parameters: silent divergence is the worst that can happen.
 
-Inside each optimizer step the ranks share out the samples by their lengths, so that none waits long for one with
-more tokens; a step's samples stay the same. It is done where the loss is a mean over the step's tokens, which the
-run finds and says; `--batches notebook` leaves the micro-batches as they are. In fp32 the losses are equal to
-1e-6; with bf16 or fp16 they round otherwise when a micro-batch holds other rows (5e-4 at a loss of 10).
+The notebook's micro-batches of each optimizer step are dealt to the ranks by length, so that no rank waits long for
+one with more tokens. It is done where the loss is a mean over the step's tokens, which the run finds and says; with
+`--batches notebook` ranks take them in turns. `--batches even` makes other micro-batches of the step's samples, so
+that all ranks have equally many tokens: faster still, and the same run in fp32 (losses equal to 1e-6). In bf16 and
+fp16 a micro-batch of other rows rounds otherwise (5e-4 at a loss of 10).
 
 DDP waits for a gradient of every trained parameter. Where a step may leave some out (experts, towers for
 images or sound), they get a gradient of zero.
@@ -56,8 +57,14 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         check = helper(facts, "check_replicas")
         if options.wrap == "explicit" and not _wraps_itself(facts, trainer):
             ddp_model = facts.our("ddp_model")
-            arguments = code if options.batches == "even" else f'{code}, batches="notebook"'
-            reason = _in_turns(facts, trainer) if options.batches == "even" else "--batches notebook"
+            arguments = code if options.batches == "dealt" else f'{code}, batches="{options.batches}"'
+            reason = "--batches notebook" if options.batches == "notebook" else _in_turns(facts, trainer)
+            how = (
+                "the notebook's micro-batches are dealt to the ranks by length"
+                if options.batches == "dealt"
+                else "each step's samples are shared out by their lengths, which rounds losses otherwise in bf16 or "
+                "fp16 (--batches even)"
+            )
             yield Insert(
                 statement,
                 "before",
@@ -65,8 +72,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 "  # nb2ddp: `model` itself stays as it is",
                 f"train through one DDP wrapper; ranks take the notebook's micro-batches in turns ({reason})"
                 if reason
-                else "train through one DDP wrapper; each step's samples are shared out by their lengths, which "
-                "rounds losses otherwise in bf16 or fp16 (--batches notebook leaves them)",
+                else f"train through one DDP wrapper; {how}",
                 None if reason else EvenBatches(),
             )
             yield from _checked(call, statement, check, ddp_model)

@@ -754,13 +754,13 @@ def share_batch(
     return per_rank, steps
 
 
-def wrap_trainer(trainer: Any, batches: str = "even") -> Any:
+def wrap_trainer(trainer: Any, batches: str = "dealt") -> Any:
     """Make a Trainer train through one DDP wrapper, and return the wrapper; ``trainer.model`` stays as it is.
 
     Called right before ``trainer.train()``, after the Trainer has cast or replaced parameters. Every rank waits for
-    the others, and compares its training data with theirs first. The samples of each optimizer step are shared out by
-    their lengths where that is the same run; with ``batches="notebook"`` ranks take the notebook's micro-batches in
-    turns.
+    the others, and compares its training data with theirs first. The notebook's micro-batches of each optimizer step
+    are dealt to the ranks by length where that is the same run; with ``batches="notebook"`` ranks take them in turns,
+    with ``batches="even"`` they take other ones, made of the step's samples so that all have equally many tokens.
 
     Raises:
         RuntimeError: the Trainer does not know of all ranks; or the ranks have different training data.
@@ -769,8 +769,8 @@ def wrap_trainer(trainer: Any, batches: str = "even") -> Any:
     if _run.world_size == 1:
         return trainer.model_wrapped
     _check_same_data(getattr(trainer, "train_dataset", None))
-    if batches == "even":
-        _even.setdefault(trainer, _UNDECIDED)
+    if batches != "notebook":
+        _even.setdefault(trainer, _DEALT if batches == "dealt" else _EVEN)
         _take_each_sample_once(trainer)
     # Accelerate prepares mixed precision as always; evaluation_mode keeps it from wrapping.
     model = trainer.accelerator.prepare_model(trainer.model, evaluation_mode=True)
@@ -1786,7 +1786,7 @@ class _EvenBatches:
 
 
 _even: "weakref.WeakKeyDictionary[Any, _Steps | str]" = weakref.WeakKeyDictionary()
-_UNDECIDED = "not decided"
+_DEALT, _EVEN = "to be dealt", "to be made even"  # what is asked for, until it is decided
 
 
 def _even_out(trainer: Any, loader: Any) -> bool:
@@ -1796,16 +1796,15 @@ def _even_out(trainer: Any, loader: Any) -> bool:
     """
     if trainer not in _even:
         return False
-    if _even[trainer] == _UNDECIDED:
-        steps = _even[trainer] = _decide(trainer, loader)
+    if _even[trainer] in (_DEALT, _EVEN):
+        steps = _even[trainer] = _decide(trainer, loader, whole=_even[trainer] == _DEALT)
         if isinstance(steps, str):
             print(f"nb2ddp: micro-batches are taken in the notebook's order: {steps}")
         else:
+            what = "micro-batches are dealt" if steps.whole else "samples are shared out"
             print(
-                f"nb2ddp: the {steps.samples} samples of each step are shared out by their lengths, in "
+                f"nb2ddp: each step's {what} by length: {steps.samples} samples in "
                 f"{_run.world_size} x {steps.micro_batches} micro-batches"
-                + " that keep their rows (in 16 bits other ones round otherwise)"
-                * steps.whole
             )
     steps = _even[trainer]
     if isinstance(steps, str):
@@ -1817,8 +1816,12 @@ def _even_out(trainer: Any, loader: Any) -> bool:
     return True
 
 
-def _decide(trainer: Any, loader: Any) -> "_Steps | str":
-    """Return how a Trainer's steps are shared out by length, or why they are not. A collective."""
+def _decide(trainer: Any, loader: Any, *, whole: bool) -> "_Steps | str":
+    """Return how a Trainer's steps are shared out by length, or why they are not. A collective.
+
+    With ``whole`` micro-batches keep their rows: in 16 bits the loss of a micro-batch depends in its 4th digit on
+    the rows that share it.
+    """
     reason, lengths = _why_in_turns(trainer, loader), None
     if not reason:
         lengths = _lengths_of(loader.dataset)
@@ -1834,19 +1837,10 @@ def _decide(trainer: Any, loader: Any) -> "_Steps | str":
     reason = _why_no_sum(trainer, loader, lengths)
     if reason:
         return reason
-    # Runs on a CPU are compared with one process, as `nb2ddp rehearse` does. In 16 bits the loss of a micro-batch
-    # depends in its 4th digit on the rows that share it; on GPUs the speed is worth that.
-    whole = not torch.cuda.is_available() and _is_16_bit(trainer)
     try:
         return _Steps(trainer, lengths, padded=of_ranks[0][1], whole=whole)
     except ValueError as error:  # fewer samples than ranks
         return str(error)
-
-
-def _is_16_bit(trainer: Any) -> bool:
-    """Return whether a Trainer computes in 16 bits, wholly or in part."""
-    types = {parameter.dtype for parameter in trainer.model.parameters()}
-    return trainer.accelerator.mixed_precision != "no" or bool(types & {torch.bfloat16, torch.float16})
 
 
 def _why_in_turns(trainer: Any, loader: Any) -> str:

@@ -144,7 +144,7 @@ def test_nothing_is_left_running(runner: Runner, sample: str, stack: str, wrap: 
 @pytest.mark.thorough
 @pytest.mark.parametrize("stack", STACKS)
 def test_rows_that_are_shared_out_train_the_single_run(tmp_path: Path, stack: str) -> None:
-    """In 32 bits micro-batches hold other rows than the notebook's; in 16 bits on a CPU they keep theirs."""
+    """With `--batches even`, and in 32 bits: micro-batches hold other rows than the notebook's."""
     if not STACKS[stack].exists():
         pytest.skip(f"the {stack} stack is not installed; `make test` installs it")
     notebook = nbformat.read(ROOT / "sample_notebooks" / "alpaca_sft.ipynb", as_version=4)
@@ -154,9 +154,9 @@ def test_rows_that_are_shared_out_train_the_single_run(tmp_path: Path, stack: st
     path = tmp_path / "alpaca.ipynb"
     nbformat.write(notebook, path)
     one = run(tmp_path / "one", plain_code(path), stack=stack, nproc=0)
-    two = run(tmp_path / "two", convert(path).files["train_ddp.py"], stack=stack, nproc=2)
+    two = run(tmp_path / "two", convert(path, batches="even").files["train_ddp.py"], stack=stack, nproc=2)
     assert (one.exit_code, two.exit_code) == (0, 0), two.output
-    assert "samples of each step are shared out by their lengths, in 2 x 2 micro-batches\n" in two.output
+    assert "each step's samples are shared out by length: 8 samples in 2 x 2 micro-batches\n" in two.output
     assert two.losses(0) == pytest.approx(one.losses("single"), rel=RELATIVE)
 
 

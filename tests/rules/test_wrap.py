@@ -76,9 +76,16 @@ def test_the_report_says_why_batches_stay_as_they_are(case: str) -> None:
 
 
 @pytest.mark.parametrize("source", EVEN.values(), ids=EVEN.keys())
-def test_the_report_says_that_samples_are_shared_out(source: str) -> None:
+def test_the_report_says_that_micro_batches_are_dealt(source: str) -> None:
     (change, _) = check_rewritten(rule, source + "t.train()\n", source + wrapped("t.train()")).changes
-    assert "each step's samples are shared out by their lengths" in change.why
+    assert "the notebook's micro-batches are dealt to the ranks by length" in change.why
+    assert change.data == EvenBatches()
+
+
+def test_even_batches_are_told_to_the_run() -> None:
+    after = HEAD + wrapped("t.train()").replace("(t)  #", '(t, batches="even")  #')
+    (change, _) = check_rewritten(rule, HEAD + "t.train()\n", after, options=Options(batches="even")).changes
+    assert "shared out by their lengths, which rounds losses otherwise in bf16" in change.why
     assert change.data == EvenBatches()
 
 

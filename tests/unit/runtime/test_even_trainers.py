@@ -57,7 +57,7 @@ def train(trainer, batches="even", resume=None):
             tokens.append(ids.numel())
     hook = trainer.model.register_forward_pre_hook(look, with_kwargs=True)
     ddp.init_process_group()
-    ddp.wrap_trainer(trainer, **({} if batches == "even" else {"batches": batches}))
+    ddp.wrap_trainer(trainer, batches)
     trainer.train(resume_from_checkpoint=resume)
     ddp.check_replicas(trainer.model)
     hook.remove()
@@ -86,7 +86,7 @@ def check_same_run(one: dict[str, Any], ranks: list[dict[str, Any]], within: flo
     assert sorted(row for rank in ranks for row in rank["seen"]) == sorted(one["seen"])
 
 
-EVEN = "are shared out by their lengths, in"
+EVEN = "nb2ddp: each step's samples are shared out by length: 8 samples in"
 
 
 THOROUGH = pytest.mark.thorough
@@ -106,32 +106,34 @@ def test_each_step_has_the_samples_of_one_process(
     """Also where 8 samples do not divide by 3 ranks, and where an epoch's last step has fewer."""
     one, several, output = compare(server, tmp_path, "train(make())", ranks, rows)
     check_same_run(one, several)
-    assert f"nb2ddp: the 8 samples of each step {EVEN} {ranks} x 2 micro-batches" in output
+    assert f"{EVEN} {ranks} x 2 micro-batches" in output
     assert one["steps"] == several[0]["steps"] == 2 * -(-rows // 8)
 
 
 @pytest.mark.parametrize(("ranks", "rows"), [pytest.param(2, 48, marks=THOROUGH), (3, 45)])
-def test_in_16_bits_on_a_cpu_micro_batches_keep_their_rows(
+def test_micro_batches_that_are_dealt_keep_their_rows(
     server: RankServer, tmp_path: Path, ranks: int, rows: int
 ) -> None:
-    one, several, output = compare(server, tmp_path, "train(make(bf16=True))", ranks, rows)
+    one, several, output = compare(server, tmp_path, "train(make(bf16=True), 'dealt')", ranks, rows)
     # gradients divided by 3 round, and 16 bits tell it
     check_same_run(one, several, within=1e-5 if ranks == 2 else 1e-3)
     assert distance(one["losses"], several[0]["losses"]) < 1e-4
-    assert f"{EVEN} {ranks} x 2 micro-batches that keep their rows (in 16 bits" in output
+    dealt = "nb2ddp: each step's micro-batches are dealt by length: 8 samples in"
+    assert f"{dealt} {ranks} x 2 micro-batches" in output
 
 
 def test_the_busiest_rank_has_fewer_tokens_and_no_larger_batch(run: Run) -> None:
     busiest, largest = {}, {}
-    for batches in ("notebook", "even"):
+    for batches in ("notebook", "dealt", "even"):
         ended = run(f"ROWS = 64\n{TOOLS}\ntrain(make(batch=4, steps=4), {batches!r})\n")
         assert not any(ended.codes), ended.text
-        assert (EVEN in ended.ranks[0].out) == (batches == "even")
+        assert ("by length: 16 samples in" in ended.ranks[0].out) == (batches != "notebook")
         tokens = [rank["tokens"] for rank in ended.notes]
         steps = [[sum(own[start : start + 2]) for start in range(0, len(own), 2)] for own in tokens]
         busiest[batches] = sum(map(max, zip(*steps, strict=True)))
         largest[batches] = max(map(max, tokens))
     assert busiest["even"] < 0.8 * busiest["notebook"]
+    assert busiest["dealt"] < busiest["notebook"]
     assert largest["even"] <= 4 * 61
 
 
@@ -252,7 +254,7 @@ def test_it_is_off_and_says_why(run: Run, case: str) -> None:
     assert f"nb2ddp: micro-batches are taken in the notebook's order: {reason}\n" in ended.ranks[0].out, (
         ended.text
     )
-    assert EVEN not in ended.ranks[0].out
+    assert "by length" not in ended.ranks[0].out
 
 
 def test_in_one_process_nothing_is_shared_out(run: Run) -> None:
