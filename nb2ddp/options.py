@@ -18,7 +18,7 @@ from typing import Any, Literal, TypedDict, get_args, get_origin, get_type_hints
 from nb2ddp.errors import OptionError
 
 Batch = Literal["preserve", "scale"]
-Batches = Literal["dealt", "even", "notebook"]
+Batches = Literal["notebook", "dealt", "even"]
 Wrap = Literal["explicit", "trainer"]
 Strategy = Literal["ddp", "balanced"]
 
@@ -52,12 +52,12 @@ class Options:
         ),
     )
     batches: Batches = field(
-        default="dealt",
+        default="notebook",
         metadata=_about(
-            "Deal the notebook's micro-batches of each step to the GPUs by length, so that they wait less for one "
-            "another (dealt), or let GPUs take them in turns (notebook). With even, micro-batches are made anew of "
-            "the step's samples, which is faster still; in 16 bits losses then round otherwise. Both need a Trainer "
-            "whose loss is a mean over the step's tokens."
+            "Let GPUs take the notebook's micro-batches of each step in turns (notebook), or deal them by length, so "
+            "that GPUs wait less for one another (dealt). With even, micro-batches are made anew of the step's "
+            "samples, so that all GPUs have equally many tokens; in 16 bits losses then round otherwise. Both need "
+            "a Trainer whose loss is a mean over the step's tokens, and rows of unlike length."
         ),
     )
     wrap: Wrap = field(

@@ -4,11 +4,11 @@ The wrapper has a name of its own, so that every other use of ``model`` stays as
 because a Trainer's constructor may cast or replace adapter parameters. Afterwards the ranks compare their
 trainable parameters: silent divergence is the worst that can happen.
 
-The notebook's micro-batches of each optimizer step are dealt to the ranks by length, so that no rank waits long for
-one with more tokens. It is done where the loss is a mean over the step's tokens, which the run finds and says; with
-`--batches notebook` ranks take them in turns. `--batches even` makes other micro-batches of the step's samples, so
-that all ranks have equally many tokens: faster still, and the same run in fp32 (losses equal to 1e-6). In bf16 and
-fp16 a micro-batch of other rows rounds otherwise (5e-4 at a loss of 10).
+Ranks take the notebook's micro-batches in turns, and wait for the one with most tokens. With `--batches dealt` the
+micro-batches of each optimizer step are dealt to the ranks by length. `--batches even` makes other micro-batches of
+the step's samples, so that all ranks have equally many tokens: the same run in fp32 (losses equal to 1e-6), while in
+bf16 and fp16 a micro-batch of other rows rounds otherwise (5e-4 at a loss of 10). Both are done where the loss is a
+mean over the step's tokens, which the run finds and says.
 
 DDP waits for a gradient of every trained parameter. Where a step may leave some out (experts, towers for
 images or sound), they get a gradient of zero.
@@ -39,6 +39,10 @@ from nb2ddp.source.cells import Statement
 
 # Trainers whose loss is a mean over the tokens of a step, as Transformers' and TRL's is.
 _MEAN_OVER_TOKENS = re.compile(r"(?:Unsloth|SFT|Seq2Seq)?Trainer")
+_HOW = {
+    "dealt": "; the notebook's micro-batches are dealt to the ranks by length",
+    "even": "; each step's samples are shared out by their lengths, which rounds losses otherwise in bf16 or fp16",
+}
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
@@ -57,23 +61,21 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         check = helper(facts, "check_replicas")
         if options.wrap == "explicit" and not _wraps_itself(facts, trainer):
             ddp_model = facts.our("ddp_model")
-            arguments = code if options.batches == "dealt" else f'{code}, batches="{options.batches}"'
-            reason = "--batches notebook" if options.batches == "notebook" else _in_turns(facts, trainer)
-            how = (
-                "the notebook's micro-batches are dealt to the ranks by length"
-                if options.batches == "dealt"
-                else "each step's samples are shared out by their lengths, which rounds losses otherwise in bf16 or "
-                "fp16 (--batches even)"
-            )
+            in_turns = options.batches == "notebook"
+            arguments = code if in_turns else f'{code}, batches="{options.batches}"'
+            reason = "" if in_turns else _in_turns(facts, trainer)
+            why = "train through one DDP wrapper"
+            if reason:
+                why += f"; ranks take the notebook's micro-batches in turns ({reason})"
+            elif not in_turns:
+                why += _HOW[options.batches]
             yield Insert(
                 statement,
                 "before",
                 f"{ddp_model} = {helper(facts, 'wrap_trainer')}({arguments})"
                 "  # nb2ddp: `model` itself stays as it is",
-                f"train through one DDP wrapper; ranks take the notebook's micro-batches in turns ({reason})"
-                if reason
-                else f"train through one DDP wrapper; {how}",
-                None if reason else EvenBatches(),
+                why,
+                None if in_turns or reason else EvenBatches(),
             )
             yield from _checked(call, statement, check, ddp_model)
             if facts.is_deleted(facts.scope(call)):

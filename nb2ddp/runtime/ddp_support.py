@@ -754,13 +754,14 @@ def share_batch(
     return per_rank, steps
 
 
-def wrap_trainer(trainer: Any, batches: str = "dealt") -> Any:
+def wrap_trainer(trainer: Any, batches: str = "notebook") -> Any:
     """Make a Trainer train through one DDP wrapper, and return the wrapper; ``trainer.model`` stays as it is.
 
     Called right before ``trainer.train()``, after the Trainer has cast or replaced parameters. Every rank waits for
-    the others, and compares its training data with theirs first. The notebook's micro-batches of each optimizer step
-    are dealt to the ranks by length where that is the same run; with ``batches="notebook"`` ranks take them in turns,
-    with ``batches="even"`` they take other ones, made of the step's samples so that all have equally many tokens.
+    the others, and compares its training data with theirs first. The ranks take the notebook's micro-batches of each
+    optimizer step in turns. With ``batches="dealt"`` these are dealt to the ranks by length, with ``batches="even"``
+    the ranks take other ones, made of the step's samples so that all have equally many tokens; where that would not
+    be the same run, a line says why, and they are taken in turns.
 
     Raises:
         RuntimeError: the Trainer does not know of all ranks; or the ranks have different training data.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from nb2ddp import libraries
-from nb2ddp.options import Options
-from nb2ddp.rewriting.findings import EvenBatches
+from nb2ddp.options import Batches, Options
+from nb2ddp.rewriting.findings import Change, EvenBatches
 from nb2ddp.rules.wrap import rule
 from tests.support.helpers import check_rewritten
 
@@ -46,9 +46,10 @@ EVEN = {
 }
 
 
-def wrapped(train: str) -> str:
+def wrapped(train: str, batches: str = "") -> str:
+    told = f', batches="{batches}"' if batches else ""
     return (
-        "ddp_model = ddp.wrap_trainer(t)  # nb2ddp: `model` itself stays as it is\n"
+        f"ddp_model = ddp.wrap_trainer(t{told})  # nb2ddp: `model` itself stays as it is\n"
         f"{train}\nddp.check_replicas(ddp_model)\n"
     )
 
@@ -65,10 +66,18 @@ IN_TURNS = {
 }
 
 
+def change_of(source: str, batches: Batches) -> Change:
+    after = source + wrapped("t.train()", batches)
+    (change, _) = check_rewritten(
+        rule, source + "t.train()\n", after, options=Options(batches=batches)
+    ).changes
+    return change
+
+
 @pytest.mark.parametrize("case", IN_TURNS)
 def test_the_report_says_why_batches_stay_as_they_are(case: str) -> None:
     source, reason = IN_TURNS[case]
-    (change, _) = check_rewritten(rule, source + "t.train()\n", source + wrapped("t.train()")).changes
+    change = change_of(source, "dealt")
     assert change.why.startswith(
         f"train through one DDP wrapper; ranks take the notebook's micro-batches in turns ({reason}"
     )
@@ -77,20 +86,17 @@ def test_the_report_says_why_batches_stay_as_they_are(case: str) -> None:
 
 @pytest.mark.parametrize("source", EVEN.values(), ids=EVEN.keys())
 def test_the_report_says_that_micro_batches_are_dealt(source: str) -> None:
-    (change, _) = check_rewritten(rule, source + "t.train()\n", source + wrapped("t.train()")).changes
+    change = change_of(source, "dealt")
     assert "the notebook's micro-batches are dealt to the ranks by length" in change.why
     assert change.data == EvenBatches()
 
 
-def test_even_batches_are_told_to_the_run() -> None:
-    after = HEAD + wrapped("t.train()").replace("(t)  #", '(t, batches="even")  #')
-    (change, _) = check_rewritten(rule, HEAD + "t.train()\n", after, options=Options(batches="even")).changes
+def test_the_report_says_that_even_batches_round_otherwise() -> None:
+    change = change_of(HEAD, "even")
     assert "shared out by their lengths, which rounds losses otherwise in bf16" in change.why
     assert change.data == EvenBatches()
 
 
-def test_batches_notebook_is_told_to_the_run() -> None:
-    after = HEAD + wrapped("t.train()").replace("(t)  #", '(t, batches="notebook")  #')
-    options = Options(batches="notebook")
-    (change, _) = check_rewritten(rule, HEAD + "t.train()\n", after, options=options).changes
-    assert "in turns (--batches notebook)" in change.why
+def test_micro_batches_are_taken_in_turns_unless_told_otherwise() -> None:
+    (change, _) = check_rewritten(rule, HEAD + "t.train()\n", HEAD + wrapped("t.train()")).changes
+    assert (change.why, change.data) == ("train through one DDP wrapper", None)

@@ -24,7 +24,7 @@ from tests.support.helpers import converted, notebook
 OTHER: dict[str, Any] = {
     "nproc": 4,
     "batch": "scale",
-    "batches": "notebook",
+    "batches": "dealt",
     "wrap": "trainer",
     "strategy": "balanced",
     "gpu_memory": 80.5,
@@ -40,7 +40,7 @@ WRONG: list[tuple[str, Any, str]] = [
     ("nproc", None, "nproc cannot be None; it has to be a whole number."),
     ("batch", "other", "batch cannot be 'other'; choose preserve or scale."),
     ("batch", ["preserve"], "batch cannot be ['preserve']; choose preserve or scale."),
-    ("batches", "odd", "batches cannot be 'odd'; choose dealt or even or notebook."),
+    ("batches", "odd", "batches cannot be 'odd'; choose notebook or dealt or even."),
     ("wrap", None, "wrap cannot be None; choose explicit or trainer."),
     ("strategy", "fsdp", "strategy cannot be 'fsdp'; choose ddp or balanced."),
     ("gpu_memory", 0.5, "gpu_memory cannot be 0.5; it has to be 1 or more."),
