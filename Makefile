@@ -2,7 +2,7 @@
 #   .venv         the newest releases, the project itself and what its checks need
 #   .venv-kaggle  the releases that the Kaggle notebooks pin
 .DELETE_ON_ERROR:
-.PHONY: demo check test units ranks e2e runs test-all engines lint docs site pins clean
+.PHONY: demo check test units attacks ranks e2e runs test-all engines lint docs site pins clean
 
 PYTHON ?= python3
 STACKS := tests/stacks
@@ -20,10 +20,14 @@ check: .venv/.ready
 # `check`, and the tests of whole commands. Training runs one after another, and beside it what needs one core.
 test: lint .venv-kaggle/.ready
 	@echo "The tests run on two cores side by side, some 15 minutes"
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target runs units ranks e2e
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target runs units attacks ranks e2e
 
 units: .venv/.ready
-	$(bin)/pytest tests/unit tests/rules --ignore=tests/unit/runtime
+	$(bin)/pytest tests/unit tests/rules --ignore=tests/unit/runtime --ignore=tests/unit/attack
+
+# Hostile notebooks, folders and command lines, with a part of the fuzzer.
+attacks: .venv/.ready
+	$(bin)/pytest tests/unit/attack
 
 # The runtime module, on two and three processes with gloo.
 ranks: .venv/.ready
