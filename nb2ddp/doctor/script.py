@@ -11,7 +11,6 @@ from nb2ddp.ddp_folder import SCRIPT, SETUP
 from nb2ddp.doctor.machine import Machine
 from nb2ddp.doctor.outcome import Outcome, command, fail, ok, skip
 from nb2ddp.errors import NotebookError
-from nb2ddp.source.syntax_check import parse
 
 
 def imports_of(folder: Path) -> tuple[str, ...]:
@@ -19,6 +18,8 @@ def imports_of(folder: Path) -> tuple[str, ...]:
 
     Raises NotebookError when there is no script that can be read.
     """
+    from nb2ddp.source.syntax_check import parse  # LibCST, which the doctor does without elsewhere
+
     path = folder / SCRIPT
     if not path.is_file():
         raise NotebookError(f"{folder} holds no {SCRIPT}; `nb2ddp convert` makes one.")

@@ -475,7 +475,7 @@ def test_what_an_earlier_run_took_is_told(server: KaggleServer, converted: Path)
         result = nb2ddp("push")
         assert result.exit_code == 0
         assert f"the last run of this kernel took {hours:.1f} h" in result.output
-        assert ("--timeout 360m ends it in time" in result.output) != ends_in_time
+        assert ("--timeout 360m ends it before that" in result.output) != ends_in_time
     for text in (
         "[",
         '{"exit_code": 1, "seconds": {"train": 7}}',
@@ -484,7 +484,7 @@ def test_what_an_earlier_run_took_is_told(server: KaggleServer, converted: Path)
         run_json.write_text(text)
         result = nb2ddp("push")
         assert "the last run" not in result.output
-        assert "--timeout 360m ends it in time" in result.output
+        assert "--timeout 360m ends it before that" in result.output
 
 
 def test_a_quota_that_kaggle_does_not_tell_is_no_obstacle(server: KaggleServer, converted: Path) -> None:
