@@ -396,8 +396,8 @@ def _wait_for_key(key: str, rank: int, place: str) -> bytes:
                 if tries % 50 == 49 and (end := _end_of(rank, store)) and not store.check([key]):
                     raise RuntimeError(f"rank {rank} {end}, while rank {_run.rank} waits for it at {place}")
                 time.sleep(0.001 if tries < 100 else 0.02)
-            size = int(store.get(key) or 0)
-            return b"".join(store.get(f"{key} {start}") for start in range(0, size, _CHUNK))
+        size = int(store.get(key) or 0)  # waits no longer, however long many bytes take
+        return b"".join(store.get(f"{key} {start}") for start in range(0, size, _CHUNK))
     except dist.DistNetworkError:
         raise RuntimeError(
             f"torchrun's store is gone, while rank {_run.rank} waits for rank {rank} at {place}"
@@ -1442,9 +1442,7 @@ def _check_same_data(dataset: Any) -> None:
     Raises:
         RuntimeError: they differ, with the row and what to do.
     """
-    if isinstance(
-        dataset, torch.utils.data.IterableDataset
-    ):  # it may have a length, but no row by its number
+    if isinstance(dataset, torch.utils.data.IterableDataset):  # no row by its number, even with a length
         return
     try:
         length = len(dataset)
