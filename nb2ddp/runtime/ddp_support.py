@@ -56,7 +56,6 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from torch.utils import _pytree as pytree
 
 _T = TypeVar("_T")
-_FILE, _FIRST_LINE = sys._getframe().f_code.co_filename, sys._getframe().f_lineno
 
 is_main_process: bool = int(os.environ.get("RANK", "0")) == 0
 show = sys.displayhook  # prints the last value of a cell, as a notebook does
@@ -247,8 +246,8 @@ def _end_on_error(kind: type[BaseException], error: BaseException, trace: Traceb
 
     try:
         sys.stderr = sys.__stderr__  # the process group swaps it for a buffer, which would be lost here
-        if _came_from_rank_0(error):
-            time.sleep(3)  # rank 0 shows it, and is the rank that failed first
+        if _came_from_another_rank(error):
+            time.sleep(3)  # that rank shows it, and is the one that failed first
         else:
             frames = [frame for frame, _ in traceback.walk_tb(trace)]
             if left := _who_left(error, frames[-1] if frames else None):
@@ -397,8 +396,8 @@ def _wait_for_key(key: str, rank: int, place: str) -> bytes:
                 if tries % 50 == 49 and (end := _end_of(rank, store)) and not store.check([key]):
                     raise RuntimeError(f"rank {rank} {end}, while rank {_run.rank} waits for it at {place}")
                 time.sleep(0.001 if tries < 100 else 0.02)
-            size = int(store.get(key) or 0)
-            return b"".join(store.get(f"{key} {start}") for start in range(0, size, _CHUNK))
+        size = int(store.get(key) or 0)  # waits no longer, however long many bytes take
+        return b"".join(store.get(f"{key} {start}") for start in range(0, size, _CHUNK))
     except dist.DistNetworkError:
         raise RuntimeError(
             f"torchrun's store is gone, while rank {_run.rank} waits for rank {rank} at {place}"
@@ -451,7 +450,7 @@ def _as_raised(body: bytes, rank: int, place: str) -> BaseException:
     return error
 
 
-def _came_from_rank_0(error: BaseException | None) -> bool:
+def _came_from_another_rank(error: BaseException | None) -> bool:
     return getattr(error, "_from_rank", None) is not None
 
 
@@ -466,20 +465,11 @@ def _end_of(rank: int, store: Any) -> str:
     return store.get(f"end {rank}").decode() if store.check([f"end {rank}"]) else ""
 
 
-def _is_ours(frame: FrameType) -> bool:
-    return _is_our_code(frame.f_code)
-
-
-def _is_our_code(code: Any) -> bool:
-    """Return whether code is this module's; with --single-file it stands in the script."""
-    return getattr(code, "co_filename", "") == _FILE and _FIRST_LINE <= code.co_firstlineno <= _LAST_LINE
-
-
 def _script_frames(innermost: FrameType | None = None) -> Iterator[FrameType]:
     """Yield the script's own frames, innermost first."""
     frame: FrameType | None = innermost or sys._getframe()
     while frame is not None:
-        if frame.f_globals.get("__name__") == "__main__" and not _is_ours(frame):
+        if frame.f_globals.get("__name__") == "__main__":
             yield frame
         frame = frame.f_back
 
@@ -894,7 +884,7 @@ def _keep_loss(trainer: Any) -> None:
             with torch.no_grad(), _without_notes(trainer):
                 one, other = (loss_of_one(model, dict(inputs), n) for n in (items, 2 * items))
             model.train(trains)
-            is_mean = from_main_process(lambda: bool(torch.allclose(one, other, rtol=0.01)))
+            is_mean = from_main_process(lambda: _is_mean(one, other))
         if notes_figures and share == _run.world_size and sizes is not None:
             losses = [
                 compute_loss(model, batch) if items is None else loss_of_one(model, batch, items)
@@ -915,6 +905,13 @@ def _keep_loss(trainer: Any) -> None:
 
     loss_of_all._keeps_loss = True  # type: ignore[attr-defined]
     trainer.compute_loss = loss_of_all
+
+
+def _is_mean(one: torch.Tensor, other: torch.Tensor) -> bool | None:
+    """Return whether a loss is the same for twice the items; None where no label counts, so that both are 0."""
+    if not (one.isfinite() & one.ne(0)).all():
+        return None
+    return bool(torch.allclose(one, other, rtol=0.01))
 
 
 def _batches_of_ranks(model: Any, inputs: Any, sizes: list[int]) -> Iterator[Any]:
@@ -1004,11 +1001,14 @@ def _keep_loss_of_trl(trainer: Any, evaluated: "list[_WholeBatches]") -> None:
     step: list[tuple[list[int], float]] = []
     if share in (1, _run.world_size) and hasattr(trainer, "get_batch_samples"):
         step = _take_each_sample_once(trainer, whole=whole)
-    _log_of_all_ranks(trainer, whole=whole)
+    notes_own = False  # else, as with data that are streamed, TRL gathers what it notes
 
     def loss_of_all(model: Any, inputs: Any, *given: Any, **options: Any) -> Any:
+        nonlocal notes_own
         trains = trainer.model.training
         sizes, factor = step.pop(0) if step and trains else (None, 1.0)
+        if trains:
+            notes_own = whole and sizes is not None
         if not trains and evaluated and evaluated[0].round >= 0 and not evaluated[0].all_of_them:
             sizes = evaluated[0].sizes[evaluated[0].round]
         own = whole or not trains
@@ -1018,6 +1018,7 @@ def _keep_loss_of_trl(trainer: Any, evaluated: "list[_WholeBatches]") -> None:
             weight = factor * (sizes[_run.rank] > 0) if whole else _share_of_mean(inputs, sizes)
             return compute_loss(model, inputs, *given, **options) * weight
 
+    _log_of_all_ranks(trainer, lambda: notes_own)
     loss_of_all._keeps_loss = True  # type: ignore[attr-defined]
     trainer.compute_loss = loss_of_all
 
@@ -1076,8 +1077,11 @@ def _gather_uneven(counts: bool, value: torch.Tensor, *_: Any, **__: Any) -> tor
     return _all_rows(rows, [int(size) for size in sizes])
 
 
-def _log_of_all_ranks(trainer: Any, *, whole: bool) -> None:
-    """Bring the figures of all ranks' batches together when TRL logs their mean. ``log()`` becomes a collective."""
+def _log_of_all_ranks(trainer: Any, notes_own: Callable[[], bool]) -> None:
+    """Bring the figures of all ranks' batches together when TRL logs their mean. ``log()`` becomes a collective.
+
+    ``notes_own`` says whether a rank counts the tokens of its own batches alone.
+    """
     log, notes = trainer.log, getattr(trainer, "_metrics", None)
     if notes is None:
         return
@@ -1093,7 +1097,7 @@ def _log_of_all_ranks(trainer: Any, *, whole: bool) -> None:
             for key in of_mode:
                 of_mode[key] = [value for figures, _ in of_ranks for value in figures.get(key, [])]
             if "num_tokens" in of_mode:
-                logged = logged + sum(own for _, own in of_ranks) if whole else tokens
+                logged = logged + sum(own for _, own in of_ranks) if notes_own() else tokens
                 trainer._total_train_tokens = logged
                 of_mode["num_tokens"] = [logged]
         return log(*args, **options)
@@ -1252,11 +1256,12 @@ class _DividedBatches:
 
 
 def _take_each_sample_once(trainer: Any, *, whole: bool | None = None) -> list[tuple[list[int], float]]:
-    """Let training take each sample of an epoch once, in the notebook's batches or in even ones.
+    """Let training take each sample of an epoch once, in the notebook's batches or in those shared out by length.
 
-    With ``whole`` None only even ones: others stay Accelerate's. Returns a list that holds, for each batch of the
-    optimizer step, the rows of each rank that count, and what a mean of all ranks' means over the step is to be
-    multiplied by.
+    With ``whole`` each rank takes every world_size-th of the notebook's, without it a part of each; with ``whole``
+    None those shared out by length alone are taken so: others stay Accelerate's. Returns a list that holds, for each
+    batch of the optimizer step, the rows of each rank that count, and what a mean of all ranks' means over the step
+    is to be multiplied by.
     """
     step: list[tuple[list[int], float]] = []
     if hasattr(trainer.get_train_dataloader, "_takes_once") or not hasattr(trainer, "get_batch_samples"):
@@ -1280,7 +1285,7 @@ def _take_each_sample_once(trainer: Any, *, whole: bool | None = None) -> list[t
         for batch in batches:
             if current:
                 own = current[0]
-                if own.taken < 0:  # a run that is resumed skips batches
+                if own.taken < 0 and not trainer.args.ignore_data_skip:  # a run that is resumed skips batches
                     updates = math.ceil(len(own) / trainer.args.gradient_accumulation_steps)
                     own.taken += (
                         trainer.state.global_step % updates * trainer.args.gradient_accumulation_steps
@@ -1413,7 +1418,7 @@ def _evaluate_each_sample_once(trainer: Any) -> "list[_WholeBatches]":
         return made
 
     def gather_once(value: Any, *args: Any, **options: Any) -> Any:
-        if not current or current[0].round < 0:
+        if trainer.model.training or not current or current[0].round < 0:  # TRL gathers in training too
             return gather(value, *args, **options)
         return pytree.tree_map(current[0].gather, value)
 
@@ -1437,9 +1442,11 @@ def _check_same_data(dataset: Any) -> None:
     Raises:
         RuntimeError: they differ, with the row and what to do.
     """
+    if isinstance(dataset, torch.utils.data.IterableDataset):  # no row by its number, even with a length
+        return
     try:
         length = len(dataset)
-    except TypeError:  # a stream, or no data set at all
+    except TypeError:  # no data set at all
         return
     places = sorted({round(n * (length - 1) / 15) for n in range(16)}) if length else []
     state = from_main_process(_random_state)
@@ -1486,8 +1493,9 @@ def _digest(value: Any) -> str:
 #
 # DDP waits in every step for the rank with the most work. Where rows differ in length, the notebook's order gives
 # one rank more tokens than the others, and two GPUs come to 1.5 to 1.7 times the speed of one. Here the set of
-# samples of each optimizer step stays the notebook's; which rank takes a sample, and in which micro-batch, is
-# decided by length. A loss that is a mean over the step's tokens is the same as in one process.
+# samples of each optimizer step stays the notebook's. Length decides which rank takes a micro-batch of the
+# notebook's (batches="dealt"), or which rank takes a sample, and in which micro-batch (batches="even"). A loss that
+# is a mean over the step's tokens is the same as in one process.
 #
 # A padded micro-batch costs its rows times its longest row: rows of like lengths go together. A padding-free one
 # costs its tokens and leaves nothing to save: the tokens are spread evenly over the micro-batches too, for short
@@ -1701,6 +1709,7 @@ class _Steps:
             trainer.args.gradient_accumulation_steps,
         )
         ranks = _run.world_size
+        self.data, self.accumulation_steps = trainer.train_dataset, steps  # what they were made for
         self.lengths = lengths
         self.batch_size, accumulation = _run.batches.get(key, (per_rank, steps * ranks))
         self.samples = self.batch_size * accumulation
@@ -1793,10 +1802,14 @@ _DEALT, _EVEN = "to be dealt", "to be made even"  # what is asked for, until it 
 def _even_out(trainer: Any, loader: Any) -> bool:
     """Let a loader that Accelerate has prepared share out each step's samples by length; return whether it does.
 
-    The first loader of a Trainer decides, on all ranks together, and says what was decided.
+    The first loader of a Trainer's data decides, on all ranks together, and says what was decided.
     """
     if trainer not in _even:
         return False
+    decided = _even[trainer]
+    if isinstance(decided, _Steps) and decided.data is not trainer.train_dataset:  # of an earlier train()
+        trainer.args.gradient_accumulation_steps = decided.accumulation_steps
+        _even[trainer] = _DEALT if decided.whole else _EVEN
     if _even[trainer] in (_DEALT, _EVEN):
         steps = _even[trainer] = _decide(trainer, loader, whole=_even[trainer] == _DEALT)
         if isinstance(steps, str):
@@ -1898,9 +1911,8 @@ def _module(function: Any) -> str:
 
 def _is_own(trainer: Any, name: str) -> bool:
     """Return whether a method of a Trainer is the notebook's, not a library's or of this module."""
-    methods = [vars(trainer).get(name), getattr(type(trainer), name, None)]
-    own = [method for method in methods if getattr(method, "__module__", "") == "__main__"]
-    return any(not _is_our_code(getattr(method, "__code__", None)) for method in own)
+    methods = (vars(trainer).get(name), getattr(type(trainer), name, None))
+    return any(getattr(method, "__module__", "") == "__main__" for method in methods)
 
 
 def _why_no_sum(trainer: Any, loader: Any, lengths: list[int]) -> str:
@@ -1945,9 +1957,12 @@ def _lengths_of(dataset: Any) -> list[int] | None:
         import pyarrow.compute as pc
 
         totals: list[int] = []
-        for table in dataset.select_columns(tokens).with_format("arrow").iter(batch_size=10_000):
-            counted = [pc.list_value_length(table[name]).to_pylist() for name in tokens]
-            totals += [sum(length or 0 for length in row) for row in zip(*counted, strict=True)]
+        try:
+            for table in dataset.select_columns(tokens).with_format("arrow").iter(batch_size=10_000):
+                counted = [pc.list_value_length(table[name]).to_pylist() for name in tokens]
+                totals += [sum(length or 0 for length in row) for row in zip(*counted, strict=True)]
+        except NotImplementedError:  # one number a row: doc_ids, say
+            return None
         return totals
     rows = dataset if isinstance(dataset, list) else []
     known = bool(rows) and all(isinstance(row, dict) and "input_ids" in row for row in rows)
@@ -2788,7 +2803,7 @@ def _kind(stack: tuple[FrameType, ...]) -> str:
         for frame in stack
     ):
         return "slow"
-    if stack and stack[0].f_globals.get("__name__") == "__main__" and not _is_ours(stack[0]):
+    if stack and stack[0].f_globals.get("__name__") == "__main__":
         return "script" if not _calls(stack[0]) or stack[0].f_lasti < 0 else "script call"
     return "other"
 
@@ -2822,7 +2837,7 @@ def _trouble(own: dict[str, Any], peers: dict[int, dict[str, Any]]) -> str | Non
             return f"{there} does not answer since {peer['silent']:.0f} s; it was at {peer['place']}, while {here}"
         if peer["kind"] in ("collective", "waiting"):
             if own["kind"] == "waiting":
-                apart = peer["kind"] == "collective"
+                apart = peer["kind"] == "collective" or peer["waits_for"] == _run.rank  # for one another
             else:
                 apart = own["kind"] == "collective" and (
                     peer["kind"] == "waiting" or peer["lines"] != own["lines"]
@@ -2853,6 +2868,3 @@ def _silence_allowed(peer: dict[str, Any]) -> float:
     except OSError:
         return 120.0 if sys.platform != "linux" else 5.0
     return {"T": 10.0, "t": 10.0, "Z": 5.0, "X": 5.0}.get(state, 600.0 if state == "R" else 120.0)
-
-
-_LAST_LINE = sys._getframe().f_lineno

@@ -131,4 +131,5 @@ def test_lengths_are_read_off_a_tokenised_data_set() -> None:
     assert lengths_of(datasets.Dataset.from_dict(pairs)) == [4, 4]
     assert lengths_of([{"input_ids": [1, 2, 3]}]) == [3]
     assert lengths_of(datasets.Dataset.from_dict({"text": ["a", "b"]})) is None
+    assert lengths_of(datasets.Dataset.from_dict({"doc_ids": [1, 2]})) is None
     assert lengths_of([{"messages": []}]) is None

@@ -160,6 +160,18 @@ def test_a_second_training_shares_out_too(server: RankServer, tmp_path: Path) ->
     assert output.count(EVEN) == 1
 
 
+def test_a_second_training_on_other_data_shares_those_out(server: RankServer, tmp_path: Path) -> None:
+    script = """
+        trainer = make(data=rows[:40], num_train_epochs=1)
+        train(trainer)
+        trainer.train_dataset = rows
+        train(trainer)
+    """
+    one, several, output = compare(server, tmp_path, script, 2)
+    check_same_run(one, several)
+    assert output.count(EVEN) == 2
+
+
 def test_the_last_batch_is_dropped_as_in_one_process(server: RankServer, tmp_path: Path) -> None:
     one, several, _ = compare(server, tmp_path, "train(make(dataloader_drop_last=True))", 2, rows=43)
     check_same_run(one, several)

@@ -251,6 +251,19 @@ def test_different_training_data_is_refused(run: Run) -> None:
     assert "rank 1 has 25 training rows, rank 0 24. Every rank must" in longer.ranks[0].err, longer.text
 
 
+def test_what_training_gathers_after_an_evaluation_is_of_all_ranks(run: Run) -> None:
+    """The rounds of the evaluation say nothing of it: TRL gathers the figures of training so."""
+    ended = run(
+        "BATCH, STEPS = 4, 2\n"
+        + TOOLS
+        + "\ntrainer = Trainer(BertForSequenceClassification(config()), arguments(), train_dataset=examples(8))\n"
+        "train(trainer)\ntrainer.evaluate(examples(5))\ntrainer.model.train()\n"
+        "note(gathered=trainer.accelerator.gather_for_metrics(torch.tensor(rank + 1.0)).tolist())\n"
+    )
+    assert ended.codes == [0, 0], ended.text
+    assert [notes["gathered"] for notes in ended.notes] == [[1.0, 2.0], [1.0, 2.0]]
+
+
 def test_a_trainer_that_knows_of_one_process_is_refused(run: Run) -> None:
     ended = run(
         "BATCH, STEPS = 4, 2\n"

@@ -63,6 +63,17 @@ def test_a_rank_that_leaves_the_others_waiting_is_named_within_the_patience(run:
     assert "rank 1 (step 2) is at script.py, line" in ended.ranks[0].err, ended.text
 
 
+def test_ranks_that_wait_for_one_another_are_ended(run: Run) -> None:
+    """A rank that waits for a file that rank 0 failed to save, say, while rank 0 has gone on."""
+    ended = run(
+        "if rank == 1: ddp._wait_for_key('saved', 0, 'a save')\nddp.from_all_ranks(rank)",
+        environment={"NB2DDP_PATIENCE": "5"},
+        grace=3,
+    )
+    assert 0 not in ended.codes, ended.text
+    assert "the ranks went different ways: rank" in ended.text
+
+
 def test_a_look_of_the_watchdog_costs_less_than_a_thousandth_of_the_time_between_two(run: Run) -> None:
     ended = run(
         """
