@@ -99,10 +99,9 @@ def assemble(
         has_setup=has_setup,
     ).splitlines()
     head += sorted(need.value for need in rewritten.needs if need.kind == "from __future__")
-    if environment:
-        head.append("")
-        if _is_missing(facts, "os", environment):
-            head += [_import("os", facts.our("os")), ""]
+    head.append("")
+    if environment and _is_missing(facts, "os", environment):
+        head += [_import("os", facts.our("os")), ""]
     init = _init_block(facts, rewritten.needs, rest, options)
     lines = [*map(Line, head), *environment, *map(Line, [*init, "", ""]), *rest]
     return Script(tuple(lines), rewritten.code, cells)

@@ -63,7 +63,9 @@ def emit(*arguments: str) -> Result:
 def test_a_folder_that_is_all_the_cluster_needs(folder: Path) -> None:
     result = emit("--target", "torchrun", "--nodes", "2", "tiny_ddp")
     assert result.exit_code == 0, result.output
-    assert "HEAD=node1 ./train_torchrun.sh    (on each machine;" in result.output
+    setup, start = result.output.splitlines()[-2:]
+    assert setup.startswith("  python setup_env.py    (once for each Python")
+    assert start.startswith("  HEAD=node1 ./train_torchrun.sh    (on each machine;")
     made = folder / "torchrun"
     names = {path.name for path in made.iterdir()}
     assert names == {
