@@ -202,6 +202,12 @@ def test_the_options_of_sbatch() -> None:
     assert "--container-image=docker://me/unsloth:1" in text
 
 
+def test_each_machine_gets_a_number_of_its_own(folder: Path) -> None:
+    told = emit("--target", "accelerate", "--nodes", "3", "--main-process-ip", "node1", "tiny_ddp").output
+    assert "--machine_rank 0 train_ddp.py    (on each machine, with its own number from 0 to 2)" in told
+    assert "machine_rank" not in emit("--target", "accelerate", "--force", "tiny_ddp").output
+
+
 def test_accelerate_reads_its_file(tmp_path: Path) -> None:
     made = files("accelerate", job(nodes="2", gpus=4), main_process_ip="node1", main_process_port=23456)
     path = tmp_path / "accelerate.yaml"
