@@ -74,7 +74,7 @@ _SECTIONS = {
     "-q",
     "--quiet",
     is_flag=True,
-    help="Print only what was declined, what failed, and models that do not fit.",
+    help="Print only what was declined, what failed, batches that cannot be kept, and models that do not fit.",
 )
 @click.option(
     "-v",
@@ -279,11 +279,11 @@ def _echo_summary(results: Sequence[_Result], check: bool, options: Options) -> 
     echo(f"{said}{' (nothing written)' if check else ''}.", err=True)
     written = [result for result in results if result.folder is not None]
     if len(written) == 1:
-        echo(f"Wrote {_quoted(written[0].folder)}/. Next:", err=True)
+        echo(f"Wrote {_quoted(f'{written[0].folder}/')}. Next:", err=True)
         for step in _next_steps(written[0], options):
             echo(f"  {step}", err=True)
     elif written:
-        echo(f"Wrote {len(written)} folders, such as {_quoted(written[0].folder)}/.", err=True)
+        echo(f"Wrote {len(written)} folders, such as {_quoted(f'{written[0].folder}/')}.", err=True)
 
 
 def _next_steps(result: _Result, options: Options) -> Iterator[str]:

@@ -168,11 +168,16 @@ def folded(changes: Iterable[Change]) -> list[Entry]:
     return sorted(entries, key=lambda entry: (entry.cell or 0, entry.lines[:1]))
 
 
+def _trained(batch: Batch) -> tuple[int, int]:
+    """Return the per-device batch and accumulation steps that one GPU trains with: Unsloth makes whole groups."""
+    if batch.per_device * batch.accumulation % batch.generations:
+        return batch.generations, batch.accumulation
+    return batch.per_device, batch.accumulation
+
+
 def split(batch: Batch, world_size: int) -> tuple[int, int]:
     """Return each rank's per-device batch and accumulation steps, as `share_batch` of the script does."""
-    per_device, accumulation = batch.per_device, batch.accumulation
-    if per_device * accumulation % batch.generations:
-        per_device = batch.generations
+    per_device, accumulation = _trained(batch)
     common = math.gcd(accumulation, world_size)
     steps = accumulation // common
     per_rank = max(per_device // (world_size // common), 1)
@@ -181,8 +186,11 @@ def split(batch: Batch, world_size: int) -> tuple[int, int]:
     return per_rank, steps
 
 
-def batches(changes: Sequence[Change], world_size: int) -> list[str]:
-    """Return one line for each batch that is split: "2 x 4 on one GPU -> 2 x 2 x 2 GPUs = 8"."""
+def batches(changes: Sequence[Change], world_size: int, *, uneven_alone: bool = False) -> list[str]:
+    """Return one line for each batch that is split: "2 x 4 on one GPU -> 2 x 2 x 2 GPUs = 8".
+
+    With ``uneven_alone`` only those of which a step takes another number of samples than in the notebook.
+    """
     gpus = f"{world_size} GPU{'s' * (world_size > 1)}"
     found = []
     for change in changes:
@@ -190,15 +198,16 @@ def batches(changes: Sequence[Change], world_size: int) -> list[str]:
         if not isinstance(batch, Batch) or not batch.per_device or not batch.accumulation:
             continue
         per_rank, steps = split(batch, world_size)
-        total, wanted = per_rank * steps * world_size, batch.per_device * batch.accumulation
-        line = (
-            f"{batch.per_device} x {batch.accumulation} on one GPU -> {per_rank} x {steps} x {gpus} = {total}"
-        )
+        per_device, accumulation = _trained(batch)
+        total, wanted = per_rank * steps * world_size, per_device * accumulation
+        whole = f" (whole groups of {batch.generations})" if per_device != batch.per_device else ""
+        line = f"{per_device} x {accumulation} on one GPU{whole} -> {per_rank} x {steps} x {gpus} = {total}"
         uneven = f", not {wanted}: this batch cannot be split evenly over {gpus}"
         shares = any(isinstance(change.data, EvenBatches) for change in changes)
         if shares and batch.generations == 1 and wanted >= world_size:
             uneven = f", or the notebook's {wanted} where they go to the ranks by length"
-        found.append(line + uneven * (total != wanted))
+        if total != wanted or not uneven_alone:
+            found.append(line + uneven * (total != wanted))
     return list(dict.fromkeys(found))
 
 

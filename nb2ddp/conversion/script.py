@@ -99,10 +99,9 @@ def assemble(
         has_setup=has_setup,
     ).splitlines()
     head += sorted(need.value for need in rewritten.needs if need.kind == "from __future__")
-    if environment:
-        head.append("")
-        if _is_missing(facts, "os", environment):
-            head += [_import("os", facts.our("os")), ""]
+    head.append("")
+    if environment and _is_missing(facts, "os", environment):
+        head += [_import("os", facts.our("os")), ""]
     init = _init_block(facts, rewritten.needs, rest, options)
     lines = [*map(Line, head), *environment, *map(Line, [*init, "", ""]), *rest]
     return Script(tuple(lines), rewritten.code, cells)
@@ -127,8 +126,10 @@ def _body(notebook: Notebook, rewritten: Rewritten) -> list[Line]:
             body.append(lines.pop(at))  # the block stands above the whole cell
             lines = _stripped(lines)
         if not lines and cell.source.strip():
-            reason = "; installs run once, in setup_env.py" if cell.number in with_installs else ""
-            lines = [Line(f"# nothing of this cell is left to do here{reason}", cell.number)]
+            empty = "this cell's installs run once, in setup_env.py"
+            if cell.number not in with_installs:
+                empty = "a script needs nothing of this cell"
+            lines = [Line(f"# nb2ddp: {empty}", cell.number)]
         if lines or comments:
             above = (Line(text, heads=cell.number) for text in (_ruler(cell.number), *comments))
             body += [*above, *lines, Line("")]

@@ -49,17 +49,18 @@ def _parts(
     conversion: Conversion, world_size: int, detail: Detail, failure: str | None
 ) -> Iterator[RenderableType]:
     notes: Sequence[Change] = conversion.notes
-    if detail in ("quiet", "brief"):
+    short = detail in ("quiet", "brief")
+    split = batches(conversion.changes, world_size, uneven_alone=short)
+    if short:
         notes = attention(conversion)
-        if not notes and not conversion.declined and failure is None:
+        if not (notes or split or conversion.declined) and failure is None:
             return
     yield _heading(conversion, failure)
     if detail in ("normal", "verbose") and conversion.changes:
         entries = _each(conversion.changes) if detail == "verbose" else folded(conversion.changes)
         yield _table(entries, conversion, with_code=detail == "verbose")
-    if detail in ("normal", "verbose"):
-        for line in batches(conversion.changes, world_size):
-            yield _indented(Text(f"Batch: {line}", style="bold"))
+    for line in split:
+        yield _indented(Text(f"Batch: {line}", style="bold"))
     for title, changes, color in (("Notes", notes, "yellow"), ("Declined", conversion.declined, "red")):
         if changes:
             yield _indented(Text(title, style=f"bold {color}"))

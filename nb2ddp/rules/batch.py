@@ -98,7 +98,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             facts.statement(node),
             "before",
             f"{code}  # nb2ddp: the notebook's batch, split",
-            "the effective batch stays the notebook's",
+            "the notebook's batch is split over the ranks",
             _in_numbers(values),
         )
         shares = dict(names)

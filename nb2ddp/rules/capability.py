@@ -85,7 +85,7 @@ def _flash(facts: Facts) -> Iterator[tuple[cst.CSTNode, str]]:
 
 def _bf16(facts: Facts) -> Iterator[tuple[cst.CSTNode, str]]:
     for call in facts.live_calls:
-        if facts.is_after_training(call):
+        if facts.is_after_training(call) or _only_stored(facts, call):
             continue
         name, method = facts.qualified(call.func), facts.method(call)
         values = [facts.keyword(call, keyword) for keyword in ("dtype", "torch_dtype")]
@@ -96,6 +96,12 @@ def _bf16(facts: Facts) -> Iterator[tuple[cst.CSTNode, str]]:
             given = [*values, *(argument.value for argument in call.args if argument.keyword is None)]
             if any(value is not None and facts.qualified(value) == "torch.bfloat16" for value in given):
                 yield call, _BF16
+
+
+def _only_stored(facts: Facts, call: cst.Call) -> bool:
+    """Return whether the call's value is saved at once, as in ``model.to(dtype).save_pretrained(path)``."""
+    parent = next(iter(facts.parents(call)), None)
+    return isinstance(parent, cst.Attribute) and parent.attr.value in ("save_pretrained", "push_to_hub")
 
 
 def _demands(facts: Facts) -> Iterator[tuple[cst.CSTNode, str]]:

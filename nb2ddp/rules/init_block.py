@@ -53,7 +53,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         )
         if needs_block or not _is_light(facts, statement, shells):
             if sets_environment:
-                yield Insert(statement, "before", MARKER, "the init block: rank, device, process group")
+                yield Insert(statement, "before", MARKER, "the init block: this process's rank and GPU")
             return
         missing -= facts.binds_in(statement)
         sets_environment |= _touches_environment(statement)

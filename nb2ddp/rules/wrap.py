@@ -128,8 +128,9 @@ def _evaluated_first(facts: Facts) -> Iterator[Finding]:
             continue
         code = cst_nodes.code_of(call.func.value)
         if facts.method(call) in ("evaluate", "predict") and code not in prepared:
-            prepare = f"{helper(facts, 'prepare_trainer')}({code})"
-            yield Insert(facts.statement(call), "before", prepare, "evaluate each sample once over all ranks")
+            why = "evaluate each sample once over all ranks"
+            prepare = f"{helper(facts, 'prepare_trainer')}({code})  # nb2ddp: {why}"
+            yield Insert(facts.statement(call), "before", prepare, why)
         if facts.is_collective(call):
             prepared.add(code)
 

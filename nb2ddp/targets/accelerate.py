@@ -36,5 +36,7 @@ class Accelerate:
         return job.files(what, "accelerate.yaml", "accelerate.yaml.j2", self, resumes=False)
 
     def next_command(self, what: job.Job) -> str:
-        rank = " --machine_rank 0" if what.max_nodes > 1 else ""
-        return f"accelerate launch --config_file accelerate.yaml{rank} {SCRIPT}"
+        if what.max_nodes == 1:
+            return f"accelerate launch --config_file accelerate.yaml {SCRIPT}"
+        others = f"    (on each machine, with its own number from 0 to {what.max_nodes - 1})"
+        return f"accelerate launch --config_file accelerate.yaml --machine_rank 0 {SCRIPT}{others}"

@@ -31,4 +31,6 @@ class Torchrun:
         return job.files(what, "train_torchrun.sh", "train_torchrun.sh.j2", self, resumes=True)
 
     def next_command(self, what: job.Job) -> str:
-        return "./train_torchrun.sh" if what.max_nodes == 1 else "HEAD=node1 ./train_torchrun.sh"
+        if what.max_nodes == 1:
+            return "./train_torchrun.sh"
+        return "HEAD=node1 ./train_torchrun.sh    (on each machine; node1 is the name of one of them)"

@@ -50,6 +50,7 @@ LEFT_ALONE = {
     "a tokenizer's name": "AutoTokenizer.from_pretrained('o/Model-8B-FP8')",
     "another attention": "AutoModelForCausalLM.from_pretrained('m', attn_implementation='sdpa')",
     "bf16 that precision switches": "AutoModelForCausalLM.from_pretrained('m', dtype=torch.bfloat16)",
+    "weights that are only stored": "llm.to(torch.bfloat16).save_pretrained('m')\nllm.bfloat16().push_to_hub('m')",
     "a tensor in bf16": "x = torch.zeros(3, dtype=torch.bfloat16)\ny = x.to(torch.bfloat16)",
     "a choice": "llm.to(torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16)",
     "what a T4 has": "assert torch.cuda.get_device_capability() >= (7, 5)",

@@ -170,6 +170,23 @@ def test_a_batch_that_cannot_be_split_says_so() -> None:
     )
 
 
+def test_groups_that_unsloth_makes_whole_are_the_notebooks_batch() -> None:
+    change = Change("batch", Place(1, 1), "why", Batch(1, 1, 4))
+    (line,) = batches([change], 2)
+    assert line == "4 x 1 on one GPU (whole groups of 4) -> 2 x 1 x 2 GPUs = 4"
+    assert batches([change], 2, uneven_alone=True) == []
+
+
+def test_quiet_prints_a_batch_that_cannot_be_kept(tmp_path: Path) -> None:
+    one = TRAIN.replace(
+        "per_device_train_batch_size=2, gradient_accumulation_steps=4", "per_device_train_batch_size=1"
+    )
+    assert one != TRAIN
+    told = convert(save(tmp_path, one), "--check", "-q").stderr
+    assert "= 2, not 1: this batch cannot be split evenly over 2 GPUs" in told
+    assert "[batch]" not in told
+
+
 @pytest.mark.parametrize("code", ["per_device_train_batch_size=size", "gradient_accumulation_steps=2 * 2"])
 def test_a_batch_that_only_the_run_knows_has_no_arithmetic(code: str) -> None:
     conversion = converted(
@@ -193,6 +210,11 @@ def test_lines_of_one_reason_are_one_entry() -> None:
 def commands(told: str) -> list[str]:
     """The commands among the next steps."""
     return [line.split("    (")[0].strip() for line in told.partition("Next:")[2].strip().splitlines()]
+
+
+def test_a_folder_with_a_space_is_quoted_as_a_whole(tmp_path: Path) -> None:
+    folder = tmp_path / "my run"
+    assert f"Wrote '{folder}/'. Next:" in convert(save(tmp_path, TRAIN), "-o", folder).stderr
 
 
 def test_the_next_steps_of_a_model_that_fits(tmp_path: Path) -> None:

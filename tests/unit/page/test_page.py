@@ -111,7 +111,7 @@ def test_a_change_names_its_lines_on_both_sides() -> None:
     assert conversion.script is not None
     reader = Reader(page(conversion, Options()))
     entries = [text for place, text in reader.text.items() if place.startswith("change-")]
-    (entry,) = (text for text in entries if "the effective batch stays" in text)
+    (entry,) = (text for text in entries if "batch is split over the ranks" in text)
     lines = conversion.script.text.splitlines()
     (line,) = (number for number, text in enumerate(lines, start=1) if "ddp.share_batch(4, 1)" in text)
     assert "cell 1, line 4" in entry

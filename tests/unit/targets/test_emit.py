@@ -63,7 +63,9 @@ def emit(*arguments: str) -> Result:
 def test_a_folder_that_is_all_the_cluster_needs(folder: Path) -> None:
     result = emit("--target", "torchrun", "--nodes", "2", "tiny_ddp")
     assert result.exit_code == 0, result.output
-    assert "HEAD=node1 ./train_torchrun.sh" in result.output
+    setup, start = result.output.splitlines()[-2:]
+    assert setup.startswith("  python setup_env.py    (once for each Python")
+    assert start.startswith("  HEAD=node1 ./train_torchrun.sh    (on each machine;")
     made = folder / "torchrun"
     names = {path.name for path in made.iterdir()}
     assert names == {
@@ -198,6 +200,12 @@ def test_the_options_of_sbatch() -> None:
     }
     assert "\nmodule load cuda/13.0\nmodule load python\n" in text
     assert "--container-image=docker://me/unsloth:1" in text
+
+
+def test_each_machine_gets_a_number_of_its_own(folder: Path) -> None:
+    told = emit("--target", "accelerate", "--nodes", "3", "--main-process-ip", "node1", "tiny_ddp").output
+    assert "--machine_rank 0 train_ddp.py    (on each machine, with its own number from 0 to 2)" in told
+    assert "machine_rank" not in emit("--target", "accelerate", "--force", "tiny_ddp").output
 
 
 def test_accelerate_reads_its_file(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ trainer_stats = trainer.train()
 model.save_pretrained("lora")
 trainer_stats
 # output
-# nothing of this cell is left to do here; installs run once, in setup_env.py
+# nb2ddp: this cell's installs run once, in setup_env.py
 # %%
 from unsloth import FastLanguageModel
 import torch

@@ -83,7 +83,7 @@ t.evaluate()
 t.train()
 t.evaluate()
 # output
-ddp.prepare_trainer(t)
+ddp.prepare_trainer(t)  # nb2ddp: evaluate each sample once over all ranks
 t.evaluate()
 ddp_model = ddp.wrap_trainer(t)  # nb2ddp: `model` itself stays as it is
 t.train()
