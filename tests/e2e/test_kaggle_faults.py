@@ -79,7 +79,9 @@ print(f"rank {rank} ends", flush=True)
 """
 
 
-@pytest.mark.parametrize("read", [True, False], ids=["read", "not read"])
+@pytest.mark.parametrize(
+    "read", [pytest.param(True, marks=pytest.mark.thorough), False], ids=["read", "not read"]
+)
 def test_a_flood_of_output_fills_no_disk_and_blocks_no_rank(kaggle: Kaggle, read: bool) -> None:
     text = code(FLOOD).replace("LOG_LIMIT = 8_000_000", "LOG_LIMIT = 1_000_000")
     text = text.replace("PRINT_LIMIT = 64_000_000", "PRINT_LIMIT = 2_000_000")

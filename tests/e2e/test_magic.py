@@ -225,6 +225,7 @@ def test_free_lets_go_of_what_a_traceback_holds(kernel: Kernel) -> None:
 
 
 @pytest.mark.launch
+@pytest.mark.thorough
 def test_two_runs_in_a_row(kernel: Kernel) -> None:
     collect(kernel)
     first = kernel.run(f"%%run_ddp --cpu --nproc 2\n{LOOP}{SAVE}", "train")
@@ -323,6 +324,7 @@ def test_nothing_is_left_when_the_kernel_is_killed(kernel: Kernel) -> None:
 
 
 @pytest.mark.launch
+@pytest.mark.thorough
 def test_a_file_runs_without_the_sessions_cells(kernel: Kernel) -> None:
     cells = [
         new_code_cell(source) for source in (DATA, MODEL + "from helper import name", LOOP + "print(name)")
@@ -337,6 +339,7 @@ def test_a_file_runs_without_the_sessions_cells(kernel: Kernel) -> None:
 
 
 @pytest.mark.launch
+@pytest.mark.thorough
 def test_plain_text_in_a_terminals_ipython(tmp_path: Path) -> None:
     cells = [f"{COLLECT}{DATA}", f"{COLLECT}{MODEL}", f"%%run_ddp --cpu\n{LOOP}{SAVE}"]
     program = f"""
