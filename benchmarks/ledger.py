@@ -80,9 +80,11 @@ class Row:
 
 
 def cases(stacks: Sequence[str], ranks: Sequence[int]) -> Iterator[Case]:
-    """Yield the notebooks that may be run here: the samples and those of the tests."""
+    """Yield the notebooks that may be run here: the samples, but for the magic's, and those of the tests."""
     for folder in ("sample_notebooks", "tests/notebooks"):
         for path in sorted((ROOT / folder).glob("*.ipynb")):
+            if path.stem == "run_ddp_magic":
+                continue
             for stack in stacks:
                 for count in ranks:
                     yield Case(path, stack, count)

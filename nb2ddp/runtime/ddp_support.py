@@ -2479,8 +2479,6 @@ def _ddp(model: Any, find_unused: bool | None = None) -> DDP:
     ignored = [name for name, parameter in model.named_parameters() if not parameter.requires_grad]
     DDP._set_params_and_buffers_to_ignore_for_model(model, ignored)
     device_ids = [_run.local_rank] if torch.cuda.is_available() else None
-    if find_unused:
-        _hide_warning_of_unused()
     # gradient_as_bucket_view: gradients are exchanged where they lie, not in copies
     ddp_model = DDP(
         model, device_ids=device_ids, find_unused_parameters=find_unused, gradient_as_bucket_view=True
@@ -2489,24 +2487,6 @@ def _ddp(model: Any, find_unused: bool | None = None) -> DDP:
     ddp_model.broadcast_buffers = any(getattr(part, "track_running_stats", False) for part in model.modules())
     _run.reduced.update({id(p): weakref.ref(p) for p in model.parameters() if p.requires_grad})
     return ddp_model
-
-
-@functools.cache
-def _hide_warning_of_unused() -> None:
-    """Let PyTorch warn unseen, which it does once a process, that a model leaves no parameter unused.
-
-    That cannot be known before training; the search is on for the models that do.
-    """
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    shown, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    sys.stderr.flush()
-    try:
-        os.dup2(nowhere, 2)
-        DDP(torch.nn.PReLU(device=device), find_unused_parameters=True)(torch.ones(1, device=device))
-    finally:
-        os.dup2(shown, 2)
-        os.close(shown)
-        os.close(nowhere)
 
 
 def _make_frozen_equal(model: torch.nn.Module) -> None:

@@ -79,6 +79,9 @@ def _be_rank(job: dict[str, Any], rank: int, port: int) -> None:
     import numpy
     import torch
 
+    torch.set_num_threads(
+        1
+    )  # makes the pool that a fork has lost anew, before threads ask for it at one time
     # as in processes of their own, the generators start apart
     random.seed(), numpy.random.seed(), torch.seed()
     notes = folder / f"notes-{job['attempt']}-{rank}"
