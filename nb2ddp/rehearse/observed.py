@@ -87,7 +87,7 @@ class Rank:
     @cached_property
     def written(self) -> list[str]:
         """Files below the working folder that it opened for writing, caches and locks left out."""
-        found = dict.fromkeys(note["path"] for note in self.of("write"))
+        found = dict.fromkeys(_final(note["path"]) for note in self.of("write"))
         below = [
             Path(path).relative_to(self.folder) for path in found if Path(path).is_relative_to(self.folder)
         ]
@@ -112,6 +112,11 @@ class Rank:
             values.frombytes(self.parameters.read_bytes())
             return values
         return None
+
+
+def _final(path: str) -> str:
+    """Return the path that a file gets once it is whole: the runtime module writes weights in a folder of its own."""
+    return re.sub(r"/\.unfinished-[^/]+(?=/)", "", path)
 
 
 def _computed(
