@@ -92,7 +92,7 @@ def test_bar_and_curve_move_in_jupyterlab(lab: str) -> None:
         page.wait_for_selector(".jp-Notebook .jp-CodeCell")
         page.wait_for_selector(".jp-Notebook-ExecutionIndicator[data-status=idle]")
         _run_all(page)
-        page.wait_for_selector(".nb2ddp-live", timeout=60_000)
+        page.wait_for_selector(".nb2ddp-live", timeout=300_000)
         seen: list[tuple[float, int]] = []
         deadline = time.monotonic() + 120
         while not page.locator(".nb2ddp-result").count():
