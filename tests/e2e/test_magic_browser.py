@@ -88,6 +88,7 @@ def test_bar_and_curve_move_in_jupyterlab(lab: str) -> None:
     with playwright.sync_playwright() as browsers:
         browser = browsers.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 1100, "height": 1000})
+        page.set_default_timeout(300_000)
         page.goto(lab)
         page.wait_for_selector(".jp-Notebook .jp-CodeCell")
         page.wait_for_selector(".jp-Notebook-ExecutionIndicator[data-status=idle]")
