@@ -464,8 +464,9 @@ def test_restarts(project: Project) -> None:
     project.write(
         """
 attempt = os.environ["TORCHELASTIC_RESTART_COUNT"]
-print(f"attempt {attempt}")
+print(f"attempt {attempt}", flush=True)
 if attempt == "0":
+    meet()
     sys.exit(5)
 """
     )

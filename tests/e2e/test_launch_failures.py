@@ -95,7 +95,12 @@ if attempt < 2:
     server = subprocess.Popen([sys.executable, "-S", "-c", sleep], start_new_session=True)
     Path(f"server.{attempt}.{rank}").write_text(str(server.pid))
 else:
-    alive = [path.name for path in Path(".").glob("server.*") if Path(f"/proc/{path.read_text()}").exists()]
+    def lives(pid):  # one that has ended stays in /proc until init takes its exit code
+        try:
+            return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+        except OSError:
+            return False
+    alive = [path.name for path in Path(".").glob("server.*") if lives(path.read_text())]
     print("servers of earlier attempts:", alive)
 if rank == 1 - attempt % 2 and attempt < FAILURES:
     raise ValueError(f"boom {attempt}")
