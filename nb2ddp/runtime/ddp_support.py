@@ -86,8 +86,9 @@ class _Run:
         self.alone = 0  # depth of blocks that this rank runs without the others
         self.may_take_long = 0  # depth of blocks that the others wait for, however long this rank takes
         self.steps = 0  # optimizer steps
-        self.shares: dict[tuple[int, int], int] = {}  # micro-batches of the notebook in one of this rank's
-        self.batches: dict[tuple[int, int], tuple[int, int]] = {}  # the notebook's, by a rank's share of it
+        self.shares: dict[
+            tuple[int, int], _RankBatch
+        ] = {}  # the latest, by micro-batch and accumulation steps
         self.reduced: dict[int, weakref.ref[Any]] = {}  # by id: parameters whose gradients DDP averages
         self.failures: list[str] = []  # checks that failed; the run goes on to save and ends with exit code 1
         self.watchdog: _Watchdog | None = None
@@ -731,8 +732,8 @@ def share_batch(
     per_rank = max(batch_size // parts, 1)
     while num_generations and per_rank * steps * _run.world_size % num_generations:
         per_rank += 1
-    _run.shares[per_rank, steps] = accumulation_steps // steps
-    _run.batches[per_rank, steps] = batch_size, accumulation_steps
+    share = _RankBatch(per_rank).noting(batch_size, accumulation_steps, accumulation_steps // steps)
+    _run.shares[per_rank, steps] = share
     total, wanted = per_rank * steps * _run.world_size, batch_size * accumulation_steps
     print(
         f"nb2ddp: batch {per_rank} x {steps} accumulation steps x {_run.world_size} processes = {total} per step"
@@ -741,7 +742,50 @@ def share_batch(
         print(
             f"nb2ddp: WARNING: the notebook's batch of {wanted} does not divide: a step takes {total} samples"
         )
-    return per_rank, steps
+    return share, steps
+
+
+class _RankBatch(int):
+    """This rank's micro-batch size, which knows the notebook's batch that it is a share of.
+
+    Training arguments keep the number that they are given: two batches whose shares are equal, 4 x 1 and 2 x 2 on
+    two ranks, stay apart. Copied with its arguments it stays what it is; saved, it is a plain number.
+    """
+
+    batch_size: int  # the notebook's
+    accumulation_steps: int
+    micro_batches: int  # of the notebook's in one of all ranks together
+
+    def noting(self, batch_size: int, accumulation_steps: int, micro_batches: int) -> "_RankBatch":
+        self.batch_size, self.accumulation_steps = batch_size, accumulation_steps
+        self.micro_batches = micro_batches
+        return self
+
+    def __reduce__(self) -> Any:
+        return int, (int(self),)
+
+    def __copy__(self) -> "_RankBatch":
+        return self
+
+    def __deepcopy__(self, memo: Any) -> "_RankBatch":
+        return self
+
+
+def _share_of(args: Any) -> _RankBatch:
+    """Return this rank's share of the notebook's batch; where none was made, the ranks' batches are the notebook's.
+
+    The arguments hold a plain number from here on: what logs them looks at its type.
+    """
+    batch, steps = args.per_device_train_batch_size, args.gradient_accumulation_steps
+    kept = getattr(args, "_rank_batch", None)
+    if isinstance(batch, _RankBatch):
+        args._rank_batch, args.per_device_train_batch_size = batch, int(batch)
+        return batch
+    if isinstance(kept, _RankBatch) and kept == batch:
+        return kept
+    if (batch, steps) in _run.shares:  # the number was written down and read again
+        return _run.shares[batch, steps]
+    return _RankBatch(batch).noting(batch, steps * _run.world_size, 1)
 
 
 def wrap_trainer(trainer: Any, batches: str = "notebook") -> Any:
@@ -780,8 +824,7 @@ def _synchronise_batch_norms(trainer: Any, model: torch.nn.Module) -> None:
     """Let a batch norm take its statistics from a whole micro-batch that is divided; on CPUs, say that it does not."""
     if not any(isinstance(part, torch.nn.modules.batchnorm._BatchNorm) for part in model.modules()):
         return
-    args = trainer.args
-    divided = _run.shares.get((args.per_device_train_batch_size, args.gradient_accumulation_steps), 1) == 1
+    divided = _share_of(trainer.args).micro_batches == 1
     if divided and torch.cuda.is_available():
         torch.nn.SyncBatchNorm.convert_sync_batchnorm(model)
     elif is_main_process:
@@ -857,7 +900,7 @@ def _keep_loss(trainer: Any) -> None:
     counts_items = getattr(trainer, "model_accepts_loss_kwargs", False)
     is_mean: bool | None = None if counts_items and _takes_items(trainer) else True
     notes_figures = _notes_figures(trainer)
-    share = _run.shares.get((args.per_device_train_batch_size, args.gradient_accumulation_steps), 1)
+    share = _share_of(args).micro_batches
     step: list[tuple[list[int], float]] = []
     if share in (1, _run.world_size):
         step = _take_each_sample_once(trainer, whole=share > 1)
@@ -996,7 +1039,7 @@ def _keep_loss_of_trl(trainer: Any, evaluated: "list[_WholeBatches]") -> None:
     mean gets the weight of its share: of the labels that count, or of the rows.
     """
     compute_loss, args = trainer.compute_loss, trainer.args
-    share = _run.shares.get((args.per_device_train_batch_size, args.gradient_accumulation_steps), 1)
+    share = _share_of(args).micro_batches
     whole = share > 1
     step: list[tuple[list[int], float]] = []
     if share in (1, _run.world_size) and hasattr(trainer, "get_batch_samples"):
@@ -1704,14 +1747,12 @@ class _Steps:
     """
 
     def __init__(self, trainer: Any, lengths: list[int], *, padded: bool, whole: bool) -> None:
-        per_rank, steps = key = (
-            trainer.args.per_device_train_batch_size,
-            trainer.args.gradient_accumulation_steps,
-        )
+        share = _share_of(trainer.args)
+        per_rank, steps = int(share), trainer.args.gradient_accumulation_steps
         ranks = _run.world_size
         self.data, self.accumulation_steps = trainer.train_dataset, steps  # what they were made for
         self.lengths = lengths
-        self.batch_size, accumulation = _run.batches.get(key, (per_rank, steps * ranks))
+        self.batch_size, accumulation = share.batch_size, share.accumulation_steps
         self.samples = self.batch_size * accumulation
         self.padded, self.whole = padded, whole
         self.micro_batches: int = steps

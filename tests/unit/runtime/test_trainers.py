@@ -116,6 +116,22 @@ CASES = {
             train_dataset=examples(ROWS, tokens=True))
         train(trainer)
     """,
+    "arguments of two batches that have one share": """
+        class Weighted(Trainer):
+            def compute_loss(self, model, inputs, return_outputs=False, **kwargs):
+                labels = inputs.pop("labels")
+                outputs = model(**inputs)
+                loss = nn.functional.cross_entropy(outputs.logits, labels, weight=torch.tensor([0.1, 1.0, 5.0]))
+                return (loss, outputs) if return_outputs else loss
+        wide, deep = arguments(BATCH * STEPS, 1), arguments()
+        first = Weighted(BertForSequenceClassification(config()), wide, train_dataset=examples(ROWS))
+        train(first)
+        trainer = Weighted(first.model, deep, train_dataset=examples(ROWS))
+        train(trainer)
+        trainer.state.log_history += first.state.log_history
+        trainer.save_model("saved")
+        note(predicted=[torch.load("saved/training_args.bin", weights_only=False).per_device_train_batch_size * 0.0])
+    """,
     "a smoothed batch is divided": """
         trainer = Trainer(BertForTokenClassification(config()), arguments(6, 1, label_smoothing_factor=0.2),
             train_dataset=examples(ROWS, tokens=True))
