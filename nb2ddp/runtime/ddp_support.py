@@ -90,6 +90,7 @@ class _Run:
             tuple[int, int], _RankBatch
         ] = {}  # the latest, by micro-batch and accumulation steps
         self.reduced: dict[int, weakref.ref[Any]] = {}  # by id: parameters whose gradients DDP averages
+        self.untold: list[tuple[_RankBatch, int]] = []  # shares whose samples a step no line has said yet
         self.failures: list[str] = []  # checks that failed; the run goes on to save and ends with exit code 1
         self.watchdog: _Watchdog | None = None
         self.began = False
@@ -722,7 +723,8 @@ def share_batch(
     """Split the notebook's batch over the ranks: its accumulation steps first, then its per-device batch.
 
     Returns this rank's micro-batch size and number of accumulation steps; their product with ``world_size`` is the
-    notebook's effective batch, or a warning says what it is. ``num_generations`` keeps GRPO's groups whole.
+    notebook's effective batch, or a warning says what it is before training. ``num_generations`` keeps GRPO's
+    groups whole.
     Every rank computes the same; none waits.
     """
     if num_generations and batch_size * accumulation_steps % num_generations:
@@ -734,15 +736,30 @@ def share_batch(
         per_rank += 1
     share = _RankBatch(per_rank).noting(batch_size, accumulation_steps, accumulation_steps // steps)
     _run.shares[per_rank, steps] = share
-    total, wanted = per_rank * steps * _run.world_size, batch_size * accumulation_steps
-    print(
-        f"nb2ddp: batch {per_rank} x {steps} accumulation steps x {_run.world_size} processes = {total} per step"
-    )
-    if total != wanted:
-        print(
-            f"nb2ddp: WARNING: the notebook's batch of {wanted} does not divide: a step takes {total} samples"
-        )
+    _run.untold.append((share, steps))
+    if per_rank * steps * _run.world_size == batch_size * accumulation_steps:
+        _tell_batch(share)
     return share, steps
+
+
+def _tell_batch(share: "_RankBatch | None" = None, *, by_length: bool = False) -> None:
+    """Print how many samples a step takes, once for each share (or for all), and warn of another number.
+
+    Where a batch does not divide, that is known when the Trainer is wrapped: ``by_length``, its steps take the
+    notebook's number of samples, which another line says.
+    """
+    for told, steps in [entry for entry in _run.untold if share is None or entry[0] is share]:
+        _run.untold.remove((told, steps))
+        total, wanted = told * steps * _run.world_size, told.batch_size * told.accumulation_steps
+        if by_length:
+            continue
+        print(
+            f"nb2ddp: batch {told} x {steps} accumulation steps x {_run.world_size} processes = {total} per step"
+        )
+        if total != wanted:
+            print(
+                f"nb2ddp: WARNING: the notebook's batch of {wanted} does not divide: a step takes {total} samples"
+            )
 
 
 class _RankBatch(int):
@@ -804,7 +821,9 @@ def wrap_trainer(trainer: Any, batches: str = "notebook") -> Any:
     if _run.world_size == 1:
         return trainer.model_wrapped
     _check_same_data(getattr(trainer, "train_dataset", None))
-    if batches != "notebook":
+    if batches == "notebook":
+        _tell_batch(_share_of(trainer.args))
+    else:
         _even.setdefault(trainer, _DEALT if batches == "dealt" else _EVEN)
         _take_each_sample_once(trainer)
     # Accelerate prepares mixed precision as always; evaluation_mode keeps it from wrapping.
@@ -1279,7 +1298,9 @@ class _DividedBatches:
         return count // _run.world_size if self.drop_last else math.ceil(count / _run.world_size)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.__dict__["batches"], name)
+        if "batches" not in self.__dict__:  # a copy that is being made
+            raise AttributeError(name)
+        return getattr(self.batches, name)
 
     def __iter__(self) -> Iterator[list[int]]:
         self.sizes, self.taken = [], -1
@@ -1295,7 +1316,11 @@ class _DividedBatches:
                 lengths = [len(part) for part in own] + [0] * (_run.world_size - len(own))
                 bounds = [0, *itertools.accumulate(lengths)]
             self.sizes.append([end - start for start, end in itertools.pairwise(bounds)])
-            yield rows[bounds[_run.rank] : bounds[_run.rank + 1]] or filler
+            yield rows[bounds[_run.rank] : bounds[_run.rank + 1]] or _Filler(filler)
+
+
+class _Filler(list[int]):
+    """A row that a rank without one takes, so that it comes to the collectives; it does not count."""
 
 
 def _take_each_sample_once(trainer: Any, *, whole: bool | None = None) -> list[tuple[list[int], float]]:
@@ -1401,7 +1426,9 @@ class _WholeBatches:
         return len(self.batches) if self.all_of_them else math.ceil(len(self.batches) / _run.world_size)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.__dict__["batches"], name)
+        if "batches" not in self.__dict__:  # a copy that is being made
+            raise AttributeError(name)
+        return getattr(self.batches, name)
 
     def __iter__(self) -> Iterator[list[int]]:
         self.sizes, self.round = [], -1
@@ -1414,7 +1441,7 @@ class _WholeBatches:
         for start in range(0, len(every), _run.world_size):
             batches = every[start : start + _run.world_size]
             self.sizes.append([len(batch) for batch in batches] + [0] * (_run.world_size - len(batches)))
-            yield batches[_run.rank] if _run.rank < len(batches) else every[0][:1]
+            yield batches[_run.rank] if _run.rank < len(batches) else _Filler(every[0][:1])
 
     def gather(self, value: Any) -> Any:
         """Return the rows of all ranks in the notebook's order, without those that only fill up a round."""
@@ -1853,6 +1880,7 @@ def _even_out(trainer: Any, loader: Any) -> bool:
         _even[trainer] = _DEALT if decided.whole else _EVEN
     if _even[trainer] in (_DEALT, _EVEN):
         steps = _even[trainer] = _decide(trainer, loader, whole=_even[trainer] == _DEALT)
+        _tell_batch(_share_of(trainer.args), by_length=isinstance(steps, _Steps))
         if isinstance(steps, str):
             print(f"nb2ddp: micro-batches are taken in the notebook's order: {steps}")
         else:
@@ -1877,21 +1905,26 @@ def _decide(trainer: Any, loader: Any, *, whole: bool) -> "_Steps | str":
     With ``whole`` micro-batches keep their rows: in 16 bits the loss of a micro-batch depends in its 4th digit on
     the rows that share it.
     """
-    reason, lengths = _why_in_turns(trainer, loader), None
-    if not reason:
-        lengths = _lengths_of(loader.dataset)
+    reason, lengths, padded = "", [], True
+
+    def examine() -> str:
+        nonlocal lengths, padded
+        padded = not getattr(getattr(trainer, "data_collator", None), "padding_free", False)
+        if why := _why_in_turns(trainer, loader):
+            return why
+        lengths = _lengths_of(loader.dataset) or []
         if not lengths or len(lengths) != len(loader.dataset) or min(lengths) < 1:
-            reason = "the lengths of the rows are not known without their being read"
-        elif min(lengths) == max(lengths):
-            reason = "all rows have one length"
-    padded = not getattr(getattr(trainer, "data_collator", None), "padding_free", False)
-    of_ranks = from_all_ranks((reason, padded))
-    reason = next((other for other, _ in of_ranks if other), "")
-    if reason or lengths is None:
-        return reason
-    reason = _why_no_sum(trainer, loader, lengths)
-    if reason:
-        return reason
+            return "the lengths of the rows are not known without their being read"
+        return "all rows have one length" if min(lengths) == max(lengths) else ""
+
+    for trial in (examine, lambda: _why_no_sum(trainer, loader, lengths)):
+        try:
+            reason = trial()
+        except Exception as error:
+            reason = f"the trial of two rows raised {type(error).__name__}: {error}".partition("\n")[0]
+        of_ranks = from_all_ranks((reason, padded))
+        if reason := next((other for other, _ in of_ranks if other), ""):
+            return reason
     try:
         return _Steps(trainer, lengths, padded=of_ranks[0][1], whole=whole)
     except ValueError as error:  # fewer samples than ranks
@@ -1914,6 +1947,7 @@ def _why_in_turns(trainer: Any, loader: Any) -> str:
             "SFTTrainer" not in kinds
             and kind.compute_loss is not sys.modules["transformers"].Trainer.compute_loss
         ),
+        "auto_find_batch_size looks for a batch that fits": getattr(args, "auto_find_batch_size", False),
         "packed rows are full": getattr(args, "packing", False),
         "the loss is the notebook's own": getattr(trainer, "compute_loss_func", None),
         "label smoothing is a mean over each micro-batch": getattr(args, "label_smoothing_factor", 0),
@@ -1957,7 +1991,7 @@ def _is_own(trainer: Any, name: str) -> bool:
 
 
 def _why_no_sum(trainer: Any, loader: Any, lengths: list[int]) -> str:
-    """Return why the loss of a step is not a sum over its rows, divided by its items; "" if it is. A collective.
+    """Return why the loss of a step is not a sum over its rows, divided by its items; "" if it is.
 
     Asked of the two shortest rows. Where Transformers' own loss is computed, it is tried; for TRL and Unsloth the
     number of items says it.
@@ -1980,7 +2014,7 @@ def _why_no_sum(trainer: Any, loader: Any, lengths: list[int]) -> str:
             losses.append(float(loss))
     both, one, other = losses
     adds_up = math.isclose(both, one + other, rel_tol=0.01, abs_tol=1e-6)
-    return "" if all(from_all_ranks(adds_up)) else "the loss of rows together is not the sum of their losses"
+    return "" if adds_up else "the loss of rows together is not the sum of their losses"
 
 
 def _lengths_of(dataset: Any) -> list[int] | None:
@@ -2555,6 +2589,7 @@ def _fingerprint(parameter: torch.Tensor) -> str:
 
 def _reduce_unseen(optimizer: Any, *_: Any) -> None:
     """Average what DDP does not before a step."""
+    _tell_batch()
     _average_unseen([parameter for group in optimizer.param_groups for parameter in group["params"]])
 
 
