@@ -920,9 +920,7 @@ def _keep_loss(trainer: Any) -> None:
     is_mean: bool | None = None if counts_items and _takes_items(trainer) else True
     notes_figures = _notes_figures(trainer)
     share = _share_of(args).micro_batches
-    step: list[tuple[list[int], float]] = []
-    if share in (1, _run.world_size):
-        step = _take_each_sample_once(trainer, whole=share > 1)
+    step = _take_each_sample_once(trainer, share)
     if counts_items:
         args.average_tokens_across_devices = True
 
@@ -947,16 +945,18 @@ def _keep_loss(trainer: Any) -> None:
                 one, other = (loss_of_one(model, dict(inputs), n) for n in (items, 2 * items))
             model.train(trains)
             is_mean = from_main_process(lambda: _is_mean(one, other))
-        if notes_figures and share == _run.world_size and sizes is not None:
-            losses = [
-                compute_loss(model, batch) if items is None else loss_of_one(model, batch, items)
-                for batch in _batches_of_ranks(model, inputs, sizes)
-            ]
-            return sum(losses) * (factor / share if items is None else 1.0)
-        if items is not None and not is_mean:
-            return loss_of_one(model, inputs, items) * _run.world_size
         even = sizes is None or min(sizes) == max(sizes)
         whole = share < _run.world_size and not (even and _is_mean_over_rows(trainer, inputs))
+        sums = items is not None and not is_mean
+        if sizes is not None and share > 1 and (notes_figures or (whole and not sums)):
+            tokenizer = getattr(trainer, "processing_class", None)
+            losses = [
+                compute_loss(model, batch) if items is None else loss_of_one(model, batch, items)
+                for batch in _notebook_batches(model, inputs, sizes, share, tokenizer)
+            ]
+            return sum(losses) * (factor / share if items is None else 1.0)
+        if sums:
+            return loss_of_one(model, inputs, items) * _run.world_size
         if whole:
             inputs = _whole_batch(inputs, sizes, getattr(trainer, "processing_class", None))
         with _divides_calls(model, divides=whole):
@@ -976,17 +976,19 @@ def _is_mean(one: torch.Tensor, other: torch.Tensor) -> bool | None:
     return bool(torch.allclose(one, other, rtol=0.01))
 
 
-def _batches_of_ranks(model: Any, inputs: Any, sizes: list[int]) -> Iterator[Any]:
-    """Yield the micro-batches of all ranks, of each of which a call of ``model`` computes this rank's part."""
-    for batch, size in zip(_gather_batches(inputs), sizes, strict=True):
-        if size:
+def _notebook_batches(
+    model: Any, inputs: Any, sizes: list[int], micro_batches: int, tokenizer: Any
+) -> Iterator[Any]:
+    """Yield the notebook's micro-batches that all ranks hold together; each has rows of as many ranks.
+
+    A call of ``model`` computes this rank's part of each. A collective.
+    """
+    of_ranks, together = _gather_batches(inputs), _run.world_size // micro_batches
+    for first in range(0, _run.world_size, together):
+        ranks = slice(first, first + together)
+        if any(sizes[ranks]):
             with _divides_calls(model, divides=True):
-                yield type(inputs)(
-                    {
-                        name: batch[name].to(value.device) if isinstance(value, torch.Tensor) else batch[name]
-                        for name, value in inputs.items()
-                    }
-                )
+                yield _joined(inputs, of_ranks[ranks], sizes[ranks], tokenizer)
 
 
 def _own_code(trainer: Any) -> Iterator[CodeType]:
@@ -1059,10 +1061,8 @@ def _keep_loss_of_trl(trainer: Any, evaluated: "list[_WholeBatches]") -> None:
     """
     compute_loss, args = trainer.compute_loss, trainer.args
     share = _share_of(args).micro_batches
-    whole = share > 1
-    step: list[tuple[list[int], float]] = []
-    if share in (1, _run.world_size) and hasattr(trainer, "get_batch_samples"):
-        step = _take_each_sample_once(trainer, whole=whole)
+    whole = share == _run.world_size
+    step = _take_each_sample_once(trainer, share)
     notes_own = False  # else, as with data that are streamed, TRL gathers what it notes
 
     def loss_of_all(model: Any, inputs: Any, *given: Any, **options: Any) -> Any:
@@ -1077,7 +1077,7 @@ def _keep_loss_of_trl(trainer: Any, evaluated: "list[_WholeBatches]") -> None:
         with _figures_of_own_batch(trainer, sizes, own=own):
             if sizes is None or not trains or options.get("num_items_in_batch") is not None:
                 return compute_loss(model, inputs, *given, **options)
-            weight = factor * (sizes[_run.rank] > 0) if whole else _share_of_mean(inputs, sizes)
+            weight = factor * ((sizes[_run.rank] > 0) if whole else _share_of_mean(inputs, sizes, share))
             return compute_loss(model, inputs, *given, **options) * weight
 
     _log_of_all_ranks(trainer, lambda: notes_own)
@@ -1085,15 +1085,22 @@ def _keep_loss_of_trl(trainer: Any, evaluated: "list[_WholeBatches]") -> None:
     trainer.compute_loss = loss_of_all
 
 
-def _share_of_mean(inputs: Any, sizes: list[int]) -> float:
-    """Return this rank's share of a mean over a divided micro-batch, times world_size."""
+def _share_of_mean(inputs: Any, sizes: list[int], micro_batches: int) -> float:
+    """Return this rank's share of a mean over a divided micro-batch, times the ranks that it is divided over.
+
+    All ranks hold so many of the notebook's ``micro_batches``. A collective where labels are counted.
+    """
+    together = _run.world_size // micro_batches
+    first = _run.rank - _run.rank % together
+    counts: Any = sizes
     labels = inputs.get("labels")
-    if not isinstance(labels, torch.Tensor) or labels.ndim < 2:
-        return sizes[_run.rank] * _run.world_size / sum(sizes)
-    own = labels[..., 1:].ne(-100).sum()
-    total = own.clone()
-    dist.all_reduce(total)
-    return float(own) * _run.world_size / max(float(total), 1.0)
+    if isinstance(labels, torch.Tensor) and labels.ndim > 1:
+        counts = torch.zeros(_run.world_size, dtype=torch.long, device=labels.device)
+        if sizes[_run.rank]:
+            counts[_run.rank] = labels[..., 1:].ne(-100).sum()
+        dist.all_reduce(counts)
+        counts = counts.tolist()
+    return float(counts[_run.rank]) * together / max(float(sum(counts[first : first + together])), 1.0)
 
 
 @contextlib.contextmanager
@@ -1202,7 +1209,11 @@ def _whole_batch(inputs: Any, sizes: list[int] | None, tokenizer: Any) -> Any:
 
     ``sizes`` says how many of each rank's rows count.
     """
-    of_ranks = _gather_batches(inputs)
+    return _joined(inputs, _gather_batches(inputs), sizes, tokenizer)
+
+
+def _joined(inputs: Any, of_ranks: list[Any], sizes: list[int] | None, tokenizer: Any) -> Any:
+    """Return the rows of some ranks' batches as one batch like ``inputs``, padded to the longest."""
     left = getattr(tokenizer, "padding_side", "right") == "left"
     fills = {"labels": -100, "input_ids": getattr(tokenizer, "pad_token_id", 0) or 0}
     whole = {}
@@ -1280,14 +1291,15 @@ def _fill_gradients(trainer: Any) -> None:
 
 
 class _DividedBatches:
-    """A rank's training batches: its rows of each of the notebook's batches, or each world_size-th batch as a whole.
+    """A rank's training batches: in each round all ranks together take so many of the notebook's ``micro_batches``.
 
+    Each of these is divided over as many ranks, or is one rank's, where there are as many as ranks.
     A rank without a row of the last one gets a row that does not count. Accelerate would repeat rows of the first
     batch there, and train on them.
     """
 
-    def __init__(self, shard: Any, *, whole: bool) -> None:
-        self.whole = whole
+    def __init__(self, shard: Any, micro_batches: int) -> None:
+        self.micro_batches = micro_batches
         self.batches, self.drop_last = shard.batch_sampler, shard.drop_last
         self.batch_size = shard.batch_size
         self.sizes: list[list[int]] = []  # rows that count, by batch and rank; of this epoch
@@ -1311,10 +1323,11 @@ class _DividedBatches:
                 return
             rows = [row for part in own for row in part]
             filler = filler or rows[:1]
-            bounds = [-(-len(rows) * rank // _run.world_size) for rank in range(_run.world_size + 1)]
-            if self.whole:
-                lengths = [len(part) for part in own] + [0] * (_run.world_size - len(own))
-                bounds = [0, *itertools.accumulate(lengths)]
+            together = _run.world_size // self.micro_batches
+            bounds = [0]
+            for first in range(0, _run.world_size, together):
+                start, count = bounds[-1], sum(map(len, own[first : first + together]))
+                bounds += [start - (-count * number // together) for number in range(1, together + 1)]
             self.sizes.append([end - start for start, end in itertools.pairwise(bounds)])
             yield rows[bounds[_run.rank] : bounds[_run.rank + 1]] or _Filler(filler)
 
@@ -1323,13 +1336,12 @@ class _Filler(list[int]):
     """A row that a rank without one takes, so that it comes to the collectives; it does not count."""
 
 
-def _take_each_sample_once(trainer: Any, *, whole: bool | None = None) -> list[tuple[list[int], float]]:
+def _take_each_sample_once(trainer: Any, micro_batches: int = 0) -> list[tuple[list[int], float]]:
     """Let training take each sample of an epoch once, in the notebook's batches or in those shared out by length.
 
-    With ``whole`` each rank takes every world_size-th of the notebook's, without it a part of each; with ``whole``
-    None those shared out by length alone are taken so: others stay Accelerate's. Returns a list that holds, for each
-    batch of the optimizer step, the rows of each rank that count, and what a mean of all ranks' means over the step
-    is to be multiplied by.
+    In each round all ranks take so many of the notebook's ``micro_batches``; with 0, those shared out by length
+    alone are taken so: others stay Accelerate's. Returns a list that holds, for each batch of the optimizer step,
+    the rows of each rank that count, and what a mean of all ranks' means over the step is to be multiplied by.
     """
     step: list[tuple[list[int], float]] = []
     if hasattr(trainer.get_train_dataloader, "_takes_once") or not hasattr(trainer, "get_batch_samples"):
@@ -1343,8 +1355,8 @@ def _take_each_sample_once(trainer: Any, *, whole: bool | None = None) -> list[t
         current.clear()
         even = _even_out(trainer, loader)
         divides = type(shard).__name__ == "BatchSamplerShard" and not shard.split_batches
-        if divides and (even or whole is not None):
-            current.append(_DividedBatches(shard, whole=even or whole is True))
+        if divides and (even or micro_batches):
+            current.append(_DividedBatches(shard, _run.world_size if even else micro_batches))
             for owner in (loader, getattr(loader, "base_dataloader", loader)):
                 object.__setattr__(owner, "batch_sampler", current[0])
         return loader
@@ -1367,14 +1379,16 @@ def _take_each_sample_once(trainer: Any, *, whole: bool | None = None) -> list[t
     def samples(batches: Iterator[Any], *args: Any, **options: Any) -> Any:
         step.clear()
         taken = get_samples(counted(batches), *args, **options)
-        if whole and step:
-            with_rows = sum(size > 0 for sizes, _ in step for size in sizes)
-            step[:] = [(sizes, _run.world_size * len(step) / with_rows) for sizes, _ in step]
+        if micro_batches > 1 and step:
+            together = _run.world_size // micro_batches
+            firsts = range(0, _run.world_size, together)
+            with_rows = sum(any(sizes[first : first + together]) for sizes, _ in step for first in firsts)
+            step[:] = [(sizes, micro_batches * len(step) / with_rows) for sizes, _ in step]
         return taken
 
     divided_loader._takes_once = True  # type: ignore[attr-defined]
     trainer.get_train_dataloader, trainer.get_batch_samples = divided_loader, samples
-    if whole:
+    if micro_batches == _run.world_size:
         _count_epochs_in_batches(trainer, current)
     return step
 
