@@ -149,6 +149,8 @@ def is_trainer_class(package: str, name: str) -> bool:
 
 
 COLLECTIVE_METHODS = frozenset({"train", "evaluate", "predict", "hyperparameter_search"})
+# What a model that is sharded over the ranks does with all of them; every rank has to make the call.
+GATHERING_METHODS = frozenset({"generate", "save_pretrained"})
 COLLECTIVE_FUNCTIONS = frozenset({"unsloth.unsloth_train", "unsloth.trainer.unsloth_train"})
 
 
