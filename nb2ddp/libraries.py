@@ -24,6 +24,7 @@ OUR_IMPORTS = {
 } | {name: frozenset({name}) for name in sys.stdlib_module_names}
 
 # Unsloth, and forks that kept its names.
+UNSLOTH_SHARDS = "2026.10.8"  # the first Unsloth whose own FSDP2 runs under torchrun
 UNSLOTH_PACKAGES = frozenset({"unsloth", "pantheraml"})
 
 TRAINER_PACKAGES = (

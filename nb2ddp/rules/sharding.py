@@ -32,7 +32,6 @@ from nb2ddp.rewriting.findings import Decline, Edit, Finding, Rule
 from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
 
-SINCE = "2026.10.8"  # the first Unsloth whose own FSDP2 runs under torchrun
 _INSTEAD = "use --strategy ddp, or --strategy balanced if the model does not fit one GPU"
 _TRAINERS = frozenset({"SFTTrainer", "UnslothTrainer"})
 # What a sharded model tells without its weights.
@@ -68,10 +67,10 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             f"--strategy fsdp shards the model with Unsloth, which this notebook does not use; {_INSTEAD}"
         )
         return
-    if keeps_below(pins(facts, "unsloth"), SINCE):
+    if keeps_below(pins(facts, "unsloth"), libraries.UNSLOTH_SHARDS):
         yield Decline(
-            f"the notebook installs an Unsloth before {SINCE}, which cannot shard a model; raise that version, "
-            "or use --strategy ddp"
+            f"the notebook installs an Unsloth before {libraries.UNSLOTH_SHARDS}, which cannot shard a model; raise "
+            "that version, or use --strategy ddp"
         )
     trainers = [call for call in facts.live_calls if facts.is_trainer_class(call.func)]
     yield from _other_training(facts, trainers)

@@ -42,9 +42,17 @@ def script() -> str:
 
 
 def forked(text: str) -> str:
-    """Do again what `import unsloth` does when it sees the ranks: the server has imported it without them."""
+    """Do again what `import unsloth` does when it sees the ranks: the server has imported it without them.
+
+    Nothing is compiled: that would take most of the time.
+    """
     head, first, rest = text.partition("from unsloth import FastLanguageModel\n")
-    return f"{head}{first}from unsloth import fsdp2_launch\nfsdp2_launch.install_native_fsdp2_trainer_init()\n{rest}"
+    again = """import torch._dynamo
+torch._dynamo.config.disable = True
+from unsloth import fsdp2_launch
+fsdp2_launch.install_native_fsdp2_trainer_init()
+"""
+    return head + first + again + rest
 
 
 def adapter(done: Run) -> Mapping[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from nb2ddp import libraries
 from nb2ddp.runtime import ddp_support
 from tests.support.ranks import Ended
 
@@ -97,6 +98,10 @@ def test_a_part_that_is_not_sharded_is_compared(run: Run) -> None:
     ended = run(script)
     assert "the ranks have trained different models: 1.bias is not the same on all of them" in ended.text
     assert 1 in ended.codes
+
+
+def test_the_runtime_asks_for_the_version_that_the_package_knows() -> None:
+    assert ddp_support._FSDP_SINCE == libraries.UNSLOTH_SHARDS
 
 
 # ---- the environment, before anything is downloaded ---------------------------------------------------
