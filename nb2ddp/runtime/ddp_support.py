@@ -112,16 +112,18 @@ _run = _Run()
 # ---- start ---------------------------------------------------------------------------------------------------
 
 
-def init(seed: int | None = None) -> tuple[int, int, int]:
+def init(seed: int | None = None, strategy: str = "ddp", loads_share: bool = False) -> tuple[int, int, int]:
     """Prepare this process and return ``(rank, local_rank, world_size)``.
 
     Each rank: selects GPU ``cuda:<local_rank>``; only rank 0 prints; an uncaught exception prints its traceback
     and ends the rank at once. ``seed`` seeds random, numpy and torch alike on every rank, for a notebook that
     draws random numbers without a seed; without it, ranks take over the state of rank 0's generators.
-    Waits for no other rank.
+    ``strategy="fsdp"`` asks Unsloth to shard the model over the ranks; with ``loads_share`` each rank reads only
+    its share of a 16-bit checkpoint. Waits for no other rank.
 
     Raises:
-        SystemExit: the environment switches on Unsloth's own sharding; the sentence names the variable to unset.
+        SystemExit: the environment asks Unsloth for another strategy, or this Unsloth cannot shard; the sentence
+            names the variable to unset, or what to install.
     """
     if _run.began:
         return _run.rank, _run.local_rank, _run.world_size
@@ -130,11 +132,7 @@ def init(seed: int | None = None) -> tuple[int, int, int]:
         _seed_all(seed)
     if _run.world_size == 1:
         return _run.rank, _run.local_rank, _run.world_size
-    for name, off in (("UNSLOTH_FSDP2", ("", "0")), ("UNSLOTH_TP_SIZE", ("", "0", "1"))):
-        if os.environ.get(name, "") not in off:
-            sys.exit(
-                f"{name} is set: this script gives each GPU a copy of the model. Unset it and start again."
-            )
+    _ask_unsloth_for(strategy, loads_share)
     if torch.cuda.is_available():
         torch.cuda.set_device(_run.local_rank)  # from here on, "cuda" means this process's own GPU
     else:
@@ -2638,14 +2636,16 @@ def _count_step(optimizer: Any, args: Any, kwargs: Any) -> None:
 
 
 def check_replicas(model: Any, result: _T | None = None) -> _T | None:
-    """Compare the trained parameters of all ranks, bit for bit, and return ``result``.
+    """Compare the trained parameters of all ranks, bit for bit, and return ``result``. Sharded ones are gathered.
 
     A difference does not end the run: what rank 0 trained is saved first, then the script ends with exit code 1.
     Every rank waits for the digests of all ranks.
     """
     if _run.world_size == 1:
         return result
-    digests = {name: _digest(value) for name, value in model.named_parameters() if value.requires_grad}
+    digests = {
+        name: _digest(_whole(value)) for name, value in model.named_parameters() if value.requires_grad
+    }
     of_ranks = from_all_ranks(digests)
     apart = [name for name in digests if any(other.get(name) != digests[name] for other in of_ranks)]
     if apart:
@@ -2938,3 +2938,125 @@ def _silence_allowed(peer: dict[str, Any]) -> float:
     except OSError:
         return 120.0 if sys.platform != "linux" else 5.0
     return {"T": 10.0, "t": 10.0, "Z": 5.0, "X": 5.0}.get(state, 600.0 if state == "R" else 120.0)
+
+
+# ---- FSDP: Unsloth shards the model over the ranks ---------------------------------------------------------------
+
+_FSDP_SINCE = "2026.10.8"  # the first Unsloth whose own FSDP2 runs under torchrun
+
+
+def _ask_unsloth_for(strategy: str, loads_share: bool) -> None:
+    """Set the environment variables that Unsloth reads while it is imported and while it loads the model.
+
+    Raises:
+        SystemExit: the environment asks for another strategy; or Unsloth is missing or too old.
+    """
+    size = os.environ.get("UNSLOTH_TP_SIZE", "")
+    if size not in ("", "0", "1"):
+        sys.exit(
+            f"UNSLOTH_TP_SIZE is set: this script gives each GPU {_HELD[strategy]}. Unset it and start again."
+        )
+    asked = os.environ.get("UNSLOTH_FSDP2", "")
+    if strategy != "fsdp":
+        if asked not in ("", "0"):
+            sys.exit(
+                f"UNSLOTH_FSDP2 is set: this script gives each GPU {_HELD['ddp']}. Unset it and start again."
+            )
+        return
+    if asked not in ("", "1", "native"):
+        sys.exit(
+            f"UNSLOTH_FSDP2={asked} is set: this script gives each GPU {_HELD['fsdp']}. Unset it and start again."
+        )
+    for name in ("UNSLOTH_FSDP2_BACKEND", "ACCELERATE_USE_FSDP"):
+        if os.environ.get(name, "") not in ("", "0", "native"):
+            sys.exit(f"{name} is set: this script lets Unsloth shard the model. Unset it and start again.")
+    found = _unsloth_version()
+    if _as_numbers(found) < _as_numbers(_FSDP_SINCE):
+        sys.exit(
+            f"This script shards the model with Unsloth {_FSDP_SINCE} or newer; installed is {found or 'none'}. "
+            f'Run: pip install -U "unsloth>={_FSDP_SINCE}" unsloth_zoo'
+        )
+    os.environ["UNSLOTH_FSDP2"] = "1"
+    if loads_share:
+        os.environ.setdefault("UNSLOTH_FSDP2_SHARDED_LOAD", "1")
+
+
+_HELD = {"ddp": "a copy of the model", "fsdp": "a share of the model"}
+
+
+def _unsloth_version() -> str:
+    """Return the version of the installed Unsloth without importing it; "" where none is."""
+    import importlib.metadata
+
+    try:
+        return importlib.metadata.version("unsloth")
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def _as_numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
+
+
+def use_shards(trainer: Any) -> Any:
+    """Make a Trainer train the model that Unsloth has sharded over the ranks, and return that model.
+
+    Called right before ``trainer.train()``. Every rank waits for the others, and compares its training data with
+    theirs. There is no DDP wrapper: the shards of a gradient are summed as they are made.
+
+    Raises:
+        RuntimeError: Unsloth has left the model whole; or the Trainer does not know of all ranks; or the ranks have
+            different training data.
+    """
+    prepare_trainer(trainer)
+    if _run.world_size == 1:
+        return trainer.model
+    _check_same_data(getattr(trainer, "train_dataset", None))
+    from torch.distributed.fsdp import FSDPModule
+
+    if not isinstance(trainer.model, FSDPModule):
+        raise RuntimeError(
+            f"Unsloth has not sharded the model of this {type(trainer).__name__}: import unsloth before trl and "
+            "transformers, or convert the notebook with --strategy ddp"
+        )
+    return trainer.model
+
+
+def save_shards(trainer: Any, folder: str) -> None:
+    """Save the model of a Trainer as ``model.save_pretrained(folder)`` does: the adapter, or a whole model.
+
+    Every rank gives its shards and waits until rank 0 has written them. The files come from the Trainer's own
+    save, through a folder beside the wanted one; what that adds (tokenizer, training arguments) is left out.
+    """
+    if _run.world_size == 1:
+        trainer.model.save_pretrained(folder)
+        return
+    folder = os.path.abspath(folder)
+    part = from_main_process(lambda: _beside(folder))
+    trainer.save_model(part)
+    with main_process_only() as is_main:
+        if is_main:
+            os.makedirs(folder, exist_ok=True)
+            for name in os.listdir(part):
+                if _MODEL_FILE.fullmatch(name):
+                    os.replace(os.path.join(part, name), os.path.join(folder, name))
+            shutil.rmtree(part)
+
+
+# What a model and PEFT's adapter save.
+_MODEL_FILE = re.compile(
+    r"adapter_.*|README\.md|config\.json|generation_config\.json|(pytorch_)?model.*\.(safetensors|bin|json)"
+)
+
+
+def _beside(folder: str) -> str:
+    """Make an empty folder on the disk that ``folder`` is on."""
+    above = os.path.dirname(folder)
+    os.makedirs(above, exist_ok=True)
+    return tempfile.mkdtemp(prefix=".unfinished-", dir=above)
+
+
+def _whole(value: torch.Tensor) -> torch.Tensor:
+    """Gather a sharded tensor; every rank has to come. Return any other as it is."""
+    gather: Callable[[], torch.Tensor] | None = getattr(value, "full_tensor", None)
+    return value if gather is None else gather()
