@@ -235,7 +235,10 @@ def cells(row: Row) -> list[str]:
         str(row.first_step or "-"),
         figure(row.floor),
         figure(row.parameter_difference),
-        *(mark(value) for value in (row.replicas_equal, row.samples_once, row.files_same, row.prints_same)),
+        *(
+            mark(value, row.verdict)
+            for value in (row.replicas_equal, row.samples_once, row.files_same, row.prints_same)
+        ),
     ]
 
 
@@ -271,8 +274,8 @@ def figure(value: float | None) -> str:
     return "-" if value is None else f"{value:.1e}" if value else "0"
 
 
-def mark(value: bool | None) -> str:
-    return {None: "-", True: "yes", False: "**no**"}[value]
+def mark(value: bool | None, verdict: str) -> str:
+    return {None: "-", True: "yes", False: "**no**" if verdict == "same" else "no"}[value]
 
 
 def escaped(text: str) -> str:
