@@ -82,11 +82,12 @@ class Gate:
 
 @dataclass(frozen=True, eq=False)
 class Drop:
-    """Take ``statement`` out; the comments above it stay unless ``with_comments``."""
+    """Take ``statement`` out; the comments above it stay unless ``with_comments``, and ``comment`` says why."""
 
     statement: Statement
     why: str
     with_comments: bool = False
+    comment: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,9 +109,9 @@ class Note:
 
 @dataclass(frozen=True)
 class Need:
-    """Something that the head of the script must hold: a __future__ import, or the seed for `ddp.init`."""
+    """Something that the head of the script must hold: a __future__ import, or an argument of `ddp.init`."""
 
-    kind: Literal["from __future__", "seed"]
+    kind: Literal["from __future__", "seed", "loads_share"]
     value: str
 
 

@@ -226,13 +226,14 @@ def _next_batch(original: Callable[..., Any], self: Any) -> Any:
         _latest = self
         drawn = self.nb2ddp_drawn.popleft() if self.nb2ddp_drawn else None
         indices: list[Any] = drawn if isinstance(drawn, list) else [drawn]
+        fills = type(drawn).__name__ == "_Filler"  # of the runtime module: a row that does not count
         note(
             "batch",
             iterator=self.nb2ddp_number,
             number=self.nb2ddp_given,
-            indices=None if None in indices else [int(index) for index in indices],
-            rows=_row_digests(batch, len(indices)),
-            width=_width(batch),
+            indices=[] if fills else None if None in indices else [int(index) for index in indices],
+            rows=[] if fills else _row_digests(batch, len(indices)),
+            width=0 if fills else _width(batch),
         )
         self.nb2ddp_given += 1
     return batch
