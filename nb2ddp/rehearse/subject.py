@@ -169,10 +169,10 @@ def reference_code(notebook: Notebook, script: str) -> str:
 
     facts = _facts(notebook)
     code = rewrite(facts, [seeds.rule], Options()).code
-    return "\n".join([*_set_seeds(script), *(code[cell.number] for cell in facts.cells)]) + "\n"
+    return "\n".join([*seeds_of(script), *(code[cell.number] for cell in facts.cells)]) + "\n"
 
 
-def _set_seeds(script: str) -> Iterator[str]:
+def seeds_of(script: str) -> Iterator[str]:
     """Yield the lines that seed the notebook's own code as the start of the script does.
 
     That is ``random.seed(N)`` at the start of a line, or the argument ``seed`` of the runtime's ``init``,

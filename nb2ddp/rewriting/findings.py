@@ -83,11 +83,12 @@ class Gate:
 
 @dataclass(frozen=True, eq=False)
 class Drop:
-    """Take ``statement`` out; the comments above it stay unless ``with_comments``."""
+    """Take ``statement`` out; the comments above it stay unless ``with_comments``, and ``comment`` says why."""
 
     statement: Statement
     why: str
     with_comments: bool = False
+    comment: str = ""
 
 
 @dataclass(frozen=True, eq=False)
