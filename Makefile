@@ -1,6 +1,7 @@
 # Two environments in which the real Unsloth trains on a CPU, both pinned in tests/stacks:
 #   .venv         the newest releases, the project itself and what its checks need
 #   .venv-kaggle  the releases that the Kaggle notebooks pin
+# and .venv-web, which serves the page: Gradio asks for older releases of what the others have
 .DELETE_ON_ERROR:
 .PHONY: demo check test units attacks ranks e2e runs test-all engines lint docs site pins clean
 
@@ -18,7 +19,7 @@ check: .venv/.ready
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target units lint ranks
 
 # `check`, and the tests of whole commands. Training runs one after another, and beside it what needs one core.
-test: lint .venv-kaggle/.ready
+test: lint .venv-kaggle/.ready .venv-web/.ready
 	@echo "The tests run on two cores side by side, some 15 minutes"
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target runs units attacks ranks e2e
 
@@ -33,13 +34,13 @@ attacks: .venv/.ready
 ranks: .venv/.ready
 	$(bin)/pytest tests/unit/runtime
 
-e2e: .venv/.ready
+e2e: .venv/.ready .venv-web/.ready
 	$(bin)/pytest tests/e2e -m "not launch and not thorough"
 
 runs: .venv/.ready .venv-kaggle/.ready
 	$(bin)/pytest tests/e2e -m "launch and not thorough"
 
-test-all: lint .venv-kaggle/.ready
+test-all: lint .venv-kaggle/.ready .venv-web/.ready
 	$(bin)/pytest -m ""
 
 # Debian's SLURM, what makes several hosts of one machine, and a browser: tests that need them skip without. Needs root.
@@ -73,12 +74,19 @@ site: .venv/.ready
 	$(bin)/uv pip sync --quiet --compile-bytecode --python .venv-kaggle/bin/python $(STACKS)/kaggle.txt $(STACKS)/unsloth.txt
 	touch $@
 
+.venv-web/.ready: $(STACKS)/web.txt | .venv/.ready
+	$(bin)/uv venv --quiet --allow-existing --python $(bin)/python .venv-web
+	$(bin)/uv pip sync --quiet --compile-bytecode --python .venv-web/bin/python $(STACKS)/web.txt
+	touch $@
+
 # Pin the newest releases that the .in files and pyproject.toml allow.
 pins: .venv/.ready
 	$(bin)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --custom-compile-command "make pins" \
 	  $(STACKS)/newest.in pyproject.toml --extra dev --output-file $(STACKS)/newest.txt
 	$(bin)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --custom-compile-command "make pins" \
 	  $(STACKS)/kaggle.in --output-file $(STACKS)/kaggle.txt
+	$(bin)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --custom-compile-command "make pins" \
+	  pyproject.toml --extra web --output-file $(STACKS)/web.txt
 
 clean:
-	rm -rf .venv .venv-kaggle build
+	rm -rf .venv .venv-kaggle .venv-web build
