@@ -38,8 +38,8 @@ def web(host: str, port: int | None, browser: bool) -> None:
 
     if not _is_own(host):
         say(f"whoever reaches {host} can convert notebooks here; there is no password")
-    signal.signal(signal.SIGTERM, _ended)
     with until_interrupted("the page is closed"), served(host, port, browser=browser) as address:
+        signal.signal(signal.SIGTERM, _ended)
         echo(f"The page is at {address} (Ctrl-C closes it)", err=True)
         while True:
             time.sleep(3600)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import io
 import json
+import sys
 import tempfile
 import threading
 import zipfile
@@ -18,6 +20,7 @@ from click.testing import CliRunner
 
 from nb2ddp.cli import main
 from nb2ddp.conversion.pipeline import convert
+from nb2ddp.errors import WebError
 from nb2ddp.options import Options
 from nb2ddp.page.page import page
 from nb2ddp.source.inputs import file_name
@@ -53,6 +56,13 @@ def upload(*cells: str, name: str = "test.ipynb") -> Upload:
     return Upload(name, nbformat.writes(notebook(*cells)).encode())
 
 
+def in_process(folder: Path, given: Upload) -> Answer:
+    """What the converting process answers, without the time that its start takes."""
+    (folder / given.name).write_bytes(given.data)
+    with contextlib.chdir(folder):
+        return Answer(**answer(given.name, False, {}))
+
+
 def unpacked(found: Answer) -> dict[str, bytes]:
     assert found.status == "converted", found.sentence
     with zipfile.ZipFile(io.BytesIO(base64.b64decode(found.archive))) as archive:
@@ -82,14 +92,14 @@ def test_the_folder_is_the_one_that_convert_writes(tmp_path: Path, monkeypatch: 
     assert found.page == page(convert(SAMPLE, nproc=4, owner="me"), Options(nproc=4, owner="me"))
 
 
-def test_a_notebook_that_is_declined_has_a_page_and_no_folder() -> None:
-    found = converted(upload("y = ("), {})
+def test_a_notebook_that_is_declined_has_a_page_and_no_folder(tmp_path: Path) -> None:
+    found = in_process(tmp_path, upload("y = ("))
     assert (found.status, found.archive, found.name) == ("declined", "", "")
     assert "this is not valid Python" in found.page
 
 
-def test_a_secret_is_warned_of() -> None:
-    found = converted(upload(f"token = '{TOKENS['huggingface-token'][0]}'", TRAINING), {})
+def test_a_secret_is_warned_of(tmp_path: Path) -> None:
+    found = in_process(tmp_path, upload(f"token = '{TOKENS['huggingface-token'][0]}'", TRAINING))
     assert "take it out, read it from the environment" in found.page
 
 
@@ -170,9 +180,22 @@ def test_a_name_leads_nowhere_else() -> None:
 
 def test_a_dropped_file_is_not_imported(temporary: Path) -> None:
     code = f"# %%\nopen({str(temporary / 'executed')!r}, 'w')\n{TRAINING}"
-    for name in ("json.py", "nbformat.py"):
-        assert converted(Upload(name, code.encode()), {}).status == "converted"
+    assert converted(Upload("json.py", code.encode()), {}).status == "converted"
     assert not (temporary / "executed").exists()
+
+
+def test_without_gradio_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gradio", None)
+    for name in (
+        "GRADIO_ANALYTICS_ENABLED",
+        "HF_HUB_DISABLE_TELEMETRY",
+        "GRADIO_TEMP_DIR",
+        "GRADIO_ALLOWED_PATHS",
+    ):
+        monkeypatch.setenv(name, "")  # so that they are as before afterwards
+    done = CliRunner().invoke(main, ["web", "--no-browser"])
+    assert done.exit_code == WebError.exit_code
+    assert done.stderr == "nb2ddp: the page needs Gradio: pip install 'nb2ddp[web]'\n"
 
 
 # ---- limits -------------------------------------------------------------------------------------
