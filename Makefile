@@ -3,7 +3,7 @@
 #   .venv-kaggle  the releases that the Kaggle notebooks pin
 # and .venv-web, which serves the page: Gradio asks for older releases of what the others have
 .DELETE_ON_ERROR:
-.PHONY: demo check test units attacks ranks e2e runs test-all engines lint docs site pins clean
+.PHONY: demo check test units attacks ranks e2e runs test-all engines lint docs gallery site pins clean
 
 PYTHON ?= python3
 STACKS := tests/stacks
@@ -55,6 +55,10 @@ lint: .venv/.ready
 
 docs: .venv/.ready
 	$(bin)/python docs/make_table.py
+
+# The samples as folders that are ready for Kaggle, each with its proof, to build/gallery.
+gallery: .venv/.ready
+	$(bin)/python docs/make_gallery.py
 
 # The documentation site, to build/site: from docs/, README, CONTRIBUTING and the code.
 site: .venv/.ready
