@@ -35,7 +35,8 @@ _HEAD = """\
 
 <!-- Made by docs/make_gallery.py from the samples and docs/ledger; `make docs` makes it again. -->
 
-Three notebooks that train on one GPU, as folders for Kaggle's two T4s. They are not kept here; one command makes them from the notebooks in `sample_notebooks/`, to `build/gallery/`:
+Three notebooks that train on one GPU, as folders for Kaggle's two T4s. They are not kept here; one command makes
+them from the notebooks in `sample_notebooks/`, to `build/gallery/`:
 
 ```
 make gallery
