@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -81,6 +82,25 @@ def test_the_gallery_is_what_convert_writes_with_what_the_ledger_has_measured(tm
         for row in measured:
             assert f"| {row['ranks']} | {row['verdict']}" in proof
             assert f"| {row['loss_difference'] or 0:.1e} |".replace("0.0e+00", "0") in proof
+
+
+def test_the_conventions_that_docs_peers_shares_with_ruff(tmp_path: Path) -> None:
+    pytest.importorskip("ruff")
+    (tmp_path / "a.py").write_text("import os\n")
+    (tmp_path / "a.ipynb").write_text('{"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}')
+
+    def code(*command: str) -> int:
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        return subprocess.run(
+            [sys.executable, "-m", *command], cwd=tmp_path, env=environment, capture_output=True
+        ).returncode
+
+    assert code("ruff", "check", "a.py") == code("nb2ddp", "convert", "a.ipynb") == 1
+    assert code("ruff", "check", "--nope") == code("nb2ddp", "convert", "--nope") == 2
+    (forms,) = (p.type for p in main.commands["convert"].params if p.name == "output_format")
+    assert isinstance(forms, click.Choice)
+    for form in forms.choices:
+        assert code("ruff", "check", "a.py", "--output-format", form) == 1
 
 
 # ---- commands -------------------------------------------------------------------------------------
