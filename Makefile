@@ -2,7 +2,7 @@
 #   .venv         the newest releases, the project itself and what its checks need
 #   .venv-kaggle  the releases that the Kaggle notebooks pin
 .DELETE_ON_ERROR:
-.PHONY: demo check test units attacks ranks e2e runs test-all engines lint docs site pins clean
+.PHONY: demo check test units attacks ranks e2e runs test-all engines lint docs site ledger canary pins clean
 
 PYTHON ?= python3
 STACKS := tests/stacks
@@ -58,6 +58,17 @@ docs: .venv/.ready
 # The documentation site, to build/site: from docs/, README, CONTRIBUTING and the code.
 site: .venv/.ready
 	NO_MKDOCS_2_WARNING=1 $(bin)/mkdocs build --strict
+
+# Every notebook in one process, its script on ranks, and what people do without nb2ddp: some hours on two cores.
+# `make ledger ONLY=alpaca` measures the rows whose names have that in them. CORPUS: public notebooks, by family.
+ONLY ?= .
+CORPUS ?= ../shared/corpus
+ledger: .venv/.ready .venv-kaggle/.ready
+	$(bin)/python benchmarks/ledger.py --only "$(ONLY)" --corpus "$(CORPUS)"
+
+# The newest releases that install together today, in build/canary, against the pinned ones.
+canary: .venv/.ready
+	$(bin)/python benchmarks/canary.py
 
 # Each stamp is written last: an install that broke off is done again.
 .venv/.ready: pyproject.toml $(STACKS)/newest.txt $(STACKS)/unsloth.txt

@@ -2,7 +2,7 @@
 
     python -m benchmarks.fuzz [--cases 1000] [--first 0] [--minutes 10] [FOLDER ...]
 
-FOLDER: notebooks to mutate as well as the samples, the tests' notebooks and the programs of the rule tests.
+FOLDER: notebooks to mutate as well as the samples, the tests' notebooks and the cases of the rules.
 Ends with 1 if there was a fault; each is printed once, with its seed and the smallest notebook that shows it.
 The cases run in forked processes of 500: one that hangs or dies loses its own case alone.
 """
@@ -10,7 +10,6 @@ The cases run in forked processes of 500: one that hangs or dies loses its own c
 from __future__ import annotations
 
 import argparse
-import ast
 import json
 import os
 import resource
@@ -24,6 +23,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from tests.support import ROOT
+from tests.support.cases import all_cases
 from tests.unit.attack.fuzzer import Case, mutate, outcome, shrink
 
 _CHUNK = 500
@@ -31,7 +31,7 @@ _MEMORY = 1 << 30  # on top of what the process has when it begins
 _SECONDS = 120.0  # wall time of one case, after which the process is killed
 
 
-# What makes a training notebook of a program of the rule tests.
+# What makes a training notebook of a case without a last cell.
 _BEFORE = "import os, torch\nfrom trl import SFTConfig, SFTTrainer"
 _AFTER = "last = SFTTrainer('model', args=SFTConfig('out'), train_dataset=[])\nlast.train()"
 
@@ -69,19 +69,18 @@ def main() -> int:
 
 
 def _notebooks(folders: list[Path]) -> Iterator[dict[str, Any]]:
-    """Yield the notebooks below the folders, and the programs that the rule tests hold in strings."""
+    """Yield the notebooks below the folders, and the cases of the rules."""
     for folder in (ROOT / "sample_notebooks", ROOT / "tests/notebooks", *folders):
         for path in sorted(folder.rglob("*.ipynb")):
             yield json.loads(path.read_text(encoding="utf-8"))
-    for path in sorted((ROOT / "tests/rules").glob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.count("\n") > 1:
-                yield {
-                    "cells": [_cell(text) for text in (_BEFORE, node.value, _AFTER)],
-                    "metadata": {},
-                    "nbformat": 4,
-                    "nbformat_minor": 5,
-                }
+    for case in all_cases():
+        cells = case.before if case.last else (_BEFORE, *case.before, _AFTER)
+        yield {
+            "cells": [_cell(text) for text in (case.first, *cells, case.last) if text],
+            "metadata": {},
+            "nbformat": 4,
+            "nbformat_minor": 5,
+        }
 
 
 def _cell(source: str) -> dict[str, Any]:

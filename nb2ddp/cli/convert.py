@@ -303,7 +303,8 @@ def _next_steps(result: _Result, options: Options) -> Iterator[str]:
         yield f"nb2ddp rehearse {folder}    (a few steps on this CPU, with a tiny model)"
     else:
         yield f"nb2ddp run {folder} --nproc {options.nproc}{' --setup' if setup else ''}"
-        yield f"nb2ddp rehearse {folder}    (a few steps on this CPU, before it costs GPU time)"
+        if options.strategy != "fsdp":  # not rehearsed yet
+            yield f"nb2ddp rehearse {folder}    (a few steps on this CPU, before it costs GPU time)"
         if not attention(result.conversion):  # push refuses what holds a secret
             yield f"nb2ddp push --kaggle {folder}"
 

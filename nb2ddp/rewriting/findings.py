@@ -109,9 +109,9 @@ class Note:
 
 @dataclass(frozen=True)
 class Need:
-    """Something that the head of the script must hold: a __future__ import, or the seed for `ddp.init`."""
+    """Something that the head of the script must hold: a __future__ import, or an argument of `ddp.init`."""
 
-    kind: Literal["from __future__", "seed"]
+    kind: Literal["from __future__", "seed", "loads_share"]
     value: str
 
 

@@ -29,6 +29,7 @@ PARTS = (
     "replicas",
     "ending",
     "watchdog",
+    "unsloth_sharding",
     "process_group",
     "loops",
     "rows",
@@ -41,6 +42,7 @@ PARTS = (
     "losses",
     "trl_losses",
     "trainer",
+    "shards",
     "compatibility",
 )
 

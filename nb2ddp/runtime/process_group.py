@@ -17,19 +17,22 @@ from nb2ddp.runtime.random_numbers import _random_state, _seed_all, _set_random_
 from nb2ddp.runtime.run_state import _GROUP_TIMEOUT, _run
 from nb2ddp.runtime.saving import _save_whole_files
 from nb2ddp.runtime.store import _store
+from nb2ddp.runtime.unsloth_sharding import _ask_unsloth_for
 from nb2ddp.runtime.watchdog import _Watchdog
 
 
-def init(seed: int | None = None) -> tuple[int, int, int]:
+def init(seed: int | None = None, strategy: str = "ddp", loads_share: bool = False) -> tuple[int, int, int]:
     """Prepare this process and return ``(rank, local_rank, world_size)``.
 
     Each rank: selects GPU ``cuda:<local_rank>``; only rank 0 prints; an uncaught exception prints its traceback
     and ends the rank at once. ``seed`` seeds random, numpy and torch alike on every rank, for a notebook that
     draws random numbers without a seed; without it, ranks take over the state of rank 0's generators.
-    Waits for no other rank.
+    ``strategy="fsdp"`` asks Unsloth to shard the model over the ranks; with ``loads_share`` each rank reads only
+    its share of a 16-bit checkpoint. Waits for no other rank.
 
     Raises:
-        SystemExit: the environment switches on Unsloth's own sharding; the sentence names the variable to unset.
+        SystemExit: the environment asks Unsloth for another strategy, or this Unsloth cannot shard; the sentence
+            names the variable to unset, or what to install.
     """
     if _run.began:
         return _run.rank, _run.local_rank, _run.world_size
@@ -38,11 +41,7 @@ def init(seed: int | None = None) -> tuple[int, int, int]:
         _seed_all(seed)
     if _run.world_size == 1:
         return _run.rank, _run.local_rank, _run.world_size
-    for name, off in (("UNSLOTH_FSDP2", ("", "0")), ("UNSLOTH_TP_SIZE", ("", "0", "1"))):
-        if os.environ.get(name, "") not in off:
-            sys.exit(
-                f"{name} is set: this script gives each GPU a copy of the model. Unset it and start again."
-            )
+    _ask_unsloth_for(strategy, loads_share)
     if torch.cuda.is_available():
         torch.cuda.set_device(_run.local_rank)  # from here on, "cuda" means this process's own GPU
     else:

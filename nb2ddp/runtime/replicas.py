@@ -2,6 +2,7 @@
 
 import sys
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -66,14 +67,16 @@ def _fingerprint(parameter: torch.Tensor) -> str:
 
 
 def check_replicas(model: Any, result: _T | None = None) -> _T | None:
-    """Compare the trained parameters of all ranks, bit for bit, and return ``result``.
+    """Compare the trained parameters of all ranks, bit for bit, and return ``result``. Sharded ones are gathered.
 
     A difference does not end the run: what rank 0 trained is saved first, then the script ends with exit code 1.
     Every rank waits for the digests of all ranks.
     """
     if _run.world_size == 1:
         return result
-    digests = {name: _digest(value) for name, value in model.named_parameters() if value.requires_grad}
+    digests = {
+        name: _digest(_whole(value)) for name, value in model.named_parameters() if value.requires_grad
+    }
     of_ranks = from_all_ranks(digests)
     apart = [name for name in digests if any(other.get(name) != digests[name] for other in of_ranks)]
     if apart:
@@ -85,3 +88,9 @@ def check_replicas(model: Any, result: _T | None = None) -> _T | None:
     else:
         print(f"nb2ddp: {_run.world_size} replicas equal, bit for bit")
     return result
+
+
+def _whole(value: torch.Tensor) -> torch.Tensor:
+    """Gather a sharded tensor; every rank has to come. Return any other as it is."""
+    gather: Callable[[], torch.Tensor] | None = getattr(value, "full_tensor", None)
+    return value if gather is None else gather()

@@ -83,12 +83,26 @@ def _ipynb(path: Path, text: str) -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return nbformat.reads(text, as_version=4)
-    except Exception as error:  # nbformat raises whatever the malformed JSON runs into
-        raise NotebookError(
-            f"{path} is not a Jupyter notebook ({type(error).__name__}); open and save it in Jupyter."
-        ) from None
+    except Exception:  # nbformat raises whatever the malformed JSON runs into
+        raise NotebookError(f"{path} is not a Jupyter notebook: {_reason(text)}.") from None
     finally:
         quiet.disabled = was_disabled
+
+
+def _reason(text: str) -> str:
+    """Return why a text is no notebook, and what to do."""
+    if not text.strip():
+        return "it is empty; save it again, or take an earlier checkpoint of it"
+    try:
+        content = json.loads(text)
+    except ValueError as error:
+        line = f" from line {error.lineno} on" if isinstance(error, json.JSONDecodeError) else ""
+        return f"it is not JSON{line}; if it was cut off on its way, fetch it again"
+    except RecursionError:
+        return "its JSON is nested too deeply"
+    if not isinstance(content, dict) or not isinstance(content.get("cells", content.get("worksheets")), list):
+        return "it is JSON, but has no list of cells; give the notebook itself"
+    return "its cells are not as Jupyter writes them; open and save it in Jupyter"
 
 
 def _percent(path: Path, text: str) -> Any:

@@ -30,6 +30,20 @@ NOTEBOOK = [
 ]
 
 
+# What the client's log stream of a run brings, piece by piece.
+LOG = [
+    "nb2ddp: 2 processes on Tesla T4, Tesla T4; 20 GB of free disk\n",
+    "\rMap:  50%|#####     | 160/320 [00:01<00:01, 99.0 examples/s]",
+    "\rLoading weights: 100%|##########| 9/9 [00:00<00:00, 1234.5it/s]\n",
+    "\r  0%|          | 0/30 [00:00<?, ?it/s]",
+    "\r 10%|#         | 3/30 [00:06<00:54,  2.0",
+    "0s/it]{'loss': 2.5, 'grad_norm': 1.0, 'epoch': 0.1}\n",
+    "\r 40%|####      | 12/30 [00:06<00:09,  2.00it/s]",
+    "{'loss': '1.2345', 'grad_norm': '0.5'}\n",
+    "done é\n",
+]
+
+
 @pytest.fixture(scope="session")
 def imported_for_loopback(tmp_path_factory: pytest.TempPathFactory) -> None:
     """The client reads its environment and makes its folder when it is imported."""

@@ -92,7 +92,7 @@ ROOMS: dict[str, set[str]] = {
     "monitor": {"errors", "launch", "plain_text", "rendering"},
     "page": {"conversion", "ddp_folder", "options", "rendering", "rewriting", "source"},
     "kaggle": {"ddp_folder", "errors", "secrets", "targets"},
-    "doctor": {"ddp_folder", "errors", "kaggle", "launch", "monitor", "source"},
+    "doctor": {"ddp_folder", "errors", "kaggle", "launch", "libraries", "monitor", "source"},
     "rehearse": {
         *(
             "analysis",

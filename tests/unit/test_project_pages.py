@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -86,7 +87,9 @@ def fault(name: str, arguments: list[str]) -> str:
     if name not in main.commands:
         return f"there is no command {name}"
     try:
-        main.commands[name].make_context(name, arguments, parent=click.Context(main, info_name="nb2ddp"))
+        settings: Any = main.context_settings  # click keeps a command's --help as the first context has it
+        above = click.Context(main, info_name="nb2ddp", **settings)
+        main.commands[name].make_context(name, arguments, parent=above)
     except click.exceptions.Exit:  # --help
         return ""
     except click.MissingParameter as error:  # a command that is named, and no example

@@ -100,8 +100,15 @@ _hidden = threading.local()
 
 
 def _watch_torch(torch: Any) -> None:
-    around(torch.Tensor, "backward", _backward)
     around(torch, "save", _torch_save)
+    watch_steps(torch)
+    if torch.distributed.is_available():
+        _watch_distributed(torch.distributed)
+
+
+def watch_steps(torch: Any) -> None:
+    """Note each batch and each optimizer step, with the samples and losses that it was made of."""
+    around(torch.Tensor, "backward", _backward)
     optimizers = sys.modules["torch.optim.optimizer"]  # not an attribute of torch.optim
     optimizers.register_optimizer_step_pre_hook(_before_step)
     optimizers.register_optimizer_step_post_hook(_after_step)
@@ -110,7 +117,9 @@ def _watch_torch(torch: Any) -> None:
     around(loaders._BaseDataLoaderIter, "_next_index", _next_index)
     around(loaders._BaseDataLoaderIter, "__next__", _next_batch)
     if torch.distributed.is_available():
-        _watch_distributed(torch.distributed)
+        from torch.nn.parallel import DistributedDataParallel
+
+        around(DistributedDataParallel, "forward", _note_rows)
 
 
 def _torch_save(original: Callable[..., Any], obj: Any, f: Any, *arguments: Any, **options: Any) -> Any:
@@ -344,6 +353,12 @@ def _ddp_forward(original: Callable[..., Any], self: Any, *inputs: Any, **option
 
     if torch.is_grad_enabled() and not hasattr(self, "nb2ddp_counted"):
         self.register_comm_hook(self.process_group, allreduce_hook)  # what DDP does without a hook
+    return original(self, *inputs, **options)
+
+
+def _note_rows(original: Callable[..., Any], self: Any, *inputs: Any, **options: Any) -> Any:
+    import torch
+
     if torch.is_grad_enabled() and notes.is_rank():
         _step.computed += _rows_of_call(inputs, options)
     return original(self, *inputs, **options)

@@ -285,11 +285,11 @@ def data(content: bytes) -> Callable[[Path], object]:
 CODE = '{"cell_type": "code", "metadata": {}, "outputs": [], "execution_count": null'
 UNUSABLE: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "missing": (lambda path: None, "failed", "does not exist"),
-    "empty file": (text(""), "failed", "is not a Jupyter notebook"),
-    "no JSON": (text("print(1)\n"), "failed", "is not a Jupyter notebook"),
-    "half of a notebook": (text('{"cells": [{"cell_type"'), "failed", "is not a Jupyter notebook"),
-    "JSON, but a list": (text("[]"), "failed", "is not a Jupyter notebook"),
-    "JSON, but something else": (text('{"a": 1}'), "failed", "is not a Jupyter notebook"),
+    "empty file": (text(""), "failed", "is not a Jupyter notebook: it is empty"),
+    "no JSON": (text("print(1)\n"), "failed", "is not a Jupyter notebook: it is not JSON from line 1 on"),
+    "half of a notebook": (text('{"cells": [{"cell_type"'), "failed", "it is not JSON from line 1 on"),
+    "JSON, but a list": (text("[]"), "failed", "it is JSON, but has no list of cells"),
+    "JSON, but something else": (text('{"a": 1}'), "failed", "it is JSON, but has no list of cells"),
     "no text": (data(b"\x80\x81\xff"), "failed", "cannot be read"),
     "cells without source": (
         text(f'{{"nbformat": 4, "nbformat_minor": 5, "metadata": {{}}, "cells": [{CODE}}}]}}'),

@@ -1,0 +1,113 @@
+"""status, logs and watching, through the real kaggle client."""
+# ruff: noqa: F401, F811 (fixtures are imported by name)
+
+from __future__ import annotations
+
+import importlib.util
+import time
+from pathlib import Path
+
+import pytest
+
+from nb2ddp import errors
+from nb2ddp.kaggle import watch as watching
+from nb2ddp.kaggle.watch import Progress
+from tests.support.kaggle_client import LOG, converted, imported_for_loopback, nb2ddp, server
+from tests.support.kaggle_server import KaggleServer, fails, says
+
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("kaggle") is None, reason="needs the extra [kaggle]")
+
+
+def test_progress_is_read_from_the_log() -> None:
+    progress = Progress()
+    seen = []
+    for piece in LOG:
+        progress.read(piece)
+        seen.append(str(progress))
+    assert seen[:5] == [""] * 5
+    assert seen[5] == "step 3/30 · loss 2.5 · 2.00 s/step · 0:00:54 left"
+    assert seen[-1] == "step 12/30 · loss 1.234 · 0.50 s/step · 0:00:09 left"
+
+
+def test_status(server: KaggleServer) -> None:
+    server.states = ["RUNNING"]
+    result = nb2ddp("status", "https://www.kaggle.com/code/ada/tiny-run")
+    assert (result.exit_code, result.output) == (0, "ada/tiny-run: RUNNING\n")
+    server.states, server.failure = ["ERROR"], "out of memory"
+    result = nb2ddp("status", "ada/tiny-run")
+    assert result.exit_code == errors.KernelError.exit_code
+    assert "ended as ERROR: out of memory. `nb2ddp logs ada/tiny-run` shows why" in result.output
+
+
+@pytest.mark.parametrize(("status", "kind"), [(403, errors.ForbiddenError), (404, errors.NotFoundError)])
+def test_the_status_of_a_kernel_that_is_not_there(
+    server: KaggleServer, status: int, kind: type[errors.KaggleError]
+) -> None:
+    server.calls["GetKernelSessionStatus"] = [fails(status, "Permission 'kernels.get' was denied")]
+    result = nb2ddp("status", "ada/nothing")
+    assert result.exit_code == kind.exit_code
+    assert "Permission 'kernels.get' was denied" in result.output
+
+
+def test_logs(server: KaggleServer) -> None:
+    server.log = LOG
+    assert nb2ddp("logs", "ada/tiny-run").output == "".join(LOG)
+
+
+def test_a_broken_stream_is_taken_up_without_repeating(server: KaggleServer) -> None:
+    server.log, server.cuts = LOG, [3, 0, 6]
+    server.states = [*["QUEUED"] * 2, *["RUNNING"] * 5, "COMPLETE"]
+    result = nb2ddp("logs", "ada/tiny-run", "--follow")
+    assert (result.exit_code, result.output) == (0, "".join(LOG))
+    assert server.streams >= 4
+
+
+def test_push_and_watch_to_the_end(server: KaggleServer, converted: Path) -> None:
+    server.log = LOG
+    server.states = ["QUEUED", "QUEUED", "RUNNING", "RUNNING", "COMPLETE"]
+    server.calls["GetKernelSessionStatus"] = [says(status="QUEUED"), fails(502, "Bad gateway")]
+    result = nb2ddp("push", "--watch")
+    assert result.exit_code == 0, result.output
+    lines = [line for line in result.output.splitlines() if line.startswith("ada/tiny-run · ")]
+    assert [line.split(" · ")[1] for line in lines] == ["QUEUED", "RUNNING", "COMPLETE", "COMPLETE"]
+    assert "step 12/30 · loss 1.234 · 0.50 s/step" in lines[-1]
+    assert len(server.pushes) == 1
+
+
+def test_watching_a_kernel_that_fails(server: KaggleServer) -> None:
+    server.states = ["RUNNING", "CANCEL_ACKNOWLEDGED"]
+    result = nb2ddp("status", "ada/tiny-run", "--follow")
+    assert result.exit_code == errors.KernelError.exit_code
+    assert "ended as CANCEL_ACKNOWLEDGED" in result.output
+
+
+def test_a_long_queue_is_told(server: KaggleServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "LONG_QUEUE", 0.1)
+    server.states = [*["QUEUED"] * 8, "COMPLETE"]
+    assert "queued for over 15 minutes" in nb2ddp("status", "ada/tiny-run", "--follow").output
+
+
+def test_watching_gives_up_when_nothing_is_heard(
+    server: KaggleServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watching, "GIVE_UP_AFTER", 0.2)
+    server.states = ["QUEUED"]
+    server.calls["GetKernelSessionStatus"] = [says(status="QUEUED"), *[fails(500, "down")] * 50]
+    assert nb2ddp("status", "ada/tiny-run", "--follow").exit_code == errors.ServerError.exit_code
+
+
+@pytest.mark.parametrize("command", [["logs", "--follow"], ["status", "--follow"], ["fetch", "--follow"]])
+def test_ctrl_c_stops_watching_and_not_the_kernel(
+    server: KaggleServer, monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    def interrupt(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    server.states = ["QUEUED"]
+    monkeypatch.setattr(time, "sleep", interrupt)
+    result = nb2ddp(*command, "ada/tiny-run")
+    assert result.exit_code == 130
+    assert (
+        "ada/tiny-run goes on running on Kaggle. To watch it again: nb2ddp status ada/tiny-run --follow"
+        in result.output
+    )
