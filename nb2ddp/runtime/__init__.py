@@ -41,6 +41,7 @@ PARTS = (
     "evaluation",
     "losses",
     "trl_losses",
+    "own_logs",
     "trainer",
     "shards",
     "compatibility",

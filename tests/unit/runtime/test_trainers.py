@@ -339,3 +339,43 @@ train(trainer)
     )
     assert ended.codes == [0, 0], ended.text
     assert "WARNING: a batch norm takes its running statistics from each rank's part" in ended.ranks[0].err
+
+
+LOGS_ON_RANK_0 = """
+from collections import defaultdict
+from transformers import TrainerCallback
+class SFTTrainer(Trainer):
+    def compute_loss(self, model, inputs, return_outputs=False, **kwargs):
+        loss, outputs = super().compute_loss(model, inputs, return_outputs=True, **kwargs)
+        self._metrics["train"]["size"].append(outputs.logits.pow(2).mean().item())
+        return (loss, outputs) if return_outputs else loss
+    def log(self, logs, *args):
+        super().log({**logs, **{key: sum(each) / len(each) for key, each in self._metrics["train"].items()}}, *args)
+        self._metrics["train"].clear()
+SFTTrainer.compute_loss.__module__ = SFTTrainer.__module__ = "trl.trainer"  # as TRL's notes and logs
+class Logs(TrainerCallback):
+    def on_step_end(self, args, state, control, **kwargs):
+        if state.is_world_process_zero:
+            trainer.log({"own": 1.0})
+trainer = SFTTrainer(BertForSequenceClassification(config()), arguments(), train_dataset=examples(32))
+trainer.add_callback(Logs())
+trainer._metrics = {"train": defaultdict(list), "eval": defaultdict(list)}
+train(trainer)
+note(sizes=[row["size"] for row in trainer.state.log_history if "size" in row],
+     own=[row["step"] for row in trainer.state.log_history if "own" in row])
+"""
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_a_log_of_rank_0_alone_leaves_the_figures_of_all_ranks_whole(
+    server: RankServer, tmp_path: Path, ranks: int
+) -> None:
+    batch = (6, 3) if ranks == 3 else (4, 2)
+    script = f"{START}BATCH, STEPS = {batch}\n{TOOLS}\n{LOGS_ON_RANK_0}"
+    one, several = server.compare(tmp_path, script, ranks, environment={"NB2DDP_PATIENCE": "5"})
+    assert not any((*one.codes, *several.codes)), several.text
+    expected, first = one.notes[0], several.notes[0]
+    assert first["own"] == expected["own"] == [1, 2, 3]
+    assert len(first["sizes"]) == 3
+    assert distance(expected["sizes"], first["sizes"]) < 1e-5
+    assert several.ranks[0].out.count("may be rank 0's alone: the Trainer's figures are in its next row") == 1
