@@ -70,15 +70,17 @@ def _figures_of_own_batch(trainer: Any, sizes: list[int] | None, *, own: bool) -
     """Let ``compute_loss`` note figures of one of the notebook's batches in a block.
 
     A rank that has a batch of its own notes its own figures, for `_log_of_all_ranks` to bring together; of a batch
-    that is divided, every rank notes the figures of all rows, however many each rank has.
+    that is divided, every rank notes the figures of all rows, however many each rank has. So does a Trainer that
+    keeps no lists of figures, as ORPO's.
     """
     accelerator = trainer.accelerator
     kept = {name: accelerator.__dict__.get(name) for name in ("gather", "gather_for_metrics")}
     notes = getattr(trainer, "_metrics", {}).get("train" if trainer.model.training else "eval")
-    if sizes is None or notes is None or (not own and min(sizes) == max(sizes)):
+    own = own and notes is not None
+    if sizes is None or (not own and min(sizes) == max(sizes)):
         yield
         return
-    counts = {key: len(values) for key, values in notes.items()}
+    counts = {key: len(values) for key, values in (notes or {}).items()}
     tokens = getattr(trainer, "_total_train_tokens", None)
     gathered = (
         (lambda value, *_, **__: value) if own else functools.partial(_gather_uneven, sizes[_run.rank] > 0)
@@ -93,7 +95,7 @@ def _figures_of_own_batch(trainer: Any, sizes: list[int] | None, *, own: bool) -
                 delattr(accelerator, name)
             else:
                 setattr(accelerator, name, value)
-    if own and sizes[_run.rank] == 0:  # a row that only fills up a round
+    if notes is not None and own and sizes[_run.rank] == 0:  # a row that only fills up a round
         for key, values in notes.items():
             del values[counts.get(key, 0) :]
         if tokens is not None:

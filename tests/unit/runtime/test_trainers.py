@@ -134,6 +134,21 @@ CASES = {
         trainer.save_model("saved")
         note(predicted=[torch.load("saved/training_args.bin", weights_only=False).per_device_train_batch_size * 0.0])
     """,
+    "a loss over tokens and rows, an incomplete last batch": """
+        class ORPOTrainer(Trainer):
+            def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+                marks = inputs.pop("marks")
+                logits = model(**inputs).logits
+                rows = logits.pow(2).mean((1, 2))
+                self.accelerator.gather_for_metrics(rows.detach())
+                return nn.functional.cross_entropy(logits.flatten(0, 1), marks.flatten()) + rows.mean()
+        ORPOTrainer.compute_loss.__module__ = ORPOTrainer.__module__ = "trl.trainer"
+        rows = [{"marks": row.pop("labels"), **row} for row in examples(ROWS + 5, tokens=True)]
+        trainer = ORPOTrainer(BertForTokenClassification(config()),
+            arguments(max_steps=-1, num_train_epochs=2, remove_unused_columns=False), train_dataset=rows)
+        trainer.model_accepts_loss_kwargs = False  # as ORPO's and CPO's
+        train(trainer)
+    """,
     "a smoothed batch is divided": """
         trainer = Trainer(BertForTokenClassification(config()), arguments(6, 1, label_smoothing_factor=0.2),
             train_dataset=examples(ROWS, tokens=True))
