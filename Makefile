@@ -3,7 +3,7 @@
 #   .venv-kaggle  the releases that the Kaggle notebooks pin
 # and .venv-web, which serves the page: Gradio asks for older releases of what the others have
 .DELETE_ON_ERROR:
-.PHONY: demo check test units attacks ranks e2e runs test-all engines lint docs gallery site pins clean
+.PHONY: demo check test units attacks ranks e2e trainings launches test-all engines lint docs gallery site ledger canary pins clean
 
 PYTHON ?= python3
 STACKS := tests/stacks
@@ -18,10 +18,10 @@ demo: .venv/.ready
 check: .venv/.ready
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target units lint ranks
 
-# `check`, and the tests of whole commands. Training runs one after another, and beside it what needs one core.
+# `check`, and the tests of whole commands. Three lanes on two cores: launches mostly wait for processes to end.
 test: lint .venv-kaggle/.ready .venv-web/.ready
-	@echo "The tests run on two cores side by side, some 15 minutes"
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target runs units attacks ranks e2e
+	@echo "The tests run side by side, some 15 minutes on two cores"
+	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target launches trainings units attacks ranks e2e
 
 units: .venv/.ready
 	$(bin)/pytest tests/unit tests/rules --ignore=tests/unit/runtime --ignore=tests/unit/attack
@@ -37,8 +37,14 @@ ranks: .venv/.ready
 e2e: .venv/.ready .venv-web/.ready
 	$(bin)/pytest tests/e2e -m "not launch and not thorough"
 
-runs: .venv/.ready .venv-kaggle/.ready
-	$(bin)/pytest tests/e2e -m "launch and not thorough"
+# Training runs, most of them forked from a process that has imported a stack once.
+TRAININGS := $(patsubst %,tests/e2e/test_%.py,runs kinds ledger differential handmade left_out sharding)
+trainings: .venv/.ready .venv-kaggle/.ready
+	$(bin)/pytest $(TRAININGS) -m "launch and not thorough"
+
+# Commands of ours and torchrun as users start them, and what may happen to their processes.
+launches: .venv/.ready .venv-kaggle/.ready
+	$(bin)/pytest tests/e2e $(TRAININGS:%=--ignore=%) -m "launch and not thorough"
 
 test-all: lint .venv-kaggle/.ready .venv-web/.ready
 	$(bin)/pytest -m ""
@@ -63,6 +69,17 @@ gallery: .venv/.ready
 # The documentation site, to build/site: from docs/, README, CONTRIBUTING and the code.
 site: .venv/.ready
 	NO_MKDOCS_2_WARNING=1 $(bin)/mkdocs build --strict
+
+# Every notebook in one process, its script on ranks, and what people do without nb2ddp: some hours on two cores.
+# `make ledger ONLY=alpaca` measures the rows whose names have that in them. CORPUS: public notebooks, by family.
+ONLY ?= .
+CORPUS ?= ../shared/corpus
+ledger: .venv/.ready .venv-kaggle/.ready
+	$(bin)/python benchmarks/ledger.py --only "$(ONLY)" --corpus "$(CORPUS)"
+
+# The newest releases that install together today, in build/canary, against the pinned ones.
+canary: .venv/.ready
+	$(bin)/python benchmarks/canary.py
 
 # Each stamp is written last: an install that broke off is done again.
 .venv/.ready: pyproject.toml $(STACKS)/newest.txt $(STACKS)/unsloth.txt

@@ -12,6 +12,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import secrets
 import shutil
 import time
@@ -42,6 +43,14 @@ PUSHED = "pushed"
 """Folder: the bundle that was sent to Kaggle last, with the address that the kernel got."""
 DRY_RUN = "dry_run"
 """Folder: the bundle that `push --dry-run` shows."""
+
+
+_SHARDS = re.compile(r"""^[^#\n]*\binit\([^)\n]*strategy="fsdp\"""", re.MULTILINE)
+
+
+def shards(script: str) -> bool:
+    """Return whether a script lets Unsloth shard the model (`--strategy fsdp`)."""
+    return _SHARDS.search(script) is not None
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ OUR_IMPORTS = {
 } | {name: frozenset({name}) for name in sys.stdlib_module_names}
 
 # Unsloth, and forks that kept its names.
+UNSLOTH_SHARDS = "2026.10.8"  # the first Unsloth whose own FSDP2 runs under torchrun
 UNSLOTH_PACKAGES = frozenset({"unsloth", "pantheraml"})
 
 TRAINER_PACKAGES = (
@@ -149,6 +150,8 @@ def is_trainer_class(package: str, name: str) -> bool:
 
 
 COLLECTIVE_METHODS = frozenset({"train", "evaluate", "predict", "hyperparameter_search"})
+# What a model that is sharded over the ranks does with all of them; every rank has to make the call.
+GATHERING_METHODS = frozenset({"generate", "save_pretrained"})
 COLLECTIVE_FUNCTIONS = frozenset({"unsloth.unsloth_train", "unsloth.trainer.unsloth_train"})
 
 

@@ -20,7 +20,7 @@ from nb2ddp.errors import OptionError
 Batch = Literal["preserve", "scale"]
 Batches = Literal["notebook", "dealt", "even"]
 Wrap = Literal["explicit", "trainer"]
-Strategy = Literal["ddp", "balanced"]
+Strategy = Literal["ddp", "fsdp", "balanced"]
 
 
 def _about(text: str, **more: Any) -> dict[str, Any]:
@@ -69,8 +69,8 @@ class Options:
     strategy: Strategy = field(
         default="ddp",
         metadata=_about(
-            "Put a copy of the model on each GPU (ddp), or spread one model over all GPUs in one process "
-            "(balanced)."
+            "Put a copy of the model on each GPU (ddp), let Unsloth shard it over the GPUs, so that each trains "
+            "with a share of it (fsdp), or spread one model over all GPUs in one process (balanced)."
         ),
     )
     gpu_memory: float = field(
@@ -94,6 +94,8 @@ class Options:
     def __post_init__(self) -> None:
         for setting in settings():
             setting.check(getattr(self, setting.name))
+        if self.strategy == "fsdp" and self.batches != "notebook":
+            raise OptionError(f"batches cannot be {self.batches!r} with strategy 'fsdp'; leave it out.")
 
     @property
     def processes(self) -> int:

@@ -11,12 +11,14 @@ from typing import Any
 from differential.runs import Run
 
 # values that the last line of a cell shows, and scripts do not
-SHOWN = re.compile(r"<torch\._C\.Generator object|<All keys matched|TrainOutput\(|\(.final/")
+SHOWN = re.compile(
+    r"<torch\._C\.Generator object|<All keys matched|TrainOutput\(|\(.final/|\('[\w./-]+/tokenizer_config\.json'"
+)
 RELATIVE = 2e-4  # of gradients and parameters, against their norm
 NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d+\.\d*|\.\d+|\d+)(?:[eE][-+]?\d+)?|\bnan\b|\binf\b")
 TIMES = re.compile(
     r"""(['"]?(?:[a-z_]*runtime|[a-z_]*per_second|total_flos|[a-z_]*_time|time|elapsed)['"]?\s*[:=]\s*)['"]?[-\d.e+]+['"]?"""
-    r"|\b\d+(?:\.\d+)?\s?(?:s|sec|secs|seconds|ms)\b|\d\d:\d\d:\d\d(?:[.,]\d+)?|0x[0-9a-f]{6,}"
+    r"|\b\d+(?:\.\d+)?\s?(?:s|sec|secs|seconds|ms|min|minutes)\b|\d\d:\d\d:\d\d(?:[.,]\d+)?|0x[0-9a-f]{6,}"
 )
 # Trainers note it where a model is prepared when it is evaluated; a script has prepared it for training
 PREPARATION = re.compile(
@@ -89,7 +91,7 @@ def between_runs(single: Run, other: Run) -> list[Difference]:
     if bool(single.code) != bool(other.code):
         found.append(Difference("exit", "end", f"exit code {single.code} against {other.code}"))
     found += _steps(one.steps, rank.steps)
-    found += _prints(one.printed, rank.lines)
+    found += between_prints(one.printed, rank.lines)
     found += _files(single.folder, other.folder)
     return found
 
@@ -113,7 +115,8 @@ def _steps(one: list[dict[str, Any]], other: list[dict[str, Any]]) -> list[Diffe
     return found
 
 
-def _prints(printed: list[tuple[int, str]], lines: list[str]) -> list[Difference]:
+def between_prints(printed: list[tuple[int, str]], lines: list[str]) -> list[Difference]:
+    """Return the lines that differ from the single process's, each with the line of the script that printed it."""
     expected = [
         (line, text)
         for line, text in printed

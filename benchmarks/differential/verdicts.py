@@ -77,11 +77,17 @@ def plain_code(cells: list[str]) -> str:
         last = ast.parse(cell).body[-1:]
         rows = cell.split("\n")
         if last and isinstance(last[0], ast.Expr) and not cell.rstrip().endswith(";"):
-            start = last[0].lineno - 1
-            rows[start:] = [f"__import__('sys').displayhook({rows[start]}", *rows[start + 1 :]]
-            rows[-1] += ")"
+            start, end = last[0].lineno - 1, (last[0].end_lineno or 1) - 1
+            rows[end] = _insert(rows[end], last[0].end_col_offset or 0, "))")
+            rows[start] = _insert(rows[start], last[0].col_offset, "__import__('sys').displayhook((")
         shown.append("\n".join(rows))
     return "\n".join(shown)
+
+
+def _insert(row: str, offset: int, text: str) -> str:
+    """Insert a text at an offset in UTF-8, as `ast` counts."""
+    code = row.encode()
+    return code[:offset].decode() + text + code[offset:].decode()
 
 
 def changed(features: Features) -> Features:

@@ -25,8 +25,9 @@ _SEARCHES = 32  # how many are kept, those used last
 class Execution:
     """Answer what a statement runs, where the ranks meet, and when training is over."""
 
-    def __init__(self, tree: Tree, names: Names, kinds: Kinds) -> None:
+    def __init__(self, tree: Tree, names: Names, kinds: Kinds, *, sharded: bool = False) -> None:
         self._tree = tree
+        self._sharded = sharded
         self._names = names
         self._kinds = kinds
         calls = Calls(tree, names, kinds)
@@ -169,7 +170,50 @@ class Execution:
             return method not in _ALONE
         if method == "backward":  # once, outside a loop, it shows how gradients are made
             return self.training_loop(call) is not None
+        if self.gathers(call):
+            return True
         return self._names.qualified(call.func) in libraries.COLLECTIVE_FUNCTIONS
+
+    def gathers(self, call: cst.Call) -> bool:
+        """Return whether a call needs the shards of all ranks: a sharded model generates, or is saved."""
+        return (
+            isinstance(call.func, cst.Attribute)
+            and call.func.attr.value in libraries.GATHERING_METHODS
+            and self.is_sharded(call.func.value)
+        )
+
+    def is_sharded(self, node: cst.BaseExpression) -> bool:
+        """Return whether an expression is the model that a Trainer has sharded, where it stands."""
+        if not self._sharded or self._kinds.kind(node) != "model" or self._sharding is None:
+            return False
+        if not self._may_run_after(node, self._sharding):
+            return False
+        since = self._tree.end(self._sharding)
+        binding = self._names.binding(node) if isinstance(node, cst.Name) else None
+        made = binding.value if binding is not None else None
+        loaded = isinstance(made, cst.Call) and method_of(made) == "from_pretrained"
+        return not (loaded and made is not None and self._tree.order(made) > since)  # not one loaded again
+
+    def _may_run_after(self, node: cst.CSTNode, call: cst.Call) -> bool:
+        """Return whether a node may run after a call; what is in a function runs where the function is called."""
+        queue, seen = deque([node]), {node}
+        while queue:
+            site = queue.popleft()
+            scope = self._tree.scope(site)
+            if scope is None or scope is self._tree.scope(call):
+                if self._tree.order(site) > self._tree.end(call):
+                    return True
+            elif isinstance(scope, cst.FunctionDef) and (callers := self.callers(scope)):
+                queue += [caller for caller in callers if caller not in seen]
+                seen.update(callers)
+            else:  # a method, or a function that a library calls
+                return True
+        return False
+
+    @cached_property
+    def _sharding(self) -> cst.Call | None:
+        """Return the first call that makes a Trainer, which shards the model."""
+        return next((c for c in self._tree.live_calls if self._kinds.is_trainer_class(c.func)), None)
 
     @cached_property
     def collective_statements(self) -> tuple[Statement, ...]:

@@ -28,11 +28,13 @@ class Facts:
     Each attribute set below is the method of that part, documented there.
     """
 
-    def __init__(self, cells: Sequence[CodeCell]) -> None:
+    def __init__(self, cells: Sequence[CodeCell], *, sharded: bool = False) -> None:
+        """Read the cells. ``sharded``: a Trainer shards its model, which needs every rank from then on."""
+        self._sharded = sharded
         self._tree = Tree(cells)
         self._names = Names(self._tree)
         self._kinds = Kinds(self._tree, self._names)
-        self._execution = Execution(self._tree, self._names, self._kinds)
+        self._execution = Execution(self._tree, self._names, self._kinds, sharded=sharded)
         self._answers: dict[object, Any] = {}
         self.cells = self._tree.cells
         self._ask_tree(self._tree)
@@ -101,6 +103,8 @@ class Facts:
         self.trained = execution.trained
         self.training_loop = execution.training_loop
         self.is_collective = execution.is_collective
+        self.gathers = execution.gathers
+        self.is_sharded = execution.is_sharded
         self.is_after_training = execution.is_after_training
 
     def once(self, question: Callable[[Facts], Answer]) -> Answer:
@@ -109,6 +113,10 @@ class Facts:
             self._answers[question] = question(self)
         answer: Answer = self._answers[question]
         return answer
+
+    def sharded(self) -> Facts:
+        """Return the facts of the same cells for a model that the Trainer shards."""
+        return self if self._sharded else Facts(self.cells, sharded=True)
 
     # ---- what the whole notebook has ------------------------------------------------------------
 

@@ -139,6 +139,8 @@ def is_for_some(facts: Facts, call: cst.Call) -> bool:
 
 def why_alone(facts: Facts, call: cst.Call) -> str | None:
     """Return why one rank alone makes this call; None where all may."""
+    if facts.gathers(call):
+        return None
     if facts.qualified(call.func) in libraries.RUNNING_FUNCTIONS:
         text = cst_nodes.string_value(call.args[0].value) if call.args else None
         return None if text is not None and is_install(text) else "one rank runs it"

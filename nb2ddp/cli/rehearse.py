@@ -39,6 +39,12 @@ from nb2ddp.plain_text import json_text
     "--html", type=click.Path(path_type=Path, dir_okay=False), help="Write the report as an HTML page."
 )
 @click.option(
+    "--ledger",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Append the result to FILE, as a line of JSON with the columns of nb2ddp's own ledger.",
+)
+@click.option(
     "--keep",
     type=click.Path(path_type=Path, file_okay=False),
     help="Keep all files that the runs write, in this folder.",
@@ -52,6 +58,7 @@ def rehearse(
     timeout: float | None,
     as_json: bool,
     html: Path | None,
+    ledger: Path | None,
     keep: Path | None,
 ) -> None:
     """Run a converted script on this CPU for a few steps, and compare it with its notebook.
@@ -68,6 +75,8 @@ def rehearse(
       nb2ddp rehearse finetune.ipynb --data yahma/alpaca-cleaned=rows.jsonl --html rehearsal.html
     """
     from nb2ddp.rehearse import report
+    from nb2ddp.rehearse.ledger import append, row_of
+    from nb2ddp.rehearse.ledger import unwritable as no_rows
     from nb2ddp.rehearse.progress import shown
     from nb2ddp.rehearse.rehearsal import rehearse as run_all
     from nb2ddp.rehearse.runs import Patience, Settings
@@ -80,6 +89,8 @@ def rehearse(
         raise click.UsageError(f"there is no file {missing[0]}.")
     if html is not None and (reason := unwritable(html)):
         raise click.UsageError(f"--html {html} cannot be written: {reason}.")
+    if ledger is not None and (reason := no_rows(ledger)):
+        raise click.UsageError(f"--ledger {ledger} cannot be written: {reason}.")
     if keep is not None:
         _make_empty(keep)
     patience = Patience() if timeout is None else Patience(timeout, timeout, timeout)
@@ -95,6 +106,9 @@ def rehearse(
     if html is not None:
         write_page(html, report.page(result, _command_line()))
         say(f"wrote {html}")
+    if ledger is not None:
+        append(row_of(result, _command_line()), ledger)
+        say(f"appended a row to {ledger}")
     if not result.passed:
         raise SystemExit(1)
 

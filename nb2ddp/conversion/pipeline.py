@@ -89,7 +89,7 @@ def convert_notebook(
     if broken:
         return Conversion(notebook.path, "declined", declined=broken, source=notebook)
     try:
-        return _converted(notebook, Facts(cells), options)
+        return _converted(notebook, Facts(cells, sharded=options.strategy == "fsdp"), options)
     except RecursionError:
         why = "an expression in this notebook is nested too deeply to be followed; split it up"
         return Conversion(notebook.path, "declined", declined=[Change("read", None, why)], source=notebook)

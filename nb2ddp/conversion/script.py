@@ -153,7 +153,15 @@ def _as_comments(source: str) -> list[str]:
 
 def _init_block(facts: Facts, needs: Iterable[Need], body: Sequence[Line], options: Options) -> list[str]:
     """Return the init block, at the place of the first heavy import: the runtime module, and this rank's numbers."""
-    seed = next((need.value for need in needs if need.kind == "seed"), "")
+    order = ("seed", "strategy", "loads_share")
+    given: list[tuple[str, str]] = [
+        (need.kind, need.value) for need in needs if need.kind in ("seed", "loads_share")
+    ]
+    if options.strategy == "fsdp":
+        given.append(("strategy", '"fsdp"'))
+    arguments = ", ".join(
+        f"{name}={value}" for name, value in sorted(given, key=lambda pair: order.index(pair[0]))
+    )
     ddp = module_name(facts)
     names = ", ".join(facts.our(name) for name in ("rank", "local_rank", "world_size"))
     always = () if options.single_file else ("sys",)
@@ -174,7 +182,7 @@ def _init_block(facts: Facts, needs: Iterable[Need], body: Sequence[Line], optio
         "",
         *ours,
         "",
-        f"{names} = {helper(facts, 'init')}({f'seed={seed}' if seed else ''})  # {device}",
+        f"{names} = {helper(facts, 'init')}({arguments})  # {device}",
     ]
 
 

@@ -7,9 +7,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from nb2ddp.ddp_folder import SCRIPT, SETUP
+from nb2ddp import libraries
+from nb2ddp.ddp_folder import SCRIPT, SETUP, shards
 from nb2ddp.doctor.machine import Machine
 from nb2ddp.doctor.outcome import Outcome, command, fail, ok, skip
+from nb2ddp.doctor.versions import is_older
 from nb2ddp.errors import NotebookError
 
 
@@ -42,13 +44,17 @@ def _imports(node: ast.AST) -> Iterator[str]:
 
 
 def script_fits(machine: Machine) -> Outcome:
-    """Check that all that the script imports is installed."""
+    """Check that all that the script imports is installed, and that Unsloth can shard where it is asked to."""
     folder = machine.settings.folder
     if folder is None:
         return skip("no folder of a conversion was given")
     script = folder / SCRIPT
     if not machine.markers:
         return skip(f"{script}: the packages of the Python that trains are not known")
+    if not machine.missing and (old := _cannot_shard(script, machine)):
+        python = machine.settings.python
+        wanted = f"unsloth>={libraries.UNSLOTH_SHARDS}"
+        return fail(old, command(python, "-m", "pip", "install", "--upgrade", wanted, "unsloth_zoo"))
     if not machine.missing:
         return ok(f"{script}: all that it imports is installed")
     seen = f"{script} imports {', '.join(machine.missing)}, which the Python that trains does not have"
@@ -58,3 +64,15 @@ def script_fits(machine: Machine) -> Outcome:
         step = command("nb2ddp", "run", folder, "--setup") if own else command(python, folder / SETUP)
         return fail(seen, f"the install step has not run yet: {step}")
     return fail(seen, command(python, "-m", "pip", "install", *machine.missing))
+
+
+def _cannot_shard(script: Path, machine: Machine) -> str:
+    """Return why the model of a script cannot be sharded; empty where it can, or where it is not to be."""
+    version = machine.installed.get("unsloth", "")
+    try:
+        asked = shards(script.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return ""
+    if not asked or not is_older(version, libraries.UNSLOTH_SHARDS):
+        return ""
+    return f"{script} lets Unsloth shard the model, which unsloth {version} cannot"

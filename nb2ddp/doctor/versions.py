@@ -48,6 +48,14 @@ def _allows(specifier: SpecifierSet, version: str) -> bool:
         return True
 
 
+def is_older(version: str, wanted: str) -> bool:
+    """Return whether a version is below the wanted one; of one that follows no standard nothing can be said."""
+    try:
+        return Version(version) < Version(wanted)
+    except InvalidVersion:
+        return False
+
+
 def versions_fit(machine: Machine) -> Outcome:
     """Whether installed packages contradict what the training packages ask for; pip does not keep watch
     over that once they are installed."""
@@ -100,11 +108,10 @@ def no_known_fault(machine: Machine) -> Outcome:
     Unsloth before 2026.9 does not average the gradients of GRPO over the ranks: the replicas drift apart.
     """
     version = machine.installed.get("unsloth")
-    with contextlib.suppress(InvalidVersion):
-        if version is not None and Version(version) < Version("2026.9"):
-            upgrade = [machine.settings.python, "-m", "pip", "install", "--upgrade", "unsloth", "unsloth_zoo"]
-            return warn(
-                f"unsloth {version} does not average GRPO's gradients over the GPUs, and says nothing",
-                f"for GRPO, {command(*upgrade)} (2026.9 or newer); other trainers are not concerned",
-            )
+    if version is not None and is_older(version, "2026.9"):
+        upgrade = [machine.settings.python, "-m", "pip", "install", "--upgrade", "unsloth", "unsloth_zoo"]
+        return warn(
+            f"unsloth {version} does not average GRPO's gradients over the GPUs, and says nothing",
+            f"for GRPO, {command(*upgrade)} (2026.9 or newer); other trainers are not concerned",
+        )
     return ok("no version that is known to train wrong on several GPUs")

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from nb2ddp.ddp_folder import SCRIPT
 from nb2ddp.errors import RehearsalError
+from nb2ddp.rehearse.checks.model import distance
 from nb2ddp.rehearse.evidence import CAUSES, Evidence, Fault, Point, last_line
 from nb2ddp.rehearse.observed import Rank, observe
 from nb2ddp.rehearse.points import POINTS
@@ -48,7 +49,9 @@ class Replaced:
 class Rehearsal:
     """The result: ``points`` and the losses of each step, in one process and in ``nproc``.
 
-    ``versions`` are those of the Python that trained and of its packages.
+    ``versions`` are those of the Python that trained and of its packages. ``other_losses`` says why one process and
+    several compute other losses by nature, empty where they are to agree; ``parameter_difference`` is relative to the
+    notebook's trained parameters, None where they cannot be compared.
     """
 
     name: str
@@ -61,6 +64,8 @@ class Rehearsal:
     seconds: float
     date: datetime
     versions: Mapping[str, str]
+    other_losses: str = ""
+    parameter_difference: float | None = None
 
     @property
     def passed(self) -> bool:
@@ -119,6 +124,8 @@ def rehearse(
             time.monotonic() - start,
             date,
             _versions(reference),
+            subject.other_losses,
+            distance(reference, evidence.ranks[0]),
         )
     except OSError as error:
         raise RehearsalError(f"The rehearsal cannot write or start what it needs: {error}.") from error

@@ -115,8 +115,12 @@ def _table(rehearsal: Rehearsal) -> Iterator[str]:
 
 def _losses(rehearsal: Rehearsal) -> Iterator[tuple[int, str, str, str]]:
     for number, (one, several) in enumerate(rehearsal.losses, start=1):
-        off = f"{relative(one, several):.1e}" if one is not None and several is not None else "-"
+        off = _difference(one, several) if one is not None and several is not None else "-"
         yield number, _number(one), _number(several), off
+
+
+def _difference(one: float, several: float) -> str:
+    return f"{off:.1e}" if (off := relative(one, several)) else "0"
 
 
 def _number(value: float | None) -> str:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from nb2ddp.analysis.facts import Facts
 
 _SEEDED = re.compile(r"^(?:random|numpy\.random)\.seed\(\d+\)", re.MULTILINE)
-_SEEDED_START = re.compile(r"^(?:[\w, ]+ = )?(?:\w+\.)?init\((?:seed=)?(?P<seed>\d+)\)", re.MULTILINE)
+_SEEDED_START = re.compile(r"^(?:[\w, ]+ = )?(?:\w+\.)?init\((?:seed=)?(?P<seed>\d+)[,)]", re.MULTILINE)
 _GIVEN_BY_TRAINING = frozenset(
     "input_ids attention_mask labels loss logits position_ids train_runtime train_loss".split()
 )
@@ -126,6 +126,12 @@ def _notebook_of(folder: ConvertedFolder) -> Path:
 def _subject(notebook: Notebook, script: str, beside: Mapping[str, str]) -> Subject:
     from nb2ddp.analysis.task import task_of
 
+    if ddp_folder.shards(script):
+        raise RehearsalError(
+            f"The script of {notebook.path.name} lets Unsloth shard the model (--strategy fsdp), which is not "
+            "rehearsed yet. Rehearse a conversion with --strategy ddp: it shows data, batches and losses; what the "
+            "sharding itself does is left to the GPUs."
+        )
     reference = reference_code(notebook, script)
     try:
         tree = parse(reference)
@@ -163,10 +169,10 @@ def reference_code(notebook: Notebook, script: str) -> str:
 
     facts = _facts(notebook)
     code = rewrite(facts, [seeds.rule], Options()).code
-    return "\n".join([*_set_seeds(script), *(code[cell.number] for cell in facts.cells)]) + "\n"
+    return "\n".join([*seeds_of(script), *(code[cell.number] for cell in facts.cells)]) + "\n"
 
 
-def _set_seeds(script: str) -> Iterator[str]:
+def seeds_of(script: str) -> Iterator[str]:
     """Yield the lines that seed the notebook's own code as the start of the script does.
 
     That is ``random.seed(N)`` at the start of a line, or the argument ``seed`` of the runtime's ``init``,

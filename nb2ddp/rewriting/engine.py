@@ -133,6 +133,8 @@ class _Applier(cst.CSTTransformer):
                 if old in plan.drops:
                     if not plan.drops[old].with_comments:
                         orphans += new.leading_lines
+                    if comment := plan.drops[old].comment:
+                        orphans.append(cst.EmptyLine(comment=cst.Comment(f"# nb2ddp: {comment}")))
                     continue
                 inside.append(new.with_changes(leading_lines=(*orphans, *new.leading_lines)))
                 orphans = []

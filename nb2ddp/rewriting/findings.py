@@ -14,7 +14,7 @@ from typing import Literal
 import libcst as cst
 
 from nb2ddp.analysis.facts import Facts
-from nb2ddp.options import Options
+from nb2ddp.options import Options, Strategy
 from nb2ddp.source.cells import Place, Statement
 
 GateKind = Literal["rank-zero", "rank-zero-then-wait", "main-first", "in-turn"]
@@ -34,10 +34,11 @@ class Batch:
 
 @dataclass(frozen=True)
 class TooLarge:
-    """A copy of the model does not fit on one GPU: GiB that it needs, and GiB that there are."""
+    """The model does not fit on the GPUs: GiB that one needs, and has, and the strategy that makes room."""
 
     needed: float
     available: float
+    strategy: Strategy
 
 
 @dataclass(frozen=True)
@@ -82,11 +83,12 @@ class Gate:
 
 @dataclass(frozen=True, eq=False)
 class Drop:
-    """Take ``statement`` out; the comments above it stay unless ``with_comments``."""
+    """Take ``statement`` out; the comments above it stay unless ``with_comments``, and ``comment`` says why."""
 
     statement: Statement
     why: str
     with_comments: bool = False
+    comment: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,9 +110,9 @@ class Note:
 
 @dataclass(frozen=True)
 class Need:
-    """Something that the head of the script must hold: a __future__ import, or the seed for `ddp.init`."""
+    """Something that the head of the script must hold: a __future__ import, or an argument of `ddp.init`."""
 
-    kind: Literal["from __future__", "seed"]
+    kind: Literal["from __future__", "seed", "loads_share"]
     value: str
 
 

@@ -72,6 +72,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             )
             continue
         yield from _by_kind(facts, node)
+        split = None
         if cst_nodes.code_of(given.get(ACCUMULATION, cst.Integer("1"))) == "1":
             gathered = yield from _in_batch(facts)
             if gathered and DROPS_LAST not in given:
@@ -79,8 +80,10 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                     "on several GPUs Sentence Transformers drops an epoch's last batch if it is not full",
                     node,
                 )
-            if gathered and (split := _split_batches(facts, node)) is not None:
+            split = _split_batches(facts, node) if gathered else None
+            if split is not None:
                 yield split
+            if isinstance(split, Note):
                 continue
         if isinstance(facts.scope(node), cst.Lambda) or _in_comprehension(facts, node):
             yield Decline(
@@ -102,6 +105,10 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             _in_numbers(values),
         )
         shares = dict(names)
+        if (
+            split is not None
+        ):  # the sampler makes the batch of all ranks, also where the notebook's does not divide
+            shares[BATCH] = f"{names[BATCH]} * {facts.our('world_size')}"
         if GENERATING_STEPS in given:
             share = _generating_steps(given, names[ACCUMULATION])
             if share is None:
@@ -250,7 +257,13 @@ def _by_kind(facts: Facts, node: cst.Call | cst.Dict) -> Iterator[Finding]:
     if name.startswith("KTO"):
         yield Note(
             "KTO estimates its KL term from the micro-batches of all ranks, so the losses are close to the "
-            "notebook's, but not equal",
+            "notebook's, but not equal; TRL refuses a batch that leaves a rank one sample at a time",
+            node,
+        )
+    elif name.startswith(("GRPO", "RLOO", "OnlineDPO")):
+        yield Note(
+            "the completions are drawn at random, and each rank draws its own: rewards and losses are those of such a "
+            "run, but not equal to the notebook's",
             node,
         )
     elif name.startswith(("ORPO", "CPO")):

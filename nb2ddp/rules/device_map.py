@@ -28,6 +28,9 @@ _QUANTIZED = ("load_in_4bit", "load_in_8bit", "quantization_config")
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
+    how = "the model on each rank's GPU, before it is sharded"
+    if options.strategy == "ddp":
+        how = "a whole copy of the model on each rank's GPU"
     for call in facts.live_calls:
         if facts.method(call) != "from_pretrained" or facts.kind(call) != "model":
             continue
@@ -59,20 +62,21 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             if element is not None:
                 yield Edit(
                     element,
-                    "a whole copy of the model on each rank's GPU",
+                    how,
                     partial(cst_nodes.replaced, code=value),
                 )
                 continue
         text = cst_nodes.string_value(given)
         if text in ("balanced", "auto", "sequential", "balanced_low_0"):
+            held = "the whole model" if options.strategy == "ddp" else "a share of the model"
             yield Note(
-                f'device_map="{text}" spread one model over all GPUs; in the script each GPU holds the whole model',
+                f'device_map="{text}" spread one model over all GPUs; in the script each GPU holds {held}',
                 call,
             )
         yield Edit(
             call,
-            "a whole copy of the model on each rank's GPU",
-            partial(_map, value=value, comment="nb2ddp: a whole copy on each rank's GPU"),
+            how,
+            partial(_map, value=value, comment=f"nb2ddp: {how}".replace("copy of the model", "copy")),
         )
 
 

@@ -59,6 +59,11 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         statement = facts.statement(call)
         code = cst_nodes.code_of(trainer)
         check = helper(facts, "check_replicas")
+        if options.strategy == "fsdp":
+            use = f"{helper(facts, 'use_shards')}({code})  # nb2ddp: each rank trains with its share of the model"
+            yield Insert(statement, "before", use, "train the model that Unsloth has sharded")
+            yield from _checked(call, statement, check, f"{code}.model")
+            continue
         if options.wrap == "explicit" and not _wraps_itself(facts, trainer):
             ddp_model = facts.our("ddp_model")
             in_turns = options.batches == "notebook"
@@ -89,7 +94,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             )
         yield from _checked(call, statement, check, f"{code}.model")
     yield from _evaluated_first(facts)
-    if options.wrap == "trainer":
+    if options.wrap == "trainer" and options.strategy == "ddp":
         yield from _tell_the_trainer(facts)
 
 

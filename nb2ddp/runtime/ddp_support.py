@@ -86,9 +86,11 @@ class _Run:
         self.alone = 0  # depth of blocks that this rank runs without the others
         self.may_take_long = 0  # depth of blocks that the others wait for, however long this rank takes
         self.steps = 0  # optimizer steps
-        self.shares: dict[tuple[int, int], int] = {}  # micro-batches of the notebook in one of this rank's
-        self.batches: dict[tuple[int, int], tuple[int, int]] = {}  # the notebook's, by a rank's share of it
+        self.shares: dict[
+            tuple[int, int], _RankBatch
+        ] = {}  # the latest, by micro-batch and accumulation steps
         self.reduced: dict[int, weakref.ref[Any]] = {}  # by id: parameters whose gradients DDP averages
+        self.untold: list[tuple[_RankBatch, int]] = []  # shares whose samples a step no line has said yet
         self.failures: list[str] = []  # checks that failed; the run goes on to save and ends with exit code 1
         self.watchdog: _Watchdog | None = None
         self.began = False
@@ -110,16 +112,18 @@ _run = _Run()
 # ---- start ---------------------------------------------------------------------------------------------------
 
 
-def init(seed: int | None = None) -> tuple[int, int, int]:
+def init(seed: int | None = None, strategy: str = "ddp", loads_share: bool = False) -> tuple[int, int, int]:
     """Prepare this process and return ``(rank, local_rank, world_size)``.
 
     Each rank: selects GPU ``cuda:<local_rank>``; only rank 0 prints; an uncaught exception prints its traceback
     and ends the rank at once. ``seed`` seeds random, numpy and torch alike on every rank, for a notebook that
     draws random numbers without a seed; without it, ranks take over the state of rank 0's generators.
-    Waits for no other rank.
+    ``strategy="fsdp"`` asks Unsloth to shard the model over the ranks; with ``loads_share`` each rank reads only
+    its share of a 16-bit checkpoint. Waits for no other rank.
 
     Raises:
-        SystemExit: the environment switches on Unsloth's own sharding; the sentence names the variable to unset.
+        SystemExit: the environment asks Unsloth for another strategy, or this Unsloth cannot shard; the sentence
+            names the variable to unset, or what to install.
     """
     if _run.began:
         return _run.rank, _run.local_rank, _run.world_size
@@ -128,11 +132,7 @@ def init(seed: int | None = None) -> tuple[int, int, int]:
         _seed_all(seed)
     if _run.world_size == 1:
         return _run.rank, _run.local_rank, _run.world_size
-    for name, off in (("UNSLOTH_FSDP2", ("", "0")), ("UNSLOTH_TP_SIZE", ("", "0", "1"))):
-        if os.environ.get(name, "") not in off:
-            sys.exit(
-                f"{name} is set: this script gives each GPU a copy of the model. Unset it and start again."
-            )
+    _ask_unsloth_for(strategy, loads_share)
     if torch.cuda.is_available():
         torch.cuda.set_device(_run.local_rank)  # from here on, "cuda" means this process's own GPU
     else:
@@ -721,7 +721,8 @@ def share_batch(
     """Split the notebook's batch over the ranks: its accumulation steps first, then its per-device batch.
 
     Returns this rank's micro-batch size and number of accumulation steps; their product with ``world_size`` is the
-    notebook's effective batch, or a warning says what it is. ``num_generations`` keeps GRPO's groups whole.
+    notebook's effective batch, or a warning says what it is before training. ``num_generations`` keeps GRPO's
+    groups whole.
     Every rank computes the same; none waits.
     """
     if num_generations and batch_size * accumulation_steps % num_generations:
@@ -731,17 +732,75 @@ def share_batch(
     per_rank = max(batch_size // parts, 1)
     while num_generations and per_rank * steps * _run.world_size % num_generations:
         per_rank += 1
-    _run.shares[per_rank, steps] = accumulation_steps // steps
-    _run.batches[per_rank, steps] = batch_size, accumulation_steps
-    total, wanted = per_rank * steps * _run.world_size, batch_size * accumulation_steps
-    print(
-        f"nb2ddp: batch {per_rank} x {steps} accumulation steps x {_run.world_size} processes = {total} per step"
-    )
-    if total != wanted:
+    share = _RankBatch(per_rank).noting(batch_size, accumulation_steps, accumulation_steps // steps)
+    _run.shares[per_rank, steps] = share
+    _run.untold.append((share, steps))
+    if per_rank * steps * _run.world_size == batch_size * accumulation_steps:
+        _tell_batch(share)
+    return share, steps
+
+
+def _tell_batch(share: "_RankBatch | None" = None, *, by_length: bool = False) -> None:
+    """Print how many samples a step takes, once for each share (or for all), and warn of another number.
+
+    Where a batch does not divide, that is known when the Trainer is wrapped: ``by_length``, its steps take the
+    notebook's number of samples, which another line says.
+    """
+    for told, steps in [entry for entry in _run.untold if share is None or entry[0] is share]:
+        _run.untold.remove((told, steps))
+        total, wanted = told * steps * _run.world_size, told.batch_size * told.accumulation_steps
+        if by_length:
+            continue
         print(
-            f"nb2ddp: WARNING: the notebook's batch of {wanted} does not divide: a step takes {total} samples"
+            f"nb2ddp: batch {told} x {steps} accumulation steps x {_run.world_size} processes = {total} per step"
         )
-    return per_rank, steps
+        if total != wanted:
+            print(
+                f"nb2ddp: WARNING: the notebook's batch of {wanted} does not divide: a step takes {total} samples"
+            )
+
+
+class _RankBatch(int):
+    """This rank's micro-batch size, which knows the notebook's batch that it is a share of.
+
+    Training arguments keep the number that they are given: two batches whose shares are equal, 4 x 1 and 2 x 2 on
+    two ranks, stay apart. Copied with its arguments it stays what it is; saved, it is a plain number.
+    """
+
+    batch_size: int  # the notebook's
+    accumulation_steps: int
+    micro_batches: int  # of the notebook's in one of all ranks together
+
+    def noting(self, batch_size: int, accumulation_steps: int, micro_batches: int) -> "_RankBatch":
+        self.batch_size, self.accumulation_steps = batch_size, accumulation_steps
+        self.micro_batches = micro_batches
+        return self
+
+    def __reduce__(self) -> Any:
+        return int, (int(self),)
+
+    def __copy__(self) -> "_RankBatch":
+        return self
+
+    def __deepcopy__(self, memo: Any) -> "_RankBatch":
+        return self
+
+
+def _share_of(args: Any) -> _RankBatch:
+    """Return this rank's share of the notebook's batch; where none was made, the ranks' batches are the notebook's.
+
+    The arguments hold a plain number from here on: what logs them looks at its type.
+    """
+    batch, steps = args.per_device_train_batch_size, args.gradient_accumulation_steps
+    kept = getattr(args, "_rank_batch", None)
+    if isinstance(batch, _RankBatch):
+        args._rank_batch, args.per_device_train_batch_size = batch, int(batch)
+        return batch
+    if isinstance(kept, _RankBatch) and kept == batch:
+        return kept
+    if (batch, steps) in _run.shares:  # the number was written down and read again
+        return _run.shares[batch, steps]
+    return _RankBatch(batch).noting(batch, steps * _run.world_size, 1)
 
 
 def wrap_trainer(trainer: Any, batches: str = "notebook") -> Any:
@@ -760,7 +819,9 @@ def wrap_trainer(trainer: Any, batches: str = "notebook") -> Any:
     if _run.world_size == 1:
         return trainer.model_wrapped
     _check_same_data(getattr(trainer, "train_dataset", None))
-    if batches != "notebook":
+    if batches == "notebook":
+        _tell_batch(_share_of(trainer.args))
+    else:
         _even.setdefault(trainer, _DEALT if batches == "dealt" else _EVEN)
         _take_each_sample_once(trainer)
     # Accelerate prepares mixed precision as always; evaluation_mode keeps it from wrapping.
@@ -780,8 +841,7 @@ def _synchronise_batch_norms(trainer: Any, model: torch.nn.Module) -> None:
     """Let a batch norm take its statistics from a whole micro-batch that is divided; on CPUs, say that it does not."""
     if not any(isinstance(part, torch.nn.modules.batchnorm._BatchNorm) for part in model.modules()):
         return
-    args = trainer.args
-    divided = _run.shares.get((args.per_device_train_batch_size, args.gradient_accumulation_steps), 1) == 1
+    divided = _share_of(trainer.args).micro_batches == 1
     if divided and torch.cuda.is_available():
         torch.nn.SyncBatchNorm.convert_sync_batchnorm(model)
     elif is_main_process:
@@ -857,10 +917,8 @@ def _keep_loss(trainer: Any) -> None:
     counts_items = getattr(trainer, "model_accepts_loss_kwargs", False)
     is_mean: bool | None = None if counts_items and _takes_items(trainer) else True
     notes_figures = _notes_figures(trainer)
-    share = _run.shares.get((args.per_device_train_batch_size, args.gradient_accumulation_steps), 1)
-    step: list[tuple[list[int], float]] = []
-    if share in (1, _run.world_size):
-        step = _take_each_sample_once(trainer, whole=share > 1)
+    share = _share_of(args).micro_batches
+    step = _take_each_sample_once(trainer, share)
     if counts_items:
         args.average_tokens_across_devices = True
 
@@ -885,16 +943,18 @@ def _keep_loss(trainer: Any) -> None:
                 one, other = (loss_of_one(model, dict(inputs), n) for n in (items, 2 * items))
             model.train(trains)
             is_mean = from_main_process(lambda: _is_mean(one, other))
-        if notes_figures and share == _run.world_size and sizes is not None:
-            losses = [
-                compute_loss(model, batch) if items is None else loss_of_one(model, batch, items)
-                for batch in _batches_of_ranks(model, inputs, sizes)
-            ]
-            return sum(losses) * (factor / share if items is None else 1.0)
-        if items is not None and not is_mean:
-            return loss_of_one(model, inputs, items) * _run.world_size
         even = sizes is None or min(sizes) == max(sizes)
         whole = share < _run.world_size and not (even and _is_mean_over_rows(trainer, inputs))
+        sums = items is not None and not is_mean
+        if sizes is not None and share > 1 and (notes_figures or (whole and not sums)):
+            tokenizer = getattr(trainer, "processing_class", None)
+            losses = [
+                compute_loss(model, batch) if items is None else loss_of_one(model, batch, items)
+                for batch in _notebook_batches(model, inputs, sizes, share, tokenizer)
+            ]
+            return sum(losses) * (factor / share if items is None else 1.0)
+        if sums:
+            return loss_of_one(model, inputs, items) * _run.world_size
         if whole:
             inputs = _whole_batch(inputs, sizes, getattr(trainer, "processing_class", None))
         with _divides_calls(model, divides=whole):
@@ -914,17 +974,19 @@ def _is_mean(one: torch.Tensor, other: torch.Tensor) -> bool | None:
     return bool(torch.allclose(one, other, rtol=0.01))
 
 
-def _batches_of_ranks(model: Any, inputs: Any, sizes: list[int]) -> Iterator[Any]:
-    """Yield the micro-batches of all ranks, of each of which a call of ``model`` computes this rank's part."""
-    for batch, size in zip(_gather_batches(inputs), sizes, strict=True):
-        if size:
+def _notebook_batches(
+    model: Any, inputs: Any, sizes: list[int], micro_batches: int, tokenizer: Any
+) -> Iterator[Any]:
+    """Yield the notebook's micro-batches that all ranks hold together; each has rows of as many ranks.
+
+    A call of ``model`` computes this rank's part of each. A collective.
+    """
+    of_ranks, together = _gather_batches(inputs), _run.world_size // micro_batches
+    for first in range(0, _run.world_size, together):
+        ranks = slice(first, first + together)
+        if any(sizes[ranks]):
             with _divides_calls(model, divides=True):
-                yield type(inputs)(
-                    {
-                        name: batch[name].to(value.device) if isinstance(value, torch.Tensor) else batch[name]
-                        for name, value in inputs.items()
-                    }
-                )
+                yield _joined(inputs, of_ranks[ranks], sizes[ranks], tokenizer)
 
 
 def _own_code(trainer: Any) -> Iterator[CodeType]:
@@ -996,11 +1058,9 @@ def _keep_loss_of_trl(trainer: Any, evaluated: "list[_WholeBatches]") -> None:
     mean gets the weight of its share: of the labels that count, or of the rows.
     """
     compute_loss, args = trainer.compute_loss, trainer.args
-    share = _run.shares.get((args.per_device_train_batch_size, args.gradient_accumulation_steps), 1)
-    whole = share > 1
-    step: list[tuple[list[int], float]] = []
-    if share in (1, _run.world_size) and hasattr(trainer, "get_batch_samples"):
-        step = _take_each_sample_once(trainer, whole=whole)
+    share = _share_of(args).micro_batches
+    whole = share == _run.world_size
+    step = _take_each_sample_once(trainer, share)
     notes_own = False  # else, as with data that are streamed, TRL gathers what it notes
 
     def loss_of_all(model: Any, inputs: Any, *given: Any, **options: Any) -> Any:
@@ -1015,7 +1075,7 @@ def _keep_loss_of_trl(trainer: Any, evaluated: "list[_WholeBatches]") -> None:
         with _figures_of_own_batch(trainer, sizes, own=own):
             if sizes is None or not trains or options.get("num_items_in_batch") is not None:
                 return compute_loss(model, inputs, *given, **options)
-            weight = factor * (sizes[_run.rank] > 0) if whole else _share_of_mean(inputs, sizes)
+            weight = factor * ((sizes[_run.rank] > 0) if whole else _share_of_mean(inputs, sizes, share))
             return compute_loss(model, inputs, *given, **options) * weight
 
     _log_of_all_ranks(trainer, lambda: notes_own)
@@ -1023,15 +1083,22 @@ def _keep_loss_of_trl(trainer: Any, evaluated: "list[_WholeBatches]") -> None:
     trainer.compute_loss = loss_of_all
 
 
-def _share_of_mean(inputs: Any, sizes: list[int]) -> float:
-    """Return this rank's share of a mean over a divided micro-batch, times world_size."""
+def _share_of_mean(inputs: Any, sizes: list[int], micro_batches: int) -> float:
+    """Return this rank's share of a mean over a divided micro-batch, times the ranks that it is divided over.
+
+    All ranks hold so many of the notebook's ``micro_batches``. A collective where labels are counted.
+    """
+    together = _run.world_size // micro_batches
+    first = _run.rank - _run.rank % together
+    counts: Any = sizes
     labels = inputs.get("labels")
-    if not isinstance(labels, torch.Tensor) or labels.ndim < 2:
-        return sizes[_run.rank] * _run.world_size / sum(sizes)
-    own = labels[..., 1:].ne(-100).sum()
-    total = own.clone()
-    dist.all_reduce(total)
-    return float(own) * _run.world_size / max(float(total), 1.0)
+    if isinstance(labels, torch.Tensor) and labels.ndim > 1:
+        counts = torch.zeros(_run.world_size, dtype=torch.long, device=labels.device)
+        if sizes[_run.rank]:
+            counts[_run.rank] = labels[..., 1:].ne(-100).sum()
+        dist.all_reduce(counts)
+        counts = counts.tolist()
+    return float(counts[_run.rank]) * together / max(float(sum(counts[first : first + together])), 1.0)
 
 
 @contextlib.contextmanager
@@ -1140,7 +1207,11 @@ def _whole_batch(inputs: Any, sizes: list[int] | None, tokenizer: Any) -> Any:
 
     ``sizes`` says how many of each rank's rows count.
     """
-    of_ranks = _gather_batches(inputs)
+    return _joined(inputs, _gather_batches(inputs), sizes, tokenizer)
+
+
+def _joined(inputs: Any, of_ranks: list[Any], sizes: list[int] | None, tokenizer: Any) -> Any:
+    """Return the rows of some ranks' batches as one batch like ``inputs``, padded to the longest."""
     left = getattr(tokenizer, "padding_side", "right") == "left"
     fills = {"labels": -100, "input_ids": getattr(tokenizer, "pad_token_id", 0) or 0}
     whole = {}
@@ -1218,14 +1289,15 @@ def _fill_gradients(trainer: Any) -> None:
 
 
 class _DividedBatches:
-    """A rank's training batches: its rows of each of the notebook's batches, or each world_size-th batch as a whole.
+    """A rank's training batches: in each round all ranks together take so many of the notebook's ``micro_batches``.
 
+    Each of these is divided over as many ranks, or is one rank's, where there are as many as ranks.
     A rank without a row of the last one gets a row that does not count. Accelerate would repeat rows of the first
     batch there, and train on them.
     """
 
-    def __init__(self, shard: Any, *, whole: bool) -> None:
-        self.whole = whole
+    def __init__(self, shard: Any, micro_batches: int) -> None:
+        self.micro_batches = micro_batches
         self.batches, self.drop_last = shard.batch_sampler, shard.drop_last
         self.batch_size = shard.batch_size
         self.sizes: list[list[int]] = []  # rows that count, by batch and rank; of this epoch
@@ -1236,7 +1308,9 @@ class _DividedBatches:
         return count // _run.world_size if self.drop_last else math.ceil(count / _run.world_size)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.__dict__["batches"], name)
+        if "batches" not in self.__dict__:  # a copy that is being made
+            raise AttributeError(name)
+        return getattr(self.batches, name)
 
     def __iter__(self) -> Iterator[list[int]]:
         self.sizes, self.taken = [], -1
@@ -1247,21 +1321,25 @@ class _DividedBatches:
                 return
             rows = [row for part in own for row in part]
             filler = filler or rows[:1]
-            bounds = [-(-len(rows) * rank // _run.world_size) for rank in range(_run.world_size + 1)]
-            if self.whole:
-                lengths = [len(part) for part in own] + [0] * (_run.world_size - len(own))
-                bounds = [0, *itertools.accumulate(lengths)]
+            together = _run.world_size // self.micro_batches
+            bounds = [0]
+            for first in range(0, _run.world_size, together):
+                start, count = bounds[-1], sum(map(len, own[first : first + together]))
+                bounds += [start - (-count * number // together) for number in range(1, together + 1)]
             self.sizes.append([end - start for start, end in itertools.pairwise(bounds)])
-            yield rows[bounds[_run.rank] : bounds[_run.rank + 1]] or filler
+            yield rows[bounds[_run.rank] : bounds[_run.rank + 1]] or _Filler(filler)
 
 
-def _take_each_sample_once(trainer: Any, *, whole: bool | None = None) -> list[tuple[list[int], float]]:
+class _Filler(list[int]):
+    """A row that a rank without one takes, so that it comes to the collectives; it does not count."""
+
+
+def _take_each_sample_once(trainer: Any, micro_batches: int = 0) -> list[tuple[list[int], float]]:
     """Let training take each sample of an epoch once, in the notebook's batches or in those shared out by length.
 
-    With ``whole`` each rank takes every world_size-th of the notebook's, without it a part of each; with ``whole``
-    None those shared out by length alone are taken so: others stay Accelerate's. Returns a list that holds, for each
-    batch of the optimizer step, the rows of each rank that count, and what a mean of all ranks' means over the step
-    is to be multiplied by.
+    In each round all ranks take so many of the notebook's ``micro_batches``; with 0, those shared out by length
+    alone are taken so: others stay Accelerate's. Returns a list that holds, for each batch of the optimizer step,
+    the rows of each rank that count, and what a mean of all ranks' means over the step is to be multiplied by.
     """
     step: list[tuple[list[int], float]] = []
     if hasattr(trainer.get_train_dataloader, "_takes_once") or not hasattr(trainer, "get_batch_samples"):
@@ -1275,8 +1353,8 @@ def _take_each_sample_once(trainer: Any, *, whole: bool | None = None) -> list[t
         current.clear()
         even = _even_out(trainer, loader)
         divides = type(shard).__name__ == "BatchSamplerShard" and not shard.split_batches
-        if divides and (even or whole is not None):
-            current.append(_DividedBatches(shard, whole=even or whole is True))
+        if divides and (even or micro_batches):
+            current.append(_DividedBatches(shard, _run.world_size if even else micro_batches))
             for owner in (loader, getattr(loader, "base_dataloader", loader)):
                 object.__setattr__(owner, "batch_sampler", current[0])
         return loader
@@ -1299,14 +1377,16 @@ def _take_each_sample_once(trainer: Any, *, whole: bool | None = None) -> list[t
     def samples(batches: Iterator[Any], *args: Any, **options: Any) -> Any:
         step.clear()
         taken = get_samples(counted(batches), *args, **options)
-        if whole and step:
-            with_rows = sum(size > 0 for sizes, _ in step for size in sizes)
-            step[:] = [(sizes, _run.world_size * len(step) / with_rows) for sizes, _ in step]
+        if micro_batches > 1 and step:
+            together = _run.world_size // micro_batches
+            firsts = range(0, _run.world_size, together)
+            with_rows = sum(any(sizes[first : first + together]) for sizes, _ in step for first in firsts)
+            step[:] = [(sizes, micro_batches * len(step) / with_rows) for sizes, _ in step]
         return taken
 
     divided_loader._takes_once = True  # type: ignore[attr-defined]
     trainer.get_train_dataloader, trainer.get_batch_samples = divided_loader, samples
-    if whole:
+    if micro_batches == _run.world_size:
         _count_epochs_in_batches(trainer, current)
     return step
 
@@ -1358,7 +1438,9 @@ class _WholeBatches:
         return len(self.batches) if self.all_of_them else math.ceil(len(self.batches) / _run.world_size)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.__dict__["batches"], name)
+        if "batches" not in self.__dict__:  # a copy that is being made
+            raise AttributeError(name)
+        return getattr(self.batches, name)
 
     def __iter__(self) -> Iterator[list[int]]:
         self.sizes, self.round = [], -1
@@ -1371,7 +1453,7 @@ class _WholeBatches:
         for start in range(0, len(every), _run.world_size):
             batches = every[start : start + _run.world_size]
             self.sizes.append([len(batch) for batch in batches] + [0] * (_run.world_size - len(batches)))
-            yield batches[_run.rank] if _run.rank < len(batches) else every[0][:1]
+            yield batches[_run.rank] if _run.rank < len(batches) else _Filler(every[0][:1])
 
     def gather(self, value: Any) -> Any:
         """Return the rows of all ranks in the notebook's order, without those that only fill up a round."""
@@ -1704,14 +1786,12 @@ class _Steps:
     """
 
     def __init__(self, trainer: Any, lengths: list[int], *, padded: bool, whole: bool) -> None:
-        per_rank, steps = key = (
-            trainer.args.per_device_train_batch_size,
-            trainer.args.gradient_accumulation_steps,
-        )
+        share = _share_of(trainer.args)
+        per_rank, steps = int(share), trainer.args.gradient_accumulation_steps
         ranks = _run.world_size
         self.data, self.accumulation_steps = trainer.train_dataset, steps  # what they were made for
         self.lengths = lengths
-        self.batch_size, accumulation = _run.batches.get(key, (per_rank, steps * ranks))
+        self.batch_size, accumulation = share.batch_size, share.accumulation_steps
         self.samples = self.batch_size * accumulation
         self.padded, self.whole = padded, whole
         self.micro_batches: int = steps
@@ -1812,6 +1892,7 @@ def _even_out(trainer: Any, loader: Any) -> bool:
         _even[trainer] = _DEALT if decided.whole else _EVEN
     if _even[trainer] in (_DEALT, _EVEN):
         steps = _even[trainer] = _decide(trainer, loader, whole=_even[trainer] == _DEALT)
+        _tell_batch(_share_of(trainer.args), by_length=isinstance(steps, _Steps))
         if isinstance(steps, str):
             print(f"nb2ddp: micro-batches are taken in the notebook's order: {steps}")
         else:
@@ -1836,21 +1917,26 @@ def _decide(trainer: Any, loader: Any, *, whole: bool) -> "_Steps | str":
     With ``whole`` micro-batches keep their rows: in 16 bits the loss of a micro-batch depends in its 4th digit on
     the rows that share it.
     """
-    reason, lengths = _why_in_turns(trainer, loader), None
-    if not reason:
-        lengths = _lengths_of(loader.dataset)
+    reason, lengths, padded = "", [], True
+
+    def examine() -> str:
+        nonlocal lengths, padded
+        padded = not getattr(getattr(trainer, "data_collator", None), "padding_free", False)
+        if why := _why_in_turns(trainer, loader):
+            return why
+        lengths = _lengths_of(loader.dataset) or []
         if not lengths or len(lengths) != len(loader.dataset) or min(lengths) < 1:
-            reason = "the lengths of the rows are not known without their being read"
-        elif min(lengths) == max(lengths):
-            reason = "all rows have one length"
-    padded = not getattr(getattr(trainer, "data_collator", None), "padding_free", False)
-    of_ranks = from_all_ranks((reason, padded))
-    reason = next((other for other, _ in of_ranks if other), "")
-    if reason or lengths is None:
-        return reason
-    reason = _why_no_sum(trainer, loader, lengths)
-    if reason:
-        return reason
+            return "the lengths of the rows are not known without their being read"
+        return "all rows have one length" if min(lengths) == max(lengths) else ""
+
+    for trial in (examine, lambda: _why_no_sum(trainer, loader, lengths)):
+        try:
+            reason = trial()
+        except Exception as error:
+            reason = f"the trial of two rows raised {type(error).__name__}: {error}".partition("\n")[0]
+        of_ranks = from_all_ranks((reason, padded))
+        if reason := next((other for other, _ in of_ranks if other), ""):
+            return reason
     try:
         return _Steps(trainer, lengths, padded=of_ranks[0][1], whole=whole)
     except ValueError as error:  # fewer samples than ranks
@@ -1873,6 +1959,7 @@ def _why_in_turns(trainer: Any, loader: Any) -> str:
             "SFTTrainer" not in kinds
             and kind.compute_loss is not sys.modules["transformers"].Trainer.compute_loss
         ),
+        "auto_find_batch_size looks for a batch that fits": getattr(args, "auto_find_batch_size", False),
         "packed rows are full": getattr(args, "packing", False),
         "the loss is the notebook's own": getattr(trainer, "compute_loss_func", None),
         "label smoothing is a mean over each micro-batch": getattr(args, "label_smoothing_factor", 0),
@@ -1916,7 +2003,7 @@ def _is_own(trainer: Any, name: str) -> bool:
 
 
 def _why_no_sum(trainer: Any, loader: Any, lengths: list[int]) -> str:
-    """Return why the loss of a step is not a sum over its rows, divided by its items; "" if it is. A collective.
+    """Return why the loss of a step is not a sum over its rows, divided by its items; "" if it is.
 
     Asked of the two shortest rows. Where Transformers' own loss is computed, it is tried; for TRL and Unsloth the
     number of items says it.
@@ -1939,7 +2026,7 @@ def _why_no_sum(trainer: Any, loader: Any, lengths: list[int]) -> str:
             losses.append(float(loss))
     both, one, other = losses
     adds_up = math.isclose(both, one + other, rel_tol=0.01, abs_tol=1e-6)
-    return "" if all(from_all_ranks(adds_up)) else "the loss of rows together is not the sum of their losses"
+    return "" if adds_up else "the loss of rows together is not the sum of their losses"
 
 
 def _lengths_of(dataset: Any) -> list[int] | None:
@@ -2514,6 +2601,7 @@ def _fingerprint(parameter: torch.Tensor) -> str:
 
 def _reduce_unseen(optimizer: Any, *_: Any) -> None:
     """Average what DDP does not before a step."""
+    _tell_batch()
     _average_unseen([parameter for group in optimizer.param_groups for parameter in group["params"]])
 
 
@@ -2548,14 +2636,16 @@ def _count_step(optimizer: Any, args: Any, kwargs: Any) -> None:
 
 
 def check_replicas(model: Any, result: _T | None = None) -> _T | None:
-    """Compare the trained parameters of all ranks, bit for bit, and return ``result``.
+    """Compare the trained parameters of all ranks, bit for bit, and return ``result``. Sharded ones are gathered.
 
     A difference does not end the run: what rank 0 trained is saved first, then the script ends with exit code 1.
     Every rank waits for the digests of all ranks.
     """
     if _run.world_size == 1:
         return result
-    digests = {name: _digest(value) for name, value in model.named_parameters() if value.requires_grad}
+    digests = {
+        name: _digest(_whole(value)) for name, value in model.named_parameters() if value.requires_grad
+    }
     of_ranks = from_all_ranks(digests)
     apart = [name for name in digests if any(other.get(name) != digests[name] for other in of_ranks)]
     if apart:
@@ -2848,3 +2938,125 @@ def _silence_allowed(peer: dict[str, Any]) -> float:
     except OSError:
         return 120.0 if sys.platform != "linux" else 5.0
     return {"T": 10.0, "t": 10.0, "Z": 5.0, "X": 5.0}.get(state, 600.0 if state == "R" else 120.0)
+
+
+# ---- FSDP: Unsloth shards the model over the ranks ---------------------------------------------------------------
+
+_FSDP_SINCE = "2026.10.8"  # the first Unsloth whose own FSDP2 runs under torchrun
+
+
+def _ask_unsloth_for(strategy: str, loads_share: bool) -> None:
+    """Set the environment variables that Unsloth reads while it is imported and while it loads the model.
+
+    Raises:
+        SystemExit: the environment asks for another strategy; or Unsloth is missing or too old.
+    """
+    size = os.environ.get("UNSLOTH_TP_SIZE", "")
+    if size not in ("", "0", "1"):
+        sys.exit(
+            f"UNSLOTH_TP_SIZE is set: this script gives each GPU {_HELD[strategy]}. Unset it and start again."
+        )
+    asked = os.environ.get("UNSLOTH_FSDP2", "")
+    if strategy != "fsdp":
+        if asked not in ("", "0"):
+            sys.exit(
+                f"UNSLOTH_FSDP2 is set: this script gives each GPU {_HELD['ddp']}. Unset it and start again."
+            )
+        return
+    if asked not in ("", "1", "native"):
+        sys.exit(
+            f"UNSLOTH_FSDP2={asked} is set: this script gives each GPU {_HELD['fsdp']}. Unset it and start again."
+        )
+    for name in ("UNSLOTH_FSDP2_BACKEND", "ACCELERATE_USE_FSDP"):
+        if os.environ.get(name, "") not in ("", "0", "native"):
+            sys.exit(f"{name} is set: this script lets Unsloth shard the model. Unset it and start again.")
+    found = _unsloth_version()
+    if _as_numbers(found) < _as_numbers(_FSDP_SINCE):
+        sys.exit(
+            f"This script shards the model with Unsloth {_FSDP_SINCE} or newer; installed is {found or 'none'}. "
+            f'Run: pip install -U "unsloth>={_FSDP_SINCE}" unsloth_zoo'
+        )
+    os.environ["UNSLOTH_FSDP2"] = "1"
+    if loads_share:
+        os.environ.setdefault("UNSLOTH_FSDP2_SHARDED_LOAD", "1")
+
+
+_HELD = {"ddp": "a copy of the model", "fsdp": "a share of the model"}
+
+
+def _unsloth_version() -> str:
+    """Return the version of the installed Unsloth without importing it; "" where none is."""
+    import importlib.metadata
+
+    try:
+        return importlib.metadata.version("unsloth")
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def _as_numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
+
+
+def use_shards(trainer: Any) -> Any:
+    """Make a Trainer train the model that Unsloth has sharded over the ranks, and return that model.
+
+    Called right before ``trainer.train()``. Every rank waits for the others, and compares its training data with
+    theirs. There is no DDP wrapper: the shards of a gradient are summed as they are made.
+
+    Raises:
+        RuntimeError: Unsloth has left the model whole; or the Trainer does not know of all ranks; or the ranks have
+            different training data.
+    """
+    prepare_trainer(trainer)
+    if _run.world_size == 1:
+        return trainer.model
+    _check_same_data(getattr(trainer, "train_dataset", None))
+    from torch.distributed.fsdp import FSDPModule
+
+    if not isinstance(trainer.model, FSDPModule):
+        raise RuntimeError(
+            f"Unsloth has not sharded the model of this {type(trainer).__name__}: import unsloth before trl and "
+            "transformers, or convert the notebook with --strategy ddp"
+        )
+    return trainer.model
+
+
+def save_shards(trainer: Any, folder: str) -> None:
+    """Save the model of a Trainer as ``model.save_pretrained(folder)`` does: the adapter, or a whole model.
+
+    Every rank gives its shards and waits until rank 0 has written them. The files come from the Trainer's own
+    save, through a folder beside the wanted one; what that adds (tokenizer, training arguments) is left out.
+    """
+    if _run.world_size == 1:
+        trainer.model.save_pretrained(folder)
+        return
+    folder = os.path.abspath(folder)
+    part = from_main_process(lambda: _beside(folder))
+    trainer.save_model(part)
+    with main_process_only() as is_main:
+        if is_main:
+            os.makedirs(folder, exist_ok=True)
+            for name in os.listdir(part):
+                if _MODEL_FILE.fullmatch(name):
+                    os.replace(os.path.join(part, name), os.path.join(folder, name))
+            shutil.rmtree(part)
+
+
+# What a model and PEFT's adapter save.
+_MODEL_FILE = re.compile(
+    r"adapter_.*|README\.md|config\.json|generation_config\.json|(pytorch_)?model.*\.(safetensors|bin|json)"
+)
+
+
+def _beside(folder: str) -> str:
+    """Make an empty folder on the disk that ``folder`` is on."""
+    above = os.path.dirname(folder)
+    os.makedirs(above, exist_ok=True)
+    return tempfile.mkdtemp(prefix=".unfinished-", dir=above)
+
+
+def _whole(value: torch.Tensor) -> torch.Tensor:
+    """Gather a sharded tensor; every rank has to come. Return any other as it is."""
+    gather: Callable[[], torch.Tensor] | None = getattr(value, "full_tensor", None)
+    return value if gather is None else gather()

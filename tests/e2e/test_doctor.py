@@ -262,6 +262,31 @@ def test_a_script_whose_imports_are_missing(
     check(results["script"], "ok")
 
 
+@pytest.mark.parametrize(("version", "status"), [("2026.10.7", "fail"), ("2026.10.8", "ok"), ("own", "ok")])
+def test_an_unsloth_that_cannot_shard_the_model(tmp_path: Path, version: str, status: str) -> None:
+    folder = tmp_path / "my ddp"
+    folder.mkdir()
+    here = Machine(
+        Settings(folder=folder, python="py"), installed={"unsloth": version}, markers={"python": "3"}
+    )
+    for script in (
+        'x = ddp.init(strategy="fsdp", loads_share=True)',
+        'x = ddp.init(seed=3, strategy="fsdp")',
+    ):
+        (folder / "train_ddp.py").write_text(script)
+        seen, to_do = (
+            ("", "")
+            if status == "ok"
+            else (
+                f"shard the model, which unsloth {version} cannot",
+                "`py -m pip install --upgrade 'unsloth>=2026.10.8' unsloth_zoo`",
+            )
+        )
+        check(script_fits(here), status, seen, to_do)
+    (folder / "train_ddp.py").write_text("x = ddp.init(seed=3)")
+    check(script_fits(here), "ok")
+
+
 def test_a_folder_without_a_script_is_a_sentence(tmp_path: Path) -> None:
     done = doctor(tmp_path)
     assert (done.returncode, done.stdout) == (1, "")

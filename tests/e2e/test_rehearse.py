@@ -64,6 +64,19 @@ def test_the_folder_of_a_conversion_is_rehearsed_as_it_is(tmp_path: Path) -> Non
         subject_of(tmp_path / "out")
 
 
+def test_a_script_that_shards_the_model_is_not_rehearsed(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    made = CliRunner().invoke(
+        main, ["convert", str(SAMPLES / "alpaca_sft.ipynb"), "--strategy", "fsdp", "-o", str(out)]
+    )
+    assert made.exit_code == 0
+    assert "nb2ddp rehearse" not in made.output
+    done = CliRunner().invoke(main, ["rehearse", str(out)])
+    assert done.exit_code == 3
+    assert "lets Unsloth shard the model (--strategy fsdp), which is not rehearsed yet" in done.output
+    assert "Rehearse a conversion with --strategy ddp" in done.output
+
+
 def test_modules_beside_the_script_come_along_and_only_with_it(tmp_path: Path) -> None:
     path = saved(tmp_path, LOADS, "data = []", TRAINS)
     out = tmp_path / "out"
@@ -166,6 +179,8 @@ def test_what_cannot_be_rehearsed_is_told_why(tmp_path: Path, cells: tuple[str, 
         ["--python", "no-such-python"],
         ["--html", "/no/such/folder/page.html"],
         ["--html", "/dev/null"],
+        ["--ledger", "/no/such/folder/rows.jsonl"],
+        ["--ledger", "README.md"],
     ],
 )
 def test_a_wrong_command_line_ends_with_2(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,8 +241,8 @@ def rehearsed(target: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
 
 @pytest.mark.launch
 def test_a_sample_passes_and_its_page_stands_alone(tmp_path: Path) -> None:
-    page = tmp_path / "page.html"
-    code, report = rehearsed(SAMPLES / "alpaca_sft.ipynb", "--html", str(page))
+    page, rows = tmp_path / "page.html", tmp_path / "rows.jsonl"
+    code, report = rehearsed(SAMPLES / "alpaca_sft.ipynb", "--html", str(page), "--ledger", str(rows))
     assert (code, report["passed"], report["faults"]) == (0, True, [])
     assert [point["number"] for point in report["points"]][:7] == [1, 2, 3, 4, 5, 6, 7]
     assert {point["state"] for point in report["points"]} == {"passed"}
@@ -236,7 +251,13 @@ def test_a_sample_passes_and_its_page_stands_alone(tmp_path: Path) -> None:
     assert html.count("<polyline") == 2
     assert not re.search(r"(?:src|href)\s*=|@import|url\(", html)
     assert "alpaca_sft.ipynb passed" in html
-    assert f"nb2ddp rehearse {SAMPLES / 'alpaca_sft.ipynb'} --json --html {page}" in html
+    command = f"nb2ddp rehearse {SAMPLES / 'alpaca_sft.ipynb'} --json --html {page} --ledger {rows}"
+    assert command in html
+    (row,) = map(json.loads, rows.read_text().splitlines())
+    assert (row["notebook"], row["ranks"], row["verdict"]) == ("alpaca_sft.ipynb", 2, "same")
+    assert all(row[name] for name in ("replicas_equal", "samples_once", "files_same", "prints_same"))
+    assert row["losses"] == [step["one"] for step in report["losses"]]
+    assert (row["command"], row["versions"]) == (command, report["versions"])
     assert f"nb2ddp {nb2ddp.__version__}" in html
     assert f"torch {importlib.metadata.version('torch')}" in html
     assert report["date"][:10] in html

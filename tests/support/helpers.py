@@ -20,17 +20,18 @@ from nb2ddp.source.notebook import notebook_of
 from tests.support.runtime_calls import check_uses
 
 
-def facts_of(*cells: str) -> Facts:
+def facts_of(*cells: str, sharded: bool = False) -> Facts:
     parsed = []
     for number, source in enumerate(cells, start=1):
         parsed.append(parse_cell(number, source))
-    return Facts(parsed)
+    return Facts(parsed, sharded=sharded)
 
 
 def apply(rule: Rule, *cells: str, options: Options | None = None) -> Rewritten:
     """Apply one rule; what it calls of the runtime module is there, and takes what it is given."""
-    facts = facts_of(*cells)
-    result = rewrite(facts, [rule], options or Options())
+    options = options or Options()
+    facts = facts_of(*cells, sharded=options.strategy == "fsdp")
+    result = rewrite(facts, [rule], options)
     for code in result.code.values():
         check_uses(code, module_name(facts))
     return result

@@ -15,6 +15,7 @@ import importlib
 import json
 import os
 import random
+import shutil
 import signal
 import socket
 import sys
@@ -71,6 +72,11 @@ def _be_rank(job: dict[str, Any], rank: int, port: int) -> None:
     sys.stdout = sys.__stdout__ = open(1, "w", closefd=False)  # type: ignore[misc]  # noqa: SIM115
     sys.stderr = sys.__stderr__ = open(2, "w", buffering=1, closefd=False)  # type: ignore[misc]  # noqa: SIM115
     os.environ.update(_environment(job, rank, port))
+    if job.get("apart"):  # a working folder for each rank
+        shutil.copytree(
+            folder, folder / f"rank{rank}", ignore=shutil.ignore_patterns("rank*", "o*-*", "e*-*")
+        )
+        folder /= f"rank{rank}"
     os.chdir(folder)
     sys.path[:0] = [str(folder), job["runtime"]]
     sys.argv = [str(folder / "script.py")]
@@ -82,8 +88,11 @@ def _be_rank(job: dict[str, Any], rank: int, port: int) -> None:
     torch.set_num_threads(
         1
     )  # makes the pool that a fork has lost anew, before threads ask for it at one time
-    # as in processes of their own, the generators start apart
-    random.seed(), numpy.random.seed(), torch.seed()
+    if job.get("steps"):  # rank 0 and a single process start alike, so that they can be compared
+        seed = 12345 + 1000 * rank
+        random.seed(seed), numpy.random.seed(seed), torch.manual_seed(seed)
+    else:  # as in processes of their own, the generators start apart
+        random.seed(), numpy.random.seed(), torch.seed()
     notes = folder / f"notes-{job['attempt']}-{rank}"
 
     def note(**values: Any) -> None:
@@ -128,6 +137,28 @@ def _watch(job: dict[str, Any], rank: int) -> None:
         if name in sys.modules:  # read from HF_HOME when they were imported
             value = Path(os.environ["HF_HOME"]) / constant.split("_")[1].lower()
             setattr(sys.modules[name], constant, value if name.startswith("datasets") else str(value))
+    if job.get("steps"):
+        _note_steps(job["watch"], rank)
+
+
+def _note_steps(watch: str, rank: int) -> None:
+    """Note each batch and step as a rehearsal does, and what is printed."""
+    import torch
+
+    from nb2ddp.rehearse.harness import notes
+    from nb2ddp.rehearse.harness import watch as harness
+
+    notes.note_in(watch, rank)
+    harness.watch_steps(torch)
+    out = sys.stdout
+    printed = os.open(Path(watch) / f"printed-{rank}.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    write = out.write
+
+    def note_and_write(text: str) -> int:
+        os.write(printed, text.encode(errors="replace"))
+        return write(text)
+
+    out.write = note_and_write  # type: ignore[method-assign]
 
 
 def _launch(job: dict[str, Any]) -> dict[str, Any]:

@@ -15,8 +15,10 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import nbformat
@@ -66,6 +68,12 @@ class Run:
         paths = notes.read_text().splitlines() if notes.exists() else []
         return {str(Path(p).relative_to(self.folder)) for p in paths if Path(p).is_relative_to(self.folder)}
 
+    def printed(self, rank: int = 0) -> list[str]:
+        """The lines that a rank printed, without nb2ddp's own; of a run whose steps are noted."""
+        file = self.watch / f"printed-{rank}.txt"
+        lines = file.read_text(errors="replace").splitlines() if file.exists() else []
+        return [line for line in lines if line.strip() and not line.startswith("nb2ddp")]
+
     def files(self) -> set[str]:
         """What lies in the working folder at the end, caches left out."""
         return {
@@ -92,11 +100,15 @@ def run(
     stack: str,
     nproc: int,
     torchrun: bool = False,
+    steps: bool = False,
+    apart: bool = False,
+    environment: Mapping[str, str] = MappingProxyType({}),
 ) -> Run:
     """Run ``script`` in ``folder``: on ``nproc`` ranks, or in one plain process when ``nproc`` is 0.
 
     Ranks are forked from a process that has imported the stack (`rank_server`), which saves each of them some 12 s
-    of imports. With ``torchrun`` they are launched as users launch them.
+    of imports. With ``torchrun`` they are launched as users launch them. Forked ones note each step with ``steps``, and
+    work in a folder of their own each with ``apart``; ``environment`` is added to theirs.
     """
     folder.mkdir(parents=True)
     watch = folder.with_name(f"{folder.name}-watch")
@@ -111,7 +123,9 @@ def run(
         unsloth = re.search(r"^\s*(from|import) unsloth", script, re.MULTILINE)
         server = _server(STACKS[stack], UNSLOTH if unsloth else PLAIN)
         start = time.monotonic()
-        code, output = _forked(folder, watch, server, script, nproc)
+        code, output = _forked(
+            folder, watch, server, script, nproc, environment=environment, steps=steps, apart=apart
+        )
     return Run(folder, code, output, time.monotonic() - start)
 
 
@@ -161,7 +175,16 @@ def _server(python: Path, modules: tuple[str, ...]) -> RankServer:
     return server
 
 
-def _forked(folder: Path, watch: Path, server: RankServer, script: str, nproc: int) -> tuple[int, str]:
+def _forked(
+    folder: Path,
+    watch: Path,
+    server: RankServer,
+    script: str,
+    nproc: int,
+    *,
+    environment: Mapping[str, str],
+    **options: bool,
+) -> tuple[int, str]:
     output = watch / "output.txt"
     ended = server.start(
         folder,
@@ -169,8 +192,9 @@ def _forked(folder: Path, watch: Path, server: RankServer, script: str, nproc: i
         nproc,
         output=str(output),
         watch=str(watch),
-        environment={"HF_HOME": str(folder / "hf")},
+        environment={"HF_HOME": str(folder / "hf"), **environment},
         limit=TIMEOUT,
+        **options,
     ).result(TIMEOUT + 60)[0]
     said = output.read_text(errors="replace")
     if ended["hung"]:

@@ -93,7 +93,7 @@ ROOMS: dict[str, set[str]] = {
     "page": {"conversion", "ddp_folder", "options", "rendering", "rewriting", "source"},
     "web": {"conversion", "ddp_folder", "errors", "options", "page", "rendering", "source"},
     "kaggle": {"ddp_folder", "errors", "secrets", "targets"},
-    "doctor": {"ddp_folder", "errors", "kaggle", "launch", "monitor", "source"},
+    "doctor": {"ddp_folder", "errors", "kaggle", "launch", "libraries", "monitor", "source"},
     "rehearse": {
         *(
             "analysis",

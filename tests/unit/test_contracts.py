@@ -20,7 +20,7 @@ import nb2ddp.rules
 from nb2ddp import errors
 from nb2ddp.cli import main
 from nb2ddp.cli.rules import page_of
-from nb2ddp.options import settings
+from nb2ddp.options import Options, settings
 from nb2ddp.rewriting.findings import Rule
 from nb2ddp.rules import RULES
 from nb2ddp.targets import TARGETS
@@ -49,7 +49,8 @@ def test_the_documented_diff_is_what_the_rule_does(rule: Rule) -> None:
         diff = [f" {line}" for line in diff]
     before = "\n".join(line[1:] for line in diff if line[:1] != "+")
     after = "\n".join(line[1:] for line in diff if line[:1] != "-")
-    result = apply(rule, before)
+    (strategy,) = re.findall(r"# --strategy (\w+)", diff[0]) or ["ddp"]
+    result = apply(rule, before, options=Options(strategy=strategy))
     assert result.code[1].rstrip() == after.rstrip()
     assert all(change.why for change in result.changes)
 

@@ -42,7 +42,7 @@ WRONG: list[tuple[str, Any, str]] = [
     ("batch", ["preserve"], "batch cannot be ['preserve']; choose preserve or scale."),
     ("batches", "odd", "batches cannot be 'odd'; choose notebook or dealt or even."),
     ("wrap", None, "wrap cannot be None; choose explicit or trainer."),
-    ("strategy", "fsdp", "strategy cannot be 'fsdp'; choose ddp or balanced."),
+    ("strategy", "zero", "strategy cannot be 'zero'; choose ddp or fsdp or balanced."),
     ("gpu_memory", 0.5, "gpu_memory cannot be 0.5; it has to be 1 or more."),
     ("gpu_memory", float("nan"), "gpu_memory cannot be nan; it has to be 1 or more."),
     ("gpu_memory", float("inf"), "gpu_memory cannot be inf; it has to be 1 or more."),
@@ -207,6 +207,15 @@ def test_options_cannot_be_changed() -> None:
 def test_one_process_holds_a_balanced_model() -> None:
     assert Options(nproc=4).processes == 4
     assert Options(nproc=4, strategy="balanced").processes == 1
+    assert Options(nproc=4, strategy="fsdp").processes == 4
+
+
+@pytest.mark.parametrize("batches", ["dealt", "even"])
+def test_batches_are_not_shared_out_by_length_with_a_sharded_model(batches: Any) -> None:
+    with pytest.raises(
+        OptionError, match=f"batches cannot be '{batches}' with strategy 'fsdp'; leave it out."
+    ):
+        Options(strategy="fsdp", batches=batches)
 
 
 @pytest.mark.parametrize("name", NAMES)

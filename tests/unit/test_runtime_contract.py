@@ -150,6 +150,7 @@ GRID = [
     Options(wrap="trainer"),
     Options(batch="scale", wrap="trainer", single_file=True),
     Options(strategy="balanced"),
+    Options(strategy="fsdp"),
 ]
 CASES = [
     pytest.param(rest, id=f"{rest} of {len(GRID)}", marks=[pytest.mark.thorough] if rest else [])

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from nb2ddp.rehearse.evidence import UNTOLD, Evidence, Fault, Point, is_undivided
-from nb2ddp.rehearse.observed import Step
+from nb2ddp.rehearse.observed import Rank, Step
 
 
 def samples(evidence: Evidence) -> Point:
@@ -84,17 +84,29 @@ def _other_order(evidence: Evidence) -> Iterator[Fault]:
             )
             yield Fault("other-order", sentence)
             return
+    own: dict[int, set[str]] = {}  # of several data sets, as of folds, an index means several rows
+    for index, row in _rows_by_index(evidence.one):
+        own.setdefault(index, set()).add(row)
     rows: dict[int, str] = {}
-    for rank in (*evidence.ranks, evidence.one):
-        for step in rank.steps:
-            for index, row in zip(step.indices or (), step.rows or (), strict=False):
-                if rows.setdefault(index, row) != row:
-                    where = "on all ranks" if rank is not evidence.one else "for the ranks and the notebook"
-                    sentence = (
-                        f"row {index} of the data set is not the same {where}: is a shuffle without a seed?"
-                    )
-                    yield Fault("other-order", sentence)
-                    return
+    for rank in evidence.ranks:
+        for index, row in _rows_by_index(rank):
+            if rows.setdefault(index, row) != row and not {row, rows[index]} <= own.get(index, set()):
+                yield _other_row(index, "on all ranks")
+                return
+    for index, row in rows.items():
+        if row not in own.get(index, {row}):
+            yield _other_row(index, "for the ranks and the notebook")
+            return
+
+
+def _rows_by_index(rank: Rank) -> Iterator[tuple[int, str]]:
+    for step in rank.steps:
+        yield from zip(step.indices or (), step.rows or (), strict=False)
+
+
+def _other_row(index: int, where: str) -> Fault:
+    sentence = f"row {index} of the data set is not the same {where}: is a shuffle without a seed?"
+    return Fault("other-order", sentence)
 
 
 def batch(evidence: Evidence) -> Point:

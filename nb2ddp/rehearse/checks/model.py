@@ -64,11 +64,11 @@ def replicas(evidence: Evidence) -> Point:
             faults.append(Fault("replicas-differ", sentence))
             break
     said = [_agreement(evidence)]
-    distance = _distance(evidence.one, evidence.ranks[0])
-    if distance is not None:
-        said.append(f"{distance:.1e} (relative) from the notebook's")
-        if not distance <= TOLERANCE and not evidence.other_losses:
-            sentence = f"the trained parameters are {distance:.1e} (relative) from the notebook's"
+    off = distance(evidence.one, evidence.ranks[0])
+    if off is not None:
+        said.append(f"{off:.1e} (relative) from the notebook's")
+        if not off <= TOLERANCE and not evidence.other_losses:
+            sentence = f"the trained parameters are {off:.1e} (relative) from the notebook's"
             faults.append(Fault("other-parameters", sentence))
     return Point(2, "replicas", "; ".join(said), tuple(faults), seen=bool(evidence.together))
 
@@ -85,7 +85,8 @@ def _agreement(evidence: Evidence) -> str:
     return f"{said}; the training did not change them" if unchanged else said
 
 
-def _distance(one: Rank, other: Rank) -> float | None:
+def distance(one: Rank, other: Rank) -> float | None:
+    """Return how far the trained parameters of two processes are apart, relative to the first; None if unknown."""
     first, second = one.numbers(), other.numbers()
     if first is None or second is None or len(first) != len(second):
         return None

@@ -30,6 +30,13 @@ def begin() -> None:
         note("start", pid=os.getpid())
 
 
+def note_in(folder: str, rank: int) -> None:
+    """Note in another folder than the environment says, as another rank, in this process: for forked ranks."""
+    global FOLDER, RANK, _PATH
+    FOLDER, RANK, _PATH = folder, rank, os.path.join(folder, f"notes-{rank}.jsonl")
+    os.environ[_OWNER] = str(os.getpid())
+
+
 def is_rank() -> bool:
     """Return whether this process is a rank itself, not one that a rank has started."""
     return os.environ.get(_OWNER) == str(os.getpid())

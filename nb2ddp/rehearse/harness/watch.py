@@ -100,8 +100,15 @@ _hidden = threading.local()
 
 
 def _watch_torch(torch: Any) -> None:
-    around(torch.Tensor, "backward", _backward)
     around(torch, "save", _torch_save)
+    watch_steps(torch)
+    if torch.distributed.is_available():
+        _watch_distributed(torch.distributed)
+
+
+def watch_steps(torch: Any) -> None:
+    """Note each batch and each optimizer step, with the samples and losses that it was made of."""
+    around(torch.Tensor, "backward", _backward)
     optimizers = sys.modules["torch.optim.optimizer"]  # not an attribute of torch.optim
     optimizers.register_optimizer_step_pre_hook(_before_step)
     optimizers.register_optimizer_step_post_hook(_after_step)
@@ -110,7 +117,9 @@ def _watch_torch(torch: Any) -> None:
     around(loaders._BaseDataLoaderIter, "_next_index", _next_index)
     around(loaders._BaseDataLoaderIter, "__next__", _next_batch)
     if torch.distributed.is_available():
-        _watch_distributed(torch.distributed)
+        from torch.nn.parallel import DistributedDataParallel
+
+        around(DistributedDataParallel, "forward", _note_rows)
 
 
 def _torch_save(original: Callable[..., Any], obj: Any, f: Any, *arguments: Any, **options: Any) -> Any:
@@ -217,13 +226,14 @@ def _next_batch(original: Callable[..., Any], self: Any) -> Any:
         _latest = self
         drawn = self.nb2ddp_drawn.popleft() if self.nb2ddp_drawn else None
         indices: list[Any] = drawn if isinstance(drawn, list) else [drawn]
+        fills = type(drawn).__name__ == "_Filler"  # of the runtime module: a row that does not count
         note(
             "batch",
             iterator=self.nb2ddp_number,
             number=self.nb2ddp_given,
-            indices=None if None in indices else [int(index) for index in indices],
-            rows=_row_digests(batch, len(indices)),
-            width=_width(batch),
+            indices=[] if fills else None if None in indices else [int(index) for index in indices],
+            rows=[] if fills else _row_digests(batch, len(indices)),
+            width=0 if fills else _width(batch),
         )
         self.nb2ddp_given += 1
     return batch
@@ -268,13 +278,16 @@ def _row_digests(batch: Any, count: int) -> list[str] | None:
     """Return a digest of each sample's numbers without padding; None where that cannot be told."""
     torch: Any = sys.modules["torch"]
     named = dict(batch) if hasattr(batch, "keys") else {}
-    mask = named.get("attention_mask")
+    ids = next(
+        (key for key in named if str(key).endswith("input_ids")), ""
+    )  # of several texts, those of the first
+    mask = named.get(f"{ids.removesuffix('input_ids')}attention_mask")
     values = list(named.values() if named else batch if isinstance(batch, list | tuple) else [batch])
     rows = next((v for v in values if isinstance(v, torch.Tensor) and v.dim() and len(v) == count), None)
-    if "input_ids" in named:
-        if mask is None or named["input_ids"].shape != mask.shape or len(mask) != count:
+    if ids:
+        if mask is None or named[ids].shape != mask.shape or len(mask) != count:
             return None
-        rows = [ids[kept.bool()] for ids, kept in zip(named["input_ids"], mask, strict=True)]
+        rows = [row[kept.bool()] for row, kept in zip(named[ids], mask, strict=True)]
     if rows is None:
         return None
     return [hashlib.sha256(repr(row.detach().cpu().tolist()).encode()).hexdigest()[:12] for row in rows]
@@ -343,6 +356,12 @@ def _ddp_forward(original: Callable[..., Any], self: Any, *inputs: Any, **option
 
     if torch.is_grad_enabled() and not hasattr(self, "nb2ddp_counted"):
         self.register_comm_hook(self.process_group, allreduce_hook)  # what DDP does without a hook
+    return original(self, *inputs, **options)
+
+
+def _note_rows(original: Callable[..., Any], self: Any, *inputs: Any, **options: Any) -> Any:
+    import torch
+
     if torch.is_grad_enabled() and notes.is_rank():
         _step.computed += _rows_of_call(inputs, options)
     return original(self, *inputs, **options)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
+import pickle
 import random
+from collections import deque
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -133,3 +137,30 @@ def test_lengths_are_read_off_a_tokenised_data_set() -> None:
     assert lengths_of(datasets.Dataset.from_dict({"text": ["a", "b"]})) is None
     assert lengths_of(datasets.Dataset.from_dict({"doc_ids": [1, 2]})) is None
     assert lengths_of([{"messages": []}]) is None
+
+
+@pytest.mark.parametrize("kind", ["_DividedBatches", "_WholeBatches"])
+def test_batches_are_copied_and_asked_for_what_they_have_not(kind: str) -> None:
+    made = getattr(support, kind).__new__(getattr(support, kind))
+    assert not hasattr(made, "sampler")
+    made.batches, made.sizes = [[0, 1], [2]], [[2], [1]]
+    for other in (copy.copy(made), copy.deepcopy(made), pickle.loads(pickle.dumps(made))):
+        assert other.__dict__ == made.__dict__
+        assert other.append is not None
+        assert not hasattr(other, "sampler")
+
+
+def test_a_row_that_fills_a_round_is_no_sample_of_a_rehearsal(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    from nb2ddp.rehearse.harness import notes, watch
+
+    noted: list[dict[str, Any]] = []
+    monkeypatch.setattr(watch, "note", lambda kind, **values: noted.append(values))
+    monkeypatch.setattr(notes, "is_rank", lambda: True)
+    batches = support._WholeBatches([[5, 6], [7]], all_of_them=False)
+    monkeypatch.setattr(support._run, "world_size", 3)
+    monkeypatch.setattr(support._run, "rank", 2)
+    iterator = SimpleNamespace(nb2ddp_drawn=deque(batches), nb2ddp_number=1, nb2ddp_given=0)
+    watch._next_batch(lambda _: {"input_ids": torch.ones(1, 2)}, iterator)
+    assert [noted[0][name] for name in ("indices", "rows", "width")] == [[], [], 0]

@@ -179,6 +179,32 @@ def test_the_last_batch_is_dropped_as_in_one_process(server: RankServer, tmp_pat
 
 
 OFF = {
+    "a trial that raises": (
+        """
+        class Once:
+            def __init__(self):
+                self.pad_token_id = 2
+            def __call__(self, rows):
+                global calls
+                calls += 1
+                if calls == 1:
+                    raise KeyError("rows")
+                return DataCollatorForLanguageModeling(Tokenizer(), mlm=False)(rows)
+        calls = 0
+        Once.__module__ = "transformers.data"
+        train(make(collator=Once()))
+        """,
+        "the trial of two rows raised KeyError: 'rows'",
+    ),
+    "a batch that is looked for": (
+        """
+        trainer = make(auto_find_batch_size=True)
+        ddp.init_process_group()
+        ddp.wrap_trainer(trainer, "even")
+        trainer.get_train_dataloader()
+        """,
+        "auto_find_batch_size looks for a batch that fits",
+    ),
     "fewer samples than ranks": ("train(make(batch=1, steps=1))", "1 samples cannot be shared among 2 ranks"),
     "data of one length": (
         "train(make(data=[{'input_ids': row['input_ids'][:4]} for row in rows]))",
@@ -273,3 +299,22 @@ def test_in_one_process_nothing_is_shared_out(run: Run) -> None:
     ended = run(f"ROWS = 48\n{TOOLS}\ntrain(make())\n", ranks=0)
     assert ended.codes == [0], ended.text
     assert "nb2ddp:" not in ended.ranks[0].out
+
+
+@pytest.mark.parametrize("kind", ["Trainer", "Own"])
+def test_a_batch_that_does_not_divide_is_said_once(run: Run, kind: str) -> None:
+    """What a step takes is known when the Trainer is wrapped: by length the notebook's 8 samples, in turns 12."""
+    own = """
+class Own(Trainer):
+    def training_step(self, *args, **options):
+        return super().training_step(*args, **options)
+"""
+    ended = run(f"ROWS = 48\n{TOOLS}\n{own}\ntrain(make(kind={kind}, max_steps=2), 'dealt')\n", 3)
+    assert not any(ended.codes), ended.text
+    by_length = kind == "Trainer"
+    said = (
+        "dealt by length: 8 samples",
+        "= 12 per step",
+        "batch of 8 does not divide: a step takes 12 samples",
+    )
+    assert [ended.ranks[0].out.count(line) for line in said] == [by_length, not by_length, not by_length]

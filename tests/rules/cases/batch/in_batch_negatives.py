@@ -7,7 +7,8 @@ args = SentenceTransformerTrainingArguments("o", per_device_train_batch_size=256
 # output
 from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments, losses
 loss = losses.MultipleNegativesRankingLoss(model, gather_across_devices=world_size > 1)
-args = SentenceTransformerTrainingArguments("o", per_device_train_batch_size=256, batch_sampler=BatchSamplers.NO_DUPLICATES, dataloader_drop_last=True, accelerator_config={"split_batches": world_size > 1})
+batch_per_rank, accumulation_per_rank = ddp.share_batch(256, 1)  # nb2ddp: the notebook's batch, split
+args = SentenceTransformerTrainingArguments("o", per_device_train_batch_size=batch_per_rank * world_size, batch_sampler=BatchSamplers.NO_DUPLICATES, dataloader_drop_last=True, accelerator_config={"split_batches": world_size > 1}, gradient_accumulation_steps=accumulation_per_rank)
 
 # case: an accelerator_config of the notebook
 from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments, losses

@@ -108,3 +108,14 @@ m, t = FastLanguageModel.from_pretrained("m")
 # output
 local_rank = 1
 m, t = FastLanguageModel.from_pretrained("m", device_map={"": ddp_local_rank})
+
+# case: before it is sharded
+# flags: --strategy fsdp
+model, tok = FastLanguageModel.from_pretrained(
+    "m"
+)
+# output
+model, tok = FastLanguageModel.from_pretrained(
+    "m",
+    device_map={"": local_rank},  # nb2ddp: the model on each rank's GPU, before it is sharded
+)

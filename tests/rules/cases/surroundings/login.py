@@ -7,18 +7,21 @@ from huggingface_hub import login
 login()
 x = 1
 # output
+# nb2ddp: a script reads the token from HF_TOKEN
 x = 1
 
 # case: the token is None
 login(token=None)
 x = 1
 # output
+# nb2ddp: a script reads the token from HF_TOKEN
 x = 1
 
 # case: another argument
 login(add_to_git_credential=True)
 x = 1
 # output
+# nb2ddp: a script reads the token from HF_TOKEN
 x = 1
 
 # case: the notebook's form
@@ -27,6 +30,7 @@ notebook_login()
 x = 1
 # output
 from huggingface_hub import notebook_login
+# nb2ddp: a script reads the token from HF_TOKEN
 x = 1
 
 # case: with a token

@@ -1,0 +1,34 @@
+# With `--strategy fsdp` all ranks are needed until the last use of the sharded model.
+
+# first cell
+from unsloth import FastLanguageModel
+from trl import SFTTrainer
+model, tokenizer = FastLanguageModel.from_pretrained("m")
+
+# case: saved and generated
+# flags: --strategy fsdp
+trainer = SFTTrainer(model)
+trainer.train()
+model.save_pretrained("lora")
+model.generate(**inputs)
+tokenizer.save_pretrained("lora")
+# output
+trainer = SFTTrainer(model)
+trainer.train()
+model.save_pretrained("lora")
+model.generate(**inputs)
+ddp.finish()  # nb2ddp: below this line there is rank 0 alone
+tokenizer.save_pretrained("lora")
+
+# case: loaded again
+# flags: --strategy fsdp
+trainer = SFTTrainer(model)
+trainer.train()
+model, tokenizer = FastLanguageModel.from_pretrained("outputs")
+model.generate(**inputs)
+# output
+trainer = SFTTrainer(model)
+trainer.train()
+ddp.finish()  # nb2ddp: below this line there is rank 0 alone
+model, tokenizer = FastLanguageModel.from_pretrained("outputs")
+model.generate(**inputs)
