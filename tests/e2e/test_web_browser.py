@@ -130,16 +130,34 @@ def picture(page: Any, name: str) -> None:
         page.screenshot(path=str(Path(folder, f"web-{name}.png")), full_page=True)
 
 
+def serious_faults(shown: Shown) -> list[Any]:
+    """Return what axe finds serious on the page around the view, which test_page_browser.py looks at."""
+    axe = pytest.importorskip("axe_playwright_python")
+    shown.page.evaluate(Path(axe.__file__).with_name("axe.min.js").read_text(encoding="utf-8"))
+    found = shown.page.evaluate("() => axe.run({exclude: [['#view']]})")
+    assert "color-contrast" in {rule["id"] for rule in found["passes"]}
+    return [
+        (fault["id"], [node["html"] for node in fault["nodes"]])
+        for fault in found["violations"]
+        if fault["impact"] in ("serious", "critical")
+    ]
+
+
+def downloaded(shown: Shown) -> str:
+    """Download the folder, and return its script."""
+    with shown.page.expect_download() as download:
+        shown.page.get_by_role("button", name="Download the folder").click()
+    assert download.value.suggested_filename == "alpaca_sft_ddp.zip"
+    with zipfile.ZipFile(download.value.path()) as archive:
+        return archive.read("alpaca_sft_ddp/train_ddp.py").decode()
+
+
 def test_a_dropped_notebook_is_shown_and_its_folder_downloaded(browser: Any, served: Served) -> None:
     shown = Shown(browser, served)
     shown.drop(ALPACA)
     shown.view.get_by_role("heading", name="alpaca_sft.ipynb").wait_for(timeout=60_000)
     assert "2 x 4 on one GPU -> 2 x 2 x 2 GPUs = 8" in shown.view.locator("main").inner_text()
-    with shown.page.expect_download() as download:
-        shown.page.get_by_role("button", name="Download the folder").click()
-    assert download.value.suggested_filename == "alpaca_sft_ddp.zip"
-    with zipfile.ZipFile(download.value.path()) as archive:
-        assert archive.read("alpaca_sft_ddp/train_ddp.py").decode() == convert(ALPACA).files["train_ddp.py"]
+    assert downloaded(shown) == convert(ALPACA).files["train_ddp.py"]
     with shown.page.expect_download() as download:
         shown.page.get_by_role("button", name="Save this view").click()
     assert Path(download.value.path()).read_text(encoding="utf-8").startswith("<!doctype html>")
@@ -148,51 +166,33 @@ def test_a_dropped_notebook_is_shown_and_its_folder_downloaded(browser: Any, ser
     assert download.value.suggested_filename == "train_ddp.py"
     shown.view.get_by_role("button", name="Copy the script").click()
     shown.view.get_by_text("The script was copied.").wait_for()
-    assert not [url for url in shown.requests if not url.startswith((served.address, "blob:", "data:"))]
     assert not served.files(), "the notebook is deleted once it is read"
-    shown.page.close()
-
-
-def test_options_are_those_of_a_conversion_and_count(browser: Any, served: Served) -> None:
-    shown = Shown(browser, served)
-    shown.drop(ALPACA)
-    shown.view.get_by_role("heading", name="alpaca_sft.ipynb").wait_for(timeout=60_000)
+    # the options are those of a conversion, and count
     shown.page.get_by_role("button", name="Options").click()
     for setting in settings():
         assert shown.page.get_by_text(setting.help[:60]).first.is_visible(), setting.name
+    picture(shown.page, "1280-light")
+    assert not serious_faults(shown)
     shown.page.get_by_label("nproc").fill("4")
     shown.page.get_by_label("single file").check()
     shown.page.get_by_role("button", name="Convert").click()
     shown.view.get_by_text("2 x 1 x 4 GPUs = 8").wait_for(timeout=60_000)
-    with shown.page.expect_download() as download:
-        shown.page.get_by_role("button", name="Download the folder").click()
-    with zipfile.ZipFile(download.value.path()) as archive:
-        text = archive.read("alpaca_sft_ddp/train_ddp.py").decode()
-    assert text == convert(ALPACA, nproc=4, single_file=True).files["train_ddp.py"]
+    assert downloaded(shown) == convert(ALPACA, nproc=4, single_file=True).files["train_ddp.py"]
+    assert not [url for url in shown.requests if not url.startswith((served.address, "blob:", "data:"))]
     shown.page.close()
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
-def test_axe_finds_nothing_serious_and_the_page_fits(
-    browser: Any, served: Served, tmp_path: Path, width: int, scheme: str
-) -> None:
-    axe = pytest.importorskip("axe_playwright_python")
-    rules = Path(axe.__file__).with_name("axe.min.js").read_text(encoding="utf-8")
+def test_a_declined_notebook_on_a_dark_phone(browser: Any, served: Served, tmp_path: Path) -> None:
     declined = tmp_path / "declined.ipynb"
     nbformat.write(notebook("y = ("), declined)
-    shown = Shown(browser, served, width, scheme)
+    shown = Shown(browser, served, 390, "dark")
     shown.page.get_by_role("button", name="Options").click()
-    shown.drop(declined if width < 1000 else ALPACA)
-    shown.view.get_by_role("heading", level=1).wait_for(timeout=60_000)
-    picture(shown.page, f"{width}-{scheme}")
-    assert shown.page.evaluate("document.documentElement.scrollWidth") <= width
-    shown.page.evaluate(rules)
-    found = shown.page.evaluate(
-        "() => axe.run({exclude: [['#view']]})"
-    )  # tests/e2e/test_page_browser.py has that
-    serious = [fault for fault in found["violations"] if fault["impact"] in ("serious", "critical")]
-    assert not [(fault["id"], [node["html"] for node in fault["nodes"]]) for fault in serious]
-    assert "color-contrast" in {rule["id"] for rule in found["passes"]}
+    shown.drop(declined)
+    shown.view.get_by_role("heading", name="Declined", exact=True).wait_for(timeout=60_000)
+    picture(shown.page, "390-dark")
+    assert not shown.page.get_by_role("button", name="Download the folder").count()
+    assert shown.page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert not serious_faults(shown)
     shown.page.close()
 
 
@@ -267,6 +267,7 @@ def test_a_large_upload_is_refused(served: Served) -> None:
     assert not served.files()
 
 
+@pytest.mark.thorough  # Gradio's import alone takes seconds
 def test_a_port_that_is_taken_is_a_sentence(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
