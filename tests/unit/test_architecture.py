@@ -196,7 +196,7 @@ def test_a_package_is_known_in_one_place(package: str, modules: set[str]) -> Non
 
 def test_only_submission_talks_to_the_net() -> None:
     # Unix sockets; whether a port of this machine is free; a link that the user names
-    local = {"launch.ranks", "launch.guard", "doctor.surroundings", "source.inputs", "runtime.ddp_support"}
+    local = {"launch.ranks", "launch.guard", "doctor.surroundings", "source.inputs", "runtime.watchdog"}
     local |= {"source.public_net"}  # the same, where only public addresses are allowed
     for package in ("requests", "urllib.request", "http.client", "socket", "kaggle", "kagglesdk"):
         assert all(module.startswith("kaggle.") for module in importers(package) - local), package
@@ -206,7 +206,7 @@ def test_only_the_command_line_and_the_notebook_know_the_commands() -> None:
     assert importers("nb2ddp.cli") - CLI <= {"__main__", "jupyter.magic"}
 
 
-@pytest.mark.parametrize("module", sorted(MODULES.keys() - {"runtime.ddp_support"}))  # the script's own
+@pytest.mark.parametrize("module", [name for name in MODULES if not name.startswith("runtime.")])
 def test_nothing_heavy_is_imported_by_importing_us(module: str) -> None:
     heavy = {
         "torch",

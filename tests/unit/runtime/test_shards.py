@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from nb2ddp import libraries
-from nb2ddp.runtime import ddp_support
+from nb2ddp.runtime import unsloth_sharding
 from tests.support.ranks import Ended
 
 Run = Callable[..., Ended]
@@ -107,7 +107,7 @@ def test_a_part_that_is_not_sharded_is_compared(run: Run) -> None:
 
 
 def test_the_runtime_asks_for_the_version_that_the_package_knows() -> None:
-    assert ddp_support._FSDP_SINCE == libraries.UNSLOTH_SHARDS
+    assert unsloth_sharding._FSDP_SINCE == libraries.UNSLOTH_SHARDS
 
 
 def test_what_an_evaluation_left_gathered_can_be_used_again(run: Run) -> None:
@@ -151,7 +151,7 @@ def unsloth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], 
 def ask(strategy: str, **options: Any) -> str:
     """Return how the start of a script ends: "" where it goes on."""
     try:
-        ddp_support._ask_unsloth_for(strategy, options.get("loads_share", False))
+        unsloth_sharding._ask_unsloth_for(strategy, options.get("loads_share", False))
     except SystemExit as ended:
         return str(ended)
     return ""
