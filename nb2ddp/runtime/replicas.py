@@ -74,6 +74,7 @@ def check_replicas(model: Any, result: _T | None = None) -> _T | None:
     """
     if _run.world_size == 1:
         return result
+    _reshard(model)
     digests = {
         name: _digest(_whole(value)) for name, value in model.named_parameters() if value.requires_grad
     }
@@ -88,6 +89,14 @@ def check_replicas(model: Any, result: _T | None = None) -> _T | None:
     else:
         print(f"nb2ddp: {_run.world_size} replicas equal, bit for bit")
     return result
+
+
+def _reshard(model: Any) -> None:
+    """Let go of what FSDP keeps gathered after an evaluation: numpy would pin its memory, which FSDP frees later."""
+    for part in model.modules():
+        reshard = getattr(part, "reshard", None)
+        if reshard is not None and hasattr(part, "unshard"):
+            reshard()
 
 
 def _whole(value: torch.Tensor) -> torch.Tensor:

@@ -110,6 +110,25 @@ def test_the_runtime_asks_for_the_version_that_the_package_knows() -> None:
     assert unsloth_sharding._FSDP_SINCE == libraries.UNSLOTH_SHARDS
 
 
+def test_what_an_evaluation_left_gathered_can_be_used_again(run: Run) -> None:
+    script = """
+        import torch
+        from torch.distributed.fsdp import fully_shard
+        ddp.init_process_group()
+        model = torch.nn.Linear(4, 4)
+        fully_shard(model)
+        with torch.no_grad():
+            before = model(torch.ones(1, 4))  # the root stays gathered
+        ddp.check_replicas(model)
+        model.unshard()
+        model.reshard()
+        note(same=torch.equal(before, model(torch.ones(1, 4))))
+    """
+    ended = run(script)
+    assert ended.codes == [0, 0], ended.text
+    assert all(notes["same"] for notes in ended.notes)
+
+
 # ---- the environment, before anything is downloaded ---------------------------------------------------
 
 
