@@ -47,7 +47,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nb2ddp.runtime.ddp_support import _share_evenly as share_evenly
+from nb2ddp.runtime.even_shares import _share_evenly as share_evenly
 
 # mean tokens of a row, sigma of their logarithm, shortest, longest
 LENGTHS = {

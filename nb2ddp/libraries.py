@@ -104,8 +104,11 @@ DATASET_FUNCTIONS = frozenset(
 CACHED_FUNCTIONS = frozenset(
     "datasets.load_dataset datasets.Dataset.from_generator datasets.Dataset.from_json "
     "datasets.Dataset.from_csv datasets.Dataset.from_parquet huggingface_hub.snapshot_download "
-    "huggingface_hub.hf_hub_download".split()
+    "huggingface_hub.hf_hub_download huggingface_hub.Repository kagglehub.dataset_download "
+    "kagglehub.model_download kagglehub.competition_download nltk.download".split()
 )
+# Modules whose data sets are downloaded where ``download=True`` is given, and read again afterwards.
+DOWNLOADING_MODULES = ("torchvision.datasets.", "torchaudio.datasets.", "medmnist.")
 # Methods of a dataset whose result Datasets caches on disk.
 CACHED_METHODS = frozenset({"map", "filter", "cast", "cast_column"})
 
@@ -178,7 +181,8 @@ WRITING_FUNCTIONS = frozenset(
     "torch.save joblib.dump shutil.copy shutil.copyfile shutil.copytree shutil.move shutil.rmtree "
     "shutil.make_archive scipy.io.wavfile.write soundfile.write torchaudio.save numpy.save numpy.savez "
     "numpy.savetxt os.makedirs os.mkdir os.remove os.unlink os.rename os.rmdir "
-    "matplotlib.pyplot.savefig urllib.request.urlretrieve".split()
+    "matplotlib.pyplot.savefig urllib.request.urlretrieve wget.download gdown.download "
+    "gdown.download_folder torch.hub.download_url_to_file git.Repo.clone_from".split()
 )
 # Buffers and temporary files, which only the process that made them uses.
 OWN_BUFFERS = frozenset(

@@ -341,10 +341,13 @@ class Kinds:
         return self.kind(call) in ("trainer", "arguments", "accelerator")
 
     def fills_cache(self, call: cst.Call) -> bool:
-        """Return whether a call makes or changes a dataset through the Datasets cache on disk."""
+        """Return whether a call leaves data on disk that a later call of it finds: the Datasets cache, a download."""
         name = self._names.qualified(call.func)
         if name in libraries.CACHED_FUNCTIONS or name in libraries.DATASET_FUNCTIONS:
             return True
+        download = keyword_of(call, "download")
+        if name.startswith(libraries.DOWNLOADING_MODULES):
+            return download is not None and cst_nodes.code_of(download) != "False"
         return (
             isinstance(call.func, cst.Attribute)
             and call.func.attr.value in libraries.CACHED_METHODS

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import functools
-import re
 
 from nb2ddp.analysis.facts import Facts
-from nb2ddp.runtime import support_module
+from nb2ddp.runtime import PUBLIC, support_module
 
 
 @functools.cache
 def helpers() -> frozenset[str]:
     """Return the names that the runtime module defines for scripts: those that begin with no underscore."""
-    defined = re.findall(r"^(?:def |class |(?=\w+(?:: \w+)? = ))([a-z]\w*)", support_module(), re.MULTILINE)
-    return frozenset(defined)
+    return frozenset(PUBLIC.findall(support_module()))
 
 
 def module_name(facts: Facts) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -14,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-import nb2ddp
+from nb2ddp.ddp_folder import SUPPORT
+from nb2ddp.runtime import support_module
 from tests.support.runs import processes_of
 
 pytestmark = pytest.mark.launch
@@ -54,7 +54,6 @@ PHASES = {"load": "(cell 2)", "first step": "(cell 3)", "middle": "(cell 3)"}
 FAULTS = ("exception", "kill", "stop", "exit", "loop")
 CELLS = [(fault, who, phase) for fault in FAULTS for who in (0, 1) for phase in PHASES]
 FIRST = {
-    ("exception", 0, "middle"),
     ("kill", 1, "first step"),
     ("stop", 1, "middle"),
 }
@@ -71,7 +70,7 @@ class Broken:
 def break_run(folder: Path, fault: str, who: int, phase: str) -> Broken:
     folder.mkdir(parents=True)
     (folder / "script.py").write_text(SCRIPT)
-    shutil.copy(Path(nb2ddp.__file__).parent / "runtime" / "ddp_support.py", folder)
+    (folder / SUPPORT).write_text(support_module())
     command = [
         sys.executable,
         "-m",

@@ -11,7 +11,7 @@ import pytest
 
 from nb2ddp.options import Options
 from nb2ddp.rules.compatibility import rule
-from nb2ddp.runtime import ddp_support
+from nb2ddp.runtime.compatibility import drop_weight_tying
 from tests.support.helpers import apply, check_rewritten, check_untouched, converted
 
 LOAD = (
@@ -102,7 +102,7 @@ def test_the_configuration_keeps_the_parameters_that_unsloth_looks_for(
     monkeypatch.setitem(sys.modules, "peft", old)
     with pytest.raises(TypeError):
         LoraConfig(r=4, ensure_weight_tying=False)  # type: ignore[call-arg]
-    ddp_support.drop_weight_tying()
+    drop_weight_tying()
     made = LoraConfig(r=4, use_rslora=True, ensure_weight_tying=False)  # type: ignore[call-arg]
     assert made == LoraConfig(4, True)
     assert "use_rslora" in inspect.signature(LoraConfig).parameters

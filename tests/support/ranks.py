@@ -15,10 +15,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import nb2ddp
 from tests.support import ROOT
-
-RUNTIME = Path(nb2ddp.__file__).parent / "runtime"
+from tests.support.runtime_module import module_folder
 
 
 @dataclass(frozen=True)
@@ -111,7 +109,7 @@ class RankServer:
         job = {
             "id": id(folder) if not self.waiting else max(self.waiting) + 1,
             "folder": str(folder),
-            "runtime": str(RUNTIME),
+            "runtime": str(module_folder()),
             "ranks": ranks,
             "machines": 1,
             "attempts": 1,

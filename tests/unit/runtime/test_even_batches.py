@@ -12,7 +12,10 @@ from typing import Any
 
 import pytest
 
-support: Any = pytest.importorskip("nb2ddp.runtime.ddp_support", exc_type=ImportError)
+from tests.support.runtime_module import load_module
+
+pytest.importorskip("torch")
+support = load_module()
 share_evenly = support._share_evenly
 count_micro_batches = support._count_micro_batches
 lengths_of = support._lengths_of

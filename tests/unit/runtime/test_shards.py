@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from nb2ddp import libraries
-from nb2ddp.runtime import ddp_support
+from nb2ddp.runtime import unsloth_sharding
 from tests.support.ranks import Ended
 
 Run = Callable[..., Ended]
@@ -78,6 +78,12 @@ def test_it_trains_and_saves_what_one_process_does(run: Run, ranks: int) -> None
         assert (saved[name] - value).abs().max() < 1e-6, name
 
 
+def test_of_two_machines_with_a_disk_each_the_first_has_the_model(run: Run) -> None:
+    ended = run(SAVES, machines=2, environment={"NB2DDP_SHARED_FS": "0"})
+    assert ended.codes == [0, 0], ended.text
+    assert {path.name for path in (ended.folder / "deep").iterdir()} == {"model"}
+
+
 def test_a_model_that_was_left_whole_ends_the_run(run: Run) -> None:
     ended = run(f"{TRAINS}\nddp.use_shards(trainer(shards=False))")
     assert 0 not in ended.codes
@@ -101,7 +107,7 @@ def test_a_part_that_is_not_sharded_is_compared(run: Run) -> None:
 
 
 def test_the_runtime_asks_for_the_version_that_the_package_knows() -> None:
-    assert ddp_support._FSDP_SINCE == libraries.UNSLOTH_SHARDS
+    assert unsloth_sharding._FSDP_SINCE == libraries.UNSLOTH_SHARDS
 
 
 # ---- the environment, before anything is downloaded ---------------------------------------------------
@@ -126,7 +132,7 @@ def unsloth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], 
 def ask(strategy: str, **options: Any) -> str:
     """Return how the start of a script ends: "" where it goes on."""
     try:
-        ddp_support._ask_unsloth_for(strategy, options.get("loads_share", False))
+        unsloth_sharding._ask_unsloth_for(strategy, options.get("loads_share", False))
     except SystemExit as ended:
         return str(ended)
     return ""

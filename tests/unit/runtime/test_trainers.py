@@ -134,6 +134,21 @@ CASES = {
         trainer.save_model("saved")
         note(predicted=[torch.load("saved/training_args.bin", weights_only=False).per_device_train_batch_size * 0.0])
     """,
+    "a loss over tokens and rows, an incomplete last batch": """
+        class ORPOTrainer(Trainer):
+            def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+                marks = inputs.pop("marks")
+                logits = model(**inputs).logits
+                rows = logits.pow(2).mean((1, 2))
+                self.accelerator.gather_for_metrics(rows.detach())
+                return nn.functional.cross_entropy(logits.flatten(0, 1), marks.flatten()) + rows.mean()
+        ORPOTrainer.compute_loss.__module__ = ORPOTrainer.__module__ = "trl.trainer"
+        rows = [{"marks": row.pop("labels"), **row} for row in examples(ROWS + 5, tokens=True)]
+        trainer = ORPOTrainer(BertForTokenClassification(config()),
+            arguments(max_steps=-1, num_train_epochs=2, remove_unused_columns=False), train_dataset=rows)
+        trainer.model_accepts_loss_kwargs = False  # as ORPO's and CPO's
+        train(trainer)
+    """,
     "a smoothed batch is divided": """
         trainer = Trainer(BertForTokenClassification(config()), arguments(6, 1, label_smoothing_factor=0.2),
             train_dataset=examples(ROWS, tokens=True))
@@ -339,3 +354,43 @@ train(trainer)
     )
     assert ended.codes == [0, 0], ended.text
     assert "WARNING: a batch norm takes its running statistics from each rank's part" in ended.ranks[0].err
+
+
+LOGS_ON_RANK_0 = """
+from collections import defaultdict
+from transformers import TrainerCallback
+class SFTTrainer(Trainer):
+    def compute_loss(self, model, inputs, return_outputs=False, **kwargs):
+        loss, outputs = super().compute_loss(model, inputs, return_outputs=True, **kwargs)
+        self._metrics["train"]["size"].append(outputs.logits.pow(2).mean().item())
+        return (loss, outputs) if return_outputs else loss
+    def log(self, logs, *args):
+        super().log({**logs, **{key: sum(each) / len(each) for key, each in self._metrics["train"].items()}}, *args)
+        self._metrics["train"].clear()
+SFTTrainer.compute_loss.__module__ = SFTTrainer.__module__ = "trl.trainer"  # as TRL's notes and logs
+class Logs(TrainerCallback):
+    def on_step_end(self, args, state, control, **kwargs):
+        if state.is_world_process_zero:
+            trainer.log({"own": 1.0})
+trainer = SFTTrainer(BertForSequenceClassification(config()), arguments(), train_dataset=examples(32))
+trainer.add_callback(Logs())
+trainer._metrics = {"train": defaultdict(list), "eval": defaultdict(list)}
+train(trainer)
+note(sizes=[row["size"] for row in trainer.state.log_history if "size" in row],
+     own=[row["step"] for row in trainer.state.log_history if "own" in row])
+"""
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_a_log_of_rank_0_alone_leaves_the_figures_of_all_ranks_whole(
+    server: RankServer, tmp_path: Path, ranks: int
+) -> None:
+    batch = (6, 3) if ranks == 3 else (4, 2)
+    script = f"{START}BATCH, STEPS = {batch}\n{TOOLS}\n{LOGS_ON_RANK_0}"
+    one, several = server.compare(tmp_path, script, ranks, environment={"NB2DDP_PATIENCE": "5"})
+    assert not any((*one.codes, *several.codes)), several.text
+    expected, first = one.notes[0], several.notes[0]
+    assert first["own"] == expected["own"] == [1, 2, 3]
+    assert len(first["sizes"]) == 3
+    assert distance(expected["sizes"], first["sizes"]) < 1e-5
+    assert several.ranks[0].out.count("may be rank 0's alone: the Trainer's figures are in its next row") == 1

@@ -143,6 +143,18 @@ def test_a_script_for_one_process_is_declined(tmp_path: Path, monkeypatch: pytes
     assert "for one process that spreads the model" in result.output
 
 
+def test_a_sharded_models_checkpoints_need_one_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert (
+        CliRunner().invoke(main, ["convert", str(NOTEBOOK), "-o", "out", "--strategy", "fsdp"]).exit_code == 0
+    )
+    result = emit("--target", "slurm", "--nodes", "2", "--no-shared-fs", "out")
+    assert result.exit_code == 1
+    assert "are written by the first machine alone" in result.output
+    for more in (["--nodes", "2"], ["--no-shared-fs"]):
+        assert emit("--target", "slurm", *more, "out").exit_code == 0
+
+
 def test_a_script_that_is_no_python_any_more(folder: Path) -> None:
     (folder / "train_ddp.py").write_text("def f(:\n")
     result = emit("--target", "slurm", "tiny_ddp")
@@ -357,8 +369,16 @@ def test_a_module_name_is_one_word_for_the_shell() -> None:
 
 def test_the_notebooks_name_cannot_leave_its_comment() -> None:
     what = Job("a\nreboot #.ipynb", SCRIPT, None)
-    for target in ("torchrun", "slurm", "kubeflow", "accelerate"):
+    for target in TARGETS:
         assert not any("\nreboot" in text for text in TARGETS[target]().files(what).values())
+
+
+def test_a_launcher_that_installs_asks_for_no_install_step(folder: Path) -> None:
+    result = emit("--target", "skypilot", "--gpus", "4", "--accelerator", "H100", "tiny_ddp")
+    assert result.exit_code == 0, result.output
+    assert result.output.splitlines()[-1] == "  sky launch -c train task.yaml"
+    assert "python setup_env.py" not in result.output
+    assert yaml.safe_load((folder / "skypilot" / "task.yaml").read_text())["setup"] == "python setup_env.py\n"
 
 
 def test_the_report_tells_the_target(folder: Path) -> None:

@@ -1,0 +1,94 @@
+"""Split the notebook's batch over the ranks."""
+
+import math
+from typing import Any
+
+from nb2ddp.runtime.run_state import _run
+
+
+def share_batch(
+    batch_size: int, accumulation_steps: int, num_generations: int | None = None
+) -> tuple[int, int]:
+    """Split the notebook's batch over the ranks: its accumulation steps first, then its per-device batch.
+
+    Returns this rank's micro-batch size and number of accumulation steps; their product with ``world_size`` is the
+    notebook's effective batch, or a warning says what it is before training. ``num_generations`` keeps GRPO's
+    groups whole.
+    Every rank computes the same; none waits.
+    """
+    if num_generations and batch_size * accumulation_steps % num_generations:
+        batch_size = num_generations  # Unsloth does this in the notebook: a step takes whole groups
+    shared = math.gcd(accumulation_steps, _run.world_size)
+    steps, parts = accumulation_steps // shared, _run.world_size // shared
+    per_rank = max(batch_size // parts, 1)
+    while num_generations and per_rank * steps * _run.world_size % num_generations:
+        per_rank += 1
+    share = _RankBatch(per_rank).noting(batch_size, accumulation_steps, accumulation_steps // steps)
+    _run.shares[per_rank, steps] = share
+    _run.untold.append((share, steps))
+    if per_rank * steps * _run.world_size == batch_size * accumulation_steps:
+        _tell_batch(share)
+    return share, steps
+
+
+def _tell_batch(share: "_RankBatch | None" = None, *, by_length: bool = False) -> None:
+    """Print how many samples a step takes, once for each share (or for all), and warn of another number.
+
+    Where a batch does not divide, that is known when the Trainer is wrapped: ``by_length``, its steps take the
+    notebook's number of samples, which another line says.
+    """
+    for told, steps in [entry for entry in _run.untold if share is None or entry[0] is share]:
+        _run.untold.remove((told, steps))
+        total, wanted = told * steps * _run.world_size, told.batch_size * told.accumulation_steps
+        if by_length:
+            continue
+        print(
+            f"nb2ddp: batch {told} x {steps} accumulation steps x {_run.world_size} processes = {total} per step"
+        )
+        if total != wanted:
+            print(
+                f"nb2ddp: WARNING: the notebook's batch of {wanted} does not divide: a step takes {total} samples"
+            )
+
+
+class _RankBatch(int):
+    """This rank's micro-batch size, which knows the notebook's batch that it is a share of.
+
+    Training arguments keep the number that they are given: two batches whose shares are equal, 4 x 1 and 2 x 2 on
+    two ranks, stay apart. Copied with its arguments it stays what it is; saved, it is a plain number.
+    """
+
+    batch_size: int  # the notebook's
+    accumulation_steps: int
+    micro_batches: int  # of the notebook's in one of all ranks together
+
+    def noting(self, batch_size: int, accumulation_steps: int, micro_batches: int) -> "_RankBatch":
+        self.batch_size, self.accumulation_steps = batch_size, accumulation_steps
+        self.micro_batches = micro_batches
+        return self
+
+    def __reduce__(self) -> Any:
+        return int, (int(self),)
+
+    def __copy__(self) -> "_RankBatch":
+        return self
+
+    def __deepcopy__(self, memo: Any) -> "_RankBatch":
+        return self
+
+
+def _share_of(args: Any) -> _RankBatch:
+    """Return this rank's share of the notebook's batch; where none was made, the ranks' batches are the notebook's.
+
+    The arguments hold a plain number from here on: what logs them looks at its type.
+    """
+    batch, steps = args.per_device_train_batch_size, args.gradient_accumulation_steps
+    kept = getattr(args, "_rank_batch", None)
+    if isinstance(batch, _RankBatch):
+        args._rank_batch, args.per_device_train_batch_size = batch, int(batch)
+        return batch
+    if isinstance(kept, _RankBatch) and kept == batch:
+        return kept
+    if (batch, steps) in _run.shares:  # the number was written down and read again
+        return _run.shares[batch, steps]
+    return _RankBatch(batch).noting(batch, steps * _run.world_size, 1)

@@ -1,0 +1,129 @@
+"""Let a Trainer take each sample of an epoch once, in the notebook's micro-batches."""
+
+import itertools
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from nb2ddp.runtime.even_batches import _even_out
+from nb2ddp.runtime.run_state import _run
+
+
+class _DividedBatches:
+    """A rank's training batches: in each round all ranks together take so many of the notebook's ``micro_batches``.
+
+    Each of these is divided over as many ranks, or is one rank's, where there are as many as ranks.
+    A rank without a row of the last one gets a row that does not count. Accelerate would repeat rows of the first
+    batch there, and train on them.
+    """
+
+    def __init__(self, shard: Any, micro_batches: int) -> None:
+        self.micro_batches = micro_batches
+        self.batches, self.drop_last = shard.batch_sampler, shard.drop_last
+        self.batch_size = shard.batch_size
+        self.sizes: list[list[int]] = []  # rows that count, by batch and rank; of this epoch
+        self.taken = -1  # the batch that the Trainer took last
+
+    def __len__(self) -> int:
+        count: int = len(self.batches)
+        return count // _run.world_size if self.drop_last else math.ceil(count / _run.world_size)
+
+    def __getattr__(self, name: str) -> Any:
+        if "batches" not in self.__dict__:  # a copy that is being made
+            raise AttributeError(name)
+        return getattr(self.batches, name)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        self.sizes, self.taken = [], -1
+        parts = iter(self.batches)
+        filler: list[int] = []
+        while own := list(itertools.islice(parts, _run.world_size)):
+            if self.drop_last and len(own) < _run.world_size:
+                return
+            rows = [row for part in own for row in part]
+            filler = filler or rows[:1]
+            together = _run.world_size // self.micro_batches
+            bounds = [0]
+            for first in range(0, _run.world_size, together):
+                start, count = bounds[-1], sum(map(len, own[first : first + together]))
+                bounds += [start - (-count * number // together) for number in range(1, together + 1)]
+            self.sizes.append([end - start for start, end in itertools.pairwise(bounds)])
+            yield rows[bounds[_run.rank] : bounds[_run.rank + 1]] or _Filler(filler)
+
+
+class _Filler(list[int]):
+    """A row that a rank without one takes, so that it comes to the collectives; it does not count."""
+
+
+def _take_each_sample_once(trainer: Any, micro_batches: int = 0) -> list[tuple[list[int], float]]:
+    """Let training take each sample of an epoch once, in the notebook's batches or in those shared out by length.
+
+    In each round all ranks take so many of the notebook's ``micro_batches``; with 0, those shared out by length
+    alone are taken so: others stay Accelerate's. Returns a list that holds, for each batch of the optimizer step,
+    the rows of each rank that count, and what a mean of all ranks' means over the step is to be multiplied by.
+    """
+    step: list[tuple[list[int], float]] = []
+    if hasattr(trainer.get_train_dataloader, "_takes_once") or not hasattr(trainer, "get_batch_samples"):
+        return step
+    get_loader, get_samples = trainer.get_train_dataloader, trainer.get_batch_samples
+    current: list[_DividedBatches] = []
+
+    def divided_loader(*args: Any, **options: Any) -> Any:
+        loader = get_loader(*args, **options)
+        shard: Any = getattr(loader, "batch_sampler", None)
+        current.clear()
+        even = _even_out(trainer, loader)
+        divides = type(shard).__name__ == "BatchSamplerShard" and not shard.split_batches
+        if divides and (even or micro_batches):
+            current.append(_DividedBatches(shard, _run.world_size if even else micro_batches))
+            for owner in (loader, getattr(loader, "base_dataloader", loader)):
+                object.__setattr__(owner, "batch_sampler", current[0])
+        return loader
+
+    def counted(batches: Iterator[Any]) -> Iterator[Any]:
+        for batch in batches:
+            if current:
+                own = current[0]
+                if own.taken < 0 and not trainer.args.ignore_data_skip:  # a run that is resumed skips batches
+                    updates = math.ceil(len(own) / trainer.args.gradient_accumulation_steps)
+                    own.taken += (
+                        trainer.state.global_step % updates * trainer.args.gradient_accumulation_steps
+                    )
+                own.taken += 1
+                if own.sizes[own.taken][_run.rank] == 0 and "labels" in batch:
+                    batch["labels"] = torch.full_like(batch["labels"], -100)  # no item of the loss
+                step.append((own.sizes[own.taken], 1.0))
+            yield batch
+
+    def samples(batches: Iterator[Any], *args: Any, **options: Any) -> Any:
+        step.clear()
+        taken = get_samples(counted(batches), *args, **options)
+        if micro_batches > 1 and step:
+            together = _run.world_size // micro_batches
+            firsts = range(0, _run.world_size, together)
+            with_rows = sum(any(sizes[first : first + together]) for sizes, _ in step for first in firsts)
+            step[:] = [(sizes, micro_batches * len(step) / with_rows) for sizes, _ in step]
+        return taken
+
+    divided_loader._takes_once = True  # type: ignore[attr-defined]
+    trainer.get_train_dataloader, trainer.get_batch_samples = divided_loader, samples
+    if micro_batches == _run.world_size:
+        _count_epochs_in_batches(trainer, current)
+    return step
+
+
+def _count_epochs_in_batches(trainer: Any, current: list[_DividedBatches]) -> None:
+    """Let ``state.epoch`` grow with the notebook's batches: those of a rank are a part of them, rounded up."""
+    from transformers import TrainerCallback
+
+    class CountBatches(TrainerCallback):
+        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            if current and state.epoch is not None:
+                taken, count = (current[0].taken + 1) * _run.world_size, len(current[0].batches)
+                if current[0].drop_last:
+                    return
+                state.epoch = math.ceil(state.epoch - 1e-9) - 1 + min(taken, count) / count
+
+    trainer.callback_handler.callbacks.insert(0, CountBatches())

@@ -1,0 +1,361 @@
+"""Let each rank compute its part of every batch that a model is called with, in a loop of the notebook's."""
+
+import contextlib
+import copyreg
+import functools
+import itertools
+import math
+import sys
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils import _pytree as pytree
+
+from nb2ddp.runtime.meetings import from_all_ranks, from_main_process
+from nb2ddp.runtime.process_group import init_process_group
+from nb2ddp.runtime.random_numbers import (
+    _own_random_numbers,
+    _random_state,
+    _set_random_state,
+    _without_effects,
+)
+from nb2ddp.runtime.replicas import _ddp
+from nb2ddp.runtime.rows import _GatherRows, _SumOverRanks, _TakeRows
+from nb2ddp.runtime.run_state import _run, is_main_process
+from nb2ddp.runtime.same_data import _SEED, _digest
+
+
+def parallelize(model: torch.nn.Module) -> torch.nn.Module:
+    """Let each rank compute its part of every batch that ``model`` is called with, and return ``model``.
+
+    Each rank runs the notebook's loop over the notebook's batches. Where gradients are wanted, ``model(batch)``
+    computes this rank's rows alone, through DDP, and returns the outputs of all rows: losses, metrics and decisions
+    are computed from whole batches, alike on every rank. Outputs that are one number (a loss that the model
+    computes) are combined with the weights that the first batches show to be right. Without gradients every rank
+    computes whole batches.
+
+    Where a model's output for a row depends on the batch's other rows, or its rows cannot be told, every rank
+    computes whole batches: right, but no faster; a warning says so. Waits for rank 0, whose random generators
+    all ranks take over.
+    """
+    if _run.world_size == 1 or model in _splits:
+        return model
+    init_process_group()
+    _set_random_state(from_main_process(_random_state))
+    kind: Any = type(model)
+    model.__class__ = _split_class(kind)
+    _splits[model] = _Split(model)
+    return model
+
+
+_splits: "weakref.WeakKeyDictionary[torch.nn.Module, _Split]" = weakref.WeakKeyDictionary()
+
+
+@functools.cache
+def _split_class(kind: Any) -> type:
+    """Return a subclass whose instances compute their part of a batch when called; pickled as ``kind``."""
+
+    called: Callable[..., Any] = kind.__call__
+    reduced: Callable[..., Any] = kind.__reduce_ex__
+
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        split = _splits.get(self)
+        if split is None or split.inside or not _run.meets or not torch.is_grad_enabled():
+            return called(self, *args, **kwargs)
+        return split.forward(args, kwargs)
+
+    def reduce(self: Any, protocol: Any) -> Any:
+        function, arguments, *rest = reduced(self, protocol)
+        if function is copyreg.__newobj__:  # type: ignore[attr-defined]
+            function, arguments = copyreg._reconstructor, (kind, object, None)  # type: ignore[attr-defined]
+        return (function, arguments, *rest)
+
+    members = {"__call__": call, "__reduce_ex__": reduce, "__module__": kind.__module__}
+    made = type(kind.__name__, (kind,), members)
+    made.__qualname__ = kind.__qualname__
+    return made
+
+
+class _Parts:
+    """How the arguments of a call are divided: the leaves with a row for each sample, and the rows of each rank."""
+
+    def __init__(self, args: Any, kwargs: Any) -> None:
+        self.leaves, self.spec = pytree.tree_flatten((args, kwargs), is_leaf=_is_list_of_values)
+        tensors = [leaf for leaf in self.leaves if isinstance(leaf, torch.Tensor) and leaf.ndim]
+        self.rows = len(tensors[0]) if tensors else 0
+        self.divided = [
+            self.rows > 0
+            and ((isinstance(leaf, torch.Tensor) and leaf.ndim > 0) or isinstance(leaf, list))
+            and len(leaf) == self.rows
+            for leaf in self.leaves
+        ]
+        bounds = [self.rows * rank // _run.world_size for rank in range(_run.world_size + 1)]
+        self.ranges = list(itertools.pairwise(bounds))
+        self.sizes = [end - start for start, end in self.ranges]
+
+    @property
+    def known(self) -> bool:
+        """Whether nothing is passed whose rows cannot be told."""
+        plain = (torch.Tensor, list, str, int, float, bool, type(None), torch.dtype, torch.device)
+        return min(self.sizes) > 0 and all(isinstance(leaf, plain) for leaf in self.leaves)
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        """What calls of one kind have in common."""
+        kinds = tuple(leaf.ndim if isinstance(leaf, torch.Tensor) else type(leaf) for leaf in self.leaves)
+        return (kinds, tuple(self.divided), str(self.spec))
+
+    def of(self, rank: int, *, differentiable: bool = False) -> tuple[Any, Any]:
+        """Return the arguments for one rank's rows."""
+        start, end = self.ranges[rank]
+
+        def part(leaf: Any) -> Any:
+            if differentiable and isinstance(leaf, torch.Tensor) and leaf.requires_grad:
+                return _TakeRows.apply(leaf, self.sizes, _run.rank)
+            return leaf[start:end]
+
+        taken = [part(leaf) if own else leaf for leaf, own in zip(self.leaves, self.divided, strict=True)]
+        args, kwargs = pytree.tree_unflatten(taken, self.spec)
+        return args, kwargs
+
+    def weights(self, ways: Iterable[Any] | None = None) -> dict[Any, list[float]]:
+        """Return, for each way to combine a number (or each of ``ways``), the weight of each rank's.
+
+        A mean may run over rows, or over the positions of an integer argument (labels, a mask) that do not hold
+        one value; "shifted" ones are compared with the position before them.
+        """
+        found: dict[Any, list[float]] = {
+            "mean over rows": [float(size) for size in self.sizes],
+            "sum": [self.rows / _run.world_size] * _run.world_size,
+        }
+        counts = {}
+        for number, (leaf, own) in enumerate(zip(self.leaves, self.divided, strict=True)):
+            if not own or not isinstance(leaf, torch.Tensor) or leaf.is_floating_point() or leaf.is_complex():
+                continue
+            for ignored, shifted in itertools.product((-100, -1, 0), (False, True)):
+                way = (number, ignored, shifted)
+                if (ways is None or way in ways) and not (shifted and leaf.ndim < 2):
+                    counts[way] = (leaf[:, 1:] if shifted else leaf).ne(ignored).reshape(self.rows, -1).sum(1)
+        if counts:
+            for way, of_rows in zip(counts, torch.stack(list(counts.values())).tolist(), strict=True):
+                found[way] = [float(sum(of_rows[start:end])) for start, end in self.ranges]
+        shares = {way: [w / sum(weights) for w in weights] for way, weights in found.items() if sum(weights)}
+        shares["sum"] = [1.0] * _run.world_size
+        return shares if ways is None else {way: shares[way] for way in ways if way in shares}
+
+
+def _is_list_of_values(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and not any(isinstance(v, torch.Tensor) for v in value)
+
+
+class _Split:
+    """Divides a model's calls over the ranks."""
+
+    checked_calls = 3  # of one kind, before the way to combine its outputs is settled
+    most_rechecks = 16
+
+    def __init__(self, model: torch.nn.Module, ddp: DDP | None = None) -> None:
+        self.model: Any = weakref.proxy(model)
+        self.inside = False  # a call of ours is under way: the model computes what it is given
+        self.ddp = ddp
+        self.trained: list[
+            tuple[Any, bool]
+        ] = []  # parameters, and whether they were trained when it was made
+        self.calls = 0
+        self.seen: dict[Any, int] = {}  # kinds of calls, and how often each was checked
+        self.said: set[str] = set()
+        self.batch_norm = False  # one that cannot be synchronised: on CPUs
+        self.errors: dict[Any, dict[Any, float]] = {}  # by kind of call and leaf: how far off each way is
+        self.rechecks: dict[Any, int] = {}  # by kind of call: batches that had to tell ways apart
+        self.whole: dict[Any, str] = {}  # kinds of calls for which every rank computes whole batches, and why
+
+    def forward(self, args: Any, kwargs: Any) -> Any:
+        parts = _Parts(args, kwargs)
+        kind = (parts.shape, self.model.training)
+        self.calls += 1
+        if self.calls & (self.calls - 1) == 0:  # the first, second, fourth, eighth ...
+            self._check_same_batch(parts)
+        if self.ddp is None or any(p.requires_grad is not trained for p, trained in self.trained):
+            self._wrap(args, kwargs)
+        if not parts.known:
+            why = "it holds fewer rows than there are ranks" if parts.rows else "its rows cannot be told"
+            self._warn(f"a batch is computed by every rank: {why}")
+        elif self.batch_norm and self.model.training:
+            self.whole[kind] = (
+                "a batch norm takes its statistics from whole batches (on GPUs it is synchronised)"
+            )
+            self._warn(f"every rank computes whole batches, which saves no time: {self.whole[kind]}")
+        elif kind not in self.whole and (
+            self.seen.get(kind, 0) < self.checked_calls or self._must_tell_apart(parts, kind)
+        ):
+            self.seen[kind] = self.seen.get(kind, 0) + 1
+            self._check(parts, kind, args, kwargs)
+        if not parts.known or kind in self.whole:
+            return self._run(args, kwargs)
+        own = parts.of(_run.rank, differentiable=True)
+        with _own_random_numbers():
+            output = self._run(*own)
+        return self._join(output, parts, kind)
+
+    def _must_tell_apart(self, parts: _Parts, kind: Any) -> bool:
+        """Return whether ways to combine a number, which agreed so far, give different results for this batch."""
+        ways = {way for (of, _), found in self.errors.items() if of == kind for way in found}
+        if len(ways) < 2 or self.rechecks.get(kind, 0) >= self.most_rechecks:
+            return False
+        first, *others = parts.weights(ways).values()
+        apart = any(abs(a - b) > 1e-6 for other in others for a, b in zip(first, other, strict=True))
+        self.rechecks[kind] = self.rechecks.get(kind, 0) + apart
+        return apart
+
+    def _run(self, args: Any, kwargs: Any) -> Any:
+        self.inside = True
+        try:
+            return self.ddp(*args, **kwargs) if self.ddp is not None else self.model(*args, **kwargs)
+        finally:
+            self.inside = False
+
+    def _plain(self, args: Any, kwargs: Any) -> Any:
+        self.inside = True
+        try:
+            return self.model(*args, **kwargs)
+        finally:
+            self.inside = False
+
+    def _wrap(self, args: Any, kwargs: Any) -> None:
+        """Make the DDP wrapper when the model is first called: its parameters are the final ones by then.
+
+        Where a notebook freezes or unfreezes some later, a new one is made.
+        """
+        model = self.model
+        self.ddp = None  # takes its hooks off the parameters
+        if any(isinstance(p, torch.nn.UninitializedParameter) for p in model.parameters()):
+            with _without_effects(model, dropout=False):
+                self._plain(args, kwargs)
+        if not any(p.requires_grad for p in model.parameters()):
+            return
+        if any(isinstance(part, torch.nn.modules.batchnorm._BatchNorm) for part in model.modules()):
+            if torch.cuda.is_available():
+                torch.nn.SyncBatchNorm.convert_sync_batchnorm(model)
+            else:
+                self.batch_norm = True
+        self.trained = [(p, p.requires_grad) for p in model.parameters()]
+        self.ddp = _ddp(next(m for m in _splits if _splits[m] is self))
+
+    def _check_same_batch(self, parts: _Parts) -> None:
+        own = _digest(parts.leaves)
+        for rank, other in enumerate(from_all_ranks(own)):
+            if other != own:
+                raise RuntimeError(f"rank {rank} trains on another batch than rank {_run.rank}. {_SEED}")
+
+    def _check(self, parts: _Parts, kind: Any, args: Any, kwargs: Any) -> None:
+        """Compare what parts of a batch give with what the whole batch gives, without gradients."""
+        why = "a row's output depends on the other rows of its batch"
+        for dropout in (True, False) if self.model.training else (False,):
+            try:
+                with _without_effects(self.model, dropout=dropout):
+                    whole = self._plain(args, kwargs)
+                    pieces = [self._plain(*parts.of(rank)) for rank in range(_run.world_size)]
+                problem = self._compare(whole, pieces, parts, kind)
+            except (RuntimeError, ValueError, IndexError, TypeError, AssertionError) as error:
+                problem = f"a part of a batch cannot be computed alone ({type(error).__name__}: {error})"
+            if problem is None:
+                break
+            why = problem
+        else:
+            problem = why
+        own = {number: ways for (of, number), ways in self.errors.items() if of == kind}
+        problem, errors = from_main_process(lambda: (problem, own))  # rounding may differ between GPUs
+        self.errors.update({(kind, number): ways for number, ways in errors.items()})
+        if problem is not None:
+            self.whole[kind] = problem
+            self._warn(f"every rank computes whole batches, which saves no time: {problem}")
+
+    def _compare(self, whole: Any, pieces: list[Any], parts: _Parts, kind: Any) -> str | None:
+        """Return what is wrong with computing parts; note how well each way combines a number."""
+        leaves = pytree.tree_leaves(whole)
+        of_pieces = [pytree.tree_leaves(piece) for piece in pieces]
+        if any(len(piece) != len(leaves) for piece in of_pieces):
+            return "its outputs have another structure for a part of a batch"
+        for number, (leaf, *parted) in enumerate(zip(leaves, *of_pieces, strict=True)):
+            if not isinstance(leaf, torch.Tensor):
+                continue
+            key = (kind, number)
+            if leaf.numel() == 1 and leaf.ndim == 0:
+                so_far = self.errors.get(key)
+                ways = dict(so_far or {})
+                for way, weights in parts.weights(so_far).items():
+                    joined = sum(p * w for p, w in zip(parted, weights, strict=True) if w)
+                    ways[way] = max(ways.get(way, 0.0), _difference(leaf, joined))
+                ways = {way: error for way, error in ways.items() if error <= _tolerance(leaf)}
+                if not ways:
+                    return "it gives a number that is no mean or sum over the rows of its batch"
+                self.errors[key] = ways
+            elif [len(p) if p.ndim else 0 for p in parted] == parts.sizes and len(leaf) == parts.rows:
+                if _difference(leaf, torch.cat(parted)) > _tolerance(leaf):
+                    return "a row's output depends on the other rows of its batch"
+            elif any(p.shape != leaf.shape or _difference(leaf, p) > _tolerance(leaf) for p in parted):
+                return "an output has no row for each row of the batch"
+        return None
+
+    def _join(self, output: Any, parts: _Parts, kind: Any) -> Any:
+        """Return the outputs of all rows from this rank's."""
+        leaves, spec = pytree.tree_flatten(output)
+        joined = []
+        for number, leaf in enumerate(leaves):
+            ways = self.errors.get((kind, number))
+            if ways is not None:
+                best = min(ways, key=lambda way: ways[way] if ways[way] > 1e-7 else 0.0)
+                weights = parts.weights([best, "mean over rows"])
+                chosen = weights.get(best) or weights["mean over rows"]
+                leaf = _SumOverRanks.apply(leaf, chosen[_run.rank])
+            elif isinstance(leaf, torch.Tensor) and leaf.ndim and len(leaf) == parts.sizes[_run.rank]:
+                leaf = _GatherRows.apply(leaf, parts.sizes, _run.rank)
+            joined.append(leaf)
+        return pytree.tree_unflatten(joined, spec)
+
+    def _warn(self, text: str) -> None:
+        """Print a warning once, on rank 0."""
+        if is_main_process and text not in self.said:
+            self.said.add(text)
+            print(f"nb2ddp: WARNING: {text}", file=sys.stderr, flush=True)
+
+
+def _tolerance(value: torch.Tensor) -> float:
+    """Return the relative difference that rounding may make between a batch and its parts."""
+    if not value.is_floating_point():
+        return 0.0
+    if value.dtype in (torch.float16, torch.bfloat16):
+        return 3e-2
+    return 1e-3 if value.is_cuda or torch.is_autocast_enabled() else 3e-5
+
+
+def _difference(one: Any, other: Any) -> float:
+    """Return the largest difference of two tensors, relative to the largest value."""
+    if not isinstance(other, torch.Tensor) or one.shape != other.shape:
+        return math.inf
+    if not one.is_floating_point():
+        return float(not torch.equal(one, other))
+    a, b = one.double(), other.double()
+    same = (a == b) | (a.isnan() & b.isnan())
+    apart = (a - b).abs().masked_fill(same, 0.0)
+    return float(apart.max() / a[a.isfinite()].abs().max().clamp(min=1e-6)) if a.numel() else 0.0
+
+
+@contextlib.contextmanager
+def _divides_calls(model: Any, *, divides: bool) -> Iterator[None]:
+    """Let a DDP wrapper compute this rank's rows of the whole batches that it is called with in a block."""
+    if not divides or not isinstance(model, DDP):
+        yield
+        return
+    if model not in _splits:
+        kind: Any = type(model)
+        model.__class__ = _split_class(kind)
+        _splits[model] = _Split(model, model)
+    _splits[model].inside = False
+    try:
+        yield
+    finally:
+        _splits[model].inside = True

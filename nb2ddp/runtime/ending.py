@@ -1,0 +1,152 @@
+"""End a rank, after an error and after training, so that no other rank waits for it in vain."""
+
+import atexit
+import contextlib
+import gc
+import io
+import json
+import logging
+import os
+import re
+import shutil
+import sys
+import threading
+import time
+import traceback
+from types import FrameType, TracebackType
+
+import torch.distributed as dist
+
+from nb2ddp.runtime.meetings import _came_from_another_rank
+from nb2ddp.runtime.places import _place
+from nb2ddp.runtime.run_state import _PATIENCE, _RANK_VARIABLES, _run, is_main_process
+from nb2ddp.runtime.store import _end_of, _report_end, _second_store
+
+
+def _end_on_error(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Show the traceback and end this process at once: a teardown could wait for the other ranks."""
+    from torch.distributed.elastic.multiprocessing.errors import get_error_handler
+
+    try:
+        sys.stderr = sys.__stderr__  # the process group swaps it for a buffer, which would be lost here
+        if _came_from_another_rank(error):
+            time.sleep(3)  # that rank shows it, and is the one that failed first
+        else:
+            frames = [frame for frame, _ in traceback.walk_tb(trace)]
+            if left := _who_left(error, frames[-1] if frames else None):
+                error = RuntimeError(left)
+                kind = RuntimeError
+            _report_end(f"raised {kind.__name__}", _place(frames[-1] if frames else None))
+            sys.__excepthook__(kind, error, trace)
+            with contextlib.suppress(BaseException):
+                try:
+                    raise error.with_traceback(trace)
+                except BaseException:
+                    error.__traceback__ = trace  # without this function's frame
+                    get_error_handler().record_exception(error)  # for torchrun's report of the first failure
+    finally:
+        _exit(1)
+
+
+def _who_left(error: BaseException, frame: FrameType | None) -> str:
+    """Return which rank has ended, where an error is only that its connection is closed; else ""."""
+    if not isinstance(error, RuntimeError) or not re.search(
+        r"[Cc]onnection (closed|reset)|Broken pipe", str(error)
+    ):
+        return ""
+    with contextlib.suppress(BaseException):
+        for rank in range(_run.world_size):
+            if rank != _run.rank and _run.watchdog and (end := _end_of(rank, _run.watchdog.store())):
+                return f"rank {rank} {end}, while rank {_run.rank} waits for it at {_place(frame)}"
+    return ""
+
+
+def _exit(code: int) -> None:
+    """End this process at once, without the interpreter's teardown; what was written to files is kept."""
+
+    def flush() -> None:
+        for thing in gc.get_objects():
+            if type(thing) in (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom):
+                with contextlib.suppress(BaseException):
+                    thing.flush()
+
+    flusher = threading.Thread(target=flush, daemon=True)  # the main thread may hold a file's lock
+    with contextlib.suppress(BaseException):
+        flusher.start()
+        flusher.join(2)
+    os._exit(code)
+
+
+def _leave_script() -> None:
+    """Leave in order at the interpreter's end, after ``sys.exit()`` too."""
+    if os.getpid() != _run.pid:
+        return
+    if _run.world_size > 1:
+        _report_end("left the script")
+        _leave_group()
+    if _run.failures:
+        print(f"nb2ddp: ERROR: {_run.failures[0]}. What was saved is rank 0's.", file=sys.stderr, flush=True)
+        logging.shutdown()
+        _exit(1)
+
+
+def _leave_group() -> None:
+    """Leave the process group, and let gloo's threads drop their last tensors.
+
+    They need the interpreter for that: in its teardown they abort the process, or hang it.
+    """
+    if _run.watchdog is not None:
+        _run.watchdog.stop()
+    if dist.is_initialized():
+        dist.destroy_process_group()
+        time.sleep(0.2)
+
+
+def finish() -> None:
+    """Leave the process group and go on with rank 0 alone: nothing below needs another rank.
+
+    Ranks above 0 end here with exit code 0. On several machines the first rank of each waits for rank 0's end,
+    because torchrun ends a run soon after the first machine has left it.
+    """
+    if _run.world_size == 1:
+        return
+    _leave_group()
+    if not is_main_process:
+        if _run.machines > 1 and _run.local_rank == 0:
+            _wait_for_end_of_rank_0()
+        _report_end("has finished")
+        shutil.rmtree(os.environ.get("UNSLOTH_COMPILE_LOCATION", ""), ignore_errors=True)
+        _exit(0)  # no interpreter teardown: if it crashed, torchrun would kill rank 0 while it saves
+    if _run.machines > 1:
+        atexit.register(_report_end, "has finished")
+    else:
+        atexit.register(_check_that_all_have_left, _run.world_size)
+    _run.world_size = 1
+    for name in _RANK_VARIABLES:  # what rank 0 loads or starts from now on is on its own
+        os.environ.pop(name, None)
+
+
+def _check_that_all_have_left(world_size: int) -> None:
+    """End with exit code 1 where another rank does not leave: torchrun would wait for it for ever."""
+    deadline = time.monotonic() + min(_PATIENCE, 45.0)
+    with contextlib.suppress(dist.DistNetworkError, dist.DistStoreError):
+        store = _second_store()
+        while left := [rank for rank in range(1, world_size) if not _end_of(rank, store)]:
+            if time.monotonic() > deadline:
+                where = json.loads(store.get(f"beat {left[0]}"))["place"]
+                print(
+                    f"nb2ddp: ERROR: rank {left[0]} has not left the training; it was at {where}. "
+                    "What rank 0 has saved is whole.",
+                    file=sys.stderr,
+                    flush=True,
+                )
+                logging.shutdown()
+                _exit(1)
+            time.sleep(0.05)
+
+
+def _wait_for_end_of_rank_0() -> None:
+    with contextlib.suppress(dist.DistNetworkError):
+        store = _second_store()
+        while not _end_of(0, store):
+            time.sleep(2)

@@ -1,0 +1,111 @@
+"""Evaluate each sample once over all ranks."""
+
+import functools
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.utils import _pytree as pytree
+
+from nb2ddp.runtime.batches import _Filler
+from nb2ddp.runtime.notebook_losses import _notes_figures
+from nb2ddp.runtime.run_state import _run
+
+
+class _WholeBatches:
+    """A rank's evaluation batches: batch ``k * world_size + rank`` of the notebook's, in round ``k``.
+
+    In an incomplete last round a rank without a batch gets one row that `gather` leaves out. Accelerate would
+    repeat rows of the first batch there, and count them. With ``all_of_them`` each rank takes every batch: what the
+    notebook's own loss notes of each is the same on all ranks.
+    """
+
+    def __init__(self, batches: Any, *, all_of_them: bool) -> None:
+        self.batches, self.all_of_them = batches, all_of_them
+        self.sizes: list[list[int]] = []  # rows that count, by round and rank
+        self.round = -1  # the round whose outputs are being gathered
+
+    def __len__(self) -> int:
+        return len(self.batches) if self.all_of_them else math.ceil(len(self.batches) / _run.world_size)
+
+    def __getattr__(self, name: str) -> Any:
+        if "batches" not in self.__dict__:  # a copy that is being made
+            raise AttributeError(name)
+        return getattr(self.batches, name)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        self.sizes, self.round = [], -1
+        if self.all_of_them:
+            for batch in self.batches:
+                self.sizes.append([len(batch)] * _run.world_size)
+                yield batch
+            return
+        every = list(self.batches)
+        for start in range(0, len(every), _run.world_size):
+            batches = every[start : start + _run.world_size]
+            self.sizes.append([len(batch) for batch in batches] + [0] * (_run.world_size - len(batches)))
+            yield batches[_run.rank] if _run.rank < len(batches) else _Filler(every[0][:1])
+
+    def gather(self, value: Any) -> Any:
+        """Return the rows of all ranks in the notebook's order, without those that only fill up a round."""
+        if not isinstance(value, torch.Tensor):
+            return value
+        sizes = self.sizes[self.round]
+        rows = value.reshape(1) if value.ndim == 0 else value
+        if self.all_of_them:
+            return rows[: sizes[0]]
+        missing = max(sizes) - len(rows)
+        if missing > 0:
+            rows = torch.cat([rows, rows.new_zeros(missing, *rows.shape[1:])])
+        of_ranks = [torch.empty_like(rows) for _ in range(_run.world_size)]
+        dist.all_gather(of_ranks, rows.contiguous())
+        return torch.cat([of_rank[:size] for of_rank, size in zip(of_ranks, sizes, strict=True)])
+
+
+def _evaluate_each_sample_once(trainer: Any) -> "list[_WholeBatches]":
+    """Let evaluation count each sample once, in the notebook's batches, where rows do not divide by the ranks.
+
+    Returns a list that holds the batches of the evaluation under way.
+    """
+    accelerator = trainer.accelerator
+    current: list[_WholeBatches] = []
+    if getattr(accelerator.gather_for_metrics, "_counts_once", False):
+        return current
+    gather, prediction_step = accelerator.gather_for_metrics, trainer.prediction_step
+    notes_figures = _notes_figures(trainer)
+
+    def whole_batches(make: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(make)
+        def made(*args: Any, **options: Any) -> Any:
+            loader = make(*args, **options)
+            shard: Any = getattr(loader, "batch_sampler", None)
+            current.clear()
+            if type(shard).__name__ == "BatchSamplerShard" and not shard.split_batches:
+                shard = _WholeBatches(shard.batch_sampler, all_of_them=notes_figures)
+                for owner in (loader, getattr(loader, "base_dataloader", loader)):
+                    object.__setattr__(owner, "batch_sampler", shard)
+            if isinstance(shard, _WholeBatches):
+                current.append(shard)
+            return loader
+
+        return made
+
+    def gather_once(value: Any, *args: Any, **options: Any) -> Any:
+        if trainer.model.training or not current or current[0].round < 0:  # TRL gathers in training too
+            return gather(value, *args, **options)
+        return pytree.tree_map(current[0].gather, value)
+
+    def count_round(*args: Any, **options: Any) -> Any:
+        if current:
+            current[0].round += 1
+        return prediction_step(*args, **options)
+
+    gather_once._counts_once = True  # type: ignore[attr-defined]
+    accelerator.gather_for_metrics = gather_once
+    trainer.gather_function = gather_once
+    trainer.prediction_step = count_round
+    for name in ("get_eval_dataloader", "get_test_dataloader"):
+        setattr(trainer, name, whole_batches(getattr(trainer, name)))
+    return current

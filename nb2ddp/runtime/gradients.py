@@ -1,0 +1,101 @@
+"""Average the gradients that DDP does not: those left out of a step, or of parameters unfrozen later."""
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from nb2ddp.runtime.batch_share import _tell_batch
+from nb2ddp.runtime.run_state import _run
+
+
+def _leaves_out(name: str) -> bool:
+    """Return whether a step may leave a parameter of this name without a gradient: experts, towers."""
+    return any(part in name for part in ("expert", "vision", "visual", "image", "audio"))
+
+
+def _fill_gradients(trainer: Any) -> None:
+    """Give what a step leaves out, an expert or a tower for images or sound, a gradient of zero.
+
+    DDP waits for the gradients of all trained parameters. Its own search for those left out does not see through
+    the re-entrant checkpointing that Unsloth uses.
+    """
+    backward = trainer.accelerator.backward
+    if backward.__name__ == "backward_and_fill":  # a second train()
+        return
+    trained = {name: value for name, value in trainer.model_wrapped.named_parameters() if value.requires_grad}
+    reached: set[str] = set()  # in this backward()
+    used: set[str] = set()  # since the last step
+    for name, parameter in trained.items():
+        parameter.register_post_accumulate_grad_hook(lambda _, name=name: reached.add(name))
+
+    def backward_and_fill(loss: torch.Tensor, **options: Any) -> None:
+        reached.clear()
+        backward(loss, **options)
+        used.update(reached)
+        if not trainer.model_wrapped.require_backward_grad_sync:  # the step goes on accumulating
+            return
+        left_out = [parameter for name, parameter in trained.items() if name not in reached]
+        if left_out:
+            torch.autograd.backward(left_out, [torch.zeros_like(parameter) for parameter in left_out])
+        ranks_that_used = torch.tensor(
+            [name in used for name in trained], dtype=torch.int, device=loss.device
+        )
+        dist.all_reduce(ranks_that_used)
+        for parameter, count in zip(trained.values(), ranks_that_used.tolist(), strict=True):
+            if count == 0:
+                parameter.grad = None  # as in one process: the optimizer leaves the parameter alone
+        used.clear()
+
+    trainer.accelerator.backward = backward_and_fill
+
+
+def _clip_all_gradients(trainer: Any) -> None:
+    """Average what DDP does not average before gradients are clipped, too: each rank would clip otherwise."""
+    clip = trainer.accelerator.clip_grad_norm_
+    if getattr(clip, "_averages", False):
+        return
+
+    def average_and_clip(parameters: Any, *args: Any, **options: Any) -> Any:
+        parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+        _average_unseen(parameters)
+        return clip(parameters, *args, **options)
+
+    average_and_clip._averages = True  # type: ignore[attr-defined]
+    trainer.accelerator.clip_grad_norm_ = average_and_clip
+
+
+def _reduce_unseen(optimizer: Any, *_: Any) -> None:
+    """Average what DDP does not before a step."""
+    _tell_batch()
+    _average_unseen([parameter for group in optimizer.param_groups for parameter in group["params"]])
+
+
+def _average_unseen(parameters: list[Any]) -> None:
+    """Average gradients that DDP does not: of parameters unfrozen later, or outside the wrapped model.
+
+    To do so once more changes nothing.
+    """
+    if not _run.reduced or not _run.meets or not dist.is_initialized():
+        return
+    unseen = [p for p in parameters if p.requires_grad and not _is_reduced(p)]
+    if not unseen:
+        return
+    used = torch.tensor([p.grad is not None for p in unseen], dtype=torch.int, device=unseen[0].device)
+    dist.all_reduce(used)  # ranks that disagree would average the gradients of different parameters
+    for parameter, ranks in zip(unseen, used.tolist(), strict=True):
+        if ranks:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+            dist.all_reduce(parameter.grad)
+            parameter.grad /= _run.world_size
+
+
+def _is_reduced(parameter: Any) -> bool:
+    """Return whether DDP averages a parameter's gradient; the id of one that is gone may be another's."""
+    known = _run.reduced.get(id(parameter))
+    return known is not None and known() is parameter
+
+
+def _count_step(optimizer: Any, args: Any, kwargs: Any) -> None:
+    _run.steps += 1

@@ -1,0 +1,162 @@
+"""Give a Trainer's loss the weight that it has in one process."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from nb2ddp.runtime.batch_share import _share_of
+from nb2ddp.runtime.batches import _take_each_sample_once
+from nb2ddp.runtime.divided_calls import _divides_calls
+from nb2ddp.runtime.meetings import from_main_process
+from nb2ddp.runtime.notebook_losses import _notes_figures, _takes_items, _without_notes
+from nb2ddp.runtime.run_state import _run
+
+
+def _has_stock_loss(trainer: Any) -> bool:
+    """Return whether the loss is Transformers' own or the notebook's; TRL and Unsloth see to theirs."""
+    if type(trainer).compute_loss.__module__ not in ("__main__", "transformers.trainer"):
+        return False
+    return type(trainer).__module__ == "__main__" or type(trainer).__module__.startswith("transformers.")
+
+
+def _keep_loss(trainer: Any) -> None:
+    """Give the Trainer's loss the weight that it has in one process.
+
+    Transformers lets a loss be a sum, divided by the number of items on all ranks, and multiplies it by the number
+    of ranks. For a model whose loss is a mean that is wrong, and a compute_loss of the notebook's own knows no ranks.
+    A mean over a micro-batch that is divided over the ranks is taken from the whole micro-batch.
+    """
+    compute_loss, args = trainer.compute_loss, trainer.args
+    counts_items = getattr(trainer, "model_accepts_loss_kwargs", False)
+    is_mean: bool | None = None if counts_items and _takes_items(trainer) else True
+    notes_figures = _notes_figures(trainer)
+    share = _share_of(args).micro_batches
+    step = _take_each_sample_once(trainer, share)
+    if counts_items:
+        args.average_tokens_across_devices = True
+
+    def loss_of_one(model: Any, inputs: Any, items: Any) -> Any:
+        average, args.average_tokens_across_devices = args.average_tokens_across_devices, False
+        try:  # the Trainer multiplies nothing
+            return compute_loss(model, inputs, num_items_in_batch=items)
+        finally:
+            args.average_tokens_across_devices = average
+
+    def loss_of_all(
+        model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> Any:
+        nonlocal is_mean
+        items, trains = num_items_in_batch, model.training
+        sizes, factor = step.pop(0) if step and trains else (None, 1.0)
+        if return_outputs or not torch.is_grad_enabled():  # evaluation
+            return compute_loss(model, inputs, return_outputs=return_outputs)
+        if items is not None and is_mean is None:
+            model.eval()
+            with torch.no_grad(), _without_notes(trainer):
+                one, other = (loss_of_one(model, dict(inputs), n) for n in (items, 2 * items))
+            model.train(trains)
+            is_mean = from_main_process(lambda: _is_mean(one, other))
+        even = sizes is None or min(sizes) == max(sizes)
+        whole = share < _run.world_size and not (even and _is_mean_over_rows(trainer, inputs))
+        sums = items is not None and not is_mean
+        if sizes is not None and share > 1 and (notes_figures or (whole and not sums)):
+            tokenizer = getattr(trainer, "processing_class", None)
+            losses = [
+                compute_loss(model, batch) if items is None else loss_of_one(model, batch, items)
+                for batch in _notebook_batches(model, inputs, sizes, share, tokenizer)
+            ]
+            return sum(losses) * (factor / share if items is None else 1.0)
+        if sums:
+            return loss_of_one(model, inputs, items) * _run.world_size
+        if whole:
+            inputs = _whole_batch(inputs, sizes, getattr(trainer, "processing_class", None))
+        with _divides_calls(model, divides=whole):
+            counts = 1.0 if whole or sizes is None else float(sizes[_run.rank] > 0)
+            if items is None:
+                return compute_loss(model, inputs) * (factor * counts)
+            return loss_of_one(model, inputs, None) * (share * counts)
+
+    loss_of_all._keeps_loss = True  # type: ignore[attr-defined]
+    trainer.compute_loss = loss_of_all
+
+
+def _is_mean(one: torch.Tensor, other: torch.Tensor) -> bool | None:
+    """Return whether a loss is the same for twice the items; None where no label counts, so that both are 0."""
+    if not (one.isfinite() & one.ne(0)).all():
+        return None
+    return bool(torch.allclose(one, other, rtol=0.01))
+
+
+def _notebook_batches(
+    model: Any, inputs: Any, sizes: list[int], micro_batches: int, tokenizer: Any
+) -> Iterator[Any]:
+    """Yield the notebook's micro-batches that all ranks hold together; each has rows of as many ranks.
+
+    A call of ``model`` computes this rank's part of each. A collective.
+    """
+    of_ranks, together = _gather_batches(inputs), _run.world_size // micro_batches
+    for first in range(0, _run.world_size, together):
+        ranks = slice(first, first + together)
+        if any(sizes[ranks]):
+            with _divides_calls(model, divides=True):
+                yield _joined(inputs, of_ranks[ranks], sizes[ranks], tokenizer)
+
+
+def _is_mean_over_rows(trainer: Any, inputs: Any) -> bool:
+    """Return whether the loss weighs rows alike, so that the mean of the ranks' losses is the batch's.
+
+    It is so for one label a row and a loss of Transformers' own.
+    """
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    base = model.get_base_model() if hasattr(model, "get_base_model") else model
+    own = type(trainer).compute_loss.__module__ == "__main__" or getattr(trainer, "compute_loss_func", None)
+    labels = inputs.get("labels") if hasattr(inputs, "get") else None
+    one_each = isinstance(labels, torch.Tensor) and labels.ndim == 1
+    return one_each and not own and type(base).__module__.startswith("transformers.")
+
+
+def _whole_batch(inputs: Any, sizes: list[int] | None, tokenizer: Any) -> Any:
+    """Return the rows of all ranks, padded to the longest as in the notebook's batch. A collective.
+
+    ``sizes`` says how many of each rank's rows count.
+    """
+    return _joined(inputs, _gather_batches(inputs), sizes, tokenizer)
+
+
+def _joined(inputs: Any, of_ranks: list[Any], sizes: list[int] | None, tokenizer: Any) -> Any:
+    """Return the rows of some ranks' batches as one batch like ``inputs``, padded to the longest."""
+    left = getattr(tokenizer, "padding_side", "right") == "left"
+    fills = {"labels": -100, "input_ids": getattr(tokenizer, "pad_token_id", 0) or 0}
+    whole = {}
+    for name, value in inputs.items():
+        parts = [of_rank[name] for of_rank in of_ranks]
+        if sizes and (isinstance(value, list) or (isinstance(value, torch.Tensor) and value.ndim)):
+            parts = [part[:size] for part, size in zip(parts, sizes, strict=True)]
+        if isinstance(value, torch.Tensor) and value.ndim:
+            longest = [max(part.shape[d] for part in parts) for d in range(1, value.ndim)]
+            padded = [_padded(part, longest, fills.get(name, 0), left=left) for part in parts]
+            value = torch.cat(padded).to(value.device)
+        elif isinstance(value, list):
+            value = [item for part in parts for item in part]
+        whole[name] = value
+    return type(inputs)(whole)
+
+
+def _gather_batches(inputs: Any) -> list[Any]:
+    """Return the batches of all ranks, on the CPU. A collective."""
+    own = {
+        name: value.detach().cpu() if isinstance(value, torch.Tensor) else value
+        for name, value in inputs.items()
+    }
+    of_ranks: list[Any] = [None] * _run.world_size
+    dist.all_gather_object(of_ranks, own)
+    return of_ranks
+
+
+def _padded(rows: torch.Tensor, sizes: list[int], fill: float, *, left: bool) -> torch.Tensor:
+    """Return ``rows`` with its dimensions after the first as long as ``sizes``."""
+    missing = [size - length for size, length in zip(sizes, rows.shape[1:], strict=True)]
+    pads = [side for count in reversed(missing) for side in ((count, 0) if left else (0, count))]
+    return torch.nn.functional.pad(rows, pads, value=fill) if any(pads) else rows

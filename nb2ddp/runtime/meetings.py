@@ -1,0 +1,124 @@
+"""Exchange values and exceptions between ranks that come to one place of the script."""
+
+import contextlib
+import io
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from nb2ddp.runtime.places import _place, _script_frames
+from nb2ddp.runtime.run_state import _T, _run
+from nb2ddp.runtime.store import _CHUNK, _store, _wait_for_key
+
+
+class _Meeting:
+    """One place at which ranks meet: the same number, and the same lines of the script, on each of them."""
+
+    def __init__(self, *, per_machine: bool = False) -> None:
+        _run.meetings += 1
+        self.lines = tuple(frame.f_lineno for frame in _script_frames())
+        self.place = _place()
+        apart = per_machine and not _run.one_disk
+        self.key = f"{_run.meetings}" + (f" on machine {_run.machine}" if apart else "")
+
+    def tell(self, value: Any, error: BaseException | None = None) -> None:
+        """Give the others ``value``, or the exception that they are to raise too."""
+        key = f"{self.key} {_run.rank}" if self.key else ""
+        body = _pack((self.lines, self.place, value, None if error is None else _as_sent(error)))
+        for start in range(0, len(body), _CHUNK):
+            _store().set(f"{key} {start}", body[start : start + _CHUNK])
+        _store().set(key, str(len(body)))
+
+    def hear(self, rank: int) -> Any:
+        """Return what ``rank`` tells, as soon as it does.
+
+        Raises:
+            RuntimeError: that rank has ended, or came to another place of the script.
+            BaseException: what that rank raised.
+        """
+        body = _wait_for_key(f"{self.key} {rank}", rank, self.place)
+        lines, place, value, error = _unpack(body)
+        if lines != self.lines:
+            raise RuntimeError(
+                f"the ranks went different ways: rank {rank} is at {place}, rank {_run.rank} at {self.place}"
+            )
+        if error is not None:
+            raise _as_raised(error, rank, place)
+        return value
+
+
+def _pack(value: Any) -> bytes:
+    packed = io.BytesIO()
+    torch.save(value, packed)
+    return packed.getvalue()
+
+
+def _unpack(body: bytes) -> Any:
+    own_gpu = {f"cuda:{number}": f"cuda:{_run.local_rank}" for number in range(torch.cuda.device_count())}
+    return torch.load(io.BytesIO(body), map_location=own_gpu or None, weights_only=False)
+
+
+def _as_sent(error: BaseException) -> bytes:
+    """Return an exception as bytes; what cannot be pickled is sent as its class and its text."""
+    for candidate in (error, (type(error), str(error)), (RuntimeError, f"{type(error).__name__}: {error}")):
+        with contextlib.suppress(Exception):
+            body = pickle.dumps(candidate)
+            pickle.loads(body)
+            return body
+    return pickle.dumps((RuntimeError, "rank 0 raised an exception"))
+
+
+def _as_raised(body: bytes, rank: int, place: str) -> BaseException:
+    error = pickle.loads(body)
+    if isinstance(error, tuple):
+        kind, text = error
+        error = kind.__new__(kind, text)
+        error.args = (text,)
+    assert isinstance(error, BaseException)
+    error.add_note(f"raised on rank {rank}, at {place}")
+    error.__dict__["_from_rank"] = rank
+    return error
+
+
+def _came_from_another_rank(error: BaseException | None) -> bool:
+    return getattr(error, "_from_rank", None) is not None
+
+
+def from_main_process(make: Callable[[], _T]) -> _T:
+    """Return on every rank what ``make`` returns on rank 0; the other ranks wait for it and do not call it.
+
+    What ``make`` raises, every rank raises.
+    """
+    if not _run.meets:
+        return make()
+    meeting = _Meeting()
+    if _run.rank > 0:
+        value: _T = meeting.hear(0)
+        return value
+    _run.alone += 1
+    _run.may_take_long += 1
+    try:
+        value = make()
+    except BaseException as error:
+        meeting.tell(None, error)
+        raise
+    finally:
+        _run.alone -= 1
+        _run.may_take_long -= 1
+    meeting.tell(value)
+    return value
+
+
+def from_all_ranks(value: _T) -> list[_T]:
+    """Return the values of all ranks, in the order of ranks, on every rank. Waits for the slowest.
+
+    Raises:
+        RuntimeError: a rank has ended, or came to another place of the script.
+    """
+    if not _run.meets:
+        return [value]
+    meeting = _Meeting()
+    meeting.tell(value)
+    return [value if rank == _run.rank else meeting.hear(rank) for rank in range(_run.world_size)]

@@ -1,0 +1,72 @@
+"""Read the loss that a notebook has written for its Trainer: whether it notes figures, or counts items."""
+
+import contextlib
+import dis
+import inspect
+import io
+import sys
+from collections.abc import Iterator
+from types import CodeType
+from typing import Any
+
+
+def _own_code(trainer: Any) -> Iterator[CodeType]:
+    """Yield the code of what the notebook has written of its Trainer's loss, with the functions inside it."""
+    methods = [getattr(type(trainer), name) for name in ("compute_loss", "prediction_step", "training_step")]
+    for function in (*methods, getattr(trainer, "compute_loss_func", None)):
+        code = getattr(inspect.unwrap(function) if function is not None else None, "__code__", None)
+        if code is not None and getattr(function, "__module__", "") == "__main__":
+            codes = [code]
+            for code in codes:
+                codes += [inner for inner in code.co_consts if isinstance(inner, CodeType)]
+            yield from codes
+
+
+def _notes_figures(trainer: Any) -> bool:
+    """Return whether a loss of the notebook's own notes what it computes: it logs, prints or sets an attribute."""
+    return any(
+        _NOTING & {*code.co_names} or any(step.opname == "STORE_ATTR" for step in dis.get_instructions(code))
+        for code in _own_code(trainer)
+    )
+
+
+_NOTING = frozenset(
+    "log log_metrics log_dict print append extend update write writerow add_scalar add info item".split()
+)
+
+
+def _takes_items(trainer: Any) -> bool:
+    """Return whether a loss may be divided by the number of items: the notebook's own may not look at it."""
+    codes = list(_own_code(trainer))
+    if not codes or type(trainer).compute_loss.__module__ != "__main__":
+        return True
+    loaded: set[Any] = set()
+    for code in codes:
+        for step in dis.get_instructions(code):
+            if step.opname.startswith("LOAD"):
+                loaded.update(step.argval if isinstance(step.argval, tuple) else [step.argval])
+    options = {
+        parameter.name
+        for parameter in inspect.signature(type(trainer).compute_loss).parameters.values()
+        if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
+    }
+    return bool(loaded & {"num_items_in_batch", *options})
+
+
+@contextlib.contextmanager
+def _without_notes(trainer: Any) -> Iterator[None]:
+    """Undo what a loss notes in a block: its logs and prints, the attributes that it sets, the lists that grow."""
+    before = dict(trainer.__dict__)
+    own = [kind for kind in type(trainer).__mro__ if kind.__module__ == "__main__"]
+    places = (before, *map(vars, own), vars(sys.modules["__main__"]))
+    lists = {id(value): value for place in places for value in place.values() if isinstance(value, list)}
+    lengths = {number: len(value) for number, value in lists.items()}
+    trainer.log = lambda *_, **__: None
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            yield
+    finally:
+        trainer.__dict__.clear()
+        trainer.__dict__.update(before)
+        for number, length in lengths.items():
+            del lists[number][length:]

@@ -1,0 +1,37 @@
+"""Tell where in the script a thread is: file, line and cell."""
+
+import contextlib
+import functools
+import itertools
+import os
+import re
+import sys
+from collections.abc import Iterator
+from types import FrameType
+
+
+def _script_frames(innermost: FrameType | None = None) -> Iterator[FrameType]:
+    """Yield the script's own frames, innermost first."""
+    frame: FrameType | None = innermost or sys._getframe()
+    while frame is not None:
+        if frame.f_globals.get("__name__") == "__main__":
+            yield frame
+        frame = frame.f_back
+
+
+def _place(frame: FrameType | None = None) -> str:
+    """Return where in the script a thread is: ``train_ddp.py, line 35 (cell 4)``."""
+    own = next(_script_frames(frame), None)
+    if own is None:
+        return "the end of the script"
+    path, line = own.f_code.co_filename, own.f_lineno
+    return f"{os.path.basename(path)}, line {line}{_cell(path, line)}"
+
+
+@functools.lru_cache(maxsize=256)
+def _cell(path: str, line: int) -> str:
+    """Return the notebook's cell that a line of the script comes from, by the rulers in the script."""
+    with contextlib.suppress(OSError, UnicodeDecodeError), open(path, encoding="utf-8") as file:
+        found = [m[1] for text in itertools.islice(file, line) if (m := re.match(r"# -+ cell (\d+)", text))]
+        return f" (cell {found[-1]})" if found else ""
+    return ""

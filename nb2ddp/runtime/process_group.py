@@ -1,0 +1,90 @@
+"""Start a rank, and join the process group."""
+
+import atexit
+import os
+import shutil
+import sys
+import tempfile
+
+import torch
+import torch.distributed as dist
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+from nb2ddp.runtime.ending import _end_on_error, _leave_script
+from nb2ddp.runtime.gradients import _count_step, _reduce_unseen
+from nb2ddp.runtime.meetings import from_all_ranks, from_main_process
+from nb2ddp.runtime.random_numbers import _random_state, _seed_all, _set_random_state
+from nb2ddp.runtime.run_state import _GROUP_TIMEOUT, _run
+from nb2ddp.runtime.saving import _save_whole_files
+from nb2ddp.runtime.store import _store
+from nb2ddp.runtime.unsloth_sharding import _ask_unsloth_for
+from nb2ddp.runtime.watchdog import _Watchdog
+
+
+def init(seed: int | None = None, strategy: str = "ddp", loads_share: bool = False) -> tuple[int, int, int]:
+    """Prepare this process and return ``(rank, local_rank, world_size)``.
+
+    Each rank: selects GPU ``cuda:<local_rank>``; only rank 0 prints; an uncaught exception prints its traceback
+    and ends the rank at once. ``seed`` seeds random, numpy and torch alike on every rank, for a notebook that
+    draws random numbers without a seed; without it, ranks take over the state of rank 0's generators.
+    ``strategy="fsdp"`` asks Unsloth to shard the model over the ranks; with ``loads_share`` each rank reads only
+    its share of a 16-bit checkpoint. Waits for no other rank.
+
+    Raises:
+        SystemExit: the environment asks Unsloth for another strategy, or this Unsloth cannot shard; the sentence
+            names the variable to unset, or what to install.
+    """
+    if _run.began:
+        return _run.rank, _run.local_rank, _run.world_size
+    _run.began = True
+    if seed is not None:
+        _seed_all(seed)
+    if _run.world_size == 1:
+        return _run.rank, _run.local_rank, _run.world_size
+    _ask_unsloth_for(strategy, loads_share)
+    if torch.cuda.is_available():
+        torch.cuda.set_device(_run.local_rank)  # from here on, "cuda" means this process's own GPU
+    else:
+        os.environ.setdefault("ACCELERATE_USE_CPU", "true")  # else each Trainer takes itself for the only one
+    os.environ.setdefault("UNSLOTH_DDP_TIMEOUT", "3600")  # seconds: Unsloth joins the process group for vLLM
+    if _run.rank > 0:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 -- errors still reach stderr
+        os.environ["WANDB_MODE"] = "disabled"  # one run, rank 0's
+        # Unsloth writes the modules that it compiles; two ranks in one folder would read half-written ones.
+        folder = tempfile.mkdtemp(prefix="unsloth_compiled_cache_")  # private to this user
+        os.environ.setdefault("UNSLOTH_COMPILE_LOCATION", folder)
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    sys.excepthook = _end_on_error
+    atexit.register(_leave_script)
+    register_optimizer_step_pre_hook(_reduce_unseen)
+    register_optimizer_step_post_hook(_count_step)
+    _save_whole_files()
+    _store()  # without torchrun's own, rank 0 opens it here; the watchdog's connection would wait for it
+    _run.watchdog = _Watchdog()
+    _run.watchdog.report()  # at once: a rank that ends without a word is missed from here on
+    _run.watchdog.start()
+    if seed is None:
+        _set_random_state(from_main_process(_random_state))
+    return _run.rank, _run.local_rank, _run.world_size
+
+
+def init_process_group() -> None:
+    """Join the process group. Called once the model is loaded: Unsloth compiles while it loads.
+
+    Waits until every rank has come here, and notices one that has ended instead. Gradients go through NCCL on
+    GPUs, gloo on CPUs.
+
+    Raises:
+        RuntimeError: a rank has ended; or an older unsloth_zoo made a group for each rank alone, for vLLM.
+    """
+    if _run.world_size == 1:
+        return
+    if not dist.is_initialized():
+        from_all_ranks(None)  # a rank that has ended is noticed here; init_process_group() would wait an hour
+        backend = "nccl" if torch.cuda.is_available() else "gloo"
+        store = dist.PrefixStore("process_group", _store())
+        dist.init_process_group(
+            backend, timeout=_GROUP_TIMEOUT, store=store, rank=_run.rank, world_size=_run.world_size
+        )
+    if dist.get_world_size() != _run.world_size:
+        raise RuntimeError("vLLM keeps the ranks apart: update unsloth and unsloth_zoo to 2026.10.9 or newer")

@@ -1,0 +1,96 @@
+"""Wrap a model with DistributedDataParallel, and compare its replicas after training."""
+
+import sys
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+from nb2ddp.runtime.gradients import _leaves_out
+from nb2ddp.runtime.meetings import from_all_ranks
+from nb2ddp.runtime.run_state import _T, _run, is_main_process
+from nb2ddp.runtime.same_data import _digest
+
+
+def wrap(model: torch.nn.Module) -> Any:
+    """Return one DDP wrapper around a model: backward() averages its gradients over all ranks. Waits for them."""
+    return model if _run.world_size == 1 else _ddp(model)
+
+
+def _ddp(model: Any, find_unused: bool | None = None) -> DDP:
+    """Wrap a model. ``find_unused`` None: search each step for parameters without a gradient where that may be."""
+    trained = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
+    if (
+        find_unused is None
+    ):  # the search costs time: an adapter alone is used as a whole, but for a tower's part
+        find_unused = any(_leaves_out(name) for name in trained if "expert" not in name)
+        if not any("lora_" in name for name in trained):  # a pooler, say, that nothing reads
+            find_unused |= not getattr(model, "is_gradient_checkpointing", False)
+    _make_frozen_equal(model)
+    ignored = [name for name, parameter in model.named_parameters() if not parameter.requires_grad]
+    DDP._set_params_and_buffers_to_ignore_for_model(model, ignored)
+    device_ids = [_run.local_rank] if torch.cuda.is_available() else None
+    # gradient_as_bucket_view: gradients are exchanged where they lie, not in copies
+    ddp_model = DDP(
+        model, device_ids=device_ids, find_unused_parameters=find_unused, gradient_as_bucket_view=True
+    )
+    # a batch norm alone changes its buffers; for others every forward() would wait for rank 0's in vain
+    ddp_model.broadcast_buffers = any(getattr(part, "track_running_stats", False) for part in model.modules())
+    _run.reduced.update({id(p): weakref.ref(p) for p in model.parameters() if p.requires_grad})
+    return ddp_model
+
+
+def _make_frozen_equal(model: torch.nn.Module) -> None:
+    """Give every rank rank 0's frozen parameters where they differ: DDP sends those that are trained alone.
+
+    Quantised tensors, and parameters that stay on the CPU, cannot be sent; they come from one checkpoint.
+    """
+    frozen = {name: value for name, value in model.named_parameters() if not value.requires_grad}
+    own = {name: _fingerprint(value) for name, value in frozen.items()}
+    of_ranks = from_all_ranks(own)
+    for name, parameter in frozen.items():
+        if any(other.get(name) != own[name] for other in of_ranks):
+            with torch.no_grad():
+                dist.broadcast(parameter.data, 0)
+
+
+def _fingerprint(parameter: torch.Tensor) -> str:
+    """Return a digest of up to 1024 values of a parameter; "" for a tensor subclass that cannot be read so."""
+    try:
+        flat = parameter.detach().reshape(-1)
+        return _digest(flat[:: max(1, flat.numel() // 1024)])
+    except (RuntimeError, NotImplementedError, TypeError):
+        return ""
+
+
+def check_replicas(model: Any, result: _T | None = None) -> _T | None:
+    """Compare the trained parameters of all ranks, bit for bit, and return ``result``. Sharded ones are gathered.
+
+    A difference does not end the run: what rank 0 trained is saved first, then the script ends with exit code 1.
+    Every rank waits for the digests of all ranks.
+    """
+    if _run.world_size == 1:
+        return result
+    digests = {
+        name: _digest(_whole(value)) for name, value in model.named_parameters() if value.requires_grad
+    }
+    of_ranks = from_all_ranks(digests)
+    apart = [name for name in digests if any(other.get(name) != digests[name] for other in of_ranks)]
+    if apart:
+        _run.failures.append(
+            f"the ranks have trained different models: {apart[0]} is not the same on all of them"
+        )
+        if is_main_process:
+            print(f"nb2ddp: ERROR: {_run.failures[-1]}", file=sys.stderr, flush=True)
+    else:
+        print(f"nb2ddp: {_run.world_size} replicas equal, bit for bit")
+    return result
+
+
+def _whole(value: torch.Tensor) -> torch.Tensor:
+    """Gather a sharded tensor; every rank has to come. Return any other as it is."""
+    gather: Callable[[], torch.Tensor] | None = getattr(value, "full_tensor", None)
+    return value if gather is None else gather()

@@ -1,0 +1,107 @@
+"""Exchange rows and gradients between ranks that each computed a part of a batch."""
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from nb2ddp.runtime.run_state import _run
+
+
+class _TakeRows(torch.autograd.Function):
+    """This rank's rows of a tensor that every rank has; backward gives every rank the gradient of all rows."""
+
+    @staticmethod
+    def forward(ctx: Any, whole: torch.Tensor, sizes: list[int], rank: int) -> torch.Tensor:
+        ctx.sizes = sizes
+        start = sum(sizes[:rank])
+        return whole[start : start + sizes[rank]].clone()
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:
+        return _GatherGradient.apply(grad, ctx.sizes, _run.rank), None, None
+
+
+class _GatherRows(torch.autograd.Function):
+    """The rows of all ranks; backward gives each rank the gradient of its own, for DDP to average."""
+
+    @staticmethod
+    def forward(ctx: Any, own: torch.Tensor, sizes: list[int], rank: int) -> torch.Tensor:
+        ctx.sizes = sizes
+        return _all_rows(own, sizes)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:
+        return _TakeGradient.apply(grad, ctx.sizes, _run.rank), None, None
+
+
+class _SumOverRanks(torch.autograd.Function):
+    """A number summed over the ranks with their weights; backward as for `_GatherRows`."""
+
+    @staticmethod
+    def forward(ctx: Any, own: torch.Tensor, weight: float) -> torch.Tensor:
+        ctx.weight = weight
+        total = own.detach() * weight if weight else torch.zeros_like(own)  # a mean of nothing is no number
+        dist.all_reduce(total)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:
+        return _WeighGradient.apply(grad, ctx.weight), None
+
+
+# The gradient of one of this rank's rows is world_size times the row's, for DDP to average. Where a gradient is
+# itself differentiated (a penalty on its norm), these go back from one kind to the other.
+class _TakeGradient(torch.autograd.Function):
+    """Of the gradient of all rows, that of this rank's rows."""
+
+    @staticmethod
+    def forward(ctx: Any, whole: torch.Tensor, sizes: list[int], rank: int) -> torch.Tensor:
+        ctx.sizes = sizes
+        start = sum(sizes[:rank])
+        return whole[start : start + sizes[rank]] * _run.world_size
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:
+        return _all_rows(grad, ctx.sizes), None, None
+
+
+class _GatherGradient(torch.autograd.Function):
+    """The gradient of all rows from those of each rank's rows."""
+
+    @staticmethod
+    def forward(ctx: Any, own: torch.Tensor, sizes: list[int], rank: int) -> torch.Tensor:
+        ctx.start, ctx.size = sum(sizes[:rank]), sizes[rank]
+        return _all_rows(own / _run.world_size, sizes)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:
+        return grad[ctx.start : ctx.start + ctx.size].clone(), None, None
+
+
+class _WeighGradient(torch.autograd.Function):
+    """Of the gradient of a number, that of this rank's part of it."""
+
+    @staticmethod
+    def forward(ctx: Any, grad: torch.Tensor, weight: float) -> torch.Tensor:
+        ctx.weight = weight
+        return grad * (weight * _run.world_size)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:
+        total = grad * ctx.weight
+        dist.all_reduce(total)
+        return total, None
+
+
+def _all_rows(own: torch.Tensor, sizes: list[int]) -> torch.Tensor:
+    most = max(sizes)
+    rows = own.detach()
+    if len(rows) < most:
+        rows = torch.cat([rows, rows.new_zeros(most - len(rows), *rows.shape[1:])])
+    of_ranks = [torch.empty_like(rows, memory_format=torch.contiguous_format) for _ in sizes]
+    dist.all_gather(of_ranks, rows.contiguous())
+    return torch.cat([of_rank[:size] for of_rank, size in zip(of_ranks, sizes, strict=True)])

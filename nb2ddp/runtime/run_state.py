@@ -1,0 +1,65 @@
+"""Hold what this process knows of the run: its rank, the time limits, and what the parts below share."""
+
+import os
+import sys
+import weakref
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import torch
+
+if TYPE_CHECKING:
+    from nb2ddp.runtime.batch_share import _RankBatch
+    from nb2ddp.runtime.watchdog import _Watchdog
+
+
+_T = TypeVar("_T")
+
+is_main_process: bool = int(os.environ.get("RANK", "0")) == 0
+show = sys.displayhook  # prints the last value of a cell, as a notebook does
+has_bf16: bool = not torch.cuda.is_available() or torch.cuda.get_device_capability()[0] >= 8  # not on a T4
+
+_RANK_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
+_LAUNCH_VARIABLES = (*_RANK_VARIABLES, "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "ACCELERATE_USE_CPU")
+_GROUP_TIMEOUT = timedelta(hours=1)
+_PATIENCE = float(os.environ.get("NB2DDP_PATIENCE", "45"))  # seconds
+_LONG_PATIENCE = max(600.0, _PATIENCE)  # for library code that may be slow on one rank: saving, compiling
+
+
+class _Run:
+    """What this process knows of the run. ``world_size`` becomes 1 when rank 0 goes on alone."""
+
+    def __init__(self) -> None:
+        self.rank = int(os.environ.get("RANK", "0"))
+        self.local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+        self.world_size = int(os.environ.get("WORLD_SIZE", "1"))
+        self.machine = os.environ.get("GROUP_RANK", "0")
+        self.machines = int(os.environ.get("GROUP_WORLD_SIZE", "1"))
+        self.attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+        self.one_disk = os.environ.get("NB2DDP_SHARED_FS") != "0"
+        self.pid = os.getpid()
+        self.meetings = 0  # how many this rank has come to
+        self.alone = 0  # depth of blocks that this rank runs without the others
+        self.may_take_long = 0  # depth of blocks that the others wait for, however long this rank takes
+        self.steps = 0  # optimizer steps
+        self.shares: dict[
+            tuple[int, int], _RankBatch
+        ] = {}  # the latest, by micro-batch and accumulation steps
+        self.reduced: dict[int, weakref.ref[Any]] = {}  # by id: parameters whose gradients DDP averages
+        self.untold: list[tuple[_RankBatch, int]] = []  # shares whose samples a step no line has said yet
+        self.failures: list[str] = []  # checks that failed; the run goes on to save and ends with exit code 1
+        self.watchdog: _Watchdog | None = None
+        self.began = False
+
+    @property
+    def meets(self) -> bool:
+        """Whether the other ranks come to this place too."""
+        return self.world_size > 1 and self.alone == 0 and os.getpid() == self.pid
+
+    @property
+    def writes(self) -> bool:
+        """Whether this rank makes the files that other ranks of its disk read."""
+        return self.rank == 0 if self.one_disk else self.local_rank == 0
+
+
+_run = _Run()

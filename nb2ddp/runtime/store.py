@@ -1,0 +1,85 @@
+"""Reach torchrun's key-value store, and wait there for what a rank puts in."""
+
+import contextlib
+import functools
+import itertools
+import os
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import torch.distributed as dist
+
+from nb2ddp.runtime.run_state import _run
+
+_CHUNK = 2**22  # bytes; the store takes no value above 8 MiB
+
+
+@functools.cache
+def _store() -> Any:
+    """Return torchrun's key-value store, with keys of this attempt: torchrun keeps it when it restarts ranks."""
+    return dist.PrefixStore(_prefix(), next(iter(dist.rendezvous("env://")))[0])
+
+
+def _prefix() -> str:
+    """Return what this attempt's keys begin with.
+
+    A store that torchrun's agent keeps outlives a restart. One that rank 0 opens is new for every round, and on
+    several machines the agents count restarts each for itself.
+    """
+    kept = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    return f"nb2ddp/{_run.attempt}" if kept else "nb2ddp"
+
+
+def _second_store() -> Any:
+    """Return another connection to the same store: a connection answers one call at a time."""
+    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    store = dist.TCPStore(address, port, is_master=False, wait_for_workers=False)
+    return dist.PrefixStore(_prefix(), store)
+
+
+def _wait_for_key(key: str, rank: int, place: str) -> bytes:
+    """Return what ``rank`` puts into the store under a key, as soon as it does.
+
+    Raises:
+        RuntimeError: that rank, or torchrun, has ended.
+    """
+    store = _store()
+    try:
+        with _waiting(rank):
+            for tries in itertools.count():  # store.wait() prints a warning for each second that it waits
+                if store.check([key]):
+                    break
+                if tries % 50 == 49 and (end := _end_of(rank, store)) and not store.check([key]):
+                    raise RuntimeError(f"rank {rank} {end}, while rank {_run.rank} waits for it at {place}")
+                time.sleep(0.001 if tries < 100 else 0.02)
+        size = int(store.get(key) or 0)  # waits no longer, however long many bytes take
+        return b"".join(store.get(f"{key} {start}") for start in range(0, size, _CHUNK))
+    except dist.DistNetworkError:
+        raise RuntimeError(
+            f"torchrun's store is gone, while rank {_run.rank} waits for rank {rank} at {place}"
+        ) from None
+
+
+@contextlib.contextmanager
+def _waiting(rank: int) -> Iterator[None]:
+    """Let the watchdog know that this rank waits in the store, for a rank that may take long."""
+    watchdog = _run.watchdog
+    if watchdog is not None:
+        watchdog.waits_for, watchdog.waits_since = rank, time.monotonic()
+    try:
+        yield
+    finally:
+        if watchdog is not None:
+            watchdog.waits_for = None
+
+
+def _report_end(how: str, place: str = "") -> None:
+    """Note in the store how this rank has ended, and where, for those that wait for it."""
+    with contextlib.suppress(BaseException):
+        store = _run.watchdog.store() if _run.watchdog is not None else _store()
+        store.set(f"end {_run.rank}", f"{how} at {place}" if place else how)
+
+
+def _end_of(rank: int, store: Any) -> str:
+    return store.get(f"end {rank}").decode() if store.check([f"end {rank}"]) else ""

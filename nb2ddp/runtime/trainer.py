@@ -1,0 +1,95 @@
+"""Make a Trainer train through one DDP wrapper."""
+
+import re
+import sys
+from typing import Any
+
+import torch
+
+from nb2ddp.runtime.batch_share import _share_of, _tell_batch
+from nb2ddp.runtime.batches import _take_each_sample_once
+from nb2ddp.runtime.evaluation import _evaluate_each_sample_once
+from nb2ddp.runtime.even_batches import _DEALT, _EVEN, _even
+from nb2ddp.runtime.gradients import _clip_all_gradients, _fill_gradients, _leaves_out
+from nb2ddp.runtime.losses import _has_stock_loss, _keep_loss
+from nb2ddp.runtime.own_logs import _log_on_one_rank
+from nb2ddp.runtime.replicas import _ddp
+from nb2ddp.runtime.run_state import _run, is_main_process
+from nb2ddp.runtime.same_data import _check_same_data
+from nb2ddp.runtime.saving import _wait_for_saves
+from nb2ddp.runtime.trl_losses import _keep_loss_of_trl
+
+
+def wrap_trainer(trainer: Any, batches: str = "notebook") -> Any:
+    """Make a Trainer train through one DDP wrapper, and return the wrapper; ``trainer.model`` stays as it is.
+
+    Called right before ``trainer.train()``, after the Trainer has cast or replaced parameters. Every rank waits for
+    the others, and compares its training data with theirs first. The ranks take the notebook's micro-batches of each
+    optimizer step in turns. With ``batches="dealt"`` these are dealt to the ranks by length, with ``batches="even"``
+    the ranks take other ones, made of the step's samples so that all have equally many tokens; where that would not
+    be the same run, a line says why, and they are taken in turns.
+
+    Raises:
+        RuntimeError: the Trainer does not know of all ranks; or the ranks have different training data.
+    """
+    prepare_trainer(trainer)
+    if _run.world_size == 1:
+        return trainer.model_wrapped
+    _check_same_data(getattr(trainer, "train_dataset", None))
+    if batches == "notebook":
+        _tell_batch(_share_of(trainer.args))
+    else:
+        _even.setdefault(trainer, _DEALT if batches == "dealt" else _EVEN)
+        _take_each_sample_once(trainer)
+    # Accelerate prepares mixed precision as always; evaluation_mode keeps it from wrapping.
+    model = trainer.accelerator.prepare_model(trainer.model, evaluation_mode=True)
+    told = trainer.args.ddp_find_unused_parameters
+    _synchronise_batch_norms(trainer, model)
+    trained = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
+    fills = told if told is not None else any(_leaves_out(name) for name in trained)
+    trainer.model_wrapped = _ddp(model, find_unused=False if fills else told)
+    if fills:
+        _fill_gradients(trainer)
+    _clip_all_gradients(trainer)
+    return trainer.model_wrapped
+
+
+def _synchronise_batch_norms(trainer: Any, model: torch.nn.Module) -> None:
+    """Let a batch norm take its statistics from a whole micro-batch that is divided; on CPUs, say that it does not."""
+    if not any(isinstance(part, torch.nn.modules.batchnorm._BatchNorm) for part in model.modules()):
+        return
+    divided = _share_of(trainer.args).micro_batches == 1
+    if divided and torch.cuda.is_available():
+        torch.nn.SyncBatchNorm.convert_sync_batchnorm(model)
+    elif is_main_process:
+        part = "each rank's part of a batch" if divided else "the batches of rank 0"
+        print(
+            f"nb2ddp: WARNING: a batch norm takes its running statistics from {part}: the figures are near the "
+            "single process's and not equal",
+            file=sys.stderr,
+            flush=True,
+        )
+
+
+def prepare_trainer(trainer: Any) -> None:
+    """Give a Trainer's loss the weight that it has in one process, in training and in evaluation. No rank waits.
+
+    Raises:
+        RuntimeError: the Trainer was made where it did not know of the other ranks.
+    """
+    if trainer.args.world_size != _run.world_size:
+        raise RuntimeError(f"the Trainer knows of {trainer.args.world_size} of {_run.world_size} processes")
+    if _run.world_size > 1:
+        _wait_for_saves(trainer)
+        evaluated = _evaluate_each_sample_once(trainer)
+        if getattr(trainer.compute_loss, "_keeps_loss", False):
+            return
+        if _has_stock_loss(trainer):
+            _keep_loss(trainer)
+        else:
+            # ORPO's and CPO's loss is a mean over tokens and one over rows: a part of a batch has no one weight
+            whole = _share_of(trainer.args).micro_batches == _run.world_size
+            weighed = "(SFT|DPO|Reward|ORPO|CPO)Trainer$" if whole else "(SFT|DPO|Reward)Trainer$"
+            if any(re.search(weighed, kind.__name__) for kind in type(trainer).__mro__):
+                _keep_loss_of_trl(trainer, evaluated)
+        _log_on_one_rank(trainer)

@@ -1,0 +1,32 @@
+# Rank 0 downloads into a folder first; the other ranks find what is there.
+
+# first cell
+import kagglehub
+from huggingface_hub import Repository
+from torchvision import datasets
+from trl import SFTTrainer
+
+# case: a clone of a repository
+repo = Repository("folder", clone_from="me/model")
+# output
+with ddp.main_process_first():  # nb2ddp: rank 0 prepares the data, the others read its cache
+    repo = Repository("folder", clone_from="me/model")
+
+# case: a data set of Kaggle
+path = kagglehub.dataset_download("me/data")
+# output
+with ddp.main_process_first():  # nb2ddp: rank 0 prepares the data, the others read its cache
+    path = kagglehub.dataset_download("me/data")
+
+# case: a data set of torchvision
+rows = datasets.MNIST("data", train=True, download=True)
+# output
+with ddp.main_process_first():  # nb2ddp: rank 0 prepares the data, the others read its cache
+    rows = datasets.MNIST("data", train=True, download=True)
+
+# case: a data set of torchvision that is there
+rows = datasets.MNIST("data", download=False)
+
+# last cell
+t = SFTTrainer(llm)
+t.train()
