@@ -100,17 +100,20 @@ class Alone:
         self.plain = plain_code(self.notebook)
         self.conversion = convert(self.notebook)
 
-    @functools.cached_property
+    @property
     def one(self) -> Run:
         """The notebook's own code, with the seeds that its script sets.
 
         Raises:
             LeftOutError: it fails.
         """
-        done = self._run("one")
-        if done.exit_code:
-            raise LeftOutError(last_line(done))
-        return done
+        if self._one.exit_code:
+            raise LeftOutError(last_line(self._one))
+        return self._one
+
+    @functools.cached_property
+    def _one(self) -> Run:
+        return self._run("one")
 
     @functools.cached_property
     def again(self) -> Run:

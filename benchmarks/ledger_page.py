@@ -221,7 +221,9 @@ def table(head: str, rows: Sequence[Sequence[str]]) -> str:
 def line(row: Row) -> str:
     """Return a row as one line of text, for the terminal."""
     found = {"reason": row.reason, "as it is": row.as_it_is, **row.notes}
-    return "  ".join([*cells(row), *(f"{name}: {text}" for name, text in found.items() if text)])
+    return "  ".join(
+        [row.name, *cells(row)[1:], *(f"{name}: {text}" for name, text in found.items() if text)]
+    )
 
 
 def cells(row: Row) -> list[str]:

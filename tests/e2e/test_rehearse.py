@@ -228,6 +228,7 @@ HUB_NOTEBOOK = (
     "print(torch.cuda.get_device_properties(0).total_memory)\ntrainer.train()",
     'inputs = tokenizer("so", return_tensors="pt").to("cuda")\n'
     "print(tokenizer.batch_decode(model.generate(**inputs, max_new_tokens=500)))",
+    "from huggingface_hub import login, notebook_login\nnotebook_login()\nlogin(token='hf_'+'none')",
     'model.save_pretrained("lora")\nmodel.save_pretrained_gguf("gguf", tokenizer)\n'
     'model.push_to_hub("me/model")\n!touch touched',
 )
@@ -284,6 +285,7 @@ def test_a_notebook_of_the_hub_is_rehearsed_without_the_hub(
     assert replaced["the data set https://example.org/rules.json"] == f"the first rows of {rules}"
     assert replaced["load_in_4bit"] == "load_in_4bit=False"
     assert replaced["the command `touch touched`"] == "nothing"
+    assert replaced["login()"] == "nothing"
     assert replaced["push_to_hub('me/model')"] == replaced["save_pretrained_gguf('gguf')"] == "a record of it"
     assert "rule 0" in (keep / "several-notes" / "rank0.out").read_text()
     assert (keep / "several" / "lora" / "adapter_model.safetensors").exists()

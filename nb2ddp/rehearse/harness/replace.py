@@ -271,6 +271,16 @@ def _no_uploads(owner: str, *names: str) -> Patch:
     return patch
 
 
+def _no_logins(module: Any) -> None:
+    """A login asks for a token, or asks the hub whether one is good; the token is not noted."""
+
+    def recorded(name: str, original: Callable[..., Any], *arguments: Any, **options: Any) -> None:
+        replaced(f"{name}()", "nothing", "a rehearsal uploads nothing")
+
+    for name in ("login", "notebook_login", "interpreter_login"):
+        around(module, name, functools.partial(recorded, name))
+
+
 def _patch_torch(torch: Any) -> None:
     _without_gpu(torch)
     _without_dropout(torch)
@@ -282,6 +292,7 @@ PATCHES: dict[str, Patch] = {
     "IPython.core.display": _no_media,
     "transformers.training_args": _shorter_training,
     "transformers.generation.utils": _shorter_generation,
+    "huggingface_hub._login": _no_logins,
     "transformers.utils.hub": _no_uploads("PushToHubMixin", "push_to_hub"),
     "datasets.arrow_dataset": _no_uploads("Dataset", "push_to_hub"),
     "datasets.dataset_dict": _no_uploads("DatasetDict", "push_to_hub"),
