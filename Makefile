@@ -1,8 +1,9 @@
 # Two environments in which the real Unsloth trains on a CPU, both pinned in tests/stacks:
 #   .venv         the newest releases, the project itself and what its checks need
 #   .venv-kaggle  the releases that the Kaggle notebooks pin
+# and .venv-web, which serves the page: Gradio asks for older releases of what the others have
 .DELETE_ON_ERROR:
-.PHONY: demo check test units attacks ranks e2e runs test-all engines lint docs site ledger canary pins clean
+.PHONY: demo check test units attacks ranks e2e trainings launches test-all engines lint docs gallery site ledger canary pins clean
 
 PYTHON ?= python3
 STACKS := tests/stacks
@@ -17,10 +18,10 @@ demo: .venv/.ready
 check: .venv/.ready
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target units lint ranks
 
-# `check`, and the tests of whole commands. Training runs one after another, and beside it what needs one core.
-test: lint .venv-kaggle/.ready
-	@echo "The tests run on two cores side by side, some 15 minutes"
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target runs units attacks ranks e2e
+# `check`, and the tests of whole commands. Three lanes on two cores: launches mostly wait for processes to end.
+test: lint .venv-kaggle/.ready .venv-web/.ready
+	@echo "The tests run side by side, some 15 minutes on two cores"
+	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target launches trainings units attacks ranks e2e
 
 units: .venv/.ready
 	$(bin)/pytest tests/unit tests/rules --ignore=tests/unit/runtime --ignore=tests/unit/attack
@@ -33,13 +34,19 @@ attacks: .venv/.ready
 ranks: .venv/.ready
 	$(bin)/pytest tests/unit/runtime
 
-e2e: .venv/.ready
+e2e: .venv/.ready .venv-web/.ready
 	$(bin)/pytest tests/e2e -m "not launch and not thorough"
 
-runs: .venv/.ready .venv-kaggle/.ready
-	$(bin)/pytest tests/e2e -m "launch and not thorough"
+# Training runs, most of them forked from a process that has imported a stack once.
+TRAININGS := $(patsubst %,tests/e2e/test_%.py,runs kinds ledger differential handmade left_out sharding)
+trainings: .venv/.ready .venv-kaggle/.ready
+	$(bin)/pytest $(TRAININGS) -m "launch and not thorough"
 
-test-all: lint .venv-kaggle/.ready
+# Commands of ours and torchrun as users start them, and what may happen to their processes.
+launches: .venv/.ready .venv-kaggle/.ready
+	$(bin)/pytest tests/e2e $(TRAININGS:%=--ignore=%) -m "launch and not thorough"
+
+test-all: lint .venv-kaggle/.ready .venv-web/.ready
 	$(bin)/pytest -m ""
 
 # Debian's SLURM, what makes several hosts of one machine, and a browser: tests that need them skip without. Needs root.
@@ -54,6 +61,10 @@ lint: .venv/.ready
 
 docs: .venv/.ready
 	$(bin)/python docs/make_table.py
+
+# The samples as folders that are ready for Kaggle, each with its proof, to build/gallery.
+gallery: .venv/.ready
+	$(bin)/python docs/make_gallery.py
 
 # The documentation site, to build/site: from docs/, README, CONTRIBUTING and the code.
 site: .venv/.ready
@@ -84,12 +95,19 @@ canary: .venv/.ready
 	$(bin)/uv pip sync --quiet --compile-bytecode --python .venv-kaggle/bin/python $(STACKS)/kaggle.txt $(STACKS)/unsloth.txt
 	touch $@
 
+.venv-web/.ready: $(STACKS)/web.txt | .venv/.ready
+	$(bin)/uv venv --quiet --allow-existing --python $(bin)/python .venv-web
+	$(bin)/uv pip sync --quiet --compile-bytecode --python .venv-web/bin/python $(STACKS)/web.txt
+	touch $@
+
 # Pin the newest releases that the .in files and pyproject.toml allow.
 pins: .venv/.ready
 	$(bin)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --custom-compile-command "make pins" \
 	  $(STACKS)/newest.in pyproject.toml --extra dev --output-file $(STACKS)/newest.txt
 	$(bin)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --custom-compile-command "make pins" \
 	  $(STACKS)/kaggle.in --output-file $(STACKS)/kaggle.txt
+	$(bin)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --custom-compile-command "make pins" \
+	  pyproject.toml --extra web --output-file $(STACKS)/web.txt
 
 clean:
-	rm -rf .venv .venv-kaggle build
+	rm -rf .venv .venv-kaggle .venv-web build

@@ -222,12 +222,11 @@ def check(
     print(f"\n{stack}: {', '.join(f'{name} {number}' for name, number in new.versions.items())}")
     print("  changed: " + ("; ".join(versions) or "nothing, these are the pinned versions"))
     lacking = gone(pinned, new)
-    ours = used(lacking)
-    print(
-        f"  names that are gone: {len(lacking)}; of those nb2ddp's code has the word: {', '.join(ours) or 'none'}"
-    )
-    for name in lacking[:40]:
-        print(f"    {name}")
+    print(f"  names that are gone: {sum(map(len, lacking.values()))}")
+    for place, names in lacking.items():
+        more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+        ours = ", ".join(used(names)) or "none"
+        print(f"    {place}: {', '.join(names[:SHOWN])}{more}; words of nb2ddp's code among them: {ours}")
     for text in sorted(set(new.warnings) - set(pinned.warnings)):
         print(f"    new warning at import: {text[:200]}")
     if given.build or not versions:
@@ -247,6 +246,7 @@ def move(together: Asked) -> None:
 
 
 def main() -> int:
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -38,9 +38,10 @@ All runs begin with the same state of the random generators, for a notebook with
 
 **Columns.** Loss: the largest relative difference of a loss. First: the first step whose loss differs by more than
 1e-5. Floor: the largest difference of a second run of the notebook in one process. Parameters: the relative difference
-of all trained parameters at the end. Equal: the ranks hold the same parameters, bit for bit. Once: each sample of a
-step is computed by one rank. Files, prints: as in one process, by rank 0 alone; numbers may round otherwise. A dash:
-not measured, or none. The number of losses leads to their curve: one process wide and grey, the ranks thin and blue.
+of all trained parameters at the end. Checks: equal, the ranks hold the same parameters, bit for bit; once, each sample
+of a step is computed by one rank; files and prints, as in one process, by rank 0 alone (numbers may round otherwise).
+The number of losses leads to their curve: one process wide and grey, the ranks thin and blue. A dash: not measured, or
+none.
 """
 AS_IT_IS = """\
 Without nb2ddp: the code as it is, started on as many ranks. Where it fails because the ranks write the same files, it
@@ -185,7 +186,7 @@ def page(rows: Sequence[Row], left_out: Mapping[str, str], about: Mapping[str, A
         GUIDE.strip(),
         "## Rows",
         table(
-            "notebook|stack|ranks:|verdict|losses:|loss:|first:|floor:|parameters:|equal|once|files|prints",
+            "notebook, stack, ranks|verdict|loss:|floor:|parameters:|first:|checks|losses:",
             [cells(row) for row in rows],
         ),
         "## Other runs, and what is said of them",
@@ -193,7 +194,7 @@ def page(rows: Sequence[Row], left_out: Mapping[str, str], about: Mapping[str, A
         "## The notebook's own code under torchrun",
         AS_IT_IS.strip(),
         table(
-            "notebook|stack|ranks:|what happens|loss:|s, one:|s, script:|s, as it is:",
+            "notebook, stack, ranks|what happens|loss:|s, one:|s, script:|s, as it is:",
             [cells_as_it_is(row) for row in rows if row.as_it_is],
         ),
     ]
@@ -226,28 +227,45 @@ def line(row: Row) -> str:
 def cells(row: Row) -> list[str]:
     count = str(len(row.losses) or "-")
     return [
-        escaped(row.notebook),
-        row.stack,
-        str(row.ranks),
+        named(row),
         row.verdict,
-        f"[{count}]({curve_of(row)})" if len(row.losses) > 1 else count,
         figure(row.loss_difference),
-        str(row.first_step or "-"),
         figure(row.floor),
         figure(row.parameter_difference),
-        *(mark(value) for value in (row.replicas_equal, row.samples_once, row.files_same, row.prints_same)),
+        str(row.first_step or "-"),
+        checks(row),
+        f"[{count}]({curve_of(row)})" if len(row.losses) > 1 else count,
     ]
+
+
+def named(row: Row) -> str:
+    return f"{escaped(row.notebook)} {row.stack} x{row.ranks}"
+
+
+def checks(row: Row) -> str:
+    """Return which checks did not hold, and which saw nothing."""
+    found = {
+        "equal": row.replicas_equal,
+        "once": row.samples_once,
+        "files": row.files_same,
+        "prints": row.prints_same,
+    }
+    if set(found.values()) == {None}:
+        return "-"
+    lacking = [name for name, value in found.items() if value is False]
+    unseen = [name for name, value in found.items() if value is None]
+    said = f"not {', '.join(lacking)}" if lacking else "all"
+    return f"{said}; {', '.join(unseen)} not seen" if unseen else said
 
 
 def cells_as_it_is(row: Row) -> list[str]:
     seconds = (row.seconds_one, row.seconds_ranks, row.as_it_is_seconds)
-    happens = row.as_it_is.replace(
-        "trains", "trains the whole on every rank" if row.as_it_is_difference == 0 else "trains"
+    whole = row.as_it_is_difference is not None and row.as_it_is_difference <= 1e-5
+    happens = re.sub(
+        "trains$", "every rank trains the whole" if whole else "trains something else", row.as_it_is
     )
     return [
-        escaped(row.notebook),
-        row.stack,
-        str(row.ranks),
+        named(row),
         escaped(happens),
         figure(row.as_it_is_difference),
         *(str(value or "-") for value in seconds),
@@ -262,17 +280,13 @@ def reasons(rows: Sequence[Row]) -> list[list[str]]:
             key = re.sub(r"\d+", "#", f"{row.verdict}: {row.reason}")
             found.setdefault(key, []).append(row)
     return [
-        [escaped(f"{of[0].verdict}: {of[0].reason}"), escaped("; ".join(row.name for row in of))]
+        [escaped(f"{of[0].verdict}: {of[0].reason}"), "; ".join(map(named, of))]
         for of in sorted(found.values(), key=len, reverse=True)
     ]
 
 
 def figure(value: float | None) -> str:
     return "-" if value is None else f"{value:.1e}" if value else "0"
-
-
-def mark(value: bool | None) -> str:
-    return {None: "-", True: "yes", False: "**no**"}[value]
 
 
 def escaped(text: str) -> str:

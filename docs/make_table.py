@@ -1,4 +1,4 @@
-"""Write the pages of docs/ that are made from the code: rules, commands with their options, exit codes.
+"""Write the pages of docs/ that are made from the code: rules, commands with options, exit codes, the gallery.
 
     python docs/make_table.py [--check]
 
@@ -214,7 +214,18 @@ def summary(kind: type) -> str:
     return inspect.cleandoc(kind.__doc__ or "").splitlines()[0]
 
 
-PAGES = {"handled.md": handled, "commands.md": commands, "exit_codes.md": exit_codes}
+def gallery() -> str:
+    import make_gallery  # converts the samples
+
+    return make_gallery.page()
+
+
+PAGES = {
+    "handled.md": handled,
+    "commands.md": commands,
+    "exit_codes.md": exit_codes,
+    "gallery.md": gallery,
+}
 
 
 def main() -> int:

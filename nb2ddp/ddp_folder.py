@@ -162,6 +162,13 @@ def _digest_of(path: Path) -> str:
 # ---- writing --------------------------------------------------------------------------------------------
 
 
+def contents_of(files: Mapping[str, str], report: Mapping[str, Any]) -> dict[str, bytes]:
+    """Return the files of a folder by name, with the report, which remembers the digests of the others."""
+    contents = {name: text.encode() for name, text in files.items()}
+    digests = {name: hashlib.sha256(data).hexdigest() for name, data in contents.items()}
+    return {**contents, REPORT: f"{json_text({**report, 'files': digests})}\n".encode()}
+
+
 def write(folder: Path, files: Mapping[str, str], report: Mapping[str, Any], *, force: bool) -> None:
     """Write ``files`` and the report, which remembers their digests; remove what is no longer made.
 
@@ -170,9 +177,7 @@ def write(folder: Path, files: Mapping[str, str], report: Mapping[str, Any], *, 
     Raises:
         OutputError: a file was edited since, or is not ours, or the folder cannot be written.
     """
-    contents = {name: text.encode() for name, text in files.items()}
-    digests = {name: hashlib.sha256(data).hexdigest() for name, data in contents.items()}
-    contents[REPORT] = f"{json_text({**report, 'files': digests})}\n".encode()
+    contents = contents_of(files, report)
     try:
         if not os.path.lexists(folder) and _create(folder, contents):
             return

@@ -50,6 +50,10 @@ class RehearsalError(Nb2ddpError):
     exit_code = 3
 
 
+class WebError(Nb2ddpError):
+    """The page on which notebooks are converted cannot be served."""
+
+
 class FolderError(Nb2ddpError):
     """A converted folder cannot be read."""
 

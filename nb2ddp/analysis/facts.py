@@ -30,6 +30,7 @@ class Facts:
 
     def __init__(self, cells: Sequence[CodeCell], *, sharded: bool = False) -> None:
         """Read the cells. ``sharded``: a Trainer shards its model, which needs every rank from then on."""
+        self._sharded = sharded
         self._tree = Tree(cells)
         self._names = Names(self._tree)
         self._kinds = Kinds(self._tree, self._names)
@@ -112,6 +113,10 @@ class Facts:
             self._answers[question] = question(self)
         answer: Answer = self._answers[question]
         return answer
+
+    def sharded(self) -> Facts:
+        """Return the facts of the same cells for a model that the Trainer shards."""
+        return self if self._sharded else Facts(self.cells, sharded=True)
 
     # ---- what the whole notebook has ------------------------------------------------------------
 

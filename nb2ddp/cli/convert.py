@@ -296,11 +296,14 @@ def _next_steps(result: _Result, options: Options) -> Iterator[str]:
         if setup:
             yield f"python {folder}/setup_env.py"
         yield f"python {folder}/train_ddp.py    (one process holds the model, spread over all GPUs)"
-    elif too_large(result.conversion) is not None:
+    elif (large := too_large(result.conversion)) is not None:
         notebook = _quoted(result.what.text)
+        if large.strategy == "fsdp":
+            yield f"nb2ddp convert {notebook} --strategy fsdp    (a share of the model on each GPU)"
         yield f"nb2ddp convert {notebook} --strategy balanced    (one model over all GPUs of a machine)"
         yield f"nb2ddp convert {notebook} --gpu-memory GIB    (GIB: the memory of your larger GPUs)"
-        yield f"nb2ddp rehearse {folder}    (a few steps on this CPU, with a tiny model)"
+        if options.strategy != "fsdp":
+            yield f"nb2ddp rehearse {folder}    (a few steps on this CPU, with a tiny model)"
     else:
         yield f"nb2ddp run {folder} --nproc {options.nproc}{' --setup' if setup else ''}"
         if options.strategy != "fsdp":  # not rehearsed yet

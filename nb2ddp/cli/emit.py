@@ -90,6 +90,7 @@ def emit(
       nb2ddp emit --target slurm --nodes 2 --gpus 4 --time 12:00:00 --partition gpu finetune_ddp
       nb2ddp emit --target accelerate --nodes 2 --main-process-ip node1 finetune_ddp
       nb2ddp emit --target kubeflow --nodes 2 --image me/unsloth finetune_ddp
+      nb2ddp emit --target skypilot --gpus 8 --accelerator H100 finetune_ddp
     """
     from nb2ddp.ddp_folder import SETUP
     from nb2ddp.targets import emit as emitting
@@ -111,7 +112,7 @@ def emit(
     for note in emitting.emit(job, target, starter, place, force=force):
         say(note)
     echo(f"Wrote {place}/ for {job.machines}. Next, in that folder on the cluster:", err=True)
-    if (place / SETUP).is_file():  # where the launcher does not do it
+    if (place / SETUP).is_file() and not starter.installs:
         echo(f"  python {SETUP}    (once for each Python that trains: what the notebook installs)", err=True)
     echo(f"  {starter.next_command(job)}", err=True)
 

@@ -220,6 +220,6 @@ def _needs_attention(note: Change) -> bool:
     return isinstance(note.data, TooLarge) or note.rule == secret_notes.RULE
 
 
-def too_large(conversion: Conversion) -> Change | None:
-    """Return the note that a copy of the model does not fit on one GPU, if there is one."""
-    return next((note for note in conversion.notes if isinstance(note.data, TooLarge)), None)
+def too_large(conversion: Conversion) -> TooLarge | None:
+    """Return the figures of a model that does not fit on the GPUs, if there is one."""
+    return next((note.data for note in conversion.notes if isinstance(note.data, TooLarge)), None)

@@ -14,7 +14,7 @@ from typing import Literal
 import libcst as cst
 
 from nb2ddp.analysis.facts import Facts
-from nb2ddp.options import Options
+from nb2ddp.options import Options, Strategy
 from nb2ddp.source.cells import Place, Statement
 
 GateKind = Literal["rank-zero", "rank-zero-then-wait", "main-first", "in-turn"]
@@ -34,10 +34,11 @@ class Batch:
 
 @dataclass(frozen=True)
 class TooLarge:
-    """A copy of the model does not fit on one GPU: GiB that it needs, and GiB that there are."""
+    """The model does not fit on the GPUs: GiB that one needs, and has, and the strategy that makes room."""
 
     needed: float
     available: float
+    strategy: Strategy
 
 
 @dataclass(frozen=True)

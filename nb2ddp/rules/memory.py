@@ -1,8 +1,10 @@
 """Note a model whose copy does not fit on each GPU: an estimate from the model's name and how it is loaded.
 
-No code is changed. ``--gpu-memory`` sets the memory of one GPU; ``--strategy balanced`` spreads one
-model over all of them instead. Settings are followed through variables, dicts and parameters; where one
-cannot be seen, the note gives both figures.
+No code is changed. ``--gpu-memory`` sets the memory of one GPU, ``--nproc`` their number. The note names the
+strategy that makes room: ``fsdp`` shards the model over the GPUs, which train at once; ``balanced`` spreads it over
+them in one process, no faster than one GPU. With ``fsdp`` a quantized model is loaded whole by each rank before it is
+sharded; of one in 16 bits each rank loads its share. Settings are followed through variables, dicts and parameters;
+where one cannot be seen, the note gives both figures.
 
 .. code-block:: diff
 
@@ -15,19 +17,22 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import libcst as cst
 
 from nb2ddp import libraries
 from nb2ddp.analysis.facts import Facts
-from nb2ddp.options import Options
-from nb2ddp.rewriting.findings import Finding, Note, Rule, TooLarge
+from nb2ddp.analysis.sharding import refusals
+from nb2ddp.options import Options, Strategy
+from nb2ddp.rewriting.findings import Finding, Need, Note, Rule, TooLarge
 from nb2ddp.source import cst_nodes
 
 # GiB for each billion parameters: weights, with the layers that stay in 16 bits and the scales of the blocks.
 _PER_BILLION = {4: 0.65, 8: 1.1, 16: 1.87, 32: 3.73}
 _BYTE = 0.932  # GiB that a billion parameters take for each byte
 _REST = 2.0  # GiB: CUDA itself, the adapter with its optimizer, activations of a small batch
+_LOADING = 0.5  # GiB: CUDA itself
 _SIZE = re.compile(r"(?<![A-Za-z0-9.])[EeAa]?(\d+(?:[._]\d+)?)\s*([BbMm])(?![A-Za-z])")
 _QUANTIZED = {
     4: re.compile(r"4[-_]?bit|int4|awq|gptq|mxfp4|nf4", re.I),
@@ -52,21 +57,74 @@ class Estimate:
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
+    if options.strategy == "fsdp" and any(_loads_share(facts, call) for call in facts.live_calls):
+        yield Need("loads_share", "True")
     for estimate in estimates(facts, options):
         if max(estimate.needs.values()) > options.gpu_memory:
             least = min(estimate.needs.values())
             fits = "" if least > options.gpu_memory else "; the smaller one fits"
+            strategy, advice = _advice(facts, options, estimate)
             yield Note(
-                f"{estimate}, which has {options.gpu_memory:g} (--gpu-memory){fits}. `--strategy balanced` "
-                "spreads one model over all GPUs in one process: no faster than one GPU, and room for the model",
+                f"{estimate}, which has {options.gpu_memory:g} (--gpu-memory){fits}. {advice}",
                 estimate.call,
-                TooLarge(least, options.gpu_memory) if not fits else None,
+                TooLarge(least, options.gpu_memory, strategy) if not fits else None,
             )
+
+
+def _advice(facts: Facts, options: Options, estimate: Estimate) -> tuple[Strategy, str]:
+    """Return the strategy that makes room for a model, with the reason; ``balanced`` where it cannot be told."""
+    gpus = f"{options.nproc} GPUs"
+    balanced = "`--strategy balanced` spreads one model over all GPUs in one process: no faster than one GPU, and room"
+    if options.strategy == "fsdp":
+        return "balanced", f"{balanced} for the model; or take more GPUs (--nproc)"
+    if options.nproc > 1 and next(refusals(facts.once(Facts.sharded)), None) is None:
+        ((_, sharded),) = [
+            (other.call, max(other.needs.values()))
+            for other in estimates(facts, options.with_(strategy="fsdp", batches="notebook"))
+            if other.call is estimate.call
+        ]
+        if sharded <= options.gpu_memory:
+            return "fsdp", (
+                f"`--strategy fsdp` shards it over {gpus}, about {sharded:.0f} GiB on each, and they train at once; "
+                "`--strategy balanced` makes room in one process, no faster than one GPU"
+            )
+    return "balanced", f"{balanced} for the model"
+
+
+def _loads_share(facts: Facts, call: cst.Call) -> bool:
+    """Return whether each rank may load its share of a model: all in 16 bits, whole nowhere before it is sharded."""
+    if (
+        facts.method(call) != "from_pretrained"
+        or facts.kind(call) != "model"
+        or facts.is_after_training(call)
+    ):
+        return False
+    if not facts.uses_unsloth or _is_on(facts, call, "full_finetuning", False) != {False}:
+        return False
+    return _widths(facts, call) == {16} and not any(map(partial(_reads_weights, facts), facts.live_calls))
+
+
+def _reads_weights(facts: Facts, call: cst.Call) -> bool:
+    """Return whether a call needs the weights before a Trainer has sharded them: generation, DoRA, LoftQ."""
+    if facts.method(call) == "generate":
+        return not facts.gathers(call) and not facts.is_after_training(call)
+    if _is_on(facts, call, "use_dora", False) != {False}:
+        return True
+    _, start = facts.argument(call, "init_lora_weights")
+    return not _is_absent_value(facts, call, "loftq_config") or (
+        start is not None
+        and cst_nodes.code_of(facts.value(start) or start) not in ("True", "False", '"gaussian"')
+    )
+
+
+def _is_absent_value(facts: Facts, call: cst.Call, keyword: str) -> bool:
+    given, node = facts.argument(call, keyword)
+    return not given or _is_none(facts.value(node))
 
 
 def estimates(facts: Facts, options: Options) -> Iterator[Estimate]:
     """Yield an estimate for each model that is loaded before training and tells its size by its name."""
-    if options.strategy != "ddp":
+    if options.strategy == "balanced":
         return
     trained = _fully_trained(facts)
     for call in facts.live_calls:
@@ -77,9 +135,12 @@ def estimates(facts: Facts, options: Options) -> Iterator[Estimate]:
         if billions is None:
             continue
         cases = _full_cases(facts, call, call in trained, options.gpu_memory) or _weight_cases(facts, call)
-        yield Estimate(
-            call, billions, {how: billions * per_billion + _REST for how, per_billion in cases.items()}
-        )
+        ranks = options.nproc if options.strategy == "fsdp" else 1
+        needs = {how: billions * per_billion / ranks + _REST for how, per_billion in cases.items()}
+        if ranks > 1 and not _loads_share(facts, call):  # each rank loads it whole, and keeps its share
+            whole = max(_weight_cases(facts, call).values()) * billions + _LOADING
+            needs = {how: max(needed, whole) for how, needed in needs.items()}
+        yield Estimate(call, billions, needs)
 
 
 def parameters(name: str) -> float | None:
@@ -254,10 +315,7 @@ def _fully_trained(facts: Facts) -> set[cst.Call]:
 
 
 def _is_absent(facts: Facts, call: cst.Call, keyword: str) -> bool:
-    if facts.kind(call) != "trainer":
-        return True
-    given, node = facts.argument(call, keyword)
-    return not given or _is_none(facts.value(node))
+    return facts.kind(call) != "trainer" or _is_absent_value(facts, call, keyword)
 
 
 def _trained_model(facts: Facts, call: cst.Call) -> cst.Call | None:

@@ -30,7 +30,7 @@ _GISTS = "https://api.github.com/gists"
 _SUFFIXES = (".ipynb", ".py")
 _KAGGLE_PAGE = re.compile(r"https?://(?:www\.)?kaggle\.com/code/([\w-]+/[\w-]+)(?:[/?#].*)?")
 _KAGGLE = re.compile(r"kaggle:(?:/{0,2})([\w-]+/[\w-]+)/?")
-_NO_NETWORK = "this needs a network connection: download the notebook, and give its path"
+_NO_NETWORK = "this needs a network connection: download the notebook, and give the file"
 
 
 @dataclass(frozen=True)
@@ -70,10 +70,13 @@ def input_of(text: str) -> Input:
     return Input(_shown(text), "link", Path(_name_in(text)), address_of(text))
 
 
-def read_input(what: Input, kaggle: Callable[[str], str] | None = None) -> tuple[Notebook, str | None]:
+def read_input(
+    what: Input, kaggle: Callable[[str], str] | None = None, *, public_only: bool = False
+) -> tuple[Notebook, str | None]:
     """Return the notebook, and its text where it lies in no file here.
 
-    ``kaggle`` gives the source of a kernel by its ``owner/slug``.
+    ``kaggle`` gives the source of a kernel by its ``owner/slug``. With ``public_only`` links lead to public
+    addresses alone.
 
     Raises NotebookError where it cannot be had, and what ``kaggle`` raises.
     """
@@ -86,7 +89,7 @@ def read_input(what: Input, kaggle: Callable[[str], str] | None = None) -> tuple
             raise NotebookError(f"{what.text}: notebooks of Kaggle are not read here.")
         text = kaggle(what.place)
     else:
-        text = _decoded(download(what.place), what.text)
+        text = _decoded(download(what.place, public_only=public_only), what.text)
     path = what.path
     if not text.lstrip("\ufeff \t\r\n").startswith("{"):
         if re.match(r"\s*<(?:!doctype|html)", text, re.IGNORECASE):
@@ -127,8 +130,13 @@ def address_of(link: str) -> str:
 def _name_in(link: str) -> str:
     """Return the file name that a link tells; the last part of its path where it names no file."""
     last = PurePosixPath(unquote(urlsplit(link).path)).name
-    name = "".join(c if c.isprintable() and c not in '/\\:*?"<>|' else "_" for c in last)[:120]
-    name = name.lstrip(".") or "notebook"
+    return file_name(last)
+
+
+def file_name(text: str) -> str:
+    """Return a name from outside as that of a notebook's file, which any file system can hold."""
+    name = "".join(c if c.isprintable() and c not in '/\\:*?"<>|' else "_" for c in text)
+    name = name.encode()[:200].decode(errors="ignore").lstrip(".") or "notebook"
     return name if name.endswith(_SUFFIXES) else f"{name[:40]}.ipynb"
 
 
@@ -140,15 +148,15 @@ def _shown(link: str) -> str:
     return urlunsplit(parts)
 
 
-def download(address: str) -> bytes:
+def download(address: str, *, public_only: bool = False) -> bytes:
     """Return what lies at an address.
 
     Raises NotebookError: it cannot be reached, is not there, is too large, or takes too long.
     """
-    data = _get(address)
+    data = _get(address, public_only)
     if not address.startswith(f"{_GISTS}/"):
         return data
-    return _get(_file_of_gist(data, address))
+    return _get(_file_of_gist(data, address), public_only)
 
 
 def _file_of_gist(answer: bytes, address: str) -> str:
@@ -164,7 +172,7 @@ def _file_of_gist(answer: bytes, address: str) -> str:
     raise NotebookError(f"The gist at {address} holds no .ipynb file.")
 
 
-def _get(address: str) -> bytes:
+def _get(address: str, public_only: bool) -> bytes:
     import http.client
     import urllib.error
     import urllib.request
@@ -174,7 +182,7 @@ def _get(address: str) -> bytes:
         quote(address, safe="%/:=&?~#+!$,;'@()*[]"), headers={"User-Agent": "nb2ddp"}
     )
     try:
-        with _opener().open(request, timeout=_SILENCE) as answer:
+        with _opener(public_only).open(request, timeout=_SILENCE) as answer:
             data = _limited(answer, shown)
             if answer.length:  # what the server has announced and not sent
                 raise NotebookError(f"{shown} broke off after {len(data)} bytes; try again.")
@@ -197,7 +205,7 @@ def _reason(code: int) -> str:
     return "it does not exist, or is private" if code in (401, 403, 404, 410) else "the server refuses it"
 
 
-def _opener() -> Any:
+def _opener(public_only: bool) -> Any:
     """Return what opens http and https links, and follows redirections to these alone."""
     import urllib.error
     import urllib.request
@@ -212,11 +220,15 @@ def _opener() -> Any:
                 raise urllib.error.URLError(f"it leads to {_shown(address)}, which is not read")
             return super().redirect_request(request, fp, code, message, headers, address)
 
+    if public_only:
+        from nb2ddp.source.public_net import PublicHTTPHandler, PublicHTTPSHandler
+
+        roads: tuple[Any, ...] = (PublicHTTPHandler(), PublicHTTPSHandler())
+    else:
+        roads = (urllib.request.ProxyHandler(), urllib.request.HTTPHandler(), urllib.request.HTTPSHandler())
     opener = urllib.request.OpenerDirector()
     for handler in (
-        urllib.request.ProxyHandler(),
-        urllib.request.HTTPHandler(),
-        urllib.request.HTTPSHandler(),
+        *roads,
         urllib.request.HTTPDefaultErrorHandler(),
         urllib.request.HTTPErrorProcessor(),
         urllib.request.UnknownHandler(),

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Protocol
 from nb2ddp.targets.accelerate import Accelerate
 from nb2ddp.targets.job import Job
 from nb2ddp.targets.kubeflow import Kubeflow
+from nb2ddp.targets.skypilot import Skypilot
 from nb2ddp.targets.slurm import Slurm
 from nb2ddp.targets.torchrun import Torchrun
 
@@ -21,11 +22,13 @@ class Target(Protocol):
 
     title: its name in the sections of `nb2ddp emit --help`.
     shared_fs: whether the machines share a disk where nothing else is said.
+    installs: whether the launcher runs the install step.
     """
 
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
     title: ClassVar[str]
     shared_fs: ClassVar[bool]
+    installs: ClassVar[bool]
 
     def __init__(self, **options: Any) -> None: ...
 
@@ -41,5 +44,6 @@ TARGETS: Mapping[str, type[Target]] = {
     "slurm": Slurm,
     "accelerate": Accelerate,
     "kubeflow": Kubeflow,
+    "skypilot": Skypilot,
 }
 """The targets of ``nb2ddp emit`` by name; the command's options are made from them."""

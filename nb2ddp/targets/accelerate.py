@@ -20,6 +20,7 @@ class Accelerate:
 
     title: ClassVar[str] = "accelerate"
     shared_fs: ClassVar[bool] = True
+    installs: ClassVar[bool] = False
     main_process_ip: str | None = option("Name or address of the first machine.", metavar="HOST")
     main_process_port: int = option("Port on the first machine.", 29500)
 

@@ -23,6 +23,7 @@ class Kubeflow:
 
     title: ClassVar[str] = "Kubeflow"
     shared_fs: ClassVar[bool] = False  # pods share no disk by themselves
+    installs: ClassVar[bool] = True
     name: str = option("Name of the TrainJob.", "train", metavar="NAME")
     namespace: str | None = option("Namespace of the TrainJob.", metavar="NAME")
     runtime: str = option("Training runtime.", "torch-distributed", metavar="NAME")

@@ -25,6 +25,7 @@ class Slurm:
 
     title: ClassVar[str] = "SLURM"
     shared_fs: ClassVar[bool] = True
+    installs: ClassVar[bool] = False
     time: str = option("Time limit of the job.", "08:00:00")
     job_name: str = option("Name of the job.", "train", metavar="NAME")
     partition: str | None = option("Partition that the job runs in.", metavar="NAME")

@@ -19,6 +19,7 @@ class Torchrun:
 
     title: ClassVar[str] = "torchrun"
     shared_fs: ClassVar[bool] = True
+    installs: ClassVar[bool] = False
     rdzv_port: int = option("Port of the rendezvous.", 29500)
     max_restarts: int = option("Number of restarts after a failure.", 3)
 

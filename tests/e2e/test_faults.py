@@ -54,7 +54,6 @@ PHASES = {"load": "(cell 2)", "first step": "(cell 3)", "middle": "(cell 3)"}
 FAULTS = ("exception", "kill", "stop", "exit", "loop")
 CELLS = [(fault, who, phase) for fault in FAULTS for who in (0, 1) for phase in PHASES]
 FIRST = {
-    ("exception", 0, "middle"),
     ("kill", 1, "first step"),
     ("stop", 1, "middle"),
 }

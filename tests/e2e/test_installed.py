@@ -103,7 +103,7 @@ def test_the_rules_are_listed_and_shown(either: Installed, folder: Path) -> None
     assert either.nb2ddp("rules", first, cwd=folder).returncode == 0
 
 
-@pytest.mark.parametrize("target", ["torchrun", "slurm", "accelerate", "kubeflow"])
+@pytest.mark.parametrize("target", ["torchrun", "slurm", "accelerate", "kubeflow", "skypilot"])
 def test_the_files_of_a_cluster_are_written(either: Installed, folder: Path, target: str) -> None:
     done = either.nb2ddp("emit", "--target", target, "tiny.ipynb", "-o", "out", cwd=folder)
     assert done.returncode == 0, done.stderr

@@ -566,8 +566,14 @@ print("has", hashlib.sha256(token.encode()).hexdigest()[:8])
 
 @pytest.mark.launch
 @needs_torch
-@pytest.mark.parametrize("recorded", [True, False], ids=["recorded", "not recorded"])
-@pytest.mark.parametrize("failing", [0, 1])
+@pytest.mark.parametrize(
+    ("failing", "recorded"),
+    [
+        (1, True),
+        (0, False),
+        *(pytest.param(*pair, marks=pytest.mark.thorough) for pair in ((0, True), (1, False))),
+    ],
+)
 def test_a_failing_rank_fails_the_run_and_is_shown(kaggle: Kaggle, failing: int, recorded: bool) -> None:
     script = f"""
 import os, time

@@ -51,7 +51,7 @@ time.sleep(100)
 """
 
 
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.thorough), 1])
 def test_a_full_disk_is_the_cause_that_run_json_names(small_disk: Kaggle, rank: int) -> None:
     text = code(FILL.format(rank=rank)).replace("MIN_FREE_GB = 5", "MIN_FREE_GB = 0")
     code_, _ = small_disk.run(text)
@@ -126,7 +126,7 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-@pytest.mark.parametrize("victim", ["agent", "rank"])
+@pytest.mark.parametrize("victim", ["agent", pytest.param("rank", marks=pytest.mark.thorough)])
 def test_a_process_that_is_killed_is_the_cause(kaggle: Kaggle, victim: str) -> None:
     script = (
         "import os, time\nopen(f'pid-{os.environ[\"RANK\"]}-{os.getpid()}', 'w').close()\ntime.sleep(60)\n"

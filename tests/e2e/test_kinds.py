@@ -47,7 +47,6 @@ ON_KAGGLE = ("continued_pretraining", "dpo", "classification", "moe")
 # One of each sort for every change; `make test-all` runs the others too.
 FIRST = {
     ("classification", "newest"),
-    ("continued_pretraining", "newest"),
     ("dpo", "newest"),
     ("loop_over_rows", "newest"),
     ("moe", "kaggle"),  # Transformers 4 has a module for each expert, 5 one for all

@@ -173,7 +173,7 @@ Path("here").touch()
 
 @pytest.mark.launch
 @needs_proc
-@pytest.mark.parametrize("bad", [0, 1])
+@pytest.mark.parametrize("bad", [pytest.param(0, marks=pytest.mark.thorough), 1])
 def test_a_recorded_exception_is_shown_once(project: Project, bad: int) -> None:
     wait = f"print('hello from', rank)\nif rank != {bad}:\n    time.sleep(99)\n"
     project.write("raise ValueError('boom')\n", head=HEAD + wait + RECORD)
@@ -322,7 +322,7 @@ signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 @pytest.mark.launch
 @needs_proc
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.thorough)])
 def test_a_signal_ends_all_processes(project: Project, number: signal.Signals) -> None:
     project.write(CHILDREN)
     process = project.start(grace=60)
@@ -369,7 +369,11 @@ def test_a_second_signal_kills_at_once(project: Project) -> None:
 
 @pytest.mark.launch
 @needs_proc
-@pytest.mark.parametrize("body", [CHILDREN, STUBBORN_CHILDREN], ids=["children", "stubborn"])
+@pytest.mark.parametrize(
+    "body",
+    [pytest.param(CHILDREN, marks=pytest.mark.thorough), STUBBORN_CHILDREN],
+    ids=["children", "stubborn"],
+)
 def test_nothing_is_left_when_the_launcher_is_killed(project: Project, body: str) -> None:
     project.write(body)
     process = project.start(grace=1)
@@ -505,7 +509,9 @@ def test_install_step_fails(project: Project) -> None:
 
 @pytest.mark.launch
 @needs_proc
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.thorough)]
+)
 def test_install_step_is_interrupted(project: Project, number: signal.Signals, code: int) -> None:
     setup = project.folder / "setup_env.py"
     setup.write_text(

@@ -24,7 +24,13 @@ def project(tmp_path: Path) -> Iterator[Project]:
     project.close()
 
 
-@pytest.mark.parametrize("words", ["Connection reset by peer", "ncclRemoteError: remote process exited"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Connection reset by peer",
+        pytest.param("ncclRemoteError: remote process exited", marks=pytest.mark.thorough),
+    ],
+)
 def test_a_consequence_that_is_reported_first_is_not_the_cause(project: Project, words: str) -> None:
     """Rank 0 reports its lost connection a second before the kernel has ended rank 1."""
     project.write(
@@ -149,7 +155,7 @@ for a, b in data:
 """
 
 
-@pytest.mark.parametrize("bad", [0, 1])
+@pytest.mark.parametrize("bad", [pytest.param(0, marks=pytest.mark.thorough), 1])
 def test_the_cell_and_the_line_are_named(project: Project, bad: int) -> None:
     cells = (Cell("code", LOOP, 4), Cell("code", BREAKS.replace("BAD", str(bad)), 7))
     conversion = convert_notebook(Notebook(Path("n.ipynb"), cells, "python"))

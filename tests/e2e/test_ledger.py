@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from nb2ddp import convert
 from tests.support import ROOT, SAMPLES
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
@@ -37,10 +37,25 @@ model.save_pretrained("llama_lora")
 #"""
 
 
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Callable[[ledger.Case], ledger.Alone]:
+    """A notebook's run in one process is made once."""
+    made: dict[Path, ledger.Alone] = {}
+
+    def get(case: ledger.Case) -> ledger.Alone:
+        if case.notebook not in made:
+            made[case.notebook] = ledger.Alone(case, tmp_path_factory.mktemp(case.label))
+        return made[case.notebook]
+
+    return get
+
+
 @pytest.mark.parametrize(("sample", "ranks"), SLICE)
-def test_a_row_is_no_worse_than_published(sample: str, ranks: int, tmp_path: Path) -> None:
+def test_a_row_is_no_worse_than_published(
+    sample: str, ranks: int, tmp_path: Path, alone: Callable[[ledger.Case], ledger.Alone]
+) -> None:
     case = ledger.Case(SAMPLES / f"{sample}.ipynb", "newest", ranks)
-    row = ledger.measure(case, tmp_path, controls=False)
+    row = ledger.measure(case, tmp_path, controls=False, alone=alone(case))
     published, _ = ledger_page.load(ROOT / "docs" / "ledger")
     assert not ledger.worse(row, published[row.name])
     assert row.loss_difference is not None
@@ -56,13 +71,18 @@ def test_a_row_is_no_worse_than_published(sample: str, ranks: int, tmp_path: Pat
         pytest.param(NOT_GATED, "different", "another rank than 0 writes llama_lora/", id="save"),
     ],
 )
-def test_a_broken_script_turns_its_row_red(broken: str, verdict: str, reason: str, tmp_path: Path) -> None:
-    notebook = SAMPLES / "alpaca_sft.ipynb"
-    script = convert(notebook).files["train_ddp.py"]
+def test_a_broken_script_turns_its_row_red(
+    broken: str,
+    verdict: str,
+    reason: str,
+    tmp_path: Path,
+    alone: Callable[[ledger.Case], ledger.Alone],
+) -> None:
+    case = ledger.Case(SAMPLES / "alpaca_sft.ipynb", "newest", 2)
+    one = alone(case)
+    script = one.conversion.files["train_ddp.py"]
     assert script.count(TRAIN) == 1
-    row = ledger.measure(
-        ledger.Case(notebook, "newest", 2), tmp_path, controls=False, script=script.replace(TRAIN, broken)
-    )
+    row = ledger.measure(case, tmp_path, controls=False, script=script.replace(TRAIN, broken), alone=one)
     assert (row.verdict, reason in row.reason) == (verdict, True), row
     published, _ = ledger_page.load(ROOT / "docs" / "ledger")
     assert ledger.worse(row, published[row.name])

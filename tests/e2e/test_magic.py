@@ -262,7 +262,7 @@ BREAKS = {
 
 
 @pytest.mark.launch
-@pytest.mark.parametrize("rank", BREAKS)
+@pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.thorough), 1])
 def test_a_crash_shows_the_cell_and_line_of_the_first_failing_rank(kernel: Kernel, rank: int) -> None:
     collect(kernel)
     ran = kernel.run(f"%%run_ddp --cpu\n{LOOP}    {BREAKS[rank]}\n", "train")

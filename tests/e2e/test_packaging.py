@@ -19,7 +19,7 @@ from tests.support import ROOT
 from tests.support.installed import built
 
 TEMPLATES = {str(path.relative_to(ROOT / "templates")) for path in (ROOT / "templates").rglob("*.j2")}
-FOLDERS = ("docs", "nb2ddp", "sample_notebooks", "templates", "tests")  # what `make test` needs
+FOLDERS = ("docs", "nb2ddp", "sample_notebooks", "spaces", "templates", "tests")  # what `make test` needs
 
 
 @pytest.fixture(scope="module")

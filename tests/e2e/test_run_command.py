@@ -127,7 +127,7 @@ time.sleep(99)
 """
 
 
-@pytest.mark.parametrize("saves", [True, False])
+@pytest.mark.parametrize("saves", [True, pytest.param(False, marks=pytest.mark.thorough)])
 def test_ctrl_c_ends_with_what_is_kept(tmp_path: Path, saves: bool) -> None:
     process = start(tmp_path, SAVES if saves else "import time\nprint('saved', flush=True)\ntime.sleep(99)")
     assert process.stdout is not None

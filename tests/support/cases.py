@@ -117,7 +117,8 @@ class Case:
         messages = [self._message("decline", change) for change in declined]
         messages += [self._message("note", change) for change in notes]
         messages += [
-            f"# head: {need.value if need.kind != 'seed' else f'seed={need.value}'}" for need in needs
+            f"# head: {need.value if need.kind == 'from __future__' else f'{need.kind}={need.value}'}"
+            for need in needs
         ]
         return Result(tuple(code), tuple(messages), bool(declined))
 

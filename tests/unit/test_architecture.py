@@ -91,6 +91,7 @@ ROOMS: dict[str, set[str]] = {
     "launch": {"errors", "plain_text"},
     "monitor": {"errors", "launch", "plain_text", "rendering"},
     "page": {"conversion", "ddp_folder", "options", "rendering", "rewriting", "source"},
+    "web": {"conversion", "ddp_folder", "errors", "options", "page", "rendering", "source"},
     "kaggle": {"ddp_folder", "errors", "secrets", "targets"},
     "doctor": {"ddp_folder", "errors", "kaggle", "launch", "libraries", "monitor", "source"},
     "rehearse": {
@@ -111,7 +112,7 @@ ROOMS: dict[str, set[str]] = {
     "jupyter": {"conversion", "ddp_folder", "errors", "launch", "monitor", "options", "rendering", "source"},
     "cli": {
         *("conversion", "ddp_folder", "doctor", "errors", "kaggle", "launch", "monitor", "rehearse", "rules"),
-        *("options", "page", "plain_text", "secrets", "source", "targets"),
+        *("options", "page", "plain_text", "secrets", "source", "targets", "web"),
     },
 }
 # Modules with a stricter row than their room's.
@@ -184,6 +185,7 @@ def test_no_circle_anywhere() -> None:
         ("kaggle", {"kaggle.credentials"}),
         ("kagglesdk", {"kaggle.client", "kaggle.credentials"}),
         ("packaging", {"doctor.versions", "analysis.installs"}),
+        ("gradio", {"web.app"}),
         ("huggingface_hub", {"rehearse.harness.hub"}),
     ],
 )
@@ -195,6 +197,7 @@ def test_a_package_is_known_in_one_place(package: str, modules: set[str]) -> Non
 def test_only_submission_talks_to_the_net() -> None:
     # Unix sockets; whether a port of this machine is free; a link that the user names
     local = {"launch.ranks", "launch.guard", "doctor.surroundings", "source.inputs", "runtime.watchdog"}
+    local |= {"source.public_net"}  # the same, where only public addresses are allowed
     for package in ("requests", "urllib.request", "http.client", "socket", "kaggle", "kagglesdk"):
         assert all(module.startswith("kaggle.") for module in importers(package) - local), package
 
@@ -215,6 +218,7 @@ def test_nothing_heavy_is_imported_by_importing_us(module: str) -> None:
         "datasets",
         "kaggle",
         "kagglesdk",
+        "gradio",
     }
     assert not {name.partition(".")[0] for name in packages(module, functions=False)} & heavy
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import datetime
+import json
+import os
 import re
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +18,10 @@ import yaml
 
 import nb2ddp
 from nb2ddp.cli import main
+from nb2ddp.conversion.pipeline import convert
+from nb2ddp.ddp_folder import edited_since
 from nb2ddp.errors import REPOSITORY
-from tests.support import ROOT
+from tests.support import ROOT, SAMPLES
 
 
 def pages() -> list[Path]:
@@ -55,6 +60,47 @@ def test_the_citation_is_of_this_version() -> None:
     assert {"cff-version", "message", "title", "authors"} <= citation.keys(), "what the format asks for"
     released = citation.get("date-released")
     assert released is None or released <= datetime.date.today()
+
+
+def test_the_gallery_is_what_convert_writes_with_what_the_ledger_has_measured(tmp_path: Path) -> None:
+    """docs/gallery.md is compared with its source in test_contracts.py."""
+    done = subprocess.run([sys.executable, ROOT / "docs" / "make_gallery.py", tmp_path], capture_output=True)
+    assert done.returncode == 0, done.stderr
+    ledger = json.loads((ROOT / "docs" / "ledger" / "ledger.json").read_text(encoding="utf-8"))["rows"]
+    folders = sorted(tmp_path.iterdir())
+    assert len(folders) == 3
+    for folder in folders:
+        notebook = SAMPLES / f"{folder.name.removesuffix('_ddp')}.ipynb"
+        made = {name: (folder / name).read_text(encoding="utf-8") for name in convert(notebook).files}
+        assert made == convert(notebook).files
+        assert not edited_since(folder)
+        assert json.loads(made["kaggle/kernel-metadata.json"])["enable_gpu"]
+        assert (folder / notebook.name).read_bytes() == notebook.read_bytes()
+        proof = (folder / "PROOF.md").read_text(encoding="utf-8")
+        measured = [row for row in ledger if row["notebook"] == notebook.stem]
+        assert any(row["ranks"] == 2 for row in measured)
+        for row in measured:
+            assert f"| {row['ranks']} | {row['verdict']}" in proof
+            assert f"| {row['loss_difference'] or 0:.1e} |".replace("0.0e+00", "0") in proof
+
+
+def test_the_conventions_that_docs_peers_shares_with_ruff(tmp_path: Path) -> None:
+    pytest.importorskip("ruff")
+    (tmp_path / "a.py").write_text("import os\n")
+    (tmp_path / "a.ipynb").write_text('{"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}')
+
+    def code(*command: str) -> int:
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        return subprocess.run(
+            [sys.executable, "-m", *command], cwd=tmp_path, env=environment, capture_output=True
+        ).returncode
+
+    assert code("ruff", "check", "a.py") == code("nb2ddp", "convert", "a.ipynb") == 1
+    assert code("ruff", "check", "--nope") == code("nb2ddp", "convert", "--nope") == 2
+    (forms,) = (p.type for p in main.commands["convert"].params if p.name == "output_format")
+    assert isinstance(forms, click.Choice)
+    for form in forms.choices:
+        assert code("ruff", "check", "a.py", "--output-format", form) == 1
 
 
 # ---- commands -------------------------------------------------------------------------------------

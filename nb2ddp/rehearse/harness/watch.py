@@ -278,13 +278,16 @@ def _row_digests(batch: Any, count: int) -> list[str] | None:
     """Return a digest of each sample's numbers without padding; None where that cannot be told."""
     torch: Any = sys.modules["torch"]
     named = dict(batch) if hasattr(batch, "keys") else {}
-    mask = named.get("attention_mask")
+    ids = next(
+        (key for key in named if str(key).endswith("input_ids")), ""
+    )  # of several texts, those of the first
+    mask = named.get(f"{ids.removesuffix('input_ids')}attention_mask")
     values = list(named.values() if named else batch if isinstance(batch, list | tuple) else [batch])
     rows = next((v for v in values if isinstance(v, torch.Tensor) and v.dim() and len(v) == count), None)
-    if "input_ids" in named:
-        if mask is None or named["input_ids"].shape != mask.shape or len(mask) != count:
+    if ids:
+        if mask is None or named[ids].shape != mask.shape or len(mask) != count:
             return None
-        rows = [ids[kept.bool()] for ids, kept in zip(named["input_ids"], mask, strict=True)]
+        rows = [row[kept.bool()] for row, kept in zip(named[ids], mask, strict=True)]
     if rows is None:
         return None
     return [hashlib.sha256(repr(row.detach().cpu().tolist()).encode()).hexdigest()[:12] for row in rows]

@@ -116,6 +116,7 @@ def test_a_notebooks_name_stays_in_a_comment_of_what_starts_it(target: str, text
         *(("slurm", name) for name in ("job_name", "partition", "account", "mem", "time", "container_image")),
         *(("kubeflow", name) for name in ("name", "namespace", "runtime", "image")),
         ("accelerate", "main_process_ip"),
+        *(("skypilot", name) for name in ("accelerator", "infra", "image_id")),
     ],
 )
 def test_an_options_value_is_refused_or_stays_one_value(target: str, option: str, text: str) -> None:
@@ -126,7 +127,8 @@ def test_an_options_value_is_refused_or_stays_one_value(target: str, option: str
         starter = TARGETS[target](**{**given, option: text})
     except EmitError:
         return
-    name = {"slurm": "train.sbatch", "kubeflow": "trainjob.yaml", "accelerate": "accelerate.yaml"}[target]
+    names = {"slurm": "train.sbatch", "kubeflow": "trainjob.yaml", "skypilot": "task.yaml"}
+    name = names.get(target, "accelerate.yaml")
     content = starter.files(Job("x", "print(1)\n", None, nodes="2"))[name]
     same = TARGETS[target](**{**given, option: harmless}).files(Job("x", "print(1)\n", None, nodes="2"))[name]
     assert len(content.splitlines()) == len(same.splitlines())

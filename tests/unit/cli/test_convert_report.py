@@ -239,6 +239,19 @@ def test_a_model_that_does_not_fit_never_leads_to_push(tmp_path: Path) -> None:
     assert "push" in fits
 
 
+def test_a_model_of_which_each_gpu_can_hold_a_share_leads_to_sharding(tmp_path: Path) -> None:
+    load = 'from unsloth import FastLanguageModel as F\nmodel, tok = F.from_pretrained("o/m-8B", load_in_4bit=False)'
+    path, folder = save(tmp_path, load, TRAIN), tmp_path / "out"
+    told = convert(path, "-o", folder).stderr
+    assert "shards it over 2 GPUs, about 9 GiB on each" in " ".join(told.split())
+    assert commands(told)[:2] == [
+        f"nb2ddp convert {path} --strategy fsdp",
+        f"nb2ddp convert {path} --strategy balanced",
+    ]
+    sharded = convert(path, "-o", folder, "--strategy", "fsdp", "--force").stderr
+    assert commands(sharded) == [f"nb2ddp run {folder} --nproc 2", f"nb2ddp push --kaggle {folder}"]
+
+
 def test_a_balanced_script_is_started_in_one_process(tmp_path: Path) -> None:
     path, folder = save(tmp_path, "!pip install a", LARGE, TRAIN), tmp_path / "out"
     told = convert(path, "-o", folder, "--strategy", "balanced").stderr

@@ -357,8 +357,16 @@ def test_a_module_name_is_one_word_for_the_shell() -> None:
 
 def test_the_notebooks_name_cannot_leave_its_comment() -> None:
     what = Job("a\nreboot #.ipynb", SCRIPT, None)
-    for target in ("torchrun", "slurm", "kubeflow", "accelerate"):
+    for target in TARGETS:
         assert not any("\nreboot" in text for text in TARGETS[target]().files(what).values())
+
+
+def test_a_launcher_that_installs_asks_for_no_install_step(folder: Path) -> None:
+    result = emit("--target", "skypilot", "--gpus", "4", "--accelerator", "H100", "tiny_ddp")
+    assert result.exit_code == 0, result.output
+    assert result.output.splitlines()[-1] == "  sky launch -c train task.yaml"
+    assert "python setup_env.py" not in result.output
+    assert yaml.safe_load((folder / "skypilot" / "task.yaml").read_text())["setup"] == "python setup_env.py\n"
 
 
 def test_the_report_tells_the_target(folder: Path) -> None:

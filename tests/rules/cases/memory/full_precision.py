@@ -5,7 +5,7 @@ from unsloth import FastLanguageModel
 
 # case: 8 billion parameters in 16 bits
 model, tokenizer = FastLanguageModel.from_pretrained("org/Model-8B", load_in_4bit = False)
-# note, line 1: 8 billion parameters, 16 bits: about 17 GiB on each GPU, which has 15 (--gpu-memory). `--strategy balanced` ...
+# note, line 1: 8 billion parameters, 16 bits: about 17 GiB on each GPU, which has 15 (--gpu-memory). `--strategy fsdp` shards it over 2 GPUs, about 9 GiB on each, and they train at once; `--strategy balanced` makes room in one process, no faster than one GPU
 
 # case: 8 billion parameters in 4 bits
 model, tokenizer = FastLanguageModel.from_pretrained("org/Model-8B", load_in_4bit = True)

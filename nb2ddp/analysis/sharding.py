@@ -1,0 +1,180 @@
+"""Find what stands against sharding the model of a notebook over the ranks (Unsloth's FSDP2).
+
+The facts that are asked are those of a model that is sharded: `Facts.sharded`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from nb2ddp import libraries
+from nb2ddp.analysis.facts import Facts
+from nb2ddp.analysis.installs import keeps_below, pins
+from nb2ddp.source import cst_nodes
+
+Refusal = tuple[str, cst.CSTNode | None]
+
+_INSTEAD = "use --strategy ddp, or --strategy balanced if the model does not fit one GPU"
+_TRAINERS = frozenset({"SFTTrainer", "UnslothTrainer"})
+# What a sharded model tells without its weights.
+_TELLING = frozenset("config device dtype generation_config name_or_path peft_config training".split())
+_SETTING = frozenset("eval train print_trainable_parameters num_parameters".split())
+_PREPARING = frozenset({"for_inference", "for_training"})
+_SHOWING = frozenset({"print", "display", "type", "id"})
+# Optimizers that need whole matrices, or that Unsloth refuses for shards.
+_OPTIMIZERS = ("galore", "apollo", "lion", "ademamix", "paged_lion", "paged_ademamix")
+# Keywords that Unsloth refuses with FSDP2, or that have not been shown to train the same run.
+_REFUSED = {
+    "fast_inference": "vLLM needs the whole model on one GPU",
+    "load_in_8bit": "8-bit weights stay whole on each GPU",
+    "offload_embedding": "Unsloth does not shard a model whose embedding it keeps in main memory",
+    "offload_layers": "Unsloth does not shard a model whose layers it keeps in main memory",
+    "model_init": "a model that the Trainer makes itself would not be sharded",
+    "optimizers": "an optimizer that is made before the Trainer holds parameters from before sharding",
+    "optimizer_cls_and_kwargs": "this has not been shown to train the same run",
+    "q_galore_config": "Q-GaLore projects whole matrices",
+    "parallelism_config": "it asks Accelerate for another layout",
+    "save_on_each_node": "the first rank alone gathers what is saved",
+    "fsdp": "it asks Accelerate for a sharding of its own",
+    "fsdp_config": "it asks Accelerate for a sharding of its own",
+    "deepspeed": "it asks DeepSpeed for a sharding of its own",
+}
+
+
+def refusals(facts: Facts) -> Iterator[Refusal]:
+    """Yield why the model cannot be sharded, and the place of the reason if it has one."""
+    if not facts.uses_unsloth:
+        yield (
+            f"--strategy fsdp shards the model with Unsloth, which this notebook does not use; {_INSTEAD}",
+            None,
+        )
+        return
+    if keeps_below(pins(facts, "unsloth"), libraries.UNSLOTH_SHARDS):
+        yield (
+            f"the notebook installs an Unsloth before {libraries.UNSLOTH_SHARDS}, which cannot shard a model; raise "
+            "that version, or use --strategy ddp",
+            None,
+        )
+    trainers = [call for call in facts.live_calls if facts.is_trainer_class(call.func)]
+    yield from _other_training(facts, trainers)
+    for call in facts.live_calls:
+        yield from _refused(facts, call)
+    for node in _uses(facts):
+        yield from _use(facts, node)
+
+
+def _other_training(facts: Facts, trainers: list[cst.Call]) -> Iterator[Refusal]:
+    """Decline what trains otherwise than with one Trainer of a kind that was shown to train the same run."""
+    for call in facts.live_calls:
+        if facts.method(call) == "backward" and facts.is_collective(call):
+            yield (f"Unsloth shards a model in a Trainer, not in a training loop; {_INSTEAD}", call)
+    for call in trainers:
+        name = facts.qualified(call.func).rpartition(".")[2]
+        if name not in _TRAINERS:
+            yield (f"{name} has not been shown to train the same run with a sharded model; {_INSTEAD}", call)
+    for call in trainers[1:]:
+        yield (f"a second Trainer would get a model that is sharded already; {_INSTEAD}", call)
+
+
+def _refused(facts: Facts, call: cst.Call) -> Iterator[Refusal]:
+    if not (facts.loads_model(call) or facts.kind(call) in ("trainer", "arguments")):
+        return
+    for keyword, why in _REFUSED.items():
+        _, node = facts.argument(call, keyword)
+        value = facts.value(node) or node
+        if node is not None and cst_nodes.code_of(value or node) not in ("False", "None", "0"):
+            yield (f"{keyword} does not go with --strategy fsdp: {why}; {_INSTEAD}", call)
+    optimizer = cst_nodes.string_value(facts.value(facts.argument(call, "optim")[1])) or ""
+    if facts.kind(call) == "arguments" and optimizer.startswith(_OPTIMIZERS):
+        yield (f"{optimizer} needs whole matrices, not shards; take adamw_8bit or adamw_torch", call)
+    if facts.method(call) != "from_pretrained":
+        return
+    loader = facts.qualified(call.func).rpartition(".")[0].rpartition(".")[2]
+    if loader != "FastLanguageModel" and not facts.is_after_training(call):
+        yield (f"{loader} has not been shown to train the same run with a sharded model; {_INSTEAD}", call)
+    elif libraries.has_experts(facts.loaded_name(call)):
+        yield (f"a model with experts has not been shown to train the same run sharded; {_INSTEAD}", call)
+
+
+def _uses(facts: Facts) -> Iterator[cst.Name | cst.Attribute]:
+    """Yield where the sharded model is read: a name, or ``trainer.model``."""
+    for name in facts.name_loads:
+        if not facts.is_dead(name) and facts.is_sharded(name):
+            yield name
+    for attribute in facts.attributes:
+        if not facts.is_dead(attribute) and facts.is_sharded(attribute):
+            yield attribute
+
+
+def _use(facts: Facts, node: cst.Name | cst.Attribute) -> Iterator[Refusal]:
+    """Keep a use that needs no weights, or that every rank may make; save from shards; decline the rest."""
+    parent = facts.parent(node)
+    match parent:
+        case cst.Attribute(attr=cst.Name(value=name)) if parent.value is node:
+            call = facts.parent(parent)
+            if not isinstance(call, cst.Call) or call.func is not parent:
+                if name not in _TELLING:
+                    yield _declined(f".{name}", node)
+            elif name == "save_pretrained":
+                if why := _why_not_saved(facts, call):
+                    yield why, call
+            elif name not in libraries.GATHERING_METHODS | _SETTING:
+                yield _declined(f".{name}()", node)
+        case cst.Arg():
+            call = facts.parent(parent)
+            assert isinstance(call, cst.Call)
+            if not _may_take(facts, call):
+                yield _declined(f" in {cst_nodes.code_of(call.func)}(...)", node)
+        case cst.Assign() | cst.Del() | cst.Expr() | cst.Return() | cst.Element():
+            pass
+        case _:
+            yield _declined("", node)
+
+
+def _may_take(facts: Facts, call: cst.Call) -> bool:
+    """Return whether a call may get a sharded model; what functions of the notebook do with it is looked at there."""
+    name = facts.qualified(call.func)
+    return (
+        (name.partition(".")[0] in libraries.UNSLOTH_PACKAGES and facts.method(call) in _PREPARING)
+        or name in _SHOWING
+        or facts.is_trainer_class(call.func)
+        or bool(facts.called_functions(call))
+    )
+
+
+def _declined(use: str, node: cst.CSTNode) -> Refusal:
+    return (
+        f"this use of the model ({cst_nodes.code_of(node)}{use}) needs it whole, and with --strategy fsdp each rank "
+        "holds a share; delete it, and do it in a run of its own from what save_pretrained() has saved",
+        node,
+    )
+
+
+def saves(facts: Facts) -> Iterator[tuple[cst.Call, cst.Name]]:
+    """Yield the calls that save the sharded model, each with the Trainer that has its shards."""
+    for node in _uses(facts):
+        call = facts.parent(facts.parent(node) or node)
+        trainer = _trainer(facts)
+        if not isinstance(call, cst.Call) or facts.method(call) != "save_pretrained" or trainer is None:
+            continue
+        if facts.contains(call.func, node) and not _why_not_saved(facts, call):
+            yield call, trainer
+
+
+def _why_not_saved(facts: Facts, call: cst.Call) -> str:
+    """Return why a save cannot be made from the shards; "" where it can."""
+    given = call.args[0] if len(call.args) == 1 else None
+    if given is None or given.star or (given.keyword is not None and given.keyword.value != "save_directory"):
+        return "with --strategy fsdp save_pretrained() takes a folder alone; delete its other arguments"
+    trainer = _trainer(facts)
+    if trainer is None or facts.scope(call) is not facts.scope(trainer):
+        return "with --strategy fsdp the model is saved where its Trainer has a name; move this there"
+    return ""
+
+
+def _trainer(facts: Facts) -> cst.Name | None:
+    """Return the name of the Trainer that trains."""
+    trained = (facts.trained(call) for call in facts.train_calls)
+    return next((node for node in trained if isinstance(node, cst.Name)), None)

@@ -1,0 +1,58 @@
+"""``nb2ddp web``."""
+
+from __future__ import annotations
+
+import ipaddress
+import signal
+import time
+
+import click
+
+from nb2ddp.cli.common import echo, say, until_interrupted
+
+
+@click.command()
+@click.option(
+    "--host", default="127.0.0.1", metavar="ADDRESS", help="Address to serve at.", show_default=True
+)
+@click.option(
+    "--port",
+    type=click.IntRange(1, 65535),
+    metavar="N",
+    help="Port to serve at.  [default: a free one from 7860 on]",
+)
+@click.option("--browser/--no-browser", default=True, help="Open the page in a browser, as it is by default.")
+def web(host: str, port: int | None, browser: bool) -> None:
+    """Serve a page on which notebooks are converted: drop one or paste a link, and download the folder.
+
+    Notebook and script are shown side by side, each change with its reason. Nothing of a notebook is executed,
+    and nothing is kept. The page needs no network; it is served to this machine alone unless --host says
+    otherwise. Needs the extra `web`: pip install 'nb2ddp[web]'.
+
+    \b
+    Example:
+      nb2ddp web
+      nb2ddp web --port 8000 --no-browser
+    """
+    from nb2ddp.web.app import served
+
+    if not _is_own(host):
+        say(f"whoever reaches {host} can convert notebooks here; there is no password")
+    with until_interrupted("the page is closed"), served(host, port, browser=browser) as address:
+        signal.signal(signal.SIGTERM, _ended)
+        echo(f"The page is at {address} (Ctrl-C closes it)", err=True)
+        while True:
+            time.sleep(3600)
+
+
+def _ended(number: int, frame: object) -> None:
+    """Close the page as Ctrl-C does: the temporary folder goes."""
+    raise SystemExit(128 + number)
+
+
+def _is_own(host: str) -> bool:
+    """Return whether an address belongs to this machine alone."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

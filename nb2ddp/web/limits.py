@@ -1,0 +1,21 @@
+"""What one conversion on the page may take: other users of the machine wait for it."""
+
+from __future__ import annotations
+
+MOST_BYTES = 20_000_000
+"""The largest notebook."""
+
+SECONDS = 60.0
+"""For a conversion with its download."""
+
+MEMORY = 2 * 2**30
+"""Bytes of address space of the process that converts."""
+
+AT_ONCE = 2
+"""Conversions side by side; others wait in the queue."""
+
+WAITING = 20
+"""Conversions in the queue; further ones are refused."""
+
+KEEP_SECONDS = 600.0
+"""How long a notebook that was dropped can be converted again with other options."""

@@ -1,0 +1,303 @@
+"""`nb2ddp web` in a headless Chromium, and asked by hand for what it must not give.
+
+Gradio has an environment of its own, `.venv-web` (`make .venv-web/.ready`). NB2DDP_SCREENSHOTS names a folder
+that gets pictures of the page.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+import yaml
+
+from nb2ddp.cli.web import web
+from nb2ddp.conversion.pipeline import convert
+from nb2ddp.options import settings
+from tests.support import ROOT, SAMPLES
+from tests.support.helpers import notebook
+
+playwright = pytest.importorskip("playwright.sync_api")
+PYTHON = Path(sys.executable) if find_spec("gradio") else ROOT / ".venv-web" / "bin" / "python"
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+pytestmark = [
+    pytest.mark.skipif(not PYTHON.exists(), reason="there is no Gradio: `make .venv-web/.ready` installs it"),
+    pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium: `make engines` installs it"),
+]
+ALPACA = SAMPLES / "alpaca_sft.ipynb"
+
+
+@dataclass(frozen=True)
+class Served:
+    """A page that is served: its address, and the folder for its temporary files."""
+
+    process: subprocess.Popen[str]
+    address: str
+    folder: Path
+
+    def files(self) -> list[Path]:
+        return [path for path in self.folder.rglob("*") if path.is_file() and path.stat().st_size]
+
+
+def free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
+
+
+@contextlib.contextmanager
+def started(folder: Path, *command: str, **more: str) -> Iterator[Served]:
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "TMPDIR": str(folder),
+        "no_proxy": "127.0.0.1",
+        **more,
+    }
+    process = subprocess.Popen(
+        [str(PYTHON), *command], cwd=folder, env=environment, text=True, stdout=-1, stderr=subprocess.STDOUT
+    )
+    assert process.stdout is not None
+    try:
+        said = ""
+        while not (found := re.search(r"http://[\w.]+:\d+", said)):
+            line = process.stdout.readline()
+            assert line, said
+            said += line
+        yield Served(process, found[0].replace("localhost", "127.0.0.1"), folder)
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """Serve the page; at its end, nothing is left."""
+    command = ("-m", "nb2ddp", "web", "--no-browser", "--host", "127.0.0.1", "--port", str(free_port()))
+    with started(tmp_path_factory.mktemp("served"), *command, GRADIO_SHARE="true") as found:
+        yield found
+        found.process.send_signal(signal.SIGTERM)
+        assert found.process.wait(30) == 128 + signal.SIGTERM
+        assert not list(found.folder.glob("nb2ddp-web-*"))
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with playwright.sync_playwright() as browsers:
+        browser = browsers.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+class Shown:
+    """The page in the browser, with all that it asked for."""
+
+    def __init__(self, browser: Any, served: Served, width: int = 1280, scheme: str = "light") -> None:
+        self.page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        self.requests: list[str] = []
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.goto(served.address)
+        self.page.get_by_role("button", name="Convert").wait_for(timeout=60_000)
+
+    def drop(self, path: Path) -> None:
+        self.page.locator("input[type=file]").set_input_files(path)
+
+    @property
+    def view(self) -> Any:
+        return self.page.frame_locator("#view")
+
+
+def picture(page: Any, name: str) -> None:
+    if folder := os.environ.get("NB2DDP_SCREENSHOTS"):
+        page.screenshot(path=str(Path(folder, f"web-{name}.png")), full_page=True)
+
+
+def test_a_dropped_notebook_is_shown_and_its_folder_downloaded(browser: Any, served: Served) -> None:
+    shown = Shown(browser, served)
+    shown.drop(ALPACA)
+    shown.view.get_by_role("heading", name="alpaca_sft.ipynb").wait_for(timeout=60_000)
+    assert "2 x 4 on one GPU -> 2 x 2 x 2 GPUs = 8" in shown.view.locator("main").inner_text()
+    with shown.page.expect_download() as download:
+        shown.page.get_by_role("button", name="Download the folder").click()
+    assert download.value.suggested_filename == "alpaca_sft_ddp.zip"
+    with zipfile.ZipFile(download.value.path()) as archive:
+        assert archive.read("alpaca_sft_ddp/train_ddp.py").decode() == convert(ALPACA).files["train_ddp.py"]
+    with shown.page.expect_download() as download:
+        shown.page.get_by_role("button", name="Save this view").click()
+    assert Path(download.value.path()).read_text(encoding="utf-8").startswith("<!doctype html>")
+    with shown.page.expect_download() as download:
+        shown.view.get_by_role("button", name="Save the script").click()
+    assert download.value.suggested_filename == "train_ddp.py"
+    shown.view.get_by_role("button", name="Copy the script").click()
+    shown.view.get_by_text("The script was copied.").wait_for()
+    assert not [url for url in shown.requests if not url.startswith((served.address, "blob:", "data:"))]
+    assert not served.files(), "the notebook is deleted once it is read"
+    shown.page.close()
+
+
+def test_options_are_those_of_a_conversion_and_count(browser: Any, served: Served) -> None:
+    shown = Shown(browser, served)
+    shown.drop(ALPACA)
+    shown.view.get_by_role("heading", name="alpaca_sft.ipynb").wait_for(timeout=60_000)
+    shown.page.get_by_role("button", name="Options").click()
+    for setting in settings():
+        assert shown.page.get_by_text(setting.help[:60]).first.is_visible(), setting.name
+    shown.page.get_by_label("nproc").fill("4")
+    shown.page.get_by_label("single file").check()
+    shown.page.get_by_role("button", name="Convert").click()
+    shown.view.get_by_text("2 x 1 x 4 GPUs = 8").wait_for(timeout=60_000)
+    with shown.page.expect_download() as download:
+        shown.page.get_by_role("button", name="Download the folder").click()
+    with zipfile.ZipFile(download.value.path()) as archive:
+        text = archive.read("alpaca_sft_ddp/train_ddp.py").decode()
+    assert text == convert(ALPACA, nproc=4, single_file=True).files["train_ddp.py"]
+    shown.page.close()
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+def test_axe_finds_nothing_serious_and_the_page_fits(
+    browser: Any, served: Served, tmp_path: Path, width: int, scheme: str
+) -> None:
+    axe = pytest.importorskip("axe_playwright_python")
+    rules = Path(axe.__file__).with_name("axe.min.js").read_text(encoding="utf-8")
+    declined = tmp_path / "declined.ipynb"
+    nbformat.write(notebook("y = ("), declined)
+    shown = Shown(browser, served, width, scheme)
+    shown.page.get_by_role("button", name="Options").click()
+    shown.drop(declined if width < 1000 else ALPACA)
+    shown.view.get_by_role("heading", level=1).wait_for(timeout=60_000)
+    picture(shown.page, f"{width}-{scheme}")
+    assert shown.page.evaluate("document.documentElement.scrollWidth") <= width
+    shown.page.evaluate(rules)
+    found = shown.page.evaluate(
+        "() => axe.run({exclude: [['#view']]})"
+    )  # tests/e2e/test_page_browser.py has that
+    serious = [fault for fault in found["violations"] if fault["impact"] in ("serious", "critical")]
+    assert not [(fault["id"], [node["html"] for node in fault["nodes"]]) for fault in serious]
+    assert "color-contrast" in {rule["id"] for rule in found["passes"]}
+    shown.page.close()
+
+
+def test_what_cannot_be_converted_is_a_sentence(browser: Any, served: Served, tmp_path: Path) -> None:
+    broken = tmp_path / "<img src=x onerror=alert(1)>.ipynb"
+    broken.write_text("{")
+    shown = Shown(browser, served)
+    shown.page.get_by_role("button", name="Convert").click()
+    shown.page.get_by_text("Drop a notebook, or paste a link, first.").wait_for(timeout=60_000)
+    shown.drop(broken)
+    shown.page.get_by_text("is not a Jupyter notebook").wait_for(timeout=60_000)
+    assert not shown.page.locator("#result img").count()
+    shown.page.get_by_label("Or paste a link").fill("http://127.0.0.1:9/a.ipynb")
+    shown.page.get_by_label("Or paste a link").press("Enter")
+    alert = shown.page.get_by_role("alert").get_by_text("127.0.0.1 is not on the public internet")
+    alert.wait_for(timeout=60_000)
+    shown.page.close()
+
+
+# ---- asked by hand --------------------------------------------------------------------------------
+
+
+def asked(address: str, data: Any = None) -> tuple[int, str]:
+    request = urllib.request.Request(
+        address,
+        data=None if data is None else json.dumps(data).encode(),
+        headers={"Content-Type": "application/json"},
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return answer.status, answer.read().decode(errors="replace")
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode(errors="replace")
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", str(ROOT / "pyproject.toml"), "http://127.0.0.1:9/a.ipynb"])
+def test_no_file_of_the_server_is_given(served: Served, path: str) -> None:
+    status, text = asked(f"{served.address}/gradio_api/file={path}")
+    assert status in (403, 404), text
+    _, config = asked(f"{served.address}/config")
+    components = {part["id"]: part for part in json.loads(config)["components"]}
+    (event,) = (
+        event
+        for event in json.loads(config)["dependencies"]
+        if [components[number]["type"] for number in event["inputs"]][:1] == ["file"]
+    )
+    values = [components[number]["props"].get("value") for number in event["inputs"][1:]]
+    file = {"path": path, "orig_name": "a.ipynb", "meta": {"_type": "gradio.FileData"}}
+    session = {"fn_index": event["id"], "session_hash": f"attack{abs(hash(path))}"}
+    status, text = asked(f"{served.address}/gradio_api/queue/join", {**session, "data": [file, *values]})
+    if status == 200:
+        _, text = asked(f"{served.address}/gradio_api/queue/data?session_hash={session['session_hash']}")
+        assert '"success":false' in text
+    assert "root:" not in text
+    assert "build-system" not in text
+
+
+def test_a_large_upload_is_refused(served: Served) -> None:
+    boundary = "frontier"
+    head = f'--{boundary}\r\nContent-Disposition: form-data; name="files"; filename="../../a.ipynb"\r\n\r\n'
+    body = head.encode() + b" " * 21_000_000 + f"\r\n--{boundary}--\r\n".encode()
+    request = urllib.request.Request(
+        f"{served.address}/gradio_api/upload",
+        data=body,
+        headers={"Content-Type": f"multipart/form-data; boundary={boundary}"},
+    )
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(request, timeout=60)
+    with refused.value:
+        assert refused.value.code == 413
+    assert not served.files()
+
+
+def test_a_port_that_is_taken_is_a_sentence(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        command = [str(PYTHON), "-m", "nb2ddp", "web", "--no-browser", "--port", str(taken.getsockname()[1])]
+        done = subprocess.run(
+            command,
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+    assert done.returncode == 1
+    assert "the page cannot be served at 127.0.0.1, port" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.thorough
+def test_the_space_serves_the_same_page(tmp_path: Path) -> None:
+    port = str(free_port())
+    with started(tmp_path, str(ROOT / "spaces" / "app.py"), GRADIO_SERVER_PORT=port) as space:
+        status, text = asked(space.address)
+        assert status == 200
+        assert "Notebook to DDP script" in text
+    assert {option.name for option in web.params} >= {"host", "port"}
+
+
+def test_the_space_asks_for_what_is_tested() -> None:
+    header = yaml.safe_load((ROOT / "spaces" / "README.md").read_text(encoding="utf-8").split("---\n")[1])
+    pins = (ROOT / "tests" / "stacks" / "web.txt").read_text(encoding="utf-8")
+    assert f"\ngradio=={header['sdk_version']}\n" in pins
+    assert (ROOT / "spaces" / header["app_file"]).is_file()
+    assert header["python_version"] == "3.11"
