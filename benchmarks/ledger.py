@@ -148,7 +148,8 @@ def measure(
         re.sub(r"^nb2ddp: WARNING: ", "", text) for text in told if verdicts.TRAINS_OTHERWISE.search(text)
     ]
     if several.exit_code:
-        row.verdict, row.reason = "failed", f"the script: {last_line(several)}"
+        noted = "".join(f"; noted at conversion: {text}" for text in told if "refuses" in text)
+        row.verdict, row.reason = "failed", f"the script: {last_line(several)}{noted}"
         return row
     compare(row, one, several, any(OTHER_BATCH in text for text in said))
     if controls:

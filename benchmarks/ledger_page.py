@@ -122,7 +122,7 @@ def summary(rows: Sequence[Row]) -> str:
         f"{counts['same']} are the run of one process: losses within {largest(same, 'loss_difference')}, "
         "ranks equal bit for bit, the same files.",
         f"{counts['said']} are another run, and nb2ddp says why; {counts['declined']} are declined; "
-        f"{counts['failed']} end with an error; **{silent}**.",
+        f"{counts['failed']} {'ends' if counts['failed'] == 1 else 'end'} with an error; **{silent}**.",
     ]
     if started := [row for row in rows if row.as_it_is]:
         text.append(without_us(started))
@@ -239,7 +239,9 @@ def cells(row: Row) -> list[str]:
 
 
 def named(row: Row) -> str:
-    return f"{escaped(row.notebook)} {row.stack} x{row.ranks}"
+    """Return the row's name; a long one may be broken after each of its words."""
+    words = [escaped(word) for word in row.notebook.split("_")]
+    return f"{(chr(92) + '_<wbr>').join(words)} {row.stack} x{row.ranks}"
 
 
 def checks(row: Row) -> str:
@@ -273,16 +275,21 @@ def cells_as_it_is(row: Row) -> list[str]:
 
 
 def reasons(rows: Sequence[Row]) -> list[list[str]]:
-    """Return each sentence with the rows that it is said of; numbers in it are those of the first."""
+    """Return each sentence with the rows that it is said of; where its numbers differ, N stands for them."""
     found: dict[str, list[Row]] = {}
     for row in rows:
         if row.verdict != "same":
             key = re.sub(r"\d+", "#", f"{row.verdict}: {row.reason}")
             found.setdefault(key, []).append(row)
     return [
-        [escaped(f"{of[0].verdict}: {of[0].reason}"), "; ".join(map(named, of))]
+        [escaped(f"{of[0].verdict}: {_common(of)}"), "; ".join(map(named, of))]
         for of in sorted(found.values(), key=len, reverse=True)
     ]
+
+
+def _common(rows: Sequence[Row]) -> str:
+    alike = len({row.reason for row in rows}) == 1
+    return rows[0].reason if alike else re.sub(r"\d+", "N", rows[0].reason)
 
 
 def figure(value: float | None) -> str:

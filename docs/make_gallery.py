@@ -46,7 +46,9 @@ nb2ddp push --kaggle build/gallery/alpaca_sft_ddp --dry-run
 Each folder holds `PROOF.md`: the rows of the [ledger](ledger/index.md), in which the notebook in one process is
 measured against its script on several. A verdict of "said" is a difference that the script itself warns of.
 """
-_COLUMNS = "ranks | verdict | losses | largest difference of a loss | of a parameter | replicas | files"
+_COLUMNS = (
+    "stack | ranks | verdict | losses | largest difference of a loss | of a parameter | replicas | files"
+)
 
 
 def rows(name: str) -> list[Mapping[str, Any]]:
@@ -62,6 +64,7 @@ def table(name: str) -> Iterator[str]:
     for row in rows(name):
         verdict = f"{row['verdict']}: {row['reason']}" if row["reason"] else row["verdict"]
         cells = [
+            row["stack"],
             row["ranks"],
             verdict,
             len(row["losses"] or ()),
@@ -78,9 +81,10 @@ def _figure(value: float | None) -> str:
 
 
 def measured() -> str:
+    """Return when and how the rows of the samples were measured."""
     about = json.loads((LEDGER / "ledger.json").read_text(encoding="utf-8"))["about"]
-    versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
-    return f"Measured on {about['date']} by `{about['command']}` ({about['machine']}; {versions})."
+    dates = {row["date"] for name in SAMPLES for row in rows(name)}
+    return f"Measured until {max(dates)} by `{about['command']}` ({about['machine']}); the ledger has the versions."
 
 
 def page() -> str:

@@ -12,7 +12,7 @@ from differential.runs import Run
 
 # values that the last line of a cell shows, and scripts do not
 SHOWN = re.compile(
-    r"<torch\._C\.Generator object|<All keys matched|TrainOutput\(|\(.final/|\('[\w./-]+/tokenizer_config\.json'"
+    r"<torch\._C\.Generator object|<All keys matched|TrainOutput\(|\(.final/|[\[(]'[\w./-]+/\w+_config\.json'"
 )
 RELATIVE = 2e-4  # of gradients and parameters, against their norm
 NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d+\.\d*|\.\d+|\d+)(?:[eE][-+]?\d+)?|\bnan\b|\binf\b")

@@ -7,7 +7,6 @@ import tempfile
 from typing import Any
 
 from nb2ddp.runtime.meetings import from_main_process
-from nb2ddp.runtime.rank_zero import main_process_only
 from nb2ddp.runtime.run_state import _run
 from nb2ddp.runtime.same_data import _check_same_data
 from nb2ddp.runtime.trainer import prepare_trainer
@@ -49,19 +48,22 @@ def save_shards(trainer: Any, folder: str) -> None:
     folder = os.path.abspath(folder)
     part = from_main_process(lambda: _beside(folder))
     trainer.save_model(part)
-    with main_process_only() as is_main:
-        if is_main:
-            os.makedirs(folder, exist_ok=True)
-            for name in os.listdir(part):
-                if _MODEL_FILE.fullmatch(name):
-                    os.replace(os.path.join(part, name), os.path.join(folder, name))
-            shutil.rmtree(part)
+    from_main_process(lambda: _move_model(part, folder))
 
 
 # What a model and PEFT's adapter save.
 _MODEL_FILE = re.compile(
     r"adapter_.*|README\.md|config\.json|generation_config\.json|(pytorch_)?model.*\.(safetensors|bin|json)"
 )
+
+
+def _move_model(part: str, folder: str) -> None:
+    """Move the files of a model out of a folder, and delete what is left of that."""
+    os.makedirs(folder, exist_ok=True)
+    for name in os.listdir(part):
+        if _MODEL_FILE.fullmatch(name):
+            os.replace(os.path.join(part, name), os.path.join(folder, name))
+    shutil.rmtree(part)
 
 
 def _beside(folder: str) -> str:

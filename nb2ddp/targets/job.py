@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from nb2ddp.ddp_folder import SCRIPT, SETUP, SUPPORT
+from nb2ddp.ddp_folder import SCRIPT, SETUP, SUPPORT, shards
 from nb2ddp.errors import EmitError
 
 # A Trainer is made; the tokenizers library has classes of that name too, which train no model.
@@ -99,9 +99,17 @@ def resuming_runner() -> str:
 
 
 def files(job: Job, name: str, template: str, options: object, *, resumes: bool) -> dict[str, str]:
-    """Return the files of one target: the script, its install step, and what starts them."""
+    """Return the files of one target: the script, its install step, and what starts them.
+
+    Raises EmitError for a sharded model on machines that cannot all read its checkpoints.
+    """
     from nb2ddp import rendering  # the command line reads the targets' options without it
 
+    if resumes and shards(job.script) and job.max_nodes > 1 and not job.shared_fs:
+        raise EmitError(
+            "The checkpoints of a sharded model (--strategy fsdp) are written by the first machine alone: the others "
+            "need the same disk to go on from them. Leave out --no-shared-fs."
+        )
     made = {SCRIPT: job.script}
     if job.setup is not None:
         made[SETUP] = job.setup

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
+from typing import Literal
 
 import nbformat
 import pytest
 
 import nb2ddp
 from nb2ddp.cli import main
+from nb2ddp.options import Options
+from nb2ddp.page.page import page
 from tests.e2e.test_magic import COLLECT, DATA, LOOP, MODEL, SAVE
 from tests.support import ROOT, SAMPLES
 from tests.support.helpers import notebook
-from tests.support.installed import Installed, built, install
+from tests.support.installed import Installed, built, install, install_resolved
 from tests.support.kernels import kernel_in
 
 ALPACA = SAMPLES / "alpaca_sft.ipynb"
@@ -145,6 +149,52 @@ def test_without_torch_a_rehearsal_says_what_to_do(bare: Installed, folder: Path
 
 
 @pytest.mark.launch
+@pytest.mark.parametrize(
+    ("resolution", "python"),
+    [
+        pytest.param("lowest-direct", sys.executable, id="lowest"),
+        *(
+            pytest.param(resolution, version, id=f"{resolution}-{version}", marks=pytest.mark.thorough)
+            for version in ("3.11", "3.12", "3.13", "3.14")
+            for resolution in ("lowest-direct", "highest")
+        ),
+    ],
+)
+def test_any_version_of_what_it_needs_converts_alike(
+    wheel: Path, folder: Path, resolution: Literal["lowest-direct", "highest"], python: str
+) -> None:
+    try:
+        found = install_resolved(wheel, folder / "venv", resolution, python)
+    except LookupError as error:
+        pytest.skip(str(error))
+    versions = found.run("python", "-c", VERSIONS, cwd=folder).stdout.split()
+    assert ("8.1.0" in versions) == (resolution == "lowest-direct"), "click"
+    done = found.nb2ddp("convert", ALPACA, "-o", "out", "--html", "page.html", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    conversion = nb2ddp.convert(ALPACA)
+    assert {name: (folder / "out" / name).read_text() for name in conversion.files} == conversion.files
+    assert (folder / "page.html").read_text() == page(conversion, Options())
+    done = found.run("ipython", "--no-banner", "-c", "%load_ext nb2ddp\n%run_ddp --nope", cwd=folder)
+    assert "unrecognized arguments: --nope" in done.stdout + done.stderr
+    if python == sys.executable:  # what follows takes the most time
+        return
+    for command, said in (
+        (["--help"], "Usage: nb2ddp"),
+        (["doctor"], "pip install torch` installs it"),
+        (["push", "--dry-run", "--owner", "me", "tiny.ipynb"], "pip install 'nb2ddp[kaggle]'"),
+        (["web"], "pip install 'nb2ddp[web]'"),
+        (["emit", "--target", "torchrun", "tiny.ipynb", "-o", "emitted"], "emitted"),
+    ):
+        done = found.nb2ddp(*command, cwd=folder)
+        assert said in done.stdout + done.stderr, command
+        assert "Traceback" not in done.stderr, command
+    done = found.run("python", "-m", "nbconvert", "--to", "ddp", "tiny.ipynb", cwd=folder)
+    assert done.returncode == 0, done.stderr
+
+
+VERSIONS = "from importlib.metadata import version; print(version('click'), version('nbformat'))"
+
+
 def test_two_processes_train(installed: Installed, folder: Path) -> None:
     done = installed.nb2ddp("run", "tiny.ipynb", "--cpu", "--nproc", 2, cwd=folder)
     assert done.returncode == 0, done.stderr

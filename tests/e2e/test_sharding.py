@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,27 +19,37 @@ from tests.support.runs import Run, plain_code, run
 pytestmark = pytest.mark.launch
 
 SAMPLE = ROOT / "sample_notebooks" / "alpaca_sft.ipynb"
-Runner = Callable[[int], Run]
+NOTEBOOKS = ROOT / "tests" / "notebooks"
+ADAPTERS = {
+    "alpaca_sft": "llama_lora",
+    "chat_responses": "chat_lora",
+    "sft_packing": "packed_lora",
+    "continued_pretraining": "cpt_lora",
+}
+Runner = Callable[..., Run]
 
 
 @pytest.fixture(scope="module")
 def runner(tmp_path_factory: pytest.TempPathFactory) -> Runner:
-    """Run the notebook (-1), or its script in plain Python (0) or on some ranks; each once."""
+    """Run a notebook (-1), or its script in plain Python (0) or on some ranks; each once."""
     folder = tmp_path_factory.mktemp("sharding")
-    made: dict[int, Run] = {}
+    made: dict[tuple[Path, int, bool], Run] = {}
 
-    def get(nproc: int) -> Run:
-        if nproc not in made:
-            code = plain_code(SAMPLE) if nproc < 0 else forked(script())
-            made[nproc] = run(folder / f"run-{nproc}", code, stack="newest", nproc=max(nproc, 0))
-            assert made[nproc].exit_code == 0, made[nproc].output
-        return made[nproc]
+    def get(nproc: int, notebook: Path = SAMPLE, *, torchrun: bool = False) -> Run:
+        key = (notebook, nproc, torchrun)
+        if key not in made:
+            code = plain_code(notebook) if nproc < 0 else script(notebook)
+            code = code if nproc < 0 or torchrun else forked(code)
+            place = folder / f"run-{len(made)}"
+            made[key] = run(place, code, stack="newest", nproc=max(nproc, 0), torchrun=torchrun)
+            assert made[key].exit_code == 0, made[key].output
+        return made[key]
 
     return get
 
 
-def script() -> str:
-    return convert(SAMPLE, strategy="fsdp").files["train_ddp.py"]
+def script(notebook: Path) -> str:
+    return convert(notebook, strategy="fsdp").files["train_ddp.py"]
 
 
 def forked(text: str) -> str:
@@ -55,11 +66,21 @@ fsdp2_launch.install_native_fsdp2_trainer_init()
     return head + first + again + rest
 
 
-def adapter(done: Run) -> Mapping[str, Any]:
+def adapter(done: Run, folder: str = ADAPTERS["alpaca_sft"]) -> Mapping[str, Any]:
     from safetensors.torch import load_file
 
-    loaded: Mapping[str, Any] = load_file(done.folder / "llama_lora" / "adapter_model.safetensors")
+    loaded: Mapping[str, Any] = load_file(done.folder / folder / "adapter_model.safetensors")
     return loaded
+
+
+def check_alike(expected: Mapping[str, Any], saved: Mapping[str, Any]) -> None:
+    assert saved.keys() == expected.keys()
+    for name, value in expected.items():
+        assert saved[name].shape == value.shape
+        assert saved[name].dtype == value.dtype
+    length = sum(float(value.double().pow(2).sum()) for value in expected.values()) ** 0.5
+    apart = sum(float((saved[n] - v).double().pow(2).sum()) for n, v in expected.items()) ** 0.5
+    assert apart <= 1e-5 * length
 
 
 def test_losses_are_the_single_runs(runner: Runner) -> None:
@@ -72,19 +93,9 @@ def test_losses_are_the_single_runs(runner: Runner) -> None:
 
 
 def test_the_adapter_is_the_single_runs(runner: Runner) -> None:
-    expected, saved = adapter(runner(-1)), adapter(runner(2))
-    assert saved.keys() == expected.keys()
-    for name, value in expected.items():
-        assert saved[name].shape == value.shape
-        assert saved[name].dtype == value.dtype
-    moved = sum(float(value.double().pow(2).sum()) for value in expected.values()) ** 0.5
-    apart = sum(float((saved[n] - v).double().pow(2).sum()) for n, v in expected.items()) ** 0.5
-    assert apart <= 1e-6 * moved
-    settings = [
-        json.loads((r.folder / "llama_lora" / "adapter_config.json").read_text())
-        for r in map(runner, (-1, 2))
-    ]
-    assert settings[0] == settings[1]
+    check_alike(adapter(runner(-1)), adapter(runner(2)))
+    names = [ended.folder / "llama_lora" / "adapter_config.json" for ended in (runner(-1), runner(2))]
+    assert json.loads(names[0].read_text()) == json.loads(names[1].read_text())
 
 
 def test_the_same_files_are_written_by_rank_0_alone(runner: Runner) -> None:
@@ -94,6 +105,25 @@ def test_the_same_files_are_written_by_rank_0_alone(runner: Runner) -> None:
     assert {p for p in runner(2).written(1) if not p.startswith("hf/") and "rng_state" not in p} == set()
 
 
+@pytest.mark.thorough
 def test_under_plain_python_it_is_the_notebook(runner: Runner) -> None:
     assert runner(0).losses("single") == runner(-1).losses("single")
     assert runner(0).files() == runner(-1).files()
+
+
+@pytest.mark.thorough
+def test_as_users_launch_it(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCH_COMPILE_DISABLE", "1")  # compiling takes a minute
+    launched = runner(2, torchrun=True)
+    assert launched.losses(0) == pytest.approx(runner(-1).losses("single"), rel=1e-5)
+    check_alike(adapter(runner(-1)), adapter(launched))
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", sorted(ADAPTERS.keys() - {"alpaca_sft"}))
+def test_other_ways_to_fine_tune(runner: Runner, name: str) -> None:
+    notebook = NOTEBOOKS / f"{name}.ipynb"
+    single, sharded = runner(-1, notebook), runner(2, notebook)
+    assert "native FSDP2 sharded" in sharded.output
+    assert sharded.losses(0) == pytest.approx(single.losses("single"), rel=1e-5)
+    check_alike(adapter(single, ADAPTERS[name]), adapter(sharded, ADAPTERS[name]))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import email
 import importlib.metadata
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -84,6 +85,28 @@ def install(wheel: Path, folder: Path, *, everything: bool) -> Installed:
         (installed.site / name).symlink_to(SITE / name)
     command = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--offline", "--no-deps"]
     subprocess.run([*command, "--python", str(installed.python), str(wheel)], check=True)
+    return installed
+
+
+def install_resolved(
+    wheel: Path, folder: Path, resolution: Literal["lowest-direct", "highest"], python: str
+) -> Installed:
+    """Install the wheel beside the lowest or the newest versions of what it asks for, wheels alone.
+
+    Raises LookupError where they are neither in uv's cache nor to be had, or there is no such Python.
+    """
+    uv = [sys.executable, "-m", "uv"]
+    found = subprocess.run([*uv, "venv", "--quiet", "--no-python-downloads", "--python", python, str(folder)])
+    if found.returncode:
+        raise LookupError(f"there is no Python {python}")
+    installed = Installed(folder)
+    wanted = [text for text in _requirements(wheel) if "extra ==" not in text]
+    command = [*uv, "pip", "install", "--python", str(installed.python), "--only-binary", ":all:"]
+    done = subprocess.run([*command, "--resolution", resolution, *wanted], capture_output=True, text=True)
+    if done.returncode and re.search("Failed to fetch|dns error|error sending request", done.stderr):
+        raise LookupError("the package index cannot be reached")
+    assert done.returncode == 0, done.stderr
+    subprocess.run([*command, "--quiet", "--offline", "--no-deps", str(wheel)], check=True)
     return installed
 
 

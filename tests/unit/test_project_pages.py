@@ -11,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import click
 import pytest
@@ -19,6 +20,7 @@ import yaml
 import nb2ddp
 from nb2ddp.cli import main
 from nb2ddp.conversion.pipeline import convert
+from nb2ddp.conversion.report import batches
 from nb2ddp.ddp_folder import edited_since
 from nb2ddp.errors import REPOSITORY
 from tests.support import ROOT, SAMPLES
@@ -82,6 +84,19 @@ def test_the_gallery_is_what_convert_writes_with_what_the_ledger_has_measured(tm
         for row in measured:
             assert f"| {row['ranks']} | {row['verdict']}" in proof
             assert f"| {row['loss_difference'] or 0:.1e} |".replace("0.0e+00", "0") in proof
+
+
+def test_the_picture_shows_what_convert_prints_and_loads_nothing() -> None:
+    """docs/make_pictures.py makes it; the run in it takes minutes."""
+    svg = (ROOT / "docs" / "pictures" / "run.svg").read_text(encoding="utf-8")
+    root = ElementTree.fromstring(svg)
+    assert set(re.findall(r"https?://[^\s\"')]+", svg)) == {"http://www.w3.org/2000/svg"}
+    shown = "".join("".join(root.itertext()).split())
+    conversion = convert(SAMPLES / "alpaca_sft.ipynb")
+    for change in conversion.changes:
+        assert "".join(f"{change.why} [{change.rule}]".split()) in shown
+    for text in ("2 replicas equal, bit for bit", *batches(conversion.changes, 2)):
+        assert "".join(text.split()) in shown
 
 
 def test_the_conventions_that_docs_peers_shares_with_ruff(tmp_path: Path) -> None:

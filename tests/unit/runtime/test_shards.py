@@ -78,6 +78,12 @@ def test_it_trains_and_saves_what_one_process_does(run: Run, ranks: int) -> None
         assert (saved[name] - value).abs().max() < 1e-6, name
 
 
+def test_of_two_machines_with_a_disk_each_the_first_has_the_model(run: Run) -> None:
+    ended = run(SAVES, machines=2, environment={"NB2DDP_SHARED_FS": "0"})
+    assert ended.codes == [0, 0], ended.text
+    assert {path.name for path in (ended.folder / "deep").iterdir()} == {"model"}
+
+
 def test_a_model_that_was_left_whole_ends_the_run(run: Run) -> None:
     ended = run(f"{TRAINS}\nddp.use_shards(trainer(shards=False))")
     assert 0 not in ended.codes

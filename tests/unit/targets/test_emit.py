@@ -143,6 +143,18 @@ def test_a_script_for_one_process_is_declined(tmp_path: Path, monkeypatch: pytes
     assert "for one process that spreads the model" in result.output
 
 
+def test_a_sharded_models_checkpoints_need_one_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert (
+        CliRunner().invoke(main, ["convert", str(NOTEBOOK), "-o", "out", "--strategy", "fsdp"]).exit_code == 0
+    )
+    result = emit("--target", "slurm", "--nodes", "2", "--no-shared-fs", "out")
+    assert result.exit_code == 1
+    assert "are written by the first machine alone" in result.output
+    for more in (["--nodes", "2"], ["--no-shared-fs"]):
+        assert emit("--target", "slurm", *more, "out").exit_code == 0
+
+
 def test_a_script_that_is_no_python_any_more(folder: Path) -> None:
     (folder / "train_ddp.py").write_text("def f(:\n")
     result = emit("--target", "slurm", "tiny_ddp")
