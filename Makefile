@@ -3,7 +3,7 @@
 #   .venv-kaggle  the releases that the Kaggle notebooks pin
 # and .venv-web, which serves the page: Gradio asks for older releases of what the others have
 .DELETE_ON_ERROR:
-.PHONY: demo check test units attacks ranks e2e trainings launches test-all engines lint docs gallery site ledger canary pins clean
+.PHONY: demo check test units attacks ranks e2e trainings launches machines test-all engines lint docs gallery site ledger canary pins clean
 
 PYTHON ?= python3
 STACKS := tests/stacks
@@ -18,10 +18,10 @@ demo: .venv/.ready
 check: .venv/.ready
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target units lint ranks
 
-# `check`, and the tests of whole commands. Three lanes on two cores: launches mostly wait for processes to end.
+# `check`, and the tests of whole commands. Four lanes on two cores: launches mostly wait for processes to end.
 test: lint .venv-kaggle/.ready .venv-web/.ready
 	@echo "The tests run side by side, some 15 minutes on two cores"
-	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target launches trainings units attacks ranks e2e
+	@$(MAKE) --no-print-directory --jobs=4 --output-sync=target launches machines trainings units attacks ranks e2e
 
 units: .venv/.ready
 	$(bin)/pytest tests/unit tests/rules --ignore=tests/unit/runtime --ignore=tests/unit/attack
@@ -42,9 +42,14 @@ TRAININGS := $(patsubst %,tests/e2e/test_%.py,runs kinds ledger differential han
 trainings: .venv/.ready .venv-kaggle/.ready
 	$(bin)/pytest $(TRAININGS) -m "launch and not thorough"
 
+# What another machine does with our files: Kaggle's, hosts, SLURM, Jupyter's kernels, one without a checkout.
+MACHINES := $(patsubst %,tests/e2e/test_%.py,kaggle_bundle kaggle_faults kaggle_resume emit_hosts emit_slurm magic magic_browser installed)
+machines: .venv/.ready .venv-kaggle/.ready
+	$(bin)/pytest $(MACHINES) -m "launch and not thorough"
+
 # Commands of ours and torchrun as users start them, and what may happen to their processes.
 launches: .venv/.ready .venv-kaggle/.ready
-	$(bin)/pytest tests/e2e $(TRAININGS:%=--ignore=%) -m "launch and not thorough"
+	$(bin)/pytest tests/e2e $(patsubst %,--ignore=%,$(TRAININGS) $(MACHINES)) -m "launch and not thorough"
 
 test-all: lint .venv-kaggle/.ready .venv-web/.ready
 	$(bin)/pytest -m ""

@@ -171,7 +171,9 @@ def used(names: Sequence[str]) -> list[str]:
 
 def oldest_claimed() -> str | None:
     """Return the oldest Unsloth that the README claims; None where it claims none."""
-    found = re.search(r"Unsloth (\d{4}\.\d+\.\d+) or newer", (ROOT / "README.md").read_text(encoding="utf-8"))
+    found = re.search(
+        r"Unsloth \(?(\d{4}\.\d+\.\d+) or newer", (ROOT / "README.md").read_text(encoding="utf-8")
+    )
     return found[1] if found else None
 
 

@@ -446,6 +446,7 @@ def main() -> int:
     parser.add_argument("--page", action="store_true", help="measure nothing")
     given = parser.parse_args()
     rows, left_out = load(given.out)
+    published, measured = dict(rows), list[str]()
     for name, take in () if given.page else jobs(given):
         if not re.search(given.only, name) or (given.new and name in {*rows, *left_out}):
             continue
@@ -453,6 +454,7 @@ def main() -> int:
         with tempfile.TemporaryDirectory(prefix="ledger-") as folder:
             try:
                 rows[name] = take(Path(folder))
+                measured.append(name)
                 print(line(rows[name]), flush=True)
             except LeftOutError as error:
                 left_out[name] = str(error)
@@ -460,10 +462,13 @@ def main() -> int:
             except subprocess.TimeoutExpired as error:
                 notebook, stack, ranks = name.split()
                 rows[name] = Row(notebook, stack, int(ranks), "failed", f"not done in {error.timeout:.0f} s")
+                measured.append(name)
         write(rows, left_out, given.out)
     if given.page:
         write(rows, left_out, given.out)
-    return int(any(row.verdict in ("different", "failed") for row in rows.values()))
+    bad = ("different", "failed")
+    known = {name for name, row in published.items() if row.verdict in bad}
+    return int(any(rows[name].verdict in bad for name in measured if name not in known))
 
 
 if __name__ == "__main__":

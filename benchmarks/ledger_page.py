@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import platform
 import re
 import shutil
@@ -35,6 +36,9 @@ equal bit for bit, the same files, written by rank 0 alone, no sample computed t
 and a note at conversion or a warning of the run says so.
 
 All runs begin with the same state of the random generators, for a notebook without a seed repeats nothing.
+
+**Families** (`family_...`): one public notebook of a kind, rehearsed on two ranks: four steps of a tiny random model,
+with rows made up where its data cannot be had. Losses may differ by 1e-4 there.
 
 **Columns.** Loss: the largest relative difference of a loss. First: the first step whose loss differs by more than
 1e-5. Floor: the largest difference of a second run of the notebook in one process. Parameters: the relative difference
@@ -112,13 +116,14 @@ def summary(rows: Sequence[Row]) -> str:
     names = {row.notebook for row in rows}
     families = sum(name.startswith("family_") for name in names)
     ranks = " and ".join(sorted({str(row.ranks) for row in rows}))
-    of = (
-        f"{len(names) - families} notebooks and programs"
-        + f", and a public notebook of {families} families" * bool(families)
-    )
+    of = f"{len(names) - families} notebooks and programs of this repository"
+    rehearsed = [row for row in rows if row.notebook.startswith("family_")]
     silent = f"{counts['different']} differ silently" if counts["different"] else "none differs silently"
     text = [
-        f"Measured with the real libraries: {of}, on {ranks} ranks (CPU, gloo), {len(rows)} rows.",
+        f"Measured with the real libraries: {of}, on {ranks} ranks (CPU, gloo), {len(rows)} rows"
+        + f", {len(rehearsed)} of them rehearsals of public notebooks (4 steps, a tiny model)"
+        * bool(rehearsed)
+        + ".",
         f"{counts['same']} are the run of one process: losses within {largest(same, 'loss_difference')}, "
         "ranks equal bit for bit, the same files.",
         f"{counts['said']} are another run, and nb2ddp says why; {counts['declined']} are declined; "
@@ -144,8 +149,12 @@ def without_us(rows: Sequence[Row]) -> str:
 
 
 def largest(rows: Sequence[Row], column: str) -> str:
-    """Return the largest value of a column, rounded up."""
-    return f"{max((getattr(row, column) or 0.0 for row in rows), default=0.0):.0e}"
+    """Return the largest value of a column, rounded up to one digit."""
+    value = max((getattr(row, column) or 0.0 for row in rows), default=0.0)
+    if value == 0:
+        return "0"
+    unit = 10.0 ** math.floor(math.log10(value))
+    return f"{math.ceil(value / unit - 1e-9) * unit:.0e}"
 
 
 def made(rows: Sequence[Row], about: Mapping[str, Any]) -> str:

@@ -91,10 +91,14 @@ def _relative(text: str, page: str) -> str:
 
 # ---- from the README ----------------------------------------------------------------------------
 
+# An address that package indexes show too.
+_PICTURES = f"{errors.REPOSITORY.replace('github.com', 'raw.githubusercontent.com')}/main/docs/pictures/"
+
 
 def _sections() -> dict[str, str]:
     """Return the README's sections by heading; what stands above the first is ""."""
-    parts = _HEADING.split(_read("README.md"))
+    readme = _read("README.md").replace(_PICTURES, "pictures/")  # the site loads nothing from elsewhere
+    parts = _HEADING.split(readme)
     return {"": parts[0], **dict(zip(parts[1::2], parts[2::2], strict=True))}
 
 

@@ -45,6 +45,11 @@ DRY_RUN = "dry_run"
 """Folder: the bundle that `push --dry-run` shows."""
 
 
+def kept_name(name: str, files: Mapping[str, object]) -> str:
+    """Return the name under which a notebook lies beside the ``files`` made of it, none of which it replaces."""
+    return f"notebook_{name}" if name in files else name
+
+
 _SHARDS = re.compile(r"""^[^#\n]*\binit\([^)\n]*strategy="fsdp\"""", re.MULTILINE)
 
 

@@ -176,11 +176,12 @@ class Execution:
 
     def gathers(self, call: cst.Call) -> bool:
         """Return whether a call needs the shards of all ranks: a sharded model generates, or is saved."""
-        return (
-            isinstance(call.func, cst.Attribute)
-            and call.func.attr.value in libraries.GATHERING_METHODS
-            and self.is_sharded(call.func.value)
-        )
+        if not self._sharded or not isinstance(call.func, cst.Attribute):
+            return False
+        method, owner = call.func.attr.value, call.func.value
+        if method == "save_model":
+            return self._kinds.kind(owner) == "trainer"
+        return method in libraries.GATHERING_METHODS and self.is_sharded(owner)
 
     def is_sharded(self, node: cst.BaseExpression) -> bool:
         """Return whether an expression is the model that a Trainer has sharded, where it stands."""

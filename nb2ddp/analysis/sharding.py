@@ -5,6 +5,7 @@ The facts that are asked are those of a model that is sharded: `Facts.sharded`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import libcst as cst
@@ -18,7 +19,7 @@ Refusal = tuple[str, cst.CSTNode | None]
 
 _INSTEAD = "use --strategy ddp, or --strategy balanced if the model does not fit one GPU"
 _TRAINERS = frozenset({"SFTTrainer", "UnslothTrainer"})
-# What a sharded model tells without its weights.
+# Attributes of a model that need no weights.
 _TELLING = frozenset("config device dtype generation_config name_or_path peft_config training".split())
 _SETTING = frozenset("eval train print_trainable_parameters num_parameters".split())
 _PREPARING = frozenset({"for_inference", "for_training"})
@@ -41,6 +42,15 @@ _REFUSED = {
     "fsdp_config": "it asks Accelerate for a sharding of its own",
     "deepspeed": "it asks DeepSpeed for a sharding of its own",
 }
+# Methods that need the whole model, whatever holds it.
+_WHOLE = frozenset(
+    "generate merge_and_unload push_to_hub push_to_hub_gguf push_to_hub_merged save_pretrained save_pretrained_gguf "
+    "save_pretrained_merged".split()
+)
+_RANK_TEST = re.compile(
+    r"\b(is_(world|local)_process_zero|is_(local_)?main_process|(local_)?process_index|get_rank|(LOCAL_)?RANK|"
+    r"(local_)?rank)\b"
+)
 
 
 def refusals(facts: Facts) -> Iterator[Refusal]:
@@ -61,6 +71,7 @@ def refusals(facts: Facts) -> Iterator[Refusal]:
     yield from _other_training(facts, trainers)
     for call in facts.live_calls:
         yield from _refused(facts, call)
+        yield from _parted(facts, call)
     for node in _uses(facts):
         yield from _use(facts, node)
 
@@ -96,6 +107,39 @@ def _refused(facts: Facts, call: cst.Call) -> Iterator[Refusal]:
         yield (f"{loader} has not been shown to train the same run with a sharded model; {_INSTEAD}", call)
     elif libraries.has_experts(facts.loaded_name(call)):
         yield (f"a model with experts has not been shown to train the same run sharded; {_INSTEAD}", call)
+
+
+def _parted(facts: Facts, call: cst.Call) -> Iterator[Refusal]:
+    """Decline a call to which only some ranks would bring their shards."""
+    if not isinstance(call.func, cst.Attribute):
+        return
+    method, owner = call.func.attr.value, call.func.value
+    tests = (parent.test for parent in facts.parents(call) if isinstance(parent, cst.If))
+    if facts.gathers(call) and any(_RANK_TEST.search(cst_nodes.code_of(test)) for test in tests):
+        yield (
+            f"with --strategy fsdp every rank has to make {method}(), and this condition lets one rank alone make it; "
+            "take the condition away",
+            call,
+        )
+    elif method == "push_to_hub" and facts.kind(owner) == "trainer":
+        yield (
+            "with --strategy fsdp a Trainer pushes from one rank, which holds a share; push what is saved, in a run of "
+            "its own",
+            call,
+        )
+    elif method in ("save_state", "save_model", "get_state_dict") and _ends_with(owner, "accelerator"):
+        yield (f"accelerator.{method}() has not been shown to work with a sharded model; {_INSTEAD}", call)
+    elif (
+        method in _WHOLE
+        and isinstance(owner, cst.Attribute | cst.Subscript)
+        and not facts.kind(owner)
+        and not _ends_with(owner, "tokenizer", "processor", "processing_class")
+    ):
+        yield _declined(f".{method}()", owner)
+
+
+def _ends_with(node: cst.BaseExpression, *names: str) -> bool:
+    return isinstance(node, cst.Attribute) and node.attr.value in names
 
 
 def _uses(facts: Facts) -> Iterator[cst.Name | cst.Attribute]:
@@ -170,7 +214,7 @@ def _why_not_saved(facts: Facts, call: cst.Call) -> str:
         return "with --strategy fsdp save_pretrained() takes a folder alone; delete its other arguments"
     trainer = _trainer(facts)
     if trainer is None or facts.scope(call) is not facts.scope(trainer):
-        return "with --strategy fsdp the model is saved where its Trainer has a name; move this there"
+        return "with --strategy fsdp a model is saved in the function that makes its Trainer; move this there"
     return ""
 
 

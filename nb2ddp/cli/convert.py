@@ -157,14 +157,14 @@ class _Result:
 def _convert_one(what: Input, folder: Path, options: Options, *, check: bool, force: bool) -> _Result:
     """Convert one notebook, and write its files unless ``check``; one that lies nowhere here is kept too."""
     from nb2ddp.conversion import report
-    from nb2ddp.ddp_folder import write
+    from nb2ddp.ddp_folder import kept_name, write
 
     conversion, text, failure = converted(what, options)
     document = report.as_json(conversion)
     written = None
     if conversion.status == "converted" and not check:
         try:
-            kept = {} if text is None else {conversion.notebook.name: text}
+            kept = {} if text is None else {kept_name(conversion.notebook.name, conversion.files): text}
             write(folder, {**conversion.files, **kept}, document, force=force)
             written = folder
         except Nb2ddpError as error:

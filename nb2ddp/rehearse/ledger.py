@@ -82,10 +82,10 @@ def row_of(rehearsal: Rehearsal, command: str = "", stack: str = "") -> Row:
 
 def _verdict(rehearsal: Rehearsal) -> tuple[VerdictKind, str]:
     """Return the verdict and its reason; losses that differ by nature are said before the run."""
-    keys = {fault.key for fault in rehearsal.faults}
-    if keys & {"failed", "hang", "early-exit"}:
-        return "failed", rehearsal.faults[0].sentence
-    if keys:
+    ends = ("failed", "hang", "early-exit")
+    if failures := [fault.sentence for fault in rehearsal.faults if fault.key in ends]:
+        return "failed", failures[0]
+    if rehearsal.faults:
         return "different", rehearsal.faults[0].sentence
     if rehearsal.other_losses:
         return "said", rehearsal.other_losses

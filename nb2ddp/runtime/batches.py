@@ -27,8 +27,12 @@ class _DividedBatches:
         self.taken = -1  # the batch that the Trainer took last
 
     def __len__(self) -> int:
-        count: int = len(self.batches)
-        return count // _run.world_size if self.drop_last else math.ceil(count / _run.world_size)
+        return math.ceil(self.whole(len(self.batches)) / _run.world_size)
+
+    def whole(self, count: int) -> int:
+        """Return how many of ``count`` batches are taken: with ``drop_last`` those of whole micro-batches."""
+        together = _run.world_size // self.micro_batches
+        return count // together * together if self.drop_last else count
 
     def __getattr__(self, name: str) -> Any:
         if "batches" not in self.__dict__:  # a copy that is being made
@@ -40,7 +44,8 @@ class _DividedBatches:
         parts = iter(self.batches)
         filler: list[int] = []
         while own := list(itertools.islice(parts, _run.world_size)):
-            if self.drop_last and len(own) < _run.world_size:
+            own = own[: self.whole(len(own))]
+            if not own:
                 return
             rows = [row for part in own for row in part]
             filler = filler or rows[:1]
@@ -122,8 +127,6 @@ def _count_epochs_in_batches(trainer: Any, current: list[_DividedBatches]) -> No
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             if current and state.epoch is not None:
                 taken, count = (current[0].taken + 1) * _run.world_size, len(current[0].batches)
-                if current[0].drop_last:
-                    return
                 state.epoch = math.ceil(state.epoch - 1e-9) - 1 + min(taken, count) / count
 
     trainer.callback_handler.callbacks.insert(0, CountBatches())

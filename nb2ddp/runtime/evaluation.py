@@ -49,11 +49,16 @@ class _WholeBatches:
             yield batches[_run.rank] if _run.rank < len(batches) else _Filler(every[0][:1])
 
     def gather(self, value: Any) -> Any:
-        """Return the rows of all ranks in the notebook's order, without those that only fill up a round."""
+        """Return the rows of all ranks in the notebook's order, without those that only fill up a round.
+
+        Of a figure of a batch (a tensor without dimensions) each rank that has a batch gives one.
+        """
         if not isinstance(value, torch.Tensor):
             return value
         sizes = self.sizes[self.round]
-        rows = value.reshape(1) if value.ndim == 0 else value
+        rows = value
+        if value.ndim == 0:
+            rows, sizes = value.reshape(1), [min(size, 1) for size in sizes]
         if self.all_of_them:
             return rows[: sizes[0]]
         missing = max(sizes) - len(rows)

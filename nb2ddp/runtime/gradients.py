@@ -15,10 +15,10 @@ def _leaves_out(name: str) -> bool:
 
 
 def _fill_gradients(trainer: Any) -> None:
-    """Give what a step leaves out, an expert or a tower for images or sound, a gradient of zero.
+    """Give what a step leaves out, an expert or a tower for images or sound, say, a gradient of zero.
 
     DDP waits for the gradients of all trained parameters. Its own search for those left out does not see through
-    the re-entrant checkpointing that Unsloth uses.
+    re-entrant checkpoints, which Unsloth uses.
     """
     backward = trainer.accelerator.backward
     if backward.__name__ == "backward_and_fill":  # a second train()

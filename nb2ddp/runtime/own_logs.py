@@ -8,16 +8,17 @@ from nb2ddp.runtime.places import _place
 from nb2ddp.runtime.run_state import _run
 
 _RANK_NAMES = frozenset(
-    "is_world_process_zero is_local_process_zero is_main_process is_local_main_process rank local_rank "
-    "process_index local_process_index".split()
+    "is_world_process_zero is_local_process_zero is_main_process is_local_main_process get_rank "
+    "get_node_local_rank process_index local_process_index should_log should_save".split()
 )
+_SCRIPT_NAMES = frozenset({"rank", "local_rank"})  # which every script has in its first lines
 
 
 def _log_on_one_rank(trainer: Any) -> None:
     """Let code that asks for its rank call ``trainer.log()``: the other ranks may not come. No rank waits.
 
-    It logs what it is given. What the Trainer has noted is for all ranks to bring together, and whether it logs
-    after this step is decided alike on all ranks: both stay as they are.
+    Such a call logs what it is given. The figures that the Trainer has noted, which all ranks average together, and
+    its decision to log after this step are kept for the Trainer's own next log.
     """
     log = trainer.log
     if getattr(log, "_knows_ranks", False):
@@ -27,13 +28,13 @@ def _log_on_one_rank(trainer: Any) -> None:
 
     def log_of_one(*args: Any, **options: Any) -> Any:
         frame = sys._getframe(1)
-        if not _run.meets or not _asks_for_rank(frame):
+        if not _run.alone and (not _run.meets or not _asks_for_rank(frame)):
             return log(*args, **options)
         place = _place(frame)
         if place not in said:
             said.add(place)
             print(
-                f"nb2ddp: log() at {place} may be rank 0's alone: the Trainer's figures are in its next row"
+                f"nb2ddp: log() at {place} may run on one rank alone; the averaged figures follow in the next row"
             )
         of_mode = {} if notes is None else notes["train" if trainer.model.training else "eval"]
         kept, logs_later = dict(of_mode), trainer.control.should_log
@@ -51,7 +52,9 @@ def _log_on_one_rank(trainer: Any) -> None:
 def _asks_for_rank(frame: FrameType | None) -> bool:
     """Return whether a call comes from code of the notebook that asks which rank it is."""
     while frame is not None and frame.f_globals.get("__name__") == "__main__":
-        if _RANK_NAMES & {*frame.f_code.co_names}:
+        code = frame.f_code
+        names = _RANK_NAMES if code.co_name == "<module>" else _RANK_NAMES | _SCRIPT_NAMES
+        if names & {*code.co_names} or {"RANK", "LOCAL_RANK"} & {*code.co_consts}:
             return True
         frame = frame.f_back
     return False

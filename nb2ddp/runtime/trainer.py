@@ -44,6 +44,7 @@ def wrap_trainer(trainer: Any, batches: str = "notebook") -> Any:
     # Accelerate prepares mixed precision as always; evaluation_mode keeps it from wrapping.
     model = trainer.accelerator.prepare_model(trainer.model, evaluation_mode=True)
     told = trainer.args.ddp_find_unused_parameters
+    _allow_checkpoints(trainer)
     _synchronise_batch_norms(trainer, model)
     trained = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
     fills = told if told is not None else any(_leaves_out(name) for name in trained)
@@ -52,6 +53,18 @@ def wrap_trainer(trainer: Any, batches: str = "notebook") -> Any:
         _fill_gradients(trainer)
     _clip_all_gradients(trainer)
     return trainer.model_wrapped
+
+
+def _allow_checkpoints(trainer: Any) -> None:
+    """Let the gradient checkpoints that ``train()`` is about to switch on be of the kind that DDP allows.
+
+    Transformers 4 makes re-entrant ones: DDP finds a parameter ready twice where it searches for unused ones, or where
+    a step calls the model twice. The others give the same gradients. Unsloth has checkpoints of its own.
+    """
+    args = trainer.args
+    if getattr(args, "gradient_checkpointing", False) and "unsloth" not in sys.modules:
+        options = args.gradient_checkpointing_kwargs or {}
+        args.gradient_checkpointing_kwargs = {**options, "use_reentrant": False}
 
 
 def _synchronise_batch_norms(trainer: Any, model: torch.nn.Module) -> None:

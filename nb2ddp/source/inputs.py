@@ -67,7 +67,12 @@ def input_of(text: str) -> Input:
         return Input(text, "file", Path(text))
     if scheme[1].lower() not in ("http", "https"):
         raise NotebookError(f"{_shown(text)}: only http and https links are read; give a path otherwise.")
-    return Input(_shown(text), "link", Path(_name_in(text)), address_of(text))
+    try:
+        if "@" in urlsplit(text).netloc:
+            raise NotebookError(f"{_shown(text)}: a link with a user name or a password is not read.")
+        return Input(_shown(text), "link", Path(_name_in(text)), address_of(text))
+    except ValueError as error:
+        raise NotebookError(f"{text} is no link ({error}).") from None
 
 
 def read_input(

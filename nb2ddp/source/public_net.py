@@ -14,8 +14,15 @@ import urllib.request
 
 from nb2ddp.errors import NotebookError
 
-_TRANSLATED = ipaddress.ip_network("64:ff9b::/96")
-"""IPv6 addresses that a NAT64 gateway translates to any IPv4 address."""
+_REFUSED = [
+    ipaddress.ip_network(network)
+    for network in (
+        *("64:ff9b::/96", "64:ff9b:1::/48"),  # a NAT64 gateway translates them to any IPv4 address
+        "::/96",  # IPv4 addresses in the form of before 2006
+        "fec0::/10",  # once the addresses of a site
+        "168.63.129.16/32",  # Azure's service for the machine itself
+    )
+]
 
 
 def is_public(address: str) -> bool:
@@ -25,8 +32,8 @@ def is_public(address: str) -> bool:
         inner = ip.ipv4_mapped or ip.sixtofour or (ip.teredo and ip.teredo[1])
         if inner:
             return is_public(str(inner))
-        if ip in _TRANSLATED:
-            return False
+    if any(ip in network for network in _REFUSED):
+        return False
     return ip.is_global and not ip.is_multicast
 
 

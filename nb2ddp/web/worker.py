@@ -41,7 +41,7 @@ def answer(source: str, is_link: bool, values: Mapping[str, Any]) -> dict[str, A
 def _converted(source: str, is_link: bool, options: Options) -> dict[str, Any]:
     from nb2ddp.conversion import report
     from nb2ddp.conversion.pipeline import convert_notebook
-    from nb2ddp.ddp_folder import contents_of
+    from nb2ddp.ddp_folder import contents_of, kept_name
     from nb2ddp.page.page import page
     from nb2ddp.source.inputs import Input, input_of, read_input
 
@@ -61,7 +61,7 @@ def _converted(source: str, is_link: bool, options: Options) -> dict[str, Any]:
         document["notebook"] = what.text
     made: dict[str, Any] = {"status": conversion.status, "page": page(conversion, options)}
     if conversion.status == "converted":
-        files = {**conversion.files, conversion.notebook.name: text}
+        files = {**conversion.files, kept_name(conversion.notebook.name, conversion.files): text}
         folder = f"{conversion.notebook.stem}_ddp"
         made |= {"name": f"{folder}.zip", "archive": _archive(folder, contents_of(files, document))}
     return made

@@ -170,7 +170,7 @@ def test_a_dropped_notebook_is_shown_and_its_folder_downloaded(browser: Any, ser
     # the options are those of a conversion, and count
     shown.page.get_by_role("button", name="Options").click()
     for setting in settings():
-        assert shown.page.get_by_text(setting.help[:60]).first.is_visible(), setting.name
+        shown.page.get_by_text(setting.help[:60]).first.wait_for()  # the section opens over some frames
     picture(shown.page, "1280-light")
     assert not serious_faults(shown)
     shown.page.get_by_label("nproc").fill("4")

@@ -52,14 +52,17 @@ def test_the_summary_counts() -> None:
     rows[0].as_it_is, rows[0].as_it_is_losses, rows[0].as_it_is_difference = "trains", [1.0], 0.5
     rows[1].as_it_is = "fails: OSError"
     said = " ".join(ledger_page.summary(rows).split())
-    assert "3 notebooks and programs, on 2 ranks (CPU, gloo), 3 rows. 1 are the run of one process" in said
+    assert (
+        "3 notebooks and programs of this repository, on 2 ranks (CPU, gloo), 3 rows. 1 are the run of one process"
+        in said
+    )
     assert "losses within 1e-07" in said
     assert "**1 differ silently**" in said
     assert "in 2 rows: 1 fail, 1 train something else, and in 0 every rank trains the whole" in said
     family = Row("family_peft_peft", "newest", 2)
-    assert "3 notebooks and programs, and a public notebook of 1 families, on" in ledger_page.summary(
-        [*rows, family]
-    )
+    said = ledger_page.summary([*rows, family])
+    assert "3 notebooks and programs of this repository" in said
+    assert "4 rows, 1 of them rehearsals of public notebooks (4 steps, a tiny model)." in said
 
 
 def test_a_page_shows_texts_of_errors_as_text(tmp_path: Path) -> None:

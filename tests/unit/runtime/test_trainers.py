@@ -92,6 +92,25 @@ CASES = {
         trainer = Trainer(BertForSequenceClassification(config()), arguments(), train_dataset=examples(ROWS))
         train(trainer)
     """,
+    "re-entrant checkpoints": """
+        trainer = Trainer(BertForSequenceClassification(config()), arguments(gradient_checkpointing=True,
+            gradient_checkpointing_kwargs={"use_reentrant": True}), train_dataset=examples(ROWS))
+        train(trainer)
+    """,
+    "re-entrant checkpoints of two forward passes": """
+        class Twice(Trainer):
+            def compute_loss(self, model, inputs, return_outputs=False, **kwargs):
+                loss = (model(**inputs).logits + model(**inputs).logits.flip(1)).pow(2).mean()
+                return (loss, {}) if return_outputs else loss
+        trainer = Twice(BertForSequenceClassification(config()), arguments(gradient_checkpointing=True,
+            gradient_checkpointing_kwargs={"use_reentrant": True}), train_dataset=examples(ROWS))
+        train(trainer)
+    """,
+    "a last batch that is dropped": """
+        trainer = Trainer(BertForTokenClassification(config()), arguments(max_steps=-1, num_train_epochs=2,
+            dataloader_drop_last=True), train_dataset=examples(ROWS + 6, tokens=True))
+        train(trainer)
+    """,
     "token classification": """
         trainer = Trainer(BertForTokenClassification(config()), arguments(), train_dataset=examples(ROWS, tokens=True),
             eval_dataset=examples(7, tokens=True))
@@ -325,6 +344,23 @@ def test_what_training_gathers_after_an_evaluation_is_of_all_ranks(run: Run) -> 
     assert [notes["gathered"] for notes in ended.notes] == [[1.0, 2.0], [1.0, 2.0]]
 
 
+def test_a_figure_of_each_batch_is_gathered_once_from_each_rank(run: Run) -> None:
+    """TRL gathers its figures of an evaluation so. Of three batches, the last round holds one."""
+    ended = run(
+        """
+        import torch
+        ddp.init_process_group()
+        batches = ddp._WholeBatches([[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10]], all_of_them=False)
+        gathered = []
+        for batches.round, batch in enumerate(batches):
+            gathered.append(batches.gather(torch.tensor(batch[0] + 10.0 * rank)).tolist())
+        note(gathered=gathered)
+        """
+    )
+    assert ended.codes == [0, 0], ended.text
+    assert [notes["gathered"] for notes in ended.notes] == [[[0.0, 14.0], [8.0]]] * 2
+
+
 def test_a_trainer_that_knows_of_one_process_is_refused(run: Run) -> None:
     ended = run(
         "BATCH, STEPS = 4, 2\n"
@@ -393,4 +429,7 @@ def test_a_log_of_rank_0_alone_leaves_the_figures_of_all_ranks_whole(
     assert first["own"] == expected["own"] == [1, 2, 3]
     assert len(first["sizes"]) == 3
     assert distance(expected["sizes"], first["sizes"]) < 1e-5
-    assert several.ranks[0].out.count("may be rank 0's alone: the Trainer's figures are in its next row") == 1
+    assert (
+        several.ranks[0].out.count("may run on one rank alone; the averaged figures follow in the next row")
+        == 1
+    )

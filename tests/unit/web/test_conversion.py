@@ -172,6 +172,17 @@ def test_a_name_becomes_that_of_a_file(name: str, tmp_path: Path) -> None:
     (tmp_path / safe).write_bytes(b"")
 
 
+@pytest.mark.parametrize("name", ["train_ddp.py", "ddp_support.py"])
+def test_a_notebook_replaces_no_file_that_is_made_of_it(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(f"# %%\n{TRAINING}")
+    with contextlib.chdir(tmp_path):
+        files = unpacked(Answer(**answer(name, False, {})))
+    own = {path.rpartition("/")[2]: text for path, text in files.items()}
+    assert b"import ddp_support" in own["train_ddp.py"]
+    assert b"def wrap_trainer" in own["ddp_support.py"]
+    assert own[f"notebook_{name}"].startswith(b"# %%")
+
+
 def test_a_name_leads_nowhere_else() -> None:
     found = converted(upload(TRAINING, name="../../a'\";$(x) b/../e.ipynb"), {})
     assert {name.split("/")[0] for name in unpacked(found)} == {"e_ddp"}

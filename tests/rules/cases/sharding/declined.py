@@ -82,3 +82,33 @@ trainer.train()
 get_ipython().system("pip install unsloth==2026.10.9")
 trainer = SFTTrainer(model, args = SFTConfig(fsdp = None, save_on_each_node = False))
 trainer.train()
+
+# case: a save below a condition on the rank
+# flags: --strategy fsdp
+trainer = SFTTrainer(model)
+trainer.train()
+if trainer.is_world_process_zero():
+    model.save_pretrained("lora")
+# decline, line 4: with --strategy fsdp every rank has to make save_pretrained()...
+
+# case: a model that an object or a list holds
+# flags: --strategy fsdp
+trainer = SFTTrainer(model)
+trainer.train()
+class Job:
+    def __init__(self):
+        self.model = model
+    def go(self):
+        self.model.save_pretrained_merged("merged", tokenizer)
+Job().go()
+held = [model]
+held[0].save_pretrained_merged("merged", tokenizer)
+# decline, line 7: this use of the model (self.model.save_pretrained_merged()) needs it whole...
+# decline, line 10: this use of the model (held[0].save_pretrained_merged()) needs it whole...
+
+# case: a Trainer that pushes
+# flags: --strategy fsdp
+trainer = SFTTrainer(model)
+trainer.train()
+trainer.push_to_hub()
+# decline, line 3: with --strategy fsdp a Trainer pushes from one rank, which holds a share...
