@@ -278,10 +278,9 @@ def _row_digests(batch: Any, count: int) -> list[str] | None:
     """Return a digest of each sample's numbers without padding; None where that cannot be told."""
     torch: Any = sys.modules["torch"]
     named = dict(batch) if hasattr(batch, "keys") else {}
-    ids = next(
-        (key for key in named if str(key).endswith("input_ids")), ""
-    )  # of several texts, those of the first
-    mask = named.get(f"{ids.removesuffix('input_ids')}attention_mask")
+    # of several texts, those of the first: input_ids, prompt_input_ids, input_ids_chosen
+    ids = next((str(key) for key in named if "input_ids" in str(key)), "")
+    mask = named.get(ids.replace("input_ids", "attention_mask"))
     values = list(named.values() if named else batch if isinstance(batch, list | tuple) else [batch])
     rows = next((v for v in values if isinstance(v, torch.Tensor) and v.dim() and len(v) == count), None)
     if ids:
