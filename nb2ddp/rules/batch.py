@@ -105,9 +105,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             _in_numbers(values),
         )
         shares = dict(names)
-        if (
-            split is not None
-        ):  # the sampler makes the batch of all ranks, also where the notebook's does not divide
+        if split is not None:  # the sampler makes the batch of all ranks, even one that does not divide
             shares[BATCH] = f"{names[BATCH]} * {facts.our('world_size')}"
         if GENERATING_STEPS in given:
             share = _generating_steps(given, names[ACCUMULATION])

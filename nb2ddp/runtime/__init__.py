@@ -50,8 +50,8 @@ PARTS = (
 _DOCSTRING = """\
 DDP support for a training script that nb2ddp generated: one process (rank) per GPU, started by torchrun.
 
-The script imports this module as ``ddp`` and needs nothing else of nb2ddp. Under plain ``python`` (one process)
-every function does what the notebook did, and waits for nothing.
+The script imports this module as ``ddp`` and needs nothing else of nb2ddp, whose licence is Apache-2.0. Under plain
+``python`` (one process) every function does what the notebook did, and waits for nothing.
 
 How the ranks work together:
 

@@ -34,8 +34,8 @@ def share_batch(
 def _tell_batch(share: "_RankBatch | None" = None, *, by_length: bool = False) -> None:
     """Print how many samples a step takes, once for each share (or for all), and warn of another number.
 
-    Where a batch does not divide, that is known when the Trainer is wrapped: ``by_length``, its steps take the
-    notebook's number of samples, which another line says.
+    Where a batch does not divide, the number is known when the Trainer is wrapped. With ``by_length`` nothing is
+    printed: such steps take the notebook's number of samples, and `_even_out` says so.
     """
     for told, steps in [entry for entry in _run.untold if share is None or entry[0] is share]:
         _run.untold.remove((told, steps))
@@ -60,7 +60,7 @@ class _RankBatch(int):
 
     batch_size: int  # the notebook's
     accumulation_steps: int
-    micro_batches: int  # of the notebook's in one of all ranks together
+    micro_batches: int  # of the notebook, that all ranks together compute in one round
 
     def noting(self, batch_size: int, accumulation_steps: int, micro_batches: int) -> "_RankBatch":
         self.batch_size, self.accumulation_steps = batch_size, accumulation_steps

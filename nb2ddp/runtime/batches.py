@@ -65,9 +65,10 @@ class _Filler(list[int]):
 def _take_each_sample_once(trainer: Any, micro_batches: int = 0) -> list[tuple[list[int], float]]:
     """Let training take each sample of an epoch once, in the notebook's batches or in those shared out by length.
 
-    In each round all ranks take so many of the notebook's ``micro_batches``; with 0, those shared out by length
-    alone are taken so: others stay Accelerate's. Returns a list that holds, for each batch of the optimizer step,
-    the rows of each rank that count, and what a mean of all ranks' means over the step is to be multiplied by.
+    In each round all ranks take so many of the notebook's ``micro_batches``. With 0, only batches that are shared out
+    by length are taken so; all others stay as Accelerate makes them. Returns a list that holds, for each batch of the
+    optimizer step, the rows of each rank that count, and what a mean of all ranks' means over the step is to be
+    multiplied by.
     """
     step: list[tuple[list[int], float]] = []
     if hasattr(trainer.get_train_dataloader, "_takes_once") or not hasattr(trainer, "get_batch_samples"):

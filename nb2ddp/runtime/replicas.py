@@ -23,9 +23,8 @@ def wrap(model: torch.nn.Module) -> Any:
 def _ddp(model: Any, find_unused: bool | None = None) -> DDP:
     """Wrap a model. ``find_unused`` None: search each step for parameters without a gradient where that may be."""
     trained = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
-    if (
-        find_unused is None
-    ):  # the search costs time: an adapter alone is used as a whole, but for a tower's part
+    # the search costs time: an adapter alone is used as a whole, but for a tower's part
+    if find_unused is None:
         find_unused = any(_leaves_out(name) for name in trained if "expert" not in name)
         if not any("lora_" in name for name in trained):  # a pooler, say, that nothing reads
             find_unused |= not getattr(model, "is_gradient_checkpointing", False)

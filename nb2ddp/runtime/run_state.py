@@ -42,9 +42,8 @@ class _Run:
         self.alone = 0  # depth of blocks that this rank runs without the others
         self.may_take_long = 0  # depth of blocks that the others wait for, however long this rank takes
         self.steps = 0  # optimizer steps
-        self.shares: dict[
-            tuple[int, int], _RankBatch
-        ] = {}  # the latest, by micro-batch and accumulation steps
+        # the latest, by micro-batch and accumulation steps
+        self.shares: dict[tuple[int, int], _RankBatch] = {}
         self.reduced: dict[int, weakref.ref[Any]] = {}  # by id: parameters whose gradients DDP averages
         self.untold: list[tuple[_RankBatch, int]] = []  # shares whose samples a step no line has said yet
         self.failures: list[str] = []  # checks that failed; the run goes on to save and ends with exit code 1

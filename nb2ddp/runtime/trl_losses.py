@@ -18,7 +18,7 @@ from nb2ddp.runtime.run_state import _run
 def _keep_loss_of_trl(trainer: Any, evaluated: "list[_WholeBatches]") -> None:
     """Let a Trainer of TRL's or Unsloth's take each sample once, and log figures of the notebook's batches.
 
-    Where its loss is a sum, divided by the items of all ranks, nothing else is wanted. Where it is a mean, each rank's
+    A loss that is a sum, divided by the items of all ranks, needs no other weight. Where it is a mean, each rank's
     mean gets the weight of its share: of the labels that count, or of the rows.
     """
     compute_loss, args = trainer.compute_loss, trainer.args
