@@ -18,10 +18,10 @@ demo: .venv/.ready
 check: .venv/.ready
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target units lint ranks
 
-# `check`, and the tests of whole commands. Four lanes on two cores: launches mostly wait for processes to end.
+# `check`, and the tests of whole commands. Four lanes on two cores, the longest first: launches mostly wait.
 test: lint .venv-kaggle/.ready .venv-web/.ready
 	@echo "The tests run side by side, some 15 minutes on two cores"
-	@$(MAKE) --no-print-directory --jobs=4 --output-sync=target launches machines trainings units attacks ranks e2e
+	@$(MAKE) --no-print-directory --jobs=4 --output-sync=target trainings machines launches units e2e ranks attacks
 
 units: .venv/.ready
 	$(bin)/pytest tests/unit tests/rules --ignore=tests/unit/runtime --ignore=tests/unit/attack
