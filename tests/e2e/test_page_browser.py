@@ -3,13 +3,12 @@
 Needs playwright and axe-playwright-python from PyPI and Debian's ``chromium`` (`make engines`).
 NB2DDP_SCREENSHOTS names a folder that gets pictures of the page.
 """
+# ruff: noqa: F401, F811 (fixtures are imported by name)
 
 from __future__ import annotations
 
 import os
 import re
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +19,10 @@ from nb2ddp.options import Options
 from nb2ddp.page.page import page as page_of
 from nb2ddp.source.notebook import notebook_of
 from tests.support import SAMPLES
+from tests.support.browser import browser, needs_chromium
 from tests.support.helpers import converted, notebook
 
-playwright = pytest.importorskip("playwright.sync_api")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium: `make engines` installs it")
+pytestmark = needs_chromium
 
 SIZES = {"desktop": (1280, 900), "phone": (390, 800)}
 TRAINING = """\
@@ -42,14 +40,6 @@ ATTACKS = [
     "<iframe srcdoc='<script>parent.document.title = 1</script>'></iframe>",
     "'\"><base href=http://127.0.0.1:9/><link rel=stylesheet href=x.css>",
 ]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with playwright.sync_playwright() as browsers:
-        browser = browsers.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 class Shown:

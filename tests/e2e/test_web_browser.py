@@ -3,6 +3,7 @@
 Gradio has an environment of its own, `.venv-web` (`make .venv-web/.ready`). NB2DDP_SCREENSHOTS names a folder
 that gets pictures of the page.
 """
+# ruff: noqa: F401, F811 (fixtures are imported by name)
 
 from __future__ import annotations
 
@@ -10,7 +11,6 @@ import contextlib
 import json
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -32,14 +32,13 @@ from nb2ddp.cli.web import web
 from nb2ddp.conversion.pipeline import convert
 from nb2ddp.options import settings
 from tests.support import ROOT, SAMPLES
+from tests.support.browser import browser, needs_chromium
 from tests.support.helpers import notebook
 
-playwright = pytest.importorskip("playwright.sync_api")
 PYTHON = Path(sys.executable) if find_spec("gradio") else ROOT / ".venv-web" / "bin" / "python"
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 pytestmark = [
     pytest.mark.skipif(not PYTHON.exists(), reason="there is no Gradio: `make .venv-web/.ready` installs it"),
-    pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium: `make engines` installs it"),
+    needs_chromium,
 ]
 ALPACA = SAMPLES / "alpaca_sft.ipynb"
 
@@ -97,14 +96,6 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         found.process.send_signal(signal.SIGTERM)
         assert found.process.wait(30) == 128 + signal.SIGTERM
         assert not list(found.folder.glob("nb2ddp-web-*"))
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with playwright.sync_playwright() as browsers:
-        browser = browsers.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 class Shown:

@@ -38,6 +38,12 @@ def arguments(batch=BATCH, steps=STEPS, **options):
         per_device_eval_batch_size=4, report_to=[], use_cpu=True, disable_tqdm=True, logging_steps=1,
         optim="sgd", lr_scheduler_type="constant",
         **{"save_strategy": "no", "max_steps": 3, "learning_rate": 0.01, **options})
+class Weighted(Trainer):
+    def compute_loss(self, model, inputs, return_outputs=False, **kwargs):
+        labels = inputs.pop("labels")
+        outputs = model(**inputs)
+        loss = nn.functional.cross_entropy(outputs.logits, labels, weight=torch.tensor([0.1, 1.0, 5.0]))
+        return (loss, outputs) if return_outputs else loss
 def metrics(prediction):
     return {"accuracy": float((prediction.predictions.argmax(-1) == prediction.label_ids).mean()),
             "rows": len(prediction.label_ids), "order": prediction.predictions.sum()}
@@ -123,12 +129,6 @@ CASES = {
         train(trainer)
     """,
     "class weights": """
-        class Weighted(Trainer):
-            def compute_loss(self, model, inputs, return_outputs=False, **kwargs):
-                labels = inputs.pop("labels")
-                outputs = model(**inputs)
-                loss = nn.functional.cross_entropy(outputs.logits, labels, weight=torch.tensor([0.1, 1.0, 5.0]))
-                return (loss, outputs) if return_outputs else loss
         trainer = Weighted(BertForSequenceClassification(config()), arguments(), train_dataset=examples(ROWS))
         train(trainer)
     """,
@@ -138,12 +138,6 @@ CASES = {
         train(trainer)
     """,
     "arguments of two batches that have one share": """
-        class Weighted(Trainer):
-            def compute_loss(self, model, inputs, return_outputs=False, **kwargs):
-                labels = inputs.pop("labels")
-                outputs = model(**inputs)
-                loss = nn.functional.cross_entropy(outputs.logits, labels, weight=torch.tensor([0.1, 1.0, 5.0]))
-                return (loss, outputs) if return_outputs else loss
         wide, deep = arguments(BATCH * STEPS, 1), arguments()
         first = Weighted(BertForSequenceClassification(config()), wide, train_dataset=examples(ROWS))
         train(first)
@@ -174,12 +168,6 @@ CASES = {
         train(trainer)
     """,
     "a weighted batch is divided": """
-        class Weighted(Trainer):
-            def compute_loss(self, model, inputs, return_outputs=False, **kwargs):
-                labels = inputs.pop("labels")
-                outputs = model(**inputs)
-                loss = nn.functional.cross_entropy(outputs.logits, labels, weight=torch.tensor([0.1, 1.0, 5.0]))
-                return (loss, outputs) if return_outputs else loss
         trainer = Weighted(BertForSequenceClassification(config()), arguments(6, 1), train_dataset=examples(ROWS))
         train(trainer)
     """,

@@ -32,3 +32,16 @@ trainer.train()
 ddp.finish()  # nb2ddp: below this line there is rank 0 alone
 model, tokenizer = FastLanguageModel.from_pretrained("outputs")
 model.generate(**inputs)
+
+# case: saved by the Trainer, which gathers
+# flags: --strategy fsdp
+trainer = SFTTrainer(model)
+trainer.train()
+trainer.save_model("out")
+tokenizer.save_pretrained("out")
+# output
+trainer = SFTTrainer(model)
+trainer.train()
+trainer.save_model("out")
+ddp.finish()  # nb2ddp: below this line there is rank 0 alone
+tokenizer.save_pretrained("out")
