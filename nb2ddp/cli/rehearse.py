@@ -74,6 +74,7 @@ def rehearse(
       nb2ddp rehearse finetune_ddp
       nb2ddp rehearse finetune.ipynb --data yahma/alpaca-cleaned=rows.jsonl --html rehearsal.html
     """
+    from nb2ddp.errors import RehearsalError
     from nb2ddp.rehearse import report
     from nb2ddp.rehearse.ledger import append, row_of
     from nb2ddp.rehearse.ledger import unwritable as no_rows
@@ -91,6 +92,8 @@ def rehearse(
         raise click.UsageError(f"--html {html} cannot be written: {reason}.")
     if ledger is not None and (reason := no_rows(ledger)):
         raise click.UsageError(f"--ledger {ledger} cannot be written: {reason}.")
+    if not target.exists():
+        raise RehearsalError(f"{target} does not exist.")
     if keep is not None:
         _make_empty(keep)
     patience = Patience() if timeout is None else Patience(timeout, timeout, timeout)
