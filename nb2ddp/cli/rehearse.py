@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from nb2ddp.cli.common import echo, option_for, say, until_interrupted, unwritable, write_page
-from nb2ddp.plain_text import json_text
+from nb2ddp.plain_text import json_text, wrapped
 
 
 @click.command()
@@ -105,7 +105,7 @@ def rehearse(
         echo(json_text(report.as_json(result)))
     else:
         for line in report.lines(result):
-            echo(line)
+            echo(wrapped(line, shutil.get_terminal_size().columns) if sys.stdout.isatty() else line)
     if html is not None:
         write_page(html, report.page(result, _command_line()))
         say(f"wrote {html}")
