@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from nb2ddp import output_file
 from nb2ddp.ddp_folder import SCRIPT, settle
 from nb2ddp.errors import PLEASE_REPORT, Nb2ddpError, NotebookError, OutputError
 from nb2ddp.options import Options, Setting, file_defaults, settings
@@ -175,19 +176,8 @@ def unwritable(path: Path) -> str:
 
     A page may replace a page, and nothing else: a slip of the hand must not cost a notebook.
     """
-    if path.exists() and not path.is_file():
-        return "it is not a file"
-    is_new = not path.exists()
-    try:
-        with path.open("a+b") as file:
-            file.seek(0)
-            if (start := file.read(len(_PAGE))) and start.lower() != _PAGE:
-                return "there is a file of this name that is no page; name another"
-        if is_new:
-            path.unlink()
-    except OSError as error:
-        return error.strerror or str(error)
-    return ""
+    otherwise = "there is a file of this name that is no page; name another"
+    return output_file.unwritable(path, lambda line: line.lower().startswith(_PAGE), otherwise)
 
 
 def write_page(path: Path, text: str) -> None:

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from nb2ddp import __version__
+from nb2ddp import __version__, output_file
 from nb2ddp.errors import OutputError
 from nb2ddp.rehearse.evidence import TOLERANCE, FaultKey, relative
 from nb2ddp.rehearse.rehearsal import Rehearsal
@@ -105,18 +105,7 @@ def unwritable(file: Path) -> str:
 
     A row goes into an empty file, a new one or one that begins with a row: another file of the user's stays whole.
     """
-    if file.exists() and not file.is_file():
-        return "it is not a file"
-    is_new = not file.exists()
-    try:
-        with file.open("a+b") as held:
-            held.seek(0)
-            first = held.readline()
-        if is_new:
-            file.unlink()
-    except OSError as error:
-        return error.strerror or str(error)
-    return "" if not first or _is_row(first) else "what it holds are no rows; name another file"
+    return output_file.unwritable(file, _is_row, "what it holds are no rows; name another file")
 
 
 def _is_row(line: bytes) -> bool:

@@ -91,31 +91,41 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 node,
             )
             continue
-        yield from _order_of_rows(facts, node)
-        names = {BATCH: facts.our("batch_per_rank"), ACCUMULATION: facts.our("accumulation_per_rank")}
-        values = [cst_nodes.code_of(given[key]) if key in given else DEFAULTS[key] for key in DEFAULTS]
-        if _generates(facts, node, given):
-            values.append(f"num_generations={_generations(given)}")
-        code = f"{names[BATCH]}, {names[ACCUMULATION]} = {helper(facts, 'share_batch')}({', '.join(values)})"
-        yield Insert(
-            facts.statement(node),
-            "before",
-            f"{code}  # nb2ddp: the notebook's batch, split",
-            "the notebook's batch is split over the ranks",
-            _in_numbers(values),
-        )
-        shares = dict(names)
-        if split is not None:  # the sampler makes the batch of all ranks, even one that does not divide
-            shares[BATCH] = f"{names[BATCH]} * {facts.our('world_size')}"
-        if GENERATING_STEPS in given:
-            share = _generating_steps(given, names[ACCUMULATION])
-            if share is None:
-                yield Decline(
-                    f"{GENERATING_STEPS} is split as {ACCUMULATION} is, so it must be a multiple of it", node
-                )
-                continue
-            shares[GENERATING_STEPS] = share
-        yield Edit(node, "this rank's share of the batch", partial(_with_shares, names=shares))
+        yield from _shares(facts, node, given, by_sampler=split is not None)
+
+
+def _shares(
+    facts: Facts, node: cst.Call | cst.Dict, given: Mapping[str, cst.BaseExpression], *, by_sampler: bool
+) -> Iterator[Finding]:
+    """Split the batch of these training arguments over the ranks.
+
+    With ``by_sampler`` the sampler makes the batch of all ranks, even one that does not divide.
+    """
+    yield from _order_of_rows(facts, node)
+    names = {BATCH: facts.our("batch_per_rank"), ACCUMULATION: facts.our("accumulation_per_rank")}
+    values = [cst_nodes.code_of(given[key]) if key in given else DEFAULTS[key] for key in DEFAULTS]
+    if _generates(facts, node, given):
+        values.append(f"num_generations={_generations(given)}")
+    code = f"{names[BATCH]}, {names[ACCUMULATION]} = {helper(facts, 'share_batch')}({', '.join(values)})"
+    yield Insert(
+        facts.statement(node),
+        "before",
+        f"{code}  # nb2ddp: the notebook's batch, split",
+        "the notebook's batch is split over the ranks",
+        _in_numbers(values),
+    )
+    shares = dict(names)
+    if by_sampler:
+        shares[BATCH] = f"{names[BATCH]} * {facts.our('world_size')}"
+    if GENERATING_STEPS in given:
+        share = _generating_steps(given, names[ACCUMULATION])
+        if share is None:
+            yield Decline(
+                f"{GENERATING_STEPS} is split as {ACCUMULATION} is, so it must be a multiple of it", node
+            )
+            return
+        shares[GENERATING_STEPS] = share
+    yield Edit(node, "this rank's share of the batch", partial(_with_shares, names=shares))
 
 
 def _in_numbers(values: list[str]) -> Batch | None:

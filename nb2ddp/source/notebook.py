@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import logging
 import os
 import re
 import stat
+import sys
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -74,9 +77,27 @@ def parse_notebook(path: Path, text: str) -> Notebook:
         raise NotebookError(f"{path} has cells that Jupyter would not write; save it in Jupyter.") from None
 
 
-def _ipynb(path: Path, text: str) -> Any:
-    import nbformat
+@contextlib.contextmanager
+def without_iri_grammars() -> Iterator[None]:
+    """Import nbformat or jupytext here: jsonschema, which they import, compiles no grammars of IRIs.
 
+    Where JupyterLab is installed it compiles 38, which takes longer than a conversion. They serve a format check
+    that nbformat does not ask for.
+    """
+    grammars = "rfc3987_syntax"
+    if "jsonschema" in sys.modules or grammars in sys.modules:
+        yield
+        return
+    sys.modules[grammars] = None  # type: ignore[assignment]  # an import of it fails: jsonschema does without
+    try:
+        yield
+    finally:
+        del sys.modules[grammars]
+
+
+def _ipynb(path: Path, text: str) -> Any:
+    with without_iri_grammars():
+        import nbformat
     quiet, was_disabled = logging.getLogger("traitlets"), logging.getLogger("traitlets").disabled
     quiet.disabled = True  # nbformat logs every stray key there
     try:
@@ -113,7 +134,8 @@ def _percent(path: Path, text: str) -> Any:
             "put one above each part, or give a notebook."
         )
     try:
-        import jupytext
+        with without_iri_grammars():
+            import jupytext
     except ModuleNotFoundError:
         raise NotebookError(f"{path}: reading `# %%` scripts needs jupytext: pip install jupytext.") from None
     try:

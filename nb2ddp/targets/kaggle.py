@@ -160,34 +160,10 @@ def kaggle_bundle(
 
     Raises BundleError for values that Kaggle would refuse.
     """
-    if not 1 <= nproc <= GPUS:
-        raise BundleError(f"A Kaggle kernel has {GPUS} GPUs, so it cannot run {nproc} processes.")
-    if owner is not None and not re.fullmatch(_SLUG, owner):
-        raise BundleError(
-            f"{owner!r} is no name of a Kaggle user: the one in your profile's address is meant."
-        )
-    if resume_from is not None:
-        _checked(
-            "datasets" if resume_from.startswith("datasets/") else "notebooks",
-            [resume_from.removeprefix("datasets/")],
-        )
-    slug = slugify(title)
-    metadata = {
-        "id": f"{owner or UNKNOWN_OWNER}/{slug}",
-        "title": kernel_title(title),
-        "code_file": f"{slug}.py",
-        "language": "python",
-        "kernel_type": "script",
-        "is_private": True,
-        "enable_gpu": True,
-        "enable_tpu": False,
-        "enable_internet": enable_internet,
-        "machine_shape": "NvidiaTeslaT4",
-        "dataset_sources": _checked("datasets", dataset_sources),
-        "competition_sources": _checked("competitions", competition_sources),
-        "kernel_sources": _checked("notebooks", kernel_sources),
-        "model_sources": _checked("models", model_sources),
-    }
+    _check(nproc, owner, resume_from)
+    metadata = _metadata(
+        title, owner, enable_internet, dataset_sources, competition_sources, kernel_sources, model_sources
+    )
     code = rendering.render(
         "kaggle/kernel.py.j2",
         notebook=notebook_name,
@@ -202,7 +178,51 @@ def kaggle_bundle(
         setup=None if setup is None else literal(setup),
         support=None if support is None else literal(support),
     )
-    return {METADATA_FILE: json.dumps(metadata, indent=2) + "\n", f"{slug}.py": code}
+    return {METADATA_FILE: json.dumps(metadata, indent=2) + "\n", f"{slugify(title)}.py": code}
+
+
+def _check(nproc: int, owner: str | None, resume_from: str | None) -> None:
+    """Raise BundleError for what Kaggle would refuse."""
+    if not 1 <= nproc <= GPUS:
+        raise BundleError(f"A Kaggle kernel has {GPUS} GPUs, so it cannot run {nproc} processes.")
+    if owner is not None and not re.fullmatch(_SLUG, owner):
+        raise BundleError(
+            f"{owner!r} is no name of a Kaggle user: the one in your profile's address is meant."
+        )
+    if resume_from is not None:
+        _checked(
+            "datasets" if resume_from.startswith("datasets/") else "notebooks",
+            [resume_from.removeprefix("datasets/")],
+        )
+
+
+def _metadata(
+    title: str,
+    owner: str | None,
+    enable_internet: bool,
+    datasets: Iterable[str],
+    competitions: Iterable[str],
+    kernels: Iterable[str],
+    models: Iterable[str],
+) -> dict[str, object]:
+    """Return what ``kernel-metadata.json`` holds."""
+    slug = slugify(title)
+    return {
+        "id": f"{owner or UNKNOWN_OWNER}/{slug}",
+        "title": kernel_title(title),
+        "code_file": f"{slug}.py",
+        "language": "python",
+        "kernel_type": "script",
+        "is_private": True,
+        "enable_gpu": True,
+        "enable_tpu": False,
+        "enable_internet": enable_internet,
+        "machine_shape": "NvidiaTeslaT4",
+        "dataset_sources": _checked("datasets", datasets),
+        "competition_sources": _checked("competitions", competitions),
+        "kernel_sources": _checked("notebooks", kernels),
+        "model_sources": _checked("models", models),
+    }
 
 
 def _train_for(script: str, timeout: int | None) -> int | None:

@@ -19,7 +19,7 @@ from nb2ddp.runtime import support_module
 from nb2ddp.targets.job import Job
 from nb2ddp.targets.slurm import Slurm
 from tests.support import ROOT
-from tests.support.runs import plain_code, run
+from tests.support.runs import WITHOUT, plain_code, run
 from tests.support.slurm import slurm_cluster
 
 NOTEBOOK = ROOT / "sample_notebooks" / "alpaca_sft.ipynb"
@@ -61,6 +61,7 @@ def test_stopped_before_the_limit_and_requeued_to_the_end(tmp_path: Path) -> Non
             "HF_HUB_OFFLINE": "1",
             "HF_HOME": str(folder / "hf"),
             "OMP_NUM_THREADS": "1",
+            **WITHOUT,
         }
         number = slurm.command("sbatch", "--parsable", "train.sbatch", cwd=folder).strip()
         log = folder / f"tiny-{number}.out"

@@ -15,7 +15,7 @@ from threading import Thread
 
 import pytest
 
-from tests.e2e.test_kaggle_bundle import Kaggle, _Index, code, needs_torch
+from tests.support.kaggle_kernel import Kaggle, PackageIndex, code, needs_torch
 
 pytestmark = [pytest.mark.launch, needs_torch]
 
@@ -198,7 +198,7 @@ def test_a_kernel_that_is_killed_leaves_its_phase(kaggle: Kaggle) -> None:
 
 
 def test_the_internet_may_come_late(kaggle: Kaggle) -> None:
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Index, bind_and_activate=False) as server:
+    with ThreadingHTTPServer(("127.0.0.1", 0), PackageIndex, bind_and_activate=False) as server:
         server.server_bind()
         port = server.server_address[1]
 

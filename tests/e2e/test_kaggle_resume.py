@@ -18,9 +18,9 @@ import pytest
 from nb2ddp import convert
 from nb2ddp.runtime import support_module
 from nb2ddp.targets.kaggle import kaggle_bundle
-from tests.e2e.test_kaggle_bundle import Kaggle
 from tests.support import ROOT
-from tests.support.runs import STACKS
+from tests.support.kaggle_kernel import Kaggle
+from tests.support.runs import STACKS, WITHOUT, run
 
 pytestmark = pytest.mark.launch
 
@@ -84,6 +84,7 @@ class Kernel(Kaggle):
             "HF_HUB_OFFLINE": "1",
             "HF_HOME": str(root / "hf"),
             "OMP_NUM_THREADS": "1",
+            **WITHOUT,
         }
 
     def losses(self) -> list[float]:
@@ -104,14 +105,11 @@ class Kernel(Kaggle):
 
 
 def whole(script: str, folder: Path, stack: str) -> list[float]:
-    """The losses of a training that nothing disturbs, by a bundle as a conversion makes it."""
-    kernel = Kernel(folder, script, stack=stack)
-    kernel.finish()
-    report = kernel.report()
-    assert (report["exit_code"], report["world_size"], report["error"]) == (0, 2, None)
-    assert {"torch", "transformers", "trl", "peft", "unsloth"} <= report["versions"].keys()
-    assert len(kernel.losses()) == STEPS
-    return kernel.losses()
+    """The losses of a training that nothing disturbs."""
+    ended = run(folder, script, stack=stack, nproc=2)
+    assert ended.exit_code == 0, ended.output
+    assert len(ended.losses()) == STEPS
+    return ended.losses()
 
 
 def is_whole(checkpoint: Path) -> bool:
@@ -143,6 +141,9 @@ def test_killed_in_the_middle_and_resumed_it_has_the_losses_of_a_whole_run(
     output = second.finish()
     assert "outputs/checkpoint-6 is here from ada/tiny-run" in output
     assert f"going on from outputs{os.sep}checkpoint-6" in output
+    report = second.report()
+    assert (report["exit_code"], report["world_size"], report["error"]) == (0, 2, None)
+    assert {"torch", "transformers", "trl", "peft", "unsloth"} <= report["versions"].keys()
     assert second.losses() == whole(script, tmp_path / "whole", "newest")[6:]
 
 

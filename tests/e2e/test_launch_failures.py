@@ -12,16 +12,15 @@ from nb2ddp.conversion import report
 from nb2ddp.conversion.pipeline import convert_notebook
 from nb2ddp.ddp_folder import write
 from nb2ddp.source.notebook import Cell, Notebook
-from tests.support.launches import HEAD, RECORD_QUICKLY, Project, needs_proc
+from tests.support.launches import HEAD, RECORD_QUICKLY, Project, needs_proc, project_in
 
 pytestmark = [pytest.mark.launch, needs_proc]
 
 
 @pytest.fixture
 def project(tmp_path: Path) -> Iterator[Project]:
-    project = Project(tmp_path)
-    yield project
-    project.close()
+    with project_in(tmp_path) as project:
+        yield project
 
 
 @pytest.mark.parametrize(

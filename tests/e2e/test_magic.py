@@ -20,6 +20,7 @@ from nbformat.v4 import new_code_cell, new_notebook
 
 from tests.support import ROOT
 from tests.support.kernels import Kernel, kernel_in
+from tests.support.runs import HARNESS, WITHOUT
 
 DATA = """\
 import os, time
@@ -369,7 +370,10 @@ for cell in {cells!r}:
 
 
 @pytest.mark.launch
-def test_the_sample_notebook(tmp_path: Path) -> None:
+def test_the_sample_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lean = {"PYTHONPATH": f"{HARNESS}{os.pathsep}{os.environ.get('PYTHONPATH', '')}", "OMP_NUM_THREADS": "1"}
+    for name, value in {**WITHOUT, **lean}.items():
+        monkeypatch.setenv(name, value)
     nb = nbformat.read(ROOT / "sample_notebooks" / "run_ddp_magic.ipynb", as_version=4)
     NotebookClient(nb, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
     text = "\n".join(str(cell.get("outputs", "")) for cell in nb.cells)

@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import ROOT
+from tests.support.runs import WITHOUT
 
 NAMES = ("node1", "node2")
 
@@ -39,6 +40,7 @@ class Host:
             "HF_HUB_OFFLINE": "1",
             "HF_HOME": str(folder / "hf"),
             "OMP_NUM_THREADS": "1",
+            **WITHOUT,
             **extra,
         }
         named = ["unshare", "--uts", "bash", "-c", f'hostname {self.name} && exec "$@"', "_"]

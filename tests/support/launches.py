@@ -10,6 +10,8 @@ import subprocess
 import sys
 import time
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -179,6 +181,18 @@ class Project:
                     os.kill(int(entry.name), signal.SIGKILL)
             except OSError:
                 pass
+
+
+@contextmanager
+def project_in(parent: Path) -> Iterator[Project]:
+    """A project in a folder of its own; none of its processes is left afterwards."""
+    folder = parent / "my $$project"  # torchrun gives a meaning to dollars
+    folder.mkdir()
+    project = Project(folder)
+    try:
+        yield project
+    finally:
+        project.close()
 
 
 def fake_python(folder: Path, text: str) -> str:

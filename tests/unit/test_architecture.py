@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -45,9 +46,10 @@ def at_run_time(tree: ast.AST, *, functions: bool = True) -> Iterator[ast.AST]:
         yield from at_run_time(child, functions=functions)
 
 
-def packages(module: str, *, functions: bool = True) -> set[str]:
+@functools.cache
+def packages(module: str, *, functions: bool = True) -> frozenset[str]:
     """Everything that a module imports, as dotted names."""
-    return set(imports(at_run_time(MODULES[module], functions=functions)))
+    return frozenset(imports(at_run_time(MODULES[module], functions=functions)))
 
 
 def ours(module: str, *, functions: bool = True) -> set[str]:
@@ -74,6 +76,7 @@ ROOMS: dict[str, set[str]] = {
     "errors": set(),
     "runtime": set(),
     "plain_text": set(),
+    "output_file": set(),
     "rendering": {"plain_text"},
     "libraries": set(),
     "options": {"errors"},
@@ -103,6 +106,7 @@ ROOMS: dict[str, set[str]] = {
             "launch",
             "monitor",
             "options",
+            "output_file",
             "rendering",
             "rewriting",
             "rules",
@@ -112,7 +116,7 @@ ROOMS: dict[str, set[str]] = {
     "jupyter": {"conversion", "ddp_folder", "errors", "launch", "monitor", "options", "rendering", "source"},
     "cli": {
         *("conversion", "ddp_folder", "doctor", "errors", "kaggle", "launch", "monitor", "rehearse", "rules"),
-        *("options", "page", "plain_text", "secrets", "source", "targets", "web"),
+        *("options", "output_file", "page", "plain_text", "secrets", "source", "targets", "web"),
     },
 }
 # Modules with a stricter row than their room's.

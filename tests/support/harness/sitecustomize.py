@@ -4,6 +4,8 @@ With NB2DDP_WATCH=FOLDER each Python process of the run notes there, by rank: ev
 writing (an audit hook), its trained parameters and losses when it leaves the process group or ends, and what
 its Trainers have evaluated. Nothing of the script is replaced; Trainers get one more callback, and their
 rounding of reported losses is switched off, because a test compares them.
+
+NB2DDP_WITHOUT names packages that the processes find not installed.
 """
 
 import atexit
@@ -120,3 +122,5 @@ if FOLDER:
     sys.addaudithook(_audit)
     sys.meta_path.insert(0, _Finder())
     atexit.register(dump)
+for _name in os.environ.get("NB2DDP_WITHOUT", "").split():
+    sys.modules[_name] = None  # type: ignore[assignment]  # as if it were not installed

@@ -109,6 +109,20 @@ def test_help_loads_no_converter() -> None:
     assert (result.returncode, result.stderr) == (0, "")
 
 
+def test_a_conversion_compiles_no_grammars(tmp_path: Path) -> None:
+    pytest.importorskip("rfc3987_syntax")
+    code = (
+        "import sys, nb2ddp.cli\n"
+        f"try: nb2ddp.cli.main(['convert', {str(SAMPLES / 'alpaca_sft.ipynb')!r}, '-o', {str(tmp_path / 'out')!r}])\n"
+        "except SystemExit as end: assert end.code == 0\n"
+        "assert 'jsonschema' in sys.modules\n"
+        "assert 'lark' not in sys.modules\n"
+        "import rfc3987_syntax"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+
+
 # ---- convert ------------------------------------------------------------------------------------
 
 

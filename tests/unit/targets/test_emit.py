@@ -396,20 +396,19 @@ def test_a_checkpoint_belongs_to_one_training_of_one_run(tmp_path: Path) -> None
         folder.mkdir(parents=True)
         if mark is not None:  # the mark is written last: without it the checkpoint is not whole
             (folder / "nb2ddp.json").write_text(json.dumps({"training": mark[0], "run": mark[1]}))
-    asks = "import resume; print([resume.last_checkpoint('outputs', n) for n in (1, 2, 3)])"
-    for run, expected in (
-        ("mine", [8, 12, None]),
-        ("another", [16, None, None]),
-        ("new", [None, None, None]),
-    ):
-        done = subprocess.run(
-            [sys.executable, "-c", asks],
-            cwd=tmp_path,
-            env={**os.environ, "TORCHELASTIC_RUN_ID": run, "CUDA_VISIBLE_DEVICES": ""},
-            capture_output=True,
-            text=True,
-            check=False,
+    expected = {"mine": [8, 12, None], "another": [16, None, None], "new": [None, None, None]}
+    asks = (
+        "import importlib, os, resume\n"
+        f"for run in {list(expected)!r}:\n"
+        "    os.environ['TORCHELASTIC_RUN_ID'] = run\n"
+        "    importlib.reload(resume)\n"
+        "    print([resume.last_checkpoint('outputs', n) for n in (1, 2, 3)])"
+    )
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    command = [sys.executable, "-c", asks]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    for line, steps in zip(done.stdout.splitlines(), expected.values(), strict=True):
+        assert line == repr(
+            [None if step is None else os.path.join("outputs", f"checkpoint-{step}") for step in steps]
         )
-        assert done.returncode == 0, done.stderr
-        paths = [None if step is None else os.path.join("outputs", f"checkpoint-{step}") for step in expected]
-        assert done.stdout.strip() == repr(paths), run
