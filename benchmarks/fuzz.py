@@ -19,6 +19,7 @@ import signal
 import sys
 import tempfile
 import time
+import traceback
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -107,6 +108,9 @@ def _in_a_fork(
             os.close(reader)
             with os.fdopen(writer, "w") as pipe:
                 _run(folder, notebooks, range(first, last), pipe)
+        except BaseException:
+            traceback.print_exc()  # the fault is the fuzzer's own
+            raise
         finally:
             os._exit(0)
     os.close(writer)
