@@ -27,9 +27,9 @@ def test_no_notebook_is_a_fault(tmp_path: Path, batch: int) -> None:
 
 def test_a_mutant_depends_on_its_seed_alone() -> None:
     """And not on those before it: a fault is found again by its seed."""
-    notebook = {"cells": [], "metadata": {"a": [{}], "b": []}, "nbformat": 4, "nbformat_minor": 5}
+    notebook = {"cells": []}
 
     def mutants() -> list[str]:
-        return [json.dumps(mutate(notebook, seed).notebook) for seed in range(400)]
+        return [json.dumps(mutate(notebook, seed).notebook) for seed in range(2000)]
 
     assert mutants() == mutants()
