@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from nb2ddp.regular_files import bytes_of
 from nb2ddp.secrets.scan import Secret, Text, scan
 
 _NO_TEXT = ("image/", "audio/", "video/", "font/", "application/pdf", "application/vnd.jupyter.widget")
@@ -21,7 +22,7 @@ def secrets_in_text(text: str, place: str) -> list[Secret]:
 def secrets_in_file(path: Path) -> list[Secret]:
     """Return the secrets in a notebook's file; none in one that cannot be read."""
     try:
-        notebook = json.loads(_decoded(path.read_bytes()))
+        notebook = json.loads(_decoded(bytes_of(path)))
     except (OSError, ValueError, RecursionError):
         return []
     return secrets_in_notebook(notebook, str(path))
