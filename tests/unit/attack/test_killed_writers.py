@@ -153,10 +153,14 @@ def test_two_writers_do_not_mix(tmp_path: Path) -> None:
     folder = tmp_path / "out"
     writers = [start(BUSY, folder, json.dumps(files), json.dumps(files)) for files in (OLD, NEW)]
     try:
-        seen = set()
-        end = time.monotonic() + 3
-        while time.monotonic() < end:
-            time.sleep(0.05)
+        for writer in writers:
+            assert writer.stdout is not None
+            writer.stdout.readline()
+        seen: set[str] = set()
+        reads, end = 0, time.monotonic() + 60
+        while (reads < 40 or len(seen) < 2) and time.monotonic() < end:
+            reads += 1
+            time.sleep(0.02)
             assert all(writer.poll() is None for writer in writers), "neither is refused"
             if folder.exists():
                 seen.add(read(folder).script)
