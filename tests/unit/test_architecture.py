@@ -91,7 +91,7 @@ ROOMS: dict[str, set[str]] = {
     },
     "launch": {"errors", "plain_text", "regular_files"},
     "monitor": {"errors", "launch", "plain_text", "rendering"},
-    "page": {"conversion", "ddp_folder", "options", "rendering", "rewriting", "source"},
+    "page": {"conversion", "ddp_folder", "options", "rendering", "rewriting", "secrets", "source"},
     "web": {"conversion", "ddp_folder", "errors", "options", "page", "rendering", "source"},
     "kaggle": {"ddp_folder", "errors", "regular_files", "secrets", "targets"},
     "doctor": {"ddp_folder", "errors", "kaggle", "launch", "libraries", "monitor", "source"},

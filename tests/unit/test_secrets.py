@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from nb2ddp.secrets import Secret, secrets_in_file, secrets_in_notebook, secrets_in_text
+from nb2ddp.secrets import Secret, masker, secrets_in_file, secrets_in_notebook, secrets_in_text
 from nb2ddp.secrets.rules import all_rules, entropy_of
 from tests.support.tokens import ALNUM, HEX, LOWER, TOKENS, UUID, draw, some
 
@@ -379,3 +379,33 @@ def test_entropy() -> None:
 
 def test_a_secret_keeps_no_value() -> None:
     assert "value" not in Secret.__match_args__
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Code that is shown
+
+
+@pytest.mark.parametrize("rule", TOKENS)
+def test_no_value_is_left_in_code_that_is_shown(rule: str) -> None:
+    value, around = TOKENS[rule]
+    text = f"import wandb, modal\n{around.format(value)}\nx = 1"
+    masked = masker([text])(text)
+    assert rule == "private-key" or value not in masked
+    assert "***" in masked or rule == "private-key"
+    assert masked.endswith("\nx = 1")
+    assert len(masked.splitlines()) == len(text.splitlines())
+
+
+def test_parts_keys_and_base64_are_masked() -> None:
+    value = TOKENS["huggingface-token"][0]
+    encoded = base64.b64encode(value.encode()).decode()
+    key = some(64) + "\n" + some(64)
+    text = (
+        f'a = "{value[:12]}" + "{value[12:]}"\nb = b64decode("{encoded}")\n'
+        f'c = """-----BEGIN PRIVATE KEY-----\n{key}\n-----END PRIVATE KEY-----"""'
+    )
+    masked = masker([text])(text)
+    for piece in (value[:12], value[12:], encoded, *key.split("\n")):
+        assert piece not in masked
+    plain = "x = 'hf_...'\nmodel = load('unsloth/llama')"
+    assert masker([plain])(plain) == plain
