@@ -158,8 +158,7 @@ def _variables(folder: Path) -> dict[str, str]:
 def _on_gpus(nproc: int) -> dict[str, str]:
     """The variables that differ where ranks use GPUs, and one process the first of them."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(max(nproc, 1))))
-    harness = ROOT / "tests" / "support" / "harness"
-    paths = [str(harness), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    paths = [str(HARNESS), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {
         "PYTHONPATH": os.pathsep.join(paths),
         "CUDA_VISIBLE_DEVICES": visible if nproc else visible.partition(",")[0],
