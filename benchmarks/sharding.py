@@ -195,7 +195,7 @@ def prepare(folder: Path) -> None:
         for strategy in ("ddp", "fsdp"):
             made = convert(notebook, strategy=strategy)
             if made.status != "converted":
-                refused[strategy] = [str(why) for why in made.declined]
+                refused[strategy] = [declined.why for declined in made.declined]
                 print(f"{name}, {strategy}: {refused[strategy][0]}")
         (here / "refused.json").write_text(json.dumps(refused))
         for row in case["rows"]:
