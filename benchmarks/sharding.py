@@ -158,13 +158,21 @@ class Watch(TrainerCallback):
 '''
 
 CASES: dict[str, dict[str, Any]] = {
-    "4bit": dict(four_bit=True, optim="adamw_8bit", rows=["one", "again", "ddp", "fsdp"], timed=True),
+    "4bit": dict(
+        four_bit=True, optim="adamw_8bit", rows=["one", "again", "ddp", "fsdp"], timed=True, on_cpu=False
+    ),
     "16bit": dict(rows=["one", "again", "ddp", "fsdp"], timed=True),
     "fp16": dict(
-        four_bit=True, optim="adamw_8bit", dtype="torch.float16", rows=["one", "again", "ddp", "fsdp"]
+        four_bit=True,
+        optim="adamw_8bit",
+        dtype="torch.float16",
+        rows=["one", "again", "ddp", "fsdp"],
+        on_cpu=False,
     ),
     "chat": dict(data="chat", rows=["one", "again", "ddp", "fsdp"]),
-    "dpo": dict(kind="dpo", data="dpo", batch=2, rate=5e-5, rows=["one", "again", "ddp", "fsdp"]),
+    "dpo": dict(
+        kind="dpo", data="dpo", batch=2, rate=5e-5, rows=["one", "again", "ddp", "fsdp"], on_cpu=False
+    ),
     "vision": dict(loader="FastVisionModel", rows=[]),  # makes no model: asks the converter alone
     "large": dict(batch=2, rows=["one", "again", "one limited", "ddp limited", "fsdp limited"]),
 }
@@ -195,7 +203,7 @@ def prepare(folder: Path) -> None:
         for strategy in ("ddp", "fsdp"):
             made = convert(notebook, strategy=strategy)
             if made.status != "converted":
-                refused[strategy] = [str(why) for why in made.declined]
+                refused[strategy] = [declined.why for declined in made.declined]
                 print(f"{name}, {strategy}: {refused[strategy][0]}")
         (here / "refused.json").write_text(json.dumps(refused))
         for row in case["rows"]:
@@ -348,7 +356,7 @@ def run(folder: Path, names: list[str], gpus: int, cpu: bool) -> None:
     )
     single: dict[str, dict[str, Any]] = {}
     devices = list(range(gpus))
-    chosen = [name for name in names or CASES if not cpu or not CASES[name].get("four_bit")]
+    chosen = [name for name in names or CASES if not cpu or CASES[name].get("on_cpu", True)]
     for name in chosen:
         for strategy, why in json.loads((folder / name / "refused.json").read_text()).items():
             print(f"{name:7}{strategy:14} declined by the converter: {why[0]}", flush=True)

@@ -2,7 +2,6 @@
 
 import sys
 import weakref
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -66,17 +65,17 @@ def _fingerprint(parameter: torch.Tensor) -> str:
 
 
 def check_replicas(model: Any, result: _T | None = None) -> _T | None:
-    """Compare the trained parameters of all ranks, bit for bit, and return ``result``. Sharded ones are gathered.
+    """Compare the trained parameters that each rank has whole, bit for bit, and return ``result``.
 
-    A difference does not end the run: what rank 0 trained is saved first, then the script ends with exit code 1.
-    Every rank waits for the digests of all ranks.
+    Of those that are sharded every number is on one rank: there is nothing to compare. A difference does not end the
+    run: what rank 0 trained is saved first, then the script ends with exit code 1. Every rank waits for the digests of
+    all ranks.
     """
     if _run.world_size == 1:
         return result
     _reshard(model)
-    digests = {
-        name: _digest(_whole(value)) for name, value in model.named_parameters() if value.requires_grad
-    }
+    trained = {name: value for name, value in model.named_parameters() if value.requires_grad}
+    digests = {name: _digest(value) for name, value in trained.items() if not hasattr(value, "full_tensor")}
     of_ranks = from_all_ranks(digests)
     apart = [name for name in digests if any(other.get(name) != digests[name] for other in of_ranks)]
     if apart:
@@ -85,20 +84,16 @@ def check_replicas(model: Any, result: _T | None = None) -> _T | None:
         )
         if is_main_process:
             print(f"nb2ddp: ERROR: {_run.failures[-1]}", file=sys.stderr, flush=True)
+    elif len(digests) < len(trained):
+        print(f"nb2ddp: {_run.world_size} ranks hold one model in shards")
     else:
         print(f"nb2ddp: {_run.world_size} replicas equal, bit for bit")
     return result
 
 
 def _reshard(model: Any) -> None:
-    """Let go of what FSDP keeps gathered after an evaluation: numpy would pin its memory, which FSDP frees later."""
+    """Let go of what FSDP keeps gathered after an evaluation: what is sharded looks whole until then."""
     for part in model.modules():
         reshard = getattr(part, "reshard", None)
         if reshard is not None and hasattr(part, "unshard"):
             reshard()
-
-
-def _whole(value: torch.Tensor) -> torch.Tensor:
-    """Gather a sharded tensor; every rank has to come. Return any other as it is."""
-    gather: Callable[[], torch.Tensor] | None = getattr(value, "full_tensor", None)
-    return value if gather is None else gather()
