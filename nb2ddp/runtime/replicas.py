@@ -2,6 +2,7 @@
 
 import sys
 import weakref
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -19,17 +20,23 @@ def wrap(model: torch.nn.Module) -> Any:
     return model if _run.world_size == 1 else _ddp(model)
 
 
-def _ddp(model: Any, find_unused: bool | None = None) -> DDP:
-    """Wrap a model. ``find_unused`` None: search each step for parameters without a gradient where that may be."""
+def _ddp(model: Any, find_unused: bool | None = None, apart: Collection[str] = ()) -> DDP:
+    """Wrap a model. ``find_unused`` None: search each step for parameters without a gradient where that may be.
+
+    DDP leaves the parameters named in ``apart`` alone.
+    """
     trained = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
     # the search costs time: an adapter alone is used as a whole, but for a tower's part
     if find_unused is None:
         find_unused = any(_leaves_out(name) for name in trained if "expert" not in name)
         if not any("lora_" in name for name in trained):  # a pooler, say, that nothing reads
             find_unused |= not getattr(model, "is_gradient_checkpointing", False)
-    _make_frozen_equal(model)
-    ignored = [name for name, parameter in model.named_parameters() if not parameter.requires_grad]
-    DDP._set_params_and_buffers_to_ignore_for_model(model, ignored)
+    ignored = [
+        name for name, parameter in model.named_parameters() if not parameter.requires_grad or name in apart
+    ]
+    _make_equal(model, ignored)
+    # DDP knows the model's own parameters by names like ".scale"
+    DDP._set_params_and_buffers_to_ignore_for_model(model, [*ignored, *(f".{name}" for name in ignored)])
     device_ids = [_run.local_rank] if torch.cuda.is_available() else None
     # gradient_as_bucket_view: gradients are exchanged where they lie, not in copies
     ddp_model = DDP(
@@ -37,19 +44,22 @@ def _ddp(model: Any, find_unused: bool | None = None) -> DDP:
     )
     # a batch norm alone changes its buffers; for others every forward() would wait for rank 0's in vain
     ddp_model.broadcast_buffers = any(getattr(part, "track_running_stats", False) for part in model.modules())
-    _run.reduced.update({id(p): weakref.ref(p) for p in model.parameters() if p.requires_grad})
+    averaged = [p for name, p in model.named_parameters() if p.requires_grad and name not in apart]
+    _run.reduced.update({id(p): weakref.ref(p) for p in averaged})
     return ddp_model
 
 
-def _make_frozen_equal(model: torch.nn.Module) -> None:
-    """Give every rank rank 0's frozen parameters where they differ: DDP sends those that are trained alone.
+def _make_equal(model: torch.nn.Module, names: list[str]) -> None:
+    """Give every rank rank 0's values of parameters where they differ: DDP sends those alone that it averages.
 
     Quantised tensors, and parameters that stay on the CPU, cannot be sent; they come from one checkpoint.
     """
-    frozen = {name: value for name, value in model.named_parameters() if not value.requires_grad}
-    own = {name: _fingerprint(value) for name, value in frozen.items()}
+    parameters = dict(model.named_parameters())
+    own = {name: _fingerprint(parameters[name]) for name in names}
     of_ranks = from_all_ranks(own)
-    for name, parameter in frozen.items():
+    for name, parameter in parameters.items():
+        if name not in own:
+            continue
         if any(other.get(name) != own[name] for other in of_ranks):
             with torch.no_grad():
                 dist.broadcast(parameter.data, 0)
