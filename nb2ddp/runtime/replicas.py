@@ -30,7 +30,8 @@ def _ddp(model: Any, find_unused: bool | None = None, apart: Collection[str] = (
     if find_unused is None:
         find_unused = any(_leaves_out(name) for name in trained if "expert" not in name)
         if not any("lora_" in name for name in trained):  # a pooler, say, that nothing reads
-            find_unused |= not getattr(model, "is_gradient_checkpointing", False)
+            # Transformers' own word for it, is_gradient_checkpointing, goes in version 6
+            find_unused |= not any(getattr(part, "gradient_checkpointing", False) for part in model.modules())
     ignored = [
         name for name, parameter in model.named_parameters() if not parameter.requires_grad or name in apart
     ]
