@@ -399,6 +399,21 @@ def test_a_trainer_that_knows_of_one_process_is_refused(run: Run) -> None:
     assert "RuntimeError: the Trainer knows of 1 of 2 processes" in ended.ranks[0].err
 
 
+@pytest.mark.parametrize(("batch", "steps", "says"), [(4, 1, True), (2, 2, False)])
+def test_a_part_of_a_batch_in_16_bits_is_said_to_round_otherwise(
+    run: Run, batch: int, steps: int, says: bool
+) -> None:
+    ended = run(
+        f"BATCH, STEPS = {batch}, {steps}\n"
+        + TOOLS
+        + "trainer = Trainer(BertForSequenceClassification(config()), arguments(bf16=True),"
+        " train_dataset=examples(24))\ntrain(trainer)\n"
+    )
+    assert ended.codes == [0, 0], ended.text
+    assert ended.ranks[0].out.count("in 16 bits that rounds otherwise") == says
+    assert "in 16 bits" not in ended.ranks[1].out
+
+
 def test_a_batch_norm_in_a_trainer_is_said(run: Run) -> None:
     ended = run(
         "BATCH, STEPS = 4, 1\n"

@@ -10,6 +10,17 @@ loss = losses.MultipleNegativesRankingLoss(model, gather_across_devices=world_si
 batch_per_rank, accumulation_per_rank = ddp.share_batch(256, 1)  # nb2ddp: the notebook's batch, split
 args = SentenceTransformerTrainingArguments("o", per_device_train_batch_size=batch_per_rank * world_size, batch_sampler=BatchSamplers.NO_DUPLICATES, dataloader_drop_last=True, accelerator_config={"split_batches": world_size > 1}, gradient_accumulation_steps=accumulation_per_rank)
 
+# case: in 16 bits
+from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments, losses
+loss = losses.MultipleNegativesRankingLoss(model)
+args = SentenceTransformerTrainingArguments("o", per_device_train_batch_size=8, dataloader_drop_last=True, fp16=False, bf16=True)
+# output
+from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments, losses
+loss = losses.MultipleNegativesRankingLoss(model, gather_across_devices=world_size > 1)
+batch_per_rank, accumulation_per_rank = ddp.share_batch(8, 1)  # nb2ddp: the notebook's batch, split
+args = SentenceTransformerTrainingArguments("o", per_device_train_batch_size=batch_per_rank, dataloader_drop_last=True, fp16=False, bf16=True, gradient_accumulation_steps=accumulation_per_rank)
+# note, line 3: each GPU computes a part of a batch, which rounds otherwise in 16 bits: losses are near the notebook's (by about 2e-4 of the loss), not equal
+
 # case: an accelerator_config of the notebook
 from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments, losses
 loss = losses.MultipleNegativesRankingLoss(model)
