@@ -315,12 +315,10 @@ def _next_steps(result: _Result, options: Options) -> Iterator[tuple[str, str]]:
             yield f"{again} --strategy fsdp", "a share of the model on each GPU"
         yield f"{again} --strategy balanced", "one model over all GPUs of a machine"
         yield f"{again} --gpu-memory GIB", "GIB: the memory of your larger GPUs"
-        if options.strategy != "fsdp":
-            yield f"nb2ddp rehearse {folder}", "a few steps on this CPU, with a tiny model"
+        yield f"nb2ddp rehearse {folder}", "a few steps on this CPU, with a tiny model"
     else:
         yield f"nb2ddp run {folder} --nproc {options.nproc}{' --setup' if setup else ''}", ""
-        if options.strategy != "fsdp":  # not rehearsed yet
-            yield f"nb2ddp rehearse {folder}", "a few steps on this CPU, before it costs GPU time"
+        yield f"nb2ddp rehearse {folder}", "a few steps on this CPU, before it costs GPU time"
         if not attention(result.conversion):  # push refuses what holds a secret
             yield f"nb2ddp push --kaggle {folder}", ""
 

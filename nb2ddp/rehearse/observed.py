@@ -16,6 +16,8 @@ from nb2ddp.launch.failure import log_tail
 from nb2ddp.rehearse.runs import Run
 
 Note = dict[str, Any]
+Piece = tuple[int, int, int]
+"""Where the numbers of a rank belong in a parameter: the first one's place, how many, and how many there are."""
 
 _FRAME = re.compile(r'^  File "(?P<file>.+)", line (?P<line>\d+) in (?P<function>.+)$')
 _CACHES = ("unsloth_compiled_cache", "__pycache__", "logs", "wandb", ".cache")
@@ -28,7 +30,7 @@ class Step:
     ``loss`` is the sum of what backward() was called on. ``indices`` and ``rows`` are the places in the data
     set and digests of the numbers of the samples that this rank computed, each None when they cannot be told;
     ``count`` is how many. ``sets`` counts how often the trained parameters' gradients were averaged over the
-    ranks.
+    ranks, in ``micro_batches`` calls of backward(). ``digest`` is that of the parameters that the rank holds.
     """
 
     loss: float
@@ -37,6 +39,7 @@ class Step:
     count: int | None
     sets: float
     digest: str
+    micro_batches: int = 1
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,8 @@ class Rank:
         for note in self.of("step"):
             batches = [given.get((iterator, number)) for iterator, number in note["batches"]]
             samples = _computed(batches, note["computed"])
-            steps.append(Step(sum(note["losses"]), *samples, note["sets"], note["digest"]))
+            losses = note["losses"]
+            steps.append(Step(sum(losses), *samples, note["sets"], note["digest"], len(losses)))
         return steps
 
     @property
@@ -78,6 +82,13 @@ class Rank:
     def trained(self) -> int:
         return sum(note["trained"] for note in self.of("begin"))
 
+    @property
+    def pieces(self) -> list[Piece] | None:
+        """Which numbers of each trained parameter it holds; None where it holds them all."""
+        begun = self.of("begin")
+        found = begun[-1].get("pieces") if begun else None
+        return None if found is None else [(first, held, total) for first, held, total in found]
+
     @cached_property
     def training_data(self) -> list[tuple[int | None, str | None]]:
         """Size and digest of each data set that it trained on."""
@@ -87,7 +98,10 @@ class Rank:
     @cached_property
     def written(self) -> list[str]:
         """Files below the working folder that it opened for writing, caches and locks left out."""
-        found = dict.fromkeys(_final(note["path"]) for note in self.of("write"))
+        # the runtime module writes in a folder of its own, and renames what is whole, which is noted too
+        found = dict.fromkeys(
+            note["path"] for note in self.of("write") if "/.unfinished-" not in note["path"]
+        )
         below = [
             Path(path).relative_to(self.folder) for path in found if Path(path).is_relative_to(self.folder)
         ]
@@ -106,17 +120,12 @@ class Rank:
         )
 
     def numbers(self) -> array[float] | None:
-        """Its trained parameters after the last step."""
+        """What it holds of the trained parameters after the last step."""
         values = array("f")
         with contextlib.suppress(OSError):
             values.frombytes(self.parameters.read_bytes())
             return values
         return None
-
-
-def _final(path: str) -> str:
-    """Return the path that a file gets once it is whole: the runtime module writes weights in a folder of its own."""
-    return re.sub(r"/\.unfinished-[^/]+(?=/)", "", path)
 
 
 def _computed(

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from nb2ddp.ddp_folder import SCRIPT
 from nb2ddp.errors import RehearsalError
-from nb2ddp.rehearse.checks.model import distance
+from nb2ddp.rehearse.checks.model import trained_apart
 from nb2ddp.rehearse.evidence import CAUSES, Evidence, Fault, Point, last_line
 from nb2ddp.rehearse.observed import Rank, observe
 from nb2ddp.rehearse.points import POINTS
@@ -125,7 +125,7 @@ def rehearse(
             date,
             _versions(reference),
             subject.other_losses,
-            distance(reference, evidence.ranks[0]),
+            trained_apart(evidence),
         )
     except OSError as error:
         raise RehearsalError(f"The rehearsal cannot write or start what it needs: {error}.") from error

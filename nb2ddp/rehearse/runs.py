@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from nb2ddp.ddp_folder import SCRIPT
+from nb2ddp.ddp_folder import SCRIPT, shards
 from nb2ddp.launch.command import LAUNCHER_VARIABLES, torchrun_command, torchrun_environment
 from nb2ddp.launch.processes import RUN_ID_VARIABLE, end_processes, end_with_parent, processes_of
 from nb2ddp.rehearse.subject import Subject
@@ -132,6 +132,10 @@ def _start(run: Run, settings: Settings, scratch: Path) -> subprocess.Popen[byte
         "TRITON_INTERPRET": "1",  # TRL's preference trainers compute their losses in Triton kernels
         "WANDB_MODE": "disabled",
     }
+    if run.nproc and shards(script.read_text(encoding="utf-8")):
+        environment["TORCH_COMPILE_DISABLE"] = (
+            "1"  # Unsloth compiles for shards; on a CPU that takes a minute
+        )
     with (run.notes / "output.txt").open("wb") as output:
         run.started = time.time()
         return subprocess.Popen(

@@ -126,12 +126,6 @@ def _notebook_of(folder: ConvertedFolder) -> Path:
 def _subject(notebook: Notebook, script: str, beside: Mapping[str, str]) -> Subject:
     from nb2ddp.analysis.task import task_of
 
-    if ddp_folder.shards(script):
-        raise RehearsalError(
-            f"The script of {notebook.path.name} lets Unsloth shard the model (--strategy fsdp), which is not "
-            "rehearsed yet. Rehearse a conversion with --strategy ddp: it shows data, batches and losses; what the "
-            "sharding itself does is left to the GPUs."
-        )
     reference = reference_code(notebook, script)
     try:
         tree = parse(reference)

@@ -64,17 +64,25 @@ def test_the_folder_of_a_conversion_is_rehearsed_as_it_is(tmp_path: Path) -> Non
         subject_of(tmp_path / "out")
 
 
-def test_a_script_that_shards_the_model_is_not_rehearsed(tmp_path: Path) -> None:
+@pytest.mark.launch
+@pytest.mark.thorough
+def test_a_script_that_shards_the_model_is_rehearsed(tmp_path: Path) -> None:
     out = tmp_path / "out"
     made = CliRunner().invoke(
         main, ["convert", str(SAMPLES / "alpaca_sft.ipynb"), "--strategy", "fsdp", "-o", str(out)]
     )
     assert made.exit_code == 0
-    assert "nb2ddp rehearse" not in made.output
-    done = CliRunner().invoke(main, ["rehearse", str(out)])
-    assert done.exit_code == 3
-    assert "lets Unsloth shard the model (--strategy fsdp), which is not rehearsed yet" in done.output
-    assert "Rehearse a conversion with --strategy ddp" in done.output
+    assert "nb2ddp rehearse" in made.output
+    done = CliRunner().invoke(main, ["rehearse", str(out), "--steps", "2", "--json"])
+    assert done.exit_code == 0, done.output
+    report = json.loads(done.stdout)
+    points = {point["title"]: point for point in report["points"]}
+    assert all(point["state"] == "passed" for point in points.values()), points
+    assert re.match(
+        r"of \d+ trained numbers (\d+) on rank 0, (\d+) on rank 1; put together ",
+        points["shards"]["measured"],
+    )
+    assert "in shards" in points["gradients"]["measured"]
 
 
 def test_modules_beside_the_script_come_along_and_only_with_it(tmp_path: Path) -> None:

@@ -61,6 +61,24 @@ DDP_LOOP = dedent("""\
         dist.destroy_process_group()
         time.sleep(0.2)  # else gloo's threads may abort the process
 """)
+FSDP_LOOP = (
+    DDP_LOOP.replace(
+        "ddp_model = torch.nn.parallel.DistributedDataParallel(model) if world_size > 1 else model\n",
+        "from torch.distributed.fsdp import fully_shard\n"
+        "ddp_model = fully_shard(model) if world_size > 1 else model\n",
+    )
+    .replace("optimizer = torch.optim.SGD(model.parameters(), lr=0.05)\n", "")
+    .replace("for step,", "optimizer = torch.optim.SGD(model.parameters(), lr=0.05)\nfor step,")
+    .replace("        ddp_model.require_backward_grad_sync = last\n", "        pass\n")
+    .replace(
+        "if rank == 0:\n",
+        "from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict\n"
+        "whole = StateDictOptions(full_state_dict=True, cpu_offload=True)\n"
+        "state = get_model_state_dict(model, options=whole) if world_size > 1 else model.state_dict()\n"
+        "if rank == 0:\n",
+    )
+    .replace("torch.save(model.state_dict()", "torch.save(state")
+)
 TRAINER = dedent("""\
     import os, time, torch
     from datasets import Dataset
@@ -183,3 +201,31 @@ def test_a_hang_shows_where_each_rank_stood_and_leaves_nothing(tmp_path: Path) -
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             assert mark not in (process / "environ").read_bytes()
+
+
+@pytest.mark.thorough
+def test_a_model_that_is_sharded_passes() -> None:
+    result = rehearsed(FSDP_LOOP, LOOP)
+    assert result.passed, result.faults
+    shards, gradients = (p for p in result.points if p.title in ("shards", "gradients"))
+    # of the last layer's one row, rank 0 has all
+    assert shards.measured.startswith("of 81 trained numbers 45 on rank 0, 36 on rank 1; put together")
+    assert gradients.measured == "averaged 2.22 times per step, in shards"  # 81 numbers, padded to 90
+    assert result.parameter_difference is not None
+    assert result.parameter_difference < 1e-6
+
+
+@pytest.mark.thorough
+def test_shards_of_two_different_models() -> None:
+    other = "if rank:\n    torch.manual_seed(5)\nmodel = torch.nn.Sequential"
+    result = rehearsed(broken(FSDP_LOOP, "model = torch.nn.Sequential", other), LOOP)
+    assert {fault.key for fault in result.faults} == {"other-losses", "other-parameters"}
+    assert {"shards", "losses"} <= failed(result)
+
+
+@pytest.mark.thorough
+def test_a_part_of_a_sharded_model_that_each_rank_trains_alone() -> None:
+    result = rehearsed(broken(FSDP_LOOP, "fully_shard(model)", "fully_shard(model[0]) and model"), LOOP)
+    assert "replicas-differ" in {fault.key for fault in result.faults}
+    (fault,) = [fault for fault in result.faults if fault.key == "replicas-differ"]
+    assert fault.sentence.endswith("of 81 trained numbers, held by several ranks, are not the same on them")

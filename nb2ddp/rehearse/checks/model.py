@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from array import array
 
 from nb2ddp.rehearse.evidence import TOLERANCE, Evidence, Fault, Point, relative
 from nb2ddp.rehearse.observed import Rank
+from nb2ddp.rehearse.shards import are_sharded, joined
 
 _AUTOMATIC = frozenset({"auto", "balanced", "balanced_low_0", "sequential"})
 
@@ -53,7 +55,12 @@ def _not_own(device_map: object, rank: int) -> object:
 
 
 def replicas(evidence: Evidence) -> Point:
-    """Check that the replicas are equal, bit for bit, at every step, and end near the notebook's model."""
+    """Check that the replicas are equal, bit for bit, at every step, and end near the notebook's model.
+
+    Of a model that is sharded, all ranks' shards together have to be near the notebook's.
+    """
+    if are_sharded(evidence.ranks):
+        return _shards(evidence)
     faults = []
     starts = {rank.first_digest for rank in evidence.ranks}
     if len(starts) > 1:
@@ -85,9 +92,52 @@ def _agreement(evidence: Evidence) -> str:
     return f"{said}; the training did not change them" if unchanged else said
 
 
+def _shards(evidence: Evidence) -> Point:
+    """Check that the ranks' shards are one model, the notebook's: each number held, once or equally."""
+    whole = joined(evidence.ranks)
+    if whole is None:
+        untold = "cannot be told: the shards are not cut along the first dimension, or are too large"
+        return Point(2, "shards", untold, seen=False)
+    faults = []
+    total = len(whole.numbers)
+    if whole.missing:
+        sentence = f"{whole.missing} of {total} trained numbers are held by no rank"
+        faults.append(Fault("other-parameters", sentence))
+    if whole.apart:
+        sentence = (
+            f"{whole.apart} of {total} trained numbers, held by several ranks, are not the same on them"
+        )
+        faults.append(Fault("replicas-differ", sentence))
+    counts = [sum(count for _, count, _ in rank.pieces or ()) for rank in evidence.ranks]
+    each = ", ".join(
+        f"{count} on rank {rank.number}" for rank, count in zip(evidence.ranks, counts, strict=True)
+    )
+    said = [f"of {total} trained numbers {each}"]
+    if all(rank.steps and rank.steps[-1].digest == rank.first_digest for rank in evidence.ranks):
+        said.append("the training did not change them")
+    off = trained_apart(evidence)
+    if off is not None:
+        said.append(f"put together {off:.1e} (relative) from the notebook's")
+        if not off <= TOLERANCE and not evidence.other_losses:
+            sentence = f"the trained parameters are {off:.1e} (relative) from the notebook's"
+            faults.append(Fault("other-parameters", sentence))
+    return Point(2, "shards", "; ".join(said), tuple(faults), seen=bool(evidence.together))
+
+
+def trained_apart(evidence: Evidence) -> float | None:
+    """Return how far the ranks' trained parameters are from the notebook's; None if unknown."""
+    if not are_sharded(evidence.ranks):
+        return distance(evidence.one, evidence.ranks[0])
+    whole = joined(evidence.ranks)
+    return None if whole is None else _apart(evidence.one.numbers(), whole.numbers)
+
+
 def distance(one: Rank, other: Rank) -> float | None:
     """Return how far the trained parameters of two processes are apart, relative to the first; None if unknown."""
-    first, second = one.numbers(), other.numbers()
+    return _apart(one.numbers(), other.numbers())
+
+
+def _apart(first: array[float] | None, second: array[float] | None) -> float | None:
     if first is None or second is None or len(first) != len(second):
         return None
     norm = math.fsum(a * a for a in first)
@@ -117,13 +167,17 @@ def losses(evidence: Evidence) -> Point:
 
 def gradients(evidence: Evidence) -> Point:
     """Check that the gradients are averaged over the ranks once per optimizer step."""
-    sets = [step.sets for rank in evidence.ranks for step in rank.steps]
+    steps = [step for rank in evidence.ranks for step in rank.steps]
+    sharded = are_sharded(evidence.ranks)  # shards may be averaged in each micro-batch
+    sets = [step.sets for step in steps]
+    often = [step.sets >= (step.micro_batches if sharded else 1) + 0.5 for step in steps]
     faults = []
     if sets and min(sets) < 0.01:
         sentence = "no gradients are averaged over the ranks: each rank trains a model of its own"
         faults.append(Fault("not-synchronised", sentence))
-    elif sets and max(sets) >= 1.5:
+    elif any(often):
         sentence = f"the gradients are averaged {max(sets):.1f} times in a step: two wrappers, or no no_sync"
         faults.append(Fault("synchronised-twice", sentence))
     mean = sum(sets) / len(sets) if sets else 0.0
-    return Point(None, "gradients", f"averaged {mean:.2f} times per step", tuple(faults), seen=bool(sets))
+    said = f"averaged {mean:.2f} times per step{', in shards' if sharded else ''}"
+    return Point(None, "gradients", said, tuple(faults), seen=bool(sets))

@@ -12,17 +12,17 @@ import platform
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
-from nb2ddp.rehearse.harness import notes
+from nb2ddp.rehearse.harness import notes, shards
 from nb2ddp.rehearse.harness.imports import Patch, around
 from nb2ddp.rehearse.harness.notes import note
 
 COLLECTIVES = (
     "all_reduce broadcast barrier monitored_barrier reduce all_gather all_gather_into_tensor gather scatter "
-    "reduce_scatter reduce_scatter_tensor all_to_all all_to_all_single all_gather_object gather_object "
-    "broadcast_object_list scatter_object_list"
+    "reduce_scatter reduce_scatter_tensor reduce_scatter_single all_gather_single all_to_all all_to_all_single "
+    "all_gather_object gather_object broadcast_object_list scatter_object_list"
 ).split()
 _PACKAGES = "torch transformers accelerate datasets trl peft unsloth sentence_transformers".split()
 _DIGESTED_ROWS = 64
@@ -137,26 +137,17 @@ def _backward(original: Callable[..., Any], tensor: Any, *arguments: Any, **opti
     return original(tensor, *arguments, **options)
 
 
-def _trained(optimizer: Any) -> Iterator[Any]:
-    for group in optimizer.param_groups:
-        yield from (parameter for parameter in group["params"] if parameter.requires_grad)
-
-
-def _digest(optimizer: Any) -> str:
-    import torch
-
-    digest = hashlib.sha256()
-    for parameter in _trained(optimizer):
-        digest.update(parameter.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
-    return digest.hexdigest()[:12]
-
-
 def _before_step(optimizer: Any, arguments: Any, options: Any) -> None:
     if notes.is_rank() and not hasattr(optimizer, "nb2ddp_seen"):
         optimizer.nb2ddp_seen = True
-        count = sum(parameter.numel() for parameter in _trained(optimizer))
-        name = type(optimizer).__name__
-        note("begin", digest=_digest(optimizer), trained=count, optimizer=name, versions=_versions())
+        note(
+            "begin",
+            digest=shards.digest(optimizer),
+            trained=sum(parameter.numel() for parameter in shards.trained(optimizer)),
+            pieces=shards.pieces(optimizer),
+            optimizer=type(optimizer).__name__,
+            versions=_versions(),
+        )
 
 
 def _versions() -> dict[str, str]:
@@ -175,7 +166,7 @@ def _after_step(optimizer: Any, arguments: Any, options: Any) -> None:
         return
     done, _step = _step, _Step()
     _steps += 1
-    trained = sum(parameter.numel() for parameter in _trained(optimizer))
+    trained = sum(parameter.numel() for parameter in shards.trained(optimizer))
     note(
         "step",
         number=_steps,
@@ -183,19 +174,19 @@ def _after_step(optimizer: Any, arguments: Any, options: Any) -> None:
         batches=done.batches,
         sets=done.reduced / trained if trained else 0,
         computed=done.computed,
-        digest=_digest(optimizer),
+        digest=shards.digest(optimizer),
     )
     if trained <= _DUMPED_NUMBERS:
         _dump(optimizer)
 
 
 def _dump(optimizer: Any) -> None:
-    """Keep the trained parameters as plain float32 numbers, those of the last step."""
+    """Keep what this rank holds of the trained parameters as plain float32 numbers, those of the last step."""
     import torch
 
     with open(os.path.join(notes.FOLDER, f"parameters-{notes.RANK}.f32"), "wb") as file:
-        for parameter in _trained(optimizer):
-            file.write(parameter.detach().to("cpu", torch.float32).contiguous().numpy().tobytes())
+        for held in shards.numbers(optimizer):
+            file.write(held.to(torch.float32).numpy().tobytes())
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -223,6 +214,8 @@ def _next_batch(original: Callable[..., Any], self: Any) -> Any:
     global _latest
     batch = original(self)
     if notes.is_rank():
+        if _latest is None:
+            _step.losses.clear()  # of what a library tried before: Unsloth tries how layers are sharded
         _latest = self
         drawn = self.nb2ddp_drawn.popleft() if self.nb2ddp_drawn else None
         indices: list[Any] = drawn if isinstance(drawn, list) else [drawn]
@@ -314,6 +307,8 @@ def _collective(name: str) -> Callable[..., Any]:
         if getattr(_hidden, "depth", 0):
             return original(*arguments, **options)
         note("enter", name=name, line=notes.line_of_script())
+        if name in ("reduce_scatter_tensor", "reduce_scatter_single"):  # how FSDP averages gradients
+            _step.reduced += _gradients_of(*arguments, **options)
         _hidden.depth = 1
         try:
             return original(*arguments, **options)
@@ -322,6 +317,11 @@ def _collective(name: str) -> Callable[..., Any]:
             note("leave", name=name)
 
     return enters
+
+
+def _gradients_of(output: Any, input: Any = None, *others: Any, **options: Any) -> int:
+    """Return how many numbers a rank gives to a reduce-scatter."""
+    return 0 if input is None else int(input.numel())
 
 
 def _group(kind: str) -> Callable[..., Any]:
