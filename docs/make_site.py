@@ -37,6 +37,19 @@ SECTIONS = {
     "doctor.md": ["Check the machine"],
 }
 TITLES = {"quickstart.md": "Quick start"}
+# What docs/make_pictures.py shows of the commands on a page: a heading, the file, and what stands in it.
+PICTURES = {
+    "quickstart.md": (
+        "In a terminal of 80 columns",
+        "terminal-80.svg",
+        "pip install, then nb2ddp convert, rehearse and run on the CPU, with what they print",
+    ),
+    "jupyter.md": (
+        "In JupyterLab",
+        "jupyterlab.png",
+        "a notebook whose last cell begins with %%run_ddp; below it the bar, the losses and the result of the run",
+    ),
+}
 BENCHMARKS = (
     "gpus",
     "kinds",
@@ -73,6 +86,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def pages() -> dict[str, str]:
     """Return the made pages by their path in the site."""
     made = {name: _from_readme(name, headings) for name, headings in SECTIONS.items()}
+    for name, (heading, file, shows) in PICTURES.items():
+        made[name] += f"\n## {heading}\n\n![{shows}](pictures/{file})\n"
     made |= {"index.md": _start(), "architecture.md": _read("CONTRIBUTING.md")}
     made |= {"measured.md": _measured(), "troubleshooting.md": _troubleshooting(), "rules/index.md": _rules()}
     made |= {f"rules/{rule.name}.md": _rule(rule) for rule in RULES}

@@ -62,7 +62,7 @@ class Live:
             refresh_per_second=4,
         )
         self._task: TaskID | None = None
-        self._title = ""
+        self._title, self._widest = "", 0
 
     def __enter__(self) -> Live:
         self._progress.start()
@@ -75,12 +75,14 @@ class Live:
     def phase(self, title: str) -> None:
         self._end_phase()
         self._title = title
+        self._widest = max(self._widest, len(title))
         self._task = self._progress.add_task(title, total=None, status="")
 
     def status(self, processes: Mapping[str, str]) -> None:
         if self._task is not None:
             said = ", ".join(f"{process}: {state}" for process, state in processes.items())
-            if len(self._title) + len(said) + _BESIDE <= self._progress.console.width:
+            # lines share their columns: one that is too wide takes the clocks of all
+            if self._widest + len(said) + _BESIDE <= self._progress.console.width:
                 self._progress.update(self._task, description=self._title, status=said)
             else:
                 self._progress.update(self._task, description=f"{self._title}\n  {said}", status="")

@@ -44,6 +44,8 @@ from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Binding, Statement
 
+_ONE_PROCESS = "nb2ddp: the loop sees one process; the model divides the batches"
+
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
     seen: set[object] = set()  # loops and models that have been dealt with
@@ -60,8 +62,24 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
 
 def _accelerator(facts: Facts, call: cst.Call) -> Iterator[Finding]:
     """Make the Accelerator where it sees one process, so that its figures are those of whole batches."""
-    alone = partial(cst_nodes.deferred, function=helper(facts, "as_one_process"))
-    yield Edit(call, "every rank runs the loop as one process does; the model divides the batches", alone)
+    function = helper(facts, "as_one_process")
+    why = "every rank runs the loop as one process does; the model divides the batches"
+    statement = facts.statement(call)
+    if isinstance(statement, cst.SimpleStatementLine) and len(statement.body) == 1:
+        assigned = statement.body[0]
+        if isinstance(assigned, cst.Assign) and assigned.value is call:
+            yield Edit(statement, why, partial(_assigned_alone, function=function))
+            return
+    yield Edit(call, why, partial(cst_nodes.deferred, function=function))
+
+
+def _assigned_alone(statement: cst.CSTNode, function: str) -> cst.CSTNode:
+    """Defer what is assigned, and say why where the line has no comment."""
+    assert isinstance(statement, cst.SimpleStatementLine)
+    (assigned,) = statement.body
+    assert isinstance(assigned, cst.Assign)
+    made = assigned.with_changes(value=cst_nodes.deferred(assigned.value, function))
+    return cst_nodes.with_trailing_comment(statement.with_changes(body=[made]), _ONE_PROCESS)
 
 
 def _plain(facts: Facts, call: cst.Call) -> str:

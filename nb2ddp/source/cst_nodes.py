@@ -149,6 +149,15 @@ def with_comment(loop: cst.For, comment: str) -> cst.For:
     return loop.with_changes(body=loop.body.with_changes(header=header))
 
 
+def with_trailing_comment(statement: cst.SimpleStatementLine, comment: str) -> cst.SimpleStatementLine:
+    """``statement`` with a comment behind it, unless there is one."""
+    end = statement.trailing_whitespace
+    if end.comment is not None:
+        return statement
+    end = end.with_changes(whitespace=cst.SimpleWhitespace("  "), comment=cst.Comment(f"# {comment}"))
+    return statement.with_changes(trailing_whitespace=end)
+
+
 def block_under(
     header: str, body: Sequence[cst.SimpleStatementLine | cst.BaseCompoundStatement], comment: str = ""
 ) -> cst.BaseCompoundStatement:

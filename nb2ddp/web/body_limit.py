@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, MutableMapping
-from contextlib import suppress
 from typing import Any
 
 from nb2ddp.web import limits
@@ -16,10 +15,6 @@ _App = Callable[[_Message, _Receive, _Send], Awaitable[None]]
 
 _DISCARDED = 5
 """Times the limit that is received and thrown away: many clients read an answer only when they have sent all."""
-
-
-class _TooLargeError(Exception):
-    """More was received than a request may have."""
 
 
 class BodyLimit:
@@ -41,20 +36,21 @@ class BodyLimit:
             message = await receive()
             has_ended = not message.get("more_body")
             left -= len(message.get("body", b""))
-            if left < 0:
-                raise _TooLargeError
-            return message
+            return message if left >= 0 else {"type": "http.disconnect"}
 
         async def sent(message: _Message) -> None:
             nonlocal has_begun
-            if left >= 0:  # else the app has taken the error for one of its own
+            if left >= 0:  # else it answers a client that it takes for gone
                 has_begun = True
                 await send(message)
 
         announced = _announced(scope)
         if announced <= most:
-            with suppress(_TooLargeError):
+            try:
                 await self._app(scope, limited, sent)
+            except Exception:
+                if left >= 0:
+                    raise
             if left >= 0 or has_begun:
                 return
         if not has_ended and announced <= _DISCARDED * most:

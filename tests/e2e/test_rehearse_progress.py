@@ -34,6 +34,20 @@ def test_a_terminal_shows_phases_and_what_each_process_does() -> None:
     shown.encode("latin-1")  # what some terminals can show at most
 
 
+def test_what_is_too_wide_for_a_line_stands_below_it_while_it_goes_on() -> None:
+    terminal = io.StringIO()
+    title = "one process: the notebook's own code, and the script"
+    with Live(terminal) as display:
+        display.phase(title)
+        display.status({"notebook": "step 50", "script": "step 49"})
+        display.phase("2 processes: the script")
+        display.status({"rank 0": "model loaded", "rank 1": "model loaded"})
+    shown = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", terminal.getvalue())
+    lines = [line.strip() for line in shown.splitlines() if line.strip()][-2:]
+    assert [re.sub(r" +0:00:0\d$", "", line) for line in lines] == [title, "2 processes: the script"]
+    assert all(re.search(r"0:00:0\d$", line) for line in lines)
+
+
 def test_elsewhere_each_phase_is_a_line() -> None:
     said: list[str] = []
     display = Lines(said.append)

@@ -112,17 +112,30 @@ def test_the_gallery_is_what_convert_writes_with_what_the_ledger_has_measured(tm
             assert f"| {row['loss_difference'] or 0:.1e} |".replace("0.0e+00", "0") in proof
 
 
-def test_the_picture_shows_what_convert_prints_and_loads_nothing() -> None:
-    """docs/make_pictures.py makes it; the run in it takes minutes."""
-    svg = (ROOT / "docs" / "pictures" / "run.svg").read_text(encoding="utf-8")
+@pytest.mark.parametrize(
+    ("picture", "sample"), [("run.svg", "alpaca_sft.ipynb"), ("terminal-80.svg", "peft_loop.ipynb")]
+)
+def test_a_picture_shows_what_convert_prints_and_loads_nothing(picture: str, sample: str) -> None:
+    """docs/make_pictures.py makes them; the runs in them take minutes."""
+    svg = (ROOT / "docs" / "pictures" / picture).read_text(encoding="utf-8")
     root = ElementTree.fromstring(svg)
     assert set(re.findall(r"https?://[^\s\"')]+", svg)) == {"http://www.w3.org/2000/svg"}
     shown = "".join("".join(root.itertext()).split())
-    conversion = convert(SAMPLES / "alpaca_sft.ipynb")
+    conversion = convert(SAMPLES / sample)
     for change in conversion.changes:
         assert "".join(f"{change.why} [{change.rule}]".split()) in shown
     for text in ("2 replicas equal, bit for bit", *batches(conversion.changes, 2)):
         assert "".join(text.split()) in shown
+
+
+def test_pictures_are_small_and_name_no_folder_of_a_machine() -> None:
+    pictures = sorted((ROOT / "docs" / "pictures").iterdir())
+    assert {path.suffix for path in pictures} == {".png", ".svg"}
+    for path in pictures:
+        assert path.stat().st_size < 200_000, path.name
+        if path.suffix == ".svg":
+            text = path.read_text(encoding="utf-8").replace("&#160;", " ")
+            assert not re.search(r"/(?:home|root|tmp|usr|work)/", text), path.name
 
 
 def test_the_conventions_that_docs_peers_shares_with_ruff(tmp_path: Path) -> None:

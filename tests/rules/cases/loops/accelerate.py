@@ -16,7 +16,7 @@ for batch in loader:
     accelerator.backward(llm(**batch).loss)
     opt.step()
 # output
-accelerator = ddp.as_one_process(lambda: Accelerator())
+accelerator = ddp.as_one_process(lambda: Accelerator())  # nb2ddp: the loop sees one process; the model divides the batches
 opt = AdamW(llm.parameters())
 ddp.parallelize(llm)  # nb2ddp: each rank computes its part of every batch
 llm, opt, loader = accelerator.prepare(llm, opt, loader)
@@ -33,7 +33,7 @@ for batch in loader:
     accelerator.backward(llm(**batch).loss)
     opt.step()
 # output
-accelerator = ddp.as_one_process(lambda: Accelerator(mixed_precision="fp16"))
+accelerator = ddp.as_one_process(lambda: Accelerator(mixed_precision="fp16"))  # nb2ddp: the loop sees one process; the model divides the batches
 opt = AdamW(llm.parameters())
 ddp.parallelize(llm)  # nb2ddp: each rank computes its part of every batch
 llm, opt, loader = accelerator.prepare(llm, opt, loader)
