@@ -396,7 +396,11 @@ def test_a_checkpoint_belongs_to_one_training_of_one_run(tmp_path: Path) -> None
         folder.mkdir(parents=True)
         if mark is not None:  # the mark is written last: without it the checkpoint is not whole
             (folder / "nb2ddp.json").write_text(json.dumps({"training": mark[0], "run": mark[1]}))
-    expected = {"mine": [8, 12, None], "another": [16, None, None], "new": [None, None, None]}
+    expected: dict[str, list[int | None]] = {
+        "mine": [8, 12, None],
+        "another": [16, None, None],
+        "new": [None, None, None],
+    }
     asks = (
         "import importlib, os, resume\n"
         f"for run in {list(expected)!r}:\n"
