@@ -5,11 +5,13 @@
 FOLDER: notebooks to mutate as well as the samples, the tests' notebooks and the cases of the rules.
 Ends with 1 if there was a fault; each is printed once, with its seed and the smallest notebook that shows it.
 The cases run in forked processes of 500: one that hangs or dies loses its own case alone.
+The table is printed every 10,000 cases, and when the run is stopped (SIGTERM or Ctrl-C) or its time is up.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import resource
@@ -17,6 +19,7 @@ import signal
 import sys
 import tempfile
 import time
+import traceback
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -49,22 +52,23 @@ def main() -> int:
     faults: set[str] = set()
     began, used, slowest = time.monotonic(), 0.0, 0.0
     last = arguments.first + arguments.cases
-    with tempfile.TemporaryDirectory() as folder:
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with contextlib.suppress(KeyboardInterrupt), tempfile.TemporaryDirectory() as folder:
         seed = arguments.first
         while seed < last and time.monotonic() - began < 60 * arguments.minutes:
             for family, result, seconds in _in_a_fork(
                 Path(folder), notebooks, seed, min(last, seed + _CHUNK)
             ):
-                if result.startswith("FAULT") and result not in faults:
-                    faults.add(result)
-                    print(f"seed {seed}: {result}", flush=True)
-                    print(_example(notebooks, seed, result), flush=True)
-                counts[family, "FAULT" if result.startswith("FAULT") else result] += 1
-                if counts.total() % 10_000 == 0:
-                    print(f"{counts.total()} cases", flush=True)
+                is_fault = result.startswith("FAULT")
+                counts[family, "FAULT" if is_fault else result] += 1
                 used, slowest, seed = used + seconds, max(slowest, seconds), seed + 1
-    _print_table(counts)
-    print(f"{counts.total()} cases in {used:.0f} s of CPU time; the slowest took {slowest:.1f} s")
+                if is_fault and result not in faults:
+                    faults.add(result)
+                    print(f"seed {seed - 1}: {result}", flush=True)
+                    print(_example(notebooks, seed - 1, result), flush=True)
+                if counts.total() % 10_000 == 0:
+                    _print_table(counts, used, slowest)
+    _print_table(counts, used, slowest)
     return 1 if faults else 0
 
 
@@ -98,10 +102,15 @@ def _in_a_fork(
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
         try:
             os.close(reader)
             with os.fdopen(writer, "w") as pipe:
                 _run(folder, notebooks, range(first, last), pipe)
+        except BaseException:
+            traceback.print_exc()  # the fault is the fuzzer's own
+            raise
         finally:
             os._exit(0)
     os.close(writer)
@@ -151,7 +160,7 @@ def _example(notebooks: list[dict[str, Any]], seed: int, result: str) -> str:
     return f"  {case.name!r} {case.options}\n  {json.dumps(smallest)[:2000]}"
 
 
-def _print_table(counts: Counter[tuple[str, str]]) -> None:
+def _print_table(counts: Counter[tuple[str, str]], used: float, slowest: float) -> None:
     results = sorted({result for _, result in counts} | {"converted", "declined", "refused", "FAULT"})
     print("".join(f"{name:>12}" for name in ("family", *results, "all")))
     for family in sorted({family for family, _ in counts}):
@@ -162,6 +171,7 @@ def _print_table(counts: Counter[tuple[str, str]]) -> None:
         by_result[result] += count
     totals = [by_result[result] for result in results]
     print(f"{'all':>12}" + "".join(f"{count:12}" for count in (*totals, counts.total())))
+    print(f"{counts.total()} cases in {used:.0f} s of CPU time; the slowest took {slowest:.1f} s", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
 """Step time and losses of converted notebooks on 1, 2 and 4 GPUs, against the notebook itself.
 
     python benchmarks/gpus.py prepare FOLDER       write the notebooks and convert them (needs nb2ddp, no GPU)
+                              [--old CHECKOUT]     with the scripts of another revision beside them
     python benchmarks/gpus.py run FOLDER [CASE..]  run them one after the other, print the table (needs GPUs)
                               [--repeat N]         each case N times over, its rows in turn
-                              [--rows 1,4]         these rows alone: 1, 2, 4, "2 of 4" or apart
+                              [--rows 1,4]         these rows alone: 1, 2, 4, "2 of 4", apart, "2 even", "2 old"...
 
 The two halves may run on different machines: FOLDER holds all that the second needs. The model is a
 random Llama of 0.8 billion parameters, made on the spot and loaded in 4 bits with Unsloth's checkpointing.
@@ -12,6 +13,9 @@ compares it with the single run just before. The row "apart" is what the machine
 runs at once, each with one rank's share of the work and none that waits for another; its step is the slowest
 one's. The row "2 of 4" is the script on two GPUs with the share that these would have among four (half of the
 notebook's accumulation steps): what four come to, but for the other two's part in each exchange.
+The cases "uneven ..." have rows of unlike length (see even.py) and a model of few wide layers, whose steps wait for
+the GPU rather than for Python. Their rows "2 dealt" and "2 even" are the scripts of `--batches`, "2 old" is another
+revision's script. There a step is the mean of those after the eighth, for no two steps have the same work.
 ratios.svg beside the notebooks shows the ratios (a grey bar: "apart"), where matplotlib is there.
 """
 
@@ -19,6 +23,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import shutil
 import statistics
@@ -38,7 +43,7 @@ import torch, time
 
 model, tokenizer = FastLanguageModel.from_pretrained(
     model_name = "{model}",
-    max_seq_length = 512,
+    max_seq_length = {max_length},
     dtype = {dtype},
     load_in_4bit = True,
 )
@@ -68,6 +73,35 @@ class Clock(TrainerCallback):
 
 clock = Clock()"""
 
+# The same, with the share of the last three steps in which the GPU has a kernel to run.
+PROFILED_CLOCK = """\
+from transformers import TrainerCallback
+from torch.profiler import ProfilerActivity, profile
+
+class Clock(TrainerCallback):
+    def __init__(self):
+        self.ends = []
+        self.busy = None
+    def on_step_end(self, args, state, control, **kwargs):
+        torch.cuda.synchronize()
+        self.ends.append(time.perf_counter())
+        if state.global_step == args.max_steps - 4:
+            self.profiler = profile(activities = [ProfilerActivity.CUDA])
+            self.profiler.start()
+        elif state.global_step == args.max_steps - 1:
+            self.profiler.stop()
+            events = self.profiler.profiler.kineto_results.events()
+            kernels = [event for event in events if "CUDA" in str(event.device_type())]
+            spans = sorted((event.start_ns(), event.start_ns() + event.duration_ns()) for event in kernels)
+            spans = [span for span in spans if span[1] - span[0] < 5e8]
+            covered = busy = 0
+            for start, end in spans:
+                busy += max(end - max(start, covered), 0)
+                covered = max(covered, end)
+            self.busy = busy / (self.ends[-1] - self.ends[-4]) / 1e9
+
+clock = Clock()"""
+
 SFT = """\
 from trl import SFTConfig, SFTTrainer
 trainer = SFTTrainer(
@@ -77,7 +111,7 @@ trainer = SFTTrainer(
     callbacks = [clock],
     args = SFTConfig(
         dataset_text_field = "text",
-        max_length = 512,
+        max_length = {max_length},{options}
         per_device_train_batch_size = {batch},
         gradient_accumulation_steps = {accumulation},
         warmup_steps = 2,
@@ -126,10 +160,23 @@ result = {
     "losses": [row["loss"] for row in trainer.state.log_history if "loss" in row],
     "seconds": [end - start for start, end in zip(clock.ends, clock.ends[1:])],
     "peak_gb": torch.cuda.max_memory_allocated() / 2**30,
+    "busy": getattr(clock, "busy", None),
 }
 with open("result.json", "w") as file:
     json.dump(result, file)"""
 
+UNEVEN = dict(
+    kind="sft",
+    batch=2,
+    accumulation=4,
+    steps=32,
+    gpus=(1, 2),
+    batches=("dealt", "even"),
+    model="wide",
+    max_length=4096,
+    data="uneven.jsonl",
+    checkpointing="True",
+)
 CASES = {
     "batch 16": dict(kind="sft", batch=16, accumulation=4, steps=20, gpus=(1, 2)),
     "batch 32": dict(kind="sft", batch=32, accumulation=4, steps=16, gpus=(1, 2, 4), apart=(2, 4)),
@@ -154,13 +201,15 @@ CASES = {
     "dpo": dict(kind="dpo", batch=2, accumulation=4, steps=8, gpus=(1, 2)),
     "full rows": dict(kind="sft", batch=32, accumulation=4, steps=12, gpus=(1, 2, 4), data="full.jsonl"),
     "batch 2": dict(kind="sft", batch=2, accumulation=4, steps=20, gpus=(1, 2)),
+    "uneven padded": dict(UNEVEN, options="\n        padding_free = False,"),
+    "uneven padding-free": dict(UNEVEN, options="\n        padding_free = True,"),
 }
 # Rows without runs of one GPU of their own are compared with these.
 SAME_AS = {"batch 16 trainer wrap": "batch 16"}
 
 
-def prepare(folder: Path) -> None:
-    """Write one notebook a case and convert it."""
+def prepare(folder: Path, old: Path | None) -> None:
+    """Write one notebook a case and convert it; with the scripts of the checkout ``old`` beside them."""
     import nbformat
     from nbformat.v4 import new_code_cell, new_notebook
 
@@ -170,13 +219,13 @@ def prepare(folder: Path) -> None:
         here = folder / name.replace(" ", "_")
         here.mkdir(parents=True, exist_ok=True)
         data = case.get("data", f"{case['kind']}.jsonl")
-        values = {"dtype": "None", "checkpointing": '"unsloth"', "model": "../model", **case}
-        values["data"] = f"../{data}"
+        values = {"dtype": "None", "checkpointing": '"unsloth"', "max_length": 512, "options": "", **case}
+        values |= {"data": f"../{data}", "model": f"../{case.get('model', 'model')}"}
         trainer = DPO if case["kind"] == "dpo" else SFT
         cells = [
             MODEL,
             *(text.format(**values) for text in (LOAD, DATA)),
-            CLOCK,
+            PROFILED_CLOCK if "batches" in case else CLOCK,
             trainer.format(**values),
             TRAIN,
             SAVE,
@@ -204,12 +253,37 @@ def prepare(folder: Path) -> None:
             half = script.replace(whole, f"share_batch({case['batch']}, {case['accumulation'] // 2})")
             (here / "2_of_4" / "train_ddp.py").write_text(half.replace('"../', '"../../'))
             shutil.copy(here / "ddp_support.py", here / "2_of_4")
+        for batches in case.get("batches", ()):
+            beside(here / batches, convert(here / "notebook.ipynb", batches=batches).files)
+        if old:
+            beside(here / "old", converted_by(old, here / "notebook.ipynb"))
     print(f"{len(CASES)} notebooks in {folder}")
 
 
-def make_model(folder: Path) -> None:
-    """A random 0.8B Llama with its tokenizer; rows of 50 to 300 tokens, and rows that fill 512."""
-    if (folder / "model").exists():
+def beside(folder: Path, files: dict[str, str]) -> None:
+    """Write a script that runs one folder further down."""
+    folder.mkdir(exist_ok=True)
+    (folder / "train_ddp.py").write_text(files["train_ddp.py"].replace('"../', '"../../'))
+    if "ddp_support.py" in files:  # scripts of older revisions hold it
+        (folder / "ddp_support.py").write_text(files["ddp_support.py"])
+
+
+def converted_by(checkout: Path, notebook: Path) -> dict[str, str]:
+    """Convert with the package of another revision."""
+    program = "import json, sys, nb2ddp; json.dump(nb2ddp.convert(sys.argv[1]).files, sys.stdout)"
+    command = [sys.executable, "-c", program, str(notebook.resolve())]
+    env = {**os.environ, "PYTHONPATH": str(checkout.resolve())}
+    found = subprocess.run(command, cwd=checkout, env=env, stdout=subprocess.PIPE, text=True, check=True)
+    return json.loads(found.stdout)
+
+
+def make_model(folder: Path, wide: bool) -> None:
+    """Random Llamas of 0.8 billion parameters, and of 3.4 in four wide layers if asked for; their tokenizer.
+
+    Rows: of 50 to 300 tokens, rows that fill 512, and uneven ones (even.py's "sharegpt": log-normal, of 1,372
+    tokens on average, to 4,096).
+    """
+    if (folder / "model").exists() and (not wide or (folder / "wide").exists()):
         return
     import random
 
@@ -231,6 +305,10 @@ def make_model(folder: Path) -> None:
         with open(folder / f"{name}.jsonl", "w") as file:
             lines = (json.dumps({"text": text(rng.randint(fewest, most))}) for _ in range(count))
             file.writelines(f"{line}\n" for line in lines)
+    with open(folder / "uneven.jsonl", "w") as file:
+        for _ in range(300):  # a word is a token, nearly
+            count = round(rng.lognormvariate(math.log(1372) - 0.9**2 / 2, 0.9))
+            file.write(json.dumps({"text": text(min(4096, max(60, count)))}) + "\n")
     with open(folder / "dpo.jsonl", "w") as file:
         for _ in range(400):
             row = {"prompt": text(20), "chosen": text(60), "rejected": text(60)}
@@ -247,23 +325,39 @@ def make_model(folder: Path) -> None:
         bos_token="<|bos|>",
         eos_token="<|eos|>",
         pad_token="<|pad|>",
-        model_max_length=2048,
+        model_max_length=4096,
     )
     config = LlamaConfig(
         vocab_size=len(tokenizer), hidden_size=2048, intermediate_size=5632, num_hidden_layers=16,
         num_attention_heads=32, num_key_value_heads=32, max_position_embeddings=2048,
         bos_token_id=0, eos_token_id=1, pad_token_id=2, tie_word_embeddings=True,
     )  # fmt: skip
-    torch.manual_seed(0)
-    model = LlamaForCausalLM(config).to(torch.bfloat16)
-    model.save_pretrained(folder / "model")
-    tokenizer.save_pretrained(folder / "model")
-    print(f"{sum(p.numel() for p in model.parameters()) / 1e9:.2f} B parameters", flush=True)
+    few_wide = LlamaConfig(
+        vocab_size=len(tokenizer), hidden_size=8192, intermediate_size=28672, num_hidden_layers=4,
+        num_attention_heads=64, num_key_value_heads=8, max_position_embeddings=4096,
+        bos_token_id=0, eos_token_id=1, pad_token_id=2, tie_word_embeddings=True,
+    )  # fmt: skip
+    for name, shape in {"model": config, **({"wide": few_wide} if wide else {})}.items():
+        torch.manual_seed(0)
+        torch.set_default_dtype(torch.bfloat16)
+        with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
+            model = LlamaForCausalLM(shape)
+        torch.set_default_dtype(torch.float32)
+        model.save_pretrained(folder / name)
+        tokenizer.save_pretrained(folder / name)
+        count = sum(p.numel() for p in model.parameters()) / 1e9
+        print(f"{name}: {count:.2f} B parameters", flush=True)
 
 
 def run(folder: Path, names: list[str], repeat: int, wanted: list[str]) -> None:
     """Run the cases one after the other and print a row for each run, then the ratios' median and spread."""
-    make_model(folder)
+    program = f"import gpus, pathlib; gpus.make_model(pathlib.Path({str(folder)!r}), "
+    program += f"{any(CASES[name].get('model') for name in names or CASES)})"
+    here = {
+        **os.environ,
+        "PYTHONPATH": f"{Path(__file__).parent}{os.pathsep}{os.environ.get('PYTHONPATH', '')}",
+    }
+    subprocess.run([sys.executable, "-c", program], env=here, check=True)  # this process holds no GPU
     import torch
 
     available = torch.cuda.device_count()
@@ -279,6 +373,9 @@ def run(folder: Path, names: list[str], repeat: int, wanted: list[str]) -> None:
         rows = [str(gpus) for gpus in case["gpus"] if gpus <= available]
         if 4 in case["gpus"] and available >= 2:
             rows.append("2 of 4")
+        rows += [
+            f"2 {kind}" for kind in ("old", "dealt", "even") if (here / kind).exists() and available >= 2
+        ]
         fit = [count for count in case.get("apart", ()) if count <= available]
         if fit:
             rows.append("apart")
@@ -286,31 +383,32 @@ def run(folder: Path, names: list[str], repeat: int, wanted: list[str]) -> None:
             start = time.perf_counter()
             if row == "apart":
                 results = together(here, max(fit))
-            elif row == "2 of 4":
-                results = [one(here / "2_of_4", 2)]
+            elif " " in row:
+                results = [one(here / (row.replace(" ", "_") if "of" in row else row[2:]), 2)]
             else:
                 results = [one(here, int(row))]
             wall = time.perf_counter() - start
             if None in results:
                 print(f"{name:24}{row:>7}  failed after {wall:.0f} s, see the logs in {here}", flush=True)
                 continue
-            step = max(statistics.median(result["seconds"][4:]) for result in results)
+            step = max(step_of(case, result) for result in results)
             result = results[0]
             if row == "1":
                 single[name] = result
             base = single.get(SAME_AS.get(name, name))
             ratio, difference = "", ""
             if base:
-                found = statistics.median(base["seconds"][4:]) / step
+                found = step_of(case, base) / step
                 ratios.setdefault(name, {}).setdefault(row, []).append(found)
                 ratio = f"{found:.2f}"
-            if base and row.isdigit():
+            if base and (row.isdigit() or row[2:] in ("old", "dealt", "even")):
                 pairs = zip(base["losses"], result["losses"], strict=True)
                 difference = f"{max(abs(a - b) for a, b in pairs):.1e}"
             losses = result["losses"]
             print(
                 f"{name:24}{row:>7}{step:>8.3f}{ratio:>7}{difference:>15}  "
-                f"{losses[0]:.4f} {losses[-1]:.4f}  {result['peak_gb']:.2f}  ({wall:.0f} s)",
+                f"{losses[0]:.4f} {losses[-1]:.4f}  {result['peak_gb']:.2f}  ({wall:.0f} s)"
+                + (f"  GPU busy {result['busy']:.0%}" if result["busy"] else ""),
                 flush=True,
             )
     for name, of_rows in ratios.items() if repeat > 1 else ():
@@ -322,6 +420,13 @@ def run(folder: Path, names: list[str], repeat: int, wanted: list[str]) -> None:
         for name, found in ratios.items()
     }
     plot(folder / "ratios.svg", medians)
+
+
+def step_of(case: dict, result: dict) -> float:
+    """The time of a usual step; of steps of unlike work, the mean."""
+    if "batches" in case:
+        return statistics.mean(result["seconds"][8:-4])  # the last are profiled
+    return statistics.median(result["seconds"][4:])
 
 
 def one(here: Path, gpus: int) -> dict | None:
@@ -386,9 +491,10 @@ def main() -> None:
     parser.add_argument("cases", nargs="*", help=", ".join(CASES))
     parser.add_argument("--repeat", type=int, default=1)
     parser.add_argument("--rows", default="")
+    parser.add_argument("--old", type=Path)
     arguments = parser.parse_args()
     if arguments.what == "prepare":
-        prepare(arguments.folder)
+        prepare(arguments.folder, arguments.old)
     else:
         run(
             arguments.folder,

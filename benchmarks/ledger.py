@@ -2,12 +2,14 @@
 
     python benchmarks/ledger.py [--only PATTERN] [--new] [--ranks 2,3] [--stack newest,kaggle] [--corpus FOLDER]
     python benchmarks/ledger.py --page    write the page and its summary again, from the rows that are there
+    python benchmarks/ledger.py --take FOLDER    the same with the rows of another ledger, made with --out elsewhere
+    python benchmarks/ledger.py --stack gpu --ranks 2 --out FOLDER    on a machine with GPUs, with NCCL
 
-Runs on the CPU, with gloo. A row is a notebook on a stack and a number of ranks. Two controls stand in it: the notebook
-run a second time in one process (the floor below which no difference says anything), and the notebook's own code
-started under torchrun as it is ("as it is"). With --corpus, one notebook of each family in that folder is rehearsed: a
-few steps of a tiny model; only the family is named. Rows of an earlier call that this one does not measure again are
-kept. `make ledger` measures all of them.
+Runs on the CPU, with gloo, but for the stack "gpu", which takes the notebooks of GPU_ONLY too. A row is a notebook on a
+stack and a number of ranks. Two controls stand in it: the notebook run a second time in one process (the floor below
+which no difference says anything), and the notebook's own code started under torchrun as it is ("as it is"). With
+--corpus, one notebook of each family in that folder is rehearsed: a few steps of a tiny model; only the family is
+named. Rows of an earlier call that this one does not measure again are kept. `make ledger` measures all of them.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ from nb2ddp.rehearse.ledger import Row  # noqa: E402
 from nb2ddp.rehearse.observed import Rank, observe  # noqa: E402
 from nb2ddp.rehearse.runs import Run as Noted  # noqa: E402
 from nb2ddp.rehearse.subject import seeds_of  # noqa: E402
-from tests.support.runs import STACKS, Run, run  # noqa: E402
+from tests.support.runs import GPU, STACKS, Run, run  # noqa: E402
 
 CLOSE = 1e-5  # relative: what differs more is another run
 DIVIDES = {
@@ -54,6 +56,7 @@ DIVIDES = {
 OTHER_BATCH = "does not divide"
 ORDER = ("same", "said", "declined", "different", "failed")
 SHELL = re.compile(r"^(\s*)[!%].*", re.MULTILINE)
+GPU_ONLY = "benchmarks/notebooks/*.ipynb"  # notebooks that no CPU can show
 FAULT = re.compile(r"^(crash|hang|silent)_")  # what a program once showed
 
 
@@ -80,13 +83,15 @@ class Case:
 
 def cases(stacks: Sequence[str], ranks: Sequence[int]) -> Iterator[Case]:
     """Yield what may be run here: the samples, but for the magic's, the tests' notebooks and generated programs."""
-    for pattern in ("sample_notebooks/*.ipynb", "tests/notebooks/*.ipynb", "benchmarks/programs/*.py"):
+    everywhere = ("sample_notebooks/*.ipynb", "tests/notebooks/*.ipynb", "benchmarks/programs/*.py")
+    for pattern in (*everywhere, GPU_ONLY):
         for path in sorted(ROOT.glob(pattern)):
             if path.stem == "run_ddp_magic":
                 continue
             for stack in stacks:
                 for count in ranks:
-                    yield Case(path, stack, count)
+                    if pattern in everywhere or stack == GPU:
+                        yield Case(path, stack, count)
 
 
 # ---- one row --------------------------------------------------------------------------------------
@@ -155,6 +160,7 @@ def measure(
         row.verdict, row.reason = "failed", f"the script: {last_line(several)}{noted}"
         return row
     compare(row, one, several, any(OTHER_BATCH in text for text in said))
+    row.versions = versions_of(several)
     if controls:
         row.floor = difference(row.losses, _losses(alone.again, _noted(alone.again, 0)[0]))
         as_it_is(row, folder, alone.plain)
@@ -227,6 +233,14 @@ def compare(row: Row, one: Run, several: Run, other_batch: bool = False) -> None
         )
 
 
+def versions_of(done: Run) -> dict[str, str]:
+    """Return the versions of the packages that trained, and the GPU that they trained on."""
+    import torch
+
+    noted = next((dict(note["versions"]) for note in _noted(done, 1)[0].of("begin")), {})
+    return noted | ({"GPU": torch.cuda.get_device_name()} if torch.cuda.is_available() else {})
+
+
 def _of_any_step(name: str, other_batch: bool) -> str:
     """Return a file's name; where steps take another batch there are more or fewer of them, and so of checkpoints."""
     return re.sub(r"checkpoint-\d+", "checkpoint", name) if other_batch else name
@@ -288,7 +302,7 @@ def as_it_is(row: Row, folder: Path, plain: str) -> None:
                 nproc=row.ranks,
                 steps=True,
                 apart=apart,
-                environment=DIVIDES,
+                environment={} if row.stack == GPU else DIVIDES,
             )
         except subprocess.TimeoutExpired:
             row.as_it_is = first + "hangs"
@@ -444,10 +458,17 @@ def main() -> int:
     parser.add_argument("--corpus", type=Path)
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "ledger")
     parser.add_argument("--page", action="store_true", help="measure nothing")
+    parser.add_argument(
+        "--take", type=Path, action="append", default=[], help="measure nothing, take the rows that lie there"
+    )
     given = parser.parse_args()
     rows, left_out = load(given.out)
+    for folder in given.take:
+        others, why = load(folder)
+        rows |= others
+        left_out = {name: text for name, text in (left_out | why).items() if name not in rows}
     published, measured = dict(rows), list[str]()
-    for name, take in () if given.page else jobs(given):
+    for name, take in () if given.page or given.take else jobs(given):
         if not re.search(given.only, name) or (given.new and name in {*rows, *left_out}):
             continue
         rows.pop(name, None), left_out.pop(name, None)
@@ -464,7 +485,7 @@ def main() -> int:
                 rows[name] = Row(notebook, stack, int(ranks), "failed", f"not done in {error.timeout:.0f} s")
                 measured.append(name)
         write(rows, left_out, given.out)
-    if given.page:
+    if given.page or given.take:
         write(rows, left_out, given.out)
     bad = ("different", "failed")
     known = {name for name, row in published.items() if row.verdict in bad}

@@ -17,7 +17,7 @@ from typing import Any
 from nb2ddp.errors import REPOSITORY
 from nb2ddp.rehearse.ledger import Row
 from tests.support import ROOT
-from tests.support.runs import STACKS
+from tests.support.runs import GPU, STACKS
 
 README = ROOT / "README.md"
 BLOCK = re.compile(r"(<!-- ledger: [^\n]*-->\n).*?(<!-- end of ledger -->)", re.DOTALL)
@@ -69,7 +69,9 @@ def write(rows: Mapping[str, Row], left_out: Mapping[str, str], folder: Path) ->
     about = {
         "command": "make ledger",
         "machine": f"{platform.machine()}, CPU, gloo",
-        "versions": {stack: versions(python) for stack, python in STACKS.items() if python.exists()},
+        "versions": {
+            stack: versions(python) for stack, python in STACKS.items() if python.exists() and stack != GPU
+        },
     }
     held = {
         "about": about,
@@ -117,10 +119,12 @@ def summary(rows: Sequence[Row]) -> str:
     families = sum(name.startswith("family_") for name in names)
     ranks = " and ".join(sorted({str(row.ranks) for row in rows}))
     of = f"{len(names) - families} notebooks and programs of this repository"
+    gpus = sum(row.stack == GPU for row in rows)
+    where = f"CPU, gloo; {gpus} of the rows on GPUs, NCCL" if gpus else "CPU, gloo"
     rehearsed = [row for row in rows if row.notebook.startswith("family_")]
     silent = f"{counts['different']} differ silently" if counts["different"] else "none differs silently"
     text = [
-        f"Measured with the real libraries: {of}, on {ranks} ranks (CPU, gloo), {len(rows)} rows"
+        f"Measured with the real libraries: {of}, on {ranks} ranks ({where}), {len(rows)} rows"
         + f", {len(rehearsed)} of them rehearsals of public notebooks (4 steps, a tiny model)"
         * bool(rehearsed)
         + ".",
@@ -160,9 +164,14 @@ def largest(rows: Sequence[Row], column: str) -> str:
 def made(rows: Sequence[Row], about: Mapping[str, Any]) -> str:
     """Return how the ledger was made."""
     dates = sorted({row.date for row in rows if row.date})
+    installed: Mapping[str, Mapping[str, str]] = about["versions"]
+    counts: Counter[tuple[str, str]] = Counter()
+    for row in rows:
+        of = row.versions or installed.get(row.stack, {})
+        known = [f"{name} {of[name]}" for name in (*VERSIONS, "GPU") if name in of]
+        counts[row.stack, ", ".join(known)] += bool(known)
     stacks = "\n".join(
-        f"- {stack}: {', '.join(f'{name} {number}' for name, number in of.items())}"
-        for stack, of in about["versions"].items()
+        f"- {stack}: {known} ({count} rows)" for (stack, known), count in sorted(counts.items()) if count
     )
     loads = [row.load for row in rows if row.load is not None]
     busy = (

@@ -49,6 +49,7 @@ BENCHMARKS = (
     "rehearsals",
     "soak",
     "fuzz",
+    "web_load",
 )
 _HEADING = re.compile(r"^## (.+)$", re.MULTILINE)
 

@@ -23,6 +23,7 @@ from typing import Any
 
 from nb2ddp.errors import FolderError, OutputError
 from nb2ddp.plain_text import json_text
+from nb2ddp.regular_files import bytes_of, opened
 
 # What a conversion writes.
 SCRIPT = "train_ddp.py"
@@ -107,7 +108,7 @@ def read(folder: Path) -> ConvertedFolder:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_bytes().decode()
+        return bytes_of(path).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise FolderError(f"{path} cannot be read: {error}.") from None
 
@@ -138,7 +139,7 @@ def _object(path: Path) -> dict[str, Any]:
     """Return the JSON object in a file; an empty one where there is none that can be read."""
     content: Any = None
     with contextlib.suppress(OSError, ValueError, RecursionError):
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(bytes_of(path))
     return content if isinstance(content, dict) else {}
 
 
@@ -157,7 +158,8 @@ def _is_inside(name: str) -> bool:
 
 def _digest_of(path: Path) -> str:
     try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
+        with open(path, "rb", opener=opened) as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
     except (FileNotFoundError, NotADirectoryError):
         return _ABSENT
     except OSError:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, TypedDict, get_args, get_origin, get_type_hints
 
 from nb2ddp.errors import OptionError
+from nb2ddp.regular_files import opened
 
 Batch = Literal["preserve", "scale"]
 Batches = Literal["notebook", "dealt", "even"]
@@ -209,7 +210,7 @@ def _table(file: Path, keys: Sequence[str]) -> dict[str, Any] | None:
     import tomllib
 
     try:
-        with file.open("rb") as stream:
+        with open(file, "rb", opener=opened) as stream:
             table: Any = tomllib.load(stream)
     except (FileNotFoundError, NotADirectoryError, PermissionError, IsADirectoryError):
         return None

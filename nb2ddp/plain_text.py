@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import textwrap
 from typing import Any
 
 # C0 and C1 controls but tab and line feed, bidirectional marks, line separators, halves of characters.
@@ -38,3 +39,14 @@ def json_text(document: Any) -> str:
     """Return ``document`` as indented JSON that any terminal can show and UTF-8 can encode."""
     text = json.dumps(document, indent=2, ensure_ascii=False)
     return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def wrapped(line: str, width: int) -> str:
+    """Return a line broken between words; what follows stands below the line's last column that a gap begins."""
+    if len(line) <= width:
+        return line
+    gaps = [gap.end() for gap in re.finditer(" {2,}", line) if gap.end() < width // 2]
+    indent = gaps[-1] if gaps else 0
+    if not line[:indent].strip():
+        indent += 2
+    return textwrap.fill(line, width, subsequent_indent=" " * indent, break_on_hyphens=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import libcst as cst
 
@@ -47,6 +47,29 @@ def makes_arguments(facts: Facts, call: cst.Call) -> bool:
     if facts.qualified(call.func) == "functools.partial" and call.args:
         return facts.is_arguments_class(call.args[0].value)
     return facts.is_arguments_class(call.func)
+
+
+def generates(facts: Facts, node: cst.Call | cst.Dict, given: Mapping[str, cst.BaseExpression]) -> bool:
+    """Return whether a step's samples are groups of completions of one prompt, which must stay together."""
+    if GENERATIONS in given:
+        return True
+    return isinstance(node, cst.Call) and "GRPO" in facts.qualified(node.func).rpartition(".")[2]
+
+
+def generations(given: Mapping[str, cst.BaseExpression]) -> str:
+    """Return the code of the number of completions of one prompt."""
+    return cst_nodes.code_of(given[GENERATIONS]) if GENERATIONS in given else GENERATIONS_DEFAULT
+
+
+def pairs_rows(facts: Facts, node: cst.Call | cst.Dict) -> bool:
+    """Return whether the arguments are KTO's, whose KL term pairs each row of a micro-batch with another one."""
+    for call in facts.live_calls:
+        if not makes_arguments(facts, call) or (call is not node and node not in facts.star_dicts(call)):
+            continue
+        unpaired = cst_nodes.string_value(facts.keyword(call, "loss_type")) == "apo_zero_unpaired"
+        if facts.qualified(call.func).rpartition(".")[2].startswith("KTO") and not unpaired:
+            return True
+    return False
 
 
 def sets_later(facts: Facts, call: cst.Call) -> bool:

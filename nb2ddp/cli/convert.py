@@ -250,14 +250,17 @@ def _walked(inputs: Sequence[Input]) -> Iterator[tuple[Input, Path]]:
 def _echo_diff(conversion: Conversion) -> None:
     import difflib
 
+    from nb2ddp.secrets import masker
+
     assert conversion.source is not None
     assert conversion.script is not None
     before = "\n".join(cell.source for cell in conversion.source.cells if cell.kind == "code").splitlines()
     name = conversion.notebook.name
     after = conversion.script.text.splitlines()
+    hide = masker(["\n".join(before), conversion.script.text])
     for line in difflib.unified_diff(before, after, name, SCRIPT, lineterm=""):
         color = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1])
-        echo(line, fg=color)
+        echo(hide(line), fg=color)
 
 
 def _echo_table(results: Sequence[_Result]) -> None:
@@ -280,36 +283,46 @@ def _echo_summary(results: Sequence[_Result], check: bool, options: Options) -> 
     written = [result for result in results if result.folder is not None]
     if len(written) == 1:
         echo(f"Wrote {_quoted(f'{written[0].folder}/')}. Next:", err=True)
-        for step in _next_steps(written[0], options):
-            echo(f"  {step}", err=True)
+        for command, why in _next_steps(written[0], options):
+            _echo_step(command, why)
     elif written:
         echo(f"Wrote {len(written)} folders, such as {_quoted(f'{written[0].folder}/')}.", err=True)
 
 
-def _next_steps(result: _Result, options: Options) -> Iterator[str]:
-    """Yield the commands that fit: none that starts a run which cannot work."""
+def _echo_step(command: str, why: str) -> None:
+    """Print a command, and its purpose behind it, or below it where the line is too short for both."""
+    import shutil
+
+    line = f"  {command}    ({why})" if why else f"  {command}"
+    if why and len(line) > shutil.get_terminal_size().columns:
+        line = f"  {command}\n      ({why})"
+    echo(line, err=True)
+
+
+def _next_steps(result: _Result, options: Options) -> Iterator[tuple[str, str]]:
+    """Yield the commands that fit, with their purpose: none that starts a run which cannot work."""
     from nb2ddp.conversion.report import attention, too_large
 
     folder = _quoted(result.folder)
     setup = (result.folder / "setup_env.py").exists() if result.folder else False
     if options.strategy == "balanced":
         if setup:
-            yield f"python {folder}/setup_env.py"
-        yield f"python {folder}/train_ddp.py    (one process holds the model, spread over all GPUs)"
+            yield f"python {folder}/setup_env.py", ""
+        yield f"python {folder}/train_ddp.py", "one process holds the model, spread over all GPUs"
     elif (large := too_large(result.conversion)) is not None:
-        notebook = _quoted(result.what.text)
+        again = f"nb2ddp convert {_quoted(result.what.text)}"
         if large.strategy == "fsdp":
-            yield f"nb2ddp convert {notebook} --strategy fsdp    (a share of the model on each GPU)"
-        yield f"nb2ddp convert {notebook} --strategy balanced    (one model over all GPUs of a machine)"
-        yield f"nb2ddp convert {notebook} --gpu-memory GIB    (GIB: the memory of your larger GPUs)"
+            yield f"{again} --strategy fsdp", "a share of the model on each GPU"
+        yield f"{again} --strategy balanced", "one model over all GPUs of a machine"
+        yield f"{again} --gpu-memory GIB", "GIB: the memory of your larger GPUs"
         if options.strategy != "fsdp":
-            yield f"nb2ddp rehearse {folder}    (a few steps on this CPU, with a tiny model)"
+            yield f"nb2ddp rehearse {folder}", "a few steps on this CPU, with a tiny model"
     else:
-        yield f"nb2ddp run {folder} --nproc {options.nproc}{' --setup' if setup else ''}"
+        yield f"nb2ddp run {folder} --nproc {options.nproc}{' --setup' if setup else ''}", ""
         if options.strategy != "fsdp":  # not rehearsed yet
-            yield f"nb2ddp rehearse {folder}    (a few steps on this CPU, before it costs GPU time)"
+            yield f"nb2ddp rehearse {folder}", "a few steps on this CPU, before it costs GPU time"
         if not attention(result.conversion):  # push refuses what holds a secret
-            yield f"nb2ddp push --kaggle {folder}"
+            yield f"nb2ddp push --kaggle {folder}", ""
 
 
 def _quoted(path: Path | str | None) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from nb2ddp.cli.common import echo, option_for, say, until_interrupted, unwritable, write_page
-from nb2ddp.plain_text import json_text
+from nb2ddp.plain_text import json_text, wrapped
 
 
 @click.command()
@@ -74,6 +74,7 @@ def rehearse(
       nb2ddp rehearse finetune_ddp
       nb2ddp rehearse finetune.ipynb --data yahma/alpaca-cleaned=rows.jsonl --html rehearsal.html
     """
+    from nb2ddp.errors import RehearsalError
     from nb2ddp.rehearse import report
     from nb2ddp.rehearse.ledger import append, row_of
     from nb2ddp.rehearse.ledger import unwritable as no_rows
@@ -91,6 +92,8 @@ def rehearse(
         raise click.UsageError(f"--html {html} cannot be written: {reason}.")
     if ledger is not None and (reason := no_rows(ledger)):
         raise click.UsageError(f"--ledger {ledger} cannot be written: {reason}.")
+    if not target.exists():
+        raise RehearsalError(f"{target} does not exist.")
     if keep is not None:
         _make_empty(keep)
     patience = Patience() if timeout is None else Patience(timeout, timeout, timeout)
@@ -102,7 +105,7 @@ def rehearse(
         echo(json_text(report.as_json(result)))
     else:
         for line in report.lines(result):
-            echo(line)
+            echo(wrapped(line, shutil.get_terminal_size().columns) if sys.stdout.isatty() else line)
     if html is not None:
         write_page(html, report.page(result, _command_line()))
         say(f"wrote {html}")

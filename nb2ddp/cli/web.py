@@ -26,8 +26,9 @@ def web(host: str, port: int | None, browser: bool) -> None:
     """Serve a page on which notebooks are converted: drop one or paste a link, and download the folder.
 
     Notebook and script are shown side by side, each change with its reason. Nothing of a notebook is executed,
-    and nothing is kept. The page needs no network; it is served to this machine alone unless --host says
-    otherwise. Needs the extra `web`: pip install 'nb2ddp[web]'.
+    and nothing is kept on the disk; in memory, until its user leaves the page, for ten minutes at most. The page
+    needs no network; it is served to this machine alone unless --host says otherwise. Needs the extra `web`:
+    pip install 'nb2ddp[web]'.
 
     \b
     Example:

@@ -183,6 +183,8 @@ def split(batch: Batch, world_size: int) -> tuple[int, int]:
     per_rank = max(per_device // (world_size // common), 1)
     while per_rank * steps * world_size % batch.generations:
         per_rank += 1
+    if per_rank < (least := min(batch.least, per_device)):
+        per_rank, steps = least, max(round(per_device * accumulation / (least * world_size)), 1)
     return per_rank, steps
 
 

@@ -34,6 +34,7 @@ _ARGUMENTS = (
     argument("--collect", action="store_true", help="put this cell into the script, do not run it here"),
     argument("--show", action="store_true", help="show the script that would run, and run nothing"),
     argument("--free", action="store_true", help="first drop the kernel's objects that hold GPU memory"),
+    argument("-h", "--help", action="store_true", help="show this, and run nothing"),
 )
 
 
@@ -44,6 +45,12 @@ def with_arguments(function: _Function) -> _Function:
         decorated = option(decorated)
     decorated = magic_arguments()(decorated)
     return cast(_Function, decorated)
+
+
+def help_text(magic: Any) -> str:
+    """Return the usage, the docstring and the options of a magic as plain text."""
+    text: str = magic.parser.format_help()
+    return "Usage:\n" + text.replace("::\n", ":\n").removeprefix(":").strip("\n")
 
 
 def check(options: Any, cell: str | None) -> None:

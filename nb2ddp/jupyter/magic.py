@@ -20,7 +20,7 @@ from nb2ddp.ddp_folder import LOGS, REPORT, SCRIPT, SUPPORT, edited_since, write
 from nb2ddp.errors import PLEASE_REPORT, Nb2ddpError
 from nb2ddp.jupyter import history, kernel_gpu
 from nb2ddp.jupyter import html as pictures
-from nb2ddp.jupyter.arguments import FOLDER, check, with_arguments
+from nb2ddp.jupyter.arguments import FOLDER, check, help_text, with_arguments
 from nb2ddp.jupyter.environment import INITIAL_ENVIRONMENT, ranks_environment
 from nb2ddp.jupyter.history import Ran
 from nb2ddp.jupyter.live import Live
@@ -146,6 +146,9 @@ class DDPMagics(Magics):
             options = cast(Any, self.run_ddp).parser.parse_args(arg_split(line, posix=True))
         except ValueError as error:  # a quote without its end
             raise UsageError(f"{str(error).lower()} in: {line}") from None
+        if options.help:
+            print(help_text(self.run_ddp))
+            return None
         check(options, cell)
         if options.collect:
             self._collected = True

@@ -12,6 +12,7 @@ from typing import Any
 from nb2ddp.ddp_folder import KAGGLE, PUSHED, REPORT, SCRIPT, SETUP, edited_since, read
 from nb2ddp.errors import BundleError
 from nb2ddp.kaggle.own_folder import replace
+from nb2ddp.regular_files import bytes_of
 from nb2ddp.secrets import Secret, secrets_in_file, secrets_in_text
 from nb2ddp.targets.job import has_trainer
 from nb2ddp.targets.kaggle import METADATA_FILE, UNKNOWN_OWNER, kaggle_bundle, kernel_title, oversize, slugify
@@ -148,8 +149,8 @@ def _metadata_of(folder: Path, *, pushed: bool = False) -> dict[str, Any] | None
 
 def _read_json(file: Path) -> dict[str, Any]:
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        content = json.loads(bytes_of(file))
+    except (OSError, ValueError, RecursionError) as error:
         raise BundleError(
             f"{file} cannot be read ({error}); convert the notebook again with --force."
         ) from None
@@ -285,6 +286,6 @@ def _notebook(folder: Path) -> Path | None:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_bytes().decode()
+        return bytes_of(path).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise BundleError(f"{path} cannot be read: {error}.") from None

@@ -12,6 +12,7 @@ from pathlib import Path, PureWindowsPath
 
 from nb2ddp.errors import DownloadError
 from nb2ddp.kaggle.untrusted import dict_of, shown, text_of
+from nb2ddp.regular_files import bytes_of
 
 OWN = ".nb2ddp_fetch"
 """Our folder in it: files that are not complete yet, and the digests of those that are."""
@@ -117,7 +118,7 @@ def _why_not(name: str) -> str | None:
 
 def _digests(file: Path) -> dict[str, str]:
     with contextlib.suppress(OSError, ValueError, RecursionError):
-        known = dict_of(json.loads(file.read_text(encoding="utf-8")))
+        known = dict_of(json.loads(bytes_of(file)))
         return {name: text_of(digest) for name, digest in known.items()}
     return {}
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from nb2ddp.errors import OutputError
 from nb2ddp.kaggle.untrusted import dict_of, shown
+from nb2ddp.regular_files import bytes_of
 
 DIGESTS = ".nb2ddp.json"
 """The file in such a folder that holds the digests of the others."""
@@ -81,6 +82,6 @@ def _is_as_listed(entry: Path, listed: Mapping[str, str]) -> bool:
 
 def _listed(folder: Path) -> dict[str, str]:
     with contextlib.suppress(OSError, ValueError, RecursionError):
-        listed = dict_of(dict_of(json.loads((folder / DIGESTS).read_text(encoding="utf-8"))).get("files"))
+        listed = dict_of(dict_of(json.loads(bytes_of(folder / DIGESTS))).get("files"))
         return {name: str(digest) for name, digest in listed.items() if Path(name).name == name}
     return {}

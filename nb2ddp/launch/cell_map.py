@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from nb2ddp.regular_files import bytes_of
+
 _RULER = re.compile(r"# ---- cell (?P<cell>\d+)\b")
 _FRAME = re.compile(r'^(?:\[rank\d+\]:)?\s*File "(?P<file>[^"]+)", line (?P<line>\d+)')
 
@@ -76,12 +78,12 @@ class CellMap:
 def read_cell_map(script: Path) -> CellMap:
     """Return the map of a script; an empty one when neither its report nor its rulers can be read."""
     try:
-        data = script.read_bytes()
+        data = bytes_of(script)
     except OSError:
         return CellMap(script)
     report: Any = None
-    with contextlib.suppress(OSError, ValueError):
-        report = json.loads(script.with_name("report.json").read_text(encoding="utf-8"))
+    with contextlib.suppress(OSError, ValueError, RecursionError):
+        report = json.loads(bytes_of(script.with_name("report.json")))
     try:
         if report["files"][script.name] == hashlib.sha256(data).hexdigest():
             runs = [tuple(int(number) for number in run) for run in report["source_map"]]

@@ -53,7 +53,9 @@ _LOSS = re.compile(
 )
 _STEP = re.compile(r"(?<![\w_])(?:step|iter(?:ation)?)[ \t]*[:=]?[ \t]*(?P<step>\d+)", re.I)
 _BATCH = re.compile(r"^nb2ddp: batch .* = (?P<total>\d+) per step$")
-_REPLICAS = re.compile(r"^nb2ddp: (?P<replicas>\d+ replicas equal, bit for bit)")
+_REPLICAS = re.compile(
+    r"^nb2ddp: (?P<replicas>\d+ (replicas equal, bit for bit|ranks hold one model in shards))"
+)
 _TRAINER_BEGINS = re.compile(r"\bTotal (?:optimization )?steps = [\d,]+")
 _MODEL_LOADS = re.compile(r"^==\(\(=+\)\)==\s+Unsloth [\w.]+: Fast")
 _TRANSCRIPT_LINES = 4000

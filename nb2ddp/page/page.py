@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import itertools
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -24,6 +24,7 @@ from nb2ddp.page.alignment import Block, Row, aligned
 from nb2ddp.page.highlight import highlighted
 from nb2ddp.rendering import render
 from nb2ddp.rewriting.findings import Change
+from nb2ddp.secrets import masker
 
 Sign = Literal["", "~", "+", "-"]
 Kind = Literal["declined", "note", "change"]
@@ -115,6 +116,7 @@ class Memory:
 def page(conversion: Conversion, options: Options, title: str = "") -> str:
     """Return the page of one conversion; ``title`` is the notebook's name unless given."""
     blocks = aligned(conversion.source, conversion.script) if conversion.source else []
+    hide = _masker(conversion)
     marks = {
         "declined": _marks("declined", conversion.declined, blocks),
         "note": _marks("note", conversion.notes, blocks),
@@ -138,12 +140,18 @@ def page(conversion: Conversion, options: Options, title: str = "") -> str:
         ],
         gpu="a T4" if options.gpu_memory == T4 else "one GPU",
         has_code=conversion.source is not None,
-        views=_views(conversion, blocks, marks),
-        setup=_setup(conversion),
+        views=_views(conversion, blocks, marks, hide),
+        setup=_setup(conversion, hide),
         style=Markup(style),
         script=Markup(script),
         policy=_policy(style, script),
     )
+
+
+def _masker(conversion: Conversion) -> Callable[[str], str]:
+    """Return what masks secrets: a page is made to be shown to others."""
+    cells = conversion.source.cells if conversion.source else ()
+    return masker([*(cell.source for cell in cells), *conversion.files.values()])
 
 
 def _policy(style: str, script: str) -> str:
@@ -201,7 +209,10 @@ def _made_of(rows: Sequence[Row], line: int, others: Collection[int]) -> Iterato
 
 
 def _views(
-    conversion: Conversion, blocks: Sequence[Block], marks: Mapping[str, Sequence[Mark]]
+    conversion: Conversion,
+    blocks: Sequence[Block],
+    marks: Mapping[str, Sequence[Mark]],
+    hide: Callable[[str], str],
 ) -> list[View]:
     if conversion.source is None:
         return []
@@ -210,12 +221,12 @@ def _views(
         for place in (*mark.lefts, *mark.rights):
             at.setdefault(place, []).append(mark)
     cells = [cell for cell in conversion.source.cells if cell.kind == "code"]
-    code = {cell.number: highlighted(cell.source) for cell in cells}
-    script = highlighted(conversion.script.text) if conversion.script else []
+    code = {cell.number: highlighted(hide(cell.source)) for cell in cells}
+    script = highlighted(hide(conversion.script.text)) if conversion.script else []
     views = []
     for part, block in enumerate(blocks):
         own = [mark for mark in marks["change"] if mark.entry.cell == block.cell and block.cell]
-        lefts = [_left(row, block, code, at, conversion.script is not None) for row in block.rows]
+        lefts = [_left(row, block, code, at, conversion.script is not None, hide) for row in block.rows]
         rights = [_right(row, script, at) for row in block.rows]
         is_changed = bool(own) or (conversion.script is not None and block.changed)
         views.append(View(_title(block, part), is_changed, lefts, rights, own))
@@ -236,12 +247,13 @@ def _left(
     code: Mapping[int, Sequence[Markup]],
     at: Mapping[str, Sequence[Mark]],
     converted: bool,
+    hide: Callable[[str], str],
 ) -> Line | None:
     """Return a row's line of the notebook; of a notebook without a script no line is gone."""
     if row.left is None:
         return None
     if not row.left.number:
-        return Line(Markup('<span class="tx">{}</span>').format(row.left.text))
+        return Line(Markup('<span class="tx">{}</span>').format(hide(row.left.text)))
     place = f"n{block.cell}-{row.left.number}"
     sign: Sign = "" if not (row.changed and converted) else "-" if row.right is None else "~"
     return Line(code[block.cell][row.left.number - 1], row.left.number, place, sign, at.get(place, ()))
@@ -255,6 +267,6 @@ def _right(row: Row, script: Sequence[Markup], at: Mapping[str, Sequence[Mark]])
     return Line(script[row.right.number - 1], row.right.number, place, sign, at.get(place, ()))
 
 
-def _setup(conversion: Conversion) -> Sequence[Markup]:
+def _setup(conversion: Conversion, hide: Callable[[str], str]) -> Sequence[Markup]:
     text = conversion.files.get(SETUP)
-    return highlighted(text.removesuffix("\n")) if text else ()
+    return highlighted(hide(text.removesuffix("\n"))) if text else ()

@@ -42,6 +42,10 @@ class Lines(Silent):
         self._say(f"{clock(time.monotonic() - self._start)}  {title}")
 
 
+_BESIDE = len("- " + " 0:00:00 ")
+"""Columns of a line beside the title and the status: the sign that it goes on, and the clock."""
+
+
 class Live:
     """Keep a line per phase on a terminal: its title, its clock and what its processes are doing."""
 
@@ -58,6 +62,7 @@ class Live:
             refresh_per_second=4,
         )
         self._task: TaskID | None = None
+        self._title = ""
 
     def __enter__(self) -> Live:
         self._progress.start()
@@ -69,16 +74,20 @@ class Live:
 
     def phase(self, title: str) -> None:
         self._end_phase()
+        self._title = title
         self._task = self._progress.add_task(title, total=None, status="")
 
     def status(self, processes: Mapping[str, str]) -> None:
         if self._task is not None:
             said = ", ".join(f"{process}: {state}" for process, state in processes.items())
-            self._progress.update(self._task, status=said)
+            if len(self._title) + len(said) + _BESIDE <= self._progress.console.width:
+                self._progress.update(self._task, description=self._title, status=said)
+            else:
+                self._progress.update(self._task, description=f"{self._title}\n  {said}", status="")
 
     def _end_phase(self) -> None:
         if self._task is not None:
-            self._progress.update(self._task, total=1, completed=1)
+            self._progress.update(self._task, description=self._title, total=1, completed=1)
             self._task = None
 
 

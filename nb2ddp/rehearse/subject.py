@@ -27,7 +27,7 @@ _GIVEN_BY_TRAINING = frozenset(
 # Tasks whose losses are not the same in one process and in several, and why.
 _OTHER_LOSSES = {
     "grpo": "it trains on what its model generates, which is drawn anew in each process",
-    "kto": "its KL term is estimated over the samples of all ranks, not over those of one micro-batch",
+    "kto": "its KL term pairs the rows of a micro-batch, and ranks that divide one pair other rows",
     "embeddings": "its loss compares the samples of a batch with one another, and each rank sees its share",
 }
 

@@ -24,12 +24,14 @@ GateKind = Literal["rank-zero", "rank-zero-then-wait", "main-first", "in-turn"]
 class Batch:
     """The notebook's batch in numbers, which `share_batch` splits over the ranks.
 
-    ``generations``: completions of one prompt, where a step takes whole groups of them.
+    ``generations``: completions of one prompt, where a step takes whole groups of them. ``least``: rows that a
+    rank needs at a time.
     """
 
     per_device: int
     accumulation: int
     generations: int = 1
+    least: int = 1
 
 
 @dataclass(frozen=True)

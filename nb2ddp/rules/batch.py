@@ -33,9 +33,10 @@ from nb2ddp.analysis.training_arguments import (
     DEFAULTS,
     DROPS_LAST,
     GENERATING_STEPS,
-    GENERATIONS,
-    GENERATIONS_DEFAULT,
+    generates,
+    generations,
     makes_arguments,
+    pairs_rows,
     recipes,
     sets_later,
 )
@@ -91,47 +92,49 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 node,
             )
             continue
-        yield from _shares(facts, node, given, by_sampler=split is not None)
+        yield from _order_of_rows(facts, node)
+        shares = {BATCH: facts.our("batch_per_rank"), ACCUMULATION: facts.our("accumulation_per_rank")}
+        yield _share_call(facts, node, given, shares)
+        if split is not None:  # the sampler makes the batch of all ranks, even one that does not divide
+            shares[BATCH] += f" * {facts.our('world_size')}"
+        if GENERATING_STEPS in given:
+            share = _generating_steps(given, shares[ACCUMULATION])
+            if share is None:
+                yield Decline(
+                    f"{GENERATING_STEPS} is split as {ACCUMULATION} is, so it must be a multiple of it", node
+                )
+                continue
+            shares[GENERATING_STEPS] = share
+        yield Edit(node, "this rank's share of the batch", partial(_with_shares, names=shares))
 
 
-def _shares(
-    facts: Facts, node: cst.Call | cst.Dict, given: Mapping[str, cst.BaseExpression], *, by_sampler: bool
-) -> Iterator[Finding]:
-    """Split the batch of these training arguments over the ranks.
-
-    With ``by_sampler`` the sampler makes the batch of all ranks, even one that does not divide.
-    """
-    yield from _order_of_rows(facts, node)
-    names = {BATCH: facts.our("batch_per_rank"), ACCUMULATION: facts.our("accumulation_per_rank")}
+def _share_call(
+    facts: Facts, node: cst.Call | cst.Dict, given: Mapping[str, cst.BaseExpression], names: Mapping[str, str]
+) -> Insert:
+    """Return the line that splits the batch above the statement that makes the arguments."""
     values = [cst_nodes.code_of(given[key]) if key in given else DEFAULTS[key] for key in DEFAULTS]
-    if _generates(facts, node, given):
-        values.append(f"num_generations={_generations(given)}")
+    if generates(facts, node, given):
+        values.append(f"num_generations={generations(given)}")
+    if pairs_rows(facts, node):
+        values.append("least=2")
     code = f"{names[BATCH]}, {names[ACCUMULATION]} = {helper(facts, 'share_batch')}({', '.join(values)})"
-    yield Insert(
+    return Insert(
         facts.statement(node),
         "before",
         f"{code}  # nb2ddp: the notebook's batch, split",
         "the notebook's batch is split over the ranks",
         _in_numbers(values),
     )
-    shares = dict(names)
-    if by_sampler:
-        shares[BATCH] = f"{names[BATCH]} * {facts.our('world_size')}"
-    if GENERATING_STEPS in given:
-        share = _generating_steps(given, names[ACCUMULATION])
-        if share is None:
-            yield Decline(
-                f"{GENERATING_STEPS} is split as {ACCUMULATION} is, so it must be a multiple of it", node
-            )
-            return
-        shares[GENERATING_STEPS] = share
-    yield Edit(node, "this rank's share of the batch", partial(_with_shares, names=shares))
 
 
 def _in_numbers(values: list[str]) -> Batch | None:
     """Return the arguments of share_batch as numbers; None if one of them is known only at run time."""
-    numbers = [value.removeprefix("num_generations=") for value in values]
-    return Batch(*map(int, numbers)) if all(number.isdigit() for number in numbers) else None
+    names = {"": "", "num_generations": "generations", "least": "least"}
+    given = [value.rpartition("=") for value in values]
+    if not all(number.isdigit() for _, _, number in given):
+        return None
+    named = {names[name]: int(number) for name, _, number in given if name}
+    return Batch(*(int(number) for name, _, number in given if not name), **named)
 
 
 def _out_of_sight(facts: Facts, any_in_sight: bool) -> Iterator[Finding]:
@@ -155,7 +158,12 @@ def _out_of_sight(facts: Facts, any_in_sight: bool) -> Iterator[Finding]:
             continue
         of_package = facts.qualified(call.func).partition(".")[0] in libraries.TRAINER_PACKAGES
         unnamed = [argument for argument in call.args if argument.keyword is None]
-        if of_package and facts.keyword(call, "args") is None and len(unnamed) < 2 and not _stars(call):
+        if (
+            of_package
+            and facts.keyword(call, "args") is None
+            and len(unnamed) < 2
+            and not facts.star_dicts(call)
+        ):
             yield Decline(
                 "this Trainer has no training arguments, so its batch cannot be split; pass it args=", call
             )
@@ -190,7 +198,7 @@ def _own_batches(facts: Facts) -> Iterator[Finding]:
 
 
 def _generating_steps(given: Mapping[str, cst.BaseExpression], accumulation: str) -> str | None:
-    """Yield edits of ``steps_per_generation``, so that each generation still serves the same prompts."""
+    """Return the code of ``steps_per_generation`` with which each generation still serves the same prompts."""
     steps = cst_nodes.code_of(given[GENERATING_STEPS])
     notebooks = cst_nodes.code_of(given.get(ACCUMULATION, cst.Integer(DEFAULTS[ACCUMULATION])))
     if steps == "None":
@@ -262,10 +270,11 @@ def _read_back(
 def _by_kind(facts: Facts, node: cst.Call | cst.Dict) -> Iterator[Finding]:
     """Yield notes about losses that depend on all samples of a micro-batch."""
     name = facts.qualified(node.func).rpartition(".")[2] if isinstance(node, cst.Call) else ""
-    if name.startswith("KTO"):
+    if pairs_rows(facts, node):
         yield Note(
-            "KTO estimates its KL term from the micro-batches of all ranks, so the losses are close to the "
-            "notebook's, but not equal; TRL refuses a batch that leaves a rank one sample at a time",
+            "KTO estimates its KL term from the rows of one micro-batch, two or more: the run is the notebook's if the "
+            "ranks divide the accumulation steps. If a micro-batch has to be split the losses are close to the "
+            "notebook's, and if it leaves a rank a single row a step takes more rows; the run says how many",
             node,
         )
     elif name.startswith(("GRPO", "RLOO", "OnlineDPO")):
@@ -310,7 +319,7 @@ def _in_batch(facts: Facts) -> Generator[Finding, None, bool]:
         gathers = facts.keyword(call, "gather_across_devices")
         if gathers is not None and cst_nodes.code_of(gathers) != "False":
             gathered = True
-        elif old or _stars(call):
+        elif old or facts.star_dicts(call):
             yield Note(
                 f"{name} uses the other samples of a batch as negatives. With 1 accumulation step the batch "
                 "itself is split: on two GPUs a sample has half of its negatives, and the loss differs. "
@@ -364,10 +373,6 @@ def _with_keyword(node: cst.CSTNode, name: str, value: str, comment: str) -> cst
     return cst_nodes.with_keyword(cst.ensure_type(node, cst.Call), name, value, comment)
 
 
-def _stars(call: cst.Call) -> bool:
-    return any(argument.star == "**" for argument in call.args)
-
-
 def _in_comprehension(facts: Facts, node: cst.CSTNode) -> bool:
     """Return whether a call's arguments may contain names of a comprehension, unknown on the line above."""
     for parent in facts.parents(node):
@@ -376,17 +381,6 @@ def _in_comprehension(facts: Facts, node: cst.CSTNode) -> bool:
         if isinstance(parent, cst.SimpleStatementLine | cst.BaseCompoundStatement):
             return False
     return False
-
-
-def _generates(facts: Facts, node: cst.Call | cst.Dict, given: Mapping[str, cst.BaseExpression]) -> bool:
-    """Return whether a step's samples are groups of completions of one prompt, which must stay together."""
-    if GENERATIONS in given:
-        return True
-    return isinstance(node, cst.Call) and "GRPO" in facts.qualified(node.func).rpartition(".")[2]
-
-
-def _generations(given: Mapping[str, cst.BaseExpression]) -> str:
-    return cst_nodes.code_of(given[GENERATIONS]) if GENERATIONS in given else GENERATIONS_DEFAULT
 
 
 def _with_shares(node: cst.CSTNode, names: dict[str, str]) -> cst.CSTNode:

@@ -3,8 +3,8 @@
 No code is changed. ``--gpu-memory`` sets the memory of one GPU, ``--nproc`` their number. The note names the
 strategy that makes room: ``fsdp`` shards the model over the GPUs, which train at once; ``balanced`` spreads it over
 them in one process, no faster than one GPU. With ``fsdp`` a quantized model is loaded whole by each rank before it is
-sharded; of one in 16 bits each rank loads its share. Settings are followed through variables, dicts and parameters;
-where one cannot be seen, the note gives both figures.
+sharded; of one in 16 bits each rank loads its share. ``generate()`` gathers the whole model on each GPU. Settings are
+followed through variables, dicts and parameters; where one cannot be seen, the note gives both figures.
 
 .. code-block:: diff
 
@@ -45,11 +45,15 @@ _ADAPTING = frozenset({"add_adapter", "load_adapter"})
 
 @dataclass(frozen=True)
 class Estimate:
-    """The memory that one load of a model takes: GiB on each GPU by how it may be loaded."""
+    """The memory that one load of a model takes: GiB on each GPU by how it may be loaded.
+
+    ``gathered``: with ``fsdp``, what it takes while a rank has the whole model beside its share.
+    """
 
     call: cst.Call
     billions: float
     needs: Mapping[str, float]
+    gathered: float
 
     def __str__(self) -> str:
         parts = [f"{how}: about {needed:.0f} GiB on each GPU" for how, needed in self.needs.items()]
@@ -68,6 +72,27 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 f"{estimate}, which has {options.gpu_memory:g} (--gpu-memory){fits}. {advice}",
                 estimate.call,
                 TooLarge(least, options.gpu_memory, strategy) if not fits else None,
+            )
+    if options.strategy == "fsdp":
+        yield from _gathered(facts, options)
+
+
+def _gathered(facts: Facts, options: Options) -> Iterator[Note]:
+    """Note where the ranks generate with a model that does not fit one GPU whole, or may not."""
+    known = list(estimates(facts, options))
+    taken = max((estimate.gathered for estimate in known), default=None)
+    if taken is None:
+        said = "; where it does not fit there,"
+    elif taken > options.gpu_memory:
+        said = f", about {taken:.0f} GiB with its share, and one has {options.gpu_memory:g} (--gpu-memory):"
+    else:
+        return
+    for call in facts.live_calls:
+        if facts.method(call) == "generate" and facts.gathers(call):
+            yield Note(
+                f"generate() gathers the whole model on each GPU{said} delete this, and "
+                "generate in a run of its own from what is saved",
+                call,
             )
 
 
@@ -137,10 +162,10 @@ def estimates(facts: Facts, options: Options) -> Iterator[Estimate]:
         cases = _full_cases(facts, call, call in trained, options.gpu_memory) or _weight_cases(facts, call)
         ranks = options.nproc if options.strategy == "fsdp" else 1
         needs = {how: billions * per_billion / ranks + _REST for how, per_billion in cases.items()}
+        weights = max(_weight_cases(facts, call).values()) * billions
         if ranks > 1 and not _loads_share(facts, call):  # each rank loads it whole, and keeps its share
-            whole = max(_weight_cases(facts, call).values()) * billions + _LOADING
-            needs = {how: max(needed, whole) for how, needed in needs.items()}
-        yield Estimate(call, billions, needs)
+            needs = {how: max(needed, weights + _LOADING) for how, needed in needs.items()}
+        yield Estimate(call, billions, needs, weights + weights / ranks + _REST)
 
 
 def parameters(name: str) -> float | None:

@@ -22,8 +22,9 @@ from collections.abc import Iterator
 import libcst as cst
 
 from nb2ddp.analysis.facts import Facts
+from nb2ddp.analysis.rank_tests import rank_test_above
 from nb2ddp.options import Options
-from nb2ddp.rewriting.findings import Finding, Insert, Note, Rule
+from nb2ddp.rewriting.findings import Decline, Finding, Insert, Note, Rule
 from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Statement
@@ -41,6 +42,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         else "before it needs the other ranks"
     )
     yield Insert(statement, "after" if where == "after" else "before", code, f"join the process group {why}")
+    yield from _gated(facts)
     for call in facts.live_calls:
         engine = facts.keyword(call, "fast_inference")
         if engine is not None and cst_nodes.code_of(engine) not in ("False", "None"):
@@ -48,6 +50,28 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 "each rank starts a vLLM engine on its own GPU with the memory share given here; that needs "
                 "unsloth_zoo 2026.10.9 or newer. If it does not fit, set fast_inference=False: then no vLLM is started",
                 call,
+            )
+
+
+def _gated(facts: Facts) -> Iterator[Finding]:
+    """Decline what all ranks do together where a test of the notebook's lets some of them come alone."""
+    told: set[cst.CSTNode] = set()
+    for call in facts.live_calls:
+        if not facts.is_collective(call) or facts.is_after_training(call):
+            continue
+        method = (
+            call.func.attr.value if isinstance(call.func, cst.Attribute) else cst_nodes.code_of(call.func)
+        )
+        asked = isinstance(call.func, cst.Attribute) and facts.kind(call.func.value) == "accelerator"
+        if asked and method != "backward":
+            continue
+        test = rank_test_above(facts, call)
+        if test is not None and test not in told:
+            told.add(test)
+            yield Decline(
+                f"`{cst_nodes.code_of(test)}` lets some ranks alone come to {method}(), and they would wait for the "
+                "others there; take the condition away, since the script prints and saves on rank 0 by itself",
+                test,
             )
 
 

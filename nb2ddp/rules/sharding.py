@@ -28,14 +28,9 @@ import libcst as cst
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.sharding import refusals, saves
 from nb2ddp.options import Options
-from nb2ddp.rewriting.findings import Decline, Edit, Finding, Note, Rule
+from nb2ddp.rewriting.findings import Decline, Edit, Finding, Rule
 from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
-
-_WHOLE = (
-    "generate() gathers the whole model on each GPU; where it does not fit there, delete this, and generate in a run "
-    "of its own from what is saved"
-)
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
@@ -46,9 +41,6 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     for call, trainer in saves(facts):
         save = partial(_from_shards, save=helper(facts, "save_shards"), trainer=trainer.value)
         yield Edit(call, "every rank gives its shards, rank 0 writes", save)
-    for call in facts.live_calls:
-        if facts.method(call) == "generate" and facts.gathers(call):
-            yield Note(_WHOLE, call)
 
 
 def _from_shards(node: cst.CSTNode, save: str, trainer: str) -> cst.CSTNode:

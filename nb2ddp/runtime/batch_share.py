@@ -7,13 +7,13 @@ from nb2ddp.runtime.run_state import _run
 
 
 def share_batch(
-    batch_size: int, accumulation_steps: int, num_generations: int | None = None
+    batch_size: int, accumulation_steps: int, num_generations: int | None = None, least: int = 1
 ) -> tuple[int, int]:
     """Split the notebook's batch over the ranks: its accumulation steps first, then its per-device batch.
 
     Returns this rank's micro-batch size and number of accumulation steps; their product with ``world_size`` is the
     notebook's effective batch, or a warning says what it is before training. ``num_generations`` keeps GRPO's
-    groups whole.
+    groups whole; a rank gets at least ``least`` rows at a time, as KTO wants.
     Every rank computes the same; none waits.
     """
     if num_generations and batch_size * accumulation_steps % num_generations:
@@ -23,7 +23,12 @@ def share_batch(
     per_rank = max(batch_size // parts, 1)
     while num_generations and per_rank * steps * _run.world_size % num_generations:
         per_rank += 1
-    share = _RankBatch(per_rank).noting(batch_size, accumulation_steps, accumulation_steps // steps)
+    micro_batches = accumulation_steps // steps
+    if per_rank < min(least, batch_size):
+        per_rank = min(least, batch_size)
+        steps = max(round(batch_size * accumulation_steps / (per_rank * _run.world_size)), 1)
+        micro_batches = _run.world_size if per_rank == batch_size else 1
+    share = _RankBatch(per_rank).noting(batch_size, accumulation_steps, micro_batches)
     _run.shares[per_rank, steps] = share
     _run.untold.append((share, steps))
     if per_rank * steps * _run.world_size == batch_size * accumulation_steps:

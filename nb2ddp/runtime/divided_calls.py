@@ -3,27 +3,25 @@
 import contextlib
 import copyreg
 import functools
-import itertools
-import math
 import sys
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils import _pytree as pytree
 
+from nb2ddp.runtime.batch_parts import _Parts
+from nb2ddp.runtime.call_results import _are_close, _difference, _reached, _tolerance
+from nb2ddp.runtime.gradients import _average_after_backward
 from nb2ddp.runtime.meetings import from_all_ranks, from_main_process
+from nb2ddp.runtime.module_state import _hooks_of_notebook, _without_effects
 from nb2ddp.runtime.process_group import init_process_group
-from nb2ddp.runtime.random_numbers import (
-    _own_random_numbers,
-    _random_state,
-    _set_random_state,
-    _without_effects,
-)
+from nb2ddp.runtime.random_numbers import _random_state, _set_random_state
+from nb2ddp.runtime.random_rows import _generators, _own_random_numbers, _RandomRows, _set_generators
 from nb2ddp.runtime.replicas import _ddp
-from nb2ddp.runtime.rows import _GatherRows, _SumOverRanks, _TakeRows
+from nb2ddp.runtime.rows import _GatherRows, _SumOverRanks
 from nb2ddp.runtime.run_state import _run, is_main_process
 from nb2ddp.runtime.same_data import _SEED, _digest
 
@@ -79,76 +77,13 @@ def _split_class(kind: Any) -> type:
     return made
 
 
-class _Parts:
-    """How the arguments of a call are divided: the leaves with a row for each sample, and the rows of each rank."""
-
-    def __init__(self, args: Any, kwargs: Any) -> None:
-        self.leaves, self.spec = pytree.tree_flatten((args, kwargs), is_leaf=_is_list_of_values)
-        tensors = [leaf for leaf in self.leaves if isinstance(leaf, torch.Tensor) and leaf.ndim]
-        self.rows = len(tensors[0]) if tensors else 0
-        self.divided = [
-            self.rows > 0
-            and ((isinstance(leaf, torch.Tensor) and leaf.ndim > 0) or isinstance(leaf, list))
-            and len(leaf) == self.rows
-            for leaf in self.leaves
-        ]
-        bounds = [self.rows * rank // _run.world_size for rank in range(_run.world_size + 1)]
-        self.ranges = list(itertools.pairwise(bounds))
-        self.sizes = [end - start for start, end in self.ranges]
-
-    @property
-    def known(self) -> bool:
-        """Whether nothing is passed whose rows cannot be told."""
-        plain = (torch.Tensor, list, str, int, float, bool, type(None), torch.dtype, torch.device)
-        return min(self.sizes) > 0 and all(isinstance(leaf, plain) for leaf in self.leaves)
-
-    @property
-    def shape(self) -> tuple[Any, ...]:
-        """What calls of one kind have in common."""
-        kinds = tuple(leaf.ndim if isinstance(leaf, torch.Tensor) else type(leaf) for leaf in self.leaves)
-        return (kinds, tuple(self.divided), str(self.spec))
-
-    def of(self, rank: int, *, differentiable: bool = False) -> tuple[Any, Any]:
-        """Return the arguments for one rank's rows."""
-        start, end = self.ranges[rank]
-
-        def part(leaf: Any) -> Any:
-            if differentiable and isinstance(leaf, torch.Tensor) and leaf.requires_grad:
-                return _TakeRows.apply(leaf, self.sizes, _run.rank)
-            return leaf[start:end]
-
-        taken = [part(leaf) if own else leaf for leaf, own in zip(self.leaves, self.divided, strict=True)]
-        args, kwargs = pytree.tree_unflatten(taken, self.spec)
-        return args, kwargs
-
-    def weights(self, ways: Iterable[Any] | None = None) -> dict[Any, list[float]]:
-        """Return, for each way to combine a number (or each of ``ways``), the weight of each rank's.
-
-        A mean may run over rows, or over the positions of an integer argument (labels, a mask) that do not hold
-        one value; "shifted" ones are compared with the position before them.
-        """
-        found: dict[Any, list[float]] = {
-            "mean over rows": [float(size) for size in self.sizes],
-            "sum": [self.rows / _run.world_size] * _run.world_size,
-        }
-        counts = {}
-        for number, (leaf, own) in enumerate(zip(self.leaves, self.divided, strict=True)):
-            if not own or not isinstance(leaf, torch.Tensor) or leaf.is_floating_point() or leaf.is_complex():
-                continue
-            for ignored, shifted in itertools.product((-100, -1, 0), (False, True)):
-                way = (number, ignored, shifted)
-                if (ways is None or way in ways) and not (shifted and leaf.ndim < 2):
-                    counts[way] = (leaf[:, 1:] if shifted else leaf).ne(ignored).reshape(self.rows, -1).sum(1)
-        if counts:
-            for way, of_rows in zip(counts, torch.stack(list(counts.values())).tolist(), strict=True):
-                found[way] = [float(sum(of_rows[start:end])) for start, end in self.ranges]
-        shares = {way: [w / sum(weights) for w in weights] for way, weights in found.items() if sum(weights)}
-        shares["sum"] = [1.0] * _run.world_size
-        return shares if ways is None else {way: shares[way] for way in ways if way in shares}
+def _is_batch_norm(part: torch.nn.Module) -> bool:
+    return isinstance(part, torch.nn.modules.batchnorm._BatchNorm)
 
 
-def _is_list_of_values(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and not any(isinstance(v, torch.Tensor) for v in value)
+def _is_of_library(part: torch.nn.Module) -> bool:
+    """Return whether a module's class is not the notebook's, whose training mode may do anything."""
+    return type(part).__module__ != "__main__"
 
 
 class _Split:
@@ -164,12 +99,19 @@ class _Split:
         self.trained: list[
             tuple[Any, bool]
         ] = []  # parameters, and whether they were trained when it was made
+        self.apart: list[Any] = []  # trained parameters that no output depends on: the loss may, elsewhere
+        self.hooks = 0  # how many hooks there were
+        self.hooked: str | None = None  # what the notebook has hooked a function to
         self.calls = 0
         self.seen: dict[Any, int] = {}  # kinds of calls, and how often each was checked
         self.said: set[str] = set()
         self.batch_norm = False  # one that cannot be synchronised: on CPUs
         self.errors: dict[Any, dict[Any, float]] = {}  # by kind of call and leaf: how far off each way is
         self.rechecks: dict[Any, int] = {}  # by kind of call: batches that had to tell ways apart
+        self.keeps: dict[Any, str] = {}  # kinds of calls that leave another state for a part: the attribute
+        self.draws: set[Any] = (
+            set()
+        )  # kinds of calls with random numbers that can be those of the whole batch
         self.whole: dict[Any, str] = {}  # kinds of calls for which every rank computes whole batches, and why
 
     def forward(self, args: Any, kwargs: Any) -> Any:
@@ -179,10 +121,16 @@ class _Split:
         if self.calls & (self.calls - 1) == 0:  # the first, second, fourth, eighth ...
             self._check_same_batch(parts)
         if self.ddp is None or any(p.requires_grad is not trained for p, trained in self.trained):
-            self._wrap(args, kwargs)
+            self._wrap(parts)
+        if self.hooks != torch.utils.hooks.RemovableHandle.next_id:
+            self.hooks = torch.utils.hooks.RemovableHandle.next_id
+            self.hooked = _hooks_of_notebook(self.model)
         if not parts.known:
             why = "it holds fewer rows than there are ranks" if parts.rows else "its rows cannot be told"
             self._warn(f"a batch is computed by every rank: {why}")
+        elif self.hooked:
+            self.whole[kind] = f"the notebook has a hook on {self.hooked}, which is to see whole batches"
+            self._warn(f"every rank computes whole batches, which saves no time: {self.whole[kind]}")
         elif self.batch_norm and self.model.training:
             self.whole[kind] = (
                 "a batch norm takes its statistics from whole batches (on GPUs it is synchronised)"
@@ -194,11 +142,21 @@ class _Split:
             self.seen[kind] = self.seen.get(kind, 0) + 1
             self._check(parts, kind, args, kwargs)
         if not parts.known or kind in self.whole:
-            return self._run(args, kwargs)
-        own = parts.of(_run.rank, differentiable=True)
-        with _own_random_numbers():
+            output = self._run(args, kwargs)
+            _average_after_backward(output, self.apart)
+            return output
+        own = parts.of(*parts.ranges[_run.rank], differentiable=True)
+        rows = (*parts.ranges[_run.rank], parts.rows) if kind in self.draws else None
+        with _own_random_numbers(rows) as drew:
             output = self._run(*own)
-        return self._join(output, parts, kind)
+        if drew():
+            self._warn(
+                "the model draws random numbers, for dropout say, for each rank's rows apart: the losses are near the "
+                "single process's, not equal"
+            )
+        joined = self._join(output, parts, kind)
+        _average_after_backward(joined, self.apart)
+        return joined
 
     def _must_tell_apart(self, parts: _Parts, kind: Any) -> bool:
         """Return whether ways to combine a number, which agreed so far, give different results for this batch."""
@@ -224,7 +182,7 @@ class _Split:
         finally:
             self.inside = False
 
-    def _wrap(self, args: Any, kwargs: Any) -> None:
+    def _wrap(self, parts: _Parts) -> None:
         """Make the DDP wrapper when the model is first called: its parameters are the final ones by then.
 
         Where a notebook freezes or unfreezes some later, a new one is made.
@@ -232,8 +190,8 @@ class _Split:
         model = self.model
         self.ddp = None  # takes its hooks off the parameters
         if any(isinstance(p, torch.nn.UninitializedParameter) for p in model.parameters()):
-            with _without_effects(model, dropout=False):
-                self._plain(args, kwargs)
+            with _without_effects(model, quiet=lambda _: True, keeps_state=False):
+                self._plain(*parts.of(0, parts.rows))
         if not any(p.requires_grad for p in model.parameters()):
             return
         if any(isinstance(part, torch.nn.modules.batchnorm._BatchNorm) for part in model.modules()):
@@ -242,7 +200,26 @@ class _Split:
             else:
                 self.batch_norm = True
         self.trained = [(p, p.requires_grad) for p in model.parameters()]
-        self.ddp = _ddp(next(m for m in _splits if _splits[m] is self))
+        apart = self._names_apart(parts)
+        self.apart = [p for name, p in model.named_parameters() if name in apart]
+        self.ddp = _ddp(next(m for m in _splits if _splits[m] is self), apart=apart)
+
+    def _names_apart(self, parts: _Parts) -> set[str]:
+        """Return the names of trained parameters that no output of a batch depends on.
+
+        DDP counts them as ready when the model has been called, and fails where the loss depends on them still: on
+        weights that a notebook gives its losses, say.
+        """
+        own = parts.ranges[_run.rank] if parts.known else (0, parts.rows)
+        with _without_effects(self.model, quiet=_is_batch_norm), torch.enable_grad():
+            try:
+                output = self._plain(*parts.of(*own))
+            except Exception:  # not alone, perhaps
+                return set()
+        reached = _reached([x for x in pytree.tree_leaves(output) if isinstance(x, torch.Tensor)])
+        trained = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
+        left = {name for name, p in trained.items() if id(p) not in reached}
+        return left if len(left) < len(trained) else set()
 
     def _check_same_batch(self, parts: _Parts) -> None:
         own = _digest(parts.leaves)
@@ -252,26 +229,55 @@ class _Split:
 
     def _check(self, parts: _Parts, kind: Any, args: Any, kwargs: Any) -> None:
         """Compare what parts of a batch give with what the whole batch gives, without gradients."""
-        why = "a row's output depends on the other rows of its batch"
-        for dropout in (True, False) if self.model.training else (False,):
+        # a library's modules may draw random numbers where they train, in ways that cannot be told
+        for quiet in (_is_batch_norm, _is_of_library) if self.model.training else (_is_batch_norm,):
             try:
-                with _without_effects(self.model, dropout=dropout):
-                    whole = self._plain(args, kwargs)
-                    pieces = [self._plain(*parts.of(rank)) for rank in range(_run.world_size)]
-                problem = self._compare(whole, pieces, parts, kind)
+                problem = self._try_parts(parts, kind, quiet)
             except (RuntimeError, ValueError, IndexError, TypeError, AssertionError) as error:
                 problem = f"a part of a batch cannot be computed alone ({type(error).__name__}: {error})"
             if problem is None:
                 break
-            why = problem
-        else:
-            problem = why
+        if kind in self.keeps:
+            problem = f"it keeps in `{self.keeps[kind]}` what it computes from the rows of a batch"
         own = {number: ways for (of, number), ways in self.errors.items() if of == kind}
         problem, errors = from_main_process(lambda: (problem, own))  # rounding may differ between GPUs
         self.errors.update({(kind, number): ways for number, ways in errors.items()})
         if problem is not None:
             self.whole[kind] = problem
             self._warn(f"every rank computes whole batches, which saves no time: {problem}")
+
+    def _try_parts(self, parts: _Parts, kind: Any, quiet: Callable[[torch.nn.Module], bool]) -> str | None:
+        """Return what differs between a whole batch and its parts, or None.
+
+        Each is computed from the same state of the model, with the same random numbers.
+        """
+        drawn: list[None] = []
+        results = []
+        compiled = any(
+            hasattr(part, "_orig_mod") or part._compiled_call_impl for part in self.model.modules()
+        )
+        with _without_effects(self.model, quiet=quiet) as state:
+            start, of_gpus = _random_state(), _generators()
+
+            @contextlib.contextmanager
+            def draws() -> Iterator[None]:
+                drawn.append(None)
+                yield
+
+            for first, end in [(0, parts.rows), *parts.ranges]:
+                _set_random_state(start)
+                _set_generators(of_gpus)
+                with contextlib.nullcontext() if compiled else _RandomRows(first, end, parts.rows, draws):
+                    output = self._plain(*parts.of(first, end))
+                results.append((output, state.changes()))
+                state.put_back()
+        if drawn:
+            self.draws.add(kind)
+        (whole, change), *of_parts = results
+        for name, values in change.items():
+            if any(not _are_close(values, other.get(name)) for _, other in of_parts):
+                self.keeps.setdefault(kind, name)
+        return self._compare(whole, [output for output, _ in of_parts], parts, kind)
 
     def _compare(self, whole: Any, pieces: list[Any], parts: _Parts, kind: Any) -> str | None:
         """Return what is wrong with computing parts; note how well each way combines a number."""
@@ -321,27 +327,6 @@ class _Split:
         if is_main_process and text not in self.said:
             self.said.add(text)
             print(f"nb2ddp: WARNING: {text}", file=sys.stderr, flush=True)
-
-
-def _tolerance(value: torch.Tensor) -> float:
-    """Return the relative difference that rounding may make between a batch and its parts."""
-    if not value.is_floating_point():
-        return 0.0
-    if value.dtype in (torch.float16, torch.bfloat16):
-        return 3e-2
-    return 1e-3 if value.is_cuda or torch.is_autocast_enabled() else 3e-5
-
-
-def _difference(one: Any, other: Any) -> float:
-    """Return the largest difference of two tensors, relative to the largest value."""
-    if not isinstance(other, torch.Tensor) or one.shape != other.shape:
-        return math.inf
-    if not one.is_floating_point():
-        return float(not torch.equal(one, other))
-    a, b = one.double(), other.double()
-    same = (a == b) | (a.isnan() & b.isnan())
-    apart = (a - b).abs().masked_fill(same, 0.0)
-    return float(apart.max() / a[a.isfinite()].abs().max().clamp(min=1e-6)) if a.numel() else 0.0
 
 
 @contextlib.contextmanager

@@ -51,7 +51,11 @@ class _WholeBatches:
     def gather(self, value: Any) -> Any:
         """Return the rows of all ranks in the notebook's order, without those that only fill up a round.
 
-        Of a figure of a batch (a tensor without dimensions) each rank that has a batch gives one.
+        Of a figure of a batch (a tensor without dimensions) each rank that has a batch gives one. Every rank gets
+        them: all compute the metrics, which decide on the best model and on stopping. So each holds the logits of
+        the whole evaluation set, as one process does, and for a round those of all ranks beside (ranks x rows x
+        tokens x vocabulary). ``preprocess_logits_for_metrics`` comes before, and makes both as small as its result;
+        ``eval_accumulation_steps`` moves what is held to the CPU, as in one process.
         """
         if not isinstance(value, torch.Tensor):
             return value
@@ -64,8 +68,11 @@ class _WholeBatches:
         missing = max(sizes) - len(rows)
         if missing > 0:
             rows = torch.cat([rows, rows.new_zeros(missing, *rows.shape[1:])])
-        of_ranks = [torch.empty_like(rows) for _ in range(_run.world_size)]
-        dist.all_gather(of_ranks, rows.contiguous())
+        whole = rows.new_empty(_run.world_size * len(rows), *rows.shape[1:])
+        dist.all_gather_into_tensor(whole, rows.contiguous())
+        if all(size == len(rows) for size in sizes):
+            return whole  # no second copy of what may be large
+        of_ranks = whole.split(len(rows))
         return torch.cat([of_rank[:size] for of_rank, size in zip(of_ranks, sizes, strict=True)])
 
 

@@ -13,7 +13,7 @@ import torch
 from nb2ddp.runtime.batch_share import _share_of, _tell_batch
 from nb2ddp.runtime.even_shares import _assign, _Cost, _count_micro_batches, _Share, _share_evenly
 from nb2ddp.runtime.meetings import from_all_ranks
-from nb2ddp.runtime.random_numbers import _without_effects
+from nb2ddp.runtime.module_state import _without_effects
 from nb2ddp.runtime.run_state import _run
 
 
@@ -259,7 +259,7 @@ def _why_no_sum(trainer: Any, loader: Any, lengths: list[int]) -> str:
     if type(trainer).compute_loss.__module__ != "transformers.trainer":
         return ""
     losses = []
-    with _without_effects(trainer.model, dropout=False):
+    with _without_effects(trainer.model, quiet=lambda _: True):
         for part in (rows, rows[:1], rows[1:]):
             loss = type(trainer).compute_loss(trainer, trainer.model, batch(part), num_items_in_batch=items)
             losses.append(float(loss))

@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.utils import _pytree as pytree
 
 from nb2ddp.runtime.batch_share import _tell_batch
 from nb2ddp.runtime.run_state import _run
@@ -89,6 +90,14 @@ def _average_unseen(parameters: list[Any]) -> None:
                 parameter.grad = torch.zeros_like(parameter)
             dist.all_reduce(parameter.grad)
             parameter.grad /= _run.world_size
+
+
+def _average_after_backward(output: Any, parameters: list[Any]) -> None:
+    """Average the gradients of parameters that DDP leaves alone in each backward() that comes through ``output``."""
+    through = [x for x in pytree.tree_leaves(output) if isinstance(x, torch.Tensor) and x.requires_grad]
+    if parameters and through:
+        engine: Any = torch.autograd.Variable._execution_engine
+        through[0].register_hook(lambda _: engine.queue_callback(lambda: _average_unseen(parameters)))
 
 
 def _is_reduced(parameter: Any) -> bool:

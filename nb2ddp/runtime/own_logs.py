@@ -23,7 +23,7 @@ def _log_on_one_rank(trainer: Any) -> None:
     log = trainer.log
     if getattr(log, "_knows_ranks", False):
         return
-    notes = getattr(trainer, "_metrics", None)  # TRL's
+    notes = getattr(trainer, "_metrics", getattr(trainer, "_stored_metrics", {}))  # TRL's
     said: set[str] = set()
 
     def log_of_one(*args: Any, **options: Any) -> Any:
@@ -36,13 +36,17 @@ def _log_on_one_rank(trainer: Any) -> None:
             print(
                 f"nb2ddp: log() at {place} may run on one rank alone; the averaged figures follow in the next row"
             )
-        of_mode = {} if notes is None else notes["train" if trainer.model.training else "eval"]
-        kept, logs_later = dict(of_mode), trainer.control.should_log
-        of_mode.clear()
+        kept, logs_later = (
+            {mode: dict(figures) for mode, figures in notes.items()},
+            trainer.control.should_log,
+        )
+        for figures in notes.values():
+            figures.clear()
         try:
             return log(*args, **options)
         finally:
-            of_mode.update(kept)
+            for mode, figures in kept.items():
+                notes[mode].update(figures)
             trainer.control.should_log = logs_later
 
     log_of_one._knows_ranks = True  # type: ignore[attr-defined]

@@ -2,7 +2,7 @@
 
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -20,17 +20,24 @@ def wrap(model: torch.nn.Module) -> Any:
     return model if _run.world_size == 1 else _ddp(model)
 
 
-def _ddp(model: Any, find_unused: bool | None = None) -> DDP:
-    """Wrap a model. ``find_unused`` None: search each step for parameters without a gradient where that may be."""
+def _ddp(model: Any, find_unused: bool | None = None, apart: Collection[str] = ()) -> DDP:
+    """Wrap a model. ``find_unused`` None: search each step for parameters without a gradient where that may be.
+
+    DDP leaves the parameters named in ``apart`` alone.
+    """
     trained = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
     # the search costs time: an adapter alone is used as a whole, but for a tower's part
     if find_unused is None:
         find_unused = any(_leaves_out(name) for name in trained if "expert" not in name)
         if not any("lora_" in name for name in trained):  # a pooler, say, that nothing reads
-            find_unused |= not getattr(model, "is_gradient_checkpointing", False)
-    _make_frozen_equal(model)
-    ignored = [name for name, parameter in model.named_parameters() if not parameter.requires_grad]
-    DDP._set_params_and_buffers_to_ignore_for_model(model, ignored)
+            # Transformers' own word for it, is_gradient_checkpointing, goes in version 6
+            find_unused |= not any(getattr(part, "gradient_checkpointing", False) for part in model.modules())
+    ignored = [
+        name for name, parameter in model.named_parameters() if not parameter.requires_grad or name in apart
+    ]
+    _make_equal(model, ignored)
+    # DDP knows the model's own parameters by names like ".scale"
+    DDP._set_params_and_buffers_to_ignore_for_model(model, [*ignored, *(f".{name}" for name in ignored)])
     device_ids = [_run.local_rank] if torch.cuda.is_available() else None
     # gradient_as_bucket_view: gradients are exchanged where they lie, not in copies
     ddp_model = DDP(
@@ -38,19 +45,22 @@ def _ddp(model: Any, find_unused: bool | None = None) -> DDP:
     )
     # a batch norm alone changes its buffers; for others every forward() would wait for rank 0's in vain
     ddp_model.broadcast_buffers = any(getattr(part, "track_running_stats", False) for part in model.modules())
-    _run.reduced.update({id(p): weakref.ref(p) for p in model.parameters() if p.requires_grad})
+    averaged = [p for name, p in model.named_parameters() if p.requires_grad and name not in apart]
+    _run.reduced.update({id(p): weakref.ref(p) for p in averaged})
     return ddp_model
 
 
-def _make_frozen_equal(model: torch.nn.Module) -> None:
-    """Give every rank rank 0's frozen parameters where they differ: DDP sends those that are trained alone.
+def _make_equal(model: torch.nn.Module, names: list[str]) -> None:
+    """Give every rank rank 0's values of parameters where they differ: DDP sends those alone that it averages.
 
     Quantised tensors, and parameters that stay on the CPU, cannot be sent; they come from one checkpoint.
     """
-    frozen = {name: value for name, value in model.named_parameters() if not value.requires_grad}
-    own = {name: _fingerprint(value) for name, value in frozen.items()}
+    parameters = dict(model.named_parameters())
+    own = {name: _fingerprint(parameters[name]) for name in names}
     of_ranks = from_all_ranks(own)
-    for name, parameter in frozen.items():
+    for name, parameter in parameters.items():
+        if name not in own:
+            continue
         if any(other.get(name) != own[name] for other in of_ranks):
             with torch.no_grad():
                 dist.broadcast(parameter.data, 0)
@@ -66,17 +76,17 @@ def _fingerprint(parameter: torch.Tensor) -> str:
 
 
 def check_replicas(model: Any, result: _T | None = None) -> _T | None:
-    """Compare the trained parameters of all ranks, bit for bit, and return ``result``. Sharded ones are gathered.
+    """Compare the trained parameters that each rank has whole, bit for bit, and return ``result``.
 
-    A difference does not end the run: what rank 0 trained is saved first, then the script ends with exit code 1.
-    Every rank waits for the digests of all ranks.
+    Of those that are sharded every number is on one rank: there is nothing to compare. A difference does not end the
+    run: what rank 0 trained is saved first, then the script ends with exit code 1. Every rank waits for the digests of
+    all ranks.
     """
     if _run.world_size == 1:
         return result
     _reshard(model)
-    digests = {
-        name: _digest(_whole(value)) for name, value in model.named_parameters() if value.requires_grad
-    }
+    trained = {name: value for name, value in model.named_parameters() if value.requires_grad}
+    digests = {name: _digest(value) for name, value in trained.items() if not hasattr(value, "full_tensor")}
     of_ranks = from_all_ranks(digests)
     apart = [name for name in digests if any(other.get(name) != digests[name] for other in of_ranks)]
     if apart:
@@ -85,20 +95,16 @@ def check_replicas(model: Any, result: _T | None = None) -> _T | None:
         )
         if is_main_process:
             print(f"nb2ddp: ERROR: {_run.failures[-1]}", file=sys.stderr, flush=True)
+    elif len(digests) < len(trained):
+        print(f"nb2ddp: {_run.world_size} ranks hold one model in shards")
     else:
         print(f"nb2ddp: {_run.world_size} replicas equal, bit for bit")
     return result
 
 
 def _reshard(model: Any) -> None:
-    """Let go of what FSDP keeps gathered after an evaluation: numpy would pin its memory, which FSDP frees later."""
+    """Let go of what FSDP keeps gathered after an evaluation: what is sharded looks whole until then."""
     for part in model.modules():
         reshard = getattr(part, "reshard", None)
         if reshard is not None and hasattr(part, "unshard"):
             reshard()
-
-
-def _whole(value: torch.Tensor) -> torch.Tensor:
-    """Gather a sharded tensor; every rank has to come. Return any other as it is."""
-    gather: Callable[[], torch.Tensor] | None = getattr(value, "full_tensor", None)
-    return value if gather is None else gather()

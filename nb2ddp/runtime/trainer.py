@@ -102,7 +102,7 @@ def prepare_trainer(trainer: Any) -> None:
         else:
             # ORPO's and CPO's loss is a mean over tokens and one over rows: a part of a batch has no one weight
             whole = _share_of(trainer.args).micro_batches == _run.world_size
-            weighed = "(SFT|DPO|Reward|ORPO|CPO)Trainer$" if whole else "(SFT|DPO|Reward)Trainer$"
+            weighed = "(SFT|DPO|Reward|KTO|ORPO|CPO)Trainer$" if whole else "(SFT|DPO|Reward|KTO)Trainer$"
             if any(re.search(weighed, kind.__name__) for kind in type(trainer).__mro__):
                 _keep_loss_of_trl(trainer, evaluated)
         _log_on_one_rank(trainer)

@@ -25,17 +25,20 @@ def _keep_loss_of_trl(trainer: Any, evaluated: "list[_WholeBatches]") -> None:
     share = _share_of(args).micro_batches
     whole = share == _run.world_size
     step = _take_each_sample_once(trainer, share)
+    stored = _StoredFigures(trainer, evaluated) if hasattr(trainer, "_stored_metrics") else None
     notes_own = False  # else, as with data that are streamed, TRL gathers what it notes
 
     def loss_of_all(model: Any, inputs: Any, *given: Any, **options: Any) -> Any:
         nonlocal notes_own
         trains = trainer.model.training
         sizes, factor = step.pop(0) if step and trains else (None, 1.0)
+        own = whole or not trains
         if trains:
             notes_own = whole and sizes is not None
-        if not trains and evaluated and evaluated[0].round >= 0 and not evaluated[0].all_of_them:
-            sizes = evaluated[0].sizes[evaluated[0].round]
-        own = whole or not trains
+            if stored is not None:
+                stored.sizes = sizes if whole else None
+        else:
+            sizes = _evaluated_sizes(evaluated)
         with _figures_of_own_batch(trainer, sizes, own=own):
             if sizes is None or not trains or options.get("num_items_in_batch") is not None:
                 return compute_loss(model, inputs, *given, **options)
@@ -45,6 +48,44 @@ def _keep_loss_of_trl(trainer: Any, evaluated: "list[_WholeBatches]") -> None:
     _log_of_all_ranks(trainer, lambda: notes_own)
     loss_of_all._keeps_loss = True  # type: ignore[attr-defined]
     trainer.compute_loss = loss_of_all
+
+
+def _evaluated_sizes(evaluated: "list[_WholeBatches]") -> list[int] | None:
+    """Return how many rows each rank evaluates in this round; None where the ranks have no batches of their own."""
+    if not evaluated or evaluated[0].round < 0 or evaluated[0].all_of_them:
+        return None
+    return evaluated[0].sizes[evaluated[0].round]
+
+
+class _StoredFigures:
+    """Let a Trainer that stores a batch's figures (TRL's ORPO and CPO, older DPO and KTO) store those of its own.
+
+    TRL averages over the rows of all ranks' batches, however many each of them has, and may store that on rank 0
+    alone. Each rank stores its own here, for `_log_of_all_ranks` to bring together.
+    """
+
+    def __init__(self, trainer: Any, evaluated: "list[_WholeBatches]") -> None:
+        self.trainer, self.evaluated = trainer, evaluated
+        self.sizes: list[int] | None = None  # rows of each rank's own batch in training
+        self.is_stored = False
+        self.compute, self.store = trainer.get_batch_loss_metrics, trainer.store_metrics
+        trainer.get_batch_loss_metrics, trainer.store_metrics = self.compute_own, self.store_once
+
+    def compute_own(self, *given: Any, **options: Any) -> Any:
+        """Return the loss and the figures of a batch; store the figures if they are of this rank's own batch."""
+        trains = self.trainer.model.training
+        sizes = self.sizes if trains else _evaluated_sizes(self.evaluated)
+        with _figures_of_own_batch(self.trainer, None if trains else sizes, own=True):
+            loss, figures = self.compute(*given, **options)
+        stored = self.trainer._stored_metrics["train" if trains else "eval"]
+        for key, value in figures.items():  # every rank knows the names, for all to log
+            stored[key] += [float(value)] if sizes and sizes[_run.rank] else []
+        self.is_stored = sizes is not None
+        return loss, figures
+
+    def store_once(self, *given: Any, **options: Any) -> None:
+        if not self.is_stored:
+            self.store(*given, **options)
 
 
 def _share_of_mean(inputs: Any, sizes: list[int], micro_batches: int) -> float:
@@ -71,12 +112,12 @@ def _figures_of_own_batch(trainer: Any, sizes: list[int] | None, *, own: bool) -
 
     A rank that has a batch of its own notes its own figures, for `_log_of_all_ranks` to bring together; of a batch
     that is divided, every rank notes the figures of all rows, however many each rank has. So does a Trainer that
-    keeps no lists of figures, as ORPO's.
+    keeps no lists of figures.
     """
     accelerator = trainer.accelerator
     kept = {name: accelerator.__dict__.get(name) for name in ("gather", "gather_for_metrics")}
     notes = getattr(trainer, "_metrics", {}).get("train" if trainer.model.training else "eval")
-    own = own and notes is not None
+    own = own and (notes is not None or hasattr(trainer, "_stored_metrics"))
     if sizes is None or (not own and min(sizes) == max(sizes)):
         yield
         return
@@ -115,20 +156,25 @@ def _log_of_all_ranks(trainer: Any, notes_own: Callable[[], bool]) -> None:
 
     ``notes_own`` says whether a rank counts the tokens of its own batches alone.
     """
-    log, notes = trainer.log, getattr(trainer, "_metrics", None)
+    log, noted = trainer.log, getattr(trainer, "_metrics", None)
+    notes = getattr(trainer, "_stored_metrics", None) if noted is None else noted
     if notes is None:
         return
     logged = getattr(trainer, "_total_train_tokens", 0)  # of all ranks
 
     def log_of_all(*args: Any, **options: Any) -> Any:
         nonlocal logged
-        of_mode = notes["train" if trainer.model.training else "eval"]
+        logs = args[0] if args else options.get("logs", {})
+        trains = trainer.model.training if noted is not None else "loss" in logs
+        of_mode = notes["train" if trains else "eval"]
         if of_mode and _run.meets:
             tokens = getattr(trainer, "_total_train_tokens", 0)
             of_ranks: list[Any] = [None] * _run.world_size
             dist.all_gather_object(of_ranks, (dict(of_mode), tokens - logged))
-            for key in of_mode:
+            for key in dict.fromkeys(key for figures, _ in of_ranks for key in figures):
                 of_mode[key] = [value for figures, _ in of_ranks for value in figures.get(key, [])]
+                if not of_mode[key]:  # of a row that fills up a round
+                    del of_mode[key]
             if "num_tokens" in of_mode:
                 logged = logged + sum(own for _, own in of_ranks) if notes_own() else tokens
                 trainer._total_train_tokens = logged

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import codecs
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from nb2ddp.regular_files import bytes_of
 from nb2ddp.secrets.scan import Secret, Text, scan
 
-_NO_TEXT = ("image/", "audio/", "video/", "font/", "application/pdf", "application/vnd.jupyter.widget")
+_NO_TEXT = ("image/", "audio/", "video/", "font/", "application/pdf", "application/vnd.jupyter.widget-view")
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def secrets_in_text(text: str, place: str) -> list[Secret]:
@@ -21,7 +24,7 @@ def secrets_in_text(text: str, place: str) -> list[Secret]:
 def secrets_in_file(path: Path) -> list[Secret]:
     """Return the secrets in a notebook's file; none in one that cannot be read."""
     try:
-        notebook = json.loads(_decoded(path.read_bytes()))
+        notebook = json.loads(_decoded(bytes_of(path)))
     except (OSError, ValueError, RecursionError):
         return []
     return secrets_in_notebook(notebook, str(path))
@@ -47,6 +50,10 @@ def _decoded(data: bytes) -> str:
 
 
 def _parts(notebook: Any) -> Iterator[tuple[str, str, bool]]:
+    """Yield the parts of a notebook: where each is, its text, and whether it is code."""
+    if isinstance(notebook, dict):
+        for text in _texts(notebook.get("metadata", {})):
+            yield "the notebook's metadata", text, False
     number = 0
     for cell in _cells(notebook):
         is_code = cell.get("cell_type") == "code"
@@ -55,8 +62,10 @@ def _parts(notebook: Any) -> Iterator[tuple[str, str, bool]]:
         yield place, _joined(cell.get("source", cell.get("input", ""))), True
         for text in _texts(cell.get("attachments", {})):
             yield f"an attachment of {place}", text, False
+        for text in _texts(cell.get("metadata", {})):
+            yield f"the metadata of {place}", text, False
         for text in _texts(cell.get("outputs", [])):
-            yield f"the output of cell {number}", text, False
+            yield f"the output of cell {number}", _COLOUR.sub("", text), False
 
 
 def _cells(notebook: Any) -> list[dict[str, Any]]:

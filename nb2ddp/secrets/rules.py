@@ -1,6 +1,6 @@
 """The forms of secrets that are known, from ``rules.toml``, and what is a placeholder.
 
-The forms are our own, written after what the issuers document, because no maintained set fits. Of the 67 kinds
+The forms are our own, written after what the issuers document, because no maintained set fits. Of 67 kinds
 in tests/unit/test_secrets.py, which notebooks that train use, detect-secrets 1.5 (May 2024) has a form for 15
 and its kept fork bc-detect-secrets for 12, none of them for Hugging Face, Kaggle, Weights & Biases or a model's
 API; its entropy checks find most of the others, and something in 42 of the 48 lines that have to stay silent. It
@@ -28,6 +28,9 @@ _PLACEHOLDER = re.compile(
     r"|^(?:secret_?(?:name|key|value)|(?:api_?)?key|password|passwd|fake)[\d!._-]{0,8}$)"
     r"|abcdefghijkl|ABCDEFGHIJKL"
 )
+WRITTEN = ("named-secret", "environment-secret", "setting-secret", "option-secret", "token-in-url")
+"""Rules that know a secret by what is written before it, and not by its form."""
+
 _PLAIN_URL_PASSWORD = re.compile(
     r"(?i)(?:pass(?:word|wd)?|pwd|secret|token|user(?:name)?|key|x+|\*+|\.+|\d{1,5})"
 )
@@ -72,10 +75,10 @@ class Rule:
             return True
         if self.id == "password-in-url":
             return not _PLAIN_URL_PASSWORD.fullmatch(value) and not value.startswith(("%", "["))
-        body = re.split(r"[\W_]", value, maxsplit=1)[-1] if len(value) < 200 else value
+        body = max(re.split(r"[\W_]", value, maxsplit=1), key=len) if len(value) < 200 else value
         if len(set(body)) < _DISTINCT or _PLACEHOLDER.search(value):
             return False
-        if self.id in ("named-secret", "environment-secret") and not _is_random(value):
+        if self.id in WRITTEN and not _is_random(value):
             return False
         return entropy_of(value) >= self.entropy
 
@@ -108,9 +111,10 @@ def _is_random(value: str) -> bool:
     if re.search(r"://|[()\[\]]|^[./~]|^\w+/[\w.-]+$", value):  # an address, a call, a path, a model's name
         return False
     words = re.findall(r"[A-Za-z]{4,}", value)
-    return len(re.findall(r"[a-z][0-9]|[0-9][a-z]|[a-z][A-Z]|[A-Z][0-9]|[0-9][A-Z]", value)) >= max(
-        4, 2 * len(words)
-    )
+    switch = r"[a-z][0-9]|[0-9][a-z]|[a-z][A-Z]|[A-Z][0-9]|[0-9][A-Z]"
+    if not re.search(r"[-_.:]", value):  # no words that are joined: "a1b" switches twice
+        switch = f"(?={switch})"
+    return len(re.findall(switch, value)) >= max(4, 2 * len(words))
 
 
 def _as_python(regex: str) -> str:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import hashlib
 import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from nb2ddp.secrets.rules import Rule, all_rules
+from nb2ddp.secrets.rules import WRITTEN, Rule, all_rules
 
 
 @dataclass(frozen=True)
@@ -47,9 +49,15 @@ class Text:
 
 def scan(texts: Sequence[Text]) -> list[Secret]:
     """Return the secrets in texts that belong together, such as the cells of one notebook."""
+    return _without_repeats(matches(texts))
+
+
+def matches(texts: Sequence[Text]) -> list[tuple[Secret, str]]:
+    """Return what the rules match in texts, with the values."""
+    texts = [*texts, *(text for part in texts for text in _encoded(part))]
     everything = "\n".join(part.text for part in texts)
-    joined = {id(part): _joined(part.text) for part in texts if part.is_code}
-    everything += "\n".join(text for text, _ in joined.values() if text)
+    whole = {id(part): joined(part.text) for part in texts if part.is_code}
+    everything += "\n".join(text for text, _ in whole.values() if text)
     lowered = everything.lower()
     rules = [rule for rule in all_rules() if rule.may_be_in(lowered)]
     if not rules:
@@ -57,8 +65,21 @@ def scan(texts: Sequence[Text]) -> list[Secret]:
     found: list[tuple[Secret, str]] = []
     for part in texts:
         found += _in_text(part.text, None, part, rules)
-        found += _in_text(*joined.get(id(part), ("", [])), part, rules)
-    return _without_repeats(found)
+        found += _in_text(*whole.get(id(part), ("", [])), part, rules)
+    return found
+
+
+ENCODED = re.compile(r"""b64decode\(\s{0,3}[rbfuRBFU]{0,2}["']([A-Za-z0-9+/_=-]{16,4000})["']""")
+
+
+def _encoded(part: Text) -> Iterator[Text]:
+    """Yield what the code decodes from base64, behind as many line breaks as stand before it."""
+    for match in ENCODED.finditer(part.text) if part.is_code else ():
+        with contextlib.suppress(ValueError):
+            text = base64.b64decode(
+                match[1] + "==", altchars="-_" if set(match[1]) & set("-_") else None
+            ).decode()
+            yield Text(part.place, "\n" * part.text.count("\n", 0, match.start()) + text, is_code=False)
 
 
 def _in_text(
@@ -82,7 +103,7 @@ def _secret(rule: Rule, place: str, line: int, value: str) -> Secret:
     return Secret(rule.id, rule.description, place, line, rule.beginning(value), digest[:12])
 
 
-_GENERAL = ("named-secret", "environment-secret", "authorization-header")
+_GENERAL = (*WRITTEN, "authorization-header")
 
 
 def _without_repeats(found: list[tuple[Secret, str]]) -> list[Secret]:
@@ -113,7 +134,7 @@ _JOIN = re.compile(r"""(["'])\1\.join\(\s*[\[(]([^\])]{0,2000})[\])]""")
 _COMMA = re.compile(r"""(["'])\s*,\s*[rbfuRBFU]{0,2}["']""")
 
 
-def _joined(text: str) -> tuple[str, list[tuple[int, int]]]:
+def joined(text: str) -> tuple[str, list[tuple[int, int]]]:
     """Return a text with adjacent strings put together, and where its pieces come from.
 
     Empty where there is nothing to put together. ``"hf_" "abc"``, ``"hf_" + "abc"`` and

@@ -18,7 +18,7 @@ from urllib.parse import quote, unquote, urlsplit, urlunsplit
 from nb2ddp.errors import NotebookError
 from nb2ddp.source.notebook import Notebook, parse_notebook, read_notebook
 
-MOST_BYTES = 64 * 2**20
+MOST_BYTES = 64_000_000
 """The largest notebook that is read from a link or standard input."""
 
 TIME_LIMIT = 60.0
@@ -30,6 +30,7 @@ _GISTS = "https://api.github.com/gists"
 _SUFFIXES = (".ipynb", ".py")
 _KAGGLE_PAGE = re.compile(r"https?://(?:www\.)?kaggle\.com/code/([\w-]+/[\w-]+)(?:[/?#].*)?")
 _KAGGLE = re.compile(r"kaggle:(?:/{0,2})([\w-]+/[\w-]+)/?")
+_LARGE = "{} is larger than {:.0f} MB; clear its outputs, and save it."
 _NO_NETWORK = "this needs a network connection: download the notebook, and give the file"
 
 
@@ -76,25 +77,29 @@ def input_of(text: str) -> Input:
 
 
 def read_input(
-    what: Input, kaggle: Callable[[str], str] | None = None, *, public_only: bool = False
+    what: Input,
+    kaggle: Callable[[str], str] | None = None,
+    *,
+    public_only: bool = False,
+    most_bytes: int = MOST_BYTES,
 ) -> tuple[Notebook, str | None]:
     """Return the notebook, and its text where it lies in no file here.
 
     ``kaggle`` gives the source of a kernel by its ``owner/slug``. With ``public_only`` links lead to public
-    addresses alone.
+    addresses alone. No more than ``most_bytes`` are read from a link or standard input.
 
     Raises NotebookError where it cannot be had, and what ``kaggle`` raises.
     """
     if what.kind == "file":
         return read_notebook(what.path), None
     if what.kind == "stdin":
-        text = _decoded(_limited(sys.stdin.buffer, "standard input"), "standard input")
+        text = _decoded(_limited(sys.stdin.buffer, "standard input", most_bytes), "standard input")
     elif what.kind == "kaggle":
         if kaggle is None:
             raise NotebookError(f"{what.text}: notebooks of Kaggle are not read here.")
         text = kaggle(what.place)
     else:
-        text = _decoded(download(what.place, public_only=public_only), what.text)
+        text = _decoded(download(what.place, public_only=public_only, most_bytes=most_bytes), what.text)
     path = what.path
     if not text.lstrip("\ufeff \t\r\n").startswith("{"):
         if re.match(r"\s*<(?:!doctype|html)", text, re.IGNORECASE):
@@ -153,15 +158,15 @@ def _shown(link: str) -> str:
     return urlunsplit(parts)
 
 
-def download(address: str, *, public_only: bool = False) -> bytes:
+def download(address: str, *, public_only: bool = False, most_bytes: int = MOST_BYTES) -> bytes:
     """Return what lies at an address.
 
     Raises NotebookError: it cannot be reached, is not there, is too large, or takes too long.
     """
-    data = _get(address, public_only)
+    data = _get(address, public_only, most_bytes)
     if not address.startswith(f"{_GISTS}/"):
         return data
-    return _get(_file_of_gist(data, address), public_only)
+    return _get(_file_of_gist(data, address), public_only, most_bytes)
 
 
 def _file_of_gist(answer: bytes, address: str) -> str:
@@ -177,7 +182,7 @@ def _file_of_gist(answer: bytes, address: str) -> str:
     raise NotebookError(f"The gist at {address} holds no .ipynb file.")
 
 
-def _get(address: str, public_only: bool) -> bytes:
+def _get(address: str, public_only: bool, most_bytes: int) -> bytes:
     import http.client
     import urllib.error
     import urllib.request
@@ -188,7 +193,9 @@ def _get(address: str, public_only: bool) -> bytes:
     )
     try:
         with _opener(public_only).open(request, timeout=_SILENCE) as answer:
-            data = _limited(answer, shown)
+            if (answer.length or 0) > most_bytes:
+                raise NotebookError(_LARGE.format(shown, most_bytes / 1e6))
+            data = _limited(answer, shown, most_bytes)
             if answer.length:  # what the server has announced and not sent
                 raise NotebookError(f"{shown} broke off after {len(data)} bytes; try again.")
             return data
@@ -243,7 +250,7 @@ def _opener(public_only: bool) -> Any:
     return opener
 
 
-def _limited(stream: IO[bytes], shown: str) -> bytes:
+def _limited(stream: IO[bytes], shown: str, most_bytes: int) -> bytes:
     """Return all of a stream, which may be neither too large nor too slow."""
     end, pieces, size = time.monotonic() + TIME_LIMIT, [], 0
     # read1 gives what is there: a server that sends a byte a second must not outlast the limit
@@ -251,10 +258,8 @@ def _limited(stream: IO[bytes], shown: str) -> bytes:
     while piece := read(_PIECE):
         pieces.append(piece)
         size += len(piece)
-        if size > MOST_BYTES:
-            raise NotebookError(
-                f"{shown} is larger than {MOST_BYTES >> 20} MiB; clear its outputs, and save it."
-            )
+        if size > most_bytes:
+            raise NotebookError(_LARGE.format(shown, most_bytes / 1e6))
         if time.monotonic() > end and shown != "standard input":
             raise NotebookError(f"{shown} was not complete after {TIME_LIMIT:.0f} seconds.")
     return b"".join(pieces)

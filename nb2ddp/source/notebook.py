@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import logging
 import os
 import re
-import stat
 import sys
 import warnings
 from collections.abc import Iterator
@@ -17,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from nb2ddp.errors import NotebookError
+from nb2ddp.regular_files import opened
 
 # What Jupyter itself opens with patience. Of JSON, Python makes up to thirty times as many bytes.
 _MOST_BYTES, _MOST_CONTAINERS, _MOST_VALUES = 100_000_000, 150_000, 3_000_000
@@ -154,7 +153,7 @@ _CELL = re.compile(r"^# ?%%", re.MULTILINE)
 def _text(path: Path) -> str:
     """Return the text of a regular file. Pipes and devices are not opened for long: they may never end."""
     try:
-        with open(path, "rb", opener=_opened) as file:
+        with open(path, "rb", opener=opened) as file:
             size = os.fstat(file.fileno()).st_size
             if size > _MOST_BYTES:
                 raise NotebookError(
@@ -179,22 +178,6 @@ def _text(path: Path) -> str:
         raise NotebookError(
             f"{path} cannot be read: it is not UTF-8 text; open and save it in Jupyter."
         ) from None
-
-
-def _opened(path: str, flags: int) -> int:
-    """Open a file without waiting for the other end of a pipe.
-
-    Raises:
-        OSError: it is no regular file.
-    """
-    handle = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
-    mode = os.fstat(handle).st_mode
-    if not stat.S_ISREG(mode):
-        os.close(handle)
-        if stat.S_ISDIR(mode):
-            raise IsADirectoryError
-        raise OSError(errno.EINVAL, "it is a pipe, a device or a socket, and not a file")
-    return handle
 
 
 def notebook_of(path: Path, nb: Any) -> Notebook:

@@ -5,26 +5,28 @@ from __future__ import annotations
 import os
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from nb2ddp.errors import WebError
+from nb2ddp.errors import NotebookError, WebError
 from nb2ddp.options import Setting, settings
 from nb2ddp.rendering import render
 from nb2ddp.web import limits
-from nb2ddp.web.conversion import Answer, Upload, converted
+from nb2ddp.web.body_limit import BodyLimit
+from nb2ddp.web.conversion import Answer, converted
+from nb2ddp.web.uploads import Uploads
 
 _TITLE = "Notebook to DDP script"
 _ABOUT = f"""\
 # {_TITLE}
 
 Give a single-GPU training notebook; get the script that trains it on several GPUs, and what was changed and why.
-Nothing of the notebook is executed, and nothing is kept: a dropped file is deleted once it is read.
+Nothing of the notebook is executed, and nothing is kept on the server's disk. Its memory holds the notebook and the
+result until you leave the page, for {limits.KEEP_SECONDS / 60:.0f} minutes at most.
 """
-_SWEEP_SECONDS = 60.0
 
 
 @contextmanager
@@ -36,9 +38,10 @@ def served(host: str, port: int | None, *, browser: bool) -> Iterator[str]:
     """
     with tempfile.TemporaryDirectory(prefix="nb2ddp-web-", ignore_cleanup_errors=True) as folder:
         gr = _gradio(folder)
-        page = _page(gr)
+        uploads = Uploads(Path(folder))
+        page = _page(gr, uploads)
         ended = threading.Event()
-        sweeper = threading.Thread(target=_sweep, args=(Path(folder), ended), daemon=True)
+        sweeper = threading.Thread(target=_sweep, args=(page, uploads, ended), daemon=True)
         try:
             _, address, _ = page.launch(
                 server_name=host,
@@ -58,6 +61,7 @@ def served(host: str, port: int | None, *, browser: bool) -> Iterator[str]:
                 run_history=False,
                 enable_monitoring=False,
                 footer_links=[],
+                app_kwargs={"middleware": [(BodyLimit, (), {})]},
             )
         except OSError as error:
             raise WebError(f"the page cannot be served at {host}, port {port or 'any'}: {error}") from None
@@ -110,10 +114,9 @@ def _theme(gr: Any) -> Any:
     )
 
 
-def _page(gr: Any) -> Any:
-    with gr.Blocks(title=_TITLE, analytics_enabled=False, fill_width=True) as page:
+def _page(gr: Any, uploads: Uploads) -> Any:
+    with _blocks(gr, uploads)(title=_TITLE, analytics_enabled=False, fill_width=True) as page:
         gr.Markdown(_ABOUT)
-        dropped = gr.State(None, time_to_live=limits.KEEP_SECONDS)
         with gr.Row():
             file = gr.File(
                 label="Notebook, or .py with # %% cells",
@@ -132,19 +135,44 @@ def _page(gr: Any) -> Any:
         with gr.Accordion("Options", open=False, elem_id="options"):
             options = _options(gr)
         result = gr.HTML(min_height=120, elem_id="result")
-        events = dict(
-            outputs=[dropped, file, link, result],
-            api_visibility="private",
-            concurrency_limit=limits.AT_ONCE,
-            concurrency_id="convert",
-            show_progress_on=result,
-            scroll_to_output=True,
-        )
-        file.upload(_converts_file(gr), [file, *options], **events)
-        gr.on([button.click, link.submit], _converts(gr), [dropped, link, *options], **events)
-        file.clear(lambda: None, outputs=dropped, api_visibility="private", queue=False)
+        at_once = {"api_visibility": "private", "queue": False}
+        queued = {
+            "inputs": [link, *options],
+            "outputs": [file, result],
+            "api_visibility": "private",
+            "concurrency_limit": limits.AT_ONCE,
+            "concurrency_id": "convert",
+            "show_progress_on": result,
+            "scroll_to_output": True,
+        }
+        converts = _converts(gr, uploads)
+        # taken before it waits in the queue; without Gradio's preprocessing, which leaves an empty file behind
+        taken = file.upload(_takes(gr, uploads), file, link, preprocess=False, **at_once)
+        taken.success(converts, **queued)
+        gr.on([button.click, link.submit], converts, **queued)
+        file.clear(_with_request(gr, lambda request: uploads.forget(request.session_hash)), **at_once)
+        page.unload(_with_request(gr, lambda request: _forget(page, uploads, request.session_hash)))
     page.queue(max_size=limits.WAITING, api_open=False)
     return page
+
+
+def _blocks(gr: Any, uploads: Uploads) -> Any:
+    """Return Gradio's class of pages, which takes no file but those that were uploaded to this server.
+
+    Gradio itself would download what a request names as a file by its address: in this process, without a limit.
+    """
+
+    class Page(gr.Blocks):  # type: ignore[misc]
+        async def preprocess_data(self, block_fn: Any, inputs: list[Any], *more: Any, **named: Any) -> Any:
+            for value in inputs:
+                is_file = isinstance(value, dict) and uploads.holds(value.get("path"))
+                if not (is_file or value is None or isinstance(value, str | int | float)):
+                    raise gr.Error(
+                        "Only a file that was dropped on this page is taken.", print_exception=False
+                    )
+            return await super().preprocess_data(block_fn, inputs, *more, **named)
+
+    return Page
 
 
 def _options(gr: Any) -> list[Any]:
@@ -173,29 +201,39 @@ def _field(gr: Any, setting: Setting) -> Any:
     return gr.Textbox(placeholder=setting.otherwise, max_length=200, **about)
 
 
-def _converts_file(gr: Any) -> Callable[..., Sequence[Any]]:
-    """Return the handler of a dropped file: it is read, deleted and converted; a pasted link goes."""
+def _takes(gr: Any, uploads: Uploads) -> Callable[..., str]:
+    """Return the handler of a dropped file: it is read and deleted; a pasted link goes."""
 
-    def handle(path: str, *values: Any) -> Sequence[Any]:
-        upload = Upload(Path(path).name, Path(path).read_bytes())
-        Path(path).unlink(missing_ok=True)
-        return upload, gr.skip(), "", _shown(converted(upload, _named(values)))
+    def handle(request: Any, file: dict[str, Any]) -> str:
+        try:
+            uploads.take(request.session_hash, file["path"])
+        except NotebookError as error:
+            raise gr.Error(str(error), print_exception=False) from None
+        return ""
 
-    return handle
+    return _with_request(gr, handle)
 
 
-def _converts(gr: Any) -> Callable[..., Sequence[Any]]:
-    """Return the handler of the button: a link goes before a file that was dropped earlier."""
+def _converts(gr: Any, uploads: Uploads) -> Callable[..., Sequence[Any]]:
+    """Return the handler that converts: a link goes before a file that was dropped earlier."""
 
-    def handle(upload: Upload | None, link: str, *values: Any) -> Sequence[Any]:
+    def handle(request: Any, link: str, *values: Any) -> Sequence[Any]:
         if link and link.strip():
-            return None, None, gr.skip(), _shown(converted(link, _named(values)))
+            uploads.forget(request.session_hash)
+            return None, _shown(converted(link, _named(values)))
+        upload = uploads.of(request.session_hash)
         if upload is None:
             answer = Answer("failed", "Drop a notebook, or paste a link, first.")
         else:
             answer = converted(upload, _named(values))
-        return gr.skip(), gr.skip(), gr.skip(), _shown(answer)
+        return gr.skip(), _shown(answer)
 
+    return _with_request(gr, handle)
+
+
+def _with_request(gr: Any, handle: Callable[..., Any]) -> Callable[..., Any]:
+    """Annotate a handler's ``request``, by which Gradio knows that it is to be given."""
+    handle.__annotations__ = {"request": gr.Request}
     return handle
 
 
@@ -209,10 +247,18 @@ def _shown(answer: Answer) -> str:
     return render("web/result.html.j2", answer=answer, folder=folder, stem=stem)
 
 
-def _sweep(folder: Path, ended: threading.Event) -> None:
-    """Delete what uploads have left behind: files that were never converted, and empty ones of Gradio's."""
-    while not ended.wait(_SWEEP_SECONDS):
-        for path in list(folder.rglob("*")):
-            with suppress(OSError):
-                if path.is_file() and time.time() - path.stat().st_mtime > limits.KEEP_SECONDS:
-                    path.unlink()
+def _sweep(page: Any, uploads: Uploads, ended: threading.Event) -> None:
+    """Drop and delete what has expired, while the page is served."""
+    while not ended.wait(limits.SWEEP_SECONDS):
+        uploads.sweep()
+        before = datetime.now() - timedelta(seconds=limits.KEEP_SECONDS)
+        for session, used in list(page.state_holder.time_last_used.items()):
+            if used < before:
+                _forget(page, uploads, session)
+
+
+def _forget(page: Any, uploads: Uploads, session: str) -> None:
+    """Drop all that is kept for a session: Gradio keeps the last result of each, too."""
+    uploads.forget(session)
+    page.state_holder.session_data.pop(session, None)
+    page.state_holder.time_last_used.pop(session, None)

@@ -50,11 +50,9 @@ def _converted(source: str, is_link: bool, options: Options) -> dict[str, Any]:
     what = input_of(source) if is_link else Input(source, "file", Path(source))
     if what.kind == "kaggle":  # it would be read with the credentials of whoever serves the page
         raise NotebookError(_NO_LINK.format(source))
-    notebook, text = read_input(what, public_only=True)
+    notebook, text = read_input(what, public_only=True, most_bytes=MOST_BYTES)
     if text is None:
         text = Path(source).read_bytes().decode("utf-8", "replace")
-    elif len(text) > MOST_BYTES:
-        raise NotebookError(too_large(what.text, len(text)))
     conversion = convert_notebook(notebook, options=options)
     document = report.as_json(conversion)
     if is_link:

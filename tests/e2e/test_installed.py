@@ -218,6 +218,7 @@ def test_a_notebook_is_rehearsed(installed: Installed, folder: Path) -> None:
 def test_the_magic_trains(installed: Installed, folder: Path) -> None:
     with kernel_in(folder, python=installed.python) as kernel:
         assert kernel.value("__import__('nb2ddp').__file__").startswith(str(installed.site))
+        assert kernel.run("%run_ddp --help").text.startswith("Usage:")
         for name, source in (("data", DATA), ("model", MODEL)):
             assert kernel.run(COLLECT + source, name).ok
         ran = kernel.run(f"%%run_ddp --cpu --nproc 2\n{LOOP}{SAVE}", "train")

@@ -199,6 +199,15 @@ def test_help_has_examples(kernel: Kernel) -> None:
     text = kernel.value("get_ipython().find_cell_magic('run_ddp').__doc__")
     for part in ("%%run_ddp --nproc 2", "%run_ddp finetune.ipynb", "--collect", "--batch"):
         assert part in text
+    kernel.run("ran = 0")
+    for asked in ("%run_ddp --help", "%run_ddp -h", "%%run_ddp --collect --help\nran = 1"):
+        shown = kernel.run(asked)
+        assert shown.ok, shown.text
+        assert shown.text.startswith("Usage:\n  %run_ddp [--nproc N]")
+        for option in ("--collect  ", "--batch <", "--cpu  "):
+            assert option in shown.text
+    assert kernel.value("ran") == "0"
+    assert "goes into the script" not in shown.text
 
 
 def test_loading_twice_and_unloading(kernel: Kernel) -> None:

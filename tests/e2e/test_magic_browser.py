@@ -6,25 +6,18 @@ NB2DDP_SCREENSHOTS names a folder that gets pictures of the live display and of 
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
-import signal
-import socket
-import subprocess
-import sys
 import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import nbformat
 import pytest
-from nbformat.v4 import new_code_cell, new_notebook
 
 from tests.e2e.test_magic import COLLECT, DATA, LOOP, MODEL, SAVE
+from tests.support.jupyterlab import lab_with, open_notebook, run_all_cells
 
 pytest.importorskip("jupyterlab")
 playwright = pytest.importorskip("playwright.sync_api")
@@ -34,54 +27,13 @@ pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium: `make engines` installs it"),
 ]
 
-# All cells are in the page, whether they can be seen or not, and nothing pops up.
-SETTINGS = {
-    "@jupyterlab/notebook-extension/tracker": {"windowingMode": "none"},
-    "@jupyterlab/apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
-}
-
 
 @pytest.fixture
 def lab(tmp_path: Path) -> Iterator[str]:
-    """The address of a JupyterLab with the notebook ``run.ipynb``."""
-    notebooks, settings = tmp_path / "notebooks", tmp_path / "settings"
-    notebooks.mkdir()
+    """The address of a JupyterLab with a notebook that trains."""
     sources = ["%load_ext nb2ddp", COLLECT + DATA, COLLECT + MODEL, COLLECT + "pause = 0.5"]
-    cells = [new_code_cell(source) for source in (*sources, f"%%run_ddp --cpu\n{LOOP}{SAVE}")]
-    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
-    nbformat.write(new_notebook(cells=cells, metadata={"kernelspec": kernel}), notebooks / "run.ipynb")
-    for name, values in SETTINGS.items():
-        path = settings / f"{name}.jupyterlab-settings"
-        path.parent.mkdir(parents=True)
-        path.write_text(json.dumps(values))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    options = ["--no-browser", "--allow-root", f"--port={port}", "--IdentityProvider.token="]
-    environment = {
-        **os.environ,
-        "JUPYTERLAB_SETTINGS_DIR": str(settings),
-        "JUPYTERLAB_WORKSPACES_DIR": str(tmp_path / "workspaces"),
-        "IPYTHONDIR": str(tmp_path / "ipython"),
-        "CUDA_VISIBLE_DEVICES": "",
-    }
-    command = [sys.executable, "-m", "jupyterlab", *options, f"--ServerApp.root_dir={notebooks}"]
-    with (tmp_path / "lab.log").open("w") as log:
-        server = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
-    try:
-        address = f"http://127.0.0.1:{port}"
-        deadline = time.monotonic() + 60
-        while True:
-            try:
-                urllib.request.urlopen(f"{address}/api/status").close()
-                break
-            except OSError:
-                assert time.monotonic() < deadline, (tmp_path / "lab.log").read_text()
-                time.sleep(0.2)
-        yield f"{address}/lab/tree/run.ipynb"
-    finally:
-        server.send_signal(signal.SIGTERM)
-        server.wait(20)
+    with lab_with(tmp_path, [*sources, f"%%run_ddp --cpu\n{LOOP}{SAVE}"]) as address:
+        yield address
 
 
 def test_bar_and_curve_move_in_jupyterlab(lab: str) -> None:
@@ -89,10 +41,8 @@ def test_bar_and_curve_move_in_jupyterlab(lab: str) -> None:
         browser = browsers.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 1100, "height": 1000})
         page.set_default_timeout(300_000)
-        page.goto(lab)
-        page.wait_for_selector(".jp-Notebook .jp-CodeCell")
-        page.wait_for_selector(".jp-Notebook-ExecutionIndicator[data-status=idle]")
-        _run_all(page)
+        open_notebook(page, lab)
+        run_all_cells(page)
         page.wait_for_selector(".nb2ddp-live", timeout=300_000)
         seen: list[tuple[float, int]] = []
         deadline = time.monotonic() + 120
@@ -119,20 +69,6 @@ def test_bar_and_curve_move_in_jupyterlab(lab: str) -> None:
         assert "/files/run_ddp/logs/output.log" in link
         assert "step 11: loss" in page.request.get(link).text()
         browser.close()
-
-
-def _run_all(page: Any) -> None:
-    """Click until the cells run: after a click that comes too soon JupyterLab asks for a kernel instead."""
-    for _ in range(10):
-        if page.locator(".jp-Dialog").count():
-            page.locator(".jp-Dialog .jp-mod-accept").click()
-        else:
-            page.get_by_role("menuitem", name="Run", exact=True).click()
-            page.get_by_text("Run All Cells", exact=True).first.click()
-        page.wait_for_timeout(3000)
-        if any(re.search(r"[*\d]", text) for text in page.locator(".jp-InputPrompt").all_inner_texts()):
-            return
-    raise AssertionError("no cell runs")
 
 
 def _picture(page: Any, selector: str, name: str) -> None:

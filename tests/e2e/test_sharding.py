@@ -89,7 +89,7 @@ def test_losses_are_the_single_runs(runner: Runner) -> None:
     assert len(losses) == len(expected) == 10
     assert losses == pytest.approx(expected, rel=1e-5)
     assert expected[0] != pytest.approx(expected[-1], rel=1e-2), "a run that learns nothing shows nothing"
-    assert "2 replicas equal, bit for bit" in runner(2).output
+    assert "nb2ddp: 2 ranks hold one model in shards" in runner(2).output
 
 
 def test_the_adapter_is_the_single_runs(runner: Runner) -> None:
@@ -127,3 +127,21 @@ def test_other_ways_to_fine_tune(runner: Runner, name: str) -> None:
     assert "native FSDP2 sharded" in sharded.output
     assert sharded.losses(0) == pytest.approx(single.losses("single"), rel=1e-5)
     check_alike(adapter(single, ADAPTERS[name]), adapter(sharded, ADAPTERS[name]))
+
+
+@pytest.mark.thorough
+def test_a_run_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
+    """The adapter and the optimizer's moments are read into each rank's shards, and the data goes on where it was."""
+    saving = script(SAMPLE).replace("max_steps = 10,", "max_steps = 10, save_steps = 5,")
+    whole = run(tmp_path / "whole", forked(saving), stack="newest", nproc=2)
+    assert whole.exit_code == 0, whole.output
+    checkpoint = tmp_path / "whole" / "outputs" / "checkpoint-5"
+    resuming = saving.replace(
+        "trainer.train()", f"trainer.train(resume_from_checkpoint = {str(checkpoint)!r})"
+    )
+    assert resuming != saving
+    resumed = run(tmp_path / "resumed", forked(resuming), stack="newest", nproc=2)
+    assert resumed.exit_code == 0, resumed.output
+    assert resumed.losses(0) == pytest.approx(whole.losses(0)[5:], rel=1e-5)
+    check_alike(adapter(whole), adapter(resumed))
+    assert "outputs/checkpoint-10/optimizer.pt" in resumed.files()

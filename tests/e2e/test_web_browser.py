@@ -7,20 +7,14 @@ that gets pictures of the page.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import re
 import signal
 import socket
 import subprocess
-import sys
-import urllib.error
-import urllib.request
+import time
 import zipfile
-from collections.abc import Iterator
-from dataclasses import dataclass
-from importlib.util import find_spec
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +25,23 @@ import yaml
 from nb2ddp.cli.web import web
 from nb2ddp.conversion.pipeline import convert
 from nb2ddp.options import settings
+from nb2ddp.web import limits
 from tests.support import ROOT, SAMPLES
 from tests.support.browser import browser, needs_chromium
 from tests.support.helpers import notebook
+from tests.support.web_pages import (
+    MARKER,
+    PROBED,
+    PYTHON,
+    Served,
+    Visitor,
+    asked,
+    endless_server,
+    free_port,
+    references,
+    started,
+)
 
-PYTHON = Path(sys.executable) if find_spec("gradio") else ROOT / ".venv-web" / "bin" / "python"
 pytestmark = [
     pytest.mark.skipif(not PYTHON.exists(), reason="there is no Gradio: `make .venv-web/.ready` installs it"),
     needs_chromium,
@@ -43,55 +49,12 @@ pytestmark = [
 ALPACA = SAMPLES / "alpaca_sft.ipynb"
 
 
-@dataclass(frozen=True)
-class Served:
-    """A page that is served: its address, and the folder for its temporary files."""
-
-    process: subprocess.Popen[str]
-    address: str
-    folder: Path
-
-    def files(self) -> list[Path]:
-        return [path for path in self.folder.rglob("*") if path.is_file() and path.stat().st_size]
-
-
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
-
-
-@contextlib.contextmanager
-def started(folder: Path, *command: str, **more: str) -> Iterator[Served]:
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(ROOT),
-        "TMPDIR": str(folder),
-        "no_proxy": "127.0.0.1",
-        **more,
-    }
-    process = subprocess.Popen(
-        [str(PYTHON), *command], cwd=folder, env=environment, text=True, stdout=-1, stderr=subprocess.STDOUT
-    )
-    assert process.stdout is not None
-    try:
-        said = ""
-        while not (found := re.search(r"http://[\w.]+:\d+", said)):
-            line = process.stdout.readline()
-            assert line, said
-            said += line
-        yield Served(process, found[0].replace("localhost", "127.0.0.1"), folder)
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
-
-
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """Serve the page; at its end, nothing is left."""
-    command = ("-m", "nb2ddp", "web", "--no-browser", "--host", "127.0.0.1", "--port", str(free_port()))
-    with started(tmp_path_factory.mktemp("served"), *command, GRADIO_SHARE="true") as found:
+    command = ("-c", PROBED, "web", "--no-browser", "--host", "127.0.0.1", "--port", str(free_port()))
+    folder = tmp_path_factory.mktemp("served")
+    with started(folder, *command, GRADIO_SHARE="true", GRADIO_ANALYTICS_ENABLED="False") as found:
         yield found
         found.process.send_signal(signal.SIGTERM)
         assert found.process.wait(30) == 128 + signal.SIGTERM
@@ -206,56 +169,117 @@ def test_what_cannot_be_converted_is_a_sentence(browser: Any, served: Served, tm
 # ---- asked by hand --------------------------------------------------------------------------------
 
 
-def asked(address: str, data: Any = None) -> tuple[int, str]:
-    request = urllib.request.Request(
-        address,
-        data=None if data is None else json.dumps(data).encode(),
-        headers={"Content-Type": "application/json"},
-    )
-    try:
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            return answer.status, answer.read().decode(errors="replace")
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, error.read().decode(errors="replace")
-
-
 @pytest.mark.parametrize("path", ["/etc/passwd", str(ROOT / "pyproject.toml"), "http://127.0.0.1:9/a.ipynb"])
 def test_no_file_of_the_server_is_given(served: Served, path: str) -> None:
     status, text = asked(f"{served.address}/gradio_api/file={path}")
     assert status in (403, 404), text
-    _, config = asked(f"{served.address}/config")
-    components = {part["id"]: part for part in json.loads(config)["components"]}
-    (event,) = (
-        event
-        for event in json.loads(config)["dependencies"]
-        if [components[number]["type"] for number in event["inputs"]][:1] == ["file"]
-    )
-    values = [components[number]["props"].get("value") for number in event["inputs"][1:]]
-    file = {"path": path, "orig_name": "a.ipynb", "meta": {"_type": "gradio.FileData"}}
-    session = {"fn_index": event["id"], "session_hash": f"attack{abs(hash(path))}"}
-    status, text = asked(f"{served.address}/gradio_api/queue/join", {**session, "data": [file, *values]})
-    if status == 200:
-        _, text = asked(f"{served.address}/gradio_api/queue/data?session_hash={session['session_hash']}")
-        assert '"success":false' in text
+    visitor = Visitor(served.address)
+    for more in ({}, {"is_stream": True}):
+        taken, said = visitor.take(path, **more)
+        assert not taken
+        text += said
     assert "root:" not in text
     assert "build-system" not in text
+    assert Path(ROOT / "pyproject.toml").is_file()
+
+
+def test_the_server_itself_downloads_nothing(served: Served) -> None:
+    """A request may name any value as a file at an address, which Gradio would gather in memory, without a limit."""
+    visitor = Visitor(served.address)
+    with endless_server() as (address, taken):
+        assert asked(address.replace("a.ipynb", ""))[0] == 200
+        assert len(taken) == 1, "else this shows nothing"
+        file = {"path": address, "url": address, "meta": {"_type": "gradio.FileData"}}
+        for ended, text in (
+            visitor.take(address),
+            visitor.take(address, is_stream=True),
+            visitor.convert(file),
+            visitor.convert([file]),
+            visitor.convert(options={"owner": file}),
+            visitor.convert(options={"nproc": {"a": [file]}}),
+        ):
+            assert not ended
+            assert "Only a file that was dropped on this page is taken" in text
+        assert len(taken) == 1
 
 
 def test_a_large_upload_is_refused(served: Served) -> None:
-    boundary = "frontier"
-    head = f'--{boundary}\r\nContent-Disposition: form-data; name="files"; filename="../../a.ipynb"\r\n\r\n'
-    body = head.encode() + b" " * 21_000_000 + f"\r\n--{boundary}--\r\n".encode()
-    request = urllib.request.Request(
-        f"{served.address}/gradio_api/upload",
-        data=body,
-        headers={"Content-Type": f"multipart/form-data; boundary={boundary}"},
-    )
-    with pytest.raises(urllib.error.HTTPError) as refused:
-        urllib.request.urlopen(request, timeout=60)
-    with refused.value:
-        assert refused.value.code == 413
+    status, _ = Visitor(served.address).upload("../../a.ipynb", b" " * 21_000_000)
+    assert status == 413
     assert not served.files()
+
+
+def test_a_large_request_is_refused_before_it_is_read(served: Served) -> None:
+    """Gradio gathers a field that is no file in memory, takes 1000 files at once, and JSON of any length."""
+    head = b'--frontier\r\nContent-Disposition: form-data; name="x"\r\n\r\n'
+    field = head + b" " * (limits.MOST_UPLOAD + 1) + b"\r\n--frontier--\r\n"
+    kind = "multipart/form-data; boundary=frontier"
+    assert asked(f"{served.address}/gradio_api/upload", field, kind)[0] == 413
+    for chunked in (False, True):
+        with socket.create_connection(("127.0.0.1", int(served.address.rpartition(":")[2])), 60) as line:
+            size = b"Transfer-Encoding: chunked" if chunked else b"Content-Length: 1000000000"
+            line.sendall(b"POST /gradio_api/queue/join HTTP/1.1\r\nHost: 127.0.0.1\r\n" + size + b"\r\n\r\n")
+            if chunked:
+                size_in_hex = b"%x\r\n" % (limits.MOST_REQUEST + 1)
+                line.sendall(size_in_hex + b" " * (limits.MOST_REQUEST + 1) + b"\r\n0\r\n\r\n")
+            assert line.recv(100).startswith(b"HTTP/1.1 413 ")
+
+
+TRAINING = f"""\
+# {MARKER}
+from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
+model = AutoModelForCausalLM.from_pretrained("org/Model-7B")
+trainer = Trainer(model, TrainingArguments("out"), train_dataset=[1])
+trainer.train()
+"""
+
+
+def eventually(holds: Callable[[], bool], seconds: float = 60) -> bool:
+    end = time.monotonic() + seconds
+    while not (true := holds()) and time.monotonic() < end:
+        time.sleep(0.3)
+    return true
+
+
+def test_what_was_dropped_is_forgotten_when_the_page_is_left(served: Served) -> None:
+    visitor = Visitor(served.address)
+    data = nbformat.writes(notebook(TRAINING)).encode()
+    assert visitor.drop("a.ipynb", data)[0]
+    assert not served.files()
+    ended, text = visitor.convert(options={"nproc": 4})  # again, with other options
+    assert ended
+    assert "x 4 GPUs" in text
+    assert references(served) >= 1, "else the next line shows nothing"
+    visitor.leave()
+    assert eventually(lambda: references(served) == 0)
+    assert "Drop a notebook, or paste a link, first." in visitor.convert()[1]
+
+
+def test_equal_files_of_two_users_are_both_converted(served: Served) -> None:
+    """Gradio gives both the same place on the disk, and the first that is read is deleted."""
+    data = nbformat.writes(notebook(TRAINING)).encode()
+    visitors = [Visitor(served.address) for _ in range(3)]
+    places = [json.loads(visitor.upload("same.ipynb", data)[1])[0] for visitor in visitors]
+    assert len(set(places)) == 1
+    for visitor in visitors:
+        assert visitor.take(places[0])[0]
+        assert "same_ddp.zip" in visitor.convert()[1]
+        visitor.take(places[0])  # its page forgot nothing, and a second time it is the file that it has
+    for visitor in visitors:
+        visitor.leave()
+    assert eventually(lambda: references(served) == 0)
+    taken, text = Visitor(served.address).take(places[0])
+    assert not taken
+    assert "is not here any more: drop it again" in text
+
+
+def test_what_nobody_converts_is_swept_away(served: Served) -> None:
+    status, text = Visitor(served.address).upload("never.ipynb", b"{}")
+    assert status == 200
+    (path,) = (Path(place) for place in json.loads(text))
+    for old in [*served.below(), path, path.parent]:
+        os.utime(old, (0, 0))
+    assert eventually(lambda: not served.below())
 
 
 @pytest.mark.thorough  # Gradio's import alone takes seconds

@@ -29,7 +29,12 @@ from tests.support import ROOT
 from tests.support.ranks import RankServer
 
 HARNESS = ROOT / "tests" / "support" / "harness"
-STACKS = {"newest": Path(sys.executable), "kaggle": ROOT / ".venv-kaggle" / "bin" / "python"}
+GPU = "gpu"  # this Python, on a machine with GPUs
+STACKS = {
+    "newest": Path(sys.executable),
+    "kaggle": ROOT / ".venv-kaggle" / "bin" / "python",
+    GPU: Path(sys.executable),
+}
 TIMEOUT = 300  # seconds for one run
 PLAIN = ("accelerate", "datasets", "peft", "transformers.trainer", "trl")
 UNSLOTH = ("unsloth", *PLAIN)
@@ -58,7 +63,9 @@ class Run:
     def parameters(self, rank: int | str = 0) -> dict[str, Any]:
         import torch
 
-        loaded: dict[str, Any] = torch.load(self.watch / f"parameters-{rank}.pt", weights_only=True)
+        loaded: dict[str, Any] = torch.load(
+            self.watch / f"parameters-{rank}.pt", map_location="cpu", weights_only=True
+        )
         return loaded
 
     def evaluated(self, rank: int | str = 0) -> list[dict[str, float]]:
@@ -111,8 +118,9 @@ def run(
     """Run ``script`` in ``folder``: on ``nproc`` ranks, or in one plain process when ``nproc`` is 0.
 
     Ranks are forked from a process that has imported the stack (`rank_server`), which saves each of them some 12 s
-    of imports. With ``torchrun`` they are launched as users launch them. Forked ones note each step with ``steps``, and
-    work in a folder of their own each with ``apart``; ``environment`` is added to theirs.
+    of imports. With ``torchrun`` they are launched as users launch them; so are those on GPUs, which a fork cannot use.
+    Forked ranks and those on GPUs note each step with ``steps``, and work in a folder of their own each with ``apart``;
+    ``environment`` is added to theirs.
     """
     folder.mkdir(parents=True)
     watch = folder.with_name(f"{folder.name}-watch")
@@ -120,9 +128,13 @@ def run(
     # beside the working folder's files, not among them; the same name everywhere
     (folder / "script.py").write_text(script)
     (folder / SUPPORT).write_text(support_module())
-    if torchrun:
+    if torchrun or stack == GPU:
         start = time.monotonic()
-        code, output = _launched(folder, watch, STACKS[stack], nproc)
+        noted = {"NB2DDP_STEPS": "1"} if steps else {}
+        noted |= {"NB2DDP_APART": "1"} if apart else {}
+        code, output = _launched(
+            folder, watch, STACKS[stack], nproc, {**environment, **noted}, gpus=stack == GPU
+        )
     else:
         unsloth = re.search(r"^\s*(from|import) unsloth", script, re.MULTILINE)
         server = _server(STACKS[stack], UNSLOTH if unsloth else PLAIN)
@@ -143,14 +155,28 @@ def _variables(folder: Path) -> dict[str, str]:
     }
 
 
-def _launched(folder: Path, watch: Path, python: Path, nproc: int) -> tuple[int, str]:
-    """Start torchrun, or plain Python."""
+def _on_gpus(nproc: int) -> dict[str, str]:
+    """The variables that differ where ranks use GPUs, and one process the first of them."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(max(nproc, 1))))
+    paths = [str(HARNESS), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {
+        "PYTHONPATH": os.pathsep.join(paths),
+        "CUDA_VISIBLE_DEVICES": visible if nproc else visible.partition(",")[0],
+    }
+
+
+def _launched(
+    folder: Path, watch: Path, python: Path, nproc: int, environment: Mapping[str, str], *, gpus: bool
+) -> tuple[int, str]:
+    """Start torchrun, or plain Python; on GPUs with a program that notes what a forked rank notes."""
     torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={nproc}"] if nproc else []
+    noting = [str(Path(__file__).with_name("noting_rank.py"))] if gpus else []
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("COV")}
+    variables = {**_variables(folder), **(_on_gpus(nproc) if gpus else {})}
     done = subprocess.run(
-        [python, *torchrun, "script.py"],
+        [python, *torchrun, *noting, "script.py"],
         cwd=folder,
-        env={**inherited, "NB2DDP_WATCH": str(watch), **_variables(folder)},
+        env={**inherited, "NB2DDP_WATCH": str(watch), **variables, **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -90,6 +90,13 @@ TOKENS: dict[str, tuple[str, str]] = {
     "authorization-header": (some(40), 'headers = {{"Authorization": "Bearer {}"}}'),
     "named-secret": (some(28), 'my_api_key = "{}"'),
     "environment-secret": (some(32), "%env SERVICE_TOKEN={}"),
+    "setting-secret": (some(32), "api_key: {}"),
+    "option-secret": (some(32), "tool --api-key {}"),
+    "token-in-url": (some(40, HEX), "https://{}@git.lab.org/ada/x"),
+    "cerebras-key": ("csk-" + some(48, LOWER), "{}"),
+    "cohere-key": (some(40), 'cohere.Client("{}")'),
+    "neptune-token": ("eyJhcGlfYWRkcmVzcyI6" + "Imh0dHBzOi8v" + some(120) + "==", "{}"),
+    "azure-shared-access": (some(43) + "%3D", "https://ada.blob.core.windows.net/x?sv=2020&sig={}"),
 }
 TOKENS["wandb-key"] = (some(40, HEX), 'import wandb\nwandb.login(key="{}")')
 key_id, secret_key = "AKIA" + some(16, UPPER32), some(40, ALNUM + "/+")

@@ -9,6 +9,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -55,13 +56,38 @@ def test_links_into_the_repository_lead_to_files() -> None:
     assert not missing
 
 
-def test_the_citation_is_of_this_version() -> None:
+def test_version_citation_and_changelog_name_one_release() -> None:
+    metadata = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert metadata["version"] == nb2ddp.__version__
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert citation["version"] == nb2ddp.__version__
     assert citation["repository-code"] == REPOSITORY
     assert {"cff-version", "message", "title", "authors"} <= citation.keys(), "what the format asks for"
-    released = citation.get("date-released")
-    assert released is None or released <= datetime.date.today()
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    first, *releases = re.findall(r"^## (.+)$", changes, re.MULTILINE)
+    assert first == "Unreleased"
+    dates = [datetime.date.fromisoformat(release.rpartition(" - ")[2]) for release in releases]
+    assert releases[0] == f"{nb2ddp.__version__} - {citation['date-released']}"
+    assert dates == sorted(dates, reverse=True)
+    assert dates[0] <= datetime.date.today()
+
+
+def test_the_description_on_an_index_has_no_dead_link() -> None:
+    """An index shows the README alone: no link leads to a file beside it, and those of ours lead to files."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    prose = re.sub(r"^```.*?^```", "", readme, flags=re.DOTALL | re.MULTILINE)
+    targets = re.findall(r"\]\(([^)\s]+)\)", prose)
+    titles = re.findall(r"^#+ (.+)$", prose, re.MULTILINE)
+    headings = {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+    raw = REPOSITORY.replace("github.com", "raw.githubusercontent.com")
+    assert len(targets) > 5
+    for target in targets:
+        assert target.startswith(("https://", "#")), target
+        for start in (f"{REPOSITORY}/blob/main/", f"{REPOSITORY}/tree/main/", f"{raw}/main/"):
+            if target.startswith(start):
+                assert (ROOT / target.removeprefix(start).partition("#")[0]).exists(), target
+        if target.startswith("#"):
+            assert target[1:] in headings, target
 
 
 def test_the_gallery_is_what_convert_writes_with_what_the_ledger_has_measured(tmp_path: Path) -> None:

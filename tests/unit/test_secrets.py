@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import random
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from nb2ddp.secrets import Secret, secrets_in_file, secrets_in_notebook, secrets_in_text
+from nb2ddp.secrets import Secret, masker, secrets_in_file, secrets_in_notebook, secrets_in_text
 from nb2ddp.secrets.rules import all_rules, entropy_of
-from tests.support.tokens import HEX, TOKENS, UUID, draw, some
+from tests.support.tokens import ALNUM, HEX, LOWER, TOKENS, UUID, draw, some
 
 Place = Callable[[str], tuple[dict[str, Any], str]]
 
@@ -52,6 +53,11 @@ PLACES: dict[str, Place] = {
         code("x", [{"output_type": "stream", "text": ["ok\n", *text.splitlines(keepends=True)]}]),
         "the output of cell 2",
     ),
+    "coloured": lambda text: (
+        code("x", [{"output_type": "stream", "text": f"ok\n{text[:-9]}\x1b[31m{text[-9:]}\x1b[0m"}]),
+        "the output of cell 2",
+    ),
+    "cell metadata": lambda text: (code("x") | {"metadata": {"form": [text]}}, "the metadata of cell 2"),
     "html": lambda text: (
         code("x", [{"output_type": "display_data", "data": {"text/html": f"<b>\n{text}\n</b>"}}]),
         "the output of cell 2",
@@ -74,13 +80,13 @@ def test_every_rule_has_its_token() -> None:
         assert all(word == word.lower() for word in rule.keywords)
 
 
-OWN_LINE = {"code", "lines", "markdown", "raw", "writefile", "stream", "traceback"}
+OWN_LINE = {"code", "lines", "markdown", "raw", "writefile", "stream", "traceback", "cell metadata"}
 
 
 @pytest.mark.parametrize("place", PLACES)
 def test_each_token_is_found_in_each_place(place: str) -> None:
     for rule, (token, around) in TOKENS.items():
-        if rule == "environment-secret" and place not in OWN_LINE:
+        if rule in ("environment-secret", "setting-secret") and place not in OWN_LINE:
             continue  # a line of its own is what makes it one
         cell, where = PLACES[place](around.format(token))
         found = secrets_in_notebook(notebook(cell), "nb.ipynb")
@@ -94,6 +100,61 @@ def test_each_token_is_found_in_each_place(place: str) -> None:
             assert lines[0] in {secret.line for secret in mine}, (rule, place)
         for secret in found:
             assert token[8:] not in repr(secret) + str(secret) or rule == "private-key", "no value is kept"
+
+
+def test_a_token_in_the_metadata_of_the_notebook() -> None:
+    token = TOKENS["huggingface-token"][0]
+    state = {"model_name": "TextModel", "state": {"value": token}}
+    widgets = {"application/vnd.jupyter.widget-state+json": {"state": {"a": state}}}
+    (secret,) = secrets_in_notebook(notebook() | {"metadata": {"widgets": widgets}})
+    assert secret.place == "the notebook's metadata"
+
+
+def test_a_token_in_base64() -> None:
+    token = TOKENS["huggingface-token"][0]
+    encoded = base64.b64encode(token.encode()).decode()
+    (secret,) = secrets_in_text(f"import base64\ntoken = base64.b64decode('{encoded}').decode()", "x.py")
+    assert (secret.rule, secret.line) == ("huggingface-token", 2)
+    assert secrets_in_text("x = b64decode('" + "A" * 17 + "')", "x.py") == []
+
+
+FORMS = [
+    "def f(api_key='{}'): pass",
+    "def f(*, api_key: str | None = '{}'): pass",
+    "class Settings:\n    auth_token: str = '{}'",
+    "if (api_key := '{}'):\n    pass",
+    "token = '{}'  #@param {{type:\"string\"}}",
+    "openai.api_key = '{}'",
+    "config = dict(secret_key='{}')",
+    "os.environ.setdefault('MY_API_KEY', '{}')",
+    "key = os.getenv('MY_API_KEY', '{}')",
+    "os.environ.update({{'MY_API_KEY': '{}'}})",
+    "os.putenv('MY_SECRET_TOKEN', '{}')",
+    "%set_env MY_API_KEY={}",
+    "!export MY_API_KEY={}",
+    "!tool login --token={} --yes",
+    "!mysql -u ada --password={}",
+    "!python train.py --hub_token {}",
+    "%%writefile config.yaml\nlr: 1\napi_key: {}",
+    "%%writefile config.ini\n[api]\npassword = {}",
+    "%%writefile .env\nMY_API_KEY={}",
+]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_secret_by_its_name(form: str) -> None:
+    value = TOKENS["named-secret"][0]
+    found = secrets_in_notebook(notebook(code(form.format(value))))
+    assert len(found) == 1, (form, found)
+    assert value not in str(found)
+
+
+@pytest.mark.parametrize("letters", [HEX, LOWER, ALNUM])
+def test_nearly_every_key_of_32_characters_is_found(letters: str) -> None:
+    dice = random.Random(1)
+    keys = ["".join(dice.choices(letters, k=32)) for _ in range(300)]
+    missed = [key for key in keys if not secrets_in_text(f'my_api_key = "{key}"', "x.py")]
+    assert len(missed) < 10, missed
 
 
 PARTS = {
@@ -166,6 +227,23 @@ def test_nothing_of_a_password_is_shown() -> None:
 # What must stay silent
 
 SILENT = [
+    'token = tokenizer.decode([1])\ntoken = "▁Hello1World2"\ntoken: str = "<|eot_id|>"',
+    'stop_token: str = "<|end_of_text_2|>"; tokens: list[str] = ["aB3cD4eF5gH6iJ7k"]',
+    "!python train.py --model_name unsloth/Llama-3.2-1B-Instruct-bnb-4bit --token $HF_TOKEN",
+    "!accelerate launch x.py --push_to_hub_token ${{ secrets.HF_TOKEN }}",
+    "!vllm serve m --api-key token-abc123 --tokenizer-revision " + some(40, HEX),
+    "!huggingface-cli download a/b --token hf_... --revision " + some(40, HEX),
+    "parser.add_argument('--hub_token', default=None)",
+    "api_key: the key that you get from the settings page of the service",
+    "access_token: ${HF_TOKEN}\nsecret_key = os.environ['MY_SECRET_KEY_2026']",
+    "password = getpass.getpass()\naccess_key=config_for_the_bucket_number_2",
+    "auth_token = user_secrets_client_v2_for_kaggle_2026",
+    "max_new_tokens: int = 256; pad_token_id: int = 128004",
+    "https://raw.githubusercontent.com/a/b/" + some(40, HEX) + "/x.py",
+    "!pip install git+https://github.com/a/b@" + some(40, HEX),
+    "git@github.com:a/b.git https://github.com/@ada2026abcdefghi",
+    "b64decode('iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJ')",
+    "https://ada.blob.core.windows.net/data/train.jsonl?comp=list",
     'revision = "' + some(40, HEX) + '"  # wandb',
     "!pip install git+https://github.com/wandb/wandb@" + some(40, HEX),
     "!pip install 'unsloth @ git+https://github.com/unslothai/unsloth@" + some(40, HEX) + "'",
@@ -301,3 +379,33 @@ def test_entropy() -> None:
 
 def test_a_secret_keeps_no_value() -> None:
     assert "value" not in Secret.__match_args__
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Code that is shown
+
+
+@pytest.mark.parametrize("rule", TOKENS)
+def test_no_value_is_left_in_code_that_is_shown(rule: str) -> None:
+    value, around = TOKENS[rule]
+    text = f"import wandb, modal\n{around.format(value)}\nx = 1"
+    masked = masker([text])(text)
+    assert rule == "private-key" or value not in masked
+    assert "***" in masked or rule == "private-key"
+    assert masked.endswith("\nx = 1")
+    assert len(masked.splitlines()) == len(text.splitlines())
+
+
+def test_parts_keys_and_base64_are_masked() -> None:
+    value = TOKENS["huggingface-token"][0]
+    encoded = base64.b64encode(value.encode()).decode()
+    key = some(64) + "\n" + some(64)
+    text = (
+        f'a = "{value[:12]}" + "{value[12:]}"\nb = b64decode("{encoded}")\n'
+        f'c = """-----BEGIN PRIVATE KEY-----\n{key}\n-----END PRIVATE KEY-----"""'
+    )
+    masked = masker([text])(text)
+    for piece in (value[:12], value[12:], encoded, *key.split("\n")):
+        assert piece not in masked
+    plain = "x = 'hf_...'\nmodel = load('unsloth/llama')"
+    assert masker([plain])(plain) == plain

@@ -306,7 +306,7 @@ def _in_json(notebook: dict[str, Any], dice: random.Random) -> None:
         if dice.random() < 0.3:
             del node[key]
         else:
-            node[key] = dice.choice(VALUES)
+            node[key] = copy.deepcopy(dice.choice(VALUES))  # else a later fault changes the table
         return
 
 

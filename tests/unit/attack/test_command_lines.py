@@ -6,6 +6,7 @@ import json
 import os
 import random
 import re
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from nb2ddp.cli import main
+from nb2ddp.launch.cell_map import read_cell_map
 from tests.support.helpers import notebook
 from tests.unit.attack.fuzzer import VALUES
 from tests.unit.attack.nasty import TEXTS, UNSAFE
@@ -208,6 +210,52 @@ def test_any_converted_folder(batch: int, here: Path) -> None:
             check(arguments)
         if victim.is_dir():
             victim.rmdir()
+
+
+NAMES = ["train_ddp.py", "ddp_support.py", "setup_env.py", "report.json", "kaggle/kernel-metadata.json"]
+NAMES += [".nb2ddp/journal.json", "dry_run/.nb2ddp.json", "pushed/kernel-metadata.json", "../nb2ddp.toml"]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        *((name, "pipe") for name in NAMES),
+        ("train_ddp.py", "device"),
+        ("report.json", "device"),
+        ("report.json", "deep"),
+    ],
+)
+def test_no_command_waits_for_what_is_no_file(here: Path, name: str, kind: str) -> None:
+    """A pipe in place of a file of a converted folder, a device without an end, JSON nested too deeply."""
+    victim = here / "nb_ddp" / name
+    victim.parent.mkdir(exist_ok=True)
+    victim.unlink(missing_ok=True)
+    if kind == "pipe":
+        os.mkfifo(victim)
+    elif kind == "device":
+        victim.symlink_to("/dev/zero")
+    else:
+        victim.write_text("[" * 100_000)
+
+    def late(*_: object) -> None:
+        raise AssertionError("it waits")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(60)
+    try:
+        for arguments in (
+            ["emit", "--target", "torchrun", "nb_ddp", "-o", "out"],
+            ["push", "nb_ddp", "--dry-run"],
+            ["status", "nb_ddp"],
+            ["rehearse", "nb_ddp", "--steps", "0"],
+            ["convert", "nb.ipynb"],
+        ):
+            check(arguments)
+        read_cell_map(here / "nb_ddp" / "train_ddp.py")
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+    assert os.path.lexists(victim) or ".nb2ddp/" in name, "it is not ours"
 
 
 SETTINGS = [

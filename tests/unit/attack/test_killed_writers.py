@@ -20,15 +20,16 @@ from nb2ddp.errors import OutputError
 OLD = {"train_ddp.py": "print('old')\n", "setup_env.py": "# old\n", "kaggle/old.py": "old\n"}
 NEW = {"train_ddp.py": "print('new')\n", "ddp_support.py": "# new\n", "kaggle/new.py": "new\n"}
 OPERATIONS = {"open"} | {f"os.{name}" for name in "rename remove mkdir rmdir chmod listdir scandir".split()}
-# Writes OLD and NEW in turn, without an end.
+# Writes OLD and NEW in turn, without an end, with a pause in between.
 BUSY = """
-import itertools, json, sys
+import itertools, json, sys, time
 from pathlib import Path
 from nb2ddp import ddp_folder
 folder, versions = Path(sys.argv[1]), [json.loads(text) for text in sys.argv[2:4]]
 print("ready", flush=True)
 for number in itertools.count():
     ddp_folder.write(folder, versions[number % 2], {}, force=False)
+    time.sleep(float(sys.argv[4]))
 """
 
 
@@ -137,7 +138,7 @@ def test_kills_at_any_time(tmp_path: Path) -> None:
     folder = tmp_path / "out"
     moments = random.Random(3)
     for _ in range(12):
-        process = start(BUSY, folder, json.dumps(OLD), json.dumps(NEW))
+        process = start(BUSY, folder, json.dumps(OLD), json.dumps(NEW), 0)
         assert process.stdout is not None
         process.stdout.readline()
         time.sleep(moments.uniform(0, 0.05))
@@ -151,12 +152,16 @@ def test_kills_at_any_time(tmp_path: Path) -> None:
 
 def test_two_writers_do_not_mix(tmp_path: Path) -> None:
     folder = tmp_path / "out"
-    writers = [start(BUSY, folder, json.dumps(files), json.dumps(files)) for files in (OLD, NEW)]
+    writers = [start(BUSY, folder, json.dumps(files), json.dumps(files), 0.02) for files in (OLD, NEW)]
     try:
-        seen = set()
-        end = time.monotonic() + 3
-        while time.monotonic() < end:
-            time.sleep(0.05)
+        for writer in writers:
+            assert writer.stdout is not None
+            writer.stdout.readline()
+        seen: set[str] = set()
+        reads, end = 0, time.monotonic() + 60
+        while (reads < 40 or len(seen) < 2) and time.monotonic() < end:
+            reads += 1
+            time.sleep(0.02)
             assert all(writer.poll() is None for writer in writers), "neither is refused"
             if folder.exists():
                 seen.add(read(folder).script)

@@ -453,3 +453,8 @@ def test_the_version(invoke: Invoke) -> None:
     from nb2ddp import __version__
 
     assert invoke("--version").stdout == f"nb2ddp, version {__version__}\n"
+
+
+def test_a_rehearsal_of_what_is_not_there_says_only_that() -> None:
+    done = CliRunner().invoke(main, ["rehearse", "missing.ipynb"])
+    assert (done.exit_code, done.stderr) == (3, "nb2ddp: missing.ipynb does not exist.\n")

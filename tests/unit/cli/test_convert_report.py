@@ -209,7 +209,20 @@ def test_lines_of_one_reason_are_one_entry() -> None:
 
 def commands(told: str) -> list[str]:
     """The commands among the next steps."""
-    return [line.split("    (")[0].strip() for line in told.partition("Next:")[2].strip().splitlines()]
+    lines = [line.split("    (")[0].strip() for line in told.partition("Next:")[2].strip().splitlines()]
+    return [line for line in lines if line]
+
+
+@pytest.mark.parametrize(("name", "is_short"), [("out", True), ("a_folder_with_a_long_name_ddp", False)])
+def test_a_purpose_that_does_not_fit_stands_below_its_command(
+    name: str, is_short: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.chdir(tmp_path)
+    told = convert(save(tmp_path, TRAIN), "-o", name).stderr
+    assert (f"nb2ddp rehearse {name}    (a few steps" in told) == is_short
+    assert (f"nb2ddp rehearse {name}\n      (a few steps" in told) != is_short
+    assert max(map(len, told.partition("Next:")[2].splitlines())) <= 80
 
 
 def test_a_folder_with_a_space_is_quoted_as_a_whole(tmp_path: Path) -> None:

@@ -336,6 +336,60 @@ EXACT = {
                 return self.body(x)
         model = ddp.parallelize(Net())
         train(model, batches(x, y), lambda x, y: F.cross_entropy(model(x), y))
+        note(seen=model.seen)
+    """,
+    "dropout": """
+        model = nn.Sequential(nn.Linear(5, 8), nn.Dropout(0.3), nn.Tanh(), nn.Linear(8, 3))
+        model = ddp.parallelize(model)
+        train(model, batches(x, y), lambda x, y: F.cross_entropy(model(x), y))
+    """,
+    "dropout of attention, and of what an LSTM gives": """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.lstm, self.head = nn.LSTM(5, 8, batch_first=True), nn.Linear(8, 3)
+                self.attend = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.2, batch_first=True)
+            def forward(self, x):
+                hidden = F.dropout(self.lstm(x)[0], 0.2, self.training)
+                return self.head(self.attend(hidden).mean(1))
+        model = ddp.parallelize(Net())
+        train(model, batches(torch.randn(22, 4, 5), y), lambda x, y: F.cross_entropy(model(x), y))
+    """,
+    "noise in forward": """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.body, self.head = nn.Linear(5, 8), nn.Linear(4, 3)
+            def forward(self, x):
+                mean, scale = self.body(x + 0.1 * torch.rand(len(x), 1)).chunk(2, 1)
+                z = torch.distributions.Normal(mean, scale.exp()).rsample() + torch.randn_like(mean)
+                kept = torch.empty_like(z).bernoulli_(0.8) if torch.rand([]) < 0.5 else F.gumbel_softmax(z)
+                return self.head(z * kept)
+        model = ddp.parallelize(Net())
+        train(model, batches(x, y), lambda x, y: F.cross_entropy(model(x), y))
+    """,
+    "weights of losses in the model": """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.body, self.weights = mlp(), nn.Parameter(torch.zeros(2))
+            def forward(self, x):
+                return self.body(x)
+        model = ddp.parallelize(Net())
+        def loss_of(x, y):
+            out = model(x)
+            both = torch.stack([F.cross_entropy(out, y), out.pow(2).mean()])
+            return (both * torch.exp(-model.weights) + model.weights).sum()
+        train(model, batches(x, y), loss_of)
+    """,
+    "penalty on parameters, one of them not used": """
+        model = mlp()
+        model.unused = nn.Linear(2, 2)
+        model.forward = lambda x: model[2](model[1](model[0](x)))
+        ddp.parallelize(model)
+        def loss_of(x, y):
+            return F.cross_entropy(model(x), y) + 0.01 * sum(p.pow(2).sum() for p in model.parameters())
+        train(model, batches(x, y), loss_of)
     """,
 }
 # Right, and no faster: every rank computes whole batches, and a warning says why.
@@ -388,6 +442,43 @@ WHOLE = {
             def forward(self, x):
                 return self.body(x - x.mean(0))
         model = ddp.parallelize(Net())
+        train(model, batches(x, y), lambda x, y: F.cross_entropy(model(x), y))
+    """,
+    "statistics of the rows": """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.body, self.counts = mlp(), []
+                self.register_buffer("mean", torch.zeros(5))
+            def forward(self, x):
+                if self.training:
+                    self.mean = 0.9 * self.mean + 0.1 * x.detach().mean(0)
+                    self.counts.append(len(x))
+                return self.body(x - self.mean)
+        model = ddp.parallelize(Net())
+        train(model, batches(x, y), lambda x, y: F.cross_entropy(model(x), y))
+        note(mean=model.mean, counts=model.counts)
+    """,
+    "batch norm by hand": """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.body = mlp()
+            def forward(self, x):
+                return self.body((x - x.mean(0)) if self.training else x)
+        model = ddp.parallelize(Net())
+        train(model, batches(x, y), lambda x, y: F.cross_entropy(model(x), y))
+    """,
+    "hook of the notebook": """
+        model, seen = ddp.parallelize(mlp()), {}
+        model[0].register_forward_hook(lambda module, given, out: seen.update(hidden=out))
+        train(model, batches(x, y), lambda x, y: F.cross_entropy(model(x), y) + seen["hidden"].pow(2).mean())
+    """,
+    "hook on a gradient": """
+        model = mlp()
+        for parameter in model.parameters():
+            parameter.register_hook(lambda gradient: gradient.clamp(-0.05, 0.05))
+        ddp.parallelize(model)
         train(model, batches(x, y), lambda x, y: F.cross_entropy(model(x), y))
     """,
     "object in the arguments": """

@@ -67,7 +67,7 @@ def test_it_trains_and_saves_what_one_process_does(run: Run, ranks: int) -> None
     single, sharded = run(SAVES, 0), run(SAVES, ranks)
     assert sharded.codes == [0] * ranks, sharded.text
     assert sharded.notes[0]["losses"] == pytest.approx(single.notes[0]["losses"], rel=1e-5)
-    assert f"{ranks} replicas equal, bit for bit" in sharded.ranks[0].out
+    assert f"nb2ddp: {ranks} ranks hold one model in shards" in sharded.ranks[0].out
     files = [sorted(path.name for path in (ended.folder / "deep").rglob("*")) for ended in (single, sharded)]
     assert files[0] == files[1] == ["config.json", "model", "model.safetensors"]
     expected, saved = (

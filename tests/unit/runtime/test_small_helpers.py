@@ -105,3 +105,22 @@ def test_an_attention_bias_follows_its_layer(run: Run, ranks: int) -> None:
     ended = run(XFORMERS, ranks)
     assert not any(ended.codes), ended.text
     assert ended.notes == [{"before": "attention bias on another device", "moved": "meta"}] * ranks
+
+
+CHECKPOINTS = """
+import torch
+class Layer(torch.nn.Linear):
+    gradient_checkpointing = False  # as a layer of Transformers'
+model = torch.nn.Sequential(Layer(2, 2), Layer(2, 1))
+ddp.init_process_group()
+note(searches=ddp.wrap(model).find_unused_parameters)
+model[1].gradient_checkpointing = True
+note(searches_with=ddp.wrap(model).find_unused_parameters)
+"""
+
+
+def test_checkpoints_are_found_without_the_models_own_word_for_it(run: Run) -> None:
+    """DDP must not search for unused parameters then; Transformers 6 has no `is_gradient_checkpointing`."""
+    ended = run(CHECKPOINTS)
+    assert ended.codes == [0, 0], ended.text
+    assert ended.notes == [{"searches": True, "searches_with": False}] * 2

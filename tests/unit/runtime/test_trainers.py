@@ -48,7 +48,8 @@ def metrics(prediction):
     return {"accuracy": float((prediction.predictions.argmax(-1) == prediction.label_ids).mean()),
             "rows": len(prediction.label_ids), "order": prediction.predictions.sum()}
 def figures(trainer):
-    keys = ("loss", "eval_loss", "eval_accuracy", "eval_rows", "eval_order", "eval_wide_loss", "eval_deep_loss")
+    keys = ("loss", "eval_loss", "eval_accuracy", "eval_rows", "eval_order", "eval_wide_loss", "eval_deep_loss",
+            "size", "eval_size")
     note(log=[entry[key] for entry in trainer.state.log_history for key in keys if key in entry],
          parameters=[p.detach() for p in trainer.model.parameters()], best=trainer.state.best_metric,
          best_step=trainer.state.best_global_step, seen=getattr(trainer, "seen", []),
@@ -58,6 +59,37 @@ def train(trainer):
     ddp.wrap_trainer(trainer)
     trainer.train()
     ddp.check_replicas(trainer.model)
+"""
+
+STORES_FIGURES = """
+from collections import defaultdict
+class ORPOTrainer(Trainer):  # as TRL's: what it gathers is stored on rank 0
+    def get_batch_loss_metrics(self, model, batch, train_eval="train"):
+        loss, outputs = super().compute_loss(model, batch, return_outputs=True)
+        sizes = outputs.logits.detach().flatten(1).pow(2).mean(1)
+        return loss, {"size": self.accelerator.gather_for_metrics(sizes).mean().item()}
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        loss, figures = self.get_batch_loss_metrics(model, inputs)
+        if self.accelerator.is_main_process:
+            self.store_metrics(figures, train_eval="train")
+        return loss
+    def prediction_step(self, model, inputs, *args, **kwargs):
+        with torch.no_grad():
+            loss, figures = self.get_batch_loss_metrics(model, inputs, train_eval="eval")
+        if self.accelerator.is_main_process:
+            self.store_metrics(figures, train_eval="eval")
+        return loss.detach(), None, None
+    def store_metrics(self, figures, train_eval="train"):
+        for key, value in figures.items():
+            self._stored_metrics[train_eval][key].append(value)
+    def log(self, logs, start_time=None):
+        mode = "train" if "loss" in logs else "eval"
+        for key, each in self._stored_metrics[mode].items():
+            logs[key if mode == "train" else f"eval_{key}"] = sum(each) / len(each)
+        del self._stored_metrics[mode]
+        super().log(logs, start_time)
+ORPOTrainer.compute_loss.__module__ = ORPOTrainer.__module__ = "trl.trainer"
+ORPOTrainer._stored_metrics = defaultdict(lambda: defaultdict(list))
 """
 
 KEEPS_FIGURES = """
@@ -162,6 +194,13 @@ CASES = {
         trainer.model_accepts_loss_kwargs = False  # as ORPO's and CPO's
         train(trainer)
     """,
+    "evaluation and training that store figures, incomplete last batches": """
+        trainer = ORPOTrainer(BertForSequenceClassification(config()), arguments(max_steps=-1, num_train_epochs=2),
+            train_dataset=examples(ROWS + 5), eval_dataset=examples(7))
+        trainer.model_accepts_loss_kwargs = False  # as ORPO's and CPO's
+        train(trainer)
+        trainer.evaluate()
+    """,
     "a smoothed batch is divided": """
         trainer = Trainer(BertForTokenClassification(config()), arguments(6, 1, label_smoothing_factor=0.2),
             train_dataset=examples(ROWS, tokens=True))
@@ -242,7 +281,7 @@ def check_as_in_one_process(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Run a program in one process and on some ranks, compare the figures, and return them."""
     program = textwrap.dedent(program).replace("ROWS", str(rows))
-    script = f"{START}BATCH, STEPS = {batch}\n{TOOLS}\n{program}\nfigures(trainer)\n"
+    script = f"{START}BATCH, STEPS = {batch}\n{TOOLS}\n{STORES_FIGURES}\n{program}\nfigures(trainer)\n"
     one, several = server.compare(folder, script, ranks)
     assert one.codes == [0], one.text
     assert not any(several.codes), several.text
@@ -380,9 +419,8 @@ train(trainer)
     assert "WARNING: a batch norm takes its running statistics from each rank's part" in ended.ranks[0].err
 
 
-LOGS_ON_RANK_0 = """
+NOTES_FIGURES = """
 from collections import defaultdict
-from transformers import TrainerCallback
 class SFTTrainer(Trainer):
     def compute_loss(self, model, inputs, return_outputs=False, **kwargs):
         loss, outputs = super().compute_loss(model, inputs, return_outputs=True, **kwargs)
@@ -392,25 +430,42 @@ class SFTTrainer(Trainer):
         super().log({**logs, **{key: sum(each) / len(each) for key, each in self._metrics["train"].items()}}, *args)
         self._metrics["train"].clear()
 SFTTrainer.compute_loss.__module__ = SFTTrainer.__module__ = "trl.trainer"  # as TRL's notes and logs
+SFTTrainer._metrics = {"train": defaultdict(list), "eval": defaultdict(list)}
+"""
+LOGS_OF_ITS_OWN = """
+from transformers import TrainerCallback
 class Logs(TrainerCallback):
     def on_step_end(self, args, state, control, **kwargs):
-        if state.is_world_process_zero:
-            trainer.log({"own": 1.0})
-trainer = SFTTrainer(BertForSequenceClassification(config()), arguments(), train_dataset=examples(32))
+        BLOCK
+            trainer.log({"own": 1.0, "loss": 1.0})
+trainer = KIND(BertForSequenceClassification(config()), arguments(), train_dataset=examples(32))
 trainer.add_callback(Logs())
-trainer._metrics = {"train": defaultdict(list), "eval": defaultdict(list)}
+trainer.model_accepts_loss_kwargs = False
 train(trainer)
 note(sizes=[row["size"] for row in trainer.state.log_history if "size" in row],
      own=[row["step"] for row in trainer.state.log_history if "own" in row])
 """
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
+IN_A_BLOCK = """with ddp.main_process_only() as is_main:
+          if is_main:"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "block", "ranks"),
+    [
+        pytest.param("SFTTrainer", "if state.is_world_process_zero:", 2, id="a condition, 2 ranks"),
+        pytest.param("SFTTrainer", "if state.is_world_process_zero:", 3, id="a condition, 3 ranks"),
+        pytest.param("SFTTrainer", IN_A_BLOCK, 2, id="a block"),
+        pytest.param("ORPOTrainer", IN_A_BLOCK, 2, id="a block, figures that are stored"),
+    ],
+)
 def test_a_log_of_rank_0_alone_leaves_the_figures_of_all_ranks_whole(
-    server: RankServer, tmp_path: Path, ranks: int
+    server: RankServer, tmp_path: Path, kind: str, block: str, ranks: int
 ) -> None:
     batch = (6, 3) if ranks == 3 else (4, 2)
-    script = f"{START}BATCH, STEPS = {batch}\n{TOOLS}\n{LOGS_ON_RANK_0}"
+    logs = LOGS_OF_ITS_OWN.replace("KIND", kind).replace("BLOCK", block)
+    script = f"{START}BATCH, STEPS = {batch}\n{TOOLS}\n{STORES_FIGURES}\n{NOTES_FIGURES}\n{logs}"
     one, several = server.compare(tmp_path, script, ranks, environment={"NB2DDP_PATIENCE": "5"})
     assert not any((*one.codes, *several.codes)), several.text
     expected, first = one.notes[0], several.notes[0]

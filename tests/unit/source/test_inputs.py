@@ -19,6 +19,7 @@ from nb2ddp.errors import NotebookError
 from nb2ddp.source import inputs
 from nb2ddp.source.inputs import address_of, input_of, read_input
 from tests.support.helpers import notebook
+from tests.support.web_pages import endless_server
 
 TEXT = nbformat.writes(notebook("x = 1", "md:# Title", "y = 2"))
 PERCENT = """\
@@ -293,10 +294,17 @@ def test_a_circle_of_redirections_ends(server: Server) -> None:
     assert "leads in a circle" in refused(f"{server.address}/n.ipynb")
 
 
-def test_what_is_too_large_is_not_read(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inputs, "MOST_BYTES", 2**20)
-    server.answers["/n.ipynb"] = body(b" " * (2**20 + 1))
-    assert "is larger than 1 MiB" in refused(f"{server.address}/n.ipynb")
+def test_what_is_too_large_is_not_read(server: Server) -> None:
+    server.answers["/n.ipynb"] = body(b"{", length=inputs.MOST_BYTES + 1)
+    assert "is larger than 64 MB" in refused(f"{server.address}/n.ipynb")
+
+
+def test_what_does_not_tell_its_size_is_read_up_to_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with endless_server() as (link, taken):
+        with pytest.raises(NotebookError, match="is larger than 2 MB"):
+            read_input(input_of(link), most_bytes=2_000_000)
+        assert 2_000_000 <= taken[0] < 40_000_000, "of 500 MB, with what the connection held"
 
 
 def test_what_broke_off_is_told(server: Server) -> None:

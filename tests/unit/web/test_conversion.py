@@ -31,6 +31,7 @@ from nb2ddp.web.worker import answer
 from tests.support import SAMPLES
 from tests.support.helpers import notebook
 from tests.support.tokens import TOKENS
+from tests.support.web_pages import endless_server
 
 SAMPLE = SAMPLES / "alpaca_sft.ipynb"
 TRAINING = """\
@@ -304,3 +305,11 @@ def test_a_link_through_the_worker_is_refused_too(hits: list[str]) -> None:
     found = converted(f"http://127.0.0.1:{hits[0]}/a.ipynb", {})
     assert "is not on the public internet" in found.sentence
     assert len(hits) == 1
+
+
+def test_a_link_to_a_large_file_is_read_up_to_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nb2ddp.source.public_net.is_public", lambda _: True)
+    with endless_server() as (link, taken):
+        found = answer(link, True, {})
+        assert found["sentence"] == f"{link} is larger than 20 MB; clear its outputs, and save it."
+        assert taken[0] < MOST_BYTES + 40_000_000, "of 500 MB, with what the connection held"

@@ -46,3 +46,31 @@ model.generate(**inputs)
 from trl import SFTTrainer
 trainer = SFTTrainer(model)
 trainer.train()
+
+# case: the ranks generate with a model that one of them cannot hold
+# flags: --strategy fsdp
+from trl import SFTTrainer
+model, tokenizer = FastLanguageModel.from_pretrained("org/Model-8B", load_in_4bit = False)
+trainer = SFTTrainer(model)
+trainer.train()
+model.generate(**inputs)
+# note, line 5: generate() gathers the whole model on each GPU, about 24 GiB with its share, and one has 15 (--gpu-memory): delete this, and generate in a run of its own from what is saved
+# head: loads_share=True
+
+# case: each of them can hold it
+# flags: --strategy fsdp --gpu-memory 40
+from trl import SFTTrainer
+model, tokenizer = FastLanguageModel.from_pretrained("org/Model-8B", load_in_4bit = False)
+trainer = SFTTrainer(model)
+trainer.train()
+model.generate(**inputs)
+# head: loads_share=True
+
+# case: nothing tells how large it is
+# flags: --strategy fsdp
+from trl import SFTTrainer
+model, tokenizer = FastLanguageModel.from_pretrained("m", load_in_4bit = True)
+trainer = SFTTrainer(model)
+trainer.train()
+model.generate(**inputs)
+# note, line 5: generate() gathers the whole model on each GPU; where it does not fit there, delete this, and generate in a run of its own from what is saved

@@ -38,7 +38,6 @@ model.generation_config.max_length = 20
 model.eval()
 out = model.generate(**inputs)
 del model
-# note, line 7: generate() gathers the whole model on each GPU; where it does not fit there, delete this...
 
 # case: dead code
 # flags: --strategy fsdp
