@@ -18,10 +18,10 @@ demo: .venv/.ready
 check: .venv/.ready
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target units lint ranks
 
-# `check`, and the tests of whole commands. Four lanes on two cores, the longest first: launches mostly wait.
-test: lint .venv-kaggle/.ready .venv-web/.ready
+# `check`, and the tests of whole commands. Four lanes on two cores, lint and the longest first: launches mostly wait.
+test: .venv/.ready .venv-kaggle/.ready .venv-web/.ready
 	@echo "The tests run side by side, some 18 minutes on two cores"
-	@$(MAKE) --no-print-directory --jobs=4 --output-sync=target trainings machines launches units e2e ranks attacks
+	@$(MAKE) --no-print-directory --jobs=4 --output-sync=target lint trainings machines launches units e2e ranks attacks
 
 units: .venv/.ready
 	$(bin)/pytest tests/unit tests/rules --ignore=tests/unit/runtime --ignore=tests/unit/attack
@@ -43,7 +43,7 @@ trainings: .venv/.ready .venv-kaggle/.ready
 	$(bin)/pytest $(TRAININGS) -m "launch and not thorough"
 
 # What another machine does with our files: Kaggle's, hosts, SLURM, Jupyter's kernels, one without a checkout.
-MACHINES := $(patsubst %,tests/e2e/test_%.py,kaggle_bundle kaggle_faults kaggle_resume emit_hosts emit_slurm magic magic_browser installed)
+MACHINES := $(patsubst %,tests/e2e/test_%.py,kaggle_bundle kaggle_faults kaggle_resume emit_hosts magic magic_browser installed)
 machines: .venv/.ready .venv-kaggle/.ready
 	$(bin)/pytest $(MACHINES) -m "launch and not thorough"
 

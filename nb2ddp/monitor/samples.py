@@ -126,11 +126,18 @@ def _low_clock(samples: Sequence[Sample]) -> Straggler | None:
 
 
 def _by_cpu(samples: Sequence[Sample]) -> Straggler | None:
-    cpu = {sample.rank: sample.cpu for sample in samples if sample.cpu is not None}
-    rank, percent, others = _highest(cpu)
-    if len(cpu) < len(samples) or percent < max(_CPU_SHARE * others, others + _CPU_POINTS):
+    """Find the rank that computes. On a busy machine it waits for a core as well: both are time it needs."""
+    needs = {
+        sample.rank: sample.cpu + (sample.starved or 0.0) for sample in samples if sample.cpu is not None
+    }
+    rank, percent, others = _highest(needs)
+    if len(needs) < len(samples) or percent < max(_CPU_SHARE * others, others + _CPU_POINTS):
         return None
-    return Straggler(rank, "computes", f"it takes {percent:.0f} % of a core, the others {others:.0f} %")
+    why = f"it takes {percent:.0f} % of a core, the others {others:.0f} %"
+    starved = next(sample.starved for sample in samples if sample.rank == rank)
+    if starved is not None and starved >= _CPU_POINTS:
+        why += f"; for {starved:.0f} % of the time no core was free for it"
+    return Straggler(rank, "computes", why)
 
 
 def _highest(values: Mapping[int, float]) -> tuple[int, float, float]:

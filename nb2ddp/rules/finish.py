@@ -7,7 +7,7 @@ Saving, exporting and inference need one process and may take long: no rank wait
      from trl import SFTTrainer
      trainer = SFTTrainer(model)
      trainer.train()
-    +ddp.finish()  # nb2ddp: below this line there is rank 0 alone
+    +ddp.finish()  # nb2ddp: only rank 0 runs what follows
      model.save_pretrained("lora")
 """
 
@@ -29,7 +29,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         return
     if options.strategy == "balanced":
         return
-    code = f"{helper(facts, 'finish')}()  # nb2ddp: below this line there is rank 0 alone"
+    code = f"{helper(facts, 'finish')}()  # nb2ddp: only rank 0 runs what follows"
     yield Insert(last, "after", code, "the other ranks end here; rank 0 goes on alone")
 
 

@@ -284,7 +284,7 @@ def _take_turns(
     if turns.draws:
         inputs = facts.our("inputs")
         made = cst_nodes.code_of(call.with_changes(func=cst.Name("dict")))
-        made = f"{inputs} = {made}  # nb2ddp: every rank draws them, so that all draw the same"
+        made = f"{inputs} = {made}  # nb2ddp: made on every rank, so that all draw the same random numbers"
         yield Insert(turns.statement, "before", made, "all ranks draw the same random numbers")
         wrapped = partial(cst_nodes.replaced, code=f"{ddp_model}(**{inputs})")
         yield Edit(call, "gradients are averaged over the ranks", wrapped)
@@ -297,7 +297,7 @@ def _take_turns(
     times = partial(cst_nodes.multiplied, factor=world_size)
     yield Edit(backward.func.value, "the sum of the gradients of all turns, not their mean", times)
     for name in turns.sums:
-        code = f"{name} = {helper(facts, 'sum_over_ranks')}({name})  # nb2ddp: of all ranks' turns"
+        code = f"{name} = {helper(facts, 'sum_over_ranks')}({name})  # nb2ddp: the sum over all ranks"
         yield Insert(loop, "after", code, "report the sum over the ranks")
     yield Insert(
         statement,

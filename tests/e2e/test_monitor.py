@@ -168,7 +168,7 @@ def test_signs_on_gpus(changes: list[dict[str, object]], rank: int, sign: str) -
         [{"power": 5.0}, {"power": 7.0}],  # both do nothing
     ],
 )
-def test_nobody_stands_out_on_gpus(changes: list[dict[str, object]]) -> None:
+def test_no_rank_stands_out_on_gpus(changes: list[dict[str, object]]) -> None:
     assert straggler(on_gpus(*changes)) is None
 
 
@@ -188,6 +188,14 @@ def test_why_a_gpu_idles() -> None:
 def test_on_cpus_the_rank_that_computes_is_waited_for(cpu: list[float | None], rank: int | None) -> None:
     found = straggler([Sample(number, value, 1 << 30) for number, value in enumerate(cpu)])
     assert (found.rank if found else None) == rank
+
+
+def test_a_rank_that_waits_for_a_core_computes_too() -> None:
+    samples = [Sample(0, 3.0, 1 << 30, starved=4.0), Sample(1, 12.0, 1 << 30, starved=80.0)]
+    found = straggler(samples)
+    assert found is not None
+    assert (found.rank, found.sign) == (1, "computes")
+    assert found.why.endswith("% of a core, the others 7 %; for 80 % of the time no core was free for it")
 
 
 def test_pace() -> None:

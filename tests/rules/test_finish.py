@@ -8,7 +8,7 @@ from nb2ddp.rules.finish import rule
 from tests.support.helpers import check_rewritten
 
 TRAINER = "from trl import SFTTrainer\ntrainer = SFTTrainer(model)\n"
-FINISH = "ddp.finish()  # nb2ddp: below this line there is rank 0 alone\n"
+FINISH = "ddp.finish()  # nb2ddp: only rank 0 runs what follows\n"
 
 
 TRAINS = {

@@ -223,6 +223,7 @@ def serve(modules: list[str]) -> None:
         importlib.import_module(name)
     import torch._dynamo  # DDP looks into it
     import torch.distributed.elastic.multiprocessing.errors
+    import torch.utils.serialization.config
     import transformers
     from torch.nn.parallel import DistributedDataParallel  # noqa: F401
 

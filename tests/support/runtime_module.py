@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import functools
 import importlib.util
+import py_compile
 import shutil
 import sys
 import tempfile
@@ -21,6 +22,9 @@ def module_folder() -> Path:
     folder = Path(tempfile.mkdtemp(prefix="nb2ddp-runtime-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     (folder / SUPPORT).write_text(support_module(), encoding="utf-8")
+    py_compile.compile(
+        str(folder / SUPPORT), doraise=True
+    )  # once, also where Python is told to write no bytecode
     return folder
 
 

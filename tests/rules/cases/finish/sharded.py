@@ -17,7 +17,7 @@ trainer = SFTTrainer(model)
 trainer.train()
 model.save_pretrained("lora")
 model.generate(**inputs)
-ddp.finish()  # nb2ddp: below this line there is rank 0 alone
+ddp.finish()  # nb2ddp: only rank 0 runs what follows
 tokenizer.save_pretrained("lora")
 
 # case: loaded again
@@ -29,7 +29,7 @@ model.generate(**inputs)
 # output
 trainer = SFTTrainer(model)
 trainer.train()
-ddp.finish()  # nb2ddp: below this line there is rank 0 alone
+ddp.finish()  # nb2ddp: only rank 0 runs what follows
 model, tokenizer = FastLanguageModel.from_pretrained("outputs")
 model.generate(**inputs)
 
@@ -43,5 +43,5 @@ tokenizer.save_pretrained("out")
 trainer = SFTTrainer(model)
 trainer.train()
 trainer.save_model("out")
-ddp.finish()  # nb2ddp: below this line there is rank 0 alone
+ddp.finish()  # nb2ddp: only rank 0 runs what follows
 tokenizer.save_pretrained("out")

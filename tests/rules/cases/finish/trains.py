@@ -10,7 +10,7 @@ if False:
     trainer.train()
 # output
 trainer.train()
-ddp.finish()  # nb2ddp: below this line there is rank 0 alone
+ddp.finish()  # nb2ddp: only rank 0 runs what follows
 if False:
     trainer.train()
 
@@ -18,7 +18,7 @@ if False:
 trainer.train(); model.save_pretrained("lora")  # done
 # output
 trainer.train()
-ddp.finish()  # nb2ddp: below this line there is rank 0 alone
+ddp.finish()  # nb2ddp: only rank 0 runs what follows
 model.save_pretrained("lora")  # done
 
 # case: the last collective call is in another cell
@@ -35,6 +35,6 @@ trainer.train()
 x = 1
 # %%
 trainer.evaluate()
-ddp.finish()  # nb2ddp: below this line there is rank 0 alone
+ddp.finish()  # nb2ddp: only rank 0 runs what follows
 # %%
 model.push_to_hub('m')

@@ -33,7 +33,7 @@ for step in range(100):
         loss = ddp_model(**row).loss
         (loss / 4 * world_size).backward()
         total += loss.item()
-    total = ddp.sum_over_ranks(total)  # nb2ddp: of all ranks' turns
+    total = ddp.sum_over_ranks(total)  # nb2ddp: the sum over all ranks
     opt.step()
     print(total)
 ddp.check_replicas(ddp_model)
@@ -99,7 +99,7 @@ for step in range(100):
     for i in range(4):
         row = rows[order[at]]; at += 1
         inputs = dict(x=torch.rand(8),  # noise
-                  y=row)  # nb2ddp: every rank draws them, so that all draw the same
+                  y=row)  # nb2ddp: made on every rank, so that all draw the same random numbers
         if not ddp.takes_turn(i, 4, ddp_model):  # nb2ddp: this micro-batch is another rank's
             continue
         out = ddp_model(**inputs)

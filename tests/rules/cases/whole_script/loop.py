@@ -41,6 +41,6 @@ for epoch in range(3):
         if is_main:
             torch.save(model.state_dict(), "checkpoint.pt")
 ddp.check_replicas(model)
-ddp.finish()  # nb2ddp: below this line there is rank 0 alone
+ddp.finish()  # nb2ddp: only rank 0 runs what follows
 # %%
 model.save_pretrained("final")

@@ -58,7 +58,7 @@ trainer = SFTTrainer(
 ddp_model = ddp.wrap_trainer(trainer)  # nb2ddp: `model` itself stays as it is
 trainer_stats = trainer.train()
 ddp.check_replicas(ddp_model)
-ddp.finish()  # nb2ddp: below this line there is rank 0 alone
+ddp.finish()  # nb2ddp: only rank 0 runs what follows
 # %%
 model.save_pretrained("lora")
 ddp.show(trainer_stats)
