@@ -9,11 +9,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from nb2ddp.errors import KaggleError
-from nb2ddp.kaggle.errors import translate
+from nb2ddp.kaggle.errors import translate, unexpected
 
 TIMEOUT = 120.0
 """Seconds without a byte from the server before a call is given up. Kaggle's load balancer cuts a log stream
 that is silent for a few minutes, so that this is no loss there."""
+
+MOST_BYTES = 128_000_000
+"""Of one answer; a log or a list of files has far fewer. Files are not read as a whole."""
 
 
 class CaughtRequest(Exception):
@@ -59,16 +62,34 @@ def quiet() -> Iterator[None]:
 
 @contextlib.contextmanager
 def time_limit() -> Iterator[None]:
-    """Give each request a time limit; requests has none of its own, and the client sets none."""
+    """Give each request a time limit, and each answer a size; requests has none, and the client sets none."""
     import requests
 
     own = requests.Session.send
 
     def send(session: Any, request: Any, **options: Any) -> Any:
-        return own(session, request, **{**options, "timeout": options.get("timeout") or TIMEOUT})
+        options["timeout"] = options.get("timeout") or TIMEOUT
+        if options.get("stream"):
+            return own(session, request, **options)
+        return _read(own(session, request, **{**options, "stream": True}))
 
     with _sending(send):
         yield
+
+
+def _read(answer: Any) -> Any:
+    """Read an answer, unpacked, up to ``MOST_BYTES``: what is sent may be a thousandth of it.
+
+    Raises ServerError for a longer one.
+    """
+    data = bytearray()
+    for piece in answer.iter_content(2**16):
+        data += piece
+        if len(data) > MOST_BYTES:
+            answer.close()
+            raise unexpected("Kaggle", f"over {MOST_BYTES // 1_000_000} MB in one answer")
+    answer._content = bytes(data)
+    return answer
 
 
 @contextlib.contextmanager

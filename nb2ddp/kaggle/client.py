@@ -199,15 +199,14 @@ class Client:
     @contextlib.contextmanager
     def download(self, file: RemoteFile) -> Iterator[Download]:
         """Open a file of the output. Raises DownloadError, for whatever fails inside; OSError passes."""
-        import requests
-
         name = shown(file.name)
         if not file.url.startswith(("https://", "http://")):
             raise DownloadError(f"{name} could not be fetched: Kaggle names no address for it.")
         try:
             with (
                 call(name),
-                requests.get(file.url, stream=True, headers={"Accept-Encoding": "identity"}) as answer,
+                _session() as session,
+                session.get(file.url, stream=True, headers={"Accept-Encoding": "identity"}) as answer,
             ):
                 answer.raise_for_status()
                 yield Download(self._api, answer)
@@ -239,6 +238,19 @@ class Download:
         self._api.download_file(
             self._answer, str(path), None, quiet=True, resume=True, chunk_size=2**16, timeout=calls.TIMEOUT
         )
+
+
+def _session() -> Any:
+    """Return a session that sends no credentials: addresses of files are signed, and ~/.netrc is for others."""
+    import requests
+
+    class Session(requests.Session):
+        def rebuild_auth(self, prepared_request: Any, response: Any) -> None:
+            prepared_request.headers.pop("Authorization", None)
+
+    session = Session()
+    session.auth = lambda request: request
+    return session
 
 
 def connect() -> Client:

@@ -62,7 +62,7 @@ def torchrun_command(
         if reason:
             raise LaunchError(f"The torchrun option {option} cannot be used here: {reason}.")
     command = [python, "-m", "torch.distributed.run"]
-    if not any(name.startswith(_RENDEZVOUS_OPTIONS) for name in names):
+    if not sets_rendezvous(torchrun_options):
         command.append("--standalone")
     command.append(f"--nproc_per_node={nproc}")
     if error_dir is not None:
@@ -74,6 +74,12 @@ def torchrun_command(
     # torchrun fills in ${local_rank} in what it starts; a dollar in a path has to be doubled.
     started = [argument.replace("$", "$$") for argument in (*guard, python, "-u", *programs)]
     return [*command, "--no-python", *started]
+
+
+def sets_rendezvous(torchrun_options: Sequence[str]) -> bool:
+    """Return whether torchrun's options set the rendezvous, as for several machines."""
+    names = (option.split("=")[0].replace("_", "-") for option in torchrun_options)
+    return any(name.startswith(_RENDEZVOUS_OPTIONS) for name in names)
 
 
 def _refusal(name: str) -> str | None:

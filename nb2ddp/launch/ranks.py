@@ -9,7 +9,7 @@ import os
 import selectors
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -165,6 +165,33 @@ class Ranks:
 def attempt_logs(log_dir: Path, attempt: int) -> Path:
     """Return the folder for the logs of an attempt (from 0) after which torchrun has started again."""
     return log_dir / f"attempt{attempt + 1}"
+
+
+@contextlib.contextmanager
+def held_logs(log_dir: Path) -> Iterator[None]:
+    """Keep other runs of this machine from the folder of the logs, for as long as this one goes on.
+
+    Raises LaunchError where one goes on already: it would lose its logs, and both would write the same files.
+    """
+    handle = None
+    with contextlib.suppress(OSError, ImportError):  # Windows, or a file system without locks
+        import fcntl
+
+        log_dir.mkdir(parents=True, exist_ok=True)
+        handle = os.open(log_dir, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(handle)
+            raise LaunchError(
+                f"Another run goes on and writes its logs to {log_dir}; wait for its end, or give this one a "
+                "folder with --log-dir and another working folder."
+            ) from None
+    try:
+        yield
+    finally:
+        if handle is not None:
+            os.close(handle)  # the lock ends with it
 
 
 def clear_logs(log_dir: Path) -> None:

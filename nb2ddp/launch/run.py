@@ -36,7 +36,12 @@ from typing import Protocol
 
 from nb2ddp.errors import LaunchError
 from nb2ddp.launch.cell_map import read_cell_map
-from nb2ddp.launch.command import torchrun_command, torchrun_environment, visible_gpus
+from nb2ddp.launch.command import (
+    sets_rendezvous,
+    torchrun_command,
+    torchrun_environment,
+    visible_gpus,
+)
 from nb2ddp.launch.failure import ending
 from nb2ddp.launch.processes import (
     RUN_ID_VARIABLE,
@@ -47,7 +52,7 @@ from nb2ddp.launch.processes import (
     processes_of,
     send_signal,
 )
-from nb2ddp.launch.ranks import TORCHRUN_LOG, Ranks, clear_logs
+from nb2ddp.launch.ranks import TORCHRUN_LOG, Ranks, clear_logs, held_logs
 from nb2ddp.launch.verdict import say, stopped_sentence, tell_restart, tell_verdict
 
 GRACE_SECONDS = 10.0
@@ -133,22 +138,22 @@ def launch(
                 return signals.exit_code
             if nproc == 0:
                 raise LaunchError("No GPU is visible here; use --cpu to run on the CPU.")
-        return _train(
-            _Plan(
-                script,
-                nproc=nproc,
-                cpu=cpu,
-                logs=default_log_dir(script) if log_dir is None else log_dir,
-                runner=runner,
-                torchrun_options=torchrun_options,
-                python=python,
-                cwd=cwd,
-                grace=grace,
-                repeat_trace=repeat_trace,
-            ),
-            signals,
-            observer,
+        plan = _Plan(
+            script,
+            nproc=nproc,
+            cpu=cpu,
+            logs=default_log_dir(script) if log_dir is None else log_dir,
+            runner=runner,
+            torchrun_options=torchrun_options,
+            python=python,
+            cwd=cwd,
+            grace=grace,
+            repeat_trace=repeat_trace,
         )
+        # several machines may share the folder: each then writes the logs of its own ranks
+        several = sets_rendezvous(torchrun_options)
+        with contextlib.nullcontext() if several else held_logs(plan.logs):
+            return _train(plan, signals, observer)
 
 
 @dataclass(frozen=True)

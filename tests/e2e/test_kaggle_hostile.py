@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import gzip
 import importlib.util
 import json
 import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -20,7 +22,7 @@ from tests.support.kaggle_client import (
     nb2ddp,
     server,
 )
-from tests.support.kaggle_server import KaggleServer, fails, says
+from tests.support.kaggle_server import KaggleServer, RawAnswer, fails, says
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("kaggle") is None, reason="needs the extra [kaggle]")
 
@@ -303,6 +305,73 @@ def test_a_log_commands_no_terminal(server: KaggleServer, monkeypatch: pytest.Mo
 def test_progress_that_makes_no_sense(server: KaggleServer, line: str) -> None:
     server.log, server.states = [line + "\n"], ["RUNNING", "RUNNING", "COMPLETE"]
     assert nb2ddp("status", REF, "--follow").exit_code == 0
+
+
+def raw(status: int, body: bytes, **headers: str) -> Callable[..., Any]:
+    """This answer, byte by byte."""
+
+    def answer(server: KaggleServer, request: dict[str, Any]) -> Any:
+        raise RawAnswer(status, body, **headers)
+
+    return answer
+
+
+@pytest.mark.parametrize("method", ["ListKernelSessionOutput", "GetKernelSessionStatus", "SaveKernel"])
+def test_an_answer_that_unpacks_to_more_than_there_is_memory_for(
+    server: KaggleServer, converted: Path, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nb2ddp.kaggle.calls.MOST_BYTES", 1_000_000)
+    bomb = gzip.compress(b'{"log": "' + b" " * 3_000_000 + b'"}')
+    server.answers = [raw(200, bomb, Content_Encoding="gzip")]
+    server.calls[method] = [raw(200, bomb, Content_Encoding="gzip")]
+    result = nb2ddp(*COMMANDS[method][0])
+    assert result.exit_code == errors.ServerError.exit_code
+    assert "over 1 MB in one answer" in result.output
+
+
+@pytest.mark.parametrize("body", [b"\x1f\x8b broken", b"\xff" * 100, b"", b"0" * 10_000])
+def test_an_answer_that_is_not_as_it_says(server: KaggleServer, body: bytes) -> None:
+    server.calls["GetKernelSessionStatus"] = [raw(200, body, Content_Encoding="gzip")]
+    result = nb2ddp("status", REF)
+    assert result.exit_code != 0
+    assert safe(result.output)
+
+
+@pytest.mark.parametrize(
+    "to", ["file:///etc/passwd", "ftp://localhost/x", "http://[", "http://localhost/away/x"]
+)
+def test_an_answer_that_leads_elsewhere(server: KaggleServer, to: str) -> None:
+    server.calls["GetKernelSessionStatus"] = [raw(307, b"", Location=to)]
+    result = nb2ddp("status", REF)
+    assert result.exit_code != 0
+    assert safe(result.output)
+    server.calls["ListKernelSessionOutput"] = [
+        lists({"url": f"http://localhost/away/{quote(to, safe='')}", "fileName": "a.txt"})
+    ]
+    result = nb2ddp(*FETCH)
+    assert result.exit_code == errors.DownloadError.exit_code
+    assert safe(result.output)
+    assert not Path("home/a.txt").exists()
+
+
+def test_a_download_takes_no_credentials_along(
+    server: KaggleServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An address that the server names may be any host of ~/.netrc."""
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine localhost login ada password swordfish\n")
+    netrc.chmod(0o600)
+    monkeypatch.setenv("NETRC", str(netrc))
+    server.files = {"good.txt": b"good"}
+    server.calls["ListKernelSessionOutput"] = [
+        lists(
+            {"url": "http://localhost/away/http%3A%2F%2Flocalhost%2Fsigned%2Fgood.txt", "fileName": "a.txt"}
+        )
+    ]
+    assert nb2ddp(*FETCH).exit_code == 0
+    assert Path("home/a.txt").read_bytes() == b"good"
+    files = [credentials for path, credentials in server.gets if "/stream/" not in path]
+    assert files == [None, None]
 
 
 # ---------------------------------------------------------------------------------------------------------

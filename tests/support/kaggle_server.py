@@ -31,6 +31,13 @@ class HttpError(Exception):
         self.body = {"error": {"code": status, "message": message}}
 
 
+class RawAnswer(Exception):
+    """An answer as it is on the wire."""
+
+    def __init__(self, status: int, body: bytes, **headers: str) -> None:
+        self.status, self.body, self.headers = status, body, headers
+
+
 Answer = Callable[["KaggleServer", dict[str, Any]], dict[str, Any] | str]
 
 
@@ -95,6 +102,7 @@ class KaggleServer:
         self.broken_files: list[str] = []  # whose next download breaks off in the middle
         self.served: list[tuple[str, int, int]] = []  # file, status, bytes
         self.asked: list[str] = []
+        self.gets: list[tuple[str, str | None]] = []  # address, and the credentials that came with it
         self.calls: dict[str, list[Answer]] = {}  # the next answers of other methods
         self.hang_seconds = 1.5
         self.port = 0
@@ -179,6 +187,8 @@ class _Handler(BaseHTTPRequestHandler):
             answer = waiting.pop(0)(self.kaggle, body) if waiting else getattr(self.kaggle, method)(body)
         except HttpError as error:
             self._send(error.status, json.dumps(error.body).encode(), "application/json", **error.headers)
+        except RawAnswer as raw:
+            self._send(raw.status, raw.body, "application/json", **raw.headers)
         except ConnectionAbortedError:
             self.close_connection = True
         else:
@@ -189,7 +199,10 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         url = urlsplit(self.path)
         try:
-            if url.path.startswith("/signed/"):
+            self.kaggle.gets.append((self.path, self.headers["Authorization"]))
+            if url.path.startswith("/away/"):
+                self._send(302, b"", "text/html", Location=unquote(url.path.removeprefix("/away/")))
+            elif url.path.startswith("/signed/"):
                 self._send_file(unquote(url.path.removeprefix("/signed/")))
             elif url.path.startswith("/api/v1/kernels/logs/stream/"):
                 self._sign_in()
