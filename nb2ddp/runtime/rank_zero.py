@@ -13,7 +13,7 @@ from nb2ddp.runtime.run_state import _LAUNCH_VARIABLES, _RANK_VARIABLES, _T, _ru
 
 
 class main_process_only:
-    """Let rank 0 alone run a block; the others wait until it is through. Use as::
+    """Let rank 0 alone run a block when all ranks have come to it; the others wait until it is through. Use as::
 
         with ddp.main_process_only() as is_main:
             if is_main:
@@ -30,6 +30,7 @@ class main_process_only:
         self.meeting = _Meeting(per_machine=True) if _run.meets else None
         if self.meeting is None:
             return _run.writes or _run.world_size == 1 or _run.alone > 0
+        _all_come(self.meeting)
         _run.alone += _run.writes
         _run.may_take_long += _run.writes
         return _run.writes
@@ -67,6 +68,16 @@ class main_process_first:
             self.meeting.tell(None if error else _random_state(), error)
         else:
             _set_random_state(self.state)  # rank 0 may have drawn numbers where the others read its cache
+
+
+def _all_come(meeting: _Meeting) -> None:
+    """Let the rank that writes wait for those that may still read what it is about to change: a folder, say."""
+    if not _run.writes:
+        meeting.tell(None)
+        return
+    size = _run.world_size if _run.one_disk else int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    for rank in range(_run.rank + 1, _run.rank + size):
+        meeting.hear(rank)
 
 
 def _writer() -> int:

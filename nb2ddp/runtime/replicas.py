@@ -1,5 +1,6 @@
 """Wrap a model with DistributedDataParallel, and compare its replicas after training."""
 
+import inspect
 import sys
 import weakref
 from collections.abc import Collection
@@ -20,10 +21,13 @@ def wrap(model: torch.nn.Module) -> Any:
     return model if _run.world_size == 1 else _ddp(model)
 
 
-def _ddp(model: Any, find_unused: bool | None = None, apart: Collection[str] = ()) -> DDP:
+def _ddp(
+    model: Any, find_unused: bool | None = None, apart: Collection[str] = (), *, in_step: bool = False
+) -> DDP:
     """Wrap a model. ``find_unused`` None: search each step for parameters without a gradient where that may be.
 
-    DDP leaves the parameters named in ``apart`` alone.
+    DDP leaves the parameters named in ``apart`` alone. With ``in_step`` a loss may be under way that already depends
+    on the parameters: they are made equal so that autograd does not take them for changed.
     """
     trained = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
     # the search costs time: an adapter alone is used as a whole, but for a tower's part
@@ -39,9 +43,19 @@ def _ddp(model: Any, find_unused: bool | None = None, apart: Collection[str] = (
     # DDP knows the model's own parameters by names like ".scale"
     DDP._set_params_and_buffers_to_ignore_for_model(model, [*ignored, *(f".{name}" for name in ignored)])
     device_ids = [_run.local_rank] if torch.cuda.is_available() else None
+    options: Any = {}
+    if in_step and "init_sync" in inspect.signature(DDP.__init__).parameters:
+        options = {"init_sync": False}
+        sent = [p for name, p in model.named_parameters() if name not in ignored]
+        for value in (*sent, *model.buffers()):
+            dist.broadcast(value.data, 0)  # `data` is another tensor to autograd
     # gradient_as_bucket_view: gradients are exchanged where they lie, not in copies
     ddp_model = DDP(
-        model, device_ids=device_ids, find_unused_parameters=find_unused, gradient_as_bucket_view=True
+        model,
+        device_ids=device_ids,
+        find_unused_parameters=find_unused,
+        gradient_as_bucket_view=True,
+        **options,
     )
     # a batch norm alone changes its buffers; for others every forward() would wait for rank 0's in vain
     ddp_model.broadcast_buffers = any(getattr(part, "track_running_stats", False) for part in model.modules())

@@ -46,6 +46,7 @@ def wrap_trainer(trainer: Any, batches: str = "notebook") -> Any:
     told = trainer.args.ddp_find_unused_parameters
     _allow_checkpoints(trainer)
     _synchronise_batch_norms(trainer, model)
+    _tell_of_dropout(model)
     trained = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
     fills = told if told is not None else any(_leaves_out(name) for name in trained)
     trainer.model_wrapped = _ddp(model, find_unused=False if fills else told)
@@ -90,6 +91,19 @@ def _synchronise_batch_norms(trainer: Any, model: torch.nn.Module) -> None:
         print(
             f"nb2ddp: WARNING: a batch norm takes its running statistics from {part}: the figures are near the "
             "single process's and not equal",
+            file=sys.stderr,
+            flush=True,
+        )
+
+
+def _tell_of_dropout(model: torch.nn.Module) -> None:
+    """Say on rank 0 that a model has dropout: other samples of a step get the numbers that a rank draws."""
+    dropout = torch.nn.modules.dropout._DropoutNd
+    parts = [name for name, part in model.named_modules() if isinstance(part, dropout) and part.p > 0]
+    if parts and is_main_process:
+        print(
+            f"nb2ddp: WARNING: the model has dropout ({parts[0]}), for which each rank draws random numbers of its "
+            "own: the losses are near the single process's and not equal",
             file=sys.stderr,
             flush=True,
         )

@@ -160,6 +160,18 @@ HANDLED = {
             with ddp.main_process_only() as is_main:
                 note(inner=is_main)
     """,
+    "a folder that is read before it is changed": """
+        import os, time
+        for number in range(4):
+            ddp.write_file(f"checkpoint-{number}", "")
+        if not ddp.is_main_process:
+            time.sleep(0.5)  # rank 0 would have removed the first by then
+        for old in sorted(name for name in os.listdir() if name.startswith("checkpoint"))[:-2]:
+            with ddp.main_process_only() as is_main:
+                if is_main:
+                    os.remove(old)
+        note(left=sorted(name for name in os.listdir() if name.startswith("checkpoint")))
+    """,
     "generators": """
         import random, torch
         with ddp.main_process_only() as is_main:
