@@ -9,11 +9,15 @@ import logging
 import os
 import re
 import shutil
+import signal
+import socket
 import sys
 import threading
 import time
 import traceback
+from collections.abc import Iterable
 from types import FrameType, TracebackType
+from typing import Any
 
 import torch.distributed as dist
 
@@ -133,16 +137,36 @@ def _check_that_all_have_left(world_size: int) -> None:
         store = _second_store()
         while left := [rank for rank in range(1, world_size) if not _end_of(rank, store)]:
             if time.monotonic() > deadline:
-                where = json.loads(store.get(f"beat {left[0]}"))["place"]
+                beats = [json.loads(store.get(f"beat {rank}")) for rank in left]
                 print(
-                    f"nb2ddp: ERROR: rank {left[0]} has not left the training; it was at {where}. "
+                    f"nb2ddp: ERROR: rank {left[0]} has not left the training; it was at {beats[0]['place']}. "
                     "What rank 0 has saved is whole.",
                     file=sys.stderr,
                     flush=True,
                 )
                 logging.shutdown()
+                _kill_stopped(beats)
                 _exit(1)
             time.sleep(0.05)
+
+
+def _kill_stopped(peers: Iterable[dict[str, Any]]) -> None:
+    """Kill ranks of this torchrun that a signal has stopped: they take no SIGTERM, and torchrun waits 30 s for it."""
+    for peer in peers:
+        with contextlib.suppress(OSError):
+            if peer["host"] == socket.gethostname() and _process_state(peer) == ("T", str(os.getppid())):
+                os.kill(peer["pid"], signal.SIGKILL)
+
+
+def _process_state(peer: dict[str, Any]) -> tuple[str, str]:
+    """Return the state of a peer's process on this machine, and the number of its parent's.
+
+    Raises:
+        OSError: it has ended, or this is not Linux.
+    """
+    with open(f"/proc/{peer['pid']}/stat", encoding="ascii", errors="replace") as file:
+        state, parent, *_ = file.read().rpartition(")")[2].split()
+    return state, parent
 
 
 def _wait_for_end_of_rank_0() -> None:

@@ -9,13 +9,13 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import FrameType
 from typing import Any
 
 import torch.distributed as dist
 
-from nb2ddp.runtime.ending import _exit
+from nb2ddp.runtime.ending import _exit, _kill_stopped, _process_state
 from nb2ddp.runtime.places import _place, _script_frames
 from nb2ddp.runtime.run_state import _GROUP_TIMEOUT, _LONG_PATIENCE, _PATIENCE, _run
 from nb2ddp.runtime.store import _end_of, _second_store
@@ -66,8 +66,9 @@ class _Watchdog(threading.Thread):
             time.sleep(2)  # the rank that saw it first says why
             _exit(1)
         peers = {rank: self._peer(rank) for rank in range(_run.world_size) if rank != _run.rank}
-        if sentence := _trouble(own, {rank: peer for rank, peer in peers.items() if peer}):
-            self._stop_run(sentence)
+        known = {rank: peer for rank, peer in peers.items() if peer}
+        if sentence := _trouble(own, known):
+            self._stop_run(sentence, known.values())
 
     def report(self) -> dict[str, Any]:
         """Put into the store what the main thread is doing, and return it."""
@@ -111,7 +112,7 @@ class _Watchdog(threading.Thread):
         peer["silent"], peer["end"] = now - when, _end_of(rank, self.store())
         return peer
 
-    def _stop_run(self, sentence: str) -> None:
+    def _stop_run(self, sentence: str, peers: Iterable[dict[str, Any]]) -> None:
         """Say why, once, and end this rank; torchrun ends the others."""
         from torch.distributed.elastic.multiprocessing.errors import get_error_handler
 
@@ -126,6 +127,7 @@ class _Watchdog(threading.Thread):
             except RuntimeError as error:
                 get_error_handler().record_exception(error)
         time.sleep(1)
+        _kill_stopped(peers)
         _exit(1)
 
 
@@ -206,8 +208,7 @@ def _silence_allowed(peer: dict[str, Any]) -> float:
     if peer["host"] != socket.gethostname():
         return 120.0
     try:
-        with open(f"/proc/{peer['pid']}/stat", encoding="ascii", errors="replace") as file:
-            state = file.read().rpartition(")")[2].split()[0]
+        state, _ = _process_state(peer)
     except OSError:
         return 120.0 if sys.platform != "linux" else 5.0
     return {"T": 10.0, "t": 10.0, "Z": 5.0, "X": 5.0}.get(state, 600.0 if state == "R" else 120.0)

@@ -128,7 +128,8 @@ def test_a_fault_ends_the_run_with_its_cause(
     assert run.exit_code != 0, run.output
     assert "trained" not in run.output
     met = float((run.folder / "met").read_text())
-    assert run.ended - met < 60, run.output
+    # torchrun waits 30 s for a rank that takes no SIGTERM: one that is stopped is killed before
+    assert run.ended - met < (40 if fault == "stop" else 60), run.output
     assert not processes_of(run.folder)
     if fault == "exception":
         assert "ValueError: the fault" in run.output
