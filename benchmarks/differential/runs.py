@@ -25,7 +25,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-LIMIT = 60.0  # seconds for one run
+LIMIT = 60.0  # seconds that the ranks of one run compute together; on a busy machine they last longer
+LASTS = 5  # times LIMIT, by the clock
 PATIENCE = 12  # seconds that the script's watchdog lets ranks wait at different places
 IDLE = 25.0  # seconds without any work in any rank: they wait for one another, and the watchdog says nothing
 GRACE = 4.0  # seconds that ranks get after one has failed
@@ -288,7 +289,8 @@ def _wait(pids: dict[int, int], start: float, limit: float) -> tuple[dict[int, i
             ticks = sum(_ticks(pid) for pid in left)
             if ticks > worked + 5 or any(_runs(pid) for pid in left):
                 worked, worked_at = ticks, now
-        if left and first_failed is None and (now - start > limit or now - worked_at > IDLE):
+        over = worked > 100 * limit or now - start > LASTS * limit
+        if left and first_failed is None and (over or now - worked_at > IDLE):
             if not told:  # where each rank hangs
                 hung = told = True
                 for pid in left:
