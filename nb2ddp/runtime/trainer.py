@@ -46,7 +46,7 @@ def wrap_trainer(trainer: Any, batches: str = "notebook") -> Any:
     told = trainer.args.ddp_find_unused_parameters
     _allow_checkpoints(trainer)
     _synchronise_batch_norms(trainer, model)
-    _tell_of_dropout(model)
+    _tell_of_dropout(trainer, model)
     trained = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
     fills = told if told is not None else any(_leaves_out(name) for name in trained)
     trainer.model_wrapped = _ddp(model, find_unused=False if fills else told)
@@ -96,8 +96,14 @@ def _synchronise_batch_norms(trainer: Any, model: torch.nn.Module) -> None:
         )
 
 
-def _tell_of_dropout(model: torch.nn.Module) -> None:
-    """Say on rank 0 that a model has dropout: other samples of a step get the numbers that a rank draws."""
+def _tell_of_dropout(trainer: Any, model: torch.nn.Module) -> None:
+    """Say on rank 0 that a model has dropout, whose random numbers each rank draws for its samples of a step.
+
+    A micro-batch that the ranks divide for a loss of the notebook's own has those of one process, or says so itself.
+    """
+    divided = _share_of(trainer.args).micro_batches < _run.world_size
+    if divided and type(trainer).compute_loss.__module__ == "__main__":
+        return
     dropout = torch.nn.modules.dropout._DropoutNd
     parts = [name for name, part in model.named_modules() if isinstance(part, dropout) and part.p > 0]
     if parts and is_main_process:

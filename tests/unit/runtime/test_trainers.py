@@ -434,6 +434,31 @@ train(trainer)
     assert "WARNING: a batch norm takes its running statistics from each rank's part" in ended.ranks[0].err
 
 
+DROPOUT = """
+options = {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.2}
+model = BertForSequenceClassification(BertConfig(**{**config().to_dict(), **options}))
+train(KIND(model, arguments(), train_dataset=examples(32)))
+"""
+
+
+def test_a_trainer_that_divides_micro_batches_has_the_dropout_of_one_process(
+    server: RankServer, tmp_path: Path
+) -> None:
+    case = DROPOUT.replace("KIND", "Weighted") + "figures(trainer)\n"
+    case = case.replace("train(W", "train(trainer := W")
+    one, several = server.compare(tmp_path, f"{START}BATCH, STEPS = 4, 1\n{TOOLS}{case}", 2)
+    assert not any(several.codes), several.text
+    assert distance(one.notes[0]["log"], several.notes[0]["log"]) < 1e-4
+    assert "WARNING: the model has dropout" not in several.ranks[0].err
+
+
+def test_a_trainer_whose_ranks_take_micro_batches_in_turns_says_that_it_has_dropout(run: Run) -> None:
+    ended = run(f"BATCH, STEPS = 4, 2\n{TOOLS}{DROPOUT.replace('KIND', 'Trainer')}")
+    assert not any(ended.codes), ended.text
+    assert "WARNING: the model has dropout (bert.embeddings.dropout)" in ended.ranks[0].err
+    assert "WARNING" not in ended.ranks[1].err
+
+
 NOTES_FIGURES = """
 from collections import defaultdict
 class SFTTrainer(Trainer):
