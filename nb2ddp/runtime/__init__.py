@@ -28,6 +28,7 @@ PARTS = (
     "saving",
     "batch_share",
     "gradients",
+    "asked_gradients",
     "replicas",
     "ending",
     "watchdog",

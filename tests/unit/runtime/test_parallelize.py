@@ -180,6 +180,26 @@ EXACT = {
             return loss + (of_score.norm(2, dim=1) - 1).pow(2).mean() + 10 * of_loss.pow(2).sum()
         train(model, batches(x, y), loss_of)
     """,
+    "gradients of parameters that the loop asks for": """
+        model = ddp.parallelize(mlp())
+        def loss_of(x, y):
+            loss = F.cross_entropy(model(x), y)
+            of_last, = torch.autograd.grad(loss, [list(model.parameters())[-2]], retain_graph=True)
+            return loss * (1 + of_last.norm().detach())
+        train(model, batches(x, y), loss_of)
+    """,
+    "steps taken inside of a step": """
+        from torch.func import functional_call
+        model = ddp.parallelize(mlp())
+        def loss_of(x, y):
+            weights = dict(model.named_parameters())
+            for _ in range(2):
+                inner = F.cross_entropy(functional_call(model, weights, (x,)), y)
+                grads = torch.autograd.grad(inner, list(weights.values()), create_graph=True)
+                weights = {name: value - 0.1 * grad for (name, value), grad in zip(weights.items(), grads)}
+            return F.cross_entropy(functional_call(model, weights, (x.flip(1),)), y)
+        train(model, batches(x, y), loss_of)
+    """,
     "a model before the divided one": """
         body = nn.Linear(5, 5)
         model = ddp.parallelize(mlp())

@@ -1,0 +1,64 @@
+"""Average the gradients that a loop asks for itself, with `torch.autograd.grad`."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from nb2ddp.runtime.run_state import _run
+
+_OF_PARTS = (
+    "_GatherRowsBackward",
+    "_SumOverRanksBackward",
+)  # what joins the ranks' parts of a model's outputs
+
+
+class _MeanOverRanks(torch.autograd.Function):
+    """The mean of the ranks' tensors; of its gradient too, since each rank may have its rows' part of it alone."""
+
+    @staticmethod
+    def forward(ctx: Any, own: torch.Tensor) -> torch.Tensor:
+        mean = own.detach().clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(mean)
+        return mean / _run.world_size
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:
+        return _MeanOverRanks.apply(grad)
+
+
+def _average_asked_gradients() -> None:
+    """Let `torch.autograd.grad` give the gradients of whole batches where ranks computed parts of them.
+
+    Behind the outputs of a divided call a rank's gradient is that of its rows, for DDP to average; DDP sees only
+    what ``backward()`` leaves in parameters. A gradient that all ranks have whole is its own mean.
+    """
+    grad: Callable[..., Any] = torch.autograd.grad
+    if hasattr(grad, "__wrapped__"):
+        return
+
+    @functools.wraps(grad)
+    def averaged(outputs: Any, *args: Any, **options: Any) -> Any:
+        divided = _joins_parts([outputs] if isinstance(outputs, torch.Tensor) else list(outputs))
+        found = grad(outputs, *args, **options)  # frees the graph
+        if not divided:
+            return found
+        return tuple(None if of is None else _MeanOverRanks.apply(of) for of in found)
+
+    torch.autograd.grad = averaged
+
+
+def _joins_parts(outputs: list[Any]) -> bool:
+    """Return whether tensors depend on outputs that were joined from the ranks' parts."""
+    nodes = [output.grad_fn for output in outputs if getattr(output, "grad_fn", None) is not None]
+    seen = set(nodes)
+    while nodes:
+        node: Any = nodes.pop()
+        if node.name() in _OF_PARTS:
+            return True
+        following = {following for following, _ in node.next_functions if following is not None} - seen
+        seen |= following
+        nodes += following
+    return False
