@@ -49,4 +49,6 @@ def wrapped(line: str, width: int) -> str:
     indent = gaps[-1] if gaps else 0
     if not line[:indent].strip():
         indent += 2
-    return textwrap.fill(line, width, subsequent_indent=" " * indent, break_on_hyphens=False)
+    return textwrap.fill(
+        line, width, subsequent_indent=" " * indent, break_on_hyphens=False, break_long_words=False
+    )

@@ -14,7 +14,13 @@ _RANK = re.compile(
 )
 _PARAMETERS = frozenset({"rank", "local_rank", "global_rank"})  # of a function that is started on each rank
 # What differs between ranks: not `rank == -1` or `"RANK" in os.environ`, which ask whether there are several.
-_DIFFERS = re.compile(r"[=!]=\s*\d|\b\d+\s*[=!]=|>\s*0|<=\s*0|\bin\s*[\[({]|process_zero|is_(?:local_)?main")
+_DIFFERS = re.compile(
+    r"[=!]=\s*['\"]?\d|\b\d+['\"]?\s*[=!]=|>\s*0|<=\s*0|<\s*1\b|\bnot\s+int\(|\bin\s*[\[({]|process_zero|is_(?:local_)?main"
+)
+_STARTS = re.compile(
+    r"(?:^|\.)(?:spawn|start_processes|notebook_launcher|Process)$"
+)  # what starts a function on ranks
+
 _BARE = re.compile(r"(?:not\s+)?\w+")
 
 
@@ -57,8 +63,20 @@ def _value(facts: Facts, name: cst.Name) -> str:
         return ""
     if binding.value is not None:
         return cst_nodes.code_of(binding.value)
-    is_parameter = isinstance(binding.scope, cst.FunctionDef) and name.value in _PARAMETERS
-    return "get_rank()" if is_parameter else ""
+    function = binding.scope
+    if not isinstance(function, cst.FunctionDef) or name.value not in _PARAMETERS:
+        return ""
+    return "get_rank()" if _is_started_on_ranks(facts, function) else ""
+
+
+def _is_started_on_ranks(facts: Facts, function: cst.FunctionDef) -> bool:
+    """Return whether a function is given to what starts it on each rank; others may be given the rank of an adapter."""
+    return any(
+        cst_nodes.code_of(argument.value) == function.name.value
+        for call in facts.live_calls
+        if _STARTS.search(cst_nodes.code_of(call.func))
+        for argument in call.args
+    )
 
 
 def _names(test: cst.BaseExpression) -> list[cst.Name]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, Literal
@@ -16,6 +17,7 @@ from nb2ddp.conversion.report import Entry, attention, batches, folded
 from nb2ddp.conversion.secret_notes import RULE as SECRET
 from nb2ddp.plain_text import terminal_safe
 from nb2ddp.rewriting.findings import Change
+from nb2ddp.secrets.masking import masker
 from nb2ddp.source.cells import Place
 
 Detail = Literal["quiet", "brief", "normal", "verbose"]
@@ -103,16 +105,20 @@ def _table(entries: Sequence[Entry], conversion: Conversion, *, with_code: bool 
     return _indented(table)
 
 
+_masker_of = functools.lru_cache(maxsize=1)(masker)
+
+
 def _code(entry: Entry, conversion: Conversion) -> Iterator[str]:
     """Yield the notebook's lines that an entry is about, without those that hold a secret."""
     if conversion.source is None or entry.cell is None:
         return
     secret = {note.place for note in conversion.notes if note.rule == SECRET}
+    mask = _masker_of(tuple(cell.source for cell in conversion.source.cells))
     for cell in conversion.source.cells:
         if cell.number == entry.cell:
             source = cell.source.split("\n")
             yield from (
-                terminal_safe(source[line - 1].strip())
+                terminal_safe(mask(source[line - 1].strip()))
                 for line in entry.lines
                 if line <= len(source) and Place(cell.number, line) not in secret
             )

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from nb2ddp.launch.run import Observer
 
 TORCHRUN_LOG = "torchrun.log"
+_PATIENCE = 12.0  # seconds: longer than a launcher takes to end its ranks
 
 
 @dataclass
@@ -168,19 +169,19 @@ def attempt_logs(log_dir: Path, attempt: int) -> Path:
 
 
 @contextlib.contextmanager
-def held_logs(log_dir: Path) -> Iterator[None]:
+def held_logs(log_dir: Path, patience: float = _PATIENCE) -> Iterator[None]:
     """Keep other runs of this machine from the folder of the logs, for as long as this one goes on.
+
+    Waits ``patience`` seconds for a run that is being ended: a kernel's, say, that was started again.
 
     Raises LaunchError where one goes on already: it would lose its logs, and both would write the same files.
     """
     handle = None
     with contextlib.suppress(OSError, ImportError):  # Windows, or a file system without locks
-        import fcntl
-
         log_dir.mkdir(parents=True, exist_ok=True)
         handle = os.open(log_dir, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock(handle, patience)
         except BlockingIOError:
             os.close(handle)
             raise LaunchError(
@@ -192,6 +193,19 @@ def held_logs(log_dir: Path) -> Iterator[None]:
     finally:
         if handle is not None:
             os.close(handle)  # the lock ends with it
+
+
+def _lock(handle: int, patience: float) -> None:
+    import fcntl
+
+    until = time.monotonic() + patience
+    while True:
+        try:
+            return fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > until:
+                raise
+        time.sleep(0.2)
 
 
 def clear_logs(log_dir: Path) -> None:

@@ -127,7 +127,10 @@ def launch(
         if not path.is_file():
             raise LaunchError(f"There is no file {path}.")
     torchrun_command(script, nproc=1 if nproc is None else nproc, torchrun_options=torchrun_options)
-    with _Signals(quiet=quiet) as signals:
+    logs = default_log_dir(script) if log_dir is None else log_dir
+    # several machines may share the folder: each then writes the logs of its own ranks
+    held = contextlib.nullcontext() if sets_rendezvous(torchrun_options) else held_logs(logs)
+    with _Signals(quiet=quiet) as signals, held:
         if setup is not None:
             code = _run_setup(setup, python=python, cwd=cwd, signals=signals, grace=grace)
             if code or signals.received:
@@ -142,7 +145,7 @@ def launch(
             script,
             nproc=nproc,
             cpu=cpu,
-            logs=default_log_dir(script) if log_dir is None else log_dir,
+            logs=logs,
             runner=runner,
             torchrun_options=torchrun_options,
             python=python,
@@ -150,10 +153,7 @@ def launch(
             grace=grace,
             repeat_trace=repeat_trace,
         )
-        # several machines may share the folder: each then writes the logs of its own ranks
-        several = sets_rendezvous(torchrun_options)
-        with contextlib.nullcontext() if several else held_logs(plan.logs):
-            return _train(plan, signals, observer)
+        return _train(plan, signals, observer)
 
 
 @dataclass(frozen=True)

@@ -68,9 +68,10 @@ def _gated(facts: Facts) -> Iterator[Finding]:
         test = rank_test_above(facts, call)
         if test is not None and test not in told:
             told.add(test)
+            code = " ".join(cst_nodes.code_of(test).split())
             yield Decline(
-                f"`{cst_nodes.code_of(test)}` lets some ranks alone come to {method}(), and they would wait for the "
-                "others there; take the condition away, since the script prints and saves on rank 0 by itself",
+                f"`{code}` lets some ranks alone come to {method}(), and they would wait for the others "
+                "there; take the condition away, since the script prints and saves on rank 0 by itself",
                 test,
             )
 

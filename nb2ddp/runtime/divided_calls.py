@@ -4,6 +4,7 @@ import contextlib
 import copyreg
 import functools
 import sys
+import traceback
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -96,9 +97,8 @@ class _Split:
         self.model: Any = weakref.proxy(model)
         self.inside = False  # a call of ours is under way: the model computes what it is given
         self.ddp = ddp
-        self.trained: list[
-            tuple[Any, bool]
-        ] = []  # parameters, and whether they were trained when it was made
+        # parameters, and whether they were trained when the wrapper was made
+        self.trained: list[tuple[Any, bool]] = []
         self.apart: list[Any] = []  # trained parameters that no output depends on: the loss may, elsewhere
         self.hooks = 0  # how many hooks there were
         self.hooked: str | None = None  # what the notebook has hooked a function to
@@ -109,9 +109,9 @@ class _Split:
         self.errors: dict[Any, dict[Any, float]] = {}  # by kind of call and leaf: how far off each way is
         self.rechecks: dict[Any, int] = {}  # by kind of call: batches that had to tell ways apart
         self.keeps: dict[Any, str] = {}  # kinds of calls that leave another state for a part: the attribute
-        self.draws: set[Any] = (
-            set()
-        )  # kinds of calls with random numbers that can be those of the whole batch
+        # kinds of calls with random numbers that can be those of the whole batch
+        self.draws: set[Any] = set()
+        self.compiled = False  # a function that the model calls cannot be compiled within _RandomRows
         self.whole: dict[Any, str] = {}  # kinds of calls for which every rank computes whole batches, and why
 
     def forward(self, args: Any, kwargs: Any) -> Any:
@@ -156,6 +156,7 @@ class _Split:
             )
         joined = self._join(output, parts, kind)
         _average_after_backward(joined, self.apart)
+        self.hooks = torch.utils.hooks.RemovableHandle.next_id  # those of ours are known
         return joined
 
     def _must_tell_apart(self, parts: _Parts, kind: Any) -> bool:
@@ -211,14 +212,17 @@ class _Split:
         weights that a notebook gives its losses, say.
         """
         own = parts.ranges[_run.rank] if parts.known else (0, parts.rows)
+        trained = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
+        left = set()
         with _without_effects(self.model, quiet=_is_batch_norm), torch.enable_grad():
             try:
                 output = self._plain(*parts.of(*own))
+                reached = _reached([x for x in pytree.tree_leaves(output) if isinstance(x, torch.Tensor)])
+                left = {name for name, p in trained.items() if reached is not None and id(p) not in reached}
             except Exception:  # not alone, perhaps
-                return set()
-        reached = _reached([x for x in pytree.tree_leaves(output) if isinstance(x, torch.Tensor)])
-        trained = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
-        left = {name for name, p in trained.items() if id(p) not in reached}
+                left = set()
+        # the rows of one rank may miss an expert that those of another reach
+        left = set.intersection(*from_all_ranks(left))
         return left if len(left) < len(trained) else set()
 
     def _check_same_batch(self, parts: _Parts) -> None:
@@ -235,12 +239,23 @@ class _Split:
                 problem = self._try_parts(parts, kind, quiet)
             except (RuntimeError, ValueError, IndexError, TypeError, AssertionError) as error:
                 problem = f"a part of a batch cannot be computed alone ({type(error).__name__}: {error})"
+                if not self.compiled and "torch/_dynamo" in "".join(traceback.format_tb(error.__traceback__)):
+                    self.compiled = True
+                    self._check(parts, kind, args, kwargs)
+                    return
             if problem is None:
                 break
         if kind in self.keeps:
-            problem = f"it keeps in `{self.keeps[kind]}` what it computes from the rows of a batch"
+            problem = (
+                f"it keeps in `{self.keeps[kind]}` what it computes from the rows of a batch; without that, or in "
+                "evaluation alone, the ranks would share the work"
+            )
         own = {number: ways for (of, number), ways in self.errors.items() if of == kind}
-        problem, errors = from_main_process(lambda: (problem, own))  # rounding may differ between GPUs
+        drawn = kind in self.draws
+        problem, errors, drawn = from_main_process(
+            lambda: (problem, own, drawn)
+        )  # rounding may differ between GPUs
+        self.draws = self.draws | {kind} if drawn else self.draws - {kind}
         self.errors.update({(kind, number): ways for number, ways in errors.items()})
         if problem is not None:
             self.whole[kind] = problem
@@ -253,7 +268,7 @@ class _Split:
         """
         drawn: list[None] = []
         results = []
-        compiled = any(
+        compiled = self.compiled or any(
             hasattr(part, "_orig_mod") or part._compiled_call_impl for part in self.model.modules()
         )
         with _without_effects(self.model, quiet=quiet) as state:
@@ -271,13 +286,16 @@ class _Split:
                     output = self._plain(*parts.of(first, end))
                 results.append((output, state.changes()))
                 state.put_back()
-        if drawn:
-            self.draws.add(kind)
         (whole, change), *of_parts = results
         for name, values in change.items():
             if any(not _are_close(values, other.get(name)) for _, other in of_parts):
                 self.keeps.setdefault(kind, name)
-        return self._compare(whole, [output for output, _ in of_parts], parts, kind)
+        problem = self._compare(whole, [output for output, _ in of_parts], parts, kind)
+        if drawn and problem is None and quiet is _is_batch_norm:
+            self.draws.add(kind)
+        elif drawn:
+            self.draws.discard(kind)
+        return problem
 
     def _compare(self, whole: Any, pieces: list[Any], parts: _Parts, kind: Any) -> str | None:
         """Return what is wrong with computing parts; note how well each way combines a number."""

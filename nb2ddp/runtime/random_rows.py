@@ -45,28 +45,50 @@ class _RandomRows(TorchFunctionMode):
     """Within this, random tensors with a row for each of a rank's rows are those rows of what the batch would draw.
 
     ``draws`` is a context in which the numbers are drawn. What is drawn inside a kernel, between the layers of an LSTM
-    say, is drawn outside it, and on GPUs so is dropout: a mask for the whole batch would cost time.
+    say, is drawn outside it; so is dropout on GPUs, where a mask for the whole batch would cost time, and what a
+    gradient checkpoint computes, for that is drawn again in backward(), outside this mode.
     """
 
-    def __init__(self, start: int, end: int, rows: int, draws: Callable[[], Any]) -> None:
+    def __init__(
+        self, start: int, end: int, rows: int, draws: Callable[[], Any], *, gradients: bool = False
+    ) -> None:
         super().__init__()
         self.start, self.end, self.rows, self.draws = start, end, rows, draws
+        self.gradients = gradients  # wanted here, so that a block without them is a re-entrant checkpoint's
+        self.replaced: dict[str, Any] = {}
 
     def __enter__(self) -> Any:
-        # nn.MultiheadAttention calls these where this mode does not reach
-        _functional.dropout = functools.partial(self._dropout, _dropout)
-        _functional.scaled_dot_product_attention = self._attention
+        # nn.MultiheadAttention calls these where this mode does not reach; a notebook's own are left alone
+        ours = {
+            "dropout": (_dropout, functools.partial(self._dropout, _dropout)),
+            "scaled_dot_product_attention": (_attention, self._attention),
+        }
+        for name, (original, ours_of) in ours.items():
+            if getattr(_functional, name) is original:
+                self.replaced[name] = original
+                setattr(_functional, name, ours_of)
         return super().__enter__()
 
     def __exit__(self, *error: Any) -> None:
-        _functional.dropout, _functional.scaled_dot_product_attention = _dropout, _attention
+        for name, original in self.replaced.items():
+            setattr(_functional, name, original)
         super().__exit__(*error)
+
+    def _recomputed(self) -> bool:
+        """Return whether a gradient checkpoint computes here, or something else that saves tensors its own way."""
+        if self.gradients and not torch.is_grad_enabled():
+            return True
+        top = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)  # torch 2.8 and newer
+        try:
+            return top is None or top(True) is not None
+        except TypeError:  # older ones took no argument
+            return True
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func in _DROPOUTS:
             return self._dropout(func, *args, **kwargs)
-        if func in _DRAWING:
+        if func in _DRAWING and not self._recomputed():
             given = kwargs.get("generator") is not None
             with contextlib.nullcontext() if given else self.draws():
                 return self._drawn(func, args, kwargs)
@@ -76,9 +98,8 @@ class _RandomRows(TorchFunctionMode):
         self, func: Any, x: Any, p: float = 0.5, training: bool = True, inplace: bool = False
     ) -> Any:
         factor = len(x) // self._own if x.ndim else 0
-        recomputed = torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
         divides = factor and len(x) == factor * self._own and not x.is_cuda
-        if not training or p in (0.0, 1.0) or not divides or recomputed:
+        if not training or p in (0.0, 1.0) or not divides or self._recomputed():
             with torch._C.DisableTorchFunction():
                 return func(x, p, training, inplace)
         with self.draws(), torch.no_grad(), torch._C.DisableTorchFunction():
@@ -102,7 +123,8 @@ class _RandomRows(TorchFunctionMode):
         if attn_mask is not None:
             no = attn_mask.logical_not() if attn_mask.dtype == torch.bool else None
             scores = scores + attn_mask if no is None else scores.masked_fill(no, -math.inf)
-        return self._dropout(_dropout, torch._safe_softmax(scores, -1), dropout_p) @ value
+        softmax = getattr(torch, "_safe_softmax", torch.softmax)
+        return self._dropout(_dropout, softmax(scores, -1), dropout_p) @ value
 
     @property
     def _own(self) -> int:
@@ -192,7 +214,7 @@ def _own_random_numbers(rows: tuple[int, int, int] | None) -> Iterator[Callable[
 
     drew = False
     try:
-        with _RandomRows(*rows, draws) if rows else contextlib.nullcontext():
+        with _RandomRows(*rows, draws, gradients=True) if rows else contextlib.nullcontext():
             yield lambda: drew
     finally:
         drawn = [not torch.equal(a, b) for a, b in zip(started, _generators(), strict=True)]

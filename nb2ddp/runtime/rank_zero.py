@@ -30,7 +30,12 @@ class main_process_only:
         self.meeting = _Meeting(per_machine=True) if _run.meets else None
         if self.meeting is None:
             return _run.writes or _run.world_size == 1 or _run.alone > 0
-        _all_come(self.meeting)
+        try:
+            _all_come(self.meeting)
+        except BaseException as error:
+            if _run.writes:
+                self.meeting.tell(None, error)
+            raise
         _run.alone += _run.writes
         _run.may_take_long += _run.writes
         return _run.writes

@@ -59,7 +59,7 @@ def wrap_trainer(trainer: Any, batches: str = "notebook") -> Any:
 def _tell_rounding(args: Any) -> None:
     """Say that a part of a micro-batch rounds otherwise in 16 bits than the whole."""
     share = _share_of(args)
-    if (args.bf16 or args.fp16) and share.micro_batches < _run.world_size and is_main_process:
+    if (args.bf16 or args.fp16) and share < share.batch_size and is_main_process:
         print(
             f"nb2ddp: each rank computes {share} of the notebook's batch of {share.batch_size}: in 16 bits that rounds "
             "otherwise, so losses are near the notebook's (by about 1e-4 of the loss), not equal",
@@ -108,8 +108,8 @@ def _tell_of_dropout(trainer: Any, model: torch.nn.Module) -> None:
     parts = [name for name, part in model.named_modules() if isinstance(part, dropout) and part.p > 0]
     if parts and is_main_process:
         print(
-            f"nb2ddp: WARNING: the model has dropout ({parts[0]}), for which each rank draws random numbers of its "
-            "own: the losses are near the single process's and not equal",
+            f"nb2ddp: WARNING: the model has dropout ({parts[0]}), whose random numbers are drawn on each rank for its "
+            "own samples: the losses are near the single process's and not equal",
             file=sys.stderr,
             flush=True,
         )
@@ -130,11 +130,12 @@ def prepare_trainer(trainer: Any) -> None:
             return
         if _has_stock_loss(trainer):
             _keep_loss(trainer)
+            _tell_rounding(trainer.args)
         else:
             # ORPO's and CPO's loss is a mean over tokens and one over rows: a part of a batch has no one weight
             whole = _share_of(trainer.args).micro_batches == _run.world_size
             weighed = "(SFT|DPO|Reward|KTO|ORPO|CPO)Trainer$" if whole else "(SFT|DPO|Reward|KTO)Trainer$"
             if any(re.search(weighed, kind.__name__) for kind in type(trainer).__mro__):
                 _keep_loss_of_trl(trainer, evaluated)
+                _tell_rounding(trainer.args)
         _log_on_one_rank(trainer)
-        _tell_rounding(trainer.args)

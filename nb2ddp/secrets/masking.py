@@ -12,6 +12,10 @@ _KEY_BODY = re.compile(
     r"-----BEGIN [A-Z0-9 ]{0,30}PRIVATE KEY[A-Z ]{0,10}-----(.{0,20000}?)-----END", re.DOTALL
 )
 _SHORTEST = 6  # characters of a piece of a secret that is worth a mark
+_WORD = 12  # a shorter secret is marked where it stands alone; one of under 8 characters, where it stands in an address
+_KEY_LINE = re.compile(
+    r"(?<![A-Za-z0-9+/=])[A-Za-z0-9+/]{32,}={0,2}(?:(?:\\n|\s)+[A-Za-z0-9+/]{6,31}={0,2}(?![A-Za-z0-9+/=]))?"
+)
 
 
 def masker(texts: Sequence[str]) -> Callable[[str], str]:
@@ -31,12 +35,21 @@ def masker(texts: Sequence[str]) -> Callable[[str], str]:
             marks.update(dict.fromkeys(_pieces(text, value), "***"))
         marks.update((found[1], "***") for found in ENCODED.finditer(text) if values)
         for key in _KEY_BODY.finditer(text):
-            lines = re.split(r"\\n|[^A-Za-z0-9+/=]", key[1])
+            lines = [line for found in _KEY_LINE.finditer(key[1]) for line in re.split(r"\\n|\s+", found[0])]
             marks.update((line, "***") for line in lines if len(line) >= _SHORTEST)
     if not marks:
         return lambda text: text
-    pattern = re.compile("|".join(map(re.escape, sorted(marks, key=len, reverse=True))))
+    pattern = re.compile("|".join(map(_where, sorted(marks, key=len, reverse=True))))
     return lambda text: pattern.sub(lambda found: marks[found[0]], text)
+
+
+def _where(value: str) -> str:
+    """Return a pattern for a secret: `train` as a password is no reason to mask `trainer`."""
+    if len(value) >= _WORD:
+        return re.escape(value)
+    if len(value) < 8:
+        return rf"(?<=:){re.escape(value)}(?=@)"
+    return rf"(?<![^\s:='\"]){re.escape(value)}(?![^\s@'\"])"
 
 
 def _pieces(text: str, value: str) -> list[str]:

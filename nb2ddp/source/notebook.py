@@ -91,7 +91,7 @@ def without_iri_grammars() -> Iterator[None]:
     try:
         yield
     finally:
-        del sys.modules[grammars]
+        sys.modules.pop(grammars, None)
 
 
 def _ipynb(path: Path, text: str) -> Any:

@@ -31,15 +31,20 @@ CELLS = (
     f"!curl -H 'Authorization: Bearer {OPENAI}' https://x.org -o {HF}\nmodel.generate('{AWS}')",
 )
 DECLINED = (f"for row in rows:\n  model('{HF}')\n  loss.backward()\n  optimizer['{OPENAI}'].step()",)
+# declined after changes were found, which -v shows with their lines
+CHANGED = (
+    f"%env HF_TOKEN={HF}\nfrom datasets import load_dataset\nfrom trl import SFTTrainer",
+    f"rows = load_dataset('r', token='{OPENAI}')\ntrainer = SFTTrainer('m', train_dataset=rows)\ntrainer.train()",
+)
 BROKEN = (f"x = = '{HF}'", f"print('{OPENAI}'")
 
 
-@pytest.mark.parametrize("name", ["good", "declined", "broken"])
+@pytest.mark.parametrize("name", ["good", "declined", "changed", "broken"])
 def test_no_command_shows_a_token(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("KAGGLE_CONFIG_DIR", str(tmp_path / "home"))
-    cells = {"good": CELLS, "declined": DECLINED, "broken": BROKEN}[name]
+    cells = {"good": CELLS, "declined": DECLINED, "changed": CHANGED, "broken": BROKEN}[name]
     Path("nb.ipynb").write_text(json.dumps(notebook(*cells)))
     shown = ""
     for arguments in (

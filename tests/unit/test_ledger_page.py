@@ -43,7 +43,7 @@ def test_the_published_ledger_is_silent_about_nothing(rows: list[Row]) -> None:
     assert [row.name for row in rows if row.verdict == "different"] == []
     assert all(row.reason for row in rows if row.verdict not in ("same", "different"))
     assert {row.ranks for row in rows} >= {2, 3}
-    assert {row.stack for row in rows} == {"newest", "kaggle"}
+    assert {row.stack for row in rows} == {"newest", "kaggle", "gpu"}
 
 
 def test_the_summary_counts() -> None:

@@ -409,3 +409,18 @@ def test_parts_keys_and_base64_are_masked() -> None:
         assert piece not in masked
     plain = "x = 'hf_...'\nmodel = load('unsloth/llama')"
     assert masker([plain])(plain) == plain
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("redis://default:train@cache\ntrainer.train()", "redis://default:***@cache\ntrainer.train()"),
+        ("postgresql://postgres:postgres@h/postgres", "postgresql://postgres:***@h/postgres"),
+        (
+            "k = k.replace('-----BEGIN PRIVATE KEY-----', '').replace('-----END PRIVATE KEY-----', '')",
+            "k = k.replace('-----BEGIN PRIVATE KEY-----', '').replace('-----END PRIVATE KEY-----', '')",
+        ),
+    ],
+)
+def test_a_mark_leaves_the_rest_of_the_code(text: str, shown: str) -> None:
+    assert masker([text])(text) == shown

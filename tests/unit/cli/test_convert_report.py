@@ -262,7 +262,11 @@ def test_a_model_of_which_each_gpu_can_hold_a_share_leads_to_sharding(tmp_path: 
         f"nb2ddp convert {path} --strategy balanced",
     ]
     sharded = convert(path, "-o", folder, "--strategy", "fsdp", "--force").stderr
-    assert commands(sharded) == [f"nb2ddp run {folder} --nproc 2", f"nb2ddp push --kaggle {folder}"]
+    assert commands(sharded) == [
+        f"nb2ddp run {folder} --nproc 2",
+        f"nb2ddp rehearse {folder}",
+        f"nb2ddp push --kaggle {folder}",
+    ]
 
 
 def test_a_balanced_script_is_started_in_one_process(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ def test_two_runs_do_not_share_a_folder_of_logs(tmp_path: Path) -> None:
         assert other.stdout is not None
         other.stdout.readline()
         with pytest.raises(LaunchError, match="Another run goes on and writes its logs to"):
-            held_logs(logs).__enter__()
+            held_logs(logs, patience=0.5).__enter__()
         with held_logs(tmp_path / "elsewhere"):
             pass
         other.kill()

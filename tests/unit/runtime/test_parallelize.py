@@ -581,3 +581,32 @@ def test_whole_batches_with_a_warning(server: RankServer, tmp_path: Path, case: 
     assert "nb2ddp: WARNING: " in several.ranks[0].err
     assert several.ranks[0].err.count("WARNING") == 1
     assert "WARNING" not in several.ranks[1].err
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_a_checkpoint_draws_the_same_numbers_again(run: Run, reentrant: bool) -> None:
+    """The gradient of a block is that of the numbers which its forward() drew."""
+    ended = run(
+        TOOLS
+        + f"""
+from torch.utils.checkpoint import checkpoint
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(5))
+    def block(self, x):
+        return F.dropout(x * torch.rand(len(x), 1), 0.5, self.training)
+    def forward(self, x):
+        return checkpoint(self.block, x * self.scale, use_reentrant={reentrant})
+model = ddp.parallelize(Net())
+off = []
+for _ in range(5):
+    x = torch.ones(8, 5, requires_grad=True)
+    out = model(x)
+    out.sum().backward()
+    off.append((x.grad - out.detach()).abs().max().item())
+note(off=off)
+"""
+    )
+    assert not any(ended.codes), ended.text
+    assert max(ended.notes[0]["off"]) < 1e-6

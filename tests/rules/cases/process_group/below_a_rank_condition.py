@@ -94,3 +94,31 @@ fit()
 if dist.get_rank() == 0:
     fit()
 # decline, line 8: `dist.get_rank() == 0` lets some ranks alone come to backward(), and they would wait for the others there; take the condition away, since the script prints and saves on rank 0 by itself
+
+# case: a test of the variable as it is
+model = AutoModelForCausalLM.from_pretrained("m")
+trainer = Trainer(model, TrainingArguments("o", per_device_train_batch_size=4, gradient_accumulation_steps=2), train_dataset=data)
+trainer.train()
+if os.environ.get("RANK", "0") == "0":
+    trainer.evaluate()
+# decline, line 4: `os.environ.get("RANK", "0") == "0"` lets some ranks alone come to evaluate(), and they would wait for the others there; take the condition away, since the script prints and saves on rank 0 by itself
+
+# case: a parameter that is the rank of an adapter
+model = AutoModelForCausalLM.from_pretrained("m")
+optimizer = torch.optim.AdamW(model.parameters())
+def run(rank):
+    if rank == 8:
+        for x in loader:
+            model(x).loss.backward()
+            optimizer.step()
+run(8)
+# output
+model = AutoModelForCausalLM.from_pretrained("m")
+ddp.init_process_group()  # nb2ddp: join the process group
+optimizer = torch.optim.AdamW(model.parameters())
+def run(rank):
+    if rank == 8:
+        for x in loader:
+            model(x).loss.backward()
+            optimizer.step()
+run(8)
