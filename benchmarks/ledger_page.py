@@ -68,7 +68,7 @@ def write(rows: Mapping[str, Row], left_out: Mapping[str, str], folder: Path) ->
     ordered = [rows[name] for name in sorted(rows)]
     about = {
         "command": "make ledger",
-        "machine": f"{platform.machine()}, CPU, gloo",
+        "machine": f"{platform.machine()}, CPU, gloo; the stack gpu on two GPUs of one host, NCCL",
         "versions": {
             stack: versions(python) for stack, python in STACKS.items() if python.exists() and stack != GPU
         },
@@ -171,11 +171,13 @@ def made(rows: Sequence[Row], about: Mapping[str, Any]) -> str:
         known = [f"{name} {of[name]}" for name in (*VERSIONS, "GPU") if name in of]
         counts[row.stack, ", ".join(known)] += bool(known)
     stacks = "\n".join(
-        f"- {stack}: {known} ({count} rows)" for (stack, known), count in sorted(counts.items()) if count
+        f"- {stack}: {known} ({count} row{'s' * (count != 1)})"
+        for (stack, known), count in sorted(counts.items())
+        if count
     )
-    loads = [row.load for row in rows if row.load is not None]
+    loads = [row.load for row in rows if row.load is not None and row.stack != GPU]
     busy = (
-        f" While it was measured, other work kept the machine's two cores busy (load average {min(loads)} to "
+        f" While it was measured on CPUs, other work kept the machine's two cores busy (load average {min(loads)} to "
         f"{max(loads)}), so the seconds tell little: compare them within a row, if at all."
         if loads and max(loads) > 1
         else ""
