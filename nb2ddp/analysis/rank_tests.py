@@ -17,10 +17,8 @@ _PARAMETERS = frozenset({"rank", "local_rank", "global_rank"})  # of a function 
 _DIFFERS = re.compile(
     r"[=!]=\s*['\"]?\d|\b\d+['\"]?\s*[=!]=|>\s*0|<=\s*0|<\s*1\b|\bnot\s+int\(|\bin\s*[\[({]|process_zero|is_(?:local_)?main"
 )
-_STARTS = re.compile(
-    r"(?:^|\.)(?:spawn|start_processes|notebook_launcher|Process)$"
-)  # what starts a function on ranks
-
+# What starts a function on ranks.
+_STARTS = re.compile(r"(?:^|\.)(?:spawn|start_processes|notebook_launcher|Process)$")
 _BARE = re.compile(r"(?:not\s+)?\w+")
 
 

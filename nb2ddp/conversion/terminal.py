@@ -17,7 +17,7 @@ from nb2ddp.conversion.report import Entry, attention, batches, folded
 from nb2ddp.conversion.secret_notes import RULE as SECRET
 from nb2ddp.plain_text import terminal_safe
 from nb2ddp.rewriting.findings import Change
-from nb2ddp.secrets.masking import masker
+from nb2ddp.secrets import masker
 from nb2ddp.source.cells import Place
 
 Detail = Literal["quiet", "brief", "normal", "verbose"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from urllib.parse import quote
 
 from nb2ddp.conversion.script import Script
@@ -75,8 +75,13 @@ def live_text(progress: Progress, *, title: str, seconds: float, loads: Iterable
     return "  ".join([f"{title} {clock(seconds)} [{bar:<20}]", *facts(progress), *gpus])
 
 
-def script_html(script: Script, changes: Sequence[str], left_out: Sequence[str]) -> str:
-    """Return a script as HTML: lines that nb2ddp added are green, and folded where they are many."""
+def script_html(
+    script: Script, changes: Sequence[str], left_out: Sequence[str], mask: Callable[[str], str] = str
+) -> str:
+    """Return a script as HTML: lines that nb2ddp added are green, and folded where they are many.
+
+    ``mask`` takes the secrets out of a line.
+    """
     old = {number: set(cell.python.text.split("\n")) for number, cell in script.cells.items()}
     lines = [
         (line.cell == 0, line.text, bool(line.text) and line.text not in old.get(line.cell, ()), number)
@@ -84,6 +89,6 @@ def script_html(script: Script, changes: Sequence[str], left_out: Sequence[str])
     ]
     parts = []
     for ours, group in itertools.groupby(lines, key=lambda line: line[0]):
-        members = [{"text": text, "new": new, "number": number} for _, text, new, number in group]
+        members = [{"text": mask(text), "new": new, "number": number} for _, text, new, number in group]
         parts.append({"folded": ours and len(members) > _LONG, "lines": members})
     return render("magic/script.html.j2", changes=changes, left_out=left_out, parts=parts, green=_GREEN)

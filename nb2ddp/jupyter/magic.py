@@ -31,6 +31,7 @@ from nb2ddp.monitor import nvml
 from nb2ddp.monitor.closing import closing_facts
 from nb2ddp.monitor.progress import Progress
 from nb2ddp.options import file_defaults, given
+from nb2ddp.secrets import masker
 from nb2ddp.source.notebook import Cell, Notebook
 
 _SAVES = (
@@ -350,13 +351,15 @@ def _remarks(conversion: Conversion, chosen: history.Chosen, cell: str | None) -
 
 
 def _show(conversion: Conversion, chosen: history.Chosen) -> None:
-    """Display the script that would run, with what was changed."""
-    script = conversion.script
+    """Display the script that would run, without secrets, with what was changed."""
+    script, source = conversion.script, conversion.source
     assert script is not None
-    changes = [line.partition(": ")[2] for line in report.lines(conversion)]
-    html = pictures.script_html(script, changes, chosen.left_out)
+    assert source is not None
+    mask = masker([cell.source for cell in source.cells])
+    changes = [mask(line.partition(": ")[2]) for line in report.lines(conversion)]
+    html = pictures.script_html(script, changes, chosen.left_out, mask)
     remarks = [*changes, *(f"left out: {why}" for why in chosen.left_out)]
-    text = "\n".join([*(f"# {remark}" for remark in remarks), "", script.text])
+    text = "\n".join([*(f"# {remark}" for remark in remarks), "", mask(script.text)])
     display({"text/plain": text, "text/html": html}, raw=True)
 
 

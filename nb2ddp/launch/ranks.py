@@ -192,6 +192,8 @@ def held_logs(log_dir: Path, patience: float = _PATIENCE) -> Iterator[None]:
         yield
     finally:
         if handle is not None:
+            with contextlib.suppress(OSError):
+                log_dir.rmdir()  # nothing was started: it is empty
             os.close(handle)  # the lock ends with it
 
 

@@ -21,6 +21,7 @@ from nb2ddp.rehearse.points import POINTS
 from nb2ddp.rehearse.progress import Display, Silent
 from nb2ddp.rehearse.runs import REFERENCE, Run, Settings, execute, prepare
 from nb2ddp.rehearse.subject import Subject
+from nb2ddp.secrets import masker
 
 _MORE_ROWS = 8192  # for a notebook that takes half a percent of its data set
 _TOO_FEW = ("IndexError", "num_samples=0")
@@ -172,10 +173,11 @@ def _hint(reference: Rank, python: str) -> str:
 
 
 def _place(rank: Rank, folder: Path) -> str:
-    """Return the line at which a run failed, and its error."""
+    """Return the line at which a run failed, and its error, without secrets."""
     error = last_line(rank) or f"exit code {rank.code}"
     line = _line(rank, folder)
-    return f" at `{line}`: {error.rstrip('.')}" if line else f": {error}"
+    mask = masker([(folder / REFERENCE).read_text(encoding="utf-8")])
+    return mask(f" at `{line}`: {error.rstrip('.')}" if line else f": {error}")
 
 
 def _line(rank: Rank, folder: Path) -> str:

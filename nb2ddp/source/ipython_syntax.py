@@ -29,6 +29,7 @@ _TIMED = re.compile(
 )
 _STANDS_ALONE = re.compile(r"[ \t]*(?:#.*)?|[!%](?![!%])(?:.*[^\\])?")
 _MANY = 20  # lines
+_TOO_MANY = "IPython gives up on more than 500 magics below other code: split the cell"
 _OPTIONS = re.compile(r"^(?:-\w+\s+(?:\d+\s+)?)*")
 _CELL_MAGIC = re.compile(r"\A((?:[ \t]*(?:#[^\n]*)?\n)*)%%([A-Za-z!][\w]*)([^\n]*)\n?(.*)\Z", re.DOTALL)
 
@@ -87,26 +88,70 @@ def _transform(source: str) -> PythonText:
     head = list(itertools.takewhile(_STANDS_ALONE.fullmatch, source.split("\n")))
     rest = "\n".join(source.split("\n")[len(head) :])
     if len(head) < _MANY or _INDENTED.match(rest):
-        return _transformed(source)
+        return _in_pieces(source)
     first = "".join(_transformed(line).text if line.strip() else "\n" for line in head)
-    below = _transformed(rest) if rest.strip() else PythonText("", ())
+    below = _in_pieces(rest) if rest.strip() else PythonText("", ())
     lines = (*range(1, len(head) + 1), *(number + len(head) for number in below.lines))
     return PythonText(first + below.text, lines)
 
 
-def _transformed(source: str) -> PythonText:
-    from IPython.core.inputtransformer2 import TRANSFORM_LOOP_LIMIT, TransformerManager
+def _in_pieces(source: str) -> PythonText:
+    """Transform a cell piece by piece; the next one begins at a magic, where the code above it is complete.
 
-    magics = [number for number, line in enumerate(source.split("\n"), start=1) if _MAGIC_LINE.match(line)]
-    too_many = f"IPython gives up on more than {TRANSFORM_LOOP_LIMIT} magics below other code: split the cell"
+    A magic with an open bracket or quote hides what follows from IPython: such a cell is one piece.
+    """
+    from IPython.core.inputtransformer2 import TRANSFORM_LOOP_LIMIT
+
+    lines = source.split("\n")
+    magics = [number for number, line in enumerate(lines) if _MAGIC_LINE.match(line)]
     if len(magics) > TRANSFORM_LOOP_LIMIT:
-        raise SyntaxError(too_many, ("cell", magics[TRANSFORM_LOOP_LIMIT], None, None))
+        raise SyntaxError(_TOO_MANY, ("cell", magics[TRANSFORM_LOOP_LIMIT] + 1, None, None))
+    if not all(map(_is_balanced, (lines[number] for number in magics))):
+        return _transformed(source)
+    text, numbers, start = "", list[int](), 0
+    since, wait = 0, _MANY  # magics
+    for number in magics:
+        if since >= wait and lines[number][:1] in "!%" and _STANDS_ALONE.fullmatch(lines[number]):
+            if piece := _complete("\n".join(lines[start:number])):
+                text, numbers, start = (
+                    text + piece.text,
+                    [*numbers, *(n + start for n in piece.lines)],
+                    number,
+                )
+                since, wait = 0, _MANY
+            else:
+                wait = 2 * since
+        since += 1
+    piece = _transformed("\n".join(lines[start:]))
+    return PythonText(text + piece.text, (*numbers, *(n + start for n in piece.lines)))
+
+
+def _is_balanced(line: str) -> bool:
+    pairs = (("(", ")"), ("[", "]"), ("{", "}"))
+    return all(line.count(a) == line.count(b) for a, b in pairs) and not (
+        line.count("'") % 2 or line.count('"') % 2
+    )
+
+
+def _complete(source: str) -> PythonText | None:
+    """Return the code transformed, if it is a whole number of statements."""
+    try:
+        piece = _transformed(source)
+        ast.parse(piece.text)
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+    return piece
+
+
+def _transformed(source: str) -> PythonText:
+    from IPython.core.inputtransformer2 import TransformerManager
+
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # IPython warns of line ends that it made itself
             text: str = TransformerManager().transform_cell(source)
     except RuntimeError:
-        raise SyntaxError(too_many, ("cell", 1, None, None)) from None
+        raise SyntaxError(_TOO_MANY, ("cell", 1, None, None)) from None
     except tokenize.TokenError as error:
         raise SyntaxError(error.args[0], ("cell", error.args[1][0], None, None)) from None
     lines = text.removesuffix("\n").split("\n")

@@ -82,6 +82,7 @@ FAMILIES: dict[str, Callable[[int], list[str]]] = {
     "generating loops": cells(ONE_GENERATION),
     "imports": lines("from package import name{i}"),
     "f-strings": lines("print(f'{{x}} of {i}')"),
+    "shell lines below other code": lines("x{i} = {i}\n!echo {i}"),
     "installs": cells("!pip install package{i}"),
     "installs with a variable": cells("version{i} = '1'\n!pip install package=={{version{i}}}"),
 }
