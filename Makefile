@@ -14,13 +14,13 @@ demo: .venv/.ready
 	$(bin)/nb2ddp convert sample_notebooks/alpaca_sft.ipynb -o $(DEMO)
 	cd $(DEMO) && "$(CURDIR)/$(bin)/nb2ddp" run . --cpu --nproc 2
 
-# Before each commit: some 4 minutes, on two cores side by side. A target's output is shown when it ends.
+# Before each commit: some 5 minutes, on two cores side by side. A target's output is shown when it ends.
 check: .venv/.ready
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target units lint ranks
 
 # `check`, and the tests of whole commands. Four lanes on two cores, lint and the longest first: launches mostly wait.
 test: .venv/.ready .venv-kaggle/.ready .venv-web/.ready
-	@echo "The tests run side by side, some 18 minutes on two cores"
+	@echo "The tests run side by side, some 15 minutes on two cores"
 	@$(MAKE) --no-print-directory --jobs=4 --output-sync=target lint trainings machines launches units e2e ranks attacks
 
 units: .venv/.ready

@@ -169,8 +169,10 @@ def attempt_logs(log_dir: Path, attempt: int) -> Path:
 
 
 @contextlib.contextmanager
-def held_logs(log_dir: Path, patience: float = _PATIENCE) -> Iterator[None]:
+def held_logs(log_dir: Path, patience: float = _PATIENCE) -> Iterator[list[bool]]:
     """Keep other runs of this machine from the folder of the logs, for as long as this one goes on.
+
+    Gives a list: as long as it is empty, no training has begun, and the folder goes again in the end if it is empty.
 
     Waits ``patience`` seconds for a run that is being ended: a kernel's, say, that was started again.
 
@@ -188,12 +190,14 @@ def held_logs(log_dir: Path, patience: float = _PATIENCE) -> Iterator[None]:
                 f"Another run goes on and writes its logs to {log_dir}; wait for its end, or give this one a "
                 "folder with --log-dir and another working folder."
             ) from None
+    begun: list[bool] = []
     try:
-        yield
+        yield begun
     finally:
         if handle is not None:
-            with contextlib.suppress(OSError):
-                log_dir.rmdir()  # nothing was started: it is empty
+            if not begun:
+                with contextlib.suppress(OSError):
+                    log_dir.rmdir()
             os.close(handle)  # the lock ends with it
 
 

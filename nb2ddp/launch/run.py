@@ -129,8 +129,10 @@ def launch(
     torchrun_command(script, nproc=1 if nproc is None else nproc, torchrun_options=torchrun_options)
     logs = default_log_dir(script) if log_dir is None else log_dir
     # several machines may share the folder: each then writes the logs of its own ranks
-    held = contextlib.nullcontext() if sets_rendezvous(torchrun_options) else held_logs(logs)
-    with _Signals(quiet=quiet) as signals, held:
+    several = sets_rendezvous(torchrun_options)
+    held: contextlib.AbstractContextManager[list[bool]]
+    held = contextlib.nullcontext([]) if several else held_logs(logs)
+    with _Signals(quiet=quiet) as signals, held as begun:
         if setup is not None:
             code = _run_setup(setup, python=python, cwd=cwd, signals=signals, grace=grace)
             if code or signals.received:
@@ -153,6 +155,7 @@ def launch(
             grace=grace,
             repeat_trace=repeat_trace,
         )
+        begun.append(True)
         return _train(plan, signals, observer)
 
 
