@@ -241,6 +241,7 @@ def eventually(holds: Callable[[], bool], seconds: float = 60) -> bool:
     return true
 
 
+@pytest.mark.thorough  # its probe, a signal, was lost once, and the wait for the answer has no end
 def test_what_was_dropped_is_forgotten_when_the_page_is_left(served: Served) -> None:
     visitor = Visitor(served.address)
     data = nbformat.writes(notebook(TRAINING)).encode()
