@@ -47,6 +47,7 @@ PARTS = (
     "losses",
     "trl_losses",
     "own_logs",
+    "streams",
     "trainer",
     "shards",
     "compatibility",

@@ -1,0 +1,66 @@
+"""The end of streamed data: where ranks take it otherwise than one process, rank 0 says so, and only there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.support.ranks import Ended
+
+Run = Callable[..., Ended]
+
+PROGRAM = """
+import torch
+from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
+
+class Stream(torch.utils.data.IterableDataset):
+    def __iter__(self):
+        ids = torch.randint(0, 20, (ROWS, 6), generator=torch.Generator().manual_seed(0))
+        yield from ({"input_ids": row, "labels": row.sum() % 3} for row in ids)
+
+torch.manual_seed(0)
+config = BertConfig(vocab_size=20, hidden_size=8, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
+    num_labels=3, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+batch, steps = ddp.share_batch(*BATCH) if world_size > 1 else BATCH
+trainer = Trainer(BertForSequenceClassification(config), TrainingArguments("out", per_device_train_batch_size=batch,
+    gradient_accumulation_steps=steps, report_to=[], use_cpu=True, disable_tqdm=True, logging_steps=1, optim="sgd",
+    max_steps=7, learning_rate=0.05, save_strategy="no", accelerator_config={"dispatch_batches": DISPATCH}),
+    train_dataset=Stream())
+ddp.init_process_group()
+ddp.wrap_trainer(trainer)
+trainer.train()
+ddp.check_replicas(trainer.model)
+note(losses=[row["loss"] for row in trainer.state.log_history if "loss" in row])
+"""
+SAID = "the streamed data ended with"
+
+
+@pytest.mark.parametrize(
+    ("rows", "batch", "dispatch", "rest"),
+    [
+        pytest.param(12, (2, 2), False, 0, id="whole steps"),
+        pytest.param(14, (2, 2), True, 2, id="one process waits for the rest of the step"),
+        pytest.param(13, (4, 1), True, 1, id="one row for two ranks"),
+        pytest.param(14, (4, 1), False, 2, id="a round is filled up"),
+        pytest.param(14, (4, 1), True, 0, id="a row for each rank"),
+    ],
+)
+def test_its_end_is_said_where_it_differs(
+    run: Run, rows: int, batch: tuple[int, int], dispatch: bool, rest: int
+) -> None:
+    program = (
+        PROGRAM.replace("ROWS", str(rows)).replace("BATCH", str(batch)).replace("DISPATCH", str(dispatch))
+    )
+    one, several = run(program, ranks=0), run(program)
+    assert one.codes == [0], one.text
+    assert not any(several.codes), several.text
+    assert SAID not in one.text
+    lines = [line for line in several.text.splitlines() if SAID in line]
+    assert len(lines) == bool(rest), several.text
+    apart = max(abs(a - b) for a, b in zip(one.notes[0]["losses"], several.notes[0]["losses"], strict=True))
+    if rest:
+        assert f"{SAID} {rest} rows that do not fill a step of {batch[0] * batch[1]}" in lines[0]
+        assert apart > 1e-3
+    else:
+        assert apart < 1e-5
