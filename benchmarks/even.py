@@ -542,8 +542,10 @@ class Processes:
     def __init__(
         self, folder: Path, case: str, model: Path, count: int, unsloth: bool, alone: int, pairs: int
     ) -> None:
+        cores = sorted(os.sched_getaffinity(0))  # `taskset` chooses others on a larger machine
+
         def start(name: str, place: int, env: dict[str, str]) -> Process:
-            where = {"CUDA_VISIBLE_DEVICES": str(place)} if unsloth else {"CORE": str(place)}
+            where = {"CUDA_VISIBLE_DEVICES": str(place)} if unsloth else {"CORE": str(cores[place])}
             return Process(folder, name, case, model, count, unsloth, {**where, **env})
 
         both = {"CUDA_VISIBLE_DEVICES": "0,1"} if unsloth else {}

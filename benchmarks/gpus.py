@@ -4,7 +4,7 @@
                               [--old CHECKOUT]     with the scripts of another revision beside them
     python benchmarks/gpus.py run FOLDER [CASE..]  run them one after the other, print the table (needs GPUs)
                               [--repeat N]         each case N times over, its rows in turn
-                              [--rows 1,4]         these rows alone: 1, 2, 4, "2 of 4", apart, "2 even", "2 old"...
+                              [--rows 1,4]         these rows alone: 1, again, 2, 4, "2 of 4", apart, "2 even"...
 
 The two halves may run on different machines: FOLDER holds all that the second needs. The model is a
 random Llama of 0.8 billion parameters, made on the spot and loaded in 4 bits with Unsloth's checkpointing.
@@ -14,7 +14,8 @@ runs at once, each with one rank's share of the work and none that waits for ano
 one's. The row "2 of 4" is the script on two GPUs with the share that these would have among four (half of the
 notebook's accumulation steps): what four come to, but for the other two's part in each exchange.
 The cases "uneven ..." have rows of unlike length (see even.py) and a model of few wide layers, whose steps wait for
-the GPU rather than for Python. Their rows "2 dealt" and "2 even" are the scripts of `--batches`, "2 old" is another
+the GPU rather than for Python. Their row "again" is a second single run: its difference in the losses is the floor.
+Their rows "2 dealt" and "2 even" are the scripts of `--batches`, "2 old" is another
 revision's script. There a step is the mean of those after the eighth, for no two steps have the same work.
 ratios.svg beside the notebooks shows the ratios (a grey bar: "apart"), where matplotlib is there.
 """
@@ -40,7 +41,7 @@ os.environ["UNSLOTH_DISABLE_STATISTICS"] = "1"'''
 LOAD = """\
 from unsloth import FastLanguageModel
 import torch, time
-
+{before}
 model, tokenizer = FastLanguageModel.from_pretrained(
     model_name = "{model}",
     max_seq_length = {max_length},
@@ -165,6 +166,8 @@ result = {
 with open("result.json", "w") as file:
     json.dump(result, file)"""
 
+# cuDNN's attention makes a plan for each new length: 30 ms of Python each, three for a micro-batch.
+NO_PLANS = "torch.backends.cuda.enable_cudnn_sdp(False)\n"
 UNEVEN = dict(
     kind="sft",
     batch=2,
@@ -203,6 +206,15 @@ CASES = {
     "batch 2": dict(kind="sft", batch=2, accumulation=4, steps=20, gpus=(1, 2)),
     "uneven padded": dict(UNEVEN, options="\n        padding_free = False,"),
     "uneven padding-free": dict(UNEVEN, options="\n        padding_free = True,"),
+    "uneven long": dict(
+        UNEVEN,
+        steps=24,
+        max_length=8192,
+        data="long.jsonl",
+        before=NO_PLANS,
+        options="\n        padding_free = False,",
+    ),
+    "uneven 8 x 4": dict(UNEVEN, batch=8, steps=20, options="\n        padding_free = False,"),
 }
 # Rows without runs of one GPU of their own are compared with these.
 SAME_AS = {"batch 16 trainer wrap": "batch 16"}
@@ -219,7 +231,14 @@ def prepare(folder: Path, old: Path | None) -> None:
         here = folder / name.replace(" ", "_")
         here.mkdir(parents=True, exist_ok=True)
         data = case.get("data", f"{case['kind']}.jsonl")
-        values = {"dtype": "None", "checkpointing": '"unsloth"', "max_length": 512, "options": "", **case}
+        values = {
+            "dtype": "None",
+            "checkpointing": '"unsloth"',
+            "max_length": 512,
+            "options": "",
+            "before": "",
+            **case,
+        }
         values |= {"data": f"../{data}", "model": f"../{case.get('model', 'model')}"}
         trainer = DPO if case["kind"] == "dpo" else SFT
         cells = [
@@ -281,7 +300,7 @@ def make_model(folder: Path, wide: bool) -> None:
     """Random Llamas of 0.8 billion parameters, and of 3.4 in four wide layers if asked for; their tokenizer.
 
     Rows: of 50 to 300 tokens, rows that fill 512, and uneven ones (even.py's "sharegpt": log-normal, of 1,372
-    tokens on average, to 4,096).
+    tokens on average, to 4,096; and twice as long).
     """
     if (folder / "model").exists() and (not wide or (folder / "wide").exists()):
         return
@@ -305,10 +324,11 @@ def make_model(folder: Path, wide: bool) -> None:
         with open(folder / f"{name}.jsonl", "w") as file:
             lines = (json.dumps({"text": text(rng.randint(fewest, most))}) for _ in range(count))
             file.writelines(f"{line}\n" for line in lines)
-    with open(folder / "uneven.jsonl", "w") as file:
-        for _ in range(300):  # a word is a token, nearly
-            count = round(rng.lognormvariate(math.log(1372) - 0.9**2 / 2, 0.9))
-            file.write(json.dumps({"text": text(min(4096, max(60, count)))}) + "\n")
+    for name, count, mean, most in (("uneven", 700, 1372, 4096), ("long", 200, 2744, 8192)):
+        with open(folder / f"{name}.jsonl", "w") as file:
+            for _ in range(count):  # a word is a token, nearly
+                words_of_row = round(rng.lognormvariate(math.log(mean) - 0.9**2 / 2, 0.9))
+                file.write(json.dumps({"text": text(min(most, max(60, words_of_row)))}) + "\n")
     with open(folder / "dpo.jsonl", "w") as file:
         for _ in range(400):
             row = {"prompt": text(20), "chosen": text(60), "rejected": text(60)}
@@ -325,7 +345,7 @@ def make_model(folder: Path, wide: bool) -> None:
         bos_token="<|bos|>",
         eos_token="<|eos|>",
         pad_token="<|pad|>",
-        model_max_length=4096,
+        model_max_length=8192,
     )
     config = LlamaConfig(
         vocab_size=len(tokenizer), hidden_size=2048, intermediate_size=5632, num_hidden_layers=16,
@@ -334,7 +354,7 @@ def make_model(folder: Path, wide: bool) -> None:
     )  # fmt: skip
     few_wide = LlamaConfig(
         vocab_size=len(tokenizer), hidden_size=8192, intermediate_size=28672, num_hidden_layers=4,
-        num_attention_heads=64, num_key_value_heads=8, max_position_embeddings=4096,
+        num_attention_heads=64, num_key_value_heads=8, max_position_embeddings=8192,
         bos_token_id=0, eos_token_id=1, pad_token_id=2, tie_word_embeddings=True,
     )  # fmt: skip
     for name, shape in {"model": config, **({"wide": few_wide} if wide else {})}.items():
@@ -371,6 +391,8 @@ def run(folder: Path, names: list[str], repeat: int, wanted: list[str]) -> None:
         case = CASES[name]
         here = folder / name.replace(" ", "_")
         rows = [str(gpus) for gpus in case["gpus"] if gpus <= available]
+        if "batches" in case:
+            rows.insert(1, "again")
         if 4 in case["gpus"] and available >= 2:
             rows.append("2 of 4")
         rows += [
@@ -383,6 +405,8 @@ def run(folder: Path, names: list[str], repeat: int, wanted: list[str]) -> None:
             start = time.perf_counter()
             if row == "apart":
                 results = together(here, max(fit))
+            elif row == "again":
+                results = [one(here, 1)]
             elif " " in row:
                 results = [one(here / (row.replace(" ", "_") if "of" in row else row[2:]), 2)]
             else:
@@ -401,7 +425,7 @@ def run(folder: Path, names: list[str], repeat: int, wanted: list[str]) -> None:
                 found = step_of(case, base) / step
                 ratios.setdefault(name, {}).setdefault(row, []).append(found)
                 ratio = f"{found:.2f}"
-            if base and (row.isdigit() or row[2:] in ("old", "dealt", "even")):
+            if base and (row.isdigit() or row == "again" or row[2:] in ("old", "dealt", "even")):
                 pairs = zip(base["losses"], result["losses"], strict=True)
                 difference = f"{max(abs(a - b) for a, b in pairs):.1e}"
             losses = result["losses"]
