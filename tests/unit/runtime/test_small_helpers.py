@@ -126,6 +126,28 @@ def test_checkpoints_are_found_without_the_models_own_word_for_it(run: Run) -> N
     assert ended.notes == [{"searches": True, "searches_with": False}] * 2
 
 
+ADVICE = """
+import os, torch
+os.close(2) if CLOSED else None
+model = ddp.parallelize(torch.nn.Linear(4, 1))
+before = torch.get_rng_state()
+model(torch.ones(4, 4)).sum().backward()
+note(drew=not torch.equal(before, torch.get_rng_state()))
+"""
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("closed", [False, True])
+def test_nobody_is_advised_against_the_search_for_unused_parameters(
+    run: Run, ranks: int, closed: bool
+) -> None:
+    """PyTorch's advice comes from C++, once in a process: no filter of warnings takes it away."""
+    ended = run(ADVICE.replace("CLOSED", str(closed)), ranks)
+    assert ended.codes == [0] * ranks, ended.text
+    assert ended.notes == [{"drew": False}] * ranks
+    assert not any("find_unused_parameters" in rank.err for rank in ended.ranks), ended.text
+
+
 PIPELINE = """
 import torch
 from transformers import BertConfig, BertModel, BertTokenizer, pipeline
