@@ -83,6 +83,17 @@ MODEL_METHODS = frozenset(
     "to cuda half float bfloat16 eval train requires_grad_ merge_and_unload module".split()
 )
 
+# What makes a model and runs it on a GPU of its choice.
+PIPELINES = frozenset({"transformers.pipeline", "transformers.pipelines.pipeline"})
+# Functions that lay a model out over devices, and packages whose calls take ``device_map=`` as a dict.
+DISPATCHING = frozenset(
+    "accelerate.dispatch_model accelerate.load_checkpoint_and_dispatch accelerate.big_modeling.dispatch_model "
+    "accelerate.big_modeling.load_checkpoint_and_dispatch".split()
+)
+MAPPING_PACKAGES = UNSLOTH_PACKAGES | frozenset(
+    "transformers accelerate peft trl optimum auto_gptq gptqmodel awq sentence_transformers".split()
+)
+
 DATASET_MAKERS = frozenset(
     "datasets.load_dataset datasets.load_from_disk datasets.concatenate_datasets "
     "datasets.interleave_datasets datasets.Dataset.from_dict datasets.Dataset.from_list "
@@ -201,6 +212,8 @@ LOG_FILES = {
 RUNNING_FUNCTIONS = frozenset(
     "os.system subprocess.run subprocess.call subprocess.check_call subprocess.Popen".split()
 )
+# Functions that end the process.
+ENDING_FUNCTIONS = frozenset({"sys.exit", "exit", "quit", "os._exit", "os.abort"})
 # Programs that only print information, and options with which any program does: every rank may run them.
 ASKING_PROGRAMS = frozenset(
     "nvidia-smi which whereis uname hostname whoami nproc lscpu lsb_release df free pwd ls cat echo".split()

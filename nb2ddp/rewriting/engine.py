@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import libcst as cst
 
 from nb2ddp.analysis.facts import Facts
+from nb2ddp.analysis.rank_tests import rank_test_above
 from nb2ddp.options import Options
 from nb2ddp.rewriting.findings import Change, Decline, Drop, Edit, Gate, GateKind, Insert, Need, Note, Rule
 from nb2ddp.rewriting.runtime_calls import helper
@@ -72,6 +73,8 @@ def rewrite(facts: Facts, rules: Sequence[Rule], options: Options) -> Rewritten:
                     plan.inserts.setdefault(statement, []).append(finding)
                     changes.append(Change(rule.name, facts.place(statement), finding.why, finding.data))
                 case Gate(statement=statement):
+                    if finding.kind != "rank-zero" and rank_test_above(facts, statement) is not None:
+                        continue  # the notebook's own test does it; the other ranks would be waited for
                     plan = plans.setdefault(facts.cell(statement), _Plan())
                     if statement not in plan.gates and not _inside_gate(facts, plan, statement):
                         plan.gates[statement] = finding

@@ -61,9 +61,26 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 and _is_environment(facts, call)
             ):
                 yield Edit(argument, _MASKED, partial(_keyword_outside_torchrun, test=_test(facts)))
+    for choice in _choices(facts):
+        yield Edit(choice, "this rank's GPU", partial(cst_nodes.replaced, code=local_rank))
     for shell in shell_calls(facts):
         if shell.kind == "line" and shell.name in ("env", "set_env") and _sets_mask(shell.text):
             yield from _line(facts, shell.call)
+
+
+def _choices(facts: Facts) -> Iterator[cst.Integer]:
+    """Yield the 0 of ``0 if torch.cuda.is_available() else -1``, an argument or the value of a name."""
+    values = [argument.value for call in facts.calls for argument in call.args]
+    values += [b.value for name in facts.bound_names for b in facts.bindings(name) if b.value is not None]
+    for value in dict.fromkeys(values):
+        if isinstance(value, cst.IfExp) and _asks_for_gpu(facts, value.test):
+            otherwise = cst_nodes.code_of(value.orelse).strip("\"'")
+            if isinstance(value.body, cst.Integer) and value.body.value == "0" and otherwise in ("-1", "cpu"):
+                yield value.body
+
+
+def _asks_for_gpu(facts: Facts, test: cst.BaseExpression) -> bool:
+    return isinstance(test, cst.Call) and facts.qualified(test.func) == "torch.cuda.is_available"
 
 
 def _is_device(facts: Facts, call: cst.Call, argument: cst.Arg) -> bool:

@@ -2,7 +2,7 @@
 
 ``device_map="auto"`` or ``"balanced"`` spreads one model over every visible GPU; under DDP each process
 keeps a whole copy, so the map must name one device. Unsloth before 2026.2 put both ranks on GPU 0 when
-nothing was said.
+nothing was said, and so does a ``pipeline()`` of Transformers.
 
 .. code-block:: diff
 
@@ -22,12 +22,24 @@ from nb2ddp import libraries
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.options import Options
 from nb2ddp.rewriting.findings import Decline, Edit, Finding, Note, Rule
+from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
 
+_SPREAD = ("balanced", "auto", "sequential", "balanced_low_0")
 _QUANTIZED = ("load_in_4bit", "load_in_8bit", "quantization_config")
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
+    yield from _models(facts, options)
+    if options.strategy == "balanced":
+        return
+    for call in facts.live_calls:
+        if facts.qualified(call.func) in libraries.PIPELINES and not facts.is_after_training(call):
+            yield from _pipeline(facts, call)
+    yield from _spread_elsewhere(facts)
+
+
+def _models(facts: Facts, options: Options) -> Iterator[Finding]:
     how = "the model on each rank's GPU, before it is sharded"
     if options.strategy == "ddp":
         how = "a whole copy of the model on each rank's GPU"
@@ -40,10 +52,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         is_unsloth = facts.qualified(call.func).partition(".")[0] in libraries.UNSLOTH_PACKAGES
         if given is None and not is_unsloth and not any(facts.keyword(call, q) for q in _QUANTIZED):
             continue
-        local_rank = facts.our("local_rank")
-        value = f'{{"": {local_rank}}}'
-        if not is_unsloth:  # Transformers takes a number for a GPU, also where there is none
-            value = f'{{"": {local_rank} if torch.cuda.is_available() else "cpu"}}'
+        value = f'{{"": {facts.our("local_rank")}}}' if is_unsloth else _own_gpu(facts)
         if options.strategy == "balanced":
             comment = "nb2ddp: one model, spread over all GPUs"
             yield Edit(
@@ -67,7 +76,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 )
                 continue
         text = cst_nodes.string_value(given)
-        if text in ("balanced", "auto", "sequential", "balanced_low_0"):
+        if text in _SPREAD:
             held = "the whole model" if options.strategy == "ddp" else "a share of the model"
             yield Note(
                 f'device_map="{text}" spread one model over all GPUs; in the script each GPU holds {held}',
@@ -78,6 +87,49 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             how,
             partial(_map, value=value, comment=f"nb2ddp: {how}".replace("copy of the model", "copy")),
         )
+
+
+def _own_gpu(facts: Facts) -> str:
+    """Return the code of a map to this rank's GPU; Transformers takes a number for a GPU, also where there is none."""
+    return f'{{"": {facts.our("local_rank")} if torch.cuda.is_available() else "cpu"}}'
+
+
+def _pipeline(facts: Facts, call: cst.Call) -> Iterator[Finding]:
+    """Give a pipeline this rank's GPU: it takes GPU 0 by itself, or the CPU once the ranks have joined."""
+    how = "the pipeline's model on each rank's GPU"
+    yield Edit(call, how, partial(_on_own_gpu, function=helper(facts, "own_gpu")))
+    if facts.keyword(call, "device_map") is not None:
+        yield Edit(call, how, partial(_map, value=_own_gpu(facts), comment=""))
+
+
+def _on_own_gpu(call: cst.CSTNode, function: str) -> cst.CSTNode:
+    assert isinstance(call, cst.Call)
+    return call.with_changes(func=cst_nodes.wrapped(call.func, function))
+
+
+def _spread_elsewhere(facts: Facts) -> Iterator[Finding]:
+    """Replace ``"auto"`` and its like in other calls of libraries, and in dicts that are passed on to one."""
+    loads = (call for call in facts.live_calls if facts.method(call) == "from_pretrained")
+    dicts = (made for call in loads for made in facts.star_dicts(call))
+    models = {element for made in dicts if (element := _element(made)) is not None}
+    why = "a whole copy on each rank's GPU"
+    for call in facts.live_calls:
+        name, given = facts.qualified(call.func), facts.keyword(call, "device_map")
+        ours = facts.method(call) == "from_pretrained" and facts.kind(call) == "model"
+        if given is None or ours or name in libraries.PIPELINES or facts.is_after_training(call):
+            continue
+        spread = cst_nodes.string_value(given) in _SPREAD or name in libraries.DISPATCHING
+        if spread and name.partition(".")[0] in libraries.MAPPING_PACKAGES:
+            yield Edit(call, why, partial(_map, value=_own_gpu(facts), comment=""))
+    for string in facts.strings:
+        item = facts.parent(string)
+        if not isinstance(item, cst.DictElement) or item.key is not string or item.value in models:
+            continue
+        told = (
+            cst_nodes.string_value(string) == "device_map" and cst_nodes.string_value(item.value) in _SPREAD
+        )
+        if told and not facts.is_dead(string) and not facts.is_after_training(string):
+            yield Edit(item.value, why, partial(cst_nodes.replaced, code=_own_gpu(facts)))
 
 
 def _element(made: cst.Call | cst.Dict | None) -> cst.BaseExpression | None:

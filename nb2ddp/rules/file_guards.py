@@ -25,6 +25,7 @@ import libcst as cst
 from nb2ddp import libraries
 from nb2ddp.analysis.common_paths import leaves
 from nb2ddp.analysis.facts import Facts
+from nb2ddp.analysis.rank_tests import rank_test_above
 from nb2ddp.options import Options
 from nb2ddp.rewriting.findings import Edit, Finding, Gate, Note, Rule
 from nb2ddp.rewriting.runtime_calls import helper
@@ -50,6 +51,8 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             )
             continue
         test = _test(facts, call)
+        if rank_test_above(facts, statement) is not None:
+            continue  # the other ranks do not come here
         if test is not None and leaves(statement):  # a rank that comes later would go another way
             yield Edit(
                 test,

@@ -1,6 +1,8 @@
 """Prepare data on rank 0 first; the other ranks then read its cache.
 
 The other ranks wait on torchrun's key-value store, not in a collective, so a long tokenization cannot time out.
+The same block replaces the ``main_process_first()`` of an Accelerator, which sees one process in the script, and of
+training arguments, whose ranks wait in a collective.
 
 .. code-block:: diff
 
@@ -18,13 +20,18 @@ The other ranks wait on torchrun's key-value store, not in a collective, so a lo
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import libcst as cst
 
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.rank_zero_work import generated
 from nb2ddp.options import Options
-from nb2ddp.rewriting.findings import Finding, Gate, Rule
+from nb2ddp.rewriting.findings import Edit, Finding, Gate, Rule
+from nb2ddp.rewriting.runtime_calls import helper
+from nb2ddp.source import cst_nodes
+
+_FIRST = frozenset({"main_process_first", "local_main_process_first"})
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
@@ -34,8 +41,17 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     def needs_all(call: cst.Call) -> bool:
         return facts.joins_group(call) or facts.is_collective(call)
 
+    waits = helper(facts, "main_process_first")
+    own: set[cst.CSTNode] = set()  # statements that let rank 0 go first as the notebook is
+    for call in facts.live_calls:
+        item = facts.parent(call)
+        if facts.method(call) in _FIRST and isinstance(item, cst.WithItem):
+            own |= {facts.statement(call)}
+            yield Edit(call, "rank 0 goes first", partial(cst_nodes.replaced, code=f"{waits}()"))
     gated = generated(facts)
     for statement in facts.top_statements:
+        if statement in own:
+            continue
         if facts.is_after_training(statement) or statement in gated:
             continue
         if facts.runs(statement, facts.fills_cache) and not facts.runs(statement, needs_all):

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from nb2ddp.analysis.facts import Facts
-from nb2ddp.analysis.rank_tests import rank_test_above
+from nb2ddp.analysis.rank_tests import leaving_ranks, rank_test_above
 from nb2ddp.options import Options
 from nb2ddp.rewriting.findings import Decline, Finding, Insert, Note, Rule
 from nb2ddp.rewriting.runtime_calls import helper
@@ -43,6 +43,13 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     )
     yield Insert(statement, "after" if where == "after" else "before", code, f"join the process group {why}")
     yield from _gated(facts)
+    for leaving in leaving_ranks(facts):
+        code = " ".join(cst_nodes.code_of(leaving.test).split())
+        yield Decline(
+            f"`{code}` lets some ranks leave here ({leaving.how}), and the others would wait for them where they "
+            "train together; take the condition away, since the script prints and saves on rank 0 by itself",
+            leaving.test,
+        )
     for call in facts.live_calls:
         engine = facts.keyword(call, "fast_inference")
         if engine is not None and cst_nodes.code_of(engine) not in ("False", "None"):

@@ -24,6 +24,7 @@ import libcst as cst
 from nb2ddp import libraries
 from nb2ddp.analysis import rank_zero_work
 from nb2ddp.analysis.facts import Facts
+from nb2ddp.analysis.rank_tests import rank_test_above
 from nb2ddp.options import Options
 from nb2ddp.rewriting.findings import Decline, Edit, Finding, Need, Note, Rule
 from nb2ddp.rewriting.runtime_calls import helper
@@ -165,7 +166,7 @@ def _orders_of_sets(facts: Facts, calls: list[cst.Call]) -> Iterator[Finding]:
         if name not in ("list", "tuple", "enumerate") or not call.args or not facts.runs_once(call):
             continue
         statement = facts.top_statement(call)
-        if statement in by_one or facts.runs(statement, keeps_rank):
+        if statement in by_one or facts.runs(statement, keeps_rank) or rank_test_above(facts, call):
             continue  # one rank alone comes here, or one rank after another: they cannot wait for one another
         made = call.args[0].value
         is_set = isinstance(made, cst.SetComp) or (

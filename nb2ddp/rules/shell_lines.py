@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from nb2ddp.analysis.facts import Facts
+from nb2ddp.analysis.rank_tests import rank_test_above
 from nb2ddp.analysis.shell_commands import shell_calls
 from nb2ddp.options import Options
 from nb2ddp.rewriting.findings import Decline, Edit, Finding, Rule
@@ -27,6 +28,14 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             continue
         if shell.kind == "cell" and shell.text:
             yield Decline(f"%%bash {shell.text}: options of %%bash have no meaning in a script", shell.call)
+            continue
+        test = rank_test_above(facts, shell.call)
+        if test is not None and not facts.is_after_training(shell.call):
+            yield Decline(
+                f"`{' '.join(cst_nodes.code_of(test).split())}` lets some ranks alone come to a command that the "
+                "script runs once, on rank 0, by itself; take the condition away",
+                shell.call,
+            )
             continue
         function = helper(facts, "shell_output" if shell.kind == "output" else "shell")
         yield Edit(

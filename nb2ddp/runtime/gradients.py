@@ -1,5 +1,6 @@
 """Average the gradients that DDP does not: those left out of a step, or of parameters unfrozen later."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -8,6 +9,8 @@ from torch.utils import _pytree as pytree
 
 from nb2ddp.runtime.batch_share import _tell_batch
 from nb2ddp.runtime.run_state import _run
+
+_BUCKET = 2**25  # bytes of gradients that are exchanged together, as in DDP
 
 
 def _leaves_out(name: str) -> bool:
@@ -84,12 +87,41 @@ def _average_unseen(parameters: list[Any]) -> None:
         return
     used = torch.tensor([p.grad is not None for p in unseen], dtype=torch.int, device=unseen[0].device)
     dist.all_reduce(used)  # ranks that disagree would average the gradients of different parameters
-    for parameter, ranks in zip(unseen, used.tolist(), strict=True):
-        if ranks:
-            if parameter.grad is None:
-                parameter.grad = torch.zeros_like(parameter)
-            dist.all_reduce(parameter.grad)
-            parameter.grad /= _run.world_size
+    wanted = [p for p, ranks in zip(unseen, used.tolist(), strict=True) if ranks]
+    for parameter in wanted:
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
+    with torch.no_grad():
+        for bucket in _buckets([parameter.grad for parameter in wanted]):
+            _average(bucket)
+
+
+def _buckets(gradients: list[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
+    """Yield gradients that one all_reduce can take: of one kind, together not much above `_BUCKET`."""
+    filling: dict[Any, tuple[list[torch.Tensor], int]] = {}
+    for gradient in gradients:
+        kind = (gradient.dtype, gradient.device, gradient.layout)
+        bucket, size = filling.pop(kind, ([], 0))
+        bucket.append(gradient)
+        size += gradient.numel() * gradient.element_size()
+        if gradient.is_sparse or size >= _BUCKET:
+            yield bucket
+        else:
+            filling[kind] = bucket, size
+    yield from (bucket for bucket, _ in filling.values())
+
+
+def _average(bucket: list[torch.Tensor]) -> None:
+    """Average gradients over the ranks, in one exchange."""
+    if len(bucket) == 1 and (bucket[0].is_sparse or bucket[0].is_contiguous()):
+        dist.all_reduce(bucket[0])
+        bucket[0] /= _run.world_size
+        return
+    flat = torch.cat([gradient.reshape(-1) for gradient in bucket])
+    dist.all_reduce(flat)
+    flat /= _run.world_size
+    for gradient, part in zip(bucket, flat.split([g.numel() for g in bucket]), strict=True):
+        gradient.copy_(part.view_as(gradient))
 
 
 def _average_after_backward(output: Any, parameters: list[Any]) -> None:

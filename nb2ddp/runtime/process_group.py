@@ -1,10 +1,14 @@
 """Start a rank, and join the process group."""
 
 import atexit
+import functools
+import importlib.metadata
 import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -90,3 +94,39 @@ def init_process_group() -> None:
         )
     if dist.get_world_size() != _run.world_size:
         raise RuntimeError("vLLM keeps the ranks apart: update unsloth and unsloth_zoo to 2026.10.9 or newer")
+
+
+def own_gpu(pipeline: Callable[..., Any]) -> Callable[..., Any]:
+    """Return Transformers' ``pipeline`` so that it runs on this rank's GPU, or on the device that it is given.
+
+    By itself it takes GPU 0 on every rank; once the ranks have joined the process group, its model stays where it was
+    loaded: on the CPU. A model that a ``device_map`` has placed stays there. No rank waits.
+    """
+
+    @functools.wraps(pipeline)
+    def on_own_gpu(*args: Any, **options: Any) -> Any:
+        of_model = dict(options.get("model_kwargs") or {})
+        placed = "quantization_config" in {**options, **of_model} and _major_version("transformers") < 5
+        model = options.get("model", args[1] if len(args) > 1 else None)
+        if not torch.cuda.is_available() or placed or getattr(model, "hf_device_map", None) is not None:
+            return pipeline(*args, **options)
+        if "quantization_config" not in {**options, **of_model}:
+            for holder in (options, of_model):  # Transformers 4 takes no device beside it
+                holder.pop("device_map", None)
+        if of_model:
+            options["model_kwargs"] = of_model
+        given = options.pop("device", None)
+        device = _run.local_rank if given is None else given
+        made = pipeline(*args, device=device, **options)
+        if isinstance(device, int):
+            device = f"cuda:{device}" if device >= 0 else "cpu"
+        if made.device != torch.device(device) and made.model.device.type == "cpu":
+            made.device = torch.device(device)
+            made.model.to(made.device)
+        return made
+
+    return on_own_gpu
+
+
+def _major_version(package: str) -> int:
+    return int(importlib.metadata.version(package).partition(".")[0])

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from nb2ddp.runtime.meetings import _Meeting, from_main_process
+from nb2ddp.runtime.meetings import _Meeting, from_all_ranks, from_main_process
 from nb2ddp.runtime.random_numbers import _random_state, _set_random_state
 from nb2ddp.runtime.run_state import _LAUNCH_VARIABLES, _RANK_VARIABLES, _T, _run, is_main_process
 
@@ -30,12 +30,7 @@ class main_process_only:
         self.meeting = _Meeting(per_machine=True) if _run.meets else None
         if self.meeting is None:
             return _run.writes or _run.world_size == 1 or _run.alone > 0
-        try:
-            _all_come(self.meeting)
-        except BaseException as error:
-            if _run.writes:
-                self.meeting.tell(None, error)
-            raise
+        _all_come(self.meeting)
         _run.alone += _run.writes
         _run.may_take_long += _run.writes
         return _run.writes
@@ -54,12 +49,14 @@ class main_process_only:
 class main_process_first:
     """Let rank 0 run a block first; then the others run it and find what it left in a cache or a folder.
 
-    What rank 0 raises, the others raise without running the block. Waits however long rank 0 takes.
+    Rank 0 begins when all ranks have come: none still reads what it may write. What rank 0 raises, the others raise
+    without running the block. Waits however long rank 0 takes.
     """
 
     def __enter__(self) -> None:
         self.meeting = _Meeting(per_machine=True) if _run.meets else None
         if self.meeting is not None:
+            _all_come(self.meeting)
             self.state: Any = None if _run.writes else self.meeting.hear(_writer())
             _run.alone += 1
             _run.may_take_long += _run.writes
@@ -76,13 +73,20 @@ class main_process_first:
 
 
 def _all_come(meeting: _Meeting) -> None:
-    """Let the rank that writes wait for those that may still read what it is about to change: a folder, say."""
+    """Let the rank that writes wait for those that may still read what it is about to change: a folder, say.
+
+    Where one of them does not come, the rank that writes tells the others, which wait for it.
+    """
     if not _run.writes:
         meeting.tell(None)
         return
     size = _run.world_size if _run.one_disk else int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    for rank in range(_run.rank + 1, _run.rank + size):
-        meeting.hear(rank)
+    try:
+        for rank in range(_run.rank + 1, _run.rank + size):
+            meeting.hear(rank)
+    except BaseException as error:
+        meeting.tell(None, error)
+        raise
 
 
 def _writer() -> int:
@@ -93,10 +97,12 @@ def _writer() -> int:
 class in_turn:
     """Let the ranks run a block one after another; each waits for its turn, and then for the last rank.
 
-    What a rank raises in its turn, every rank raises; those after it do not run the block.
+    Rank 0 begins when all ranks have come. What a rank raises in its turn, every rank raises; those after it do not
+    run the block.
     """
 
     def __enter__(self) -> None:
+        from_all_ranks(None)  # none still reads what rank 0 may write
         self.meeting = _Meeting() if _run.meets else None
         if self.meeting is None:
             return

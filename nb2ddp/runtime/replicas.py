@@ -1,6 +1,8 @@
 """Wrap a model with DistributedDataParallel, and compare its replicas after training."""
 
+import functools
 import inspect
+import os
 import sys
 import weakref
 from collections.abc import Collection
@@ -36,6 +38,8 @@ def _ddp(
         if not any("lora_" in name for name in trained):  # a pooler, say, that nothing reads
             # Transformers' own word for it, is_gradient_checkpointing, goes in version 6
             find_unused |= not any(getattr(part, "gradient_checkpointing", False) for part in model.modules())
+        if find_unused:
+            _keep_advice_quiet()
     ignored = [
         name for name, parameter in model.named_parameters() if not parameter.requires_grad or name in apart
     ]
@@ -62,6 +66,29 @@ def _ddp(
     averaged = [p for name, p in model.named_parameters() if p.requires_grad and name not in apart]
     _run.reduced.update({id(p): weakref.ref(p) for p in averaged})
     return ddp_model
+
+
+@functools.cache
+def _keep_advice_quiet() -> None:
+    """Take PyTorch's advice against the search for unused parameters off the screen: the notebook has asked for none.
+
+    PyTorch gives it once in a process, from C++ to file descriptor 2, where a model uses all its parameters. A model of
+    one number gets it here, while nothing is shown. Every rank waits for the others.
+    """
+    device = torch.device("cuda", _run.local_rank) if torch.cuda.is_available() else torch.device("cpu")
+    # a LayerNorm draws no random numbers as it is made
+    probe = DDP(torch.nn.LayerNorm(1, device=device), find_unused_parameters=True)
+    with open(os.devnull, "w", encoding="utf-8") as nowhere:
+        try:
+            shown = os.dup(2)
+        except OSError:  # there is none
+            return
+        try:
+            os.dup2(nowhere.fileno(), 2)
+            probe(torch.zeros(1, 1, device=device))
+        finally:
+            os.dup2(shown, 2)
+            os.close(shown)
 
 
 def _make_equal(model: torch.nn.Module, names: list[str]) -> None:

@@ -44,6 +44,20 @@ GPU_0 = {
     ),
 }
 
+# after "import torch"
+CHOICES = {
+    "an argument": (
+        "pipeline(device=0 if torch.cuda.is_available() else -1)",
+        "pipeline(device=local_rank if torch.cuda.is_available() else -1)",
+    ),
+    "a variable": (
+        'device = 0 if torch.cuda.is_available() else "cpu"',
+        'device = local_rank if torch.cuda.is_available() else "cpu"',
+    ),
+    "a number that is no GPU": ("workers = 0 if torch.cuda.is_available() else 2", None),
+    "the CPU": ("gpus = 0 if not torch.cuda.is_available() else -1", None),
+}
+
 TORCH = {
     "properties": ("torch.cuda.get_device_properties(0)", "torch.cuda.get_device_properties(local_rank)"),
     "set_device": ("torch.cuda.set_device(0)", "torch.cuda.set_device(local_rank)"),
@@ -69,6 +83,14 @@ def test_what_names_no_gpu_is_left_alone(source: str) -> None:
 @pytest.mark.parametrize(("before", "after"), GPU_0.values(), ids=GPU_0.keys())
 def test_gpu_0_is_this_ranks_gpu(before: str, after: str) -> None:
     check_settles(rule, before, after)
+
+
+@pytest.mark.parametrize(("before", "after"), CHOICES.values(), ids=CHOICES.keys())
+def test_a_choice_of_gpu_0_is_this_ranks_gpu(before: str, after: str | None) -> None:
+    if after is None:
+        check_untouched(rule, f"import torch\n{before}")
+    else:
+        check_settles(rule, f"import torch\n{before}", f"import torch\n{after}")
 
 
 @pytest.mark.parametrize(("before", "after"), TORCH.values(), ids=TORCH.keys())

@@ -172,6 +172,34 @@ HANDLED = {
                     os.remove(old)
         note(left=sorted(name for name in os.listdir() if name.startswith("checkpoint")))
     """,
+    "a file that rank 0 writes first, where others still read the one before": """
+        import time
+        def write(text):
+            with open("data", "w") as file:
+                for letter in text:
+                    file.write(letter), file.flush(), time.sleep(0.05)
+        read = []
+        for text in ("first", "later", "third"):
+            with ddp.main_process_first():
+                if ddp.is_main_process:
+                    write(text)
+                else:
+                    time.sleep(0.1 * rank)  # rank 0 would be at the next one by then
+                read.append(open("data").read())
+        note(read=read)
+    """,
+    "files that are written in turn, where others still read those before": """
+        import time
+        if ddp.is_main_process:
+            open("data", "w").write("first")
+        ddp.from_all_ranks(None)
+        if not ddp.is_main_process:
+            time.sleep(0.3)
+        read = open("data").read()
+        with ddp.in_turn():
+            open("data", "a").write(".")
+        note(read=read, length=len(open("data").read()) - world_size)
+    """,
     "generators": """
         import random, torch
         with ddp.main_process_only() as is_main:

@@ -261,6 +261,47 @@ def test_what_was_printed_is_kept_when_a_rank_fails(run: Run) -> None:
     assert (ended.folder / "log-0").read_text() == "row"
 
 
+# Gradients of several kinds, which are exchanged in a few buckets: as each of them alone. Of three ranks' numbers
+# gloo adds the first two where a number stands in its bucket, as in DDP's buckets.
+KINDS_OF_GRADIENTS = """
+import torch, torch.distributed as dist
+ddp.init_process_group()
+ddp.wrap(torch.nn.Linear(1, 1))
+torch.manual_seed(rank)
+own = [torch.nn.Parameter(torch.zeros(size)) for size in ((), (3,), (5, 7), (4, 2, 3), (1000,))]
+own += [torch.nn.Parameter(torch.zeros(6, 6, dtype=kind)) for kind in (torch.float64, torch.bfloat16)]
+own += [torch.nn.Parameter(torch.zeros(2, 4, 3, 3).to(memory_format=torch.channels_last))]
+table = torch.nn.Embedding(9, 4, sparse=True)
+expected = []
+for parameter in own:
+    parameter.grad = torch.randn_like(parameter)
+    alone = parameter.grad.clone(memory_format=torch.contiguous_format)
+    dist.all_reduce(alone)
+    expected.append(alone / world_size)
+table(torch.tensor([rank, 3])).sum().backward()
+calls = []
+all_reduce = dist.all_reduce
+dist.all_reduce = lambda *args: (calls.append(1), all_reduce(*args))
+torch.optim.SGD([*own, table.weight], lr=0.0).step()
+note(calls=len(calls), equal=[torch.equal(p.grad, e) for p, e in zip(own, expected)])
+note(close=[torch.allclose(p.grad, e, rtol=2e-2 if p.dtype == torch.bfloat16 else 1e-6) for p, e in zip(own, expected)])
+note(sparse=table.weight.grad.to_dense()[:, 0], all=[p.grad.double() for p in own])
+"""
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_gradients_that_ddp_does_not_see_are_exchanged_together(run: Run, ranks: int) -> None:
+    ended = run(KINDS_OF_GRADIENTS, ranks)
+    assert ended.codes == [0] * ranks, ended.text
+    first, *others = ended.notes
+    assert first["calls"] == 5  # which are there, float32, float64, bfloat16, the sparse one
+    assert ranks == 3 or all(first["equal"])
+    assert all(first["close"])
+    assert first["sparse"][3] == 1.0
+    assert first["sparse"][0] == pytest.approx(1 / ranks)
+    assert all(other == first for other in others)
+
+
 def test_gradients_that_ddp_does_not_see_are_averaged_where_ranks_use_different_ones(run: Run) -> None:
     ended = run(
         """

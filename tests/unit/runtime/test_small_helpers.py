@@ -124,3 +124,52 @@ def test_checkpoints_are_found_without_the_models_own_word_for_it(run: Run) -> N
     ended = run(CHECKPOINTS)
     assert ended.codes == [0, 0], ended.text
     assert ended.notes == [{"searches": True, "searches_with": False}] * 2
+
+
+ADVICE = """
+import os, torch
+os.close(2) if CLOSED else None
+model = ddp.parallelize(torch.nn.Linear(4, 1))
+before = torch.get_rng_state()
+model(torch.ones(4, 4)).sum().backward()
+note(drew=not torch.equal(before, torch.get_rng_state()))
+"""
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("closed", [False, True])
+def test_nobody_is_advised_against_the_search_for_unused_parameters(
+    run: Run, ranks: int, closed: bool
+) -> None:
+    """PyTorch's advice comes from C++, once in a process: no filter of warnings takes it away."""
+    ended = run(ADVICE.replace("CLOSED", str(closed)), ranks)
+    assert ended.codes == [0] * ranks, ended.text
+    assert ended.notes == [{"drew": False}] * ranks
+    assert not any("find_unused_parameters" in rank.err for rank in ended.ranks), ended.text
+
+
+PIPELINE = """
+import torch
+from transformers import BertConfig, BertModel, BertTokenizer, pipeline
+words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b"]
+folder = f"rank{rank}"
+config = BertConfig(vocab_size=7, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8)
+BertModel(config).save_pretrained(folder)
+with open(f"{folder}/vocab.txt", "w") as file:
+    file.write("\\n".join(words))
+tokenizer = BertTokenizer(f"{folder}/vocab.txt")
+plain, mapped = BertModel.from_pretrained(folder), BertModel.from_pretrained(folder, device_map={"": "cpu"})
+found = []
+for options in ({"model": plain}, {"model": mapped}, {"model": folder}, {"model": folder, "device": "cpu"}):
+    run = ddp.own_gpu(pipeline)("feature-extraction", tokenizer=tokenizer, **options)
+    found.append([str(run.device), len(run("a b")[0])])
+note(found=found)
+"""
+
+
+@pytest.mark.parametrize("ranks", [0, 2, 3])
+def test_a_pipeline_runs_on_cpus(run: Run, ranks: int) -> None:
+    """Which GPU each rank's pipeline takes, `benchmarks/pipelines.py` shows on a machine with two."""
+    ended = run(PIPELINE, ranks)
+    assert not any(ended.codes), ended.text
+    assert [notes["found"] for notes in ended.notes] == [[["cpu", 4]] * 4] * max(ranks, 1)

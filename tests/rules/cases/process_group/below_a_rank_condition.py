@@ -122,3 +122,133 @@ def run(rank):
             model(x).loss.backward()
             optimizer.step()
 run(8)
+
+# case: some ranks end the script
+model = AutoModelForCausalLM.from_pretrained("m")
+optimizer = torch.optim.AdamW(model.parameters())
+rank = int(os.environ["RANK"])
+if rank != 0:
+    raise SystemExit
+for x in loader:
+    model(x).loss.backward()
+    optimizer.step()
+# decline, line 4: `rank != 0` lets some ranks leave here (SystemExit), and the others would wait for them where they train together; take the condition away, since the script prints and saves on rank 0 by itself
+
+# case: some ranks end the script by a function, below another test
+import sys
+model = AutoModelForCausalLM.from_pretrained("m")
+optimizer = torch.optim.AdamW(model.parameters())
+if os.environ.get("RANK", "0") != "0":
+    print("not the first")
+    if "-v" in sys.argv:
+        sys.exit(0)
+for x in loader:
+    model(x).loss.backward()
+    optimizer.step()
+# decline, line 4: `os.environ.get("RANK", "0") != "0"` lets some ranks leave here (sys.exit()), ...
+
+# case: some ranks return before the loop
+model = AutoModelForCausalLM.from_pretrained("m")
+optimizer = torch.optim.AdamW(model.parameters())
+def fit():
+    if dist.get_rank() != 0:
+        return
+    for x in loader:
+        model(x).loss.backward()
+        optimizer.step()
+fit()
+# decline, line 4: `dist.get_rank() != 0` lets some ranks leave here (return), ...
+
+# case: some ranks break out of the loop
+model = AutoModelForCausalLM.from_pretrained("m")
+optimizer = torch.optim.AdamW(model.parameters())
+rank = dist.get_rank()
+for x in loader:
+    model(x).loss.backward()
+    optimizer.step()
+    if rank == 1 and x.sum() > 3:
+        break
+# decline, line 7: `rank == 1 and x.sum() > 3` lets some ranks leave here (break), ...
+
+# case: some ranks leave a round of the loop before its backward()
+model = AutoModelForCausalLM.from_pretrained("m")
+optimizer = torch.optim.AdamW(model.parameters())
+rank = dist.get_rank()
+for x in loader:
+    if rank > 0:
+        continue
+    model(x).loss.backward()
+    optimizer.step()
+# decline, line 5: `rank > 0` lets some ranks leave here (continue), ...
+
+# case: some ranks leave what follows the training, or a loop of their own
+model = AutoModelForCausalLM.from_pretrained("m")
+optimizer = torch.optim.AdamW(model.parameters())
+rank = dist.get_rank()
+def show():
+    if rank != 0:
+        return
+    print("started")
+def fit():
+    for x in loader:
+        model(x).loss.backward()
+        optimizer.step()
+        if rank != 0:
+            continue
+        print(x.mean())
+    if rank != 0:
+        return
+    for name in ("a", "b"):
+        if rank == 0:
+            break
+show()
+fit()
+if rank != 0:
+    raise SystemExit
+# output
+model = AutoModelForCausalLM.from_pretrained("m")
+ddp.init_process_group()  # nb2ddp: join the process group
+optimizer = torch.optim.AdamW(model.parameters())
+rank = dist.get_rank()
+def show():
+    if rank != 0:
+        return
+    print("started")
+def fit():
+    for x in loader:
+        model(x).loss.backward()
+        optimizer.step()
+        if rank != 0:
+            continue
+        print(x.mean())
+    if rank != 0:
+        return
+    for name in ("a", "b"):
+        if rank == 0:
+            break
+show()
+fit()
+if rank != 0:
+    raise SystemExit
+
+# case: an Accelerator's rank, which is 0 on every rank of the script
+from accelerate import Accelerator
+accelerator = Accelerator()
+model = AutoModelForCausalLM.from_pretrained("m")
+optimizer = torch.optim.AdamW(model.parameters())
+for x in loader:
+    accelerator.backward(model(x).loss)
+    optimizer.step()
+    if accelerator.process_index != 0:
+        break
+# output
+from accelerate import Accelerator
+ddp.init_process_group()  # nb2ddp: join the process group
+accelerator = Accelerator()
+model = AutoModelForCausalLM.from_pretrained("m")
+optimizer = torch.optim.AdamW(model.parameters())
+for x in loader:
+    accelerator.backward(model(x).loss)
+    optimizer.step()
+    if accelerator.process_index != 0:
+        break

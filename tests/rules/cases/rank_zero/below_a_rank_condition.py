@@ -1,0 +1,46 @@
+# What the notebook's own test keeps for one rank is left to that test: the other ranks do not come there.
+
+# first cell
+import os
+import torch
+from torch.utils.data import DataLoader
+from transformers import AutoModelForCausalLM
+rank = int(os.environ.get("RANK", 0))
+model = AutoModelForCausalLM.from_pretrained("m")
+optimizer = torch.optim.AdamW(model.parameters())
+loader = DataLoader(data, batch_size=4)
+
+# case: in the training loop
+for x in loader:
+    model(x).loss.backward()
+    optimizer.step()
+    if rank == 0:
+        torch.save(model.state_dict(), "last.pt")
+
+# case: before training, in an else
+if rank != 0:
+    pass
+else:
+    os.mkdir("out")
+for x in loader:
+    model(x).loss.backward()
+    optimizer.step()
+
+# case: an Accelerator's test, which all ranks pass
+from accelerate import Accelerator
+accelerator = Accelerator()
+for x in loader:
+    accelerator.backward(model(x).loss)
+    optimizer.step()
+    if accelerator.process_index == 0:
+        torch.save(model.state_dict(), "last.pt")
+# output
+from accelerate import Accelerator
+accelerator = Accelerator()
+for x in loader:
+    accelerator.backward(model(x).loss)
+    optimizer.step()
+    if accelerator.process_index == 0:
+        with ddp.main_process_only() as is_main:  # nb2ddp: one rank writes
+            if is_main:
+                torch.save(model.state_dict(), "last.pt")
