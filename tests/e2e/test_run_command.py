@@ -42,7 +42,7 @@ if rank == 0:
 say("nb2ddp: 2 replicas equal, bit for bit")
 """
 FACTS = {
-    "steps": "4, 40.2 samples/s",
+    "steps": "4 of 8 samples, 40.2 samples/s",
     "loss": "8 -> 2",
     "ranks": "2 replicas equal, bit for bit",
     "written": "lora/ (2 files), one.txt",
@@ -214,7 +214,8 @@ def test_a_second_run_of_a_notebook_leaves_the_first_ones_script_alone(tmp_path:
         [sys.executable, "-m", "nb2ddp", "convert", "a.ipynb", "-q"],
         cwd=tmp_path,
         env=environment,
-        timeout=60,
+        capture_output=True,
+        text=True,
     )
-    assert done.returncode == 0
+    assert done.returncode == 0, done.stderr
     assert "another = 1" in (tmp_path / "a_ddp" / "train_ddp.py").read_text()
