@@ -59,6 +59,17 @@ def shards(script: str) -> bool:
     return _SHARDS.search(script) is not None
 
 
+_DOCSTRING = re.compile(
+    r'"""(?:[^\n]*)(?P<below>.*?)"""', re.DOTALL
+)  # its first line holds the notebook's name
+
+
+def spreads(script: str) -> bool:
+    """Return whether a script is one process that spreads its model over the GPUs (`--strategy balanced`)."""
+    head = _DOCSTRING.match(script)
+    return head is not None and bool(head["below"].strip()) and "torchrun" not in head["below"]
+
+
 @dataclass(frozen=True)
 class ConvertedFolder:
     """A converted folder as it is on disk, with the user's edits.

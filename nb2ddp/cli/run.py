@@ -91,6 +91,8 @@ def run(
         refuse_beside_another(logs, ctx.meta[_TORCHRUN])
     used = ctx.with_resource(contextlib.ExitStack())
     script = script_of(target, nproc or 2, used)
+    if nproc != 1:
+        _refuse_one_process(script)
     step = script.with_name(SETUP)
     if setup and not step.exists() and not quiet:
         say(f"there is no {SETUP}: the notebook installs nothing")
@@ -111,6 +113,17 @@ def run(
     if code == 0 and observer is not None:
         _close(observer, script, began, logs)
     raise SystemExit(code)
+
+
+def _refuse_one_process(script: Path) -> None:
+    """Raise LaunchError for a script of --strategy balanced: on ranks each would train all of it, on all GPUs."""
+    from nb2ddp.ddp_folder import spreads
+
+    if script.is_file() and spreads(script.read_text(encoding="utf-8", errors="replace")):
+        raise LaunchError(
+            f"{script} is for one process that spreads the model over all GPUs (--strategy balanced): run it with "
+            "--nproc 1, or convert the notebook without --strategy."
+        )
 
 
 @contextlib.contextmanager
