@@ -258,12 +258,16 @@ def check(
 
 def move(together: Asked) -> None:
     """Pin what was checked in tests/stacks; `make pins` resolves the rest."""
+    moved = []
     for file, names in (("newest.in", ("transformers", "trl")), ("unsloth.txt", ("unsloth", "unsloth_zoo"))):
-        text = (PINS / file).read_text()
+        before = text = (PINS / file).read_text()
         for name in names:
             text = re.sub(rf"^{name}==.*$", f"{name}=={together.versions[name]}", text, flags=re.M)
-        (PINS / file).write_text(text)
-    print("tests/stacks/newest.in and unsloth.txt name these versions now: run `make pins`, then `make test`")
+        if text != before:
+            (PINS / file).write_text(text)
+            moved.append(f"tests/stacks/{file}")
+    said = f"{' and '.join(moved)} moved: run `make pins`, then `make test`"
+    print(said if moved else "tests/stacks names these versions already: nothing was moved")
 
 
 def main() -> int:
@@ -278,6 +282,8 @@ def main() -> int:
     parser.add_argument("--move", action="store_true")
     parser.add_argument("--kept", action="store_true", help="use the stacks that an earlier call has built")
     given = parser.parse_args()
+    if given.move and given.build:
+        parser.error("--move moves what a slice has shown to be green, and --build runs none")
     BUILD.mkdir(parents=True, exist_ok=True)
     published, _ = ledger_page.load(ROOT / "docs" / "ledger")
     print("pinned: " + ", ".join(f"{name} {number}" for name, number in pinned.versions.items()))
