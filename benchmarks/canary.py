@@ -7,7 +7,7 @@ and `ahead`, the newest of all others without Unsloth. torch stays the pinned re
 gigabytes, of CUDA builds that no CPU uses (--torch takes one). What differs from the pinned stack is printed: versions;
 names and arguments that are gone; warnings; rows of the ledger's slice. A stack of the pinned versions is not run.
 Exit code 1: a row is worse than published. --build stops before the slice; --move moves the pins in tests/stacks when
-all is green; `make pins` resolves them then. --unsloth checks another Unsloth.
+all is green; `make pins` resolves them then. --unsloth checks another Unsloth; one before 2026.10.9 has no CPU backend.
 """
 
 from __future__ import annotations
@@ -68,6 +68,7 @@ for package in sys.argv[1:]:
 print("\n" + json.dumps({"names": names, "warnings": sorted(set(seen)), "versions": found}))
 """
 SHOWN = 12  # names at a place
+IMPORTS = {"together": "unsloth", "ahead": "trl"}  # what the slice of a stack trains with
 REQUIRES = "import importlib.metadata as m, json; print(json.dumps(m.requires('unsloth') + m.requires('unsloth_zoo')))"
 
 
@@ -142,6 +143,22 @@ def ask(python: Path) -> Asked:
     return Asked(**json.loads(done.stdout.splitlines()[-1]))
 
 
+def refusal(python: Path, module: str) -> str:
+    """Return what the import of a module ends with on this machine, without its GPUs; empty where it is imported."""
+    done = subprocess.run(
+        [python, "-c", f"import {module}"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"CUDA_VISIBLE_DEVICES": ""},
+    )
+    return (
+        ""
+        if not done.returncode
+        else (done.stderr.strip() or f"exit code {done.returncode}").splitlines()[-1]
+    )
+
+
 # ---- what changed ---------------------------------------------------------------------------------
 
 
@@ -167,14 +184,6 @@ def used(names: Sequence[str]) -> list[str]:
     text = "\n".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "nb2ddp").rglob("*.py")))
     words = set(re.findall(r"\w+", text))
     return [name for name in names if name in words]
-
-
-def oldest_claimed() -> str | None:
-    """Return the oldest Unsloth that the README claims; None where it claims none."""
-    found = re.search(
-        r"Unsloth \(?(\d{4}\.\d+\.\d+) or newer", (ROOT / "README.md").read_text(encoding="utf-8")
-    )
-    return found[1] if found else None
 
 
 # ---- the slice ------------------------------------------------------------------------------------
@@ -239,18 +248,26 @@ def check(
         print(f"    new warning at import: {text[:200]}")
     if given.build or not versions:
         return new, []
+    if said := refusal(python, IMPORTS[stack]):
+        module = IMPORTS[stack]
+        print(f"  no row is measured: {module} cannot be imported on this CPU ({said[:200]})")
+        return new, [f"{stack}: {module} {new.versions.get(module, '')} cannot be imported on this CPU"]
     STACKS[stack] = python
     return new, run_slice(stack, published)
 
 
 def move(together: Asked) -> None:
     """Pin what was checked in tests/stacks; `make pins` resolves the rest."""
+    moved = []
     for file, names in (("newest.in", ("transformers", "trl")), ("unsloth.txt", ("unsloth", "unsloth_zoo"))):
-        text = (PINS / file).read_text()
+        before = text = (PINS / file).read_text()
         for name in names:
             text = re.sub(rf"^{name}==.*$", f"{name}=={together.versions[name]}", text, flags=re.M)
-        (PINS / file).write_text(text)
-    print("tests/stacks/newest.in and unsloth.txt name these versions now: run `make pins`, then `make test`")
+        if text != before:
+            (PINS / file).write_text(text)
+            moved.append(f"tests/stacks/{file}")
+    said = f"{' and '.join(moved)} moved: run `make pins`, then `make test`"
+    print(said if moved else "tests/stacks names these versions already: nothing was moved")
 
 
 def main() -> int:
@@ -265,21 +282,14 @@ def main() -> int:
     parser.add_argument("--move", action="store_true")
     parser.add_argument("--kept", action="store_true", help="use the stacks that an earlier call has built")
     given = parser.parse_args()
+    if given.move and given.build:
+        parser.error("--move moves what a slice has shown to be green, and --build runs none")
     BUILD.mkdir(parents=True, exist_ok=True)
     published, _ = ledger_page.load(ROOT / "docs" / "ledger")
     print("pinned: " + ", ".join(f"{name} {number}" for name, number in pinned.versions.items()))
     print(
         f"torch stays {given.torch}: a newer one comes from PyPI with CUDA, and no CPU build of it can be had here"
     )
-    if given.unsloth is None and (oldest := oldest_claimed()) is None:
-        print("the README claims no oldest Unsloth; --unsloth VERSION checks one")
-    elif given.unsloth is None:
-        given.unsloth = oldest
-        _, worse = check("together", given, pinned, published)
-        given.unsloth = None
-        if worse:
-            print("worse:", *worse, sep="\n  ")
-            return 1
     together, worse = check("together", given, pinned, published)
     worse += check("ahead", given, pinned, published)[1] if given.unsloth is None else []
     print("\n" + ("\n".join(["worse:", *worse]) if worse else "green: no row is worse than published"))

@@ -59,6 +59,17 @@ def shards(script: str) -> bool:
     return _SHARDS.search(script) is not None
 
 
+_DOCSTRING = re.compile(
+    r'"""(?:[^\n]*)(?P<below>.*?)"""', re.DOTALL
+)  # its first line holds the notebook's name
+
+
+def spreads(script: str) -> bool:
+    """Return whether a script is one process that spreads its model over the GPUs (`--strategy balanced`)."""
+    head = _DOCSTRING.match(script)
+    return head is not None and bool(head["below"].strip()) and "torchrun" not in head["below"]
+
+
 @dataclass(frozen=True)
 class ConvertedFolder:
     """A converted folder as it is on disk, with the user's edits.
@@ -179,12 +190,15 @@ def contents_of(files: Mapping[str, str], report: Mapping[str, Any]) -> dict[str
 def write(folder: Path, files: Mapping[str, str], report: Mapping[str, Any], *, force: bool) -> None:
     """Write ``files`` and the report, which remembers their digests; remove what is no longer made.
 
-    Two processes that write one folder do so one after the other.
+    Two processes that write one folder do so one after the other. While a run uses the folder (`in_use`), it stays as
+    it is.
 
     Raises:
-        OutputError: a file was edited since, or is not ours, or the folder cannot be written.
+        OutputError: a file was edited since, or is not ours, or the folder is in use or cannot be written.
     """
     contents = contents_of(files, report)
+    if _holds(folder, contents):
+        return
     try:
         if not os.path.lexists(folder) and _create(folder, contents):
             return
@@ -207,7 +221,34 @@ def settle(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def _lock(folder: Path, seconds: float | None = None) -> Iterator[bool]:
+def in_use(folder: Path, files: Mapping[str, str] | None = None) -> Iterator[None]:
+    """Keep conversions from replacing the files of a folder while runs use them; several runs may.
+
+    Raises:
+        OutputError: another process is writing the folder, or has written other ``files`` than those.
+    """
+    with contextlib.ExitStack() as held:
+        with contextlib.suppress(OSError):
+            held.enter_context(_lock(folder, shared=True))
+        if files is not None and any((folder / name).read_bytes() != files[name].encode() for name in files):
+            raise OutputError(f"{folder}: another nb2ddp has written there meanwhile; try again.")
+        yield
+
+
+def _holds(folder: Path, contents: Mapping[str, bytes]) -> bool:
+    """Return whether a folder holds exactly these files of nb2ddp's, with nothing left to finish."""
+    known = _digests(folder / REPORT, "files")
+    return (
+        {*known, REPORT} == contents.keys()
+        and not os.path.lexists(folder / _STAGING)
+        and all(
+            _digest_of(folder / name) == hashlib.sha256(data).hexdigest() for name, data in contents.items()
+        )
+    )
+
+
+@contextlib.contextmanager
+def _lock(folder: Path, seconds: float | None = None, *, shared: bool = False) -> Iterator[bool]:
     """Hold the advisory lock of a folder, which ends with its process. False: its file system knows none."""
     try:
         import fcntl
@@ -220,19 +261,31 @@ def _lock(folder: Path, seconds: float | None = None) -> Iterator[bool]:
         held = False
         while not held:
             try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
                 held = True
             except BlockingIOError:
                 if time.monotonic() > deadline:
-                    raise OutputError(
-                        f"{folder}: another nb2ddp is writing there; try again when it has ended."
-                    ) from None
+                    raise OutputError(f"{folder}: {_who_holds(handle)}") from None
                 time.sleep(0.02)
             except OSError:
                 break
         yield held
     finally:
         os.close(handle)
+
+
+def _who_holds(handle: int) -> str:
+    """Return the sentence about a lock that another process keeps: writers hold it alone, runs share it."""
+    import fcntl
+
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return "another nb2ddp is writing there; try again when it has ended."
+    return (
+        "a run goes on with the script there, which stays as it is; wait for its end, or convert the notebook to "
+        "another folder: nb2ddp convert NOTEBOOK -o FOLDER."
+    )
 
 
 def _create(folder: Path, contents: Mapping[str, bytes]) -> bool:

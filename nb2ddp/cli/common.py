@@ -13,7 +13,7 @@ import click
 from click.core import ParameterSource
 
 from nb2ddp import output_file
-from nb2ddp.ddp_folder import SCRIPT, settle
+from nb2ddp.ddp_folder import REPORT, SCRIPT, in_use, settle
 from nb2ddp.errors import PLEASE_REPORT, Nb2ddpError, NotebookError, OutputError
 from nb2ddp.options import Options, Setting, file_defaults, settings
 from nb2ddp.plain_text import terminal_safe
@@ -135,8 +135,18 @@ def show_report(conversion: Conversion, options: Options, detail: Detail, failur
     show(console_for(sys.stderr), conversion, options.processes, detail, failure)
 
 
-def script_of(target: Path, nproc: int) -> Path:
-    """The script that ``run`` is to start; a notebook is converted first."""
+def script_place(target: Path) -> Path:
+    """Return where the script of a target lies, or will lie."""
+    if os.path.isdir(target):
+        return target / SCRIPT
+    return Path(f"{target.stem}_ddp", SCRIPT) if target.suffix == ".ipynb" else target
+
+
+def script_of(target: Path, nproc: int, used: contextlib.ExitStack | None = None) -> Path:
+    """Return the script that a target stands for; a notebook is converted first.
+
+    ``used``: for as long as this is open, no conversion replaces the files of the script's folder.
+    """
     if str(target).startswith(("http:/", "https:/", "kaggle:")) and not os.path.exists(target):
         raise NotebookError("a link is converted first: `nb2ddp convert LINK` writes a folder to name here.")
     if os.path.isdir(target):
@@ -144,10 +154,14 @@ def script_of(target: Path, nproc: int) -> Path:
         script = target / SCRIPT
         if not script.is_file():
             raise NotebookError(f"{target} holds no {SCRIPT}; `nb2ddp convert` makes one.")
+        if used is not None:
+            used.enter_context(in_use(target))
         return script
     if not os.path.exists(target):
         raise NotebookError(f"{target} does not exist.")
     if target.suffix != ".ipynb":
+        if used is not None and target.name == SCRIPT and target.with_name(REPORT).is_file():
+            used.enter_context(in_use(target.parent))
         return target
     from nb2ddp.conversion import report
     from nb2ddp.ddp_folder import write
@@ -157,9 +171,12 @@ def script_of(target: Path, nproc: int) -> Path:
     show_report(conversion, options, "normal")
     if failure is not None or conversion.status != "converted":
         raise NotebookError(failure or f"{target} was not converted.")
-    folder = Path(f"{target.stem}_ddp")
+    script = script_place(target)
+    folder = script.parent
     write(folder, conversion.files, report.as_json(conversion), force=False)
-    return folder / SCRIPT
+    if used is not None:
+        used.enter_context(in_use(folder, conversion.files))
+    return script
 
 
 @contextlib.contextmanager

@@ -188,7 +188,7 @@ def _rehearse_first(folder: Path) -> None:
     from nb2ddp.rehearse.subject import subject_of
 
     with shown(say) as display:
-        result = run_all(subject_of(folder, 2), display=display)
+        result = run_all(subject_of(folder), display=display)
     for line in report.lines(result):
         say(line)
     if not result.passed:

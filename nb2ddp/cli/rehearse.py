@@ -8,11 +8,16 @@ import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
+from click.core import ParameterSource
 
-from nb2ddp.cli.common import echo, option_for, say, until_interrupted, unwritable, write_page
+from nb2ddp.cli.common import chosen, echo, option_for, say, until_interrupted, unwritable, write_page
+from nb2ddp.options import Options
 from nb2ddp.plain_text import json_text, wrapped
+
+_AS_CONVERTED = "Convert the NOTEBOOK with this, as `nb2ddp convert` does."
 
 
 @click.command()
@@ -21,6 +26,10 @@ from nb2ddp.plain_text import json_text, wrapped
     "--steps", type=click.IntRange(min=1), default=4, show_default=True, help="Number of optimizer steps."
 )
 @option_for("nproc", type=click.IntRange(min=2), help="Number of processes.")
+@option_for("strategy", help=_AS_CONVERTED)
+@option_for("batch", help=_AS_CONVERTED)
+@option_for("batches", help=_AS_CONVERTED)
+@option_for("wrap", help=_AS_CONVERTED)
 @click.option(
     "--data",
     multiple=True,
@@ -60,12 +69,14 @@ def rehearse(
     html: Path | None,
     ledger: Path | None,
     keep: Path | None,
+    **conversion: Any,
 ) -> None:
     """Run a converted script on this CPU for a few steps, and compare it with its notebook.
 
-    DIR is the folder of a conversion; a NOTEBOOK is converted first, and nothing of that is kept. Models
-    are replaced by tiny random ones, and data sets by their first rows: from --data, the local cache or the
-    hub (not with HF_HUB_OFFLINE=1), or made-up rows. The report names all that was replaced.
+    DIR is the folder of a conversion; a NOTEBOOK is converted first, with the options that `nb2ddp convert`
+    would take, and nothing of that is kept. Models are replaced by tiny random ones, and data sets by their
+    first rows: from --data, the local cache or the hub (not with HF_HUB_OFFLINE=1), or made-up rows. The
+    report names all that was replaced.
 
     The exit code is 0 if all checks pass, 1 if one fails, and 3 if this cannot be rehearsed.
 
@@ -94,13 +105,14 @@ def rehearse(
         raise click.UsageError(f"--ledger {ledger} cannot be written: {reason}.")
     if not target.exists():
         raise RehearsalError(f"{target} does not exist.")
+    options = _options(target, {"nproc": nproc, **conversion})
     if keep is not None:
         _make_empty(keep)
     patience = Patience() if timeout is None else Patience(timeout, timeout, timeout)
     settings = Settings(steps, nproc, files, _python(python), patience)
     with until_interrupted("interrupted; no process is left"), shown(say) as display:
         display.phase(f"preparing {target.name or target}")
-        result = run_all(subject_of(target, nproc), settings, keep=keep, display=display)
+        result = run_all(subject_of(target, options), settings, keep=keep, display=display)
     if as_json:
         echo(json_text(report.as_json(result)))
     else:
@@ -114,6 +126,19 @@ def rehearse(
         say(f"appended a row to {ledger}")
     if not result.passed:
         raise SystemExit(1)
+
+
+def _options(target: Path, values: dict[str, Any]) -> Options:
+    """Return the options that a notebook is converted with; the folder of a conversion has had its own."""
+    source = click.get_current_context().get_parameter_source
+    typed = [
+        f"--{name}" for name in values if name != "nproc" and source(name) is ParameterSource.COMMANDLINE
+    ]
+    if target.is_dir() and typed:
+        raise click.UsageError(
+            f"{typed[0]} is an option of the conversion, and {target} is converted; name its notebook instead."
+        )
+    return chosen(values)
 
 
 def _python(wanted: str | None) -> str:
@@ -141,7 +166,7 @@ def _command_line() -> str:
     given = []
     for parameter in context.command.params:
         name = parameter.name or ""
-        if context.get_parameter_source(name) is not click.core.ParameterSource.COMMANDLINE:
+        if context.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
             continue
         value = context.params[name]
         for one in value if isinstance(value, tuple) else [value]:

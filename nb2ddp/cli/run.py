@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nb2ddp.cli.common import say, script_of
+from nb2ddp.cli.common import say, script_of, script_place, until_interrupted
 from nb2ddp.ddp_folder import SETUP
 from nb2ddp.errors import LaunchError
 
@@ -82,11 +82,17 @@ def run(
       nb2ddp run finetune_ddp --resume
       nb2ddp run finetune_ddp -- --max-restarts=1
     """
-    from nb2ddp.launch.run import default_log_dir, launch
+    from nb2ddp.launch.run import default_log_dir, launch, refuse_beside_another
 
     if monitor and quiet:
         raise click.UsageError("--monitor shows what --quiet leaves out: give one of them.")
-    script = script_of(target, nproc or 2)
+    logs = default_log_dir(script_place(target)) if log_dir is None else log_dir
+    with until_interrupted("interrupted; nothing was started"):
+        refuse_beside_another(logs, ctx.meta[_TORCHRUN])
+    used = ctx.with_resource(contextlib.ExitStack())
+    script = script_of(target, nproc or 2, used)
+    if nproc != 1:
+        _refuse_one_process(script)
     step = script.with_name(SETUP)
     if setup and not step.exists() and not quiet:
         say(f"there is no {SETUP}: the notebook installs nothing")
@@ -105,8 +111,19 @@ def run(
             observer=observer,
         )
     if code == 0 and observer is not None:
-        _close(observer, script, began, default_log_dir(script) if log_dir is None else log_dir)
+        _close(observer, script, began, logs)
     raise SystemExit(code)
+
+
+def _refuse_one_process(script: Path) -> None:
+    """Raise LaunchError for a script of --strategy balanced: on ranks each would train all of it, on all GPUs."""
+    from nb2ddp.ddp_folder import spreads
+
+    if script.is_file() and spreads(script.read_text(encoding="utf-8", errors="replace")):
+        raise LaunchError(
+            f"{script} is for one process that spreads the model over all GPUs (--strategy balanced): run it with "
+            "--nproc 1, or convert the notebook without --strategy."
+        )
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import subprocess
 import sys
@@ -80,6 +81,21 @@ def sets_rendezvous(torchrun_options: Sequence[str]) -> bool:
     """Return whether torchrun's options set the rendezvous, as for several machines."""
     names = (option.split("=")[0].replace("_", "-") for option in torchrun_options)
     return any(name.startswith(_RENDEZVOUS_OPTIONS) for name in names)
+
+
+def hosts_share(torchrun_options: Sequence[str]) -> str | None:
+    """Return what all hosts of this run have in common: the id and the port of its rendezvous; None for one host."""
+    parser = argparse.ArgumentParser(add_help=False, exit_on_error=False)
+    for name in ("nnodes", "rdzv-id", "rdzv-endpoint", "master-port"):
+        parser.add_argument(f"--{name}", f"--{name.replace('-', '_')}", default="")
+    try:
+        given, _ = parser.parse_known_args(list(torchrun_options))
+    except argparse.ArgumentError:  # torchrun refuses it too
+        return None
+    if given.nnodes.rpartition(":")[2] in ("", "1"):
+        return None
+    port = given.rdzv_endpoint.rpartition(":")[2] if ":" in given.rdzv_endpoint else given.master_port
+    return f"rendezvous {given.rdzv_id or 'without an id'}, port {port or 'by default'}"
 
 
 def _refusal(name: str) -> str | None:

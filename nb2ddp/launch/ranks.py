@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from nb2ddp.launch.run import Observer
 
 TORCHRUN_LOG = "torchrun.log"
+_HOSTS = ".hosts"  # in the folder of the logs: which run of several hosts writes there
 _PATIENCE = 12.0  # seconds: longer than a launcher takes to end its ranks
 
 
@@ -169,10 +170,11 @@ def attempt_logs(log_dir: Path, attempt: int) -> Path:
 
 
 @contextlib.contextmanager
-def held_logs(log_dir: Path, patience: float = _PATIENCE) -> Iterator[list[bool]]:
+def held_logs(log_dir: Path, patience: float = _PATIENCE, hosts: str | None = None) -> Iterator[list[bool]]:
     """Keep other runs of this machine from the folder of the logs, for as long as this one goes on.
 
     Gives a list: as long as it is empty, no training has begun, and the folder goes again in the end if it is empty.
+    hosts: what the hosts of this run have in common; they share the folder, and each writes the logs of its own ranks.
 
     Waits ``patience`` seconds for a run that is being ended: a kernel's, say, that was started again.
 
@@ -183,7 +185,10 @@ def held_logs(log_dir: Path, patience: float = _PATIENCE) -> Iterator[list[bool]
         log_dir.mkdir(parents=True, exist_ok=True)
         handle = os.open(log_dir, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            _lock(handle, patience)
+            if hosts is None:
+                _lock(handle, patience)
+            else:
+                _share(handle, log_dir / _HOSTS, hosts, patience)
         except BlockingIOError:
             os.close(handle)
             raise LaunchError(
@@ -195,23 +200,40 @@ def held_logs(log_dir: Path, patience: float = _PATIENCE) -> Iterator[list[bool]
         yield begun
     finally:
         if handle is not None:
-            if not begun:
-                with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError):
+                if hosts is not None:
+                    _lock(handle, 0)  # BlockingIOError: another host's part goes on
+                    (log_dir / _HOSTS).unlink()
+                if not begun:
                     log_dir.rmdir()
             os.close(handle)  # the lock ends with it
 
 
-def _lock(handle: int, patience: float) -> None:
+def _lock(handle: int, patience: float, *, shared: bool = False) -> None:
+    """Take the lock of a folder. Raises BlockingIOError where another process keeps it."""
     import fcntl
 
     until = time.monotonic() + patience
     while True:
         try:
-            return fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() > until:
                 raise
         time.sleep(0.2)
+
+
+def _share(handle: int, file: Path, hosts: str, patience: float) -> None:
+    """Take the lock that the hosts of one run share; the first of them writes which run that is.
+
+    Raises BlockingIOError where another run keeps the folder.
+    """
+    with contextlib.suppress(BlockingIOError):
+        _lock(handle, 0)
+        file.write_text(hosts, encoding="utf-8")
+    _lock(handle, patience, shared=True)
+    if file.read_text(encoding="utf-8") != hosts:
+        raise BlockingIOError
 
 
 def clear_logs(log_dir: Path) -> None:

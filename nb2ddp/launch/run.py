@@ -37,7 +37,7 @@ from typing import Protocol
 from nb2ddp.errors import LaunchError
 from nb2ddp.launch.cell_map import read_cell_map
 from nb2ddp.launch.command import (
-    sets_rendezvous,
+    hosts_share,
     torchrun_command,
     torchrun_environment,
     visible_gpus,
@@ -81,6 +81,13 @@ class Observer(Protocol):
 def default_log_dir(script: Path) -> Path:
     """Return the folder for the ranks' output when none is given: ``logs`` beside the script."""
     return script.parent / "logs"
+
+
+def refuse_beside_another(logs: Path, torchrun_options: Sequence[str]) -> None:
+    """Raise LaunchError where another run writes its logs here: told before a notebook is converted for nothing."""
+    if logs.is_dir():
+        with held_logs(logs, hosts=hosts_share(torchrun_options)):
+            pass
 
 
 def launch(
@@ -128,11 +135,8 @@ def launch(
             raise LaunchError(f"There is no file {path}.")
     torchrun_command(script, nproc=1 if nproc is None else nproc, torchrun_options=torchrun_options)
     logs = default_log_dir(script) if log_dir is None else log_dir
-    # several machines may share the folder: each then writes the logs of its own ranks
-    several = sets_rendezvous(torchrun_options)
-    held: contextlib.AbstractContextManager[list[bool]]
-    held = contextlib.nullcontext([]) if several else held_logs(logs)
-    with _Signals(quiet=quiet) as signals, held as begun:
+    hosts = hosts_share(torchrun_options)
+    with _Signals(quiet=quiet) as signals, held_logs(logs, hosts=hosts) as begun:
         if setup is not None:
             code = _run_setup(setup, python=python, cwd=cwd, signals=signals, grace=grace)
             if code or signals.received:

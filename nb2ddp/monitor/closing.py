@@ -26,7 +26,8 @@ def closing_facts(
     facts = [("time", _time(progress, seconds, nproc))]
     if progress.steps:
         speed = progress.samples_per_second
-        facts.append(("steps", str(progress.steps) + (f", {speed:.3g} samples/s" if speed else "")))
+        batch = f" of {progress.batch} sample{'s' * (progress.batch > 1)}" if progress.batch else ""
+        facts.append(("steps", f"{progress.steps}{batch}" + (f", {speed:.3g} samples/s" if speed else "")))
     losses = [loss for _, loss in progress.curve()]
     if losses:
         facts.append(("loss", " -> ".join(f"{loss:.4g}" for loss in dict.fromkeys((losses[0], losses[-1])))))

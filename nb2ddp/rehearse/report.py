@@ -46,7 +46,8 @@ def verdict(rehearsal: Rehearsal) -> str:
         return f"{rehearsal.name} passed as far as it could be seen. {' '.join(rehearsal.notes)}"
     if rehearsal.passed:
         return f"{rehearsal.name} passed: {rehearsal.nproc} processes train what the notebook trains."
-    return f"{rehearsal.name} failed: {rehearsal.faults[0].sentence}."
+    sentence = rehearsal.faults[0].sentence
+    return f"{rehearsal.name} failed: {sentence}{'' if sentence.endswith(('.', '?')) else '.'}"
 
 
 def lines(rehearsal: Rehearsal) -> Iterator[str]:

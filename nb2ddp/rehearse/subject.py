@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from nb2ddp import ddp_folder
 from nb2ddp.ddp_folder import SCRIPT, ConvertedFolder
 from nb2ddp.errors import FolderError, RehearsalError
+from nb2ddp.options import Options
 from nb2ddp.source.notebook import Notebook, read_notebook
 from nb2ddp.source.syntax_check import parse
 
@@ -53,8 +54,8 @@ class Subject:
     other_losses: str = ""
 
 
-def subject_of(target: Path, nproc: int = 2) -> Subject:
-    """Return the subject for a notebook, which is converted now, or for the folder of a conversion.
+def subject_of(target: Path, options: Options | None = None) -> Subject:
+    """Return the subject for a notebook, which is converted now with ``options``, or for the folder of a conversion.
 
     Raises:
         NotebookError: the notebook cannot be read.
@@ -76,7 +77,7 @@ def subject_of(target: Path, nproc: int = 2) -> Subject:
             f"{target} is neither a notebook nor the folder of a conversion, so there is nothing to compare."
         )
     notebook = read_notebook(target)
-    conversion = convert_notebook(notebook, nproc=nproc)
+    conversion = convert_notebook(notebook, options=options or Options())
     if conversion.status != "converted":
         raise RehearsalError(f"{target} was not converted: {conversion.declined[0].why.rstrip('.')}.")
     return _subject(notebook, conversion.files[SCRIPT], conversion.files)
@@ -126,6 +127,11 @@ def _notebook_of(folder: ConvertedFolder) -> Path:
 def _subject(notebook: Notebook, script: str, beside: Mapping[str, str]) -> Subject:
     from nb2ddp.analysis.task import task_of
 
+    if ddp_folder.spreads(script):
+        raise RehearsalError(
+            f"{notebook.path.name} is converted with --strategy balanced: one process trains on all GPUs, as the "
+            "notebook does, and there are no ranks to compare. Rehearse the notebook with --strategy ddp."
+        )
     reference = reference_code(notebook, script)
     try:
         tree = parse(reference)
@@ -157,7 +163,6 @@ def reference_code(notebook: Notebook, script: str) -> str:
 
     Shell lines and magics stay what IPython makes of them, calls of ``get_ipython()``.
     """
-    from nb2ddp.options import Options
     from nb2ddp.rewriting.engine import rewrite
     from nb2ddp.rules import seeds
 

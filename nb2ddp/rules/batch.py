@@ -91,7 +91,8 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             continue
         yield from _order_of_rows(facts, node)
         shares = {BATCH: facts.our("batch_per_rank"), ACCUMULATION: facts.our("accumulation_per_rank")}
-        yield _share_call(facts, node, given, shares)
+        by_length = options.batches != "notebook" and options.wrap == "explicit"
+        yield _share_call(facts, node, given, shares, by_length=by_length)
         if split is not None:  # the sampler makes the batch of all ranks, even one that does not divide
             shares[BATCH] += f" * {facts.our('world_size')}"
         if GENERATING_STEPS in given:
@@ -124,7 +125,12 @@ def _notes_of_parts(
 
 
 def _share_call(
-    facts: Facts, node: cst.Call | cst.Dict, given: Mapping[str, cst.BaseExpression], names: Mapping[str, str]
+    facts: Facts,
+    node: cst.Call | cst.Dict,
+    given: Mapping[str, cst.BaseExpression],
+    names: Mapping[str, str],
+    *,
+    by_length: bool,
 ) -> Insert:
     """Return the line that splits the batch above the statement that makes the arguments."""
     values = [cst_nodes.code_of(given[key]) if key in given else DEFAULTS[key] for key in DEFAULTS]
@@ -132,7 +138,8 @@ def _share_call(
         values.append(f"num_generations={generations(given)}")
     if pairs_rows(facts, node):
         values.append("least=2")
-    code = f"{names[BATCH]}, {names[ACCUMULATION]} = {helper(facts, 'share_batch')}({', '.join(values)})"
+    arguments = ", ".join([*values, *["by_length=True"] * by_length])
+    code = f"{names[BATCH]}, {names[ACCUMULATION]} = {helper(facts, 'share_batch')}({arguments})"
     return Insert(
         facts.statement(node),
         "before",

@@ -7,13 +7,19 @@ from nb2ddp.runtime.run_state import _run
 
 
 def share_batch(
-    batch_size: int, accumulation_steps: int, num_generations: int | None = None, least: int = 1
+    batch_size: int,
+    accumulation_steps: int,
+    num_generations: int | None = None,
+    least: int = 1,
+    by_length: bool = False,
 ) -> tuple[int, int]:
     """Split the notebook's batch over the ranks: its accumulation steps first, then its per-device batch.
 
     Returns this rank's micro-batch size and number of accumulation steps; their product with ``world_size`` is the
-    notebook's effective batch, or a warning says what it is before training. ``num_generations`` keeps GRPO's
-    groups whole; a rank gets at least ``least`` rows at a time, as KTO wants.
+    notebook's effective batch, or a warning says what it is. ``num_generations`` keeps GRPO's groups whole; a rank
+    gets at least ``least`` rows at a time, as KTO wants. With ``by_length`` a Trainer will be asked to share out the
+    steps' samples by length, which keeps batches that do not divide: what a step takes is then told when that is
+    decided.
     Every rank computes the same; none waits.
     """
     if num_generations and batch_size * accumulation_steps % num_generations:
@@ -31,7 +37,7 @@ def share_batch(
     share = _RankBatch(per_rank).noting(batch_size, accumulation_steps, micro_batches)
     _run.shares[per_rank, steps] = share
     _run.untold.append((share, steps))
-    if per_rank * steps * _run.world_size == batch_size * accumulation_steps:
+    if not by_length or per_rank * steps * _run.world_size == batch_size * accumulation_steps:
         _tell_batch(share)
     return share, steps
 
@@ -39,17 +45,17 @@ def share_batch(
 def _tell_batch(share: "_RankBatch | None" = None, *, by_length: bool = False) -> None:
     """Print how many samples a step takes, once for each share (or for all), and warn of another number.
 
-    Where a batch does not divide, the number is known when the Trainer is wrapped. With ``by_length`` nothing is
-    printed: such steps take the notebook's number of samples, and `_even_out` says so.
+    Steps that are shared out ``by_length`` take the notebook's number of samples, in batches of many sizes.
     """
+    processes = f"{_run.world_size} process{'es' * (_run.world_size > 1)}"
     for told, steps in [entry for entry in _run.untold if share is None or entry[0] is share]:
         _run.untold.remove((told, steps))
         total, wanted = told * steps * _run.world_size, told.batch_size * told.accumulation_steps
         if by_length:
+            batch = f"{told.batch_size} x {told.accumulation_steps}"
+            print(f"nb2ddp: batch {batch}, by length over {processes} = {wanted} per step")
             continue
-        print(
-            f"nb2ddp: batch {told} x {steps} accumulation steps x {_run.world_size} processes = {total} per step"
-        )
+        print(f"nb2ddp: batch {told} x {steps} accumulation steps x {processes} = {total} per step")
         if total != wanted:
             print(
                 f"nb2ddp: WARNING: the notebook's batch of {wanted} does not divide: a step takes {total} samples"

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from nb2ddp.runtime.batch_share import _share_of, _tell_batch
+from nb2ddp.runtime.batch_share import _share_of
 from nb2ddp.runtime.batches import _take_each_sample_once
 from nb2ddp.runtime.evaluation import _evaluate_each_sample_once
 from nb2ddp.runtime.even_batches import _DEALT, _EVEN, _even
@@ -37,9 +37,7 @@ def wrap_trainer(trainer: Any, batches: str = "notebook") -> Any:
     if _run.world_size == 1:
         return trainer.model_wrapped
     _check_same_data(getattr(trainer, "train_dataset", None))
-    if batches == "notebook":
-        _tell_batch(_share_of(trainer.args))
-    else:
+    if batches != "notebook":
         _even.setdefault(trainer, _DEALT if batches == "dealt" else _EVEN)
         _take_each_sample_once(trainer)
     # Accelerate prepares mixed precision as always; evaluation_mode keeps it from wrapping.

@@ -9,13 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from nb2ddp.ddp_folder import SCRIPT, SETUP, SUPPORT, shards
+from nb2ddp.ddp_folder import SCRIPT, SETUP, SUPPORT, shards, spreads
 from nb2ddp.errors import EmitError
 
 # A Trainer is made; the tokenizers library has classes of that name too, which train no model.
 _TRAINER = re.compile(r"(?<!Bpe)(?<!WordPiece)(?<!Unigram)(?<!WordLevel)Trainer\(")
 
-_DOCSTRING = re.compile(r'"""(?:[^\n]*)(?P<below>.*?)"""', re.DOTALL)
 _NODES = re.compile(r"(?P<fewest>[1-9]\d{0,3})(?::(?P<most>[1-9]\d{0,3}))?")
 
 
@@ -52,8 +51,7 @@ class Job:
         for name, value in (("gpus", self.gpus), ("save-steps", self.save_steps)):
             if value is not None and value < 1:
                 raise EmitError(f"--{name} {value} has to be at least 1.")
-        head = _DOCSTRING.match(self.script)  # the first line holds the notebook's name
-        if head is not None and head["below"].strip() and "torchrun" not in head["below"]:
+        if spreads(self.script):
             raise EmitError(
                 "This script is for one process that spreads the model over the GPUs of one machine "
                 f"(--strategy balanced): run it with `python {SCRIPT}`, or convert without --strategy."

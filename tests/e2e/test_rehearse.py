@@ -18,6 +18,7 @@ from nb2ddp import convert
 from nb2ddp.cli import main
 from nb2ddp.ddp_folder import SCRIPT
 from nb2ddp.errors import RehearsalError
+from nb2ddp.options import Options
 from nb2ddp.rehearse.evidence import CAUSES
 from nb2ddp.rehearse.harness import models
 from nb2ddp.rehearse.runs import REFERENCE, Settings, prepare
@@ -384,3 +385,41 @@ def test_every_kind_of_fault_can_be_found() -> None:
     checks = (ROOT / "nb2ddp" / "rehearse" / "checks").glob("*.py")
     used = {key for path in checks for key in re.findall(r'Fault\(\s*"([\w-]+)"', path.read_text())}
     assert used == set(CAUSES)
+
+
+# ---------------------------------------------------------------------------------------------------------
+# The options of the conversion
+
+
+def test_a_notebook_is_rehearsed_as_its_options_convert_it(tmp_path: Path) -> None:
+    path = saved(tmp_path, LOADS, "data = []", TRAINS)
+    for options in (Options(wrap="trainer"), Options(batches="dealt"), Options(batch="scale")):
+        assert subject_of(path, options).script == convert(path, options=options).files["train_ddp.py"]
+        assert subject_of(path, options).script != subject_of(path).script
+
+
+def test_one_process_has_no_ranks_to_rehearse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = saved(tmp_path, LOADS, "data = []", TRAINS)
+    assert (
+        CliRunner().invoke(main, ["convert", path.name, "-o", "out", "--strategy", "balanced"]).exit_code == 0
+    )
+    for command in (["out"], [path.name, "--strategy", "balanced"]):
+        result = CliRunner().invoke(main, ["rehearse", *command])
+        assert result.exit_code == 3
+        assert "there are no ranks to compare" in result.stderr
+    result = CliRunner().invoke(main, ["run", "out", "--cpu"])
+    assert result.exit_code == 1
+    assert "is for one process that spreads the model over all GPUs" in result.stderr
+    (tmp_path / "nb2ddp.toml").write_text('strategy = "balanced"\n')
+    result = CliRunner().invoke(main, ["rehearse", path.name])
+    assert "there are no ranks to compare" in result.stderr, "the options of the folder count as in `convert`"
+
+
+def test_a_converted_folder_has_had_its_options(tmp_path: Path) -> None:
+    path = saved(tmp_path, LOADS, "data = []", TRAINS)
+    out = str(tmp_path / "out")
+    assert CliRunner().invoke(main, ["convert", str(path), "-o", out]).exit_code == 0
+    result = CliRunner().invoke(main, ["rehearse", out, "--strategy", "fsdp"])
+    assert result.exit_code == 2
+    assert "--strategy is an option of the conversion" in result.stderr

@@ -12,8 +12,10 @@ import termios
 import time
 from pathlib import Path
 
+import nbformat
 import pytest
 
+from tests.support.helpers import notebook
 from tests.support.launches import PACKAGE_PARENT, needs_proc
 
 pytestmark = [pytest.mark.launch, needs_proc]
@@ -40,7 +42,7 @@ if rank == 0:
 say("nb2ddp: 2 replicas equal, bit for bit")
 """
 FACTS = {
-    "steps": "4, 40.2 samples/s",
+    "steps": "4 of 8 samples, 40.2 samples/s",
     "loss": "8 -> 2",
     "ranks": "2 replicas equal, bit for bit",
     "written": "lora/ (2 files), one.txt",
@@ -165,3 +167,55 @@ def test_only_what_follows_two_dashes_goes_to_torchrun(
     assert process.returncode == 2
     assert sentence in err
     assert not (tmp_path / "ran").exists()
+
+
+LOOP = """\
+import time, torch
+model = torch.nn.Linear(2, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(2):
+    loss = model(torch.ones(4, 2)).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+print("its loop has ended", flush=True)
+time.sleep(100)
+"""
+
+
+@pytest.mark.thorough
+def test_a_second_run_of_a_notebook_leaves_the_first_ones_script_alone(tmp_path: Path) -> None:
+    """Whether the notebook is the same or not: the second one converts into the folder that the first runs in."""
+    path = tmp_path / "a.ipynb"
+    command = [sys.executable, "-m", "nb2ddp", "run", "a.ipynb", "--cpu"]
+    environment = {**os.environ, "PYTHONPATH": str(PACKAGE_PARENT)}
+    nbformat.write(notebook(LOOP), path)
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as first:
+        assert first.stdout is not None
+        assert any("its loop has ended" in line for line in first.stdout)
+        script = (tmp_path / "a_ddp" / "train_ddp.py").read_text()
+        nbformat.write(notebook(LOOP, "another = 1"), path)
+        for options, said in (
+            ((), "Another run goes on"),
+            (("--log-dir", "logs2"), "a run goes on with the script"),
+        ):
+            done = subprocess.run(
+                [*command, *options], cwd=tmp_path, env=environment, capture_output=True, text=True
+            )
+            assert done.returncode == 1
+            assert said in done.stderr.splitlines()[-1], done.stderr
+            assert options or len(done.stderr.splitlines()) == 1, "nothing is converted for nothing"
+            assert (tmp_path / "a_ddp" / "train_ddp.py").read_text() == script
+        first.send_signal(signal.SIGINT)
+        first.stdout.read()
+    done = subprocess.run(
+        [sys.executable, "-m", "nb2ddp", "convert", "a.ipynb", "-q"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "another = 1" in (tmp_path / "a_ddp" / "train_ddp.py").read_text()

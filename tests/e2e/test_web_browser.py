@@ -241,7 +241,6 @@ def eventually(holds: Callable[[], bool], seconds: float = 60) -> bool:
     return true
 
 
-@pytest.mark.thorough  # its probe, a signal, was lost once, and the wait for the answer has no end
 def test_what_was_dropped_is_forgotten_when_the_page_is_left(served: Served) -> None:
     visitor = Visitor(served.address)
     data = nbformat.writes(notebook(TRAINING)).encode()
@@ -256,7 +255,6 @@ def test_what_was_dropped_is_forgotten_when_the_page_is_left(served: Served) -> 
     assert "Drop a notebook, or paste a link, first." in visitor.convert()[1]
 
 
-@pytest.mark.thorough  # the same probe
 def test_equal_files_of_two_users_are_both_converted(served: Served) -> None:
     """Gradio gives both the same place on the disk, and the first that is read is deleted."""
     data = nbformat.writes(notebook(TRAINING)).encode()

@@ -24,24 +24,28 @@ from tests.support import ROOT
 PYTHON = Path(sys.executable) if find_spec("gradio") else ROOT / ".venv-web" / "bin" / "python"
 
 PROBED = """\
-import gc, signal, sys
+import gc, os, socket, sys, threading
 from gradio import processing_utils
 
 processing_utils.PUBLIC_HOSTNAME_WHITELIST.append("127.0.0.1")  # a link to this machine is as one to any other
 
-def told(number, frame):
+def referred():
     gc.collect()
-    seen = {id(part): part for whole in gc.get_objects() for part in gc.get_referents(whole)}
-    parts = [part.encode() if isinstance(part, str) else part for part in list(seen.values())
-             if isinstance(part, (str, bytes)) and len(part) > 30]
-    marker = b"kept-" + b"for-how-long"
-    print("references:", sum(marker in part for part in parts), flush=True)
+    marker = {str: "kept-" + "for-how-long", bytes: b"kept-" + b"for-how-long"}
+    seen = {id(part): part for part in gc.get_referents(*gc.get_objects())
+            if type(part) in marker and len(part) > 30}
+    return sum(marker[type(part)] in part for part in seen.values())
 
-signal.signal(signal.SIGUSR1, told)
+def answer(line):
+    for _ in line:
+        print(referred(), file=line, flush=True)
+
+line = socket.socket(fileno=int(os.environ["PROBE"])).makefile("rw")
+threading.Thread(target=answer, args=[line], daemon=True).start()
 from nb2ddp.cli import main
 main(sys.argv[1:])
 """
-"""Serve the page by a process that tells on SIGUSR1 how many texts with a marker are still referred to."""
+"""Serve the page by a process that tells, on a socket of its own, how many texts with the marker it still refers to."""
 
 MARKER = "kept-" + "for-how-long"
 
@@ -60,6 +64,7 @@ class Served:
     process: subprocess.Popen[str]
     address: str
     folder: Path
+    probe: socket.socket
 
     def files(self) -> list[Path]:
         """Return the files that are not empty."""
@@ -80,9 +85,17 @@ def started(folder: Path, *command: str, **more: str) -> Iterator[Served]:
         "no_proxy": "127.0.0.1",
         **more,
     }
-    process = subprocess.Popen(
-        [str(PYTHON), *command], cwd=folder, env=environment, text=True, stdout=-1, stderr=subprocess.STDOUT
-    )
+    probe, its_end = socket.socketpair()
+    with its_end:
+        process = subprocess.Popen(
+            [str(PYTHON), *command],
+            cwd=folder,
+            env={**environment, "PROBE": str(its_end.fileno())},
+            pass_fds=[its_end.fileno()],
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
     assert process.stdout is not None
     try:
         said = ""
@@ -90,8 +103,9 @@ def started(folder: Path, *command: str, **more: str) -> Iterator[Served]:
             line = process.stdout.readline()
             assert line, said
             said += line
-        yield Served(process, found[0].replace("localhost", "127.0.0.1"), folder)
+        yield Served(process, found[0].replace("localhost", "127.0.0.1"), folder, probe)
     finally:
+        probe.close()
         process.kill()
         process.wait()
         process.stdout.close()
@@ -173,17 +187,20 @@ class Visitor:
         return dict(found)
 
 
-def references(served: Served) -> int:
-    """Return how many texts with the marker a process refers to that was started as `PROBED`."""
-    import signal
+def references(served: Served, patience: float = 120) -> int:
+    """Return how many texts with the marker a process refers to that was started as `PROBED`.
 
-    assert served.process.stdout is not None
-    served.process.send_signal(signal.SIGUSR1)
-    while True:
-        line = served.process.stdout.readline()
-        assert line, "the page has ended"
-        if line.startswith("references:"):
-            return int(line.partition(":")[2])
+    Raises:
+        TimeoutError: it has not answered after ``patience`` seconds.
+    """
+    served.probe.settimeout(patience)
+    served.probe.sendall(b"how many?\n")
+    answer = b""
+    while not answer.endswith(b"\n"):
+        part = served.probe.recv(100)
+        assert part, "the page has ended"
+        answer += part
+    return int(answer)
 
 
 @contextlib.contextmanager

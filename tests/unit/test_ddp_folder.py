@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
 import pytest
 
-from nb2ddp.ddp_folder import edited_since, read, write
+from nb2ddp import ddp_folder
+from nb2ddp.ddp_folder import SCRIPT, edited_since, in_use, read, write
 from nb2ddp.errors import FolderError, OutputError
 
 FIRST = {"train_ddp.py": "print(1)\n", "kaggle/a.py": "é\n"}
@@ -218,3 +221,34 @@ def test_a_script_in_another_encoding_is_named(tmp_path: Path) -> None:
     (tmp_path / "train_ddp.py").write_bytes(b"\xff")
     with pytest.raises(FolderError, match=r"train_ddp\.py cannot be read"):
         read(tmp_path)
+
+
+USES = """
+import sys, time
+from pathlib import Path
+from nb2ddp.ddp_folder import in_use
+with in_use(Path(sys.argv[1])):
+    print("used", flush=True)
+    time.sleep(100)
+"""
+
+
+def test_files_that_a_run_uses_are_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ddp_folder, "_WAIT_SECONDS", 0.3)
+    folder = tmp_path / "out"
+    write(folder, {SCRIPT: "one"}, {}, force=False)
+    with subprocess.Popen([sys.executable, "-c", USES, str(folder)], stdout=subprocess.PIPE) as run:
+        assert run.stdout is not None
+        run.stdout.readline()
+        write(folder, {SCRIPT: "one"}, {}, force=False)  # the same: nothing is to be replaced
+        with in_use(folder, {SCRIPT: "one"}):  # by another run
+            for force in (False, True):
+                with pytest.raises(
+                    OutputError, match="a run goes on with the script there, which stays as it is"
+                ):
+                    write(folder, {SCRIPT: "two"}, {}, force=force)
+        run.kill()
+    assert (folder / SCRIPT).read_text() == "one"
+    write(folder, {SCRIPT: "two"}, {}, force=False)
+    with pytest.raises(OutputError, match="has written there meanwhile"):
+        in_use(folder, {SCRIPT: "one"}).__enter__()

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from nb2ddp.errors import LaunchError
-from nb2ddp.launch.command import sets_rendezvous
+from nb2ddp.launch.command import hosts_share, sets_rendezvous
 from nb2ddp.launch.ranks import held_logs
 
 HOLDS = """
 import sys, time
 from pathlib import Path
 from nb2ddp.launch.ranks import held_logs
-with held_logs(Path(sys.argv[1])):
+with held_logs(Path(sys.argv[1]), hosts=sys.argv[2] if sys.argv[2:] else None):
     print("held", flush=True)
     time.sleep(100)
 """
@@ -38,7 +38,43 @@ def test_two_runs_do_not_share_a_folder_of_logs(tmp_path: Path) -> None:
         pass
 
 
-def test_machines_of_one_run_may_share_it() -> None:
+def test_the_hosts_of_one_run_share_a_folder_of_logs_and_no_other_run_does(tmp_path: Path) -> None:
+    logs = tmp_path / "logs"
+    with subprocess.Popen([sys.executable, "-c", HOLDS, str(logs), "job 1"], stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        with held_logs(logs, patience=0.5, hosts="job 1"):
+            pass
+        for hosts in ("job 2", None):
+            with pytest.raises(LaunchError, match="Another run goes on and writes its logs to"):
+                held_logs(logs, patience=0.5, hosts=hosts).__enter__()
+        other.kill()
+    with held_logs(logs, hosts="job 2"):
+        pass
+    assert not logs.exists(), "nothing was started, and nothing is left"
+    with subprocess.Popen([sys.executable, "-c", HOLDS, str(logs)], stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        with pytest.raises(LaunchError, match="Another run goes on"):
+            held_logs(logs, patience=0.5, hosts="job 1").__enter__()
+        other.kill()
+
+
+def test_the_hosts_of_one_run_are_known_by_its_rendezvous() -> None:
+    one = hosts_share(["--nnodes=2", "--rdzv-backend=c10d", "--rdzv_endpoint=localhost:29400", "--rdzv-id=a"])
+    assert one is not None
+    assert one == hosts_share(
+        ["--nnodes", "2", "--rdzv-id", "a", "--rdzv-endpoint", "node1:29400", "--node-rank=1"]
+    )
+    assert one != hosts_share(["--nnodes=2", "--rdzv-id=b", "--rdzv-endpoint=node1:29400"])
+    assert one != hosts_share(["--nnodes=2", "--rdzv-id=a", "--rdzv-endpoint=node1:29401"])
+    assert hosts_share(["--nnodes=1:4", "--master_addr=node1", "--master_port=1"]) is not None
+    assert hosts_share(["--nnodes=1", "--rdzv-backend=c10d"]) is None, "one host: no other takes part"
+    assert hosts_share(["--max-restarts=3"]) is None
+    assert hosts_share(["--nnodes"]) is None
+
+
+def test_options_of_a_rendezvous_are_known() -> None:
     assert sets_rendezvous(["--nnodes=2", "--rdzv-backend=c10d"])
     assert sets_rendezvous(["--master_addr=node1"])
     assert not sets_rendezvous(["--max-restarts=3"])

@@ -24,6 +24,7 @@ def test_all_that_can_be_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     os.utime("old/x", (since - 5, since - 5))
     progress = Progress()
     progress.feed("{'loss': '2.5'}\n{'loss': '1.25'}\nnb2ddp: 4 replicas equal, bit for bit\n")
+    progress.feed("nb2ddp: batch 2 x 2 accumulation steps x 4 processes = 16 per step\n")
     progress.feed("{'train_runtime': '75', 'train_samples_per_second': '8.04'}\n")
     progress.step = 60
     outputs = Outputs(files_written(tmp_path, since))
@@ -32,7 +33,7 @@ def test_all_that_can_be_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     )
     assert dict(facts) == {
         "time": "1:02:03 on 4 processes, 1:15 of it training",
-        "steps": "60, 8.04 samples/s",
+        "steps": "60 of 16 samples, 8.04 samples/s",
         "loss": "2.5 -> 1.25",
         "ranks": "4 replicas equal, bit for bit",
         "GPU memory": "at most rank 0 8.0 GiB, rank 1 7.5 GiB",

@@ -40,6 +40,12 @@ def test_progress_of_a_trainer_in_pieces_of_any_size(size: int) -> None:
     assert html_of_run.facts(progress) == ["step 2 of 4", "1:02 left", "loss 7.5", "16 samples/s"]
 
 
+def test_the_batch_of_steps_that_are_shared_out_by_length() -> None:
+    progress = Progress()
+    progress.feed("nb2ddp: batch 2 x 4, by length over 3 processes = 8 per step\n")
+    assert progress.batch == 8
+
+
 def test_the_trainers_own_speed_counts_in_the_end() -> None:
     progress = Progress()
     progress.feed("{'train_runtime': '1.9', 'train_samples_per_second': '40.2', 'train_loss': '7.1'}\n")
