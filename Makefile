@@ -3,7 +3,7 @@
 #   .venv-kaggle  the releases that the Kaggle notebooks pin
 # and .venv-web, which serves the page: Gradio asks for older releases of what the others have
 .DELETE_ON_ERROR:
-.PHONY: demo check test units attacks ranks e2e trainings launches machines test-all engines lint docs gallery site ledger canary pins clean
+.PHONY: demo check test units attacks ranks ranks-training ranks-meeting e2e trainings launches machines test-all engines lint docs gallery site ledger canary pins clean
 
 PYTHON ?= python3
 STACKS := tests/stacks
@@ -14,9 +14,10 @@ demo: .venv/.ready
 	$(bin)/nb2ddp convert sample_notebooks/alpaca_sft.ipynb -o $(DEMO)
 	cd $(DEMO) && "$(CURDIR)/$(bin)/nb2ddp" run . --cpu --nproc 2
 
-# Before each commit: some 5 minutes, on two cores side by side. A target's output is shown when it ends.
+# Before each commit: some 3 minutes, on two cores side by side. A target's output is shown when it ends.
+# Three lanes on two cores, the longest first: ranks-meeting mostly waits.
 check: .venv/.ready
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target units lint ranks
+	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target units ranks lint
 
 # `check`, and the tests of whole commands. Four lanes on two cores, lint and the longest first: launches mostly wait.
 test: .venv/.ready .venv-kaggle/.ready .venv-web/.ready
@@ -30,9 +31,15 @@ units: .venv/.ready
 attacks: .venv/.ready
 	$(bin)/pytest tests/unit/attack
 
-# The runtime module, on two and three processes with gloo.
-ranks: .venv/.ready
-	$(bin)/pytest tests/unit/runtime
+# The runtime module, on two and three processes with gloo: Trainers and loops that train, and all else.
+ranks: ranks-training ranks-meeting
+
+RANKS_TRAINING := $(patsubst %,tests/unit/runtime/test_%.py,trainers even_trainers parallelize)
+ranks-training: .venv/.ready
+	$(bin)/pytest $(RANKS_TRAINING)
+
+ranks-meeting: .venv/.ready
+	$(bin)/pytest tests/unit/runtime $(patsubst %,--ignore=%,$(RANKS_TRAINING))
 
 e2e: .venv/.ready .venv-web/.ready
 	$(bin)/pytest tests/e2e -m "not launch and not thorough"

@@ -10,6 +10,7 @@ is not as under torchrun: the ranks hash strings alike, so that they order a set
 from __future__ import annotations
 
 import atexit
+import ctypes
 import gc
 import importlib
 import json
@@ -23,6 +24,7 @@ import threading
 import time
 import traceback
 import types
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -215,6 +217,27 @@ def _run_job(job: dict[str, Any]) -> None:
     os._exit(0)
 
 
+def _make_forks_cheap() -> None:
+    """Keep what is loaded shared with the forked ranks, in huge pages where Linux has them.
+
+    Neither a collection nor the end of a rank touches the loaded objects. A fork copies the table of the pages, and
+    with huge ones that takes a third of the time.
+    """
+    gc.collect()
+    gc.freeze()
+    for finalizer in weakref.finalize._registry:  # type: ignore[attr-defined]  # torch has one for each operator
+        finalizer.atexit = False
+    if sys.platform != "linux":
+        return
+    huge, collapse, c = 2 << 20, 25, ctypes.CDLL(None)  # MADV_COLLAPSE; an error leaves a page as it is
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        addresses, access, _, _, _, *name = line.split()
+        if access == "rw-p" and name in ([], ["[heap]"]):
+            start, end = (int(address, 16) for address in addresses.split("-"))
+            for page in range(-(-start // huge) * huge, end - huge + 1, huge):
+                c.madvise(ctypes.c_void_p(page), ctypes.c_size_t(huge), collapse)
+
+
 def serve(modules: list[str]) -> None:
     """Read jobs until stdin ends."""
     answers = os.dup(1)  # what a module prints as it is imported is no answer
@@ -231,8 +254,7 @@ def serve(modules: list[str]) -> None:
     for name in ("Trainer", "TrainingArguments", "LlamaForCausalLM", "BertForTokenClassification"):
         getattr(transformers, name)
     os.dup2(answers, 1)
-    gc.collect()
-    gc.freeze()  # what is loaded stays shared with the forked ranks
+    _make_forks_cheap()
     os.write(1, b"ready\n")
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for line in sys.stdin:

@@ -33,8 +33,8 @@ GPU = "gpu"  # this Python, on a machine with GPUs
 STACKS = {
     "newest": Path(sys.executable),
     "kaggle": ROOT / ".venv-kaggle" / "bin" / "python",
-    GPU: Path(sys.executable),
 }
+PYTHONS = {**STACKS, GPU: Path(sys.executable)}
 TIMEOUT = 300  # seconds for one run
 PLAIN = ("accelerate", "datasets", "peft", "transformers.trainer", "trl")
 UNSLOTH = ("unsloth", *PLAIN)
@@ -133,11 +133,11 @@ def run(
         noted = {"NB2DDP_STEPS": "1"} if steps else {}
         noted |= {"NB2DDP_APART": "1"} if apart else {}
         code, output = _launched(
-            folder, watch, STACKS[stack], nproc, {**environment, **noted}, gpus=stack == GPU
+            folder, watch, PYTHONS[stack], nproc, {**environment, **noted}, gpus=stack == GPU
         )
     else:
         unsloth = re.search(r"^\s*(from|import) unsloth", script, re.MULTILINE)
-        server = _server(STACKS[stack], UNSLOTH if unsloth else PLAIN)
+        server = _server(PYTHONS[stack], UNSLOTH if unsloth else PLAIN)
         start = time.monotonic()
         code, output = _forked(
             folder, watch, server, script, nproc, environment=environment, steps=steps, apart=apart
