@@ -47,6 +47,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 from nb2ddp.runtime.even_shares import _share_evenly as share_evenly
 
 # mean tokens of a row, sigma of their logarithm, shortest, longest

@@ -47,7 +47,7 @@ from nb2ddp.rehearse.ledger import Row  # noqa: E402
 from nb2ddp.rehearse.observed import Rank, observe  # noqa: E402
 from nb2ddp.rehearse.runs import Run as Noted  # noqa: E402
 from nb2ddp.rehearse.subject import seeds_of  # noqa: E402
-from tests.support.runs import GPU, STACKS, Run, run  # noqa: E402
+from tests.support.runs import GPU, PYTHONS, Run, run  # noqa: E402
 
 CLOSE = 1e-5  # relative: what differs more is another run
 DIVIDES = {
@@ -435,7 +435,7 @@ def jobs(given: argparse.Namespace) -> Iterator[tuple[str, Callable[[Path], Row]
             alone[key] = Alone(case, Path(tempfile.mkdtemp(prefix="ledger-")))
         return measure(case, folder, alone=alone[key])
 
-    stacks = [stack for stack in given.stack.split(",") if STACKS[stack].exists()]
+    stacks = [stack for stack in given.stack.split(",") if PYTHONS[stack].exists()]
     ranks = [int(count) for count in given.ranks.split(",")]
     for case in cases(stacks, ranks):
         yield case.name, functools.partial(take, case)
