@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import libcst as cst
 
@@ -33,22 +34,90 @@ def is_trained_call(facts: Facts, call: cst.Call, loop: cst.CSTNode) -> bool:
     return False
 
 
-def optimized_models(facts: Facts) -> Iterator[tuple[cst.BaseExpression, Statement]]:
-    """Yield the models whose parameters an optimizer is given, each with the statement that makes the optimizer.
+@dataclass(frozen=True)
+class Optimized:
+    """A model whose parameters an optimizer is given, and the statement that makes the optimizer.
+
+    Of several models, ``each`` goes through them: ``for model in models``; and ``models`` holds them.
+    """
+
+    model: cst.BaseExpression
+    statement: Statement
+    each: str = ""
+    models: cst.BaseExpression | None = None
+
+
+def optimized_models(facts: Facts) -> Iterator[Optimized]:
+    """Yield the models whose parameters an optimizer is given.
 
     ``Adam(model.parameters())`` gives ``model``, also through lists of parameters that have a name and through
-    the notebook's functions; ``self.model.head.parameters()`` gives ``self.model``.
+    the notebook's functions; ``self.model.head.parameters()`` gives ``self.model``, and so does
+    ``[p for layer in self.model.layers for p in layer.parameters()]``.
     """
     for call in facts.live_calls:
         if not _makes_optimizer(facts, call) or facts.is_after_training(call):
             continue
         seen: set[str] = set()
         for owner in _owners(facts, [argument.value for argument in call.args], depth=4):
-            model = _root(facts, owner)
-            code = cst_nodes.code_of(model)
+            found = _optimized(facts, _root(facts, owner), facts.statement(call))
+            code = f"{cst_nodes.code_of(found.model)} {found.each}"
             if code not in seen:
                 seen.add(code)
-                yield model, facts.statement(call)
+                yield found
+
+
+def _optimized(facts: Facts, model: cst.BaseExpression, statement: Statement) -> Optimized:
+    """Return what is trained where a model's name is the variable of a loop or a comprehension."""
+    clauses = _clauses(facts, model, statement) if isinstance(model, cst.Name) else []
+    if not clauses:
+        return Optimized(model, statement)
+    target, iterated = clauses[-1]
+    source = _source(iterated, target, cst_nodes.code_of(model))
+    root = _root(facts, source)
+    holder = facts.binding(root) if isinstance(root, cst.Name) else None
+    made = holder.value if holder is not None else None
+    holds = isinstance(made, cst.Call) and facts.qualified(made.func).endswith(("ModuleList", "ModuleDict"))
+    whole = cst_nodes.code_of(root) == cst_nodes.code_of(source)
+    if not whole or (facts.kind(root) == "model" and not holds):
+        return Optimized(root, statement)
+    each = " ".join(f"for {cst_nodes.code_of(t)} in {cst_nodes.code_of(i)}" for t, i in clauses)
+    return Optimized(model, statement, each, source)
+
+
+_Clause = tuple[cst.BaseExpression, cst.BaseExpression]  # the target of a `for`, and what it goes through
+
+
+def _clauses(facts: Facts, name: cst.Name, statement: Statement) -> list[_Clause]:
+    """Return the ``for``s of a comprehension, or the loop before a statement, up to the one that binds a name."""
+    for parent in facts.parents(name):
+        found: list[_Clause] = []
+        part = parent.for_in if isinstance(parent, cst.BaseComp) else None
+        while part is not None:
+            found.append((part.target, part.iter))
+            if name.value in re.findall(r"\w+", cst_nodes.code_of(part.target)):
+                return found
+            part = part.inner_for_in
+    binding = facts.binding(name)
+    loop = binding.node if binding is not None else None
+    if isinstance(loop, cst.For) and not facts.contains(loop, statement):
+        return [(loop.target, loop.iter)]
+    return []
+
+
+def _source(iterated: cst.BaseExpression, target: cst.BaseExpression, name: str) -> cst.BaseExpression:
+    """Return what the values of a name come from: ``models`` of ``enumerate(models)`` and of ``models.items()``."""
+    if isinstance(iterated, cst.Subscript) and isinstance(iterated.value, cst.Call):
+        iterated = iterated.value  # list(model.children())[-2:]
+    if not isinstance(iterated, cst.Call):
+        return iterated
+    if isinstance(iterated.func, cst.Attribute):
+        holder = iterated.func.attr.value in ("items", "values")
+        return iterated.func.value if holder else iterated.func
+    unnamed = [argument.value for argument in iterated.args if argument.keyword is None]
+    names = [cst_nodes.code_of(e.value) for e in target.elements] if isinstance(target, cst.Tuple) else []
+    zipped = cst_nodes.code_of(iterated.func) == "zip" and name in names[: len(unnamed)]
+    inner = unnamed[names.index(name) if zipped else 0] if unnamed else iterated
+    return inner if inner is iterated else _source(inner, target, name)
 
 
 def _makes_optimizer(facts: Facts, call: cst.Call) -> bool:

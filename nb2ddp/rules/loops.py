@@ -28,6 +28,7 @@ single rows, which cannot be split, each row is assigned to one rank.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from functools import partial
 
@@ -37,7 +38,7 @@ from nb2ddp import libraries
 from nb2ddp.analysis import rank_zero_work
 from nb2ddp.analysis.accumulation_loops import Turns, turns_of
 from nb2ddp.analysis.facts import Facts, launched
-from nb2ddp.analysis.training_loops import is_trained_call, loader_of, optimized_models
+from nb2ddp.analysis.training_loops import Optimized, is_trained_call, loader_of, optimized_models
 from nb2ddp.options import Options
 from nb2ddp.rewriting.findings import Decline, Edit, Finding, Insert, Rule
 from nb2ddp.rewriting.runtime_calls import helper
@@ -94,7 +95,7 @@ def _plain(facts: Facts, call: cst.Call) -> str:
 
 
 def _backward(
-    facts: Facts, backward: cst.Call, models: list[tuple[cst.BaseExpression, Statement]], seen: set[object]
+    facts: Facts, backward: cst.Call, models: list[Optimized], seen: set[object]
 ) -> Iterator[Finding]:
     loop = facts.training_loop(backward)
     if loop is not None and loop not in seen:
@@ -113,20 +114,43 @@ def _backward(
             "model that the notebook makes. Create the optimizer from model.parameters()",
             backward,
         )
-    for model, statement in found:
-        code = cst_nodes.code_of(model)
+    for trained in found:
+        code, statement = cst_nodes.code_of(trained.model), trained.statement
         if (code, statement) in seen:
             continue
         seen.add((code, statement))
+        if trained.each and not _stays(facts, trained):
+            yield Decline(
+                f"nb2ddp cannot tell which models an optimizer is given here (`{trained.each}`): give their list a "
+                "name, and take the parameters from that",
+                statement,
+            )
+            continue
         yield Insert(
             statement,
             "after" if models and _goes_on(statement) else "before",
-            f"{helper(facts, 'parallelize')}({code})  # nb2ddp: each rank computes its part of every batch",
+            f"{_each(trained, helper(facts, 'parallelize'))}  # nb2ddp: each rank computes its part of every batch",
             "each rank computes its part of every batch",
         )
     if loop is not None:
-        for model, _ in found:
-            yield from _check(facts, loop, model, seen)
+        for trained in found:
+            yield from _check(facts, loop, trained.models or trained.model, seen, trained=trained)
+
+
+def _each(trained: Optimized, function: str) -> str:
+    """Return the code of a function's call for a model, or for each of several."""
+    call = f"{function}({cst_nodes.code_of(trained.model)})"
+    return f"[{call} {trained.each}]" if trained.each else call
+
+
+def _stays(facts: Facts, trained: Optimized) -> bool:
+    """Return whether several models can be gone through once more: none is made on the way."""
+    through = cst_nodes.expression(f"[0 {trained.each}]")
+    names = re.findall(r"([\w.]+)\(", cst_nodes.code_of(through))
+    return all(name.rpartition(".")[2] in _AGAIN for name in names)
+
+
+_AGAIN = frozenset("enumerate zip reversed range list tuple len items values keys".split())
 
 
 def _goes_on(statement: Statement) -> bool:
@@ -142,6 +166,8 @@ def _check(
     model: cst.BaseExpression,
     seen: set[object],
     depth: int = 3,
+    *,
+    trained: Optimized | None = None,
 ) -> Iterator[Finding]:
     """Compare the ranks after the outermost loop in the block where the model gets its name."""
     root = model.value if isinstance(model, cst.Attribute) else model
@@ -156,7 +182,10 @@ def _check(
         if (statement, code) in seen or not _is_bound_after(facts, statement, named):
             continue
         seen.add((statement, code))
-        if isinstance(statement, cst.SimpleStatementLine) and not _goes_on(statement):
+        if trained is not None and trained.each:
+            if code == cst_nodes.code_of(model):  # it has no other name there
+                yield Insert(statement, "after", _each(trained, check), why)
+        elif isinstance(statement, cst.SimpleStatementLine) and not _goes_on(statement):
             yield Edit(site, why, partial(_with_result, check=f"{check}({code})"))
         else:
             yield Insert(statement, "after", f"{check}({code})", why)
@@ -253,13 +282,13 @@ def _model_calls(facts: Facts, loop: cst.For | cst.While) -> list[cst.Call]:
     ]
 
 
-def _called(facts: Facts, loop: cst.For | cst.While | None) -> list[tuple[cst.BaseExpression, Statement]]:
+def _called(facts: Facts, loop: cst.For | cst.While | None) -> list[Optimized]:
     """Return the models that a loop calls, where no optimizer tells what is trained."""
-    found: dict[str, tuple[cst.BaseExpression, Statement]] = {}
+    found: dict[str, Optimized] = {}
     for call in _model_calls(facts, loop) if loop is not None else ():
         binding = facts.binding(call.func) if isinstance(call.func, cst.Name) else None
         if loop is not None and binding is not None and not facts.contains(loop, binding.node):
-            found.setdefault(binding.name, (call.func, _beside(facts, loop, binding)))
+            found.setdefault(binding.name, Optimized(call.func, _beside(facts, loop, binding)))
     return list(found.values())
 
 

@@ -62,6 +62,14 @@ class _Filler(list[int]):
     """A row that a rank without one takes, so that it comes to the collectives; it does not count."""
 
 
+def _weighted(loss: torch.Tensor, weight: float) -> torch.Tensor:
+    """Return a rank's loss times its weight: 0 for a row that does not count, whose mean over no items is NaN.
+
+    Transformers logs the mean of the losses before in place of a NaN.
+    """
+    return loss * weight if weight else torch.nan_to_num(loss, 0.0, 0.0, 0.0) * 0.0
+
+
 def _take_each_sample_once(trainer: Any, micro_batches: int = 0) -> list[tuple[list[int], float]]:
     """Let training take each sample of an epoch once, in the notebook's batches or in those shared out by length.
 

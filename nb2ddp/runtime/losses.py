@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 
 from nb2ddp.runtime.batch_share import _share_of
-from nb2ddp.runtime.batches import _take_each_sample_once
+from nb2ddp.runtime.batches import _take_each_sample_once, _weighted
 from nb2ddp.runtime.divided_calls import _divides_calls
 from nb2ddp.runtime.meetings import from_main_process
 from nb2ddp.runtime.notebook_losses import _notes_figures, _takes_items, _without_notes
@@ -75,8 +75,8 @@ def _keep_loss(trainer: Any) -> None:
         with _divides_calls(model, divides=whole):
             counts = 1.0 if whole or sizes is None else float(sizes[_run.rank] > 0)
             if items is None:
-                return compute_loss(model, inputs) * (factor * counts)
-            return loss_of_one(model, inputs, None) * (share * counts)
+                return _weighted(compute_loss(model, inputs), factor * counts)
+            return _weighted(loss_of_one(model, inputs, None), share * counts)
 
     loss_of_all._keeps_loss = True  # type: ignore[attr-defined]
     trainer.compute_loss = loss_of_all

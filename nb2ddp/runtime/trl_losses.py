@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 from nb2ddp.runtime.batch_share import _share_of
-from nb2ddp.runtime.batches import _take_each_sample_once
+from nb2ddp.runtime.batches import _take_each_sample_once, _weighted
 from nb2ddp.runtime.evaluation import _WholeBatches
 from nb2ddp.runtime.rows import _all_rows
 from nb2ddp.runtime.run_state import _run
@@ -43,7 +43,7 @@ def _keep_loss_of_trl(trainer: Any, evaluated: "list[_WholeBatches]") -> None:
             if sizes is None or not trains or options.get("num_items_in_batch") is not None:
                 return compute_loss(model, inputs, *given, **options)
             weight = factor * ((sizes[_run.rank] > 0) if whole else _share_of_mean(inputs, sizes, share))
-            return compute_loss(model, inputs, *given, **options) * weight
+            return _weighted(compute_loss(model, inputs, *given, **options), weight)
 
     _log_of_all_ranks(trainer, lambda: notes_own)
     loss_of_all._keeps_loss = True  # type: ignore[attr-defined]

@@ -583,6 +583,25 @@ def test_whole_batches_with_a_warning(server: RankServer, tmp_path: Path, case: 
     assert "WARNING" not in several.ranks[1].err
 
 
+IN_16_BITS = """
+import torch
+from torch import nn
+model = ddp.parallelize(nn.Linear(4, 2, dtype=torch.bfloat16 if WHERE == "model" else torch.float32))
+x = torch.ones(6, 4, dtype=torch.bfloat16 if WHERE == "model" else torch.float32)
+for _ in range(3):
+    with torch.autocast("cpu", torch.bfloat16, enabled=WHERE == "autocast"):
+        model(x).float().sum().backward()
+"""
+
+
+@pytest.mark.parametrize(("where", "says"), [("autocast", 1), ("model", 1), ("nowhere", 0)])
+def test_rows_that_are_computed_in_16_bits_are_said(run: Run, where: str, says: int) -> None:
+    ended = run(IN_16_BITS.replace("WHERE", repr(where)))
+    assert ended.codes == [0, 0], ended.text
+    assert ended.ranks[0].err.count("in 16 bits, which rounds otherwise") == says
+    assert "WARNING" not in ended.ranks[1].err
+
+
 @pytest.mark.parametrize("reentrant", [True, False])
 def test_a_checkpoint_draws_the_same_numbers_again(run: Run, reentrant: bool) -> None:
     """The gradient of a block is that of the numbers which its forward() drew."""

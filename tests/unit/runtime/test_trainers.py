@@ -35,9 +35,9 @@ def examples(count, tokens=False):
 def arguments(batch=BATCH, steps=STEPS, **options):
     batch, steps = ddp.share_batch(batch, steps) if world_size > 1 else (batch, steps)
     return TrainingArguments("out", per_device_train_batch_size=batch, gradient_accumulation_steps=steps,
-        per_device_eval_batch_size=4, report_to=[], use_cpu=True, disable_tqdm=True, logging_steps=1,
+        per_device_eval_batch_size=4, report_to=[], use_cpu=True, disable_tqdm=True,
         optim="sgd", lr_scheduler_type="constant",
-        **{"save_strategy": "no", "max_steps": 3, "learning_rate": 0.01, **options})
+        **{"save_strategy": "no", "max_steps": 3, "learning_rate": 0.01, "logging_steps": 1, **options})
 class Weighted(Trainer):
     def compute_loss(self, model, inputs, return_outputs=False, **kwargs):
         labels = inputs.pop("labels")
@@ -111,6 +111,11 @@ CASES = {
     "an incomplete last batch": """
         trainer = Trainer(BertForTokenClassification(config()), arguments(max_steps=-1, num_train_epochs=2),
             train_dataset=examples(ROWS + 5, tokens=True))
+        train(trainer)
+    """,
+    "losses of two steps in a line, an incomplete last step": """
+        trainer = Trainer(BertForSequenceClassification(config()), arguments(max_steps=-1, num_train_epochs=2,
+            logging_steps=2), train_dataset=examples(3 * BATCH * STEPS + BATCH))
         train(trainer)
     """,
     "parameters unfrozen later": """
