@@ -24,6 +24,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -56,6 +57,9 @@ DIVIDES = {
 OTHER_BATCH = "does not divide"
 ORDER = ("same", "said", "declined", "different", "failed")
 SHELL = re.compile(r"^(\s*)[!%].*", re.MULTILINE)
+OWN_FAULT = (
+    "nb2ddp: The notebook's own code fails on this machine at ...: "  # how `rehearse` begins to say it
+)
 GPU_ONLY = "benchmarks/notebooks/*.ipynb"  # notebooks that no CPU can show
 FAULT = re.compile(r"^(crash|hang|silent)_")  # what a program once showed
 
@@ -416,7 +420,8 @@ def rehearse(family: str, paths: Sequence[Path], ranks: int, folder: Path) -> Ro
             return row
         lines = done.stderr.strip().splitlines()
         why = "not converted" if "was not converted" in done.stderr else lines[-1] if lines else ""
-    raise LeftOutError(re.sub(r"`[^`]*`|/\S+", "...", why)[:120])
+    why = re.sub(r"`[^`]*`|\S*/\S*", "...", why).replace(OWN_FAULT, "")
+    raise LeftOutError(textwrap.shorten(why, 120, placeholder=" ..."))
 
 
 # ---- the command ----------------------------------------------------------------------------------
