@@ -24,9 +24,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,8 +55,12 @@ DIVIDES = {
     "ACCELERATE_USE_CPU": "1"
 }  # Trainers work on several CPUs as on several GPUs; else each trains all
 OTHER_BATCH = "does not divide"
+ROUGH = {"eval_entropy", "eval_mean_token_accuracy"}  # means over the batches, which ranks make of other rows
 ORDER = ("same", "said", "declined", "different", "failed")
 SHELL = re.compile(r"^(\s*)[!%].*", re.MULTILINE)
+OWN_FAULT = (
+    "nb2ddp: The notebook's own code fails on this machine at ...: "  # how `rehearse` begins to say it
+)
 GPU_ONLY = "benchmarks/notebooks/*.ipynb"  # notebooks that no CPU can show
 FAULT = re.compile(r"^(crash|hang|silent)_")  # what a program once showed
 
@@ -225,12 +230,30 @@ def compare(row: Row, one: Run, several: Run, other_batch: bool = False) -> None
         "prints": [text.what for text in printed] + others,
     }
     row.notes = {column: texts[0][:200] for column, texts in found.items() if texts}
+    if said := other_evaluation(_evaluated(one), _evaluated(several)):
+        row.notes["evaluation"] = said
     if len(row.losses) != len(row.losses_ranks):
         row.notes["losses"] = f"{len(row.losses_ranks)} losses for the notebook's {len(row.losses)}"
     if not row.files_same:
         row.notes["files"] = (
             f"{min(files[0] ^ files[1])} and {len(files[0] ^ files[1]) - 1} others are not in both"
         )
+
+
+def other_evaluation(one: Sequence[Mapping[str, float]], other: Sequence[Mapping[str, float]]) -> str:
+    """Return the first figure of two runs' evaluations that differs by more than rounding does; empty if none does."""
+    for number, (expected, found) in enumerate(zip(one, other, strict=False), 1):
+        for name in sorted(expected.keys() - ROUGH):
+            figure = found.get(name, math.nan)
+            if not math.isclose(expected[name], figure, rel_tol=1e-3, abs_tol=1e-4):
+                return f"evaluation {number}: {name} {figure:.6g}, in one process {expected[name]:.6g}"
+    return ""
+
+
+def _evaluated(done: Run) -> list[dict[str, float]]:
+    """Return what the Trainers of rank 0, or of one process, have logged when they evaluated."""
+    name = next((name for name in ("single", 0) if (done.watch / f"evaluated-{name}.json").exists()), None)
+    return [] if name is None else done.evaluated(name)
 
 
 def versions_of(done: Run) -> dict[str, str]:
@@ -341,12 +364,12 @@ def verdict(row: Row, said: Sequence[str] = ()) -> tuple[str, str]:
     losses, parameters = row.loss_difference or 0.0, row.parameter_difference
     alike = losses <= bound and parameters is not None and parameters <= max(10 * bound, CLOSE)
     alike = alike and "losses" not in row.notes
-    if alike and row.samples_once is not False:
+    if alike and row.samples_once is not False and "evaluation" not in row.notes:
         return "same", ""
     if said:
         return "said", said[0][:300]
     if alike:
-        return "different", row.notes["samples"]
+        return "different", row.notes.get("samples") or row.notes["evaluation"]
     if "losses" in row.notes:
         return "different", row.notes["losses"]
     where = f"loss of step {row.first_step}" if row.first_step else "parameters"
@@ -416,7 +439,8 @@ def rehearse(family: str, paths: Sequence[Path], ranks: int, folder: Path) -> Ro
             return row
         lines = done.stderr.strip().splitlines()
         why = "not converted" if "was not converted" in done.stderr else lines[-1] if lines else ""
-    raise LeftOutError(re.sub(r"`[^`]*`|/\S+", "...", why)[:120])
+    why = re.sub(r"`[^`]*`|\S*/\S*", "...", why).replace(OWN_FAULT, "")
+    raise LeftOutError(textwrap.shorten(why, 120, placeholder=" ..."))
 
 
 # ---- the command ----------------------------------------------------------------------------------

@@ -41,14 +41,21 @@ def json_text(document: Any) -> str:
     return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
+_IN_BACKTICKS = re.compile(r"`[^`]*`")
+
+
 def wrapped(line: str, width: int) -> str:
-    """Return a line broken between words; what follows stands below the line's last column that a gap begins."""
+    """Return a line broken between words; what follows stands below the line's last column that a gap begins.
+
+    What stands in backticks is to be copied, and stays on one line.
+    """
     if len(line) <= width:
         return line
     gaps = [gap.end() for gap in re.finditer(" {2,}", line) if gap.end() < width // 2]
     indent = gaps[-1] if gaps else 0
     if not line[:indent].strip():
         indent += 2
+    whole = _IN_BACKTICKS.sub(lambda found: found[0].replace(" ", "\0"), line)
     return textwrap.fill(
-        line, width, subsequent_indent=" " * indent, break_on_hyphens=False, break_long_words=False
-    )
+        whole, width, subsequent_indent=" " * indent, break_on_hyphens=False, break_long_words=False
+    ).replace("\0", " ")

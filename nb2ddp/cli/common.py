@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -97,6 +98,14 @@ def echo(text: str, **options: Any) -> None:
 def echo_log(text: str) -> None:
     """Print a piece of a log as `nb2ddp.kaggle.untrusted.TerminalFilter` has left it: its colours stay."""
     click.echo(text, nl=False)
+
+
+def echo_step(command: str, why: str = "") -> None:
+    """Print a command, and its purpose behind it, or below it where the line is too short for both."""
+    line = f"  {command}    ({why})" if why else f"  {command}"
+    if why and len(line) > shutil.get_terminal_size().columns:
+        line = f"  {command}\n      ({why})"
+    echo(line, err=True)
 
 
 def say(text: str) -> None:

@@ -16,6 +16,7 @@ from nb2ddp.cli.common import (
     conversion_options,
     converted,
     echo,
+    echo_step,
     say,
     show_report,
     unwritable,
@@ -284,19 +285,9 @@ def _echo_summary(results: Sequence[_Result], check: bool, options: Options) -> 
     if len(written) == 1:
         echo(f"Wrote {_quoted(f'{written[0].folder}/')}. Next:", err=True)
         for command, why in _next_steps(written[0], options):
-            _echo_step(command, why)
+            echo_step(command, why)
     elif written:
         echo(f"Wrote {len(written)} folders, such as {_quoted(f'{written[0].folder}/')}.", err=True)
-
-
-def _echo_step(command: str, why: str) -> None:
-    """Print a command, and its purpose behind it, or below it where the line is too short for both."""
-    import shutil
-
-    line = f"  {command}    ({why})" if why else f"  {command}"
-    if why and len(line) > shutil.get_terminal_size().columns:
-        line = f"  {command}\n      ({why})"
-    echo(line, err=True)
 
 
 def _next_steps(result: _Result, options: Options) -> Iterator[tuple[str, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,9 @@ from typing import Any
 import click
 
 from nb2ddp.cli.common import echo
-from nb2ddp.plain_text import json_text
+from nb2ddp.plain_text import json_text, wrapped
+
+_STATUS = 6  # columns
 
 
 @click.command()
@@ -62,11 +65,10 @@ def doctor(
         if as_json:
             continue
         color = {"ok": "green", "warn": "yellow", "fail": "red"}.get(outcome.status)
-        first, *more = examination.lines(name, outcome)
-        echo(outcome.status.ljust(4), fg=color, nl=False)
-        echo(f"  {first}")
-        for line in more:
-            echo(f"      {line}")
+        width = shutil.get_terminal_size().columns - _STATUS if sys.stdout.isatty() else None
+        said = [line if width is None else wrapped(line, width) for line in examination.lines(name, outcome)]
+        echo(outcome.status.ljust(_STATUS), fg=color, nl=False)
+        echo("\n".join(said).replace("\n", "\n" + " " * _STATUS))
     report = examination.as_json(results, machine)
     if as_json:
         echo(json_text(report))

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from nb2ddp.cli.common import Sectioned, echo, say, script_of
+from nb2ddp.cli.common import Sectioned, echo, echo_step, say, script_of
 from nb2ddp.targets import TARGETS
 from nb2ddp.targets.option import TargetOption, options_of
 
@@ -113,8 +113,9 @@ def emit(
         say(note)
     echo(f"Wrote {place}/ for {job.machines}. Next, in that folder on the cluster:", err=True)
     if (place / SETUP).is_file() and not starter.installs:
-        echo(f"  python {SETUP}    (once for each Python that trains: what the notebook installs)", err=True)
-    echo(f"  {starter.next_command(job)}", err=True)
+        echo_step(f"python {SETUP}", "once for each Python that trains: what the notebook installs")
+    command, _, why = starter.next_command(job).partition("    (")
+    echo_step(command, why.removesuffix(")"))
 
 
 def _secrets_in(folder: Path) -> Iterator[str]:

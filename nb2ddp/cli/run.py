@@ -47,7 +47,9 @@ class _Command(click.Command):
 )
 @click.option("--cpu", is_flag=True, help="Run on the CPU, with gloo; needs no GPU.")
 @click.option(
-    "--log-dir", type=click.Path(path_type=Path, file_okay=False), help="Folder for the ranks' output."
+    "--log-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder for the ranks' output.  [default: logs, beside the script]",
 )
 @click.option("--setup", is_flag=True, help=f"Run the install step ({SETUP}) once first.")
 @click.option("--resume", is_flag=True, help="Go on from the Trainer's last checkpoint, where there is one.")

@@ -83,14 +83,14 @@ class Outputs:
         if match := _LOADER.search(self.script):
             name = match[1]
             return f"from unsloth import {name}; model, tokenizer = {name}.from_pretrained({quoted(folder)})"
-        configuration = folder / "adapter_config.json"
-        if configuration.exists():
-            task = None
-            with contextlib.suppress(OSError, ValueError, AttributeError):
-                task = json.loads(configuration.read_text(encoding="utf-8")).get("task_type")
+        if (folder / "adapter_config.json").exists():
+            task = _value(folder / "adapter_config.json", "task_type")
             name = _AUTO_PEFT.get(task if isinstance(task, str) else "", "AutoPeftModel")
             return f"from peft import {name}; model = {name}.from_pretrained({quoted(folder)})"
-        name = "AutoModelForCausalLM"
+        if (folder / "modules.json").exists():
+            name = "SentenceTransformer"
+            return f"from sentence_transformers import {name}; model = {name}({quoted(folder)})"
+        name = _class_of(folder / "config.json")
         return f"from transformers import {name}; model = {name}.from_pretrained({quoted(folder)})"
 
     @property
@@ -102,6 +102,21 @@ class Outputs:
             top = file.parent if file.is_absolute() else parents[-1] if parents else file
             counts[top] = counts.get(top, 0) + 1
         return sorted(counts.items())
+
+
+def _class_of(configuration: Path) -> str:
+    """Return the class of Transformers that a whole model was saved from; of a model with code of its own, none."""
+    match _value(configuration, "architectures"):
+        case [str(name), *_] if name.isidentifier() and _value(configuration, "auto_map") is None:
+            return name
+    return "AutoModel"
+
+
+def _value(configuration: Path, key: str) -> object:
+    """Return a value of a JSON file; None where the file has none that can be read."""
+    with contextlib.suppress(OSError, ValueError, AttributeError, RecursionError):
+        return json.loads(configuration.read_text(encoding="utf-8")).get(key)
+    return None
 
 
 def quoted(path: Path) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from nb2ddp.monitor.charts import clock
 from nb2ddp.monitor.console import Relay
-from nb2ddp.monitor.progress import Progress
+from nb2ddp.monitor.progress import AFTER, Progress
 
 _STEADY_SECONDS = 2.0  # a stage that is over sooner is not told
 _SILENCE_SECONDS = 15.0  # until a stage is told again; then twice as long
@@ -22,6 +22,7 @@ _TOLD = {
     "compiling": "compiling: the first step takes longer",
     "training": "training",
     "saving": "saving",
+    AFTER: "after training: rank 0 goes on with the notebook",
 }
 
 

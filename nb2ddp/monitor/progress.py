@@ -69,6 +69,7 @@ _HAS_DATA = re.compile(
 )
 _SAVES = re.compile(r"\bsav(?:e|ing)|writing|upload|merging|gguf|quanti[sz]ing", re.I)
 _STAGES = (("loading", _LOADS), ("tokenising", _HAS_DATA), ("saving", _SAVES))
+AFTER = "after training"
 _TRAINS = re.compile(r"\W*(?:epochs?|train(?:ing)?|steps?|iter(?:ation)?s?|fine-?tun\w+)\b", re.I)
 
 
@@ -78,7 +79,8 @@ class Progress:
 
     ``step`` and ``total`` count training steps (of this epoch's bar, in a loop with a bar for each);
     ``seconds_left`` and ``steps_per_second`` are tqdm's own numbers. ``stage`` is "starting", "loading",
-    "tokenising", "compiling" (the first step), "training" or "saving", or the label of a bar of another kind.
+    "tokenising", "compiling" (the first step), "training", "saving" or "after training", or the label of a bar
+    of another kind.
     ``replicas`` is the runtime's sentence about the comparison of the ranks' parameters.
     """
 
@@ -127,7 +129,7 @@ class Progress:
     @property
     def doing(self) -> str:
         """The stage where steps do not tell it: before the first one, and after the last."""
-        return self.stage if self.step == 0 or self.stage == "saving" else ""
+        return self.stage if self.step == 0 or self.stage in ("saving", AFTER) else ""
 
     def curve(self, key: str = "loss") -> list[tuple[float, float]]:
         """Return (step, value) of a logged number, where it is finite."""
@@ -168,6 +170,7 @@ class Progress:
             self._trainer = True
         elif match := _REPLICAS.match(plain):
             self.replicas = match["replicas"]
+            self.stage = AFTER
         elif _TRAINER_BEGINS.search(plain):
             self._trainer, self.stage = True, "compiling"
         elif _MODEL_LOADS.match(plain):
@@ -188,7 +191,7 @@ class Progress:
                 inner = self._seen.ended and self._likely is not None and not self._likely.ended
                 self._advance(self._likely if inner and self._likely else self._seen, sure=True)
         if "train_runtime" in record:
-            self.stage = "saving"
+            self.stage = AFTER
         self.records.append({"step": self._earlier_steps + self.step, **record})
 
     def _without_bars(self, raw: str) -> str:

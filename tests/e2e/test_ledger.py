@@ -86,3 +86,16 @@ def test_a_broken_script_turns_its_row_red(
     assert (row.verdict, reason in row.reason) == (verdict, True), row
     published, _ = ledger_page.load(ROOT / "docs" / "ledger")
     assert ledger.worse(row, published[row.name])
+
+
+@pytest.mark.thorough
+def test_another_evaluation_turns_a_row_red(tmp_path: Path) -> None:
+    """The training is the same: only what is evaluated lacks a row."""
+    case = ledger.Case(ROOT / "benchmarks" / "programs" / "trainer_reward_evaluated.py", "newest", 2)
+    one = ledger.Alone(case, tmp_path)
+    script = one.conversion.files["train_ddp.py"]
+    broken = script.replace(TRAIN, f"trainer.eval_dataset = trainer.eval_dataset.select(range(8))\n{TRAIN}")
+    assert broken != script
+    row = ledger.measure(case, tmp_path, controls=False, script=broken, alone=one)
+    assert row.verdict == "different", row
+    assert row.reason.startswith("evaluation 1: eval_")

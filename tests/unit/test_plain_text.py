@@ -29,3 +29,8 @@ def test_what_follows_stands_below_its_column() -> None:
     ).splitlines()
     assert first.index("passed") < first.index("equal")
     assert {len(other) - len(other.lstrip()) for other in others} == {first.index("passed")}
+
+
+def test_a_command_stays_on_one_line() -> None:
+    command = "`python -m pip install a-package another-package`"
+    assert command in wrapped(f"ask for what is missing: {command}, and start again", 40).splitlines()[1]

@@ -225,7 +225,7 @@ def test_how_to_load_what_was_saved(tmp_path: Path) -> None:
     assert "AutoPeftModelForSequenceClassification" in made.how_to_load
     assert made.adapter == tmp_path / "lora"
     assert result(tmp_path, checkpoint).adapter == tmp_path / "outputs/checkpoint-9"
-    assert "AutoModelForCausalLM" in result(tmp_path / "full", "model/config.json").how_to_load
+    assert "AutoModel.from_" in result(tmp_path / "full", "model/config.json").how_to_load
     unsloth = result(tmp_path, adapter, script="model = FastModel.from_pretrained('x')")
     assert unsloth.how_to_load.startswith(
         "from unsloth import FastModel; model, tokenizer = FastModel.from_pre"

@@ -131,7 +131,8 @@ def test_a_trainers_bar_is_known_before_its_first_loss() -> None:
     progress = heard(*said, bar(3, 60), bar(4, 9), bar(9, 9))
     assert (progress.step, progress.total) == (3, 60), "the other one is an evaluation's"
     progress.feed("\n{'train_runtime': '9.0', 'train_loss': '2.0'}\n")
-    assert progress.stage == "saving"
+    assert progress.stage == "after training"
+    assert heard(*said, bar(3, 60), "\nnb2ddp: 2 replicas equal, bit for bit\n").doing == "after training"
 
 
 def test_bars_of_epochs_with_their_loss() -> None:

@@ -60,12 +60,14 @@ def emit(*arguments: str) -> Result:
     return CliRunner().invoke(main, ["emit", *arguments])
 
 
-def test_a_folder_that_is_all_the_cluster_needs(folder: Path) -> None:
+def test_a_folder_that_is_all_the_cluster_needs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
     result = emit("--target", "torchrun", "--nodes", "2", "tiny_ddp")
     assert result.exit_code == 0, result.output
-    setup, start = result.output.splitlines()[-2:]
-    assert setup.startswith("  python setup_env.py    (once for each Python")
-    assert start.startswith("  HEAD=node1 ./train_torchrun.sh    (on each machine;")
+    lines = result.output.splitlines()
+    assert lines[-4::2] == ["  python setup_env.py", "  HEAD=node1 ./train_torchrun.sh"], "to be copied"
+    assert lines[-3].startswith("      (once for each Python")
+    assert lines[-1].startswith("      (on each machine;")
     made = folder / "torchrun"
     names = {path.name for path in made.iterdir()}
     assert names == {
@@ -216,7 +218,8 @@ def test_the_options_of_sbatch() -> None:
 
 def test_each_machine_gets_a_number_of_its_own(folder: Path) -> None:
     told = emit("--target", "accelerate", "--nodes", "3", "--main-process-ip", "node1", "tiny_ddp").output
-    assert "--machine_rank 0 train_ddp.py    (on each machine, with its own number from 0 to 2)" in told
+    command = r"--machine_rank 0 train_ddp.py\s+\(on each machine, with its own number from 0 to 2\)\n"
+    assert re.search(command, told)
     assert "machine_rank" not in emit("--target", "accelerate", "--force", "tiny_ddp").output
 
 
