@@ -34,7 +34,7 @@ attacks: .venv/.ready
 # The runtime module, on two and three processes with gloo: Trainers and loops that train, and all else.
 ranks: ranks-training ranks-meeting
 
-RANKS_TRAINING := $(patsubst %,tests/unit/runtime/test_%.py,trainers even_trainers parallelize)
+RANKS_TRAINING := $(patsubst %,tests/unit/runtime/test_%.py,trainers trainer_figures trainer_notices even_trainers parallelize)
 ranks-training: .venv/.ready
 	$(bin)/pytest $(RANKS_TRAINING)
 

@@ -1,7 +1,7 @@
 """The forms of secrets that are known, from ``rules.toml``, and what is a placeholder.
 
 The forms are our own, written after what the issuers document, because no maintained set fits. Of 67 kinds
-in tests/unit/test_secrets.py, which notebooks that train use, detect-secrets 1.5 (May 2024) has a form for 15
+in tests/unit/secrets/test_found.py, which notebooks that train use, detect-secrets 1.5 (May 2024) has a form for 15
 and its kept fork bc-detect-secrets for 12, none of them for Hugging Face, Kaggle, Weights & Biases or a model's
 API; its entropy checks find most of the others, and something in 42 of the 48 lines that have to stay silent. It
 also brings requests and PyYAML, and a second to import. gitleaks, betterleaks and Kingfisher come to Python as

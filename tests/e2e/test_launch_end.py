@@ -10,8 +10,11 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+import psutil
 import pytest
 
 from nb2ddp.launch import guard
@@ -35,12 +38,18 @@ except KeyboardInterrupt:
 """
 
 
+def start_ranks(project: Project, body: str, **options: Any) -> subprocess.Popen[str]:
+    """Launch a script on two processes, and return when both run it."""
+    project.write(body)
+    process = project.start(**options)
+    project.wait_for("started.0", "started.1")
+    return process
+
+
 @pytest.mark.launch
 @needs_proc
 def test_ctrl_c_lets_the_ranks_save_their_work(project: Project) -> None:
-    project.write(SAVES_ON_CTRL_C)
-    process = project.start()
-    project.wait_for("started.0", "started.1")
+    process = start_ranks(project, SAVES_ON_CTRL_C)
     os.killpg(process.pid, signal.SIGINT)  # as the terminal does
     ended = project.end(process)
     assert project.left() == []
@@ -73,9 +82,7 @@ signal.signal(signal.SIGTERM, signal.SIG_IGN)
 @needs_proc
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.thorough)])
 def test_a_signal_ends_all_processes(project: Project, number: signal.Signals) -> None:
-    project.write(CHILDREN)
-    process = project.start(grace=60)
-    project.wait_for("started.0", "started.1")
+    process = start_ranks(project, CHILDREN, grace=60)
     assert len(project.left()) == 1 + 1 + 2 * 4  # launch, torchrun; guard, script and two children
     begin = time.monotonic()
     process.send_signal(number)
@@ -89,9 +96,7 @@ def test_a_signal_ends_all_processes(project: Project, number: signal.Signals) -
 @pytest.mark.launch
 @needs_proc
 def test_ranks_that_ignore_sigterm_are_killed(project: Project) -> None:
-    project.write(STUBBORN_CHILDREN)
-    process = project.start(grace=1)
-    project.wait_for("started.0", "started.1")
+    process = start_ranks(project, STUBBORN_CHILDREN, grace=1)
     begin = time.monotonic()
     process.terminate()
     ended = project.end(process)
@@ -103,9 +108,7 @@ def test_ranks_that_ignore_sigterm_are_killed(project: Project) -> None:
 @pytest.mark.launch
 @needs_proc
 def test_a_second_signal_kills_at_once(project: Project) -> None:
-    project.write(STUBBORN_CHILDREN)
-    process = project.start(grace=60)
-    project.wait_for("started.0", "started.1")
+    process = start_ranks(project, STUBBORN_CHILDREN, grace=60)
     process.send_signal(signal.SIGINT)
     time.sleep(0.5)
     begin = time.monotonic()
@@ -124,9 +127,7 @@ def test_a_second_signal_kills_at_once(project: Project) -> None:
     ids=["children", "stubborn"],
 )
 def test_nothing_is_left_when_the_launcher_is_killed(project: Project, body: str) -> None:
-    project.write(body)
-    process = project.start(grace=1)
-    project.wait_for("started.0", "started.1")
+    process = start_ranks(project, body, grace=1)
     process.kill()
     assert project.all_gone(20)
 
@@ -134,28 +135,26 @@ def test_nothing_is_left_when_the_launcher_is_killed(project: Project, body: str
 @pytest.mark.launch
 @needs_proc
 def test_nothing_is_left_when_launcher_and_guards_are_killed(project: Project) -> None:
-    project.write("signal.signal(signal.SIGTERM, signal.SIG_IGN)\nstarted()\ntime.sleep(99)")
-    process = project.start(grace=1)
-    project.wait_for("started.0", "started.1")
+    process = start_ranks(
+        project, "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nstarted()\ntime.sleep(99)", grace=1
+    )
     process.kill()
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            command = (entry / "cmdline").read_text().split("\0")
+    for found in psutil.process_iter():
+        with suppress(psutil.NoSuchProcess):  # it has ended meanwhile
+            command = found.cmdline()
             if (
                 str(project.script) in command
                 and guard.__file__ in command
                 and "torch.distributed.run" not in command
             ):
-                os.kill(int(entry.name), signal.SIGKILL)
+                found.kill()
     assert project.all_gone(20)
 
 
 @pytest.mark.launch
 @needs_proc
 def test_nothing_is_left_when_torchrun_is_killed(project: Project) -> None:
-    project.write("started()\ntime.sleep(99)")
-    process = project.start(grace=2)
-    project.wait_for("started.0", "started.1")
+    process = start_ranks(project, "started()\ntime.sleep(99)", grace=2)
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     os.kill(int(children[0]), signal.SIGKILL)
     ended = project.end(process)

@@ -75,8 +75,7 @@ def test_logs_that_cannot_be_written(project: Project) -> None:
 
 def test_bad_values_are_refused_before_the_install_step(project: Project) -> None:
     project.write("")
-    setup = project.folder / "setup_env.py"
-    setup.write_text("open('ran', 'w')")
+    setup = install_step(project, "open('ran', 'w')")
     with pytest.raises(LaunchError, match="at least 1"):
         launch(project.script, nproc=0, cpu=True, log_dir=None, setup=setup, cwd=project.folder)
     with pytest.raises(LaunchError, match="--tee"):
@@ -105,11 +104,18 @@ def test_handlers_are_put_back(project: Project) -> None:
 # ---- the install step -------------------------------------------------------------------------------
 
 
+def install_step(project: Project, text: str) -> Path:
+    path = project.folder / "setup_env.py"
+    path.write_text(text)
+    return path
+
+
 @pytest.mark.launch
 @needs_proc
 def test_install_step_runs_once_and_first(project: Project) -> None:
-    setup = project.folder / "setup_env.py"
-    setup.write_text("print('installing')\nwith open('steps', 'a') as file:\n    file.write('x')\n")
+    setup = install_step(
+        project, "print('installing')\nwith open('steps', 'a') as file:\n    file.write('x')\n"
+    )
     project.write("print('installed', Path('steps').read_text())")
     ended = project.run(setup=setup)
     assert ended.code == 0
@@ -120,8 +126,7 @@ def test_install_step_runs_once_and_first(project: Project) -> None:
 @pytest.mark.launch
 @needs_proc
 def test_install_step_fails(project: Project) -> None:
-    setup = project.folder / "setup_env.py"
-    setup.write_text("import sys\nprint('installing')\nsys.exit(4)\n")
+    setup = install_step(project, "import sys\nprint('installing')\nsys.exit(4)\n")
     project.write("started()")
     ended = project.run(setup=setup)
     assert ended.code == 4
@@ -137,12 +142,12 @@ def test_install_step_fails(project: Project) -> None:
     ("number", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.thorough)]
 )
 def test_install_step_is_interrupted(project: Project, number: signal.Signals, code: int) -> None:
-    setup = project.folder / "setup_env.py"
-    setup.write_text(
+    setup = install_step(
+        project,
         "import subprocess, sys, time\n"
         "subprocess.Popen([sys.executable, '-S', '-c', 'import time; time.sleep(99)'])\n"
         "open('installing', 'w').close()\n"
-        "time.sleep(99)\n"
+        "time.sleep(99)\n",
     )
     project.write("started()")
     process = project.start(setup=setup)
@@ -158,8 +163,9 @@ def test_install_step_is_interrupted(project: Project, number: signal.Signals, c
 @needs_proc
 def test_ignored_signals_stay_ignored(project: Project) -> None:
     """As under nohup."""
-    setup = project.folder / "setup_env.py"
-    setup.write_text("import sys, time\nopen('installing', 'w').close()\ntime.sleep(1)\nsys.exit(9)\n")
+    setup = install_step(
+        project, "import sys, time\nopen('installing', 'w').close()\ntime.sleep(1)\nsys.exit(9)\n"
+    )
     project.write("")
     process = project.start(ignored="SIGHUP", setup=setup)
     project.wait_for("installing")

@@ -172,7 +172,7 @@ def _launched(
     torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={nproc}"] if nproc else []
     noting = [str(Path(__file__).with_name("noting_rank.py"))] if gpus else []
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("COV")}
-    variables = {**_variables(folder), **(_on_gpus(nproc) if gpus else {})}
+    variables = {**_variables(folder), **(_on_gpus(nproc) if gpus else WITHOUT)}
     done = subprocess.run(
         [python, *torchrun, *noting, "script.py"],
         cwd=folder,

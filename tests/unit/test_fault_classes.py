@@ -37,20 +37,20 @@ A ranks that part
       unit/runtime/test_meetings.py: def test_a_restart_meets_anew_in_the_same_store
       e2e/test_launch.py: def test_restarts
   A6  the final save on several machines
-      unit/runtime/test_sharing.py: def test_another_machine_stays_until_rank_0_has_saved
+      unit/runtime/test_ending.py: def test_another_machine_stays_until_rank_0_has_saved
       e2e/test_emit_hosts.py: def test_a_host_that_fails_and_comes_back
 B another run, silently
   B1  data of unseeded draws of torch, and other data than on rank 0
       rules/cases/seeds/drawn.py: a permutation of PyTorch
       unit/runtime/test_sharing.py: def test_without_a_seed_ranks_take_over_rank_0s_generators
-      unit/runtime/test_trainers.py: def test_different_training_data_is_refused
-      unit/runtime/test_sharing.py: def test_ranks_with_different_batches_are_refused
+      unit/runtime/test_trainer_notices.py: def test_different_training_data_is_refused
+      unit/runtime/test_replicas.py: def test_ranks_with_different_batches_are_refused
   B2  a seed that is set in a function, or late
       rules/cases/seeds/left_alone.py: NumPy is seeded in a function
       ../benchmarks/programs/silent_loop_seed_late.py: seed=late
   B3  batch norms
       unit/runtime/test_parallelize.py: "batch norm"
-      unit/runtime/test_trainers.py: def test_a_batch_norm_in_a_trainer_is_said
+      unit/runtime/test_trainer_notices.py: def test_a_batch_norm_in_a_trainer_is_said
   B4  means of means where a Trainer's batch is split
       unit/runtime/test_trainers.py: "token classification"
       unit/runtime/test_trainers.py: "label smoothing"
@@ -83,14 +83,14 @@ C the right run, wrong figures
       unit/runtime/test_trainers.py: "few rows to evaluate"
       unit/runtime/test_trainers.py: "the best checkpoint"
       unit/runtime/test_trainers.py: evaluation and training that store figures, incomplete last batches
-      unit/runtime/test_trainers.py: def test_a_figure_of_each_batch_is_gathered_once_from_each_rank
+      unit/runtime/test_trainer_figures.py: def test_a_figure_of_each_batch_is_gathered_once_from_each_rank
   C3  sums of losses over rows, divided by the data set
       ../benchmarks/differential/features.py: sized
       unit/runtime/test_sharing.py: def test_sums_and_turns
   C4  figures that are not called loss
       unit/runtime/test_trainers.py: "a loss that keeps figures"
       ../benchmarks/programs/silent_loop_metric_f1.py: silent
-      unit/runtime/test_trainers.py: def test_a_log_of_rank_0_alone_leaves_the_figures_of_all_ranks_whole
+      unit/runtime/test_trainer_figures.py: def test_a_log_of_rank_0_alone_leaves_the_figures_of_all_ranks_whole
   C5  a file that is open around the whole loop
       rules/cases/rank_zero/open_files.py: a file that is open around the training
       ../benchmarks/programs/hang_loop_form_main_log_with_loop.py: log=with_loop
@@ -103,15 +103,15 @@ D crashes and leftovers
   D2  parameters that are unfrozen later
       unit/runtime/test_trainers.py: "parameters unfrozen later"
       unit/runtime/test_parallelize.py: "unfrozen later"
-      unit/runtime/test_sharing.py: def test_gradients_that_ddp_does_not_see_are_averaged_where_ranks_use_different_ones
+      unit/runtime/test_replicas.py: def test_gradients_outside_ddp_are_averaged_where_ranks_use_different_ones
   D3  replicas that differ: saved first, then failed
-      unit/runtime/test_sharing.py: def test_replicas_that_differ_are_saved_first
+      unit/runtime/test_replicas.py: def test_replicas_that_differ_are_saved_first
   D4  an IterableDataset in a loop
       ../benchmarks/programs/crash_loop_dataset_iterable_shuffle_no.py: dataset=iterable
   D5  accelerator.prepare_model() before a Trainer
       ../benchmarks/programs/trainer_prepared_model.py: prepare_model
   D6  frozen tensor subclasses
-      unit/runtime/test_sharing.py: def test_frozen_parameters_are_rank_0s_and_those_that_cannot_be_sent_stay
+      unit/runtime/test_replicas.py: def test_frozen_parameters_are_rank_0s_and_those_that_cannot_be_sent_stay
   D7  a server that is started before training
       rules/cases/surroundings/server.py: a literal port
       e2e/test_launch.py: def test_success
@@ -127,7 +127,7 @@ D crashes and leftovers
       e2e/test_launch.py: def test_a_killed_rank_and_not_the_one_that_lost_its_connection
       unit/launch/test_failure.py: def test_a_consequence_never_outranks_the_cause
   D12 an error that cannot be recorded
-      unit/runtime/test_sharing.py: def test_a_rank_ends_where_its_error_cannot_be_recorded
+      unit/runtime/test_ending.py: def test_a_rank_ends_where_its_error_cannot_be_recorded
   D13 a run that is resumed on CPUs
       unit/runtime/test_trainers.py: "resumed from a checkpoint"
       e2e/test_run_resume.py: def test_a_stopped_run_goes_on_and_ends_as_a_whole_one

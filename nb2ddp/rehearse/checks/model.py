@@ -71,12 +71,10 @@ def replicas(evidence: Evidence) -> Point:
             faults.append(Fault("replicas-differ", sentence))
             break
     said = [_agreement(evidence)]
-    off = distance(evidence.one, evidence.ranks[0])
+    off = trained_apart(evidence)
     if off is not None:
         said.append(f"{off:.1e} (relative) from the notebook's")
-        if not off <= TOLERANCE and not evidence.other_losses:
-            sentence = f"the trained parameters are {off:.1e} (relative) from the notebook's"
-            faults.append(Fault("other-parameters", sentence))
+        faults += _too_far(evidence, off)
     return Point(2, "replicas", "; ".join(said), tuple(faults), seen=bool(evidence.together))
 
 
@@ -118,10 +116,15 @@ def _shards(evidence: Evidence) -> Point:
     off = trained_apart(evidence)
     if off is not None:
         said.append(f"put together {off:.1e} (relative) from the notebook's")
-        if not off <= TOLERANCE and not evidence.other_losses:
-            sentence = f"the trained parameters are {off:.1e} (relative) from the notebook's"
-            faults.append(Fault("other-parameters", sentence))
+        faults += _too_far(evidence, off)
     return Point(2, "shards", "; ".join(said), tuple(faults), seen=bool(evidence.together))
+
+
+def _too_far(evidence: Evidence, off: float) -> list[Fault]:
+    """Return the fault of parameters that are not near the notebook's, unless the losses tell it already."""
+    if off <= TOLERANCE or evidence.other_losses:
+        return []
+    return [Fault("other-parameters", f"the trained parameters are {off:.1e} (relative) from the notebook's")]
 
 
 def trained_apart(evidence: Evidence) -> float | None:

@@ -39,6 +39,16 @@ def end(*models):
          drawn=[random.random(), torch.rand(1).item()])
 def mlp(width=5, classes=3):
     return nn.Sequential(nn.Linear(width, 8), nn.Tanh(), nn.Linear(8, classes))
+class Body(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = mlp()
+class Recurrent(nn.Module):  # sequence first
+    def __init__(self):
+        super().__init__()
+        self.lstm, self.head = nn.LSTM(5, 6), nn.Linear(6, 3)
+    def forward(self, x):
+        return self.head(self.lstm(x)[0][-1])
 x, y = rows()
 """
 
@@ -87,10 +97,7 @@ EXACT = {
         train(model, batches(x, y), loss_of)
     """,
     "dict input": """
-        class Net(nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.body = mlp()
+        class Net(Body):
             def forward(self, batch, *, names):
                 assert len(names) == len(batch["x"])
                 return self.body(batch["x"]) * batch["factor"].unsqueeze(1)
@@ -100,10 +107,7 @@ EXACT = {
         train(model, batches(x, y), loss_of)
     """,
     "logits and loss": """
-        class Net(nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.body = mlp()
+        class Net(Body):
             def forward(self, x, y=None):
                 logits = self.body(x)
                 return logits, F.cross_entropy(logits, y)
@@ -111,10 +115,7 @@ EXACT = {
         train(model, batches(x, y), lambda x, y: model(x, y)[1])
     """,
     "labels are ignored late": """
-        class Net(nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.body = mlp()
+        class Net(Body):
             def forward(self, x, y):
                 return F.cross_entropy(self.body(x), y, ignore_index=-1)
         model = ddp.parallelize(Net())
@@ -122,10 +123,7 @@ EXACT = {
         train(model, batches(x, y), model)
     """,
     "loss is a sum": """
-        class Net(nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.body = mlp()
+        class Net(Body):
             def forward(self, x, y):
                 return F.cross_entropy(self.body(x), y, reduction="sum")
         model = ddp.parallelize(Net())
@@ -346,10 +344,9 @@ EXACT = {
         assert type(accelerator.unwrap_model(model)).__name__ == "Sequential"
     """,
     "buffers": """
-        class Net(nn.Module):
+        class Net(Body):
             def __init__(self):
                 super().__init__()
-                self.body = mlp()
                 self.register_buffer("seen", torch.zeros(()))
             def forward(self, x):
                 self.seen += 1
@@ -428,32 +425,17 @@ EXACT = {
 # Right, and no faster: every rank computes whole batches, and a warning says why.
 WHOLE = {
     "sequence first": """
-        class Net(nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.lstm, self.head = nn.LSTM(5, 6), nn.Linear(6, 3)
-            def forward(self, x):
-                return self.head(self.lstm(x)[0][-1])
-        model = ddp.parallelize(Net())
+        model = ddp.parallelize(Recurrent())
         steps = torch.randn(22, 7, 5)
         train(model, batches(steps, y), lambda x, y: F.cross_entropy(model(x.transpose(0, 1)), y))
     """,
     "sequence first, as long as the batch": """
-        class Net(nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.lstm, self.head = nn.LSTM(5, 6), nn.Linear(6, 3)
-            def forward(self, x):
-                return self.head(self.lstm(x)[0][-1])
-        model = ddp.parallelize(Net())
+        model = ddp.parallelize(Recurrent())
         steps = torch.randn(20, 4, 5)
         train(model, batches(steps, y[:20]), lambda x, y: F.cross_entropy(model(x.transpose(0, 1)), y))
     """,
     "contrastive": """
-        class Net(nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.body = mlp()
+        class Net(Body):
             def forward(self, x):
                 z = F.normalize(self.body(x), dim=1)
                 return F.cross_entropy(z @ z.roll(1, 1).T, torch.arange(len(x)))
@@ -468,10 +450,7 @@ WHOLE = {
         losses.append(F.cross_entropy(model(x), y).item())
     """,
     "attention over the batch": """
-        class Net(nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.body = mlp()
+        class Net(Body):
             def forward(self, x):
                 return self.body(x - x.mean(0))
         model = ddp.parallelize(Net())
@@ -493,10 +472,7 @@ WHOLE = {
         note(mean=model.mean, counts=model.counts)
     """,
     "batch norm by hand": """
-        class Net(nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.body = mlp()
+        class Net(Body):
             def forward(self, x):
                 return self.body((x - x.mean(0)) if self.training else x)
         model = ddp.parallelize(Net())
@@ -518,10 +494,7 @@ WHOLE = {
         class Batch:
             def __init__(self, x):
                 self.x = x
-        class Net(nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.body = mlp()
+        class Net(Body):
             def forward(self, batch):
                 return self.body(batch.x)
         model = ddp.parallelize(Net())

@@ -95,3 +95,25 @@ def test_a_look_of_the_watchdog_costs_less_than_a_thousandth_of_the_time_between
     assert ended.codes == [0, 0], ended.text
     for notes in ended.notes:
         assert notes["cost"] < notes["beat"] / 1000, notes
+
+
+def test_a_look_that_fails_does_not_end_the_watch(run: Run) -> None:
+    ended = run(
+        """
+        import time
+        looks = []
+        look = ddp._run.watchdog._look
+        def fails_once():
+            looks.append(1)
+            if len(looks) == 1:
+                raise ValueError("in the watchdog")
+            return look()
+        ddp._run.watchdog._look = fails_once
+        time.sleep(4.5)
+        note(looks=len(looks) > 1)
+        """,
+        2,
+    )
+    assert ended.codes == [0, 0], ended.text
+    assert ended.notes == [{"looks": True}] * 2
+    assert "Traceback" not in ended.text

@@ -1,0 +1,68 @@
+"""The end of a run: rank 0 goes on alone, and what a failing rank has printed is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.support.ranks import Ended
+
+Run = Callable[..., Ended]
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_after_the_end_rank_0_is_alone(run: Run, ranks: int) -> None:
+    ended = run(
+        """
+        import os, time
+        ddp.init_process_group()
+        ddp.finish()
+        time.sleep(1)
+        with ddp.main_process_only() as is_main:
+            note(main=is_main, all=ddp.from_all_ranks(5), rank=os.environ.get("RANK"))
+        print("end")
+        """,
+        ranks,
+    )
+    assert ended.codes == [0] * ranks, ended.text
+    assert ended.notes == [{"main": True, "all": [5], "rank": None}] + [{}] * (ranks - 1)
+    assert ended.ranks[0].out == "end\n"
+
+
+def test_what_was_printed_is_kept_when_a_rank_fails(run: Run) -> None:
+    ended = run(
+        "print('epoch 1, loss 0.5')\nimport sys\nsys.stdout.write('no newline')\n"
+        "file = open(f'log-{rank}', 'w')\nfile.write('row')\n{}['x']\n"
+    )
+    assert ended.codes[0] == 1
+    assert ended.ranks[0].out == "epoch 1, loss 0.5\nno newline"
+    assert "KeyError: 'x'" in ended.ranks[0].err
+    assert (ended.folder / "log-0").read_text() == "row"
+
+
+def test_a_rank_ends_where_its_error_cannot_be_recorded(run: Run) -> None:
+    ended = run(
+        "if rank == 1:\n    raise ValueError('the fault')\nddp.init_process_group()\n",
+        environment={"TORCHELASTIC_ERROR_FILE": "/nowhere/error.json"},
+    )
+    assert ended.codes == [1, 1], ended.text
+    assert "ValueError: the fault" in ended.ranks[1].err
+    assert max(rank.seconds for rank in ended.ranks) < 20
+
+
+def test_another_machine_stays_until_rank_0_has_saved(run: Run) -> None:
+    """Torchrun ends a run minutes after the first machine has left it."""
+    ended = run(
+        """
+        import time
+        ddp.init_process_group()
+        ddp.finish()
+        time.sleep(4)
+        note(saved=True)
+        """,
+        machines=2,
+    )
+    assert ended.codes == [0, 0], ended.text
+    assert ended.notes[0]["saved"]
+    assert ended.ranks[1].seconds > ended.ranks[0].seconds - 1

@@ -1,0 +1,161 @@
+"""The replicas of a model: what makes them equal, what is refused, and what a difference leads to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.support.ranks import Ended
+
+Run = Callable[..., Ended]
+
+
+@pytest.mark.parametrize("name", ["UNSLOTH_FSDP2", "UNSLOTH_TP_SIZE"])
+def test_unsloths_own_sharding_is_refused(run: Run, name: str) -> None:
+    ended = run("note(went_on=True)", environment={name: "2"})
+    assert ended.codes == [1, 1]
+    assert ended.ranks[0].err == (
+        f"{name} is set: this script gives each GPU a copy of the model. Unset it and start again.\n"
+    )
+    assert ended.notes == [{}, {}]
+
+
+def test_replicas_that_differ_are_saved_first(run: Run) -> None:
+    ended = run(
+        """
+        import torch
+        ddp.init_process_group()
+        model = torch.nn.Linear(2, 2)
+        note(equal=ddp.check_replicas(model, 1))
+        with torch.no_grad():
+            model.bias[0] += 1e-6 * rank
+        note(result=ddp.check_replicas(model, "result"))
+        with ddp.main_process_only() as is_main:
+            if is_main:
+                torch.save(model.state_dict(), "model.pt")
+        ddp.finish()
+        print("saved")
+        """,
+        3,
+    )
+    assert ended.ranks[0].code == 1, ended.text
+    assert (ended.folder / "model.pt").exists()
+    assert ended.notes[0] == {"equal": 1, "result": "result"}
+    assert "3 replicas equal, bit for bit" in ended.ranks[0].out
+    assert "saved" in ended.ranks[0].out
+    assert (
+        "the ranks have trained different models: bias is not the same on all of them" in ended.ranks[0].err
+    )
+
+
+# Gradients of several kinds, which are exchanged in a few buckets: as each of them alone. Of three ranks' numbers
+# gloo adds the first two where a number stands in its bucket, as in DDP's buckets.
+KINDS_OF_GRADIENTS = """
+import torch, torch.distributed as dist
+ddp.init_process_group()
+ddp.wrap(torch.nn.Linear(1, 1))
+torch.manual_seed(rank)
+own = [torch.nn.Parameter(torch.zeros(size)) for size in ((), (3,), (5, 7), (4, 2, 3), (1000,))]
+own += [torch.nn.Parameter(torch.zeros(6, 6, dtype=kind)) for kind in (torch.float64, torch.bfloat16)]
+own += [torch.nn.Parameter(torch.zeros(2, 4, 3, 3).to(memory_format=torch.channels_last))]
+table = torch.nn.Embedding(9, 4, sparse=True)
+expected = []
+for parameter in own:
+    parameter.grad = torch.randn_like(parameter)
+    alone = parameter.grad.clone(memory_format=torch.contiguous_format)
+    dist.all_reduce(alone)
+    expected.append(alone / world_size)
+table(torch.tensor([rank, 3])).sum().backward()
+calls = []
+all_reduce = dist.all_reduce
+dist.all_reduce = lambda *args: (calls.append(1), all_reduce(*args))
+torch.optim.SGD([*own, table.weight], lr=0.0).step()
+note(calls=len(calls), equal=[torch.equal(p.grad, e) for p, e in zip(own, expected)])
+note(close=[torch.allclose(p.grad, e, rtol=2e-2 if p.dtype == torch.bfloat16 else 1e-6) for p, e in zip(own, expected)])
+note(sparse=table.weight.grad.to_dense()[:, 0], all=[p.grad.double() for p in own])
+"""
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_gradients_that_ddp_does_not_see_are_exchanged_together(run: Run, ranks: int) -> None:
+    ended = run(KINDS_OF_GRADIENTS, ranks)
+    assert ended.codes == [0] * ranks, ended.text
+    first, *others = ended.notes
+    assert first["calls"] == 5  # which are there, float32, float64, bfloat16, the sparse one
+    assert ranks == 3 or all(first["equal"])
+    assert all(first["close"])
+    assert first["sparse"][3] == 1.0
+    assert first["sparse"][0] == pytest.approx(1 / ranks)
+    assert all(other == first for other in others)
+
+
+def test_gradients_outside_ddp_are_averaged_where_ranks_use_different_ones(run: Run) -> None:
+    ended = run(
+        """
+        import torch
+        ddp.init_process_group()
+        ddp.wrap(torch.nn.Linear(1, 1))
+        own = [torch.nn.Parameter(torch.zeros(2)) for _ in range(3)]
+        optimizer = torch.optim.SGD(own, lr=1.0)
+        (own[rank] * torch.tensor([2.0, 4.0])).sum().backward()
+        optimizer.step()
+        note(after=own)
+        """
+    )
+    assert ended.codes == [0, 0], ended.text
+    assert ended.notes == [{"after": [[-1.0, -2.0], [-1.0, -2.0], [0.0, 0.0]]}] * 2
+
+
+def test_dropout_leaves_the_generators_alike(run: Run) -> None:
+    ended = run(
+        """
+        import random, torch
+        model = ddp.parallelize(torch.nn.Sequential(torch.nn.Linear(3, 64), torch.nn.Dropout(0.5)))
+        outs = [model(torch.ones(4, 3)).detach() for _ in range(2)]
+        note(outs=outs, drawn=[random.random(), torch.rand(2)])
+        zeros = [(out == 0).flatten().tolist() for out in outs]
+        note(fresh=zeros[0] != zeros[1], rows_differ=bool((outs[0][0] != outs[0][2]).any()))
+        """
+    )
+    assert ended.codes == [0, 0], ended.text
+    assert ended.notes[0] == ended.notes[1]
+    assert ended.notes[0]["fresh"]
+    assert ended.notes[0]["rows_differ"]
+
+
+def test_ranks_with_different_batches_are_refused(run: Run) -> None:
+    ended = run(
+        "import torch\nmodel = ddp.parallelize(torch.nn.Linear(2, 2))\nmodel(torch.full((4, 2), float(rank)))\n"
+    )
+    assert ended.codes == [1, 1], ended.text
+    assert "rank 1 trains on another batch than rank 0. Every rank must make the same data: seed what" in (
+        ended.ranks[0].err
+    )
+
+
+def test_frozen_parameters_are_rank_0s_and_those_that_cannot_be_sent_stay(run: Run) -> None:
+    ended = run(
+        """
+        import torch
+        class Quantised(torch.Tensor):
+            made = False
+            @classmethod
+            def __torch_function__(cls, function, types, args=(), kwargs=None):
+                if cls.made and function.__name__ in ("detach", "broadcast", "broadcast_", "copy_"):
+                    raise NotImplementedError("no such operation of this type")
+                return super().__torch_function__(function, types, args, kwargs or {})
+        model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 1))
+        model[0].weight = torch.nn.Parameter(torch.full((2, 2), float(rank)), requires_grad=False)
+        model.quantised = torch.nn.Parameter(torch.ones(3).as_subclass(Quantised), requires_grad=False)
+        Quantised.made = True
+        ddp.init_process_group()
+        wrapped = ddp.wrap(model)
+        wrapped(torch.ones(1, 2)).sum().backward()
+        note(frozen=model[0].weight.tolist(), gradient=model[1].weight.grad.tolist())
+        ddp.finish()
+        """
+    )
+    assert ended.codes == [0, 0], ended.text
+    assert [notes["frozen"] for notes in ended.notes] == [[[0.0, 0.0], [0.0, 0.0]]] * 2
+    assert ended.notes[0]["gradient"] == ended.notes[1]["gradient"]

@@ -1,0 +1,64 @@
+"""Saved models and weights: loaded without our module, and whole or not there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.support.ranks import Ended, RankServer
+
+Run = Callable[..., Ended]
+
+
+SAVED = """
+import torch, copy, pickle
+model = ddp.parallelize(torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU()))
+model(torch.ones(4, 2)).sum().backward()
+with ddp.main_process_only() as is_main:
+    if is_main:
+        torch.save(model, "model.pt")
+copied = copy.deepcopy(model)
+copied(torch.ones(4, 2)).sum().backward()
+note(kind=type(copied).__name__, is_one=isinstance(model, torch.nn.Sequential), weight=model[0].weight)
+"""
+
+
+def test_a_saved_model_needs_nothing_of_ours(server: RankServer, tmp_path: Path) -> None:
+    ended = server.run(tmp_path, "import ddp_support as ddp\nrank, _, _ = ddp.init(seed=0)\n" + SAVED)
+    assert ended.codes == [0, 0], ended.text
+    load = (
+        "import sys, torch\nmodel = torch.load('model.pt', weights_only=False)\n"
+        "note(kind=str(type(model)), ours='ddp_support' in sys.modules, weight=model[0].weight)\n"
+    )
+    loaded = server.run(tmp_path, load, 0)
+    assert loaded.codes == [0], loaded.text
+    assert loaded.notes[0]["kind"] == "<class 'torch.nn.modules.container.Sequential'>"
+    assert not loaded.notes[0]["ours"]
+    assert loaded.notes[0]["weight"] == ended.notes[0]["weight"]
+
+
+def test_a_file_of_weights_is_whole_or_not_there(run: Run) -> None:
+    ended = run(
+        """
+        import os
+        import torch
+        from safetensors.torch import load_file, save_file
+        class Breaks:
+            def __reduce__(self):
+                raise RuntimeError("the disk is full")
+        torch.save({"a": torch.ones(3)}, "kept.pt")
+        try:
+            torch.save({"a": torch.zeros(100_000), "b": Breaks()}, f="kept.pt")
+        except RuntimeError as error:
+            note(error=str(error))
+        save_file({"a": torch.ones(2)}, f"weights-{rank}.safetensors", metadata={"format": "pt"})
+        note(kept=torch.load("kept.pt")["a"], weights=load_file(f"weights-{rank}.safetensors")["a"])
+        with ddp.main_process_only() as is_main:
+            if is_main:
+                note(left=sorted(name for name in os.listdir() if "unfinished" in name))
+        """
+    )
+    assert ended.codes == [0, 0], ended.text
+    assert ended.notes[0]["error"] == "the disk is full"
+    assert ended.notes[0]["kept"] == [1, 1, 1]
+    assert ended.notes[0]["weights"] == [1, 1]

@@ -1,0 +1,106 @@
+"""What a Trainer of TRL stores, gathers and logs of its own, on several ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support.ranks import Ended, RankServer
+from tests.unit.runtime.conftest import START
+from tests.unit.runtime.test_parallelize import distance
+from tests.unit.runtime.test_trainers import STORES_FIGURES, TOOLS
+
+Run = Callable[..., Ended]
+
+
+def test_what_training_gathers_after_an_evaluation_is_of_all_ranks(run: Run) -> None:
+    """The rounds of the evaluation say nothing of it: TRL gathers the figures of training so."""
+    ended = run(
+        "BATCH, STEPS = 4, 2\n"
+        + TOOLS
+        + "\ntrainer = Trainer(BertForSequenceClassification(config()), arguments(), train_dataset=examples(8))\n"
+        "train(trainer)\ntrainer.evaluate(examples(5))\ntrainer.model.train()\n"
+        "note(gathered=trainer.accelerator.gather_for_metrics(torch.tensor(rank + 1.0)).tolist())\n"
+    )
+    assert ended.codes == [0, 0], ended.text
+    assert [notes["gathered"] for notes in ended.notes] == [[1.0, 2.0], [1.0, 2.0]]
+
+
+def test_a_figure_of_each_batch_is_gathered_once_from_each_rank(run: Run) -> None:
+    """TRL gathers its figures of an evaluation so. Of three batches, the last round holds one."""
+    ended = run(
+        """
+        import torch
+        ddp.init_process_group()
+        batches = ddp._WholeBatches([[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10]], all_of_them=False)
+        gathered = []
+        for batches.round, batch in enumerate(batches):
+            gathered.append(batches.gather(torch.tensor(batch[0] + 10.0 * rank)).tolist())
+        note(gathered=gathered)
+        """
+    )
+    assert ended.codes == [0, 0], ended.text
+    assert [notes["gathered"] for notes in ended.notes] == [[[0.0, 14.0], [8.0]]] * 2
+
+
+NOTES_FIGURES = """
+from collections import defaultdict
+class SFTTrainer(Trainer):
+    def compute_loss(self, model, inputs, return_outputs=False, **kwargs):
+        loss, outputs = super().compute_loss(model, inputs, return_outputs=True, **kwargs)
+        self._metrics["train"]["size"].append(outputs.logits.pow(2).mean().item())
+        return (loss, outputs) if return_outputs else loss
+    def log(self, logs, *args):
+        super().log({**logs, **{key: sum(each) / len(each) for key, each in self._metrics["train"].items()}}, *args)
+        self._metrics["train"].clear()
+SFTTrainer.compute_loss.__module__ = SFTTrainer.__module__ = "trl.trainer"  # as TRL's notes and logs
+SFTTrainer._metrics = {"train": defaultdict(list), "eval": defaultdict(list)}
+"""
+
+
+LOGS_OF_ITS_OWN = """
+from transformers import TrainerCallback
+class Logs(TrainerCallback):
+    def on_step_end(self, args, state, control, **kwargs):
+        BLOCK
+            trainer.log({"own": 1.0, "loss": 1.0})
+trainer = KIND(BertForSequenceClassification(config()), arguments(), train_dataset=examples(32))
+trainer.add_callback(Logs())
+trainer.model_accepts_loss_kwargs = False
+train(trainer)
+note(sizes=[row["size"] for row in trainer.state.log_history if "size" in row],
+     own=[row["step"] for row in trainer.state.log_history if "own" in row])
+"""
+
+
+IN_A_BLOCK = """with ddp.main_process_only() as is_main:
+          if is_main:"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "block", "ranks"),
+    [
+        pytest.param("SFTTrainer", "if state.is_world_process_zero:", 2, id="a condition, 2 ranks"),
+        pytest.param("SFTTrainer", "if state.is_world_process_zero:", 3, id="a condition, 3 ranks"),
+        pytest.param("SFTTrainer", IN_A_BLOCK, 2, id="a block"),
+        pytest.param("ORPOTrainer", IN_A_BLOCK, 2, id="a block, figures that are stored"),
+    ],
+)
+def test_a_log_of_rank_0_alone_leaves_the_figures_of_all_ranks_whole(
+    server: RankServer, tmp_path: Path, kind: str, block: str, ranks: int
+) -> None:
+    batch = (6, 3) if ranks == 3 else (4, 2)
+    logs = LOGS_OF_ITS_OWN.replace("KIND", kind).replace("BLOCK", block)
+    script = f"{START}BATCH, STEPS = {batch}\n{TOOLS}\n{STORES_FIGURES}\n{NOTES_FIGURES}\n{logs}"
+    one, several = server.compare(tmp_path, script, ranks, environment={"NB2DDP_PATIENCE": "5"})
+    assert not any((*one.codes, *several.codes)), several.text
+    expected, first = one.notes[0], several.notes[0]
+    assert first["own"] == expected["own"] == [1, 2, 3]
+    assert len(first["sizes"]) == 3
+    assert distance(expected["sizes"], first["sizes"]) < 1e-5
+    assert (
+        several.ranks[0].out.count("may run on one rank alone; the averaged figures follow in the next row")
+        == 1
+    )

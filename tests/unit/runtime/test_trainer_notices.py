@@ -1,0 +1,107 @@
+"""What a Trainer refuses on several ranks, and what it says of figures that are not those of one process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support.ranks import Ended, RankServer
+from tests.unit.runtime.conftest import START
+from tests.unit.runtime.test_parallelize import distance
+from tests.unit.runtime.test_trainers import TOOLS
+
+Run = Callable[..., Ended]
+
+
+def test_different_training_data_is_refused(run: Run) -> None:
+    ended = run(
+        "BATCH, STEPS = 4, 2\n"
+        + TOOLS
+        + "\ndata = examples(24)\ndata[-1]['input_ids'] = data[-1]['input_ids'] + rank\n"
+        "trainer = Trainer(BertForSequenceClassification(config()), arguments(), train_dataset=data)\ntrain(trainer)\n"
+    )
+    assert ended.codes == [1, 1], ended.text
+    assert (
+        "training row 23 is not the same on ranks 1 and 0. Every rank must make the same data: seed what"
+        in (ended.ranks[0].err)
+    )
+    longer = run(
+        "BATCH, STEPS = 4, 2\n"
+        + TOOLS
+        + "\ntrainer = Trainer(BertForSequenceClassification(config()), arguments(),"
+        " train_dataset=examples(24 + rank))\ntrain(trainer)\n"
+    )
+    assert "rank 1 has 25 training rows, rank 0 24. Every rank must" in longer.ranks[0].err, longer.text
+
+
+def test_a_trainer_that_knows_of_one_process_is_refused(run: Run) -> None:
+    ended = run(
+        "BATCH, STEPS = 4, 2\n"
+        + TOOLS
+        + "\ntrainer = ddp.as_one_process(lambda: Trainer(BertForSequenceClassification(config()),"
+        " TrainingArguments('out', use_cpu=True, report_to=[]), train_dataset=examples(8)))\ntrain(trainer)\n"
+    )
+    assert ended.codes == [1, 1], ended.text
+    assert "RuntimeError: the Trainer knows of 1 of 2 processes" in ended.ranks[0].err
+
+
+@pytest.mark.parametrize(("batch", "steps", "says"), [(4, 1, True), (2, 2, False)])
+def test_a_part_of_a_batch_in_16_bits_is_said_to_round_otherwise(
+    run: Run, batch: int, steps: int, says: bool
+) -> None:
+    ended = run(
+        f"BATCH, STEPS = {batch}, {steps}\n"
+        + TOOLS
+        + "trainer = Trainer(BertForSequenceClassification(config()), arguments(bf16=True),"
+        " train_dataset=examples(24))\ntrain(trainer)\n"
+    )
+    assert ended.codes == [0, 0], ended.text
+    assert ended.ranks[0].out.count("in 16 bits that rounds otherwise") == says
+    assert "in 16 bits" not in ended.ranks[1].out
+
+
+def test_a_batch_norm_in_a_trainer_is_said(run: Run) -> None:
+    ended = run(
+        "BATCH, STEPS = 4, 1\n"
+        + TOOLS
+        + """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.out = nn.BatchNorm1d(6), nn.Linear(6, 3)
+    def forward(self, input_ids, attention_mask=None, labels=None):
+        logits = self.out(self.norm(input_ids.float()))
+        return {"loss": nn.functional.cross_entropy(logits, labels), "logits": logits}
+trainer = Trainer(Net(), arguments(), train_dataset=examples(24))
+train(trainer)
+"""
+    )
+    assert ended.codes == [0, 0], ended.text
+    assert "WARNING: a batch norm takes its running statistics from each rank's part" in ended.ranks[0].err
+
+
+DROPOUT = """
+options = {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.2}
+model = BertForSequenceClassification(BertConfig(**{**config().to_dict(), **options}))
+train(KIND(model, arguments(), train_dataset=examples(32)))
+"""
+
+
+def test_a_trainer_that_divides_micro_batches_has_the_dropout_of_one_process(
+    server: RankServer, tmp_path: Path
+) -> None:
+    case = DROPOUT.replace("KIND", "Weighted") + "figures(trainer)\n"
+    case = case.replace("train(W", "train(trainer := W")
+    one, several = server.compare(tmp_path, f"{START}BATCH, STEPS = 4, 1\n{TOOLS}{case}", 2)
+    assert not any(several.codes), several.text
+    assert distance(one.notes[0]["log"], several.notes[0]["log"]) < 1e-4
+    assert "WARNING: the model has dropout" not in several.ranks[0].err
+
+
+def test_a_trainer_whose_ranks_take_micro_batches_in_turns_says_that_it_has_dropout(run: Run) -> None:
+    ended = run(f"BATCH, STEPS = 4, 2\n{TOOLS}{DROPOUT.replace('KIND', 'Trainer')}")
+    assert not any(ended.codes), ended.text
+    assert "WARNING: the model has dropout (bert.embeddings.dropout)" in ended.ranks[0].err
+    assert "WARNING" not in ended.ranks[1].err
