@@ -230,7 +230,8 @@ def in_use(folder: Path, files: Mapping[str, str] | None = None) -> Iterator[Non
     with contextlib.ExitStack() as held:
         with contextlib.suppress(OSError):
             held.enter_context(_lock(folder, shared=True))
-        if files is not None and any((folder / name).read_bytes() != files[name].encode() for name in files):
+        expected = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in (files or {}).items()}
+        if any(_digest_of(folder / name) != digest for name, digest in expected.items()):
             raise OutputError(f"{folder}: another nb2ddp has written there meanwhile; try again.")
         yield
 

@@ -250,5 +250,6 @@ def test_files_that_a_run_uses_are_not_replaced(tmp_path: Path, monkeypatch: pyt
         run.kill()
     assert (folder / SCRIPT).read_text() == "one"
     write(folder, {SCRIPT: "two"}, {}, force=False)
-    with pytest.raises(OutputError, match="has written there meanwhile"):
-        in_use(folder, {SCRIPT: "one"}).__enter__()
+    for other in ({SCRIPT: "one"}, {SCRIPT: "two", "gone.py": ""}):
+        with pytest.raises(OutputError, match="has written there meanwhile"):
+            in_use(folder, other).__enter__()
