@@ -49,7 +49,7 @@ def test_replicas_that_differ_are_saved_first(run: Run) -> None:
     )
 
 
-def test_gradients_that_ddp_does_not_see_are_averaged_where_ranks_use_different_ones(run: Run) -> None:
+def test_gradients_that_ddp_does_not_see_are_averaged_where_ranks_differ(run: Run) -> None:
     ended = run(
         """
         import torch
