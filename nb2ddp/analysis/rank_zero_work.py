@@ -19,7 +19,7 @@ from nb2ddp.analysis.shell_commands import is_install
 from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Statement
 
-WRITES = "one rank writes"
+WRITES = "only rank 0 writes"
 
 
 def generated(facts: Facts) -> frozenset[Statement]:
@@ -143,7 +143,7 @@ def why_alone(facts: Facts, call: cst.Call) -> str | None:
         return None
     if facts.qualified(call.func) in libraries.RUNNING_FUNCTIONS:
         text = cst_nodes.string_value(call.args[0].value) if call.args else None
-        return None if text is not None and is_install(text) else "one rank runs it"
+        return None if text is not None and is_install(text) else "only rank 0 runs it"
     return WRITES if writes(facts, call) else None
 
 

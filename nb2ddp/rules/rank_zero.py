@@ -8,7 +8,7 @@ another path leaves the others waiting for ever.
 
      from trl import SFTTrainer
     -processor.save_pretrained("start")
-    +with ddp.main_process_only() as is_main:  # nb2ddp: one rank writes
+    +with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
     +    if is_main:
     +        processor.save_pretrained("start")
      trainer = SFTTrainer(model)
@@ -44,7 +44,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     generating = by_one | frozenset(shared)
     for statement in facts.top_statements:
         if statement in generating:
-            yield Gate(statement, "rank-zero-then-wait", "one rank generates")
+            yield Gate(statement, "rank-zero-then-wait", "only rank 0 generates")
         if names := shared.get(statement):
             made = ", ".join(names)
             value = made if len(names) == 1 else f"({made})"

@@ -61,7 +61,7 @@ def test_each_rank_takes_its_share_of_the_items(over: str) -> None:
 
 def test_a_divided_loop_is_for_all_ranks_in_the_whole_script() -> None:
     script = converted(HEAD, loop(), TRAIN).files["train_ddp.py"]
-    assert "one rank generates" not in script
+    assert "only rank 0 generates" not in script
     assert "from_main_process" not in script
     assert "ddp.share_loop(" in script
 

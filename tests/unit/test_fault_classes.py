@@ -103,7 +103,7 @@ D crashes and leftovers
   D2  parameters that are unfrozen later
       unit/runtime/test_trainers.py: "parameters unfrozen later"
       unit/runtime/test_parallelize.py: "unfrozen later"
-      unit/runtime/test_replicas.py: def test_gradients_outside_ddp_are_averaged_where_ranks_use_different_ones
+      unit/runtime/test_replicas.py: def test_gradients_that_ddp_does_not_see_are_averaged_where_ranks_differ
   D3  replicas that differ: saved first, then failed
       unit/runtime/test_replicas.py: def test_replicas_that_differ_are_saved_first
   D4  an IterableDataset in a loop

@@ -90,7 +90,7 @@ def test_gradients_that_ddp_does_not_see_are_exchanged_together(run: Run, ranks:
     assert all(other == first for other in others)
 
 
-def test_gradients_outside_ddp_are_averaged_where_ranks_use_different_ones(run: Run) -> None:
+def test_gradients_that_ddp_does_not_see_are_averaged_where_ranks_differ(run: Run) -> None:
     ended = run(
         """
         import torch

@@ -19,7 +19,7 @@ for b in loader:
     save_best(b)
 # output
 def save_best(b):
-  with ddp.main_process_only() as is_main:  # nb2ddp: one rank writes
+  with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
       if is_main:
           torch.save(b, "best.pt")
 loader = DataLoader(data)
@@ -40,7 +40,7 @@ def main():
 main()
 # output
 def save_best(b):
-  with ddp.main_process_only() as is_main:  # nb2ddp: one rank writes
+  with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
       if is_main:
           torch.save(b, "best.pt")
 def train(x):
@@ -64,7 +64,7 @@ for b in loader:
     keep(b)
 # output
 def save_best(b):
-  with ddp.main_process_only() as is_main:  # nb2ddp: one rank writes
+  with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
       if is_main:
           torch.save(b, "best.pt")
 @torch.no_grad()
@@ -84,7 +84,7 @@ for b in loader:
     if loss < best: save_best(b)
 # output
 def save_best(b):
-  with ddp.main_process_only() as is_main:  # nb2ddp: one rank writes
+  with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
       if is_main:
           torch.save(b, "best.pt")
 loader = DataLoader(data)
@@ -104,7 +104,7 @@ def train():
 notebook_launcher(train)
 # output
 def save_best(b):
-  with ddp.main_process_only() as is_main:  # nb2ddp: one rank writes
+  with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
       if is_main:
           torch.save(b, "best.pt")
 from accelerate import notebook_launcher

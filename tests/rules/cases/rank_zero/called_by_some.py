@@ -20,7 +20,7 @@ for b in loader:
     save_best(b)
 # output
 def save_best(b):
-  if ddp.is_main_process:  # nb2ddp: one rank writes
+  if ddp.is_main_process:  # nb2ddp: only rank 0 writes
       torch.save(b, "best.pt")
 hooks = [save_best]
 loader = DataLoader(data)
@@ -38,7 +38,7 @@ for b in loader:
     save_best(b)
 # output
 def save_best(b):
-  if ddp.is_main_process:  # nb2ddp: one rank writes
+  if ddp.is_main_process:  # nb2ddp: only rank 0 writes
       torch.save(b, "best.pt")
 register(save_best)
 loader = DataLoader(data)
@@ -55,7 +55,7 @@ for b in loader:
     if get_rank() == 0: save_best(b)
 # output
 def save_best(b):
-  if ddp.is_main_process:  # nb2ddp: one rank writes
+  if ddp.is_main_process:  # nb2ddp: only rank 0 writes
       torch.save(b, "best.pt")
 loader = DataLoader(data)
 for b in loader:
@@ -71,7 +71,7 @@ for b in loader:
     a.is_main_process and save_best(b)
 # output
 def save_best(b):
-  if ddp.is_main_process:  # nb2ddp: one rank writes
+  if ddp.is_main_process:  # nb2ddp: only rank 0 writes
       torch.save(b, "best.pt")
 loader = DataLoader(data)
 for b in loader:
@@ -90,7 +90,7 @@ for b in loader:
     C().keep(b)
 # output
 def save_best(b):
-  if ddp.is_main_process:  # nb2ddp: one rank writes
+  if ddp.is_main_process:  # nb2ddp: only rank 0 writes
       torch.save(b, "best.pt")
 class C:
     def keep(self, b):
@@ -110,7 +110,7 @@ for b in loader:
     save_best(b)
 # output
 def save_best(b):
-  if ddp.is_main_process:  # nb2ddp: one rank writes
+  if ddp.is_main_process:  # nb2ddp: only rank 0 writes
       torch.save(b, "best.pt")
 keep = lambda b: save_best(b)
 loader = DataLoader(data)
@@ -130,7 +130,7 @@ for b in loader:
     save_best(b)
 # output
 def save_best(b):
-  if ddp.is_main_process:  # nb2ddp: one rank writes
+  if ddp.is_main_process:  # nb2ddp: only rank 0 writes
       torch.save(b, "best.pt")
 @on_save
 def keep(b):
@@ -150,7 +150,7 @@ for b in loader:
     except Error: save_best(b)
 # output
 def save_best(b):
-  if ddp.is_main_process:  # nb2ddp: one rank writes
+  if ddp.is_main_process:  # nb2ddp: only rank 0 writes
       torch.save(b, "best.pt")
 loader = DataLoader(data)
 for b in loader:
@@ -171,7 +171,7 @@ for b in loader:
 def save_best(b):
   if rank != 0:
     return
-  if ddp.is_main_process:  # nb2ddp: one rank writes
+  if ddp.is_main_process:  # nb2ddp: only rank 0 writes
       torch.save(b, "best.pt")
 loader = DataLoader(data)
 for b in loader:

@@ -18,7 +18,7 @@ t = SFTTrainer(llm, callbacks=[Log()])
 # output
 class Log(TrainerCallback):
   def on_log(self, *args, **kw):
-    if ddp.is_main_process:  # nb2ddp: one rank writes
+    if ddp.is_main_process:  # nb2ddp: only rank 0 writes
         torch.save(1, "x.pt")
 t = SFTTrainer(llm, callbacks=[Log()])
 
@@ -29,7 +29,7 @@ def metrics(p):
 t = SFTTrainer(llm, compute_metrics=metrics)
 # output
 def metrics(p):
-    if ddp.is_main_process:  # nb2ddp: one rank writes
+    if ddp.is_main_process:  # nb2ddp: only rank 0 writes
         torch.save(1, "x.pt")
     return {}
 t = SFTTrainer(llm, compute_metrics=metrics)
@@ -41,7 +41,7 @@ def reward(completions, **kw):
 t = SFTTrainer(llm, [reward])
 # output
 def reward(completions, **kw):
-    if ddp.is_main_process:  # nb2ddp: one rank writes
+    if ddp.is_main_process:  # nb2ddp: only rank 0 writes
         torch.save(1, "x.pt")
     return [1.0]
 t = SFTTrainer(llm, [reward])

@@ -15,7 +15,7 @@ llm.generate(**x)
 t = SFTTrainer(llm)
 t.train()
 # output
-with ddp.main_process_only() as is_main:  # nb2ddp: one rank generates
+with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 generates
     if is_main:
         llm.generate(**x)
 t = SFTTrainer(llm)
@@ -28,7 +28,7 @@ print(text)
 t = SFTTrainer(llm)
 t.train()
 # output
-with ddp.main_process_only() as is_main:  # nb2ddp: one rank generates
+with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 generates
     if is_main:
         out = llm.generate(**x)
         text = tok.decode(out[0])
@@ -43,7 +43,7 @@ for q in questions:
 t = SFTTrainer(llm)
 t.train()
 # output
-with ddp.main_process_only() as is_main:  # nb2ddp: one rank generates
+with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 generates
     if is_main:
         for q in questions:
             out = llm.generate(**q)
@@ -60,7 +60,7 @@ t.train()
 # output
 def ask(q):
     return llm.generate(**q)
-with ddp.main_process_only() as is_main:  # nb2ddp: one rank generates
+with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 generates
     if is_main:
         print(ask(q))
 t = SFTTrainer(llm)
@@ -72,7 +72,7 @@ out
 t = SFTTrainer(llm)
 t.train()
 # output
-with ddp.main_process_only() as is_main:  # nb2ddp: one rank generates
+with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 generates
     if is_main:
         out = llm.fast_generate(x)[0].outputs[0].text
         out
@@ -89,7 +89,7 @@ t.train()
 # output
 from unsloth import FastLanguageModel
 FastLanguageModel.for_inference(llm)
-with ddp.main_process_only() as is_main:  # nb2ddp: one rank generates
+with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 generates
     if is_main:
         out = llm.generate(**x)
 FastLanguageModel.for_training(llm)
@@ -101,7 +101,7 @@ data = llm.generate(**x)
 t = SFTTrainer(llm, train_dataset=data)
 t.train()
 # output
-with ddp.main_process_only() as is_main:  # nb2ddp: one rank generates
+with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 generates
     if is_main:
         data = llm.generate(**x)
 data = ddp.from_main_process(lambda: data)
@@ -116,7 +116,7 @@ for b in loader:
     llm(b).loss.backward()
 # output
 from torch.utils.data import DataLoader
-with ddp.main_process_only() as is_main:  # nb2ddp: one rank generates
+with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 generates
     if is_main:
         data = llm.generate(**x)
 data = ddp.from_main_process(lambda: data)
@@ -133,7 +133,7 @@ t = SFTTrainer(llm, train_dataset=Dataset.from_list(rows))
 t.train()
 # output
 rows = []
-with ddp.main_process_only() as is_main:  # nb2ddp: one rank generates
+with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 generates
     if is_main:
         for q in questions:
             out = llm.generate(q)
@@ -149,7 +149,7 @@ def reward():
 t = SFTTrainer(llm)
 t.train()
 # output
-with ddp.main_process_only() as is_main:  # nb2ddp: one rank generates
+with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 generates
     if is_main:
         out = llm.generate(**x)
 out = ddp.from_main_process(lambda: out)
@@ -169,7 +169,7 @@ llm.generate(**x)
 # output
 t = SFTTrainer(llm)
 t.train()
-with ddp.main_process_only() as is_main:  # nb2ddp: one rank generates
+with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 generates
     if is_main:
         llm.generate(**x)
         llm.save_pretrained("mid")

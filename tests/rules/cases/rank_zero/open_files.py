@@ -119,7 +119,7 @@ t = SFTTrainer(llm, callbacks=[C()])
 t.train()
 # output
 def keep(x):
-    if ddp.is_main_process:  # nb2ddp: one rank writes
+    if ddp.is_main_process:  # nb2ddp: only rank 0 writes
         torch.save(x, "x.pt")
 class C(TrainerCallback):
     def on_save(self, *args, **kwargs):

@@ -15,7 +15,7 @@ t.train()
 save()
 # output
 def save():
-    if ddp.is_main_process:  # nb2ddp: one rank writes
+    if ddp.is_main_process:  # nb2ddp: only rank 0 writes
         torch.save(1, "x.pt")
 t = SFTTrainer(llm)
 t.train()

@@ -13,28 +13,28 @@ from trl import DPOTrainer, SFTConfig, SFTTrainer
 # case: adapters
 llm.save_pretrained("start")  # the untrained ones
 # output
-with ddp.main_process_only() as is_main:  # nb2ddp: one rank writes
+with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
     if is_main:
         llm.save_pretrained("start")  # the untrained ones
 
 # case: a push
 llm.push_to_hub("me/m")
 # output
-with ddp.main_process_only() as is_main:  # nb2ddp: one rank writes
+with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
     if is_main:
         llm.push_to_hub("me/m")
 
 # case: a folder
 os.makedirs("out")
 # output
-with ddp.main_process_only() as is_main:  # nb2ddp: one rank writes
+with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
     if is_main:
         os.makedirs("out")
 
 # case: a folder that must not exist
 os.makedirs("out", exist_ok=False)
 # output
-with ddp.main_process_only() as is_main:  # nb2ddp: one rank writes
+with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
     if is_main:
         os.makedirs("out", exist_ok=False)
 
@@ -42,7 +42,7 @@ with ddp.main_process_only() as is_main:  # nb2ddp: one rank writes
 with open("a.json", "w") as f:
   json.dump({}, f)
 # output
-with ddp.main_process_only() as is_main:  # nb2ddp: one rank writes
+with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
     if is_main:
         with open("a.json", "w") as f:
           json.dump({}, f)
@@ -50,7 +50,7 @@ with ddp.main_process_only() as is_main:  # nb2ddp: one rank writes
 # case: a file in one line
 json.dump(x, open("a.json", mode="w"))
 # output
-with ddp.main_process_only() as is_main:  # nb2ddp: one rank writes
+with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
     if is_main:
         json.dump(x, open("a.json", mode="w"))
 
@@ -58,7 +58,7 @@ with ddp.main_process_only() as is_main:  # nb2ddp: one rank writes
 with Path("a").open("a") as f:
     f.write("x")
 # output
-with ddp.main_process_only() as is_main:  # nb2ddp: one rank writes
+with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
     if is_main:
         with Path("a").open("a") as f:
             f.write("x")
@@ -66,77 +66,77 @@ with ddp.main_process_only() as is_main:  # nb2ddp: one rank writes
 # case: a file by its path
 Path("a").write_text("x")
 # output
-with ddp.main_process_only() as is_main:  # nb2ddp: one rank writes
+with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
     if is_main:
         Path("a").write_text("x")
 
 # case: tensors
 torch.save(x, "x.pt")
 # output
-with ddp.main_process_only() as is_main:  # nb2ddp: one rank writes
+with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
     if is_main:
         torch.save(x, "x.pt")
 
 # case: an array
 np.save("x.npy", x)
 # output
-with ddp.main_process_only() as is_main:  # nb2ddp: one rank writes
+with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
     if is_main:
         np.save("x.npy", x)
 
 # case: a table
 df.to_csv("x.csv")
 # output
-with ddp.main_process_only() as is_main:  # nb2ddp: one rank writes
+with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
     if is_main:
         df.to_csv("x.csv")
 
 # case: a dataset
 data.save_to_disk("d")
 # output
-with ddp.main_process_only() as is_main:  # nb2ddp: one rank writes
+with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
     if is_main:
         data.save_to_disk("d")
 
 # case: a plot
 plt.savefig("a.png")
 # output
-with ddp.main_process_only() as is_main:  # nb2ddp: one rank writes
+with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
     if is_main:
         plt.savefig("a.png")
 
 # case: a folder removed
 shutil.rmtree("out", ignore_errors=True)
 # output
-with ddp.main_process_only() as is_main:  # nb2ddp: one rank writes
+with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
     if is_main:
         shutil.rmtree("out", ignore_errors=True)
 
 # case: a result that is not read later
 figure = plt.savefig("a.png")
 # output
-with ddp.main_process_only() as is_main:  # nb2ddp: one rank writes
+with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
     if is_main:
         figure = plt.savefig("a.png")
 
 # case: a log
 logging.basicConfig(filename="a.log")
 # output
-with ddp.main_process_only() as is_main:  # nb2ddp: one rank writes
+with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
     if is_main:
         logging.basicConfig(filename="a.log")
 
 # case: a command
 os.system("ls")
 # output
-with ddp.main_process_only() as is_main:  # nb2ddp: one rank runs it
+with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 runs it
     if is_main:
         os.system("ls")
 
 # case: a process
 subprocess.run(["ls", "-l"], check=True)
 # output
-with ddp.main_process_only() as is_main:  # nb2ddp: one rank runs it
+with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 runs it
     if is_main:
         subprocess.run(["ls", "-l"], check=True)
 
@@ -147,7 +147,7 @@ os.makedirs("out")
 llm.save_pretrained("out")  # small
 # output
 # results
-with ddp.main_process_only() as is_main:  # nb2ddp: one rank writes
+with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
     if is_main:
         os.makedirs("out")
         # the start
@@ -156,7 +156,7 @@ with ddp.main_process_only() as is_main:  # nb2ddp: one rank writes
 # case: the rest of the line is not gated
 df.to_csv("a.csv"); x = 1
 # output
-with ddp.main_process_only() as is_main:  # nb2ddp: one rank writes
+with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
     if is_main:
         df.to_csv("a.csv")
 x = 1
@@ -168,7 +168,7 @@ if big:
 # output
 if big:
   x = 1
-  with ddp.main_process_only() as is_main:  # nb2ddp: one rank writes
+  with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
       if is_main:
           torch.save(x, 'x.pt')
 
@@ -179,7 +179,7 @@ for i in range(3):
 # output
 for i in range(3):
   x = 1
-  with ddp.main_process_only() as is_main:  # nb2ddp: one rank writes
+  with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
       if is_main:
           torch.save(x, 'x.pt')
 
@@ -190,7 +190,7 @@ with timer:
 # output
 with timer:
   x = 1
-  with ddp.main_process_only() as is_main:  # nb2ddp: one rank writes
+  with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
       if is_main:
           torch.save(x, 'x.pt')
 
@@ -203,7 +203,7 @@ except OSError:
 # output
 try:
   x = 1
-  with ddp.main_process_only() as is_main:  # nb2ddp: one rank writes
+  with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
       if is_main:
           torch.save(x, 'x.pt')
 except OSError:
@@ -217,7 +217,7 @@ one
   two""")
 # output
 if big:
-  with ddp.main_process_only() as is_main:  # nb2ddp: one rank writes
+  with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
       if is_main:
           with open("f", "w") as f:
             f.write("""
@@ -229,7 +229,7 @@ if loss < best: best = loss; torch.save(x, "x.pt")
 # output
 if loss < best:
     best = loss
-    with ddp.main_process_only() as is_main:  # nb2ddp: one rank writes
+    with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
         if is_main:
             torch.save(x, "x.pt")
 
@@ -238,14 +238,14 @@ is_main = ddp = 1
 torch.save(x, "x.pt")
 # output
 is_main = ddp = 1
-with ddp_ddp.main_process_only() as ddp_is_main:  # nb2ddp: one rank writes
+with ddp_ddp.main_process_only() as ddp_is_main:  # nb2ddp: only rank 0 writes
     if ddp_is_main:
         torch.save(x, "x.pt")
 
 # case: a Python, which must not be a rank
 subprocess.run(["python", "a.py"], check=True)
 # output
-with ddp.main_process_only() as is_main:  # nb2ddp: one rank runs it
+with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 runs it
     if is_main:
         subprocess.run(["python", "a.py"], check=True, env=ddp.environment_without_ranks())
 
@@ -253,7 +253,7 @@ with ddp.main_process_only() as is_main:  # nb2ddp: one rank runs it
 subprocess.run(["python", "a.py"], env=mine)
 subprocess.run(["uv", "python", "list"])
 # output
-with ddp.main_process_only() as is_main:  # nb2ddp: one rank runs it
+with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 runs it
     if is_main:
         subprocess.run(["python", "a.py"], env=mine)
         subprocess.run(["uv", "python", "list"])
@@ -265,7 +265,7 @@ for x in xs:
             break
 # output
 for x in xs:
-    with ddp.main_process_only() as is_main:  # nb2ddp: one rank writes
+    with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
         if is_main:
             with open("a", "w") as f:
                 for y in x:
@@ -278,7 +278,7 @@ for x in xs:
             return 1
 # output
 for x in xs:
-    with ddp.main_process_only() as is_main:  # nb2ddp: one rank writes
+    with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
         if is_main:
             with open("a", "w") as f:
                 def g():

@@ -37,7 +37,7 @@ for epoch in range(3):
         optimizer.step()
         optimizer.zero_grad()
     print(f"epoch {epoch}: {loss.item():.3f}")
-    with ddp.main_process_only() as is_main:  # nb2ddp: one rank writes
+    with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
         if is_main:
             torch.save(model.state_dict(), "checkpoint.pt")
 ddp.check_replicas(model)
