@@ -41,6 +41,6 @@ for x in loader:
     accelerator.backward(model(x).loss)
     optimizer.step()
     if accelerator.process_index == 0:
-        with ddp.main_process_only() as is_main:  # nb2ddp: one rank writes
+        with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
             if is_main:
                 torch.save(model.state_dict(), "last.pt")
