@@ -15,13 +15,13 @@ import os
 import re
 import secrets
 import shutil
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from nb2ddp.errors import FolderError, OutputError
+from nb2ddp.folder_lock import locked
 from nb2ddp.plain_text import json_text
 from nb2ddp.regular_files import bytes_of, opened
 
@@ -128,7 +128,6 @@ def _text(path: Path) -> str:
 
 _STAGING = ".nb2ddp"
 _JOURNAL = "journal.json"
-_WAIT_SECONDS = 10.0  # for another process that writes the folder; writing takes milliseconds
 _ABSENT = ""  # the digest of a file that is not there
 
 
@@ -202,7 +201,7 @@ def write(folder: Path, files: Mapping[str, str], report: Mapping[str, Any], *, 
     try:
         if not os.path.lexists(folder) and _create(folder, contents):
             return
-        with _lock(folder):
+        with locked(folder):
             _finish(folder)
             _update(folder, contents, force=force)
     except OSError as error:
@@ -216,7 +215,7 @@ def settle(folder: Path) -> None:
         OutputError: another process is writing the folder.
     """
     if (folder / _STAGING).is_dir():
-        with _lock(folder):
+        with locked(folder):
             _finish(folder)
 
 
@@ -229,7 +228,7 @@ def in_use(folder: Path, files: Mapping[str, str] | None = None) -> Iterator[Non
     """
     with contextlib.ExitStack() as held:
         with contextlib.suppress(OSError):
-            held.enter_context(_lock(folder, shared=True))
+            held.enter_context(locked(folder, shared=True))
         expected = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in (files or {}).items()}
         if any(_digest_of(folder / name) != digest for name, digest in expected.items()):
             raise OutputError(f"{folder}: another nb2ddp has written there meanwhile; try again.")
@@ -248,47 +247,6 @@ def _holds(folder: Path, contents: Mapping[str, bytes]) -> bool:
     )
 
 
-@contextlib.contextmanager
-def _lock(folder: Path, seconds: float | None = None, *, shared: bool = False) -> Iterator[bool]:
-    """Hold the advisory lock of a folder, which ends with its process. False: its file system knows none."""
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        yield False
-        return
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        deadline = time.monotonic() + (_WAIT_SECONDS if seconds is None else seconds)
-        held = False
-        while not held:
-            try:
-                fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-                held = True
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise OutputError(f"{folder}: {_who_holds(handle)}") from None
-                time.sleep(0.02)
-            except OSError:
-                break
-        yield held
-    finally:
-        os.close(handle)
-
-
-def _who_holds(handle: int) -> str:
-    """Return the sentence about a lock that another process keeps: writers hold it alone, runs share it."""
-    import fcntl
-
-    try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return "another nb2ddp is writing there; try again when it has ended."
-    return (
-        "a run goes on with the script there, which stays as it is; wait for its end, or convert the notebook to "
-        "another folder: nb2ddp convert NOTEBOOK -o FOLDER."
-    )
-
-
 def _create(folder: Path, contents: Mapping[str, bytes]) -> bool:
     """Stage a new folder beside its place and rename it. Return False if another process was first."""
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -297,7 +255,7 @@ def _create(folder: Path, contents: Mapping[str, bytes]) -> bool:
     while True:
         staged = folder.parent / f"{prefix}{secrets.token_hex(4)}"
         staged.mkdir()
-        with _lock(staged):
+        with locked(staged):
             if not staged.exists():  # taken for abandoned before it was locked
                 continue
             try:
@@ -317,7 +275,7 @@ def _remove_abandoned(parent: Path, prefix: str) -> None:
     with contextlib.suppress(OSError):
         for entry in list(os.scandir(parent)):
             if entry.name.startswith(prefix) and entry.is_dir(follow_symlinks=False):
-                with contextlib.suppress(OSError, OutputError), _lock(Path(entry.path), 0) as held:
+                with contextlib.suppress(OSError, OutputError), locked(Path(entry.path), 0) as held:
                     if held:
                         shutil.rmtree(entry.path)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nb2ddp import ddp_folder
+from nb2ddp import folder_lock
 from nb2ddp.ddp_folder import SCRIPT, edited_since, in_use, read, write
 from nb2ddp.errors import FolderError, OutputError
 
@@ -234,7 +234,7 @@ with in_use(Path(sys.argv[1])):
 
 
 def test_files_that_a_run_uses_are_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ddp_folder, "_WAIT_SECONDS", 0.3)
+    monkeypatch.setattr(folder_lock, "_WAIT_SECONDS", 0.3)
     folder = tmp_path / "out"
     write(folder, {SCRIPT: "one"}, {}, force=False)
     with subprocess.Popen([sys.executable, "-c", USES, str(folder)], stdout=subprocess.PIPE) as run:

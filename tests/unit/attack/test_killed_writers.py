@@ -179,7 +179,7 @@ def test_two_writers_do_not_mix(tmp_path: Path) -> None:
 def test_a_writer_that_takes_long_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import fcntl
 
-    monkeypatch.setattr("nb2ddp.ddp_folder._WAIT_SECONDS", 0.1)
+    monkeypatch.setattr("nb2ddp.folder_lock._WAIT_SECONDS", 0.1)
     write(tmp_path, OLD, {}, force=False)
     handle = os.open(tmp_path, os.O_RDONLY)
     fcntl.flock(handle, fcntl.LOCK_EX)
