@@ -1,6 +1,6 @@
 """Where a converted script can run: each module makes the files that one place needs.
 
-A new target is a file here, one line in `TARGETS`, and its test in tests/unit/targets/test_emit.py.
+A new target is a file here, one line in `TARGETS`, and its tests in tests/unit/targets.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ The corpus is no part of the project: without the folder beside the repository t
 from __future__ import annotations
 
 import ast
+import functools
 import hashlib
 import json
 import multiprocessing
@@ -99,6 +100,7 @@ def _problems_of_text(conversion: Conversion) -> Iterator[str]:
         yield f"the script does not define {', '.join(sorted(names))}"
 
 
+@functools.lru_cache(maxsize=8)  # the runtime module is a file of every folder
 def _parsed(text: str) -> ast.Module:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SyntaxWarning)  # the notebooks' own escapes

@@ -50,7 +50,7 @@ IN_32_BITS = {
     "dtype = None  ": "dtype = torch.float32  ",
     "logging_steps = 1,": "logging_steps = 1, bf16 = False, fp16 = False,",
 }
-# Launched as users launch them; the others are forked, see `run`.
+# Launched as users launch them, wrapped explicitly; the others are forked, see `run`.
 LAUNCHED = {("alpaca_sft", "newest"), ("peft_loop", "kaggle")}
 
 Runner = Callable[..., Run]
@@ -69,7 +69,7 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> Runner:
                 pytest.skip(f"the {stack} stack is not installed; `make test` installs it")
             notebook = ROOT / "sample_notebooks" / f"{sample}.ipynb"
             script = convert(notebook, wrap=wrap).files["train_ddp.py"] if wrap else plain_code(notebook)
-            torchrun = wrap is not None and nproc < 3 and (sample, stack) in LAUNCHED
+            torchrun = wrap == "explicit" and nproc < 3 and (sample, stack) in LAUNCHED
             name = "-".join(map(str, key))
             made[key] = run(folder / name, script, stack=stack, nproc=nproc, torchrun=torchrun)
         return made[key]

@@ -1,63 +1,21 @@
-"""What `nb2ddp emit` writes: read by the engines' own parsers, refused where a value cannot be."""
+"""The command line of `nb2ddp emit`: the files that it writes, and what it refuses."""
 
 from __future__ import annotations
 
 import json
 import os
-import random
-import re
-import shlex
 import stat
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
-from accelerate.commands.config.config_args import load_config_from_file
-from click.testing import CliRunner, Result
-from kubeflow_trainer_api.models.trainer_v1alpha1_train_job import TrainerV1alpha1TrainJob
+from click.testing import CliRunner
 
 from nb2ddp.cli import main
-from nb2ddp.errors import EmitError
-from nb2ddp.targets import TARGETS
-from nb2ddp.targets.job import Job, arguments, yaml_block, yaml_string
 from tests.support import ROOT
-
-SCRIPT = '"""Train it with torchrun."""\nprint("Trainer", 1)\n'
-NOTEBOOK = ROOT / "sample_notebooks" / "alpaca_sft.ipynb"
-
-
-def job(script: str = SCRIPT, setup: str | None = None, **numbers: Any) -> Job:
-    return Job("tiny run.ipynb", script, setup, **numbers)
-
-
-def files(target: str, what: Job | None = None, **options: Any) -> dict[str, str]:
-    return TARGETS[target](**options).files(what or job())
-
-
-def directives(sbatch: str) -> dict[str, str]:
-    """The #SBATCH lines, as SLURM reads them: up to the first command."""
-    lines = sbatch[: sbatch.index("\nset -euo pipefail")].splitlines()
-    return dict(
-        line.removeprefix("#SBATCH --").partition("=")[::2] for line in lines if line.startswith("#SBATCH")
-    )
-
-
-# ---- the command line -------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A conversion, in the current folder."""
-    monkeypatch.chdir(tmp_path)
-    assert CliRunner().invoke(main, ["convert", str(NOTEBOOK), "-o", "tiny_ddp"]).exit_code == 0
-    return tmp_path / "tiny_ddp"
-
-
-def emit(*arguments: str) -> Result:
-    return CliRunner().invoke(main, ["emit", *arguments])
+from tests.unit.targets.conftest import NOTEBOOK, SCRIPT, emit, files
 
 
 def test_a_folder_that_is_all_the_cluster_needs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,212 +126,6 @@ def test_a_loop_of_its_own_has_no_checkpoints(folder: Path) -> None:
     assert "a restart begins anew" not in emit("--target", "torchrun", "tiny_ddp").output
     loop = ROOT / "sample_notebooks" / "peft_loop.ipynb"  # it trains a tokenizer, with a BpeTrainer
     assert "a restart begins anew" in emit("--target", "torchrun", str(loop)).output
-
-
-# ---- what the engines read --------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("target", ["torchrun", "slurm"])
-@pytest.mark.parametrize("cpu", [True, False])
-@pytest.mark.parametrize("nodes", ["1", "2"])
-def test_bash_reads_it(target: str, cpu: bool, nodes: str) -> None:
-    made = files(target, job(nodes=nodes, cpu=cpu, save_steps=5, setup="import os\n"))
-    (text,) = [text for name, text in made.items() if name.startswith("train") and not name.endswith(".py")]
-    done = subprocess.run(["bash", "-n"], input=text, text=True, capture_output=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert ("GPU" in text.splitlines()[1]) is not cpu
-
-
-def test_the_options_of_sbatch() -> None:
-    text = files(
-        "slurm",
-        job(nodes="3", gpus=4),
-        time="2-12:00",
-        partition="gpu",
-        account="me",
-        mem="64G",
-        cpus_per_task=16,
-        signal_seconds=120,
-        modules=("cuda/13.0", "python"),
-        container_image="docker://me/unsloth:1",
-    )["train.sbatch"]
-    assert directives(text) == {
-        "job-name": "train",
-        "nodes": "3",
-        "ntasks-per-node": "1",
-        "gpus-per-node": "4",
-        "cpus-per-task": "16",
-        "mem": "64G",
-        "time": "2-12:00",
-        "partition": "gpu",
-        "account": "me",
-        "output": "%x-%j.out",
-        "open-mode": "append",
-        "requeue": "",
-        "signal": "B:USR1@120",
-    }
-    assert "\nmodule load cuda/13.0\nmodule load python\n" in text
-    assert "--container-image=docker://me/unsloth:1" in text
-
-
-def test_each_machine_gets_a_number_of_its_own(folder: Path) -> None:
-    told = emit("--target", "accelerate", "--nodes", "3", "--main-process-ip", "node1", "tiny_ddp").output
-    command = r"--machine_rank 0 train_ddp.py\s+\(on each machine, with its own number from 0 to 2\)\n"
-    assert re.search(command, told)
-    assert "machine_rank" not in emit("--target", "accelerate", "--force", "tiny_ddp").output
-
-
-def test_accelerate_reads_its_file(tmp_path: Path) -> None:
-    made = files("accelerate", job(nodes="2", gpus=4), main_process_ip="node1", main_process_port=23456)
-    path = tmp_path / "accelerate.yaml"
-    path.write_text(made["accelerate.yaml"])
-    config = load_config_from_file(str(path))
-    assert (config.num_machines, config.num_processes, config.machine_rank) == (2, 8, 0)
-    assert (config.main_process_ip, config.main_process_port) == ("node1", 23456)
-    assert config.distributed_type == "MULTI_GPU"
-    assert config.mixed_precision == "no"
-    assert not config.use_cpu
-
-
-def test_kubeflow_finds_the_runtime_that_is_named(folder: Path) -> None:
-    assert emit("--target", "kubeflow", "--runtime", "team-torch", "tiny_ddp").exit_code == 0
-    document = yaml.safe_load((folder / "kubeflow" / "trainjob.yaml").read_text())
-    assert document["spec"]["runtimeRef"]["name"] == "team-torch"
-
-
-@pytest.mark.parametrize("setup", [None, "print('install')\n"])
-def test_kubeflow_reads_its_file(setup: str | None) -> None:
-    made = files(
-        "kubeflow",
-        job(nodes="2", gpus=4, setup=setup, shared_fs=False),
-        image="me/unsloth:1",
-        namespace="team",
-    )
-    document = yaml.safe_load(made["trainjob.yaml"])
-    # what the API does not know is lost on this way
-    read = TrainerV1alpha1TrainJob.from_dict(document)
-    assert read is not None
-    assert read.to_dict() == document
-    trainer = document["spec"]["trainer"]
-    assert (trainer["numNodes"], trainer["numProcPerNode"]) == (2, 4)
-    assert trainer["resourcesPerNode"] == {"limits": {"nvidia.com/gpu": 4}}
-    assert trainer["env"] == [{"name": "NB2DDP_SHARED_FS", "value": "0"}]
-    assert document["metadata"] == {"name": "train", "namespace": "team"}
-
-
-def expanded(text: str) -> str:
-    """What Kubernetes makes of an argument: ``$$`` is ``$``, unknown ``$(NAME)`` stays."""
-    return re.sub(r"\$(\$|\([^)]*\)?)?", lambda found: "$" if found[1] == "$" else found[0], text)
-
-
-@pytest.mark.parametrize("beside", [True, False], ids=["runtime module", "single file"])
-def test_a_pod_runs_the_script_as_it_is(tmp_path: Path, beside: bool) -> None:
-    """The command of the TrainJob, with the variables of its runtime, on two real processes."""
-    # in one piece: unbuffered, print() writes the end of a line for itself, and the other rank comes between
-    say = """sys.stdout.write(f"{os.environ['RANK']} of {os.environ['WORLD_SIZE']}\\n")"""
-    script = f'"""torchrun"""\nimport os, sys\n{say}\n'
-    script += "s = '$(HOME) $$ $HOME \\\\n \"q\"'\n"
-    setup = "open('installed', 'w').close()\n"
-    support = "word = 'beside'\n" * 20_000  # in pieces
-    script += "import ddp_support\nassert ddp_support.word == 'beside'\n" if beside else ""
-    made = files("kubeflow", job(script, setup, cpu=True, support=support if beside else None))
-    document = yaml.safe_load(made["trainjob.yaml"])
-    trainer = document["spec"]["trainer"]
-    command = [expanded(part) for part in [*trainer["command"], *trainer["args"]]]
-    environment = {
-        **os.environ,
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        "PET_NNODES": "1",
-        "PET_NPROC_PER_NODE": "2",
-        "PET_STANDALONE": "1",
-        "OMP_NUM_THREADS": "1",
-    }
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert sorted(done.stdout.split("\n")) == ["", "0 of 2", "1 of 2"]
-    assert (tmp_path / "train_ddp.py").read_text() == script
-    assert (tmp_path / "installed").exists()
-    assert (tmp_path / "ddp_support.py").exists() is beside
-
-
-def test_a_conversion_fits_the_arguments_of_a_container(folder: Path) -> None:
-    assert emit("--target", "kubeflow", "tiny_ddp").exit_code == 0
-    text = (folder / "kubeflow" / "trainjob.yaml").read_text()
-    parts = [expanded(part) for part in yaml.safe_load(text)["spec"]["trainer"]["args"]]
-    written = [(folder / name).read_text() for name in ("train_ddp.py", "ddp_support.py", "setup_env.py")]
-    assert "".join(parts) == "".join(written)
-    assert all(len(part.encode()) < 128 * 1024 for part in parts)
-
-
-def test_a_long_text_comes_in_pieces_that_an_argument_can_hold() -> None:
-    lines = "def f():\n    return 1\n" * 20_000
-    for text in (lines, "é" * 300_000, f"x = 1\n{'$(' * 90_000}", "    indented\n" * 20_000):
-        pieces = arguments(text)
-        assert "".join(map(expanded, pieces)) == text
-        assert all(len(expanded(piece).encode()) < 128 * 1024 for piece in pieces)
-    assert all(piece.startswith("def f():\n") for piece in arguments(lines))
-
-
-def test_a_script_too_long_for_a_job() -> None:
-    with pytest.raises(EmitError, match="1100 kB is too long"):
-        files("kubeflow", job(f'"""torchrun"""\nx = "{"a" * 1_100_000}"\n'))
-
-
-# ---- quoting ----------------------------------------------------------------------------------------
-
-ODD = [
-    "",
-    " ",
-    "\n",
-    "a: b",
-    "- x",
-    "# no",
-    "'",
-    '"',
-    "\\",
-    "\\n",
-    "\t",
-    "\x07",
-    "\x7f",
-    "\x85",
-    "\u2028",
-    "\ufeff",
-]
-ODD += ["é", "🦥", "\r\n", "  lead", "trail  ", "%", "{{ x }}", "$(HOME)", "$$", "`x`", "yes", "null", "1e3"]
-
-
-def odd_texts() -> list[str]:
-    rng = random.Random(0)
-    mixed = ["".join(rng.choices([*ODD, "a", "\n", " "], k=rng.randint(1, 8))) for _ in range(400)]
-    return ODD + mixed
-
-
-def test_yaml_reads_back_what_was_quoted() -> None:
-    for text in odd_texts():
-        assert yaml.safe_load(f"a: {yaml_string(text)}\nb: 1\n") == {"a": text, "b": 1}, repr(text)
-        document = f"a:\n  - {yaml_block(text, 6)}\n  - b\n"
-        assert yaml.safe_load(document) == {"a": [text, "b"]}, repr(text)
-
-
-def test_code_is_a_block_of_its_own_lines() -> None:
-    assert yaml_block("if x:\n    y()\n\nz()\n", 4) == "|\n    if x:\n        y()\n\n    z()"
-
-
-def test_kubernetes_gives_back_what_was_quoted() -> None:
-    for text in odd_texts():
-        assert "".join(map(expanded, arguments(text))) == text, repr(text)
-
-
-def test_a_module_name_is_one_word_for_the_shell() -> None:
-    text = files("slurm", modules=("gcc/12.2.0+x",))["train.sbatch"]
-    (line,) = [line for line in text.splitlines() if line.startswith("module load")]
-    assert shlex.split(line) == ["module", "load", "gcc/12.2.0+x"]
-
-
-def test_the_notebooks_name_cannot_leave_its_comment() -> None:
-    what = Job("a\nreboot #.ipynb", SCRIPT, None)
-    for target in TARGETS:
-        assert not any("\nreboot" in text for text in TARGETS[target]().files(what).values())
 
 
 def test_a_launcher_that_installs_asks_for_no_install_step(folder: Path) -> None:
