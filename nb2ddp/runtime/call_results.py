@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 
 
 def _reached(outputs: list[torch.Tensor]) -> set[int] | None:
@@ -51,3 +52,17 @@ def _difference(one: Any, other: Any) -> float:
     same = (a == b) | (a.isnan() & b.isnan())
     apart = (a - b).abs().masked_fill(same, 0.0)
     return float(apart.max() / a[a.isfinite()].abs().max().clamp(min=1e-6)) if a.numel() else 0.0
+
+
+def _opaque(output: Any) -> str:
+    """Return the class of an object in a call's result whose tensors cannot be told apart: a distribution, say.
+
+    "" where there is none. A cache of Transformers' is none: training does not read it.
+    """
+    for leaf in pytree.tree_leaves(output):
+        library = type(leaf).__module__.partition(".")[0]
+        if library not in ("builtins", "transformers", "numpy") and not isinstance(leaf, torch.Tensor):
+            inside = pytree.tree_leaves(list(getattr(leaf, "__dict__", {}).values()))
+            if any(isinstance(value, torch.Tensor) for value in inside):
+                return type(leaf).__name__
+    return ""

@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils import _pytree as pytree
 
 from nb2ddp.runtime.batch_parts import _Parts
-from nb2ddp.runtime.call_results import _are_close, _difference, _reached, _tolerance
+from nb2ddp.runtime.call_results import _are_close, _difference, _opaque, _reached, _tolerance
 from nb2ddp.runtime.gradients import _average_after_backward
 from nb2ddp.runtime.meetings import from_all_ranks, from_main_process
 from nb2ddp.runtime.module_state import _hooks_of_notebook, _without_effects
@@ -106,6 +106,7 @@ class _Split:
         # parameters, and whether they were trained when the wrapper was made
         self.trained: list[tuple[Any, bool]] = []
         self.apart: list[Any] = []  # trained parameters that no output depends on: the loss may, elsewhere
+        self.alone = False  # the model is called without DDP: its outputs hide their tensors
         self.hooks = 0  # how many hooks there were
         self.hooked: str | None = None  # what the notebook has hooked a function to
         self.calls = 0
@@ -126,7 +127,9 @@ class _Split:
         self.calls += 1
         if self.calls & (self.calls - 1) == 0:  # the first, second, fourth, eighth ...
             self._check_same_batch(parts)
-        if self.ddp is None or any(p.requires_grad is not trained for p, trained in self.trained):
+        if (self.ddp is None and not self.alone) or any(
+            p.requires_grad is not trained for p, trained in self.trained
+        ):
             self._wrap(parts)
         if self.hooks != torch.utils.hooks.RemovableHandle.next_id:
             self.hooks = torch.utils.hooks.RemovableHandle.next_id
@@ -214,6 +217,9 @@ class _Split:
         self.trained = [(p, p.requires_grad) for p in model.parameters()]
         apart = self._names_apart(parts)
         self.apart = [p for name, p in model.named_parameters() if name in apart]
+        if self.alone:
+            _run.reduced.setdefault(id(self), weakref.ref(self))  # gradients are averaged before a step
+            return
         self.ddp = _ddp(next(m for m in _splits if _splits[m] is self), apart=apart, in_step=True)
 
     def _names_apart(self, parts: _Parts) -> set[str]:
@@ -224,16 +230,19 @@ class _Split:
         """
         own = parts.ranges[_run.rank] if parts.known else (0, parts.rows)
         trained = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
-        left = set()
+        left, opaque = set(), ""
         with _without_effects(self.model, quiet=_is_batch_norm), torch.enable_grad():
             try:
                 output = self._plain(*parts.of(*own))
+                opaque = _opaque(output)
                 reached = _reached([x for x in pytree.tree_leaves(output) if isinstance(x, torch.Tensor)])
                 left = {name for name, p in trained.items() if reached is not None and id(p) not in reached}
             except Exception:  # not alone, perhaps
                 left = set()
         # the rows of one rank may miss an expert that those of another reach
-        left = set.intersection(*from_all_ranks(left))
+        of_ranks = from_all_ranks((left, opaque))
+        self.alone = any(of_rank[1] for of_rank in of_ranks)
+        left = set.intersection(*(of_rank[0] for of_rank in of_ranks))
         return left if len(left) < len(trained) else set()
 
     def _check_same_batch(self, parts: _Parts) -> None:
@@ -310,6 +319,8 @@ class _Split:
 
     def _compare(self, whole: Any, pieces: list[Any], parts: _Parts, kind: Any) -> str | None:
         """Return what is wrong with computing parts; note how well each way combines a number."""
+        if kind_of := _opaque(whole):
+            return f"it returns a {kind_of}, whose rows cannot be told"
         leaves = pytree.tree_leaves(whole)
         of_pieces = [pytree.tree_leaves(piece) for piece in pieces]
         if any(len(piece) != len(leaves) for piece in of_pieces):

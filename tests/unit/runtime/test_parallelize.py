@@ -449,6 +449,35 @@ WHOLE = {
         model.eval()
         losses.append(F.cross_entropy(model(x), y).item())
     """,
+    "a distribution": """
+        class Policy(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.body, self.value = mlp(), nn.Linear(5, 1)
+            def forward(self, x):
+                return torch.distributions.Categorical(logits=self.body(x)), self.value(x).squeeze(1)
+        model = ddp.parallelize(Policy())
+        def loss(x, y):
+            actions, values = model(x)
+            return -(actions.log_prob(y) * values.detach()).mean() + (values - y).pow(2).mean()
+        train(model, batches(x, y), loss)
+    """,
+    "an object of the notebook's own": """
+        import dataclasses
+        @dataclasses.dataclass
+        class Output:
+            logits: torch.Tensor
+            loss: torch.Tensor
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.body, self.unused = mlp(), nn.Linear(2, 2)
+            def forward(self, x, y):
+                logits = self.body(x)
+                return Output(logits, F.cross_entropy(logits, y))
+        model = ddp.parallelize(Net())
+        train(model, batches(x, y), lambda x, y: model(x, y).loss + model(x, y).logits.var(0).sum())
+    """,
     "attention over the batch": """
         class Net(Body):
             def forward(self, x):
