@@ -73,7 +73,8 @@ def _keep_advice_quiet() -> None:
     """Take PyTorch's advice against the search for unused parameters off the screen: the notebook has asked for none.
 
     PyTorch gives it once in a process, from C++ to file descriptor 2, where a model uses all its parameters. A model of
-    one number gets it here, while nothing is shown. Every rank waits for the others.
+    one number gets it here, while nothing is shown: without a call, which hooks of the notebook's might see. Every rank
+    waits for the others.
     """
     device = torch.device("cuda", _run.local_rank) if torch.cuda.is_available() else torch.device("cpu")
     # a LayerNorm draws no random numbers as it is made
@@ -85,7 +86,7 @@ def _keep_advice_quiet() -> None:
             return
         try:
             os.dup2(nowhere.fileno(), 2)
-            probe(torch.zeros(1, 1, device=device))
+            probe.reducer.prepare_for_backward([probe.module.weight + probe.module.bias])
         finally:
             os.dup2(shown, 2)
             os.close(shown)
