@@ -1,4 +1,4 @@
-"""Say where ranks take the end of streamed data otherwise than one process does."""
+"""Let a Trainer's ranks read a stream as one process does, and say where they take its end otherwise."""
 
 import math
 import sys
@@ -12,7 +12,11 @@ from nb2ddp.runtime.run_state import _run, is_main_process
 
 
 class _CountedStream(torch.utils.data.IterableDataset[Any]):
-    """A stream that knows how many rows its last pass had; 0 until the end, and where workers read it."""
+    """A stream that knows how many rows its last pass had; 0 until the end, and where worker processes read it.
+
+    Of a data set of several files Accelerate would give each rank its own files, which are other rows than those of
+    the notebook's batches. Of this it cannot tell.
+    """
 
     def __init__(self, stream: Any) -> None:
         self.stream = stream
@@ -31,60 +35,71 @@ class _CountedStream(torch.utils.data.IterableDataset[Any]):
         return getattr(self.stream, name)
 
 
-def _tell_of_the_streams_end(trainer: Any) -> None:
-    """Let a Trainer that reads data without a length say once that its last rows made another step.
+def _share_stream(trainer: Any) -> None:
+    """Let all ranks read a stream's rows in the notebook's order, and say once that its end made another step.
 
-    The last micro-batches that do not fill a step are kept by one process for the next epoch's first step:
-    Transformers does not know that they are the last. Ranks accumulate fewer and may take a step of their own; and
-    Accelerate fills a round of the ranks with rows of the first one.
+    With accumulation, one process keeps the last micro-batches that do not fill a step for the next epoch's first one:
+    Transformers does not know that they are the last. Ranks accumulate fewer and may take a step of their own. And
+    Accelerate fills the ranks' last round with rows of the first one.
     """
     from transformers import TrainerCallback
     from transformers.trainer_utils import has_length
 
     data = getattr(trainer, "train_dataset", None)
-    if data is None or has_length(data) or hasattr(trainer.get_train_dataloader, "_counts_rows"):
+    if data is None or has_length(data) or hasattr(trainer.get_train_dataloader, "_shares_stream"):
         return
     get_loader = trainer.get_train_dataloader
     current: list[tuple[_CountedStream, bool]] = []
 
-    def counting_loader(*args: Any, **options: Any) -> Any:
-        loader = get_loader(*args, **options)
-        base = getattr(loader, "base_dataloader", loader)
-        shard: Any = getattr(base, "dataset", None)
-        current.clear()
-        if hasattr(shard, "dataset") and hasattr(shard, "process_index"):  # each rank reads the stream
-            stream = shard.dataset = _CountedStream(shard.dataset)
-            current.append((stream, True))
-        elif shard is not None:  # rank 0 reads it for all
-            stream = _CountedStream(shard)
-            object.__setattr__(base, "dataset", stream)
-            current.append((stream, False))
+    def sharing_loader(*args: Any, **options: Any) -> Any:
+        data = trainer.train_dataset
+        trainer.train_dataset = stream = _CountedStream(data)
+        try:
+            loader = get_loader(*args, **options)
+        finally:
+            trainer.train_dataset = data
+        every_rank_reads = hasattr(getattr(loader, "dataset", None), "process_index")  # Accelerate's shard
+        current[:] = [(stream, every_rank_reads)]
         return loader
 
     class TellOfTheEnd(TrainerCallback):
         told = False
+        first_step = 0  # of this epoch
+
+        def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            if args.dataloader_num_workers and is_main_process:
+                _warn(
+                    f"worker processes read the stream (dataloader_num_workers={args.dataloader_num_workers}): where "
+                    "its rows end, and with several workers from the start, steps take other rows than one process's, "
+                    "so losses are near the single process's and not equal"
+                )
+
+        def on_epoch_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            self.first_step = state.global_step
 
         def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             if not current or self.told or not is_main_process:
                 return
             (stream, every_rank_reads), share = current[0], _share_of(args)
-            step = share.batch_size * share.accumulation_steps
-            if not _ends_otherwise(
-                stream.rows % step, share, args.gradient_accumulation_steps, every_rank_reads
+            full, rest = divmod(stream.rows, share.batch_size * share.accumulation_steps)
+            untouched = state.global_step >= state.max_steps and state.global_step - self.first_step <= full
+            if not untouched and _ends_otherwise(
+                rest, share, args.gradient_accumulation_steps, every_rank_reads
             ):
-                return
-            self.told = True
-            print(
-                f"nb2ddp: WARNING: the streamed data ended with {stream.rows % step} rows that do not fill a step of "
-                f"{step}: the ranks take them otherwise than one process does, so losses are near the single "
-                "process's from there on and not equal",
-                file=sys.stderr,
-                flush=True,
-            )
+                self.told = True
+                _warn(
+                    f"the streamed data ended with {rest} rows that do not fill a step of "
+                    f"{share.batch_size * share.accumulation_steps}: the ranks take them otherwise than one process "
+                    "does, so losses are near the single process's from there on and not equal"
+                )
 
-    counting_loader._counts_rows = True  # type: ignore[attr-defined]
-    trainer.get_train_dataloader = counting_loader
+    sharing_loader._shares_stream = True  # type: ignore[attr-defined]
+    trainer.get_train_dataloader = sharing_loader
     trainer.add_callback(TellOfTheEnd())
+
+
+def _warn(text: str) -> None:
+    print(f"nb2ddp: WARNING: {text}", file=sys.stderr, flush=True)
 
 
 def _ends_otherwise(rest: int, share: Any, accumulation_steps: int, every_rank_reads: bool) -> bool:

@@ -17,7 +17,7 @@ from nb2ddp.runtime.replicas import _ddp
 from nb2ddp.runtime.run_state import _run, is_main_process
 from nb2ddp.runtime.same_data import _check_same_data
 from nb2ddp.runtime.saving import _wait_for_saves
-from nb2ddp.runtime.streams import _tell_of_the_streams_end
+from nb2ddp.runtime.streams import _share_stream
 from nb2ddp.runtime.trl_losses import _keep_loss_of_trl
 
 
@@ -46,7 +46,6 @@ def wrap_trainer(trainer: Any, batches: str = "notebook") -> Any:
     _allow_checkpoints(trainer)
     _synchronise_batch_norms(trainer, model)
     _tell_of_dropout(trainer, model)
-    _tell_of_the_streams_end(trainer)
     trained = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
     fills = told if told is not None else any(_leaves_out(name) for name in trained)
     trainer.model_wrapped = _ddp(model, find_unused=False if fills else told)
@@ -125,6 +124,7 @@ def prepare_trainer(trainer: Any) -> None:
         raise RuntimeError(f"the Trainer knows of {trainer.args.world_size} of {_run.world_size} processes")
     if _run.world_size > 1:
         _wait_for_saves(trainer)
+        _share_stream(trainer)
         evaluated = _evaluate_each_sample_once(trainer)
         if getattr(trainer.compute_loss, "_keeps_loss", False):
             return

@@ -64,3 +64,36 @@ def test_its_end_is_said_where_it_differs(
         assert apart > 1e-3
     else:
         assert apart < 1e-5
+
+
+def test_rows_that_no_step_takes_are_not_said(run: Run) -> None:
+    """Accelerate reads a batch ahead, and so sees the end of a stream that training does not come to."""
+    program = PROGRAM.replace("ROWS", "14").replace("BATCH", "(4, 1)").replace("DISPATCH", "False")
+    several = run(program.replace("max_steps=7", "max_steps=3"))
+    assert not any(several.codes), several.text
+    assert SAID not in several.text
+
+
+def test_files_of_a_stream_are_not_dealt_to_the_ranks(run: Run) -> None:
+    files = """
+rows = [{"input_ids": [n % 20, n * 7 % 20, 3], "labels": n % 3} for n in range(32)]
+from datasets import IterableDataset
+def read(files):
+    yield from (row for file in files for row in rows[16 * file : 16 * file + 16])
+"""
+    program = PROGRAM.replace("BATCH", "(4, 2)").replace("DISPATCH", "False").replace("ROWS", "32")
+    streamed = 'IterableDataset.from_generator(read, gen_kwargs={"files": [0, 1]}).with_format("torch")'
+    program = files + program.replace("Stream()", streamed)
+    one, several = run(program, ranks=0), run(program)
+    assert one.codes == [0], one.text
+    assert not any(several.codes), several.text
+    assert SAID not in several.text
+    apart = (abs(a - b) for a, b in zip(one.notes[0]["losses"], several.notes[0]["losses"], strict=True))
+    assert max(apart) < 1e-5
+
+
+def test_workers_that_read_a_stream_are_said(run: Run) -> None:
+    program = PROGRAM.replace("ROWS", "16").replace("BATCH", "(4, 1)").replace("DISPATCH", "False")
+    several = run(program.replace("max_steps=7", "max_steps=2, dataloader_num_workers=1"))
+    assert not any(several.codes), several.text
+    assert several.text.count("worker processes read the stream (dataloader_num_workers=1)") == 1
