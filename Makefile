@@ -15,17 +15,24 @@ demo: .venv/.ready
 	cd $(DEMO) && "$(CURDIR)/$(bin)/nb2ddp" run . --cpu --nproc 2
 
 # Before each commit: some 3 minutes, on two cores side by side. A target's output is shown when it ends.
-# Three lanes on two cores, the longest first: ranks-meeting mostly waits.
+# All lanes at once on two cores, for those of ranks mostly wait.
 check: .venv/.ready
-	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target units ranks lint
+	@$(MAKE) --no-print-directory --jobs --output-sync=target units ranks lint
 
 # `check`, and the tests of whole commands. Four lanes on two cores, lint and the longest first: launches mostly wait.
 test: .venv/.ready .venv-kaggle/.ready .venv-web/.ready
 	@echo "The tests run side by side, some 15 minutes on two cores"
 	@$(MAKE) --no-print-directory --jobs=4 --output-sync=target lint trainings machines launches units e2e ranks attacks
 
-units: .venv/.ready
-	$(bin)/pytest tests/unit tests/rules --ignore=tests/unit/runtime --ignore=tests/unit/attack
+# The package's rooms: commands, pages and targets, and all else with the rules.
+units: units-conversion units-commands
+
+COMMANDS := $(addprefix tests/unit/,cli jupyter launch monitor page rehearse targets web)
+units-conversion: .venv/.ready
+	$(bin)/pytest tests/unit tests/rules $(patsubst %,--ignore=%,tests/unit/runtime tests/unit/attack $(COMMANDS))
+
+units-commands: .venv/.ready
+	$(bin)/pytest $(COMMANDS)
 
 # Hostile notebooks, folders and command lines, with a part of the fuzzer.
 attacks: .venv/.ready

@@ -59,15 +59,13 @@ def shards(script: str) -> bool:
     return _SHARDS.search(script) is not None
 
 
-_DOCSTRING = re.compile(
-    r'"""(?:[^\n]*)(?P<below>.*?)"""', re.DOTALL
-)  # its first line holds the notebook's name
+_SPREADS = "in one process, with the model spread over all GPUs"
 
 
 def spreads(script: str) -> bool:
     """Return whether a script is one process that spreads its model over the GPUs (`--strategy balanced`)."""
-    head = _DOCSTRING.match(script)
-    return head is not None and bool(head["below"].strip()) and "torchrun" not in head["below"]
+    head = re.match(r'"""(.*?)"""', script, re.DOTALL)
+    return head is not None and _SPREADS in head[1]
 
 
 @dataclass(frozen=True)

@@ -106,9 +106,11 @@ class Outputs:
 
 def _class_of(configuration: Path) -> str:
     """Return the class of Transformers that a whole model was saved from; of a model with code of its own, none."""
-    match _value(configuration, "architectures"):
-        case [str(name), *_] if name.isidentifier() and _value(configuration, "auto_map") is None:
+    match _value(configuration, "architectures"), _value(configuration, "auto_map"):
+        case [str(name), *_], None if name.isidentifier():
             return name
+        case _, dict(classes):
+            return next((name for name in classes if str(name).startswith("AutoModelFor")), "AutoModel")
     return "AutoModel"
 
 

@@ -228,12 +228,18 @@ def _share(handle: int, file: Path, hosts: str, patience: float) -> None:
 
     Raises BlockingIOError where another run keeps the folder.
     """
-    with contextlib.suppress(BlockingIOError):
-        _lock(handle, 0)
-        file.write_text(hosts, encoding="utf-8")
-    _lock(handle, patience, shared=True)
-    if file.read_text(encoding="utf-8") != hosts:
-        raise BlockingIOError
+    until = time.monotonic() + patience
+    while True:
+        with contextlib.suppress(BlockingIOError):
+            _lock(handle, 0)
+            file.write_text(hosts, encoding="utf-8")
+        _lock(handle, max(until - time.monotonic(), 0), shared=True)
+        with contextlib.suppress(FileNotFoundError):  # the last host of another run has just ended: again
+            if file.read_text(encoding="utf-8") != hosts:
+                raise BlockingIOError
+            return
+        if time.monotonic() > until:
+            raise BlockingIOError
 
 
 def clear_logs(log_dir: Path) -> None:

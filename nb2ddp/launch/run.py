@@ -85,9 +85,13 @@ def default_log_dir(script: Path) -> Path:
 
 def refuse_beside_another(logs: Path, torchrun_options: Sequence[str]) -> None:
     """Raise LaunchError where another run writes its logs here: told before a notebook is converted for nothing."""
-    if logs.is_dir():
-        with held_logs(logs, hosts=hosts_share(torchrun_options)):
-            pass
+    try:
+        if not logs.is_dir():
+            return
+    except OSError:  # a name that is too long, say: what reads the target says so
+        return
+    with held_logs(logs, hosts=hosts_share(torchrun_options)) as begun:
+        begun.append(True)  # an empty folder of the user's stays
 
 
 def launch(

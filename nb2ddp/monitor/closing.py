@@ -26,7 +26,7 @@ def closing_facts(
     facts = [("time", _time(progress, seconds, nproc))]
     if progress.steps:
         speed = progress.samples_per_second
-        batch = f" of {progress.batch} sample{'s' * (progress.batch > 1)}" if progress.batch else ""
+        batch = f", {progress.batch} sample{'s' * (progress.batch > 1)} each" if progress.batch else ""
         facts.append(("steps", f"{progress.steps}{batch}" + (f", {speed:.3g} samples/s" if speed else "")))
     losses = [loss for _, loss in progress.curve()]
     if losses:

@@ -87,10 +87,17 @@ def _is_of_library(part: torch.nn.Module) -> bool:
     return type(part).__module__ != "__main__"
 
 
-def _computes_in_16_bits(output: Any) -> bool:
+_OF_16_BITS = (torch.bfloat16, torch.float16)
+
+
+def _computes_in_16_bits(model: torch.nn.Module, output: Any) -> bool:
+    """Return whether weights or outputs have 16 bits, or autocast is on, around the call or put in by Accelerate."""
     leaves = [x for x in pytree.tree_leaves(output) if isinstance(x, torch.Tensor)]
-    of_16_bits = any(x.dtype in (torch.bfloat16, torch.float16) for x in leaves)
-    return of_16_bits or any(torch.is_autocast_enabled(kind) for kind in {x.device.type for x in leaves})
+    return (
+        any(x.dtype in _OF_16_BITS for x in (*leaves, *model.parameters()))
+        or any(torch.is_autocast_enabled(kind) for kind in {x.device.type for x in leaves})
+        or hasattr(model, "_original_forward")
+    )
 
 
 class _Split:
@@ -163,7 +170,7 @@ class _Split:
                 "the model draws random numbers, for dropout say, for each rank's rows apart: the losses are near the "
                 "single process's, not equal"
             )
-        if _computes_in_16_bits(output):
+        if self.calls <= self.most_rechecks and _computes_in_16_bits(self.model, output):
             self._warn(
                 "each rank computes its rows in 16 bits, which rounds otherwise than the whole batch: the losses are "
                 "near the single process's (by about 1e-3 of them), not equal"

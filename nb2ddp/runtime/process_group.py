@@ -113,7 +113,7 @@ def own_gpu(pipeline: Callable[..., Any]) -> Callable[..., Any]:
         if "quantization_config" not in {**options, **of_model}:
             for holder in (options, of_model):  # Transformers 4 takes no device beside it
                 holder.pop("device_map", None)
-        if of_model:
+        if "model_kwargs" in options:
             options["model_kwargs"] = of_model
         given = options.pop("device", None)
         device = _run.local_rank if given is None else given

@@ -42,7 +42,7 @@ if rank == 0:
 say("nb2ddp: 2 replicas equal, bit for bit")
 """
 FACTS = {
-    "steps": "4 of 8 samples, 40.2 samples/s",
+    "steps": "4, 8 samples each, 40.2 samples/s",
     "loss": "8 -> 2",
     "ranks": "2 replicas equal, bit for bit",
     "written": "lora/ (2 files), one.txt",

@@ -33,7 +33,7 @@ def test_all_that_can_be_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     )
     assert dict(facts) == {
         "time": "1:02:03 on 4 processes, 1:15 of it training",
-        "steps": "60 of 16 samples, 8.04 samples/s",
+        "steps": "60, 16 samples each, 8.04 samples/s",
         "loss": "2.5 -> 1.25",
         "ranks": "4 replicas equal, bit for bit",
         "GPU memory": "at most rank 0 8.0 GiB, rank 1 7.5 GiB",
