@@ -76,6 +76,17 @@ class _WholeBatches:
         return torch.cat([of_rank[:size] for of_rank, size in zip(of_ranks, sizes, strict=True)])
 
 
+def _rows_of_stream(trainer: Any, data: Any) -> list[Any] | None:
+    """Return all rows of an evaluation set that is streamed, else None: an evaluation reads them to the end.
+
+    Of a stream Accelerate gives ranks other files or rows twice, and counts them.
+    """
+    if data is None or isinstance(data, str):
+        data = trainer.eval_dataset[data] if data else trainer.eval_dataset
+    is_stream = isinstance(data, torch.utils.data.IterableDataset) and not hasattr(data, "__len__")
+    return list(data) if is_stream else None
+
+
 def _evaluate_each_sample_once(trainer: Any) -> "list[_WholeBatches]":
     """Let evaluation count each sample once, in the notebook's batches, where rows do not divide by the ranks.
 
@@ -91,7 +102,8 @@ def _evaluate_each_sample_once(trainer: Any) -> "list[_WholeBatches]":
     def whole_batches(make: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(make)
         def made(*args: Any, **options: Any) -> Any:
-            loader = make(*args, **options)
+            given = next(iter((*args, *options.values())), None)
+            loader = make(rows) if (rows := _rows_of_stream(trainer, given)) else make(*args, **options)
             shard: Any = getattr(loader, "batch_sampler", None)
             current.clear()
             if type(shard).__name__ == "BatchSamplerShard" and not shard.split_batches:

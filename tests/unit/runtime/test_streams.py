@@ -97,3 +97,18 @@ def test_workers_that_read_a_stream_are_said(run: Run) -> None:
     several = run(program.replace("max_steps=7", "max_steps=2, dataloader_num_workers=1"))
     assert not any(several.codes), several.text
     assert several.text.count("worker processes read the stream (dataloader_num_workers=1)") == 1
+
+
+def test_a_streamed_evaluation_set_counts_each_row_once(run: Run) -> None:
+    evaluates = "max_steps=2, per_device_eval_batch_size=4, eval_strategy='epoch'"
+    program = PROGRAM.replace("BATCH", "(4, 1)").replace("DISPATCH", "None").replace("max_steps=7", evaluates)
+    program = program.replace("train_dataset=Stream()", "train_dataset=list(Stream()), eval_dataset=Stream()")
+    program = program.replace('"loss" in row', '"eval_loss" in row').replace(
+        'row["loss"]', 'row["eval_loss"]'
+    )
+    program = program.replace("ROWS", "9")
+    one, several = run(program, ranks=0), run(program)
+    assert one.codes == [0], one.text
+    assert not any(several.codes), several.text
+    assert several.notes[0]["losses"] == pytest.approx(one.notes[0]["losses"], abs=1e-5)
+    assert one.notes[0]["losses"]
