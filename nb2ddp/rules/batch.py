@@ -232,10 +232,6 @@ def _generating_steps(given: Mapping[str, cst.BaseExpression], accumulation: str
     return None
 
 
-def _streams(facts: Facts) -> bool:
-    return any(facts.streams(call) for call in facts.live_calls if not facts.is_after_training(call))
-
-
 def _order_of_rows(facts: Facts, node: cst.Call | cst.Dict) -> Iterator[Finding]:
     """Yield findings about options that decide which rows form a batch, and in what order."""
     if not isinstance(node, cst.Call):
@@ -247,19 +243,6 @@ def _order_of_rows(facts: Facts, node: cst.Call | cst.Dict) -> Iterator[Finding]
             "rows are grouped by length within portions whose size depends on a rank's batch: each row is used "
             "once, but in another order than in the notebook",
             node,
-        )
-    streams = facts.once(_streams)
-    given = any(facts.keyword(node, name) for name in ("accelerator_config", "dispatch_batches"))
-    if streams and not given:
-        yield Edit(
-            node,
-            "each rank reads the stream and takes its part, because rank 0 cannot send batches of unequal lengths",
-            partial(
-                _with_keyword,
-                name="accelerator_config",
-                value='{"dispatch_batches": False}',
-                comment="nb2ddp: each rank reads the stream and takes its part",
-            ),
         )
 
 

@@ -52,12 +52,15 @@ def _share_stream(trainer: Any) -> None:
     current: list[tuple[_CountedStream, bool]] = []
 
     def sharing_loader(*args: Any, **options: Any) -> Any:
-        data = trainer.train_dataset
+        data, config = trainer.train_dataset, trainer.accelerator.dataloader_config
         trainer.train_dataset = stream = _CountedStream(data)
+        chosen = config.dispatch_batches
+        if chosen is None and type(data).__module__.startswith("datasets."):
+            config.dispatch_batches = False  # rank 0 cannot send batches of unequal lengths
         try:
             loader = get_loader(*args, **options)
         finally:
-            trainer.train_dataset = data
+            trainer.train_dataset, config.dispatch_batches = data, chosen
         every_rank_reads = hasattr(getattr(loader, "dataset", None), "process_index")  # Accelerate's shard
         current[:] = [(stream, every_rank_reads)]
         return loader

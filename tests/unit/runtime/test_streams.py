@@ -1,4 +1,4 @@
-"""The end of streamed data: where ranks take it otherwise than one process, rank 0 says so, and only there."""
+"""Streamed data: ranks read the notebook's rows, and rank 0 says where they take the end otherwise, only there."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ from datasets import IterableDataset
 def read(files):
     yield from (row for file in files for row in rows[16 * file : 16 * file + 16])
 """
-    program = PROGRAM.replace("BATCH", "(4, 2)").replace("DISPATCH", "False").replace("ROWS", "32")
+    program = PROGRAM.replace("BATCH", "(4, 2)").replace("DISPATCH", "None").replace("ROWS", "32")
     streamed = 'IterableDataset.from_generator(read, gen_kwargs={"files": [0, 1]}).with_format("torch")'
     program = files + program.replace("Stream()", streamed)
     one, several = run(program, ranks=0), run(program)

@@ -23,7 +23,7 @@ batch_per_rank, accumulation_per_rank = ddp.share_batch(8, 1)  # nb2ddp: the not
 args = SFTConfig("o", group_by_length=True, per_device_train_batch_size=batch_per_rank, gradient_accumulation_steps=accumulation_per_rank)
 # note, line 1: rows are grouped by length within portions whose size depends on a rank's batch: each row is used once, but in another order than in the notebook
 
-# case: a stream, which each rank reads for itself
+# case: a stream, which each rank reads for itself at run time
 from datasets import load_dataset
 d = load_dataset('x', streaming=True)
 args = SFTConfig('o')
@@ -33,7 +33,7 @@ t.train()
 from datasets import load_dataset
 d = load_dataset('x', streaming=True)
 batch_per_rank, accumulation_per_rank = ddp.share_batch(8, 1)  # nb2ddp: the notebook's batch, split
-args = SFTConfig('o', accelerator_config={"dispatch_batches": False}, per_device_train_batch_size=batch_per_rank, gradient_accumulation_steps=accumulation_per_rank)
+args = SFTConfig('o', per_device_train_batch_size=batch_per_rank, gradient_accumulation_steps=accumulation_per_rank)
 t = SFTTrainer(llm, args=args, train_dataset=d)
 t.train()
 
