@@ -18,20 +18,18 @@ alone, every step would take twice the data and save no time at all.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 
 import libcst as cst
 
 from nb2ddp import libraries
-from nb2ddp.analysis import installs
+from nb2ddp.analysis import in_batch
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.training_arguments import (
     ACCUMULATION,
     BATCH,
     DEFAULTS,
-    DROPS_LAST,
     GENERATING_STEPS,
     generates,
     generations,
@@ -44,14 +42,6 @@ from nb2ddp.options import Options
 from nb2ddp.rewriting.findings import Batch, Decline, Edit, Finding, Insert, Note, Rule
 from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
-
-# Losses of Sentence Transformers that use the other samples of a batch as negatives.
-_IN_BATCH = re.compile(r"(?:MultipleNegatives\w*|(?:Cached)?GISTEmbed)Loss$")
-_GATHERS = "5.1.0"  # the first Sentence Transformers in which they gather from all ranks
-# Losses that compare the samples of a batch with one another, and cannot gather them from all ranks.
-_WITHIN_BATCH = re.compile(
-    r"(?:Batch(?:All|Hard|SemiHard)\w*Triplet|MegaBatchMargin|CoSENT|AnglE|OnlineContrastive)Loss$"
-)
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
@@ -73,16 +63,9 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             )
             continue
         yield from _by_kind(facts, node)
-        split = None
-        if cst_nodes.code_of(given.get(ACCUMULATION, cst.Integer("1"))) == "1":
-            gathered = yield from _in_batch(facts)
-            if gathered:
-                yield from _notes_of_parts(facts, node, given)
-            split = _split_batches(facts, node) if gathered else None
-            if split is not None:
-                yield split
-            if isinstance(split, Note):
-                continue
+        is_split = in_batch.splits_the_batch(given)
+        if is_split and in_batch.is_one_ranks(facts, node):
+            continue  # as the rule in-batch notes
         if isinstance(facts.scope(node), cst.Lambda) or _in_comprehension(facts, node):
             yield Decline(
                 "training arguments made inside an expression cannot be followed; assign them to a variable first",
@@ -93,7 +76,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         shares = {BATCH: facts.our("batch_per_rank"), ACCUMULATION: facts.our("accumulation_per_rank")}
         by_length = options.batches != "notebook" and options.wrap == "explicit"
         yield _share_call(facts, node, given, shares, by_length=by_length)
-        if split is not None:  # the sampler makes the batch of all ranks, even one that does not divide
+        if is_split and in_batch.batch_sampler(facts, node) is not None:  # it makes the batch of all ranks
             shares[BATCH] += f" * {facts.our('world_size')}"
         if GENERATING_STEPS in given:
             share = _generating_steps(given, shares[ACCUMULATION])
@@ -104,24 +87,6 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 continue
             shares[GENERATING_STEPS] = share
         yield Edit(node, "this rank's share of the batch", partial(_with_shares, names=shares))
-
-
-def _notes_of_parts(
-    facts: Facts, node: cst.Call | cst.Dict, given: Mapping[str, cst.BaseExpression]
-) -> Iterator[Note]:
-    """Note what is another run where ranks compute parts of a batch of in-batch negatives."""
-    if DROPS_LAST not in given:
-        yield Note(
-            "on several GPUs Sentence Transformers drops an epoch's last batch if it is not full",
-            node,
-        )
-    asked = [facts.keyword(node, key) for key in ("bf16", "fp16")] if isinstance(node, cst.Call) else []
-    if any(value is not None and cst_nodes.code_of(value) != "False" for value in asked):
-        yield Note(
-            "each GPU computes a part of a batch, which rounds otherwise in 16 bits: losses are near the notebook's "
-            "(by about 2e-4 of the loss), not equal",
-            node,
-        )
 
 
 def _share_call(
@@ -294,88 +259,6 @@ def _by_kind(facts: Facts, node: cst.Call | cst.Dict) -> Iterator[Finding]:
             "divide the accumulation steps, and close to it if a micro-batch has to be split",
             node,
         )
-
-
-def _losses(facts: Facts) -> list[tuple[str, cst.Call]]:
-    """List the calls of losses that compare the samples of a batch."""
-    named = [(facts.qualified(call.func).rpartition(".")[2], call) for call in facts.live_calls]
-    return [(name, call) for name, call in named if _WITHIN_BATCH.match(name) or _IN_BATCH.search(name)]
-
-
-def _in_batch(facts: Facts) -> Generator[Finding, None, bool]:
-    """Yield findings for losses with in-batch negatives, if the batch itself is split.
-
-    Returns whether the negatives are gathered from all ranks.
-    """
-    old = installs.keeps_below(installs.pins(facts, "sentence-transformers"), _GATHERS)
-    gathered = False
-    for name, call in facts.once(_losses):
-        if facts.is_after_training(call):
-            continue
-        if _WITHIN_BATCH.match(name):
-            yield Note(
-                f"{name} compares the samples of a batch with one another. With 1 accumulation step the "
-                "batch itself is split, so a sample is compared only with those on its GPU, and the loss differs. "
-                "--batch scale keeps each GPU's batch whole, with more data in a step",
-                call,
-            )
-        if not _IN_BATCH.search(name):
-            continue
-        gathers = facts.keyword(call, "gather_across_devices")
-        if gathers is not None and cst_nodes.code_of(gathers) != "False":
-            gathered = True
-        elif old or facts.star_dicts(call):
-            yield Note(
-                f"{name} uses the other samples of a batch as negatives. With 1 accumulation step the batch "
-                "itself is split: on two GPUs a sample has half of its negatives, and the loss differs. "
-                f"gather_across_devices=True here (Sentence Transformers {_GATHERS} or newer) gathers them "
-                "from all ranks",
-                call,
-            )
-        else:
-            gathered = True
-            yield Edit(
-                call,
-                "the batch is split, and its samples are still negatives of one another",
-                partial(
-                    _with_keyword,
-                    name="gather_across_devices",
-                    value=f"{facts.our('world_size')} > 1",
-                    comment="nb2ddp: negatives from all ranks",
-                ),
-            )
-    return gathered
-
-
-def _split_batches(facts: Facts, node: cst.Call | cst.Dict) -> Finding | None:
-    """Return the finding for a batch sampler: samples that it keeps apart must not meet in the batch of all ranks.
-
-    It makes the notebook's batches, and Accelerate gives each rank a part of each.
-    """
-    sampler = facts.keyword(node, "batch_sampler") if isinstance(node, cst.Call) else None
-    if not isinstance(node, cst.Call) or sampler is None:
-        return None
-    if facts.keyword(node, "accelerator_config") is not None:
-        return Note(
-            "this batch sampler makes the batch of one rank: samples that it keeps apart can meet in the batch "
-            'of all ranks. "split_batches": True in accelerator_config splits its batches over the ranks '
-            "instead",
-            sampler,
-        )
-    return Edit(
-        node,
-        "the sampler makes the notebook's batches, and each rank takes its part of them",
-        partial(
-            _with_keyword,
-            name="accelerator_config",
-            value=f'{{"split_batches": {facts.our("world_size")} > 1}}',
-            comment="nb2ddp: each rank takes its part of a batch",
-        ),
-    )
-
-
-def _with_keyword(node: cst.CSTNode, name: str, value: str, comment: str) -> cst.CSTNode:
-    return cst_nodes.with_keyword(cst.ensure_type(node, cst.Call), name, value, comment)
 
 
 def _in_comprehension(facts: Facts, node: cst.CSTNode) -> bool:

@@ -7,8 +7,7 @@ args = SentenceTransformerTrainingArguments("o", per_device_train_batch_size=256
 # output
 from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments, losses
 loss = losses.MultipleNegativesRankingLoss(model, gather_across_devices=world_size > 1)
-batch_per_rank, accumulation_per_rank = ddp.share_batch(256, 1)  # nb2ddp: the notebook's batch, split
-args = SentenceTransformerTrainingArguments("o", per_device_train_batch_size=batch_per_rank * world_size, batch_sampler=BatchSamplers.NO_DUPLICATES, dataloader_drop_last=True, accelerator_config={"split_batches": world_size > 1}, gradient_accumulation_steps=accumulation_per_rank)
+args = SentenceTransformerTrainingArguments("o", per_device_train_batch_size=256, batch_sampler=BatchSamplers.NO_DUPLICATES, dataloader_drop_last=True, accelerator_config={"split_batches": world_size > 1})
 
 # case: in 16 bits
 from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments, losses
@@ -17,8 +16,7 @@ args = SentenceTransformerTrainingArguments("o", per_device_train_batch_size=8, 
 # output
 from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments, losses
 loss = losses.MultipleNegativesRankingLoss(model, gather_across_devices=world_size > 1)
-batch_per_rank, accumulation_per_rank = ddp.share_batch(8, 1)  # nb2ddp: the notebook's batch, split
-args = SentenceTransformerTrainingArguments("o", per_device_train_batch_size=batch_per_rank, dataloader_drop_last=True, fp16=False, bf16=True, gradient_accumulation_steps=accumulation_per_rank)
+args = SentenceTransformerTrainingArguments("o", per_device_train_batch_size=8, dataloader_drop_last=True, fp16=False, bf16=True)
 # note, line 3: each GPU computes a part of a batch, which rounds otherwise in 16 bits: losses are near the notebook's (by about 2e-4 of the loss), not equal
 
 # case: an accelerator_config of the notebook
@@ -37,7 +35,6 @@ args = SentenceTransformerTrainingArguments("o", per_device_train_batch_size=256
 from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments, losses
 loss = losses.MultipleNegativesRankingLoss(model)
 args = SentenceTransformerTrainingArguments("o", per_device_train_batch_size=256)
-# note, line 3: --batch scale: every rank takes the notebook's batch, so each step takes more data
 
 # last cell
 trainer = SentenceTransformerTrainer(model, args=args, loss=loss)
