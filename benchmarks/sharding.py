@@ -11,6 +11,9 @@ random Llama of 4.3 billion parameters. Each row is compared with the single run
 ("again") is the floor. Cases whose step time counts run one after the other, the others all at once.
 "adapter" is the difference of all its values over their length, "B" that of the LoRA B alone, which start at zero.
 Memory is PyTorch's own count for each GPU: the most of all training, and the least at the start of a step.
+The cases "vision", "vision16" and "mixed" (rows without a picture too) train a random Qwen2-VL of 2.2 billion
+parameters, made there too; "see" is the difference of the vision tower's LoRA B. What the converter declines for them
+is converted here all the same: their rows are to show whether it may be.
 The case "large" runs under a limit of GPU memory too: rows that end in "limited". What these train is loaded with
 plain PEFT in the end, and its logits are compared with the single run's, which had no limit.
 """
@@ -26,8 +29,13 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
+from unittest import mock
+
+import sharding_vision as vision
 
 LIMIT = 7.2  # GiB: the weights in 16 bits alone take 8
 WARM = 3  # steps that no median counts
@@ -173,12 +181,25 @@ CASES: dict[str, dict[str, Any]] = {
     "dpo": dict(
         kind="dpo", data="dpo", batch=2, rate=5e-5, rows=["one", "again", "ddp", "fsdp"], on_cpu=False
     ),
-    "vision": dict(loader="FastVisionModel", rows=[]),  # makes no model: asks the converter alone
+    "vision": dict(
+        kind="vision",
+        four_bit=True,
+        optim="adamw_8bit",
+        rows=["one", "again", "ddp", "fsdp"],
+        timed=True,
+        on_cpu=False,
+    ),
+    "vision16": dict(kind="vision", generates=True, rows=["one", "again", "ddp", "fsdp"], on_cpu=False),
+    "mixed": dict(kind="vision", pictures=2, batch=2, rows=["one", "again", "ddp", "fsdp"], on_cpu=False),
     "large": dict(batch=2, rows=["one", "again", "ddp", "one limited", "ddp limited", "fsdp limited"]),
 }
 USUAL = dict(
     kind="sft", loader="FastLanguageModel", dtype="None", four_bit=False, optim="adamw_torch", data="sft",
     batch=4, steps=10, rate=2e-4,
+)  # fmt: skip
+# pictures: of five rows, how many have one; seconds: for one run
+SEEING = dict(
+    loader="FastVisionModel", pictures=5, generates=False, seconds=160, lifted="FastVisionModel has not been shown"
 )  # fmt: skip
 
 
@@ -194,16 +215,18 @@ def prepare(folder: Path) -> None:
     for name, case in CASES.items():
         here = folder / name
         here.mkdir(exist_ok=True)
-        values = USUAL | case
-        cells = [SETTINGS, IMPORT, CAP, LOAD, DATA, *_trainer(name, values), TRAIN, SAVE]
+        values = values_of(name)
+        cells = [SETTINGS, IMPORT, CAP, *_cells(name, values)]
         cells = [cell.format(**values) for cell in cells]
         notebook = here / "notebook.ipynb"
         nbformat.write(new_notebook(cells=[new_code_cell(cell) for cell in cells]), notebook)
         refused = {}
+        made = {}
         for strategy in ("ddp", "fsdp"):
-            made = convert(notebook, strategy=strategy)
-            if made.status != "converted":
-                refused[strategy] = [declined.why for declined in made.declined]
+            with without_decline(values.get("lifted", "")):
+                made[strategy] = convert(notebook, strategy=strategy)
+            if made[strategy].status != "converted":
+                refused[strategy] = [declined.why for declined in made[strategy].declined]
                 print(f"{name}, {strategy}: {refused[strategy][0]}")
         (here / "refused.json").write_text(json.dumps(refused))
         for row in case["rows"]:
@@ -215,16 +238,34 @@ def prepare(folder: Path) -> None:
             if strategy in ("one", "again"):
                 (place / "script.py").write_text("\n\n".join(cells))
                 continue
-            files = convert(notebook, strategy=strategy).files
+            files = made[strategy].files
             (place / "script.py").write_text(files["train_ddp.py"])
             (place / "ddp_support.py").write_text(files["ddp_support.py"])
     print(f"{folder} is ready: {', '.join(CASES)}")
 
 
-def _trainer(name: str, values: dict[str, Any]) -> list[str]:
-    if values["kind"] == "dpo":
-        return [DPO]
-    return [SFT, RESPONSES] if name == "chat" else [SFT]
+def values_of(name: str) -> dict[str, Any]:
+    """Return what fills the cells of a case."""
+    case = CASES[name]
+    return USUAL | (SEEING if case.get("kind") == "vision" else {}) | case
+
+
+def _cells(name: str, values: dict[str, Any]) -> list[str]:
+    if values["kind"] == "vision":
+        return vision.cells(values)
+    sft = [SFT, RESPONSES] if name == "chat" else [SFT]
+    return [LOAD, DATA, *([DPO] if values["kind"] == "dpo" else sft), TRAIN, SAVE]
+
+
+def without_decline(words: str) -> AbstractContextManager[Any]:
+    """Convert what is declined with these words alone; "" lifts nothing."""
+    from nb2ddp.analysis.facts import Facts
+    from nb2ddp.analysis.sharding import Refusal, refusals
+
+    def others(facts: Facts) -> Iterator[Refusal]:
+        return (each for each in refusals(facts) if not words or words not in each[0])
+
+    return mock.patch("nb2ddp.rules.sharding.refusals", others)
 
 
 def make_model(folder: Path, tiny: bool) -> None:
@@ -325,7 +366,8 @@ class Started:
     def ended(self) -> dict[str, Any]:
         """Wait for the end, and return what was noted."""
         try:
-            code = self.process.wait(max(1, SECONDS - (time.perf_counter() - self.began)))
+            seconds = values_of(self.case).get("seconds", SECONDS)
+            code = self.process.wait(max(1, seconds - (time.perf_counter() - self.began)))
         except subprocess.TimeoutExpired:
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
@@ -347,19 +389,19 @@ class Started:
 
 def run(folder: Path, names: list[str], gpus: int, cpu: bool) -> None:
     """Run the cases and print a row for each run."""
-    make_in = [sys.executable, __file__, "model", str(folder), *(["--cpu"] if cpu else [])]
+    devices = list(range(gpus))
+    chosen = [name for name in names or CASES if not cpu or CASES[name].get("on_cpu", True)]
+    make_in = [sys.executable, __file__, "model", str(folder), *chosen, *(["--cpu"] if cpu else [])]
     subprocess.run(make_in, check=True)
     print(
-        f"{'case':7}{'row':14}{'exit':>5}{'s/step':>8}{'ratio':>6}{'loss diff':>10}{'adapter':>9}{'B':>9}  "
+        f"{'case':9}{'row':14}{'exit':>5}{'s/step':>8}{'ratio':>6}{'loss diff':>10}{'adapter':>9}{'B':>9}  "
         "losses; peak / held GiB of each GPU; seconds",
         flush=True,
     )
     single: dict[str, dict[str, Any]] = {}
-    devices = list(range(gpus))
-    chosen = [name for name in names or CASES if not cpu or CASES[name].get("on_cpu", True)]
     for name in chosen:
         for strategy, why in json.loads((folder / name / "refused.json").read_text()).items():
-            print(f"{name:7}{strategy:14} declined by the converter: {why[0]}", flush=True)
+            print(f"{name:9}{strategy:14} declined by the converter: {why[0]}", flush=True)
     for name in chosen:
         if CASES[name].get("timed"):
             rows = there(folder, name)
@@ -390,7 +432,7 @@ def there(folder: Path, name: str) -> list[str]:
 
 def show(started: Started, done: dict[str, Any], single: dict[str, dict[str, Any]]) -> None:
     """Print the row of a run."""
-    head = f"{started.case:7}{started.row:14}{done['code']:>5}"
+    head = f"{started.case:9}{started.row:14}{done['code']:>5}"
     if started.row == "one":
         single[started.case] = done
     if done["code"] or not done["ranks"] or not done["whole"]:
@@ -399,35 +441,37 @@ def show(started: Started, done: dict[str, Any], single: dict[str, dict[str, Any
         return
     losses, base = done["ranks"][0]["losses"], single.get(started.case)
     timed = CASES[started.case].get("timed")  # others share the GPUs
-    ratio = apart = whole = alone = "-"
+    ratio = apart = whole = alone = sees = "-"
     if base and base["whole"] and base["ranks"] and started.row != "one":
         ratio = f"{base['step'] / done['step']:.2f}" if timed else "-"
         pairs = zip(base["ranks"][0]["losses"], losses, strict=True)
         apart = f"{max(abs(a - b) for a, b in pairs):.1e}"
-        whole, alone = (f"{value:.1e}" for value in adapters_apart(base["here"], done["here"]))
+        whole, alone, sees = (f"{value:.1e}" for value in adapters_apart(base["here"], done["here"]))
     memory = ", ".join(f"{rank['peak'] / 2**30:.2f} / {rank['held'] / 2**30:.2f}" for rank in done["ranks"])
     step = f"{done['step']:.3f}" if timed else "-"
     print(
         f"{head}{step:>8}{ratio:>6}{apart:>10}{whole:>9}{alone:>9}  "
-        f"{losses[0]:.4f} .. {losses[-1]:.4f}; {memory}; {done['took']:.0f} s",
+        f"{losses[0]:.4f} .. {losses[-1]:.4f}; {memory}; {done['took']:.0f} s"
+        f"{f'; see {sees}' if values_of(started.case)['kind'] == 'vision' else ''}",
         flush=True,
     )
 
 
-def adapters_apart(one: Path, other: Path) -> tuple[float, float]:
-    """Return how far two adapters are apart, relative to the first: all of it, and the B alone."""
+def adapters_apart(one: Path, other: Path) -> tuple[float, float, float]:
+    """Return how far two adapters are apart, relative to the first: all of it, the B alone, the vision tower's B."""
     from safetensors.torch import load_file
 
     first, second = (load_file(here / "lora_model" / "adapter_model.safetensors") for here in (one, other))
     if first.keys() != second.keys():
-        return float("nan"), float("nan")
+        return float("nan"), float("nan"), float("nan")
 
     def relative(names: list[str]) -> float:
         length = sum(float(first[name].double().square().sum()) for name in names)
         apart = sum(float((first[name].double() - second[name].double()).square().sum()) for name in names)
-        return float((apart / length) ** 0.5)
+        return float((apart / length) ** 0.5) if length else float("nan")
 
-    return relative(list(first)), relative([name for name in first if "lora_B" in name])
+    learned = [name for name in first if "lora_B" in name]
+    return relative(list(first)), relative(learned), relative([name for name in learned if "visual" in name])
 
 
 def logits(folder: Path) -> None:
@@ -479,7 +523,11 @@ def main() -> None:
     if arguments.what == "prepare":
         prepare(folder)
     elif arguments.what == "model":
-        make_model(folder, arguments.cpu)
+        kinds = {values_of(name)["kind"] for name in arguments.cases or CASES}
+        if kinds - {"vision"}:
+            make_model(folder, arguments.cpu)
+        if "vision" in kinds:
+            vision.make_model(folder, arguments.cpu)
     elif arguments.what == "logits":
         logits(folder)
     else:
