@@ -12,8 +12,7 @@ random Llama of 4.3 billion parameters. Each row is compared with the single run
 "adapter" is the difference of all its values over their length, "B" that of the LoRA B alone, which start at zero.
 Memory is PyTorch's own count for each GPU: the most of all training, and the least at the start of a step.
 The cases "vision", "vision16" and "mixed" (rows without a picture too) train a random Qwen2-VL of 2.2 billion
-parameters, made there too; "see" is the difference of the vision tower's LoRA B. What the converter declines for them
-is converted here all the same: their rows are to show whether it may be.
+parameters, made there too; "see" is the difference of the vision tower's LoRA B.
 The case "large" runs under a limit of GPU memory too: rows that end in "limited". What these train is loaded with
 plain PEFT in the end, and its logits are compared with the single run's, which had no limit.
 """
@@ -29,11 +28,8 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import sharding_vision as vision
 
@@ -198,9 +194,7 @@ USUAL = dict(
     batch=4, steps=10, rate=2e-4,
 )  # fmt: skip
 # pictures: of five rows, how many have one; seconds: for one run
-SEEING = dict(
-    loader="FastVisionModel", pictures=5, generates=False, seconds=160, lifted="FastVisionModel has not been shown"
-)  # fmt: skip
+SEEING = dict(loader="FastVisionModel", pictures=5, generates=False, seconds=160)
 
 
 def prepare(folder: Path) -> None:
@@ -223,8 +217,7 @@ def prepare(folder: Path) -> None:
         refused = {}
         made = {}
         for strategy in ("ddp", "fsdp"):
-            with without_decline(values.get("lifted", "")):
-                made[strategy] = convert(notebook, strategy=strategy)
+            made[strategy] = convert(notebook, strategy=strategy)
             if made[strategy].status != "converted":
                 refused[strategy] = [declined.why for declined in made[strategy].declined]
                 print(f"{name}, {strategy}: {refused[strategy][0]}")
@@ -255,17 +248,6 @@ def _cells(name: str, values: dict[str, Any]) -> list[str]:
         return vision.cells(values)
     sft = [SFT, RESPONSES] if name == "chat" else [SFT]
     return [LOAD, DATA, *([DPO] if values["kind"] == "dpo" else sft), TRAIN, SAVE]
-
-
-def without_decline(words: str) -> AbstractContextManager[Any]:
-    """Convert what is declined with these words alone; "" lifts nothing."""
-    from nb2ddp.analysis.facts import Facts
-    from nb2ddp.analysis.sharding import Refusal, refusals
-
-    def others(facts: Facts) -> Iterator[Refusal]:
-        return (each for each in refusals(facts) if not words or words not in each[0])
-
-    return mock.patch("nb2ddp.rules.sharding.refusals", others)
 
 
 def make_model(folder: Path, tiny: bool) -> None:

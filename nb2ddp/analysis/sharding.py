@@ -19,6 +19,7 @@ Refusal = tuple[str, cst.CSTNode | None]
 
 _INSTEAD = "use --strategy ddp, or --strategy balanced if the model does not fit one GPU"
 _TRAINERS = frozenset({"SFTTrainer", "UnslothTrainer"})
+_LOADERS = frozenset({"FastLanguageModel", "FastVisionModel"})
 # Attributes of a model that need no weights.
 _TELLING = frozenset("config device dtype generation_config name_or_path peft_config training".split())
 _SETTING = frozenset("eval train print_trainable_parameters num_parameters".split())
@@ -103,7 +104,7 @@ def _refused(facts: Facts, call: cst.Call) -> Iterator[Refusal]:
     if facts.method(call) != "from_pretrained":
         return
     loader = facts.qualified(call.func).rpartition(".")[0].rpartition(".")[2]
-    if loader != "FastLanguageModel" and not facts.is_after_training(call):
+    if loader not in _LOADERS and not facts.is_after_training(call):
         yield (f"{loader} has not been shown to train the same run with a sharded model; {_INSTEAD}", call)
     elif libraries.has_experts(facts.loaded_name(call)):
         yield (f"a model with experts has not been shown to train the same run sharded; {_INSTEAD}", call)

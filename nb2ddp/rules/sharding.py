@@ -2,8 +2,9 @@
 
 Each rank holds a share of every layer, and gathers a layer while it computes with it (FSDP2). From the Trainer on,
 the model is nowhere whole: what generates with it or saves it runs on every rank, and the other ranks end after
-the last such line. Unsloth 2026.10.8 or newer does the sharding, in SFT and continued pretraining; merging and
-GGUF need a run of their own, from the adapter that is saved.
+the last such line. Unsloth 2026.10.8 or newer does the sharding, in SFT and continued pretraining, of text and
+vision models: a rank whose micro-batch has no image runs the vision tower on an empty one, so that all ranks gather
+the same layers. Merging and GGUF need a run of their own, from the adapter that is saved.
 
 .. code-block:: diff
 

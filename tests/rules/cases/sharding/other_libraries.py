@@ -18,12 +18,12 @@ for batch in loader:
 
 # case: another loader
 # flags: --strategy fsdp
-from unsloth import FastVisionModel
+from unsloth import FastModel
 from trl import SFTTrainer
-model, tokenizer = FastVisionModel.from_pretrained("m")
+model, tokenizer = FastModel.from_pretrained("m")
 trainer = SFTTrainer(model)
 trainer.train()
-# decline, line 3: FastVisionModel has not been shown to train the same run with a sharded model...
+# decline, line 3: FastModel has not been shown to train the same run with a sharded model...
 
 # case: experts
 # flags: --strategy fsdp
