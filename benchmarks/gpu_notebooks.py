@@ -177,7 +177,7 @@ CASES = {
     "uneven padding-free": dict(UNEVEN, options="\n        padding_free = True,"),
     "uneven long": dict(
         UNEVEN,
-        steps=24,
+        steps=40,
         max_length=8192,
         data="long.jsonl",
         before=NO_PLANS,

@@ -144,7 +144,7 @@ def make_model(folder: Path, wide: bool) -> None:
         with open(folder / f"{name}.jsonl", "w") as file:
             lines = (json.dumps({"text": text(rng.randint(fewest, most))}) for _ in range(count))
             file.writelines(f"{line}\n" for line in lines)
-    for name, count, mean, most in (("uneven", 700, 1372, 4096), ("long", 200, 2744, 8192)):
+    for name, count, mean, most in (("uneven", 700, 1372, 4096), ("long", 330, 2744, 8192)):
         with open(folder / f"{name}.jsonl", "w") as file:
             for _ in range(count):  # a word is a token, nearly
                 words_of_row = round(rng.lognormvariate(math.log(mean) - 0.9**2 / 2, 0.9))
