@@ -92,6 +92,7 @@ def init_process_group() -> None:
         dist.init_process_group(
             backend, timeout=_GROUP_TIMEOUT, store=store, rank=_run.rank, world_size=_run.world_size
         )
+        from_all_ranks(None)  # gloo fails on a rank that still connects to one which ends at once
     if dist.get_world_size() != _run.world_size:
         raise RuntimeError("vLLM keeps the ranks apart: update unsloth and unsloth_zoo to 2026.10.9 or newer")
 

@@ -30,7 +30,16 @@ def _ddp(
 
     DDP leaves the parameters named in ``apart`` alone. With ``in_step`` a loss may be under way that already depends
     on the parameters: they are made equal so that autograd does not take them for changed.
+
+    Raises:
+        RuntimeError: the process group is the GPUs', and the model is not on one.
     """
+    if torch.cuda.is_available() and all(parameter.device.type == "cpu" for parameter in model.parameters()):
+        raise RuntimeError(
+            "the model is on the CPU while it trains, and NCCL averages gradients of GPUs alone: move it and its "
+            'batches to the GPU in the notebook (model.to("cuda")), or start the script with '
+            'CUDA_VISIBLE_DEVICES="" to train on CPUs'
+        )
     trained = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
     # the search costs time: an adapter alone is used as a whole, but for a tower's part
     if find_unused is None:

@@ -106,9 +106,13 @@ def _warn(text: str) -> None:
 
 
 def _ends_otherwise(rest: int, share: Any, accumulation_steps: int, every_rank_reads: bool) -> bool:
-    """Return whether ranks fill up the ``rest`` rows, or step where one process waits for more."""
+    """Return whether ranks fill up the ``rest`` rows, or a step takes other rows because of them than in one process.
+
+    Micro-batches that fill no step are kept for the next epoch's first step, and count there as full ones.
+    """
     together = int(share) * _run.world_size
     filled = rest % together if every_rank_reads else rest % together % _run.world_size
-    one_waits = math.ceil(rest / share.batch_size) % share.accumulation_steps
-    ranks_wait = math.ceil(rest / together) % accumulation_steps
-    return bool(filled) or bool(one_waits) != bool(ranks_wait)
+    # rows that the next epoch's first step has room for no more
+    of_one = math.ceil(rest / share.batch_size) % share.accumulation_steps * share.batch_size
+    of_ranks = math.ceil(rest / together) % accumulation_steps * together
+    return bool(filled) or of_one != of_ranks

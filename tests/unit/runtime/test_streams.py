@@ -41,6 +41,8 @@ SAID = "the streamed data ended with"
     [
         pytest.param(12, (2, 2), False, 0, id="whole steps"),
         pytest.param(14, (2, 2), True, 2, id="one process waits for the rest of the step"),
+        pytest.param(10, (2, 4), True, 2, id="more room is taken of the next step"),
+        pytest.param(12, (2, 4), True, 0, id="both wait with as many rows"),
         pytest.param(13, (4, 1), True, 1, id="one row for two ranks"),
         pytest.param(14, (4, 1), False, 2, id="a round is filled up"),
         pytest.param(14, (4, 1), True, 0, id="a row for each rank"),
