@@ -182,15 +182,9 @@ def held_logs(log_dir: Path, patience: float = _PATIENCE, hosts: str | None = No
     """
     handle = None
     with contextlib.suppress(OSError, ImportError):  # Windows, or a file system without locks
-        log_dir.mkdir(parents=True, exist_ok=True)
-        handle = os.open(log_dir, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            if hosts is None:
-                _lock(handle, patience)
-            else:
-                _share(handle, log_dir / _HOSTS, hosts, patience)
+            handle = _take(log_dir, patience, hosts)
         except BlockingIOError:
-            os.close(handle)
             raise LaunchError(
                 f"Another run goes on and writes its logs to {log_dir}; wait for its end, or give this one a "
                 "folder with --log-dir and another working folder."
@@ -199,14 +193,40 @@ def held_logs(log_dir: Path, patience: float = _PATIENCE, hosts: str | None = No
     try:
         yield begun
     finally:
+        with contextlib.suppress(OSError):
+            if handle is not None and hosts is not None:
+                _lock(handle, 0)  # BlockingIOError: another host's part goes on
+                (log_dir / _HOSTS).unlink()
+            if not begun:
+                log_dir.rmdir()
         if handle is not None:
-            with contextlib.suppress(OSError):
-                if hosts is not None:
-                    _lock(handle, 0)  # BlockingIOError: another host's part goes on
-                    (log_dir / _HOSTS).unlink()
-                if not begun:
-                    log_dir.rmdir()
             os.close(handle)  # the lock ends with it
+
+
+def _take(log_dir: Path, patience: float, hosts: str | None) -> int:
+    """Return a handle of the folder with its lock, alone or with the hosts of one run.
+
+    A run that ends removes an empty folder while others wait for its lock: whoever gets the lock of a folder that is
+    no longer there makes it again and waits for the lock of that one.
+
+    Raises BlockingIOError where another run keeps the folder, another OSError where there are no locks.
+    """
+    until = time.monotonic() + patience
+    while True:
+        log_dir.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            handle = os.open(log_dir, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                if hosts is None:
+                    _lock(handle, max(until - time.monotonic(), 0))
+                else:
+                    _share(handle, log_dir / _HOSTS, hosts, max(until - time.monotonic(), 0))
+                if os.path.samestat(os.fstat(handle), os.stat(log_dir)):
+                    return handle
+            except BaseException:
+                os.close(handle)
+                raise
+            os.close(handle)
 
 
 def _lock(handle: int, patience: float, *, shared: bool = False) -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,18 +17,18 @@ from nb2ddp.launch.command import hosts_share, sets_rendezvous
 from nb2ddp.launch.ranks import held_logs
 
 HOLDS = """
-import sys, time
+import sys
 from pathlib import Path
 from nb2ddp.launch.ranks import held_logs
 with held_logs(Path(sys.argv[1]), hosts=sys.argv[2] if sys.argv[2:] else None):
     print("held", flush=True)
-    time.sleep(100)
+    sys.stdin.readline()
 """
 
 
 def test_two_runs_do_not_share_a_folder_of_logs(tmp_path: Path) -> None:
     logs = tmp_path / "out" / "logs"
-    with subprocess.Popen([sys.executable, "-c", HOLDS, str(logs)], stdout=subprocess.PIPE) as other:
+    with _holder(logs) as other:
         assert other.stdout is not None
         other.stdout.readline()
         with pytest.raises(LaunchError, match="Another run goes on and writes its logs to"):
@@ -40,7 +44,7 @@ def test_two_runs_do_not_share_a_folder_of_logs(tmp_path: Path) -> None:
 
 def test_the_hosts_of_one_run_share_a_folder_of_logs_and_no_other_run_does(tmp_path: Path) -> None:
     logs = tmp_path / "logs"
-    with subprocess.Popen([sys.executable, "-c", HOLDS, str(logs), "job 1"], stdout=subprocess.PIPE) as other:
+    with _holder(logs, "job 1") as other:
         assert other.stdout is not None
         other.stdout.readline()
         with held_logs(logs, patience=0.5, hosts="job 1"):
@@ -52,12 +56,56 @@ def test_the_hosts_of_one_run_share_a_folder_of_logs_and_no_other_run_does(tmp_p
     with held_logs(logs, hosts="job 2"):
         pass
     assert not logs.exists(), "nothing was started, and nothing is left"
-    with subprocess.Popen([sys.executable, "-c", HOLDS, str(logs)], stdout=subprocess.PIPE) as other:
+    with _holder(logs) as other:
         assert other.stdout is not None
         other.stdout.readline()
         with pytest.raises(LaunchError, match="Another run goes on"):
             held_logs(logs, patience=0.5, hosts="job 1").__enter__()
         other.kill()
+
+
+@pytest.mark.parametrize("waiting", [None, "job 1"])
+def test_a_run_that_waited_for_a_folder_that_is_gone_holds_the_new_one(
+    tmp_path: Path, waiting: str | None
+) -> None:
+    logs = tmp_path / "logs"
+    with _holder(logs) as first:
+        assert first.stdout is not None
+        assert first.stdout.readline() == "held\n"
+        with _holder(logs, waiting) as second:
+            assert second.stdout is not None
+            _wait_until(lambda: str(logs) in _open_files(second.pid))
+            first.communicate(
+                "end\n"
+            )  # it has started nothing: it removes the folder, which the second has open
+            assert second.stdout.readline() == "held\n"
+            with pytest.raises(LaunchError, match="Another run goes on"):
+                held_logs(logs, patience=0).__enter__()
+            second.communicate("end\n")
+    with held_logs(logs, patience=0):
+        pass
+
+
+def _holder(logs: Path, hosts: str | None = None) -> subprocess.Popen[str]:
+    """Start a process that holds a folder until it is sent a line."""
+    command = [sys.executable, "-c", HOLDS, str(logs), *([hosts] if hosts else [])]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def _open_files(pid: int) -> set[str]:
+    """Return the paths that a process has open, those that are deleted under the name that they had."""
+    found = set()
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            found.add(os.readlink(descriptor))
+    return found
+
+
+def _wait_until(condition: Callable[[], bool], seconds: float = 60) -> None:
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.02)
 
 
 def test_the_hosts_of_one_run_are_known_by_its_rendezvous() -> None:
