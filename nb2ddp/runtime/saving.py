@@ -1,10 +1,12 @@
 """Save so that no rank reads a half-written file, or a folder before it is written."""
 
+import contextlib
 import functools
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -14,6 +16,9 @@ from nb2ddp.runtime.random_numbers import _installed
 from nb2ddp.runtime.run_state import _run, is_main_process
 from nb2ddp.runtime.same_data import _digest
 from nb2ddp.runtime.store import _store, _wait_for_key
+
+_UNFINISHED = ".unfinished-nb2ddp-"  # what the name of a folder begins with in which something is saved
+_BEGAN = time.time()
 
 
 def _save_whole_files() -> None:
@@ -26,16 +31,13 @@ def _save_whole_files() -> None:
             if not isinstance(path, str | os.PathLike) or (os.path.exists(path) and not os.path.isfile(path)):
                 return save(value, *args, **options)
             final = os.path.realpath(path)
-            folder = tempfile.mkdtemp(prefix=".unfinished-", dir=os.path.dirname(final))
-            try:
+            with _unfinished_folder(os.path.dirname(final)) as folder:
                 part = os.path.join(
                     folder, os.path.basename(final)
                 )  # torch.save() writes the name into the file
                 result = save(value, part, *args[1:], **{k: v for k, v in options.items() if k != parameter})
                 os.replace(part, final)
                 return result
-            finally:
-                shutil.rmtree(folder, ignore_errors=True)
 
         return save_whole
 
@@ -44,6 +46,49 @@ def _save_whole_files() -> None:
         import safetensors.torch
 
         safetensors.torch.save_file = whole(safetensors.torch.save_file, "filename")
+
+
+@contextlib.contextmanager
+def _unfinished_folder(above: str) -> Iterator[str]:
+    """Make a folder to save in, locked for as long as this process saves there, and remove it in the end."""
+    _remove_unfinished(above)
+    folder = tempfile.mkdtemp(prefix=_UNFINISHED, dir=above)
+    try:
+        with _locked(folder):
+            yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@functools.cache
+def _remove_unfinished(above: str) -> None:
+    """Remove, once, what runs left that were killed while they saved: folders older than this process, and unlocked.
+
+    Where the file system has no locks, they stay: a run that goes on may save there.
+    """
+    with contextlib.suppress(OSError):
+        for entry in os.scandir(above):
+            if entry.name.startswith(_UNFINISHED) and entry.is_dir(follow_symlinks=False):
+                with contextlib.suppress(OSError), _locked(entry.path) as held:
+                    if held and entry.stat().st_mtime < _BEGAN:
+                        shutil.rmtree(entry.path, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _locked(folder: str) -> Iterator[bool]:
+    """Hold the advisory lock of a folder. False: another process holds it, or the file system has none."""
+    handle, held = -1, False
+    with contextlib.suppress(OSError, ImportError):
+        import fcntl
+
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        held = True
+    try:
+        yield held
+    finally:
+        if handle >= 0:
+            os.close(handle)
 
 
 def _wait_for_saves(trainer: Any) -> None:

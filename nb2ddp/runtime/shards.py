@@ -1,14 +1,14 @@
 """Train and save a model that Unsloth has sharded over the ranks (FSDP)."""
 
+import contextlib
 import os
 import re
-import shutil
-import tempfile
 from typing import Any
 
 from nb2ddp.runtime.meetings import from_main_process
 from nb2ddp.runtime.run_state import _run
 from nb2ddp.runtime.same_data import _check_same_data
+from nb2ddp.runtime.saving import _unfinished_folder
 from nb2ddp.runtime.trainer import prepare_trainer
 
 
@@ -46,9 +46,10 @@ def save_shards(trainer: Any, folder: str) -> None:
         trainer.model.save_pretrained(folder)
         return
     folder = os.path.abspath(folder)
-    part = from_main_process(lambda: _beside(folder))
-    trainer.save_model(part)
-    from_main_process(lambda: _move_model(part, folder))
+    with contextlib.ExitStack() as until_moved:
+        part = from_main_process(lambda: until_moved.enter_context(_beside(folder)))
+        trainer.save_model(part)
+        from_main_process(lambda: _move_model(part, folder))
 
 
 # What a model and PEFT's adapter save.
@@ -58,16 +59,15 @@ _MODEL_FILE = re.compile(
 
 
 def _move_model(part: str, folder: str) -> None:
-    """Move the files of a model out of a folder, and delete what is left of that."""
+    """Move the files of a model out of a folder."""
     os.makedirs(folder, exist_ok=True)
     for name in os.listdir(part):
         if _MODEL_FILE.fullmatch(name):
             os.replace(os.path.join(part, name), os.path.join(folder, name))
-    shutil.rmtree(part)
 
 
-def _beside(folder: str) -> str:
-    """Make an empty folder on the disk that ``folder`` is on."""
+def _beside(folder: str) -> contextlib.AbstractContextManager[str]:
+    """Return a block's empty folder on the disk that ``folder`` is on."""
     above = os.path.dirname(folder)
     os.makedirs(above, exist_ok=True)
-    return tempfile.mkdtemp(prefix=".unfinished-", dir=above)
+    return _unfinished_folder(above)

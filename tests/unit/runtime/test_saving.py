@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.support.ranks import Ended, RankServer
+from tests.support.runtime_module import load_module
 
 Run = Callable[..., Ended]
 
@@ -62,3 +63,35 @@ def test_a_file_of_weights_is_whole_or_not_there(run: Run) -> None:
     assert ended.notes[0]["error"] == "the disk is full"
     assert ended.notes[0]["kept"] == [1, 1, 1]
     assert ended.notes[0]["weights"] == [1, 1]
+
+
+def test_what_a_killed_run_was_saving_is_removed_and_not_what_a_living_one_saves(
+    run: Run, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run-2"
+    folder.mkdir()
+    (folder / ".unfinished-chapters").mkdir()  # somebody's own
+    with load_module()._unfinished_folder(str(folder)) as living:
+        killed = run(
+            """
+            import os
+            import signal
+            import torch
+            class Kills:
+                def __reduce__(self):
+                    os.kill(os.getpid(), signal.SIGKILL)
+            ddp.from_all_ranks(None)  # both have begun
+            torch.save(Kills(), f"rank{rank}.pt")
+            """
+        )
+        assert killed.codes == [-9, -9], killed.text
+        assert len(_unfinished(folder) - {".unfinished-chapters", Path(living).name}) == 2
+        ended = run('import torch\ntorch.save(torch.ones(3), f"rank{rank}.pt")\n')
+        assert ended.codes == [0, 0], ended.text
+        assert _unfinished(folder) == {".unfinished-chapters", Path(living).name}
+    assert _unfinished(folder) == {".unfinished-chapters"}
+    assert (folder / "rank1.pt").is_file()
+
+
+def _unfinished(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir() if path.name.startswith(".unfinished")}
