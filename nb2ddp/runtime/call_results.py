@@ -1,6 +1,7 @@
 """Compare what calls of a model give."""
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -9,18 +10,43 @@ from torch.utils import _pytree as pytree
 
 def _reached(outputs: list[torch.Tensor]) -> set[int] | None:
     """Return the ids of the leaves that tensors depend on; None where a checkpoint hides what it computes."""
-    nodes = [output.grad_fn for output in outputs if output.grad_fn is not None]
-    found, seen = set(), set(nodes)
-    while nodes:
-        node: Any = nodes.pop()
+    found = set()
+    for node in _graph(outputs):
         if "Checkpoint" in node.name():
             return None
         if hasattr(node, "variable"):
             found.add(id(node.variable))
+    return found
+
+
+def _graph(outputs: list[torch.Tensor]) -> Iterator[Any]:
+    """Yield the operations that tensors with a gradient come from."""
+    nodes: list[Any] = [output.grad_fn for output in outputs if output.grad_fn is not None]
+    seen = set(nodes)
+    while nodes:
+        node = nodes.pop()
+        yield node
         following = {following for following, _ in node.next_functions if following is not None} - seen
         seen |= following
         nodes += following
-    return found
+
+
+_OF_16_BITS = (torch.bfloat16, torch.float16)
+
+
+def _computes_in_16_bits(model: torch.nn.Module, output: Any) -> bool:
+    """Return whether weights, outputs or what these come from have 16 bits, or autocast is on.
+
+    Autocast may be on around the call, in the model's ``forward()``, or put in by Accelerate. A checkpoint that
+    computes its block once more, and a compiled function, hide what is inside of them.
+    """
+    leaves = [x for x in pytree.tree_leaves(output) if isinstance(x, torch.Tensor)]
+    return (
+        any(x.dtype in _OF_16_BITS for x in (*leaves, *model.parameters()))
+        or any(torch.is_autocast_enabled(kind) for kind in {x.device.type for x in leaves})
+        or hasattr(model, "_original_forward")
+        or any(of.dtype in _OF_16_BITS for node in _graph(leaves) for of in node._input_metadata)
+    )
 
 
 def _are_close(values: list[Any], others: list[Any] | None) -> bool:
@@ -37,7 +63,7 @@ def _tolerance(value: torch.Tensor) -> float:
     """Return the relative difference that rounding may make between a batch and its parts."""
     if not value.is_floating_point():
         return 0.0
-    if value.dtype in (torch.float16, torch.bfloat16):
+    if value.dtype in _OF_16_BITS:
         return 3e-2
     return 1e-3 if value.is_cuda or torch.is_autocast_enabled() else 3e-5
 

@@ -14,7 +14,14 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils import _pytree as pytree
 
 from nb2ddp.runtime.batch_parts import _Parts
-from nb2ddp.runtime.call_results import _are_close, _difference, _opaque, _reached, _tolerance
+from nb2ddp.runtime.call_results import (
+    _are_close,
+    _computes_in_16_bits,
+    _difference,
+    _opaque,
+    _reached,
+    _tolerance,
+)
 from nb2ddp.runtime.gradients import _average_after_backward
 from nb2ddp.runtime.meetings import from_all_ranks, from_main_process
 from nb2ddp.runtime.module_state import _hooks_of_notebook, _without_effects
@@ -85,19 +92,6 @@ def _is_batch_norm(part: torch.nn.Module) -> bool:
 def _is_of_library(part: torch.nn.Module) -> bool:
     """Return whether a module's class is not the notebook's, whose training mode may do anything."""
     return type(part).__module__ != "__main__"
-
-
-_OF_16_BITS = (torch.bfloat16, torch.float16)
-
-
-def _computes_in_16_bits(model: torch.nn.Module, output: Any) -> bool:
-    """Return whether weights or outputs have 16 bits, or autocast is on, around the call or put in by Accelerate."""
-    leaves = [x for x in pytree.tree_leaves(output) if isinstance(x, torch.Tensor)]
-    return (
-        any(x.dtype in _OF_16_BITS for x in (*leaves, *model.parameters()))
-        or any(torch.is_autocast_enabled(kind) for kind in {x.device.type for x in leaves})
-        or hasattr(model, "_original_forward")
-    )
 
 
 class _Split:

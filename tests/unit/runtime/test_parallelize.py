@@ -588,7 +588,12 @@ def test_whole_batches_with_a_warning(server: RankServer, tmp_path: Path, case: 
 IN_16_BITS = """
 import torch
 from torch import nn
-model = ddp.parallelize(nn.Linear(4, 2, dtype=torch.bfloat16 if WHERE == "model" else torch.float32))
+class Net(nn.Linear):
+    def forward(self, x):
+        with torch.autocast("cpu", torch.bfloat16, enabled=WHERE == "forward"):
+            return super().forward(x).float()
+kind = Net if WHERE in ("forward", "nowhere") else nn.Linear
+model = ddp.parallelize(kind(4, 2, dtype=torch.bfloat16 if WHERE == "model" else torch.float32))
 x = torch.ones(6, 4, dtype=torch.bfloat16 if WHERE == "model" else torch.float32)
 for _ in range(3):
     with torch.autocast("cpu", torch.bfloat16, enabled=WHERE == "autocast"):
@@ -596,7 +601,7 @@ for _ in range(3):
 """
 
 
-@pytest.mark.parametrize(("where", "says"), [("autocast", 1), ("model", 1), ("nowhere", 0)])
+@pytest.mark.parametrize(("where", "says"), [("autocast", 1), ("model", 1), ("forward", 1), ("nowhere", 0)])
 def test_rows_that_are_computed_in_16_bits_are_said(run: Run, where: str, says: int) -> None:
     ended = run(IN_16_BITS.replace("WHERE", repr(where)))
     assert ended.codes == [0, 0], ended.text
