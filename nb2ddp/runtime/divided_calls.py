@@ -218,10 +218,12 @@ class _Split:
         self.trained = [(p, p.requires_grad) for p in model.parameters()]
         apart = self._names_apart(parts)
         self.apart = [p for name, p in model.named_parameters() if name in apart]
+        whole = next(m for m in _splits if _splits[m] is self)
         if self.alone:
             _run.reduced.setdefault(id(self), weakref.ref(self))  # gradients are averaged before a step
+            _run.uncompared.append(weakref.ref(whole))
             return
-        self.ddp = _ddp(next(m for m in _splits if _splits[m] is self), apart=apart, in_step=True)
+        self.ddp = _ddp(whole, apart=apart, in_step=True)
 
     def _names_apart(self, parts: _Parts) -> set[str]:
         """Return the names of trained parameters that no output of a batch depends on.

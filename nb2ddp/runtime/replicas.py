@@ -72,6 +72,7 @@ def _ddp(
     )
     # a batch norm alone changes its buffers; for others every forward() would wait for rank 0's in vain
     ddp_model.broadcast_buffers = any(getattr(part, "track_running_stats", False) for part in model.modules())
+    _run.uncompared.append(weakref.ref(model))
     averaged = [p for name, p in model.named_parameters() if p.requires_grad and name not in apart]
     _run.reduced.update({id(p): weakref.ref(p) for p in averaged})
     return ddp_model
@@ -129,17 +130,29 @@ def _fingerprint(parameter: torch.Tensor) -> str:
 def check_replicas(model: Any, result: _T | None = None) -> _T | None:
     """Compare the trained parameters that each rank has whole, bit for bit, and return ``result``.
 
-    Of those that are sharded every number is on one rank: there is nothing to compare. A difference does not end the
-    run: what rank 0 trained is saved first, then the script ends with exit code 1. Every rank waits for the digests of
-    all ranks.
+    Compared are those of ``model``, and of all models that were wrapped since the last call and are still there: a
+    loop may train one after the other. Of those that are sharded every number is on one rank: there is nothing to
+    compare. A difference does not end the run: what rank 0 trained is saved first, then the script ends with exit code
+    1. Every rank waits for the digests of all ranks.
     """
     if _run.world_size == 1:
         return result
     _reshard(model)
-    trained = {name: value for name, value in model.named_parameters() if value.requires_grad}
-    digests = {name: _digest(value) for name, value in trained.items() if not hasattr(value, "full_tensor")}
+    models = {"": model, **_take_uncompared(model)}
+    trained = {
+        (number, name): value
+        for number, each in models.items()
+        for name, value in each.named_parameters()
+        if value.requires_grad and not value.is_meta
+    }
+    digests = {key: _digest(value) for key, value in trained.items() if not hasattr(value, "full_tensor")}
     of_ranks = from_all_ranks(digests)
-    apart = [name for name in digests if any(other.get(name) != digests[name] for other in of_ranks)]
+    apart = [
+        name
+        for (number, name), own in digests.items()
+        # another model than the given one may be gone on a rank already
+        if any(other.get((number, name), own if number else None) != own for other in of_ranks)
+    ]
     if apart:
         _run.failures.append(
             f"the ranks have trained different models: {apart[0]} is not the same on all of them"
@@ -151,6 +164,19 @@ def check_replicas(model: Any, result: _T | None = None) -> _T | None:
     else:
         print(f"nb2ddp: {_run.world_size} replicas equal, bit for bit")
     return result
+
+
+def _take_uncompared(model: Any) -> dict[str, Any]:
+    """Return the other models that were wrapped since the last call, by the number that they have on every rank."""
+    found: dict[str, Any] = {}
+    known = {id(model), id(getattr(model, "module", None))}
+    for number, wrapped in enumerate(_run.uncompared):
+        other = wrapped()
+        if other is not None and id(other) not in known:
+            known.add(id(other))
+            found[str(number)] = other
+    _run.uncompared.clear()
+    return found
 
 
 def _reshard(model: Any) -> None:

@@ -45,6 +45,7 @@ class _Run:
         # the latest, by micro-batch and accumulation steps
         self.shares: dict[tuple[int, int], _RankBatch] = {}
         self.reduced: dict[int, weakref.ref[Any]] = {}  # by id: parameters whose gradients DDP averages
+        self.uncompared: list[weakref.ref[Any]] = []  # wrapped models that check_replicas() has not seen
         self.untold: list[tuple[_RankBatch, int]] = []  # shares whose samples a step no line has said yet
         self.failures: list[str] = []  # checks that failed; the run goes on to save and ends with exit code 1
         self.watchdog: _Watchdog | None = None

@@ -62,6 +62,29 @@ def test_replicas_that_differ_are_saved_first(run: Run) -> None:
     )
 
 
+@pytest.mark.parametrize(("differs", "code"), [(0, 1), (1, 1), (None, 0)])
+def test_all_models_that_a_loop_trained_are_compared(run: Run, differs: int | None, code: int) -> None:
+    ended = run(
+        f"""
+        import torch
+        models = [torch.nn.Linear(2, 2) for _ in range(2)]
+        for number, model in enumerate(models):
+            ddp.parallelize(model)
+            for _ in range(2):
+                model(torch.ones(4, 2)).sum().backward()
+            if number == {differs}:
+                with torch.no_grad():
+                    model.bias += 1e-6 * rank
+        ddp.check_replicas(models[-1])
+        ddp.finish()
+        """
+    )
+    assert ended.ranks[0].code == code, ended.text
+    told = "nb2ddp: ERROR: the ranks have trained different models: bias is not the same on all of them\n"
+    assert ended.ranks[0].err.count(told) == code, ended.text
+    assert ended.ranks[0].out.count("2 replicas equal, bit for bit") == 1 - code
+
+
 # Gradients of several kinds, which are exchanged in a few buckets: as each of them alone. Of three ranks' numbers
 # gloo adds the first two where a number stands in its bucket, as in DDP's buckets.
 KINDS_OF_GRADIENTS = """
