@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import libcst as cst
+from libcst import matchers
 
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.source import cst_nodes
@@ -38,13 +39,15 @@ def is_trained_call(facts: Facts, call: cst.Call, loop: cst.CSTNode) -> bool:
 class Optimized:
     """A model whose parameters an optimizer is given, and the statement that makes the optimizer.
 
-    Of several models, ``each`` goes through them: ``for model in models``; and ``models`` holds them.
+    Of several models, ``each`` goes through them: ``for model in models``; and ``models`` holds them. ``once`` says
+    that nothing can go through them again: they come from an iterator.
     """
 
     model: cst.BaseExpression
     statement: Statement
     each: str = ""
     models: cst.BaseExpression | None = None
+    once: bool = False
 
 
 def optimized_models(facts: Facts) -> Iterator[Optimized]:
@@ -71,8 +74,8 @@ def _optimized(facts: Facts, model: cst.BaseExpression, statement: Statement) ->
     clauses = _clauses(facts, model, statement) if isinstance(model, cst.Name) else []
     if not clauses:
         return Optimized(model, statement)
-    target, iterated = clauses[-1]
-    source = _source(iterated, target, cst_nodes.code_of(model))
+    last = clauses[-1]
+    source = _source(last.iterated, last.target, cst_nodes.code_of(model))
     root = _root(facts, source)
     holder = facts.binding(root) if isinstance(root, cst.Name) else None
     made = holder.value if holder is not None else None
@@ -80,11 +83,41 @@ def _optimized(facts: Facts, model: cst.BaseExpression, statement: Statement) ->
     whole = cst_nodes.code_of(root) == cst_nodes.code_of(source)
     if not whole or (facts.kind(root) == "model" and not holds):
         return Optimized(root, statement)
-    each = " ".join(f"for {cst_nodes.code_of(t)} in {cst_nodes.code_of(i)}" for t, i in clauses)
-    return Optimized(model, statement, each, source)
+    each = " ".join(clause.code for clause in clauses)
+    names = (name for clause in clauses for name in facts.name_loads_in(clause.iterated))
+    return Optimized(model, statement, each, source, any(_is_iterator(facts, name) for name in names))
 
 
-_Clause = tuple[cst.BaseExpression, cst.BaseExpression]  # the target of a `for`, and what it goes through
+@dataclass(frozen=True)
+class _Clause:
+    """A ``for`` of a loop or a comprehension, with the conditions that follow it there."""
+
+    target: cst.BaseExpression
+    iterated: cst.BaseExpression
+    conditions: Sequence[cst.CompIf] = ()
+
+    @property
+    def code(self) -> str:
+        conditions = "".join(f" if {cst_nodes.code_of(each.test)}" for each in self.conditions)
+        return f"for {cst_nodes.code_of(self.target)} in {cst_nodes.code_of(self.iterated)}{conditions}"
+
+
+def _is_iterator(facts: Facts, name: cst.Name) -> bool:
+    """Return whether a name is bound to what is empty once it has been gone through."""
+    binding = facts.binding(name)
+    value = binding.value if binding is not None and binding.index is None else None
+    if not isinstance(value, cst.Call):
+        return isinstance(value, cst.GeneratorExp)
+    generators = (
+        function.name.value
+        for function in facts.called_functions(value)
+        if matchers.findall(function.body, matchers.Yield())
+    )
+    called = facts.qualified(value.func).rpartition(".")[2] or facts.method(value)
+    return called in _ITERATORS or cst_nodes.code_of(value.func) in generators
+
+
+_ITERATORS = frozenset("chain enumerate filter islice iter map reversed zip".split())
 
 
 def _clauses(facts: Facts, name: cst.Name, statement: Statement) -> list[_Clause]:
@@ -93,14 +126,14 @@ def _clauses(facts: Facts, name: cst.Name, statement: Statement) -> list[_Clause
         found: list[_Clause] = []
         part = parent.for_in if isinstance(parent, cst.BaseComp) else None
         while part is not None:
-            found.append((part.target, part.iter))
+            found.append(_Clause(part.target, part.iter, part.ifs))
             if name.value in re.findall(r"\w+", cst_nodes.code_of(part.target)):
                 return found
             part = part.inner_for_in
     binding = facts.binding(name)
     loop = binding.node if binding is not None else None
     if isinstance(loop, cst.For) and not facts.contains(loop, statement):
-        return [(loop.target, loop.iter)]
+        return [_Clause(loop.target, loop.iter)]
     return []
 
 
@@ -115,8 +148,10 @@ def _source(iterated: cst.BaseExpression, target: cst.BaseExpression, name: str)
         return iterated.func.value if holder else iterated.func
     unnamed = [argument.value for argument in iterated.args if argument.keyword is None]
     names = [cst_nodes.code_of(e.value) for e in target.elements] if isinstance(target, cst.Tuple) else []
-    zipped = cst_nodes.code_of(iterated.func) == "zip" and name in names[: len(unnamed)]
-    inner = unnamed[names.index(name) if zipped else 0] if unnamed else iterated
+    function = cst_nodes.code_of(iterated.func)
+    zipped = function == "zip" and name in names[: len(unnamed)]
+    place = names.index(name) if zipped else -1 if function == "filter" else 0
+    inner = unnamed[place] if unnamed else iterated
     return inner if inner is iterated else _source(inner, target, name)
 
 

@@ -119,7 +119,7 @@ def _backward(
         if (code, statement) in seen:
             continue
         seen.add((code, statement))
-        if trained.each and not _stays(facts, trained):
+        if trained.each and (trained.once or not _stays(facts, trained)):
             yield Decline(
                 f"nb2ddp cannot tell which models an optimizer is given here (`{trained.each}`): give their list a "
                 "name, and take the parameters from that",
@@ -150,7 +150,10 @@ def _stays(facts: Facts, trained: Optimized) -> bool:
     return all(name.rpartition(".")[2] in _AGAIN for name in names)
 
 
-_AGAIN = frozenset("enumerate zip reversed range list tuple len items values keys".split())
+_AGAIN = frozenset(
+    "all any chain enumerate filter getattr hasattr isinstance islice items iter keys len list range reversed sorted "
+    "tuple values zip".split()
+)
 
 
 def _goes_on(statement: Statement) -> bool:

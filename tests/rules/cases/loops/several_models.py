@@ -88,3 +88,83 @@ for x in loader:
     model(x).loss.backward()
     optimizers[0].step()
 # decline, line 1: nb2ddp cannot tell which models an optimizer is given here (`for net in make_nets(3)`): give their list a name, and take the parameters from that
+
+# case: some of the models, by a condition
+optimizer = torch.optim.Adam([p for i, net in enumerate(nets) if i != 1 for p in net.parameters() if p.requires_grad])
+for x in loader:
+    (nets[0](x) + nets[2](x)).sum().backward()
+    optimizer.step()
+# output
+optimizer = torch.optim.Adam([p for i, net in enumerate(nets) if i != 1 for p in net.parameters() if p.requires_grad])
+[ddp.parallelize(net) for i, net in enumerate(nets) if i != 1]  # nb2ddp: each rank computes its part of every batch
+for x in loader:
+    (nets[0](x) + nets[2](x)).sum().backward()
+    optimizer.step()
+[ddp.check_replicas(net) for i, net in enumerate(nets) if i != 1]
+
+# case: an iterator that is made where it is used
+optimizer = torch.optim.Adam([p for net in iter(nets) for p in net.parameters()])
+for x in loader:
+    sum(net(x).sum() for net in nets).backward()
+    optimizer.step()
+# output
+optimizer = torch.optim.Adam([p for net in iter(nets) for p in net.parameters()])
+[ddp.parallelize(net) for net in iter(nets)]  # nb2ddp: each rank computes its part of every batch
+for x in loader:
+    sum(net(x).sum() for net in nets).backward()
+    optimizer.step()
+[ddp.check_replicas(net) for net in iter(nets)]
+
+# case: a filter
+optimizer = torch.optim.Adam([p for net in filter(None, nets) for p in net.parameters()])
+for x in loader:
+    sum(net(x).sum() for net in nets).backward()
+    optimizer.step()
+# output
+optimizer = torch.optim.Adam([p for net in filter(None, nets) for p in net.parameters()])
+[ddp.parallelize(net) for net in filter(None, nets)]  # nb2ddp: each rank computes its part of every batch
+for x in loader:
+    sum(net(x).sum() for net in nets).backward()
+    optimizer.step()
+[ddp.check_replicas(net) for net in filter(None, nets)]
+
+# case: an iterator with a name
+models = iter(nets)
+optimizer = torch.optim.Adam([p for net in models for p in net.parameters()])
+for x in loader:
+    sum(net(x).sum() for net in nets).backward()
+    optimizer.step()
+# decline, line 2: nb2ddp cannot tell which models an optimizer is given here (`for net in models`): give their list a name, and take the parameters from that
+
+# case: a generator expression with a name
+models = (net for net in nets)
+optimizers = [torch.optim.Adam(net.parameters()) for net in models]
+for x in loader:
+    sum(net(x).sum() for net in nets).backward()
+    optimizers[0].step()
+# decline, line 2: nb2ddp cannot tell which models an optimizer is given here (`for net in models`): give their list a name, and take the parameters from that
+
+# case: what a generator function gave
+def trained_nets():
+    yield from nets
+models = trained_nets()
+optimizer = torch.optim.Adam([p for net in models for p in net.parameters()])
+for x in loader:
+    sum(net(x).sum() for net in nets).backward()
+    optimizer.step()
+# decline, line 4: nb2ddp cannot tell which models an optimizer is given here (`for net in models`): give their list a name, and take the parameters from that
+
+# case: the list of an iterator
+models = list(iter(nets))
+optimizer = torch.optim.Adam([p for net in models for p in net.parameters()])
+for x in loader:
+    sum(net(x).sum() for net in models).backward()
+    optimizer.step()
+# output
+models = list(iter(nets))
+optimizer = torch.optim.Adam([p for net in models for p in net.parameters()])
+[ddp.parallelize(net) for net in models]  # nb2ddp: each rank computes its part of every batch
+for x in loader:
+    sum(net(x).sum() for net in models).backward()
+    optimizer.step()
+[ddp.check_replicas(net) for net in models]
