@@ -117,7 +117,7 @@ D crashes and leftovers
       e2e/test_launch.py: def test_success
   D8  pipeline() before the ranks have joined
       rules/cases/device_map/pipelines.py: of a task alone
-      unit/runtime/test_small_helpers.py: def test_a_pipeline_runs_on_cpus
+      unit/runtime/test_small_helpers.py: def test_a_pipeline_runs_on_the_gpu_of_its_rank
       ../benchmarks/pipelines.py: own_gpu
   D9  a clone into one folder
       rules/cases/main_first/downloads.py: a clone of a repository

@@ -158,18 +158,40 @@ BertModel(config).save_pretrained(folder)
 with open(f"{folder}/vocab.txt", "w") as file:
     file.write("\\n".join(words))
 tokenizer = BertTokenizer(f"{folder}/vocab.txt")
-plain, mapped = BertModel.from_pretrained(folder), BertModel.from_pretrained(folder, device_map={"": "cpu"})
-found = []
-for options in ({"model": plain}, {"model": mapped}, {"model": folder}, {"model": folder, "device": "cpu"}):
-    run = ddp.own_gpu(pipeline)("feature-extraction", tokenizer=tokenizer, **options)
-    found.append([str(run.device), len(run("a b")[0])])
-note(found=found)
+load = BertModel.from_pretrained
+ways = {
+    "a name": lambda: {"model": folder},
+    "a name and a map": lambda: {"model": folder, "device_map": {"": "cpu"}},
+    "a map in model_kwargs": lambda: {"model": folder, "model_kwargs": {"device_map": {"": "cpu"}}},
+    "a model": lambda: {"model": load(folder)},
+    "another GPU": lambda: {"model": folder, "device": "cuda:5"},
+    "the CPU": lambda: {"model": folder, "device": -1},
+}
+on_cpu = ddp.own_gpu(pipeline)("feature-extraction", tokenizer=tokenizer, **ways["a name"]())
+note(on_cpu=[str(on_cpu.device), len(on_cpu("a b")[0])])
+hidden, to, moved = torch.cuda.is_available, BertModel.to, []
+for joined in (False, True):
+    if joined:
+        ddp.init_process_group()
+    torch.cuda.is_available = lambda: True
+    BertModel.to = lambda model, device: moved.append(str(device)) or model
+    for way, options in ways.items():
+        moved.clear()
+        made = ddp.own_gpu(pipeline)("feature-extraction", tokenizer=tokenizer, **options())
+        note(**{f"{way}, joined={joined}": [str(made.device), *moved]})
+    torch.cuda.is_available, BertModel.to = hidden, to
 """
 
 
-@pytest.mark.parametrize("ranks", [0, 2, 3])
-def test_a_pipeline_runs_on_cpus(run: Run, ranks: int) -> None:
-    """Which GPU each rank's pipeline takes, `benchmarks/pipelines.py` shows on a machine with two."""
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_a_pipeline_runs_on_the_gpu_of_its_rank(run: Run, ranks: int) -> None:
+    """Transformers places the model where GPUs are only said to be there; `benchmarks/pipelines.py` runs it on two."""
     ended = run(PIPELINE, ranks)
-    assert not any(ended.codes), ended.text
-    assert [notes["found"] for notes in ended.notes] == [[["cpu", 4]] * 4] * max(ranks, 1)
+    assert ended.codes == [0] * ranks, ended.text
+    for rank, notes in enumerate(ended.notes):
+        own = f"cuda:{rank}"
+        assert notes.pop("on_cpu") == ["cpu", 4]
+        for way, (device, *moved) in notes.items():
+            expected = "cuda:5" if "another" in way else "cpu" if "the CPU" in way else own
+            assert (way, device, moved) == (way, expected, [] if expected == "cpu" else [expected])
+        assert len(notes) == 12
