@@ -1,7 +1,9 @@
 """Replace GPU 0, written as a number or ``"cuda:0"``, by this rank's GPU.
 
-``"cuda"`` needs no change: after ``torch.cuda.set_device`` it means this rank's GPU. CUDA_VISIBLE_DEVICES is set
-only where the script runs as one process: a mask with one device would put all ranks on one GPU.
+``"cuda"`` needs no change: after ``torch.cuda.set_device`` it means this rank's GPU. Nor does ``torch.load(path)``:
+what was saved from GPU 0, each rank loads to its own, unless a ``map_location`` says otherwise.
+CUDA_VISIBLE_DEVICES is set only where the script runs as one process: a mask with one device would put all ranks on
+one GPU.
 
 .. code-block:: diff
 

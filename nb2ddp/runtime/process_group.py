@@ -29,9 +29,10 @@ from nb2ddp.runtime.watchdog import _Watchdog
 def init(seed: int | None = None, strategy: str = "ddp", loads_share: bool = False) -> tuple[int, int, int]:
     """Prepare this process and return ``(rank, local_rank, world_size)``.
 
-    Each rank: selects GPU ``cuda:<local_rank>``; only rank 0 prints; an uncaught exception prints its traceback
-    and ends the rank at once. ``seed`` seeds random, numpy and torch alike on every rank, for a notebook that
-    draws random numbers without a seed; without it, ranks take over the state of rank 0's generators.
+    Each rank: selects GPU ``cuda:<local_rank>``, where ``torch.load`` and pickle also put what was saved from
+    ``cuda:0``; only rank 0 prints; an uncaught exception prints its traceback and ends the rank at once. ``seed``
+    seeds random, numpy and torch alike on every rank, for a notebook that draws random numbers without a seed;
+    without it, ranks take over the state of rank 0's generators.
     ``strategy="fsdp"`` asks Unsloth to shard the model over the ranks; with ``loads_share`` each rank reads only
     its share of a 16-bit checkpoint. Waits for no other rank.
 
@@ -49,6 +50,7 @@ def init(seed: int | None = None, strategy: str = "ddp", loads_share: bool = Fal
     _ask_unsloth_for(strategy, loads_share)
     if torch.cuda.is_available():
         torch.cuda.set_device(_run.local_rank)  # from here on, "cuda" means this process's own GPU
+        _load_on_own_gpu()
     else:
         os.environ.setdefault("ACCELERATE_USE_CPU", "true")  # else each Trainer takes itself for the only one
     os.environ.setdefault("UNSLOTH_DDP_TIMEOUT", "3600")  # seconds: Unsloth joins the process group for vLLM
@@ -72,6 +74,21 @@ def init(seed: int | None = None, strategy: str = "ddp", loads_share: bool = Fal
     if seed is None:
         _set_random_state(from_main_process(_random_state))
     return _run.rank, _run.local_rank, _run.world_size
+
+
+def _load_on_own_gpu() -> None:
+    """Load what was saved from GPU 0 to this rank's GPU: a file notes the GPU that each of its tensors was on.
+
+    By itself every rank would load it to GPU 0. Where the notebook names another place for it, it goes there.
+    """
+
+    def restore(storage: Any, location: str) -> Any:
+        if location != "cuda:0" or _run.local_rank == 0:
+            return None  # as PyTorch does
+        return torch.serialization.default_restore_location(storage, f"cuda:{_run.local_rank}")
+
+    # 15: asked before PyTorch's own for CUDA, which is 20
+    torch.serialization.register_package(15, lambda storage: None, restore)
 
 
 def init_process_group() -> None:

@@ -195,3 +195,47 @@ def test_a_pipeline_runs_on_the_gpu_of_its_rank(run: Run, ranks: int) -> None:
             expected = "cuda:5" if "another" in way else "cpu" if "the CPU" in way else own
             assert (way, device, moved) == (way, expected, [] if expected == "cpu" else [expected])
         assert len(notes) == 12
+
+
+# On a machine without GPUs: a file that says that its tensors were on GPU 0, and a note of where they are to go.
+LOADED = """
+import pickle, torch
+import ddp_support as ddp
+has_gpus, seen = torch.cuda.is_available, []
+torch.cuda.is_available, torch.cuda.set_device = (lambda: GPUS), seen.append
+rank, local_rank, world_size = ddp.init(seed=0)
+torch.cuda.is_available = has_gpus
+note(set_device=[*seen])
+from torch.serialization import register_package
+register_package(9, lambda storage: "cuda:0", lambda storage, location: None)
+register_package(16, lambda storage: None, lambda storage, location: seen.append(location) or storage)
+name = f"saved-{rank}"
+torch.save({"a": torch.ones(3)}, name + ".pt")
+with open(name + ".pickle", "wb") as file:
+    pickle.dump(torch.ones(3), file)
+for way in ("None", "'cuda'", "{'cuda:0': 'cuda:7'}", "torch.device('cuda:3')", "lambda storage, location: storage"):
+    seen.clear()
+    loaded = torch.load(name + ".pt", map_location=eval(way))
+    note(**{way: seen, "a": loaded["a"]})
+seen.clear()
+with open(name + ".pickle", "rb") as file:
+    note(pickle=pickle.load(file).tolist() and seen)
+"""
+
+
+@pytest.mark.parametrize(("ranks", "gpus"), [(0, True), (2, True), (2, False)])
+def test_what_was_saved_from_gpu_0_is_loaded_to_the_gpu_of_the_rank(run: Run, ranks: int, gpus: bool) -> None:
+    ended = run(LOADED.replace("GPUS", str(gpus)), ranks, start="")
+    assert not any(ended.codes), ended.text
+    for rank, notes in enumerate(ended.notes):
+        own = f"cuda:{rank}" if gpus else "cuda:0"
+        assert notes == {
+            "set_device": [rank] if ranks and gpus else [],
+            "a": [1, 1, 1],
+            "None": [own],
+            "'cuda'": ["cuda"],
+            "{'cuda:0': 'cuda:7'}": ["cuda:7"],
+            "torch.device('cuda:3')": ["cuda:3"],
+            "lambda storage, location: storage": [],
+            "pickle": [own],
+        }

@@ -32,3 +32,15 @@ print("running on cuda:0 now")
 # case: another GPU
 judge = judge.to("cuda:1")
 # note, line 1: "cuda:1" names a GPU of another rank...
+
+# case: a file that is loaded, which init() brings to the rank's own GPU
+model.load_state_dict(torch.load("model.pt"))
+model.load_state_dict(torch.load("model.pt", map_location="cuda"))
+model.load_state_dict(torch.load("model.pt", torch.device("cpu")))
+
+# case: a file that is loaded to GPU 0
+model.load_state_dict(torch.load("model.pt", map_location="cuda:0"))
+model.load_state_dict(torch.load("model.pt", map_location=torch.device("cuda:0")))
+# output
+model.load_state_dict(torch.load("model.pt", map_location=f"cuda:{local_rank}"))
+model.load_state_dict(torch.load("model.pt", map_location=torch.device(f"cuda:{local_rank}")))
