@@ -205,6 +205,8 @@ def _settle_loop(made: Features, back) -> None:  # type: ignore[no-untyped-def]
         made["shuffle"] = "no"
         if made["loss_metric"] in ("runmean", "sized", "tensor"):
             made["loss_metric"] = "seen"
+        if made["accumulation"] == "modulo_last":
+            made["accumulation"] = "modulo"
         if made["schedule"] == "onecycle":
             back("schedule")
         if form in ("zip",):

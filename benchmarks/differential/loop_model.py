@@ -8,6 +8,8 @@ from differential.loop_base import CLASSES, VOCABULARY, needs_validation
 from differential.loop_data import LoopData
 from differential.text import Lines, lines
 
+TEACHER = "teacher = nn.Linear(8, 3).eval()"
+
 
 class LoopModel(LoopData):
     """What is trained."""
@@ -125,7 +127,7 @@ config = BertConfig(
             }[f["optimizer"]]
         )
         if f["loss"] == "teacher":
-            made.append("teacher = nn.Linear(8, 3).eval()")
+            made.append(TEACHER)
         if f["control"] == "unfreeze":
             made += [
                 "frozen = list(model.parameters())[:1]",

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from differential.loop_base import names_in
+from differential.loop_model import TEACHER
 from differential.loop_steps import LoopSteps
 from differential.text import Lines, lines, under
 
@@ -160,8 +161,8 @@ else:
             "return val_total / val_seen, val_correct / val_seen",
         ]
         if f["form"] == "main":  # the function stands outside, so it is given what it needs
-            names = [name for name in ("criterion", "device", "accelerator") if name in names_in(body)]
-            self.eval_extra = names
+            outside = ("criterion", "device", "accelerator", "teacher")
+            names = [name for name in outside if name in names_in(body)]
             return (
                 [*under(f"def evaluate(model, loader{''.join(', ' + n for n in names)}):", body)]
                 if not names
@@ -173,6 +174,8 @@ else:
         made = under("def evaluate(model, loader):", body)
         if "criterion" in names:
             made = [f"criterion = {self._criterion()}", *made]
+        if "teacher" in names:
+            made = [TEACHER, *made]
         if "device" in names:
             made = ['device = torch.device("cpu")', *made]
         if "accelerator" in names:

@@ -73,6 +73,17 @@ class LoopSteps(LoopModel):
         return made
 
     @property
+    def _too_far(self) -> str:
+        """What is true of a few batches and never of a whole epoch, after which there would be no loss."""
+        if self.task in ("tokens", "lm"):
+            return "xb[:, :2].sum(1).max() > 43"
+        values = int(self.f["batch"]) * (64 if self.task == "image" else 8)
+        limit = 2.8 if values <= 64 else 3.4 if values <= 128 else 3.7 if values <= 512 else 4.0
+        if self.f["source"] == "sklearn":
+            limit = 5.0
+        return f"xb.abs().max() > {limit}"
+
+    @property
     def _target(self) -> str:
         return "batch" if self.rows else "xb, yb"
 
@@ -82,8 +93,7 @@ class LoopSteps(LoopModel):
         made: Lines = []
         accumulating = f["accumulation"] not in ("none", "context")
         if f["control"] == "skip":
-            limit = "xb[:, 0].max() > 20" if self.task in ("tokens", "lm") else "xb.abs().max() > 2.8"
-            made += [f"if {limit}:  # too far out", "    continue"]
+            made += [f"if {self._too_far}:  # too far out", "    continue"]
         zero = [f"{self.optimizer}.zero_grad()"]
         forward = self._loss_lines(self.model)
         if f["amp"] == "autocast":

@@ -92,3 +92,28 @@ def judged(request: pytest.FixtureRequest) -> dict[str, str]:
 )
 def test_a_small_program_trains_the_same(program: str, judged: dict[str, str]) -> None:
     assert judged[program].startswith(SOUND), judged[program]
+
+
+# Each could not be run once: a loader without a length, a name that is not bound, an epoch that skips all batches.
+RUNNABLE = (157, 386, 982, 1067, 1716, 2616)
+PLAIN = """
+import sys
+from differential.features import draw
+from differential.verdicts import cells_of, plain_code
+for seed in map(int, sys.argv[1:]):
+    print("seed", seed, file=sys.stderr)
+    exec(compile(plain_code(cells_of(draw(seed))), f"seed {seed}", "exec"), {"__name__": "__main__"})
+"""
+
+
+def test_a_generated_program_can_be_run(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PLAIN, *map(str, RUNNABLE)],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'benchmarks'}", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
