@@ -212,6 +212,29 @@ LOG_FILES = {
 RUNNING_FUNCTIONS = frozenset(
     "os.system subprocess.run subprocess.call subprocess.check_call subprocess.Popen".split()
 )
+# How a rank learns its number, which differs between ranks, and how many ranks there are.
+RANK_VARIABLES = frozenset({"RANK", "LOCAL_RANK"})
+WORLD_SIZE_VARIABLES = frozenset({"WORLD_SIZE", "LOCAL_WORLD_SIZE"})
+ENVIRONMENT_READERS = frozenset("os.environ.get os.getenv os.environ.setdefault os.environ.pop".split())
+RANK_PARAMETERS = frozenset(
+    {"rank", "local_rank", "global_rank"}
+)  # of a function that is started on each rank
+RANK_ATTRIBUTES = frozenset({"local_rank", "global_rank", "process_index", "local_process_index"})
+RANK_NAMES = (
+    RANK_PARAMETERS
+    | RANK_ATTRIBUTES
+    | frozenset(
+        "get_rank get_global_rank get_local_rank get_node_local_rank get_world_rank current_device".split()
+    )
+)
+RANK_ZERO_TESTS = frozenset(
+    "is_main_process is_local_main_process is_world_process_zero is_local_process_zero is_global_zero "
+    "is_main is_master is_main_rank is_master_process master_process main_process is_rank_zero is_rank_0 rank_zero".split()
+)
+WORLD_SIZE_NAMES = frozenset({"world_size", "get_world_size", "num_processes"})
+# What gives each rank its own share of the data.
+SHARING_METHODS = frozenset({"shard"})
+SHARING_FUNCTIONS = frozenset({"split_dataset_by_node", "split_between_processes", "Subset"})
 # Functions that end the process.
 ENDING_FUNCTIONS = frozenset({"sys.exit", "exit", "quit", "os._exit", "os.abort"})
 # Programs that only print information, and options with which any program does: every rank may run them.

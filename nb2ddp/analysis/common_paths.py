@@ -8,9 +8,9 @@ import libcst as cst
 
 from nb2ddp import libraries
 from nb2ddp.analysis.facts import Facts
+from nb2ddp.analysis.rank_tests import rank_test_above
 from nb2ddp.source import cst_nodes
 
-_RANK_TEST = re.compile(r"rank|main_process|process_zero|is_main|is_master")
 _NO_GRADIENT = re.compile(r"no_grad|inference_mode")
 
 
@@ -74,15 +74,11 @@ def called_by_all(facts: Facts, node: cst.CSTNode) -> bool:
     It does where functions call one another by name, up to the cells. A function that is passed on (a callback,
     a metric), a method, an ``except``, and code under a test of the rank may run on one rank alone.
     """
-    return _reached(facts, node, set())
+    return rank_test_above(facts, node) is None and _reached(facts, node, set())
 
 
 def _reached(facts: Facts, node: cst.CSTNode, seen: set[cst.CSTNode]) -> bool:
     for parent in facts.parents(node):
-        tested = parent.test if isinstance(parent, cst.If | cst.IfExp) else parent
-        decides = isinstance(parent, cst.If | cst.IfExp | cst.BooleanOperation)
-        if decides and _RANK_TEST.search(cst_nodes.code_of(tested)):
-            return False
         if isinstance(parent, cst.Lambda | cst.ClassDef | cst.ExceptHandler):
             return False
         if isinstance(parent, cst.FunctionDef):
@@ -95,7 +91,7 @@ def _reached(facts: Facts, node: cst.CSTNode, seen: set[cst.CSTNode]) -> bool:
 
 def _all_call(facts: Facts, function: cst.FunctionDef, seen: set[cst.CSTNode]) -> bool:
     marked = [decorator for decorator in function.decorators if not _harmless(decorator)]
-    if marked or isinstance(facts.scope(function), cst.ClassDef) or _tests_rank(function):
+    if marked or isinstance(facts.scope(function), cst.ClassDef):
         return False
     for use in facts.loads_of(function.name.value):
         if facts.is_dead(use):
@@ -112,18 +108,3 @@ def _all_call(facts: Facts, function: cst.FunctionDef, seen: set[cst.CSTNode]) -
 
 def _harmless(decorator: cst.Decorator) -> bool:
     return _NO_GRADIENT.search(cst_nodes.code_of(decorator.decorator)) is not None
-
-
-def _tests_rank(function: cst.FunctionDef) -> bool:
-    """Return whether a function goes another way by rank, as ``if rank != 0: return`` does."""
-    look = _RankTests()
-    function.body.visit(look)
-    return look.found
-
-
-class _RankTests(cst.CSTVisitor):
-    def __init__(self) -> None:
-        self.found = False
-
-    def visit_If(self, node: cst.If) -> None:
-        self.found |= _RANK_TEST.search(cst_nodes.code_of(node.test)) is not None

@@ -2,47 +2,142 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import libcst as cst
 
 from nb2ddp import libraries
+from nb2ddp.analysis import rank_values
 from nb2ddp.analysis.facts import Facts
+from nb2ddp.analysis.rank_values import OneRank, Value
 from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Statement
 
-_RANK = re.compile(
-    r"get_rank\(|process_zero|PartialState|\bprocess_index\b|\.local_rank\b|['\"](?:LOCAL_)?RANK['\"]"
-)
-_PARAMETERS = frozenset({"rank", "local_rank", "global_rank"})  # of a function that is started on each rank
-# What differs between ranks: not `rank == -1` or `"RANK" in os.environ`, which ask whether there are several.
-_DIFFERS = re.compile(
-    r"[=!]=\s*['\"]?\d|\b\d+['\"]?\s*[=!]=|>\s*0|<=\s*0|<\s*1\b|\bnot\s+int\(|\bin\s*[\[({]|process_zero|is_(?:local_)?main"
-)
-# What starts a function on ranks.
-_STARTS = re.compile(r"(?:^|\.)(?:spawn|start_processes|notebook_launcher|Process)$")
-_BARE = re.compile(r"(?:not\s+)?\w+")
+_FUNCTIONS = cst.FunctionDef | cst.Lambda | cst.ClassDef
+
+
+@dataclass(frozen=True)
+class _Condition:
+    """What decides whether a rank comes to a node: an expression, its value on a rank, and the truth that it needs."""
+
+    test: cst.BaseExpression
+    holds: Callable[[OneRank], Value]
+    where: bool = True
+
+
+def _asking(test: cst.BaseExpression, where: bool = True) -> _Condition:
+    return _Condition(test, lambda rank: rank.value(test), where)
+
+
+def parts_ranks(facts: Facts, test: cst.BaseExpression) -> bool:
+    """Return whether a test is true on some ranks and false on others."""
+    return _parts(facts, _asking(test))
+
+
+def _parts(facts: Facts, condition: _Condition) -> bool:
+    return facts.once(rank_values.mentions_ranks) and any(
+        rank_values.differ(condition.holds(rank) for rank in rank_values.as_ranks(facts, size))
+        for size in rank_values.WORLD_SIZES
+    )
 
 
 def rank_test_above(facts: Facts, node: cst.CSTNode) -> cst.BaseExpression | None:
-    """Return a test of the rank that a node, or a call that leads to it, stands below; None without one."""
+    """Return a test of the rank that decides whether a node, or a call that leads to it, runs; None without one.
+
+    The node stands below it, or behind a ``return``, ``break`` or ``continue`` that does. Calls that come after
+    training do not count: rank 0 works alone there.
+    """
     return _above(facts, node, {node})
 
 
 def _above(facts: Facts, node: cst.CSTNode, seen: set[cst.CSTNode]) -> cst.BaseExpression | None:
+    if not facts.once(rank_values.mentions_ranks):
+        return None
+    inner = node
     for parent in facts.parents(node):
-        if isinstance(parent, cst.If | cst.IfExp) and parent.test is not node:
-            if _parts_ranks(facts, parent.test):
-                return parent.test
-        elif isinstance(parent, cst.BooleanOperation) and _parts_ranks(facts, parent.left):
-            return parent.left
-        elif isinstance(parent, cst.FunctionDef):
-            callers = [caller for caller in facts.callers(parent) if caller not in seen]
+        for condition in _conditions(inner, parent):
+            if _parts(facts, condition):
+                return condition.test
+        for passed, way_out in facts.once(_early_ways_out).get(parent, ()):
+            if _is_skipped(facts, node, passed, way_out):
+                return passed
+        if isinstance(parent, cst.FunctionDef):
+            callers = [c for c in facts.callers(parent) if c not in seen and not facts.is_after_training(c)]
             seen.update(callers)
             return next((test for caller in callers if (test := _above(facts, caller, seen))), None)
+        inner = parent
     return None
+
+
+def _early_ways_out(facts: Facts) -> dict[cst.CSTNode, list[tuple[cst.BaseExpression, cst.CSTNode]]]:
+    """Return by function and loop what leaves it below a test of the rank."""
+    found: dict[cst.CSTNode, list[tuple[cst.BaseExpression, cst.CSTNode]]] = {}
+    for node in _ways_out(facts):
+        if isinstance(node, cst.Return | cst.Break | cst.Continue) and not facts.is_dead(node):
+            left = facts.scope(node) if isinstance(node, cst.Return) else _loop_around(facts, node)
+            if left is not None and (test := _test_of(facts, node)) is not None:
+                found.setdefault(left, []).append((test, node))
+    return found
+
+
+def _is_skipped(facts: Facts, node: cst.CSTNode, test: cst.BaseExpression, way_out: cst.CSTNode) -> bool:
+    """Return whether a rank that takes a way out skips a node of the loop, or the function, that it leaves."""
+    if facts.contains(test, node):
+        return False
+    around = None if isinstance(way_out, cst.Continue) else _loop_around(facts, way_out)
+    return facts.order(node) > facts.order(test) or (around is not None and facts.contains(around, node))
+
+
+def _conditions(inner: cst.CSTNode, parent: cst.CSTNode) -> Iterator[_Condition]:
+    """Yield what decides whether a part of a node runs, or how often."""
+    match parent:
+        case cst.If(test=test) | cst.IfExp(test=test) | cst.While(test=test) if inner is not test:
+            yield _asking(test, inner is parent.body)
+        case cst.BooleanOperation(left=left, operator=operator) if inner is not left:
+            yield _asking(left, isinstance(operator, cst.And))
+        case cst.For(body=body, iter=rounds) if inner is body:
+            yield _Condition(rounds, lambda rank: Value((), rank.value(rounds).by_rank))
+        case cst.ListComp(for_in=part) | cst.GeneratorExp(for_in=part) | cst.SetComp(for_in=part):
+            for condition in part.ifs:
+                yield _asking(condition.test)
+        case cst.Match(subject=subject, cases=cases) if isinstance(inner, cst.MatchCase):
+            yield _Condition(subject, lambda rank: _enters(rank, subject, cases, inner))
+
+
+def _enters(rank: OneRank, subject: cst.BaseExpression, cases: object, wanted: cst.MatchCase) -> Value:
+    """Return whether a rank comes to the block of a ``case``."""
+    value = rank.value(subject)
+    undecided: list[Value] = []
+    for case in cases if isinstance(cases, tuple | list) else ():
+        entered = _matches(rank, case.pattern, value)
+        if case.guard is not None and True in entered.truths:
+            guard = rank.value(case.guard)
+            entered = guard if entered.truths == {True} else rank_values.either([entered, guard])
+        if case is wanted:
+            if not undecided or entered.truths == {False}:
+                return entered
+            return Value((), any(v.by_rank for v in (*undecided, entered)))
+        if entered.truths == {True} and entered.known:
+            return Value((False,))
+        if True in entered.truths:
+            undecided.append(entered)
+    return rank_values.OPEN
+
+
+def _matches(rank: OneRank, pattern: cst.MatchPattern, value: Value) -> Value:
+    match pattern:
+        case cst.MatchAs(pattern=None):
+            return Value((True,))
+        case cst.MatchAs(pattern=inner) if inner is not None:
+            return _matches(rank, inner, value)
+        case cst.MatchValue(value=wanted) | cst.MatchSingleton(value=wanted):
+            return rank.compared(cst.Equal(), value, rank.value(wanted))
+        case cst.MatchOr(patterns=patterns):
+            ways = [_matches(rank, element.pattern, value) for element in patterns]
+            sure = [way for way in ways if way.truths == {True}]
+            return sure[0] if sure else rank_values.either(ways)
+    return Value((), value.by_rank)
 
 
 @dataclass(frozen=True)
@@ -55,54 +150,111 @@ class Leaving:
 
 def leaving_ranks(facts: Facts) -> Iterator[Leaving]:
     """Yield the tests of the rank below which some ranks leave what all of them have to come to later."""
-    for cell in facts.cells:
-        tests = _Tests()
-        cell.module.visit(tests)
-        for found in tests.found:
-            if facts.is_dead(found) or facts.is_after_training(found) or not _parts_ranks(facts, found.test):
-                continue
-            for statement in _ways_out(facts, found):
-                if how := _leaves_training(facts, found, statement):
-                    yield Leaving(found.test, how)
-                    break
+    if not facts.once(rank_values.mentions_ranks) or facts.last_collective is None:
+        return
+    told: set[cst.CSTNode] = set()
+    for node in _ways_out(facts):
+        test = _test_of(facts, node)
+        if test is None or test in told or facts.is_dead(node) or facts.is_after_training(test):
+            continue
+        if how := _leaves_training(facts, test, node):
+            told.add(test)
+            yield Leaving(test, how)
 
 
-def _ways_out(facts: Facts, found: cst.If) -> list[cst.CSTNode]:
-    """List the statements and calls of an ``if`` that may leave what is around it."""
-    look = _WaysOut()
-    found.visit(look)
-    return [node for node in look.found if not _ends_inside(facts, node, found)]
-
-
-def _ends_inside(facts: Facts, node: cst.CSTNode, found: cst.If) -> bool:
-    """Return whether a ``break`` or ``continue`` is that of a loop inside the ``if``."""
+def _test_of(facts: Facts, node: cst.CSTNode) -> cst.BaseExpression | None:
+    """Return the test of the rank above a way out; of a ``break``, inside its loop; of a ``return``, its function."""
+    if isinstance(node, cst.Call | cst.Raise):
+        return rank_test_above(facts, node)
     loop = _loop_around(facts, node) if isinstance(node, cst.Break | cst.Continue) else None
-    return loop is not None and facts.contains(found, loop)
+    inner = node
+    for parent in facts.parents(node):
+        if isinstance(parent, _FUNCTIONS) or parent is loop:
+            return None
+        for condition in _conditions(inner, parent):
+            if _parts(facts, condition):
+                return condition.test
+        inner = parent
+    return None
+
+
+def _ways_out(facts: Facts) -> list[cst.CSTNode]:
+    """List the statements and calls that may leave what is around them, in order."""
+    look = _WaysOut(facts)
+    for cell in facts.cells:
+        cell.module.visit(look)
+    return look.found
 
 
 def _loop_around(facts: Facts, node: cst.CSTNode) -> cst.CSTNode | None:
     return next((parent for parent in facts.parents(node) if isinstance(parent, cst.For | cst.While)), None)
 
 
-def _leaves_training(facts: Facts, found: cst.If, node: cst.CSTNode) -> str:
-    """Return how a statement or call leaves before something that all ranks do together; "" if it does not."""
+def _leaves_training(facts: Facts, test: cst.BaseExpression, node: cst.CSTNode) -> str:
+    """Return how a statement or call leaves before something that all ranks do together; "" if it does not.
+
+    An error that may happen is none: it ends the run, as it ends the notebook. One that some rank certainly raises
+    ends every run.
+    """
     match node:
         case cst.Call(func=function):
-            ends = facts.qualified(function) in libraries.ENDING_FUNCTIONS
-            return f"{cst_nodes.code_of(function)}()" if ends else ""
-        case cst.Raise(exc=cst.Name("SystemExit") | cst.Call(func=cst.Name("SystemExit"))):
-            return "SystemExit"
+            leaves = not _is_error(facts, node) or _is_certain(facts, node, set())
+            return f"{cst_nodes.code_of(function)}()" if leaves else ""
+        case cst.Raise():
+            leaves = not _is_error(facts, node) or _is_certain(facts, node, set())
+            return _raised(node) if leaves else ""
         case cst.Return():
-            home = next((p for p in facts.parents(found) if isinstance(p, cst.FunctionDef)), None)
-            return "return" if home is not None and _all_meet(facts, home.body, after=found) else ""
+            home = facts.scope(node)
+            meets = isinstance(home, cst.FunctionDef) and _all_meet(facts, home.body, after=test)
+            return "return" if meets else ""
         case cst.Break() | cst.Continue():
-            loop = _loop_around(facts, found)
+            loop = _loop_around(facts, node)
             if not isinstance(loop, cst.For | cst.While):
                 return ""
             is_break = isinstance(node, cst.Break)
-            meet = _all_meet(facts, loop.body, after=None if is_break else found)
+            meet = _all_meet(facts, loop.body, after=None if is_break else test)
             return ("break" if is_break else "continue") if meet else ""
     return ""
+
+
+def _raised(node: cst.Raise) -> str:
+    """Return the name of what is raised."""
+    raised = node.exc.func if isinstance(node.exc, cst.Call) else node.exc
+    return cst_nodes.code_of(raised) if raised is not None else "raise"
+
+
+def _is_error(facts: Facts, node: cst.Call | cst.Raise) -> bool:
+    """Return whether an exception or a call ends the process with another exit code than 0, as far as can be seen."""
+    if isinstance(node, cst.Raise):
+        if _raised(node) != "SystemExit":
+            return True
+        given = node.exc.args if isinstance(node.exc, cst.Call) else ()
+    elif facts.qualified(node.func) == "os.abort":
+        return True
+    else:
+        given = node.args
+    code = given[0].value if given else None
+    if isinstance(code, cst.FormattedString | cst.SimpleString | cst.ConcatenatedString):
+        return True
+    return isinstance(code, cst.Integer) and code.evaluated_value % 256 != 0
+
+
+def _is_certain(facts: Facts, node: cst.CSTNode, seen: set[cst.CSTNode]) -> bool:
+    """Return whether some rank of two certainly comes to a node."""
+    if node in seen:
+        return False
+    seen.add(node)
+    ranks = [*rank_values.as_ranks(facts, 2)]
+    inner = node
+    for parent in facts.parents(node):
+        if isinstance(parent, cst.FunctionDef):
+            return bool(ranks) and any(_is_certain(facts, caller, seen) for caller in facts.callers(parent))
+        if isinstance(parent, cst.For | cst.Try | cst.Lambda | cst.ClassDef | cst.BaseComp):
+            return False
+        for condition in _conditions(inner, parent):
+            ranks = [rank for rank in ranks if condition.holds(rank).truths == {condition.where}]
+        inner = parent
+    return bool(ranks)
 
 
 def _all_meet(facts: Facts, body: cst.CSTNode, *, after: cst.CSTNode | None) -> bool:
@@ -120,91 +272,23 @@ def _all_meet(facts: Facts, body: cst.CSTNode, *, after: cst.CSTNode | None) -> 
     return any(facts.runs(s, facts.is_collective) or facts.runs(s, facts.joins_group) for s in statements)
 
 
-class _Tests(cst.CSTVisitor):
-    def __init__(self) -> None:
-        self.found: list[cst.If] = []
-
-    def visit_If(self, node: cst.If) -> None:
-        self.found.append(node)
-
-
 class _WaysOut(cst.CSTVisitor):
-    def __init__(self) -> None:
+    def __init__(self, facts: Facts) -> None:
         self.found: list[cst.CSTNode] = []
+        self._facts = facts
 
-    def visit_FunctionDef(self, node: cst.FunctionDef) -> bool:
-        return False
-
-    def visit_ClassDef(self, node: cst.ClassDef) -> bool:
-        return False
-
-    def visit_Lambda(self, node: cst.Lambda) -> bool:
-        return False
-
-    def on_visit(self, node: cst.CSTNode) -> bool:
-        if isinstance(node, cst.Break | cst.Continue | cst.Return | cst.Raise | cst.Call):
-            self.found.append(node)
-        return super().on_visit(node)
-
-
-def _parts_ranks(facts: Facts, test: cst.BaseExpression) -> bool:
-    """Return whether a test is true on some ranks and false on others."""
-    code = _without_accelerator(facts, test)
-    behind = [value for name in _names(test) if (value := _value(facts, name))]
-    if not any(_RANK.search(text) for text in (code, *behind)):
-        return False
-    if _DIFFERS.search(code):
-        return True
-    return _BARE.fullmatch(code) is not None and all(
-        _DIFFERS.search(text) or not re.search(r"[=<>]|\bin\b", text) for text in behind
-    )
-
-
-def _without_accelerator(facts: Facts, test: cst.BaseExpression) -> str:
-    """Return the code of a test less what it asks an Accelerator, which sees one process in the script."""
-    code = cst_nodes.code_of(test)
-    for name in _names(test):
-        if facts.kind(name) == "accelerator":
-            code = re.sub(rf"\b{re.escape(name.value)}(?:\.\w+)+", "accelerator", code)
-    return code
-
-
-def _value(facts: Facts, name: cst.Name) -> str:
-    """Return the code of what a name is given; for a function's parameter that is called as ranks are, a rank's."""
-    binding = facts.binding(name)
-    if binding is None:
-        return ""
-    if binding.value is not None:
-        return cst_nodes.code_of(binding.value)
-    function = binding.scope
-    if not isinstance(function, cst.FunctionDef) or name.value not in _PARAMETERS:
-        return ""
-    return "get_rank()" if _is_started_on_ranks(facts, function) else ""
-
-
-def _is_started_on_ranks(facts: Facts, function: cst.FunctionDef) -> bool:
-    """Return whether a function is given to what starts it on each rank; others may be given the rank of an adapter."""
-    return any(
-        cst_nodes.code_of(argument.value) == function.name.value
-        for call in facts.live_calls
-        if _STARTS.search(cst_nodes.code_of(call.func))
-        for argument in call.args
-    )
-
-
-def _names(test: cst.BaseExpression) -> list[cst.Name]:
-    look = _Names()
-    test.visit(look)
-    return look.found
-
-
-class _Names(cst.CSTVisitor):
-    def __init__(self) -> None:
-        self.found: list[cst.Name] = []
-
-    def visit_Attribute(self, node: cst.Attribute) -> bool:
-        node.value.visit(self)
-        return False
-
-    def visit_Name(self, node: cst.Name) -> None:
+    def visit_Return(self, node: cst.Return) -> None:
         self.found.append(node)
+
+    def visit_Break(self, node: cst.Break) -> None:
+        self.found.append(node)
+
+    def visit_Continue(self, node: cst.Continue) -> None:
+        self.found.append(node)
+
+    def visit_Raise(self, node: cst.Raise) -> None:
+        self.found.append(node)
+
+    def visit_Call(self, node: cst.Call) -> None:
+        if self._facts.qualified(node.func) in libraries.ENDING_FUNCTIONS:
+            self.found.append(node)

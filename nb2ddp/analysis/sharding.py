@@ -5,7 +5,6 @@ The facts that are asked are those of a model that is sharded: `Facts.sharded`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 import libcst as cst
@@ -13,6 +12,7 @@ import libcst as cst
 from nb2ddp import libraries
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.installs import keeps_below, pins
+from nb2ddp.analysis.rank_tests import rank_test_above
 from nb2ddp.source import cst_nodes
 
 Refusal = tuple[str, cst.CSTNode | None]
@@ -47,10 +47,6 @@ _REFUSED = {
 _WHOLE = frozenset(
     "generate merge_and_unload push_to_hub push_to_hub_gguf push_to_hub_merged save_pretrained save_pretrained_gguf "
     "save_pretrained_merged".split()
-)
-_RANK_TEST = re.compile(
-    r"\b(is_(world|local)_process_zero|is_(local_)?main_process|(local_)?process_index|get_rank|(LOCAL_)?RANK|"
-    r"(local_)?rank)\b"
 )
 
 
@@ -115,8 +111,7 @@ def _parted(facts: Facts, call: cst.Call) -> Iterator[Refusal]:
     if not isinstance(call.func, cst.Attribute):
         return
     method, owner = call.func.attr.value, call.func.value
-    tests = (parent.test for parent in facts.parents(call) if isinstance(parent, cst.If))
-    if facts.gathers(call) and any(_RANK_TEST.search(cst_nodes.code_of(test)) for test in tests):
+    if facts.gathers(call) and rank_test_above(facts, call) is not None:
         yield (
             f"with --strategy fsdp every rank has to make {method}(), and this condition lets one rank alone make it; "
             "take the condition away",

@@ -20,13 +20,13 @@ that it never joins.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from functools import partial
 
 import libcst as cst
 
 from nb2ddp.analysis.facts import Facts
+from nb2ddp.analysis.rank_tests import parts_ranks, rank_test_above
 from nb2ddp.options import Options
 from nb2ddp.rewriting.findings import Edit, Finding, Rule
 from nb2ddp.rewriting.runtime_calls import helper
@@ -35,8 +35,6 @@ from nb2ddp.source import cst_nodes
 _CLOCKS = frozenset(
     "time.time time.perf_counter time.monotonic datetime.datetime.now datetime.datetime.utcnow".split()
 )
-
-_OF_ONE_RANK = re.compile(r"process_zero|main_process|rank")
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
@@ -90,15 +88,15 @@ def _stops_training(facts: Facts, asked: cst.If) -> bool:
     def trains(call: cst.Call) -> bool:
         return facts.method(call) == "backward" or facts.is_collective(call)
 
-    around = list(facts.parents(asked))
-    tests = [cst_nodes.code_of(parent.test) for parent in around if isinstance(parent, cst.If)]
-    if any(_OF_ONE_RANK.search(test) for test in tests):
+    if rank_test_above(facts, asked) is not None or parts_ranks(facts, asked.test):
         return False
     if ".should_training_stop" in cst_nodes.code_of(asked.body):
         return True
     ends = _Ends()
     asked.body.visit(ends)
-    return ends.found and any(isinstance(p, cst.For | cst.While) and facts.runs(p, trains) for p in around)
+    return ends.found and any(
+        isinstance(p, cst.For | cst.While) and facts.runs(p, trains) for p in facts.parents(asked)
+    )
 
 
 class _Ends(cst.CSTVisitor):

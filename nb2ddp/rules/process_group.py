@@ -42,14 +42,16 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         else "before it needs the other ranks"
     )
     yield Insert(statement, "after" if where == "after" else "before", code, f"join the process group {why}")
-    yield from _gated(facts)
+    told: set[cst.CSTNode] = set()
     for leaving in leaving_ranks(facts):
+        told.add(leaving.test)
         code = " ".join(cst_nodes.code_of(leaving.test).split())
         yield Decline(
             f"`{code}` lets some ranks leave here ({leaving.how}), and the others would wait for them where they "
             "train together; take the condition away, since the script prints and saves on rank 0 by itself",
             leaving.test,
         )
+    yield from _gated(facts, told)
     for call in facts.live_calls:
         engine = facts.keyword(call, "fast_inference")
         if engine is not None and cst_nodes.code_of(engine) not in ("False", "None"):
@@ -60,9 +62,8 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             )
 
 
-def _gated(facts: Facts) -> Iterator[Finding]:
+def _gated(facts: Facts, told: set[cst.CSTNode]) -> Iterator[Finding]:
     """Decline what all ranks do together where a test of the notebook's lets some of them come alone."""
-    told: set[cst.CSTNode] = set()
     for call in facts.live_calls:
         if not facts.is_collective(call) or facts.is_after_training(call):
             continue
@@ -75,12 +76,21 @@ def _gated(facts: Facts) -> Iterator[Finding]:
         test = rank_test_above(facts, call)
         if test is not None and test not in told:
             told.add(test)
-            code = " ".join(cst_nodes.code_of(test).split())
-            yield Decline(
-                f"`{code}` lets some ranks alone come to {method}(), and they would wait for the others "
-                "there; take the condition away, since the script prints and saves on rank 0 by itself",
-                test,
-            )
+            yield Decline(_why_apart(facts, test, method), test)
+
+
+def _why_apart(facts: Facts, test: cst.BaseExpression, method: str) -> str:
+    code = " ".join(cst_nodes.code_of(test).split())
+    loop = facts.parent(test)
+    if isinstance(loop, cst.For) and test is loop.iter:
+        return (
+            f"`{code}` gives each rank rounds of its own; let the loop take all of them, since the script divides each "
+            f"batch over the ranks, and they meet in {method}()"
+        )
+    return (
+        f"`{code}` lets some ranks alone come to {method}(), and they would wait for the others there; take the "
+        "condition away, since the script prints and saves on rank 0 by itself"
+    )
 
 
 def _place(facts: Facts) -> tuple[Statement, str] | None:

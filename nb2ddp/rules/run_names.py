@@ -22,6 +22,7 @@ import libcst as cst
 
 from nb2ddp.analysis import rank_zero_work
 from nb2ddp.analysis.facts import Facts
+from nb2ddp.analysis.rank_tests import rank_test_above
 from nb2ddp.options import Options
 from nb2ddp.rewriting.findings import Edit, Finding, Rule
 from nb2ddp.rewriting.runtime_calls import helper
@@ -50,6 +51,8 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     for value in _values(facts):
         if facts.is_after_training(value) or not _is_drawn_name(facts, value):
             continue
+        if rank_test_above(facts, value) is not None:
+            continue  # the other ranks do not come here
         yield Edit(
             value,
             "every rank must have the same name",

@@ -252,3 +252,71 @@ for x in loader:
     optimizer.step()
     if accelerator.process_index != 0:
         break
+
+# case: an error that may happen on one rank ends the run, as it ends the notebook
+import sys
+model = AutoModelForCausalLM.from_pretrained("m")
+optimizer = torch.optim.AdamW(model.parameters())
+local_rank = int(os.environ.get("LOCAL_RANK", 0))
+if local_rank == 0 and missing:
+    sys.exit("no data")
+for x in loader:
+    model(x).loss.backward()
+    optimizer.step()
+# output
+import sys
+model = AutoModelForCausalLM.from_pretrained("m")
+ddp.init_process_group()  # nb2ddp: join the process group
+optimizer = torch.optim.AdamW(model.parameters())
+local_rank = int(os.environ.get("LOCAL_RANK", 0))
+if local_rank == 0 and missing:
+    sys.exit("no data")
+for x in loader:
+    model(x).loss.backward()
+    optimizer.step()
+
+# case: an error that a rank raises each time
+model = AutoModelForCausalLM.from_pretrained("m")
+optimizer = torch.optim.AdamW(model.parameters())
+if dist.get_rank() > 0:
+    raise RuntimeError("one process only")
+for x in loader:
+    model(x).loss.backward()
+    optimizer.step()
+# decline, line 3: `dist.get_rank() > 0` lets some ranks leave here (RuntimeError), ...
+
+# case: the other ranks end in an expression
+import sys
+model = AutoModelForCausalLM.from_pretrained("m")
+optimizer = torch.optim.AdamW(model.parameters())
+rank = dist.get_rank()
+rank == 0 or sys.exit()
+for x in loader:
+    model(x).loss.backward()
+    optimizer.step()
+# decline, line 5: `rank == 0` lets some ranks leave here (sys.exit()), ...
+
+# case: a match, and every other rank
+model = AutoModelForCausalLM.from_pretrained("m")
+optimizer = torch.optim.AdamW(model.parameters())
+rank = dist.get_rank()
+match rank:
+    case 0:
+        for x in loader:
+            model(x).loss.backward()
+            optimizer.step()
+if rank % 2 == 0:
+    for x in loader:
+        model(x).loss.backward()
+        optimizer.step()
+# decline, line 4: `rank` lets some ranks alone come to backward(), ...
+# decline, line 9: `rank % 2 == 0` lets some ranks alone come to backward(), ...
+
+# case: the rounds that a rank takes for itself
+model = AutoModelForCausalLM.from_pretrained("m")
+optimizer = torch.optim.AdamW(model.parameters())
+rows = list(loader)
+for x in rows[dist.get_rank()::dist.get_world_size()]:
+    model(x).loss.backward()
+    optimizer.step()
+# decline, line 4: `rows[dist.get_rank()::dist.get_world_size()]` gives each rank rounds of its own...

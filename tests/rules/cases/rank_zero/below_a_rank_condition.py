@@ -44,3 +44,34 @@ for x in loader:
         with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
             if is_main:
                 torch.save(model.state_dict(), "last.pt")
+
+# case: behind the continue of the other ranks, by a name for the test
+first = not rank
+for x in loader:
+    model(x).loss.backward()
+    optimizer.step()
+    if not first:
+        continue
+    torch.save(model.state_dict(), "last.pt")
+
+# case: in a function that others leave
+first = rank < 1
+def keep():
+    if not first:
+        return
+    torch.save(model.state_dict(), "last.pt")
+for x in loader:
+    model(x).loss.backward()
+    optimizer.step()
+    keep()
+# output
+first = rank < 1
+def keep():
+    if not first:
+        return
+    if ddp.is_main_process:  # nb2ddp: only rank 0 writes
+        torch.save(model.state_dict(), "last.pt")
+for x in loader:
+    model(x).loss.backward()
+    optimizer.step()
+    keep()

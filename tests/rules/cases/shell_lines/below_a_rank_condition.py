@@ -19,3 +19,35 @@ if rank == 0:
 SFTTrainer(model).train()
 if rank == 0:
     ddp.shell("ls")
+
+# case: in a function that is called after training
+def show():
+    !ls
+SFTTrainer(model).train()
+if rank == 0:
+    show()
+# output
+def show():
+    ddp.shell("ls")
+SFTTrainer(model).train()
+if rank == 0:
+    show()
+
+# case: in a function that one rank calls before training, too
+def show():
+    !ls
+if not rank:
+    show()
+SFTTrainer(model).train()
+if rank == 0:
+    show()
+# decline, line 2: `not rank` lets some ranks alone come to a command...
+
+# case: behind the return of the other ranks
+def fetch():
+    if rank != 0:
+        return
+    !wget https://example.org/data.json
+fetch()
+SFTTrainer(model).train()
+# decline, line 4: `rank != 0` lets some ranks alone come to a command...

@@ -1,0 +1,143 @@
+"""Find the values that a use of a name may see: those of earlier assignments that a branch does not rule out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import libcst as cst
+
+from nb2ddp.analysis.facts import Facts
+from nb2ddp.source import cst_nodes
+from nb2ddp.source.cells import Binding
+
+_MANY = 12  # assignments of one name that are looked at
+# What starts a function on ranks.
+_STARTS = re.compile(r"(?:^|\.)(?:spawn|start_processes|notebook_launcher|Process)$")
+Takes = Callable[..., bool]
+
+
+@dataclass(frozen=True)
+class Reaching:
+    """The assignments that a use may see, and the tests that decide between them."""
+
+    bindings: tuple[Binding, ...]
+    tests: tuple[cst.BaseExpression, ...]
+
+
+def bindings(facts: Facts, name: cst.Name, takes: Takes) -> Reaching:
+    """Return the assignments that a use of a name may see, the last first.
+
+    ``takes(test, where=True)`` tells whether the branch below a test may be taken.
+    """
+    last = facts.binding(name)
+    if last is None:
+        return Reaching((), ())
+    found: list[Binding] = []
+    tests: list[cst.BaseExpression] = []
+    for binding in _candidates(facts, name, last):
+        above = list(_tests_above(facts, binding, name))
+        if not all(takes(test, where=where) for test, where in above):
+            continue
+        found.append(binding)
+        tests += [test for test, where in above if takes(test, where=not where)]
+        if _is_certain(facts, binding, name) and not any(takes(t, where=not w) for t, w in above):
+            break
+    kept = [b for b in found if not _falls_back(facts, b)] or found or [last]
+    return Reaching(tuple(kept) if len(kept) <= _MANY else (), tuple(dict.fromkeys(tests)))
+
+
+def _candidates(facts: Facts, name: cst.Name, last: Binding) -> list[Binding]:
+    """Return the assignments of a name in its scope that may come before a use, the last first."""
+    here = facts.order(name)
+    same = [b for b in facts.bindings(name.value) if b.scope is last.scope and not facts.is_dead(b.node)]
+    same.sort(key=lambda b: b.order, reverse=True)
+    if facts.scope(name) is not last.scope:
+        return same  # a function may run at any time
+    loops = [p for p in facts.parents(name) if isinstance(p, cst.For | cst.While)]
+    loops = [loop for loop in loops if facts.scope(loop) is last.scope]
+    again = [b for b in same if b.order > here and loops and facts.contains(loops[-1], b.node)]
+    before = [b for b in same if b.order < here and not _is_made_of(facts, b, name)]
+    return [*again, *before]
+
+
+def _is_made_of(facts: Facts, binding: Binding, name: cst.Name) -> bool:
+    """Match ``x`` on the right of ``x = f(x)``."""
+    return isinstance(binding.node, cst.Assign | cst.AnnAssign | cst.AugAssign) and facts.contains(
+        binding.node, name
+    )
+
+
+def _tests_above(facts: Facts, binding: Binding, name: cst.Name) -> Iterator[tuple[cst.BaseExpression, bool]]:
+    """Yield the tests of the ``if`` around an assignment and not around the use, each with the truth it needs."""
+    inner: cst.CSTNode = binding.node
+    for parent in facts.parents(binding.node):
+        if isinstance(parent, cst.FunctionDef | cst.ClassDef | cst.Lambda):
+            return
+        if isinstance(parent, cst.If) and inner is not parent.test and not facts.contains(inner, name):
+            yield parent.test, inner is parent.body
+        inner = parent
+
+
+def _is_certain(facts: Facts, binding: Binding, name: cst.Name) -> bool:
+    """Return whether an assignment has run before a use, apart from the tests above it."""
+    if isinstance(binding.node, cst.AugAssign) or binding.order > facts.order(name):
+        return False
+    for parent in facts.parents(binding.node):
+        if isinstance(parent, cst.For | cst.While | cst.ExceptHandler) and not facts.contains(parent, name):
+            return False
+        if isinstance(parent, cst.FunctionDef | cst.ClassDef | cst.Lambda):
+            break
+    return True
+
+
+def _falls_back(facts: Facts, binding: Binding) -> bool:
+    """Match ``rank = 0`` below ``except KeyError:``, to which a rank does not come."""
+    return any(isinstance(parent, cst.ExceptHandler) for parent in facts.parents(binding.node))
+
+
+def attribute_values(facts: Facts, name: str) -> Iterator[cst.BaseExpression]:
+    """Yield what the notebook assigns to attributes of a name: of ``self.rank = ...``."""
+    for target in facts.attribute_targets:
+        if target.attr.value == name and not facts.is_dead(target):
+            around = facts.parent(target)
+            assign = facts.parent(around) if around is not None else None
+            if isinstance(assign, cst.Assign):
+                yield assign.value
+
+
+def passed(facts: Facts, binding: Binding) -> Iterator[cst.BaseExpression]:
+    """Yield what calls pass for a parameter of a method, or of a function inside another one."""
+    function = binding.scope
+    if not isinstance(function, cst.FunctionDef):
+        return
+    home = facts.scope(function)
+    names = [param.name.value for param in function.params.params]
+    called = function.name.value
+    if isinstance(home, cst.ClassDef):
+        del names[:1]
+        called = home.name.value if called == "__init__" else called
+    for call in facts.callers(function):
+        if cst_nodes.code_of(call.func).rpartition(".")[2] != called:
+            continue  # it is passed on
+        unnamed = [a.value for a in call.args if a.keyword is None and not a.star]
+        given = facts.keyword(call, binding.name)
+        if given is None and binding.name in names[: len(unnamed)]:
+            given = unnamed[names.index(binding.name)]
+        if given is not None:
+            yield given
+
+
+def is_started_on_ranks(facts: Facts, function: cst.FunctionDef) -> bool:
+    """Return whether a function is given to what starts it on each rank; others may be given the rank of an adapter."""
+    return function.name.value in facts.once(_started)
+
+
+def _started(facts: Facts) -> frozenset[str]:
+    return frozenset(
+        cst_nodes.code_of(argument.value)
+        for call in facts.live_calls
+        if _STARTS.search(cst_nodes.code_of(call.func))
+        for argument in call.args
+    )
