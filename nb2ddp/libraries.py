@@ -229,7 +229,8 @@ RANK_NAMES = (
 )
 RANK_ZERO_TESTS = frozenset(
     "is_main_process is_local_main_process is_world_process_zero is_local_process_zero is_global_zero "
-    "is_main is_master is_main_rank is_master_process master_process main_process is_rank_zero is_rank_0 rank_zero".split()
+    "is_main is_master is_main_rank is_master_process master_process main_process "
+    "is_rank_zero is_rank_0 rank_zero".split()
 )
 WORLD_SIZE_NAMES = frozenset({"world_size", "get_world_size", "num_processes"})
 # What gives each rank its own share of the data.
