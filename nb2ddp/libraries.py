@@ -233,9 +233,15 @@ RANK_ZERO_TESTS = frozenset(
     "is_rank_zero is_rank_0 rank_zero".split()
 )
 WORLD_SIZE_NAMES = frozenset({"world_size", "get_world_size", "num_processes"})
-# What gives each rank its own share of the data.
-SHARING_METHODS = frozenset({"shard"})
-SHARING_FUNCTIONS = frozenset({"split_dataset_by_node", "split_between_processes", "Subset"})
+# What picks a share of the data by its arguments, and what gives on the rows of its first one, or of its owner.
+SHARING_FUNCTIONS = frozenset(
+    "range shard select split_dataset_by_node split_between_processes Subset".split()
+)
+PASSING_ROWS_FUNCTIONS = frozenset(
+    "list tuple iter enumerate zip sorted reversed tqdm trange DataLoader TensorDataset from_dict from_list from_pandas "
+    "from_generator concatenate_datasets".split()
+)
+PASSING_ROWS_METHODS = frozenset("map filter shuffle flatten_indices to_list with_format batch items".split())
 # Functions that end the process.
 ENDING_FUNCTIONS = frozenset({"sys.exit", "exit", "quit", "os._exit", "os.abort"})
 # Programs that only print information, and options with which any program does: every rank may run them.

@@ -140,6 +140,14 @@ def _matches(rank: OneRank, pattern: cst.MatchPattern, value: Value) -> Value:
     return Value((), value.by_rank)
 
 
+def is_share(facts: Facts, rows: cst.BaseExpression) -> bool:
+    """Return whether the notebook gives each rank rows of its own."""
+    if not facts.once(rank_values.mentions_ranks):
+        return False
+    values = [rank.value(rows) for rank in rank_values.as_ranks(facts, 2)]
+    return any(value.by_rank and not value.known for value in values)
+
+
 @dataclass(frozen=True)
 class Leaving:
     """Some ranks leave a place at which all have to go on: by ``how``, below ``test``."""

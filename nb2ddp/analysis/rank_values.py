@@ -382,8 +382,6 @@ class OneRank:
         arguments = [argument.value for argument in node.args]
         if name in libraries.ENVIRONMENT_READERS and arguments:
             return self._of_environment(cst_nodes.string_value(arguments[0]))
-        if name in ("range", "enumerate", "list", "tuple", "sorted", "zip"):
-            return Value((), any(self.value(argument).by_rank for argument in arguments))
         if name in _BUILTINS and not self._facts.bindings(name) and len(node.args) <= 3:
             return self._combined(list(map(self.value, arguments)), _BUILTINS[name])
         own = self._facts.called_functions(node) if not isinstance(node.func, cst.Call) else ()
@@ -399,11 +397,25 @@ class OneRank:
             owner = self.value(node.func.value)
             if owner.known and all(isinstance(item, str) for item in owner.known):
                 return Value((), owner.by_rank)  # os.environ["RANK"].strip()
-            share = node.func.attr.value in libraries.SHARING_METHODS
-            return Value((), share and any(self.value(argument).by_rank for argument in arguments))
-        if name in libraries.SHARING_FUNCTIONS or name.rpartition(".")[2] in libraries.SHARING_FUNCTIONS:
-            return Value((), any(self.value(argument).by_rank for argument in arguments))
-        return self._told(name.rpartition(".")[2]) or OPEN
+        if self._has_share(node, self._facts.method(node) or name.rpartition(".")[2]):
+            return Value((), by_rank=True)
+        return (None if isinstance(node.func, cst.Attribute) else self._told(name.rpartition(".")[2])) or OPEN
+
+    def _has_share(self, node: cst.Call, name: str) -> bool:
+        """Return whether a call gives each rank a share of the data."""
+        unnamed = [argument.value for argument in node.args if argument.keyword is None]
+        if name in libraries.SHARING_FUNCTIONS:
+            return any(self.value(argument.value).by_rank for argument in node.args)
+        if name in libraries.PASSING_ROWS_FUNCTIONS:
+            rows = self._facts.keyword(node, "dataset")
+            rows = rows if rows is not None else next(iter(unnamed), None)
+            return rows is not None and self._is_share(self.value(rows))
+        if name in libraries.PASSING_ROWS_METHODS and isinstance(node.func, cst.Attribute):
+            return self._is_share(self.value(node.func.value))
+        return False
+
+    def _is_share(self, value: Value) -> bool:
+        return value.by_rank and not value.known
 
     def _returned(self, function: cst.FunctionDef) -> Value:
         """Return what a function of the notebook returns on this rank."""

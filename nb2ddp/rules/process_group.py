@@ -22,7 +22,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from nb2ddp.analysis.facts import Facts
-from nb2ddp.analysis.rank_tests import leaving_ranks, rank_test_above
+from nb2ddp.analysis.rank_tests import is_share, leaving_ranks, rank_test_above
 from nb2ddp.options import Options
 from nb2ddp.rewriting.findings import Decline, Finding, Insert, Note, Rule
 from nb2ddp.rewriting.runtime_calls import helper
@@ -52,6 +52,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             leaving.test,
         )
     yield from _gated(facts, told)
+    yield from _shared_out(facts)
     for call in facts.live_calls:
         engine = facts.keyword(call, "fast_inference")
         if engine is not None and cst_nodes.code_of(engine) not in ("False", "None"):
@@ -79,13 +80,28 @@ def _gated(facts: Facts, told: set[cst.CSTNode]) -> Iterator[Finding]:
             yield Decline(_why_apart(facts, test, method), test)
 
 
+def _shared_out(facts: Facts) -> Iterator[Finding]:
+    """Decline a Trainer to which the notebook gives a share of the rows that depends on the rank."""
+    for call in facts.live_calls:
+        if not facts.is_trainer_class(call.func) or facts.is_after_training(call):
+            continue
+        for name in ("train_dataset", "eval_dataset"):
+            rows = facts.keyword(call, name)
+            if rows is not None and is_share(facts, rows):
+                yield Decline(
+                    f"{name}={' '.join(cst_nodes.code_of(rows).split())} is a share of the rows that depends on the "
+                    "rank; give all rows, since the script divides each batch over the ranks",
+                    rows,
+                )
+
+
 def _why_apart(facts: Facts, test: cst.BaseExpression, method: str) -> str:
     code = " ".join(cst_nodes.code_of(test).split())
     loop = facts.parent(test)
     if isinstance(loop, cst.For) and test is loop.iter:
         return (
-            f"`{code}` gives each rank rounds of its own; let the loop take all of them, since the script divides each "
-            f"batch over the ranks, and they meet in {method}()"
+            f"`{code}` gives each rank rows or rounds of its own; let the loop take all of them, since the script "
+            f"divides each batch over the ranks, which meet in {method}()"
         )
     return (
         f"`{code}` lets some ranks alone come to {method}(), and they would wait for the others there; take the "

@@ -319,4 +319,41 @@ rows = list(loader)
 for x in rows[dist.get_rank()::dist.get_world_size()]:
     model(x).loss.backward()
     optimizer.step()
-# decline, line 4: `rows[dist.get_rank()::dist.get_world_size()]` gives each rank rounds of its own...
+# decline, line 4: `rows[dist.get_rank()::dist.get_world_size()]` gives each rank rows or rounds of its own...
+
+# case: the rows that a rank takes for itself, in a loader
+from torch.utils.data import Subset
+from tqdm import tqdm
+model = AutoModelForCausalLM.from_pretrained("m")
+optimizer = torch.optim.AdamW(model.parameters())
+rank, world_size = dist.get_rank(), dist.get_world_size()
+mine = Subset(data, list(range(rank, len(data), world_size)))
+own = DataLoader(mine, batch_size=4)
+for x in tqdm(own):
+    model(x).loss.backward()
+    optimizer.step()
+# decline, line 8: `tqdm(own)` gives each rank rows or rounds of its own...
+
+# case: the rows that a rank takes for itself, in a Trainer
+from datasets import load_dataset
+model = AutoModelForCausalLM.from_pretrained("m")
+rows = load_dataset("d").shard(num_shards=dist.get_world_size(), index=dist.get_rank()).map(tokenize)
+trainer = Trainer(model, TrainingArguments("o", per_device_train_batch_size=4, gradient_accumulation_steps=2), train_dataset=rows)
+trainer.train()
+# decline, line 4: train_dataset=rows is a share of the rows that depends on the rank...
+
+# case: a progress bar on rank 0
+from tqdm import tqdm
+model = AutoModelForCausalLM.from_pretrained("m")
+optimizer = torch.optim.AdamW(model.parameters())
+for x in tqdm(loader, disable=dist.get_rank() != 0):
+    model(x).loss.backward()
+    optimizer.step()
+# output
+from tqdm import tqdm
+model = AutoModelForCausalLM.from_pretrained("m")
+ddp.init_process_group()  # nb2ddp: join the process group
+optimizer = torch.optim.AdamW(model.parameters())
+for x in tqdm(loader, disable=dist.get_rank() != 0):
+    model(x).loss.backward()
+    optimizer.step()
