@@ -235,11 +235,11 @@ RANK_ZERO_TESTS = frozenset(
 WORLD_SIZE_NAMES = frozenset({"world_size", "get_world_size", "num_processes"})
 # What picks a share of the data by its arguments, and what gives on the rows of its first one, or of its owner.
 SHARING_FUNCTIONS = frozenset(
-    "range shard select split_dataset_by_node split_between_processes Subset".split()
+    "range arange shard select split_dataset_by_node split_between_processes Subset".split()
 )
 PASSING_ROWS_FUNCTIONS = frozenset(
-    "list tuple iter enumerate zip sorted reversed tqdm trange DataLoader TensorDataset from_dict from_list from_pandas "
-    "from_generator concatenate_datasets".split()
+    "list tuple iter enumerate zip sorted reversed tqdm trange DataLoader TensorDataset "
+    "from_dict from_list from_pandas from_generator concatenate_datasets".split()
 )
 PASSING_ROWS_METHODS = frozenset("map filter shuffle flatten_indices to_list with_format batch items".split())
 # Functions that end the process.

@@ -140,6 +140,13 @@ def _matches(rank: OneRank, pattern: cst.MatchPattern, value: Value) -> Value:
     return Value((), value.by_rank)
 
 
+def ranks_of(facts: Facts, test: cst.BaseExpression) -> frozenset[int]:
+    """Return the ranks of two for which a test is true; none where a rank's cannot be seen."""
+    truths = [rank.value(test).truths for rank in rank_values.as_ranks(facts, 2)]
+    known = all(len(truth) == 1 for truth in truths)
+    return frozenset(rank for rank, truth in enumerate(truths) if known and True in truth)
+
+
 def is_share(facts: Facts, rows: cst.BaseExpression) -> bool:
     """Return whether the notebook gives each rank rows of its own."""
     if not facts.once(rank_values.mentions_ranks):

@@ -24,10 +24,12 @@ import libcst as cst
 
 from nb2ddp import libraries
 from nb2ddp.analysis.facts import Facts
+from nb2ddp.analysis.rank_tests import rank_test_above, ranks_of
 from nb2ddp.options import Options
-from nb2ddp.rewriting.findings import Decline, Drop, Edit, Finding, Note, Rule
+from nb2ddp.rewriting.findings import Decline, Drop, Edit, Finding, Gate, Note, Rule
 from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
+from nb2ddp.source.cells import Statement
 
 # Arguments that only forks have.
 _SWITCHES = ("enable_multi_gpu", "use_multi_gpu", "auto_device_map", "multi_gpu_config")
@@ -121,9 +123,14 @@ def _by_hand(facts: Facts) -> Iterator[Finding]:
             "this loop uses DDP with a DistributedSampler already: save it as a script and start that with torchrun"
         )
         return
+    first = list(_rank_zero_first(facts))
+    for turn in first:
+        yield from _in_turn(facts, turn)
     for call in facts.live_calls:
         name = facts.qualified(call.func)
         statement = facts.statement(call)
+        if any(facts.contains(end, call) for turn in first for end in turn[:2]):
+            continue
         if name == _JOINS and _is_alone(statement):
             yield Drop(statement, "the ranks join later: Unsloth compiles while it loads")
         elif name == _LEAVES and _is_alone(statement):
@@ -131,6 +138,12 @@ def _by_hand(facts: Facts) -> Iterator[Finding]:
         elif name == _BARRIER and _is_alone(statement):
             if facts.is_after_training(call):
                 yield Drop(statement, "rank 0 is alone here")
+            elif (test := rank_test_above(facts, call)) is not None:
+                yield Decline(
+                    f"`{' '.join(cst_nodes.code_of(test).split())}` lets some ranks alone come to barrier(), and they "
+                    "would wait for the others there; take the condition away",
+                    call,
+                )
             else:
                 wait = f"{helper(facts, 'from_all_ranks')}(None)"
                 yield Edit(call, "waits without a process group", partial(cst_nodes.replaced, code=wait))
@@ -142,6 +155,46 @@ def _by_hand(facts: Facts) -> Iterator[Finding]:
         elif facts.kind(call) in ("arguments", "trainer"):
             for argument in call.args:
                 yield from _by_rank(facts, argument.value)
+
+
+_Turn = tuple[
+    Statement, Statement, list[Statement]
+]  # the barrier before, that behind, and what stands between
+
+
+def _rank_zero_first(facts: Facts) -> Iterator[_Turn]:
+    """Find ``if rank != 0: barrier()`` and, below it, ``if rank == 0: barrier()``: rank 0 goes first between them."""
+    before: Statement | None = None
+    for call in facts.live_calls:
+        if facts.qualified(call.func) != _BARRIER or not _is_alone(facts.statement(call)):
+            continue
+        block = facts.parent(facts.statement(call))
+        test = facts.parent(block) if block is not None else None
+        if not isinstance(test, cst.If) or len(test.body.body) != 1 or test.orelse is not None:
+            continue
+        ranks = ranks_of(facts, test.test)
+        if ranks == {1}:
+            before = test
+        elif ranks == {0} and before is not None and facts.parent(before) is facts.parent(test):
+            around = facts.parent(test)
+            body = around.body if isinstance(around, cst.Module | cst.IndentedBlock) else ()
+            inside = [s for s in body if facts.order(before) < facts.order(s) < facts.order(test)]
+            yield before, test, [s for s in inside if isinstance(s, Statement)]
+            before = None
+
+
+def _in_turn(facts: Facts, turn: _Turn) -> Iterator[Finding]:
+    """Let rank 0 go first by the script's own means, which need no process group."""
+    before, behind, inside = turn
+    if any(facts.runs(s, facts.is_collective) or facts.runs(s, facts.joins_group) for s in inside):
+        yield Decline(
+            "the other ranks wait here for rank 0, and rank 0 waits for them in training below", before
+        )
+        return
+    yield Drop(before, "rank 0 goes first by ddp_support, which needs no process group")
+    for statement in inside:
+        yield Gate(statement, "main-first", "rank 0 goes first, as between the notebook's barriers")
+    yield Drop(behind, "rank 0 goes first by ddp_support, which needs no process group")
 
 
 def _unwrapped(facts: Facts) -> Iterator[Finding]:

@@ -125,3 +125,51 @@ trainer.train()
 from torch.utils.data.distributed import DistributedSampler
 s = DistributedSampler(d)
 # decline: this loop uses DDP with a DistributedSampler already: save it as a script and start that with torchrun
+
+# case: barriers that let rank 0 go first
+import os
+import torch
+from trl import SFTTrainer
+local_rank = int(os.environ.get("LOCAL_RANK", -1))
+if local_rank not in (-1, 0):
+    torch.distributed.barrier()
+rows = read("rows.json")
+features = cached(rows)
+if local_rank == 0:
+    torch.distributed.barrier()
+trainer = SFTTrainer(model)
+trainer.train()
+# output
+import os
+import torch
+from trl import SFTTrainer
+local_rank = int(os.environ.get("LOCAL_RANK", -1))
+with ddp.main_process_first():  # nb2ddp: rank 0 goes first, as between the notebook's barriers
+    rows = read("rows.json")
+    features = cached(rows)
+trainer = SFTTrainer(model)
+trainer.train()
+
+# case: a barrier to which some ranks do not come
+import os
+import torch
+from trl import SFTTrainer
+local_rank = int(os.environ.get("LOCAL_RANK", -1))
+if local_rank != 0:
+    torch.distributed.barrier()
+trainer = SFTTrainer(model)
+trainer.train()
+# decline, line 6: `local_rank != 0` lets some ranks alone come to barrier(), ...
+
+# case: barriers around training
+import os
+import torch
+from trl import SFTTrainer
+local_rank = int(os.environ.get("LOCAL_RANK", -1))
+if local_rank != 0:
+    torch.distributed.barrier()
+trainer = SFTTrainer(model)
+trainer.train()
+if local_rank == 0:
+    torch.distributed.barrier()
+# decline, line 5: the other ranks wait here for rank 0, and rank 0 waits for them in training below
