@@ -257,6 +257,13 @@ def test_rank_0_that_has_ended_is_named_by_the_others(run: Run) -> None:
         )
 
 
+def test_a_rank_that_leaves_has_ended_before_another_says_so(run: Run) -> None:
+    ended = run("import sys\nif rank == 0:\n    sys.exit('no data')\nddp.from_main_process(lambda: 1)\n")
+    assert ended.codes == [1, 1], ended.text
+    assert "no data" in ended.ranks[0].err
+    assert ended.ranks[0].seconds + 1 < ended.ranks[1].seconds
+
+
 def test_a_rank_that_vanished_is_named(run: Run) -> None:
     ended = run(
         "import os\nprint('kept')\nif rank == 1:\n    os._exit(0)\nddp.from_all_ranks(1)\n",
