@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import libcst as cst
 
 from nb2ddp import libraries
-from nb2ddp.analysis import rank_values
+from nb2ddp.analysis import rank_evaluation, rank_values
 from nb2ddp.analysis.facts import Facts
-from nb2ddp.analysis.rank_values import OneRank, Value
+from nb2ddp.analysis.rank_evaluation import OneRank
+from nb2ddp.analysis.rank_values import Value
 from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Statement
 
@@ -36,9 +37,9 @@ def parts_ranks(facts: Facts, test: cst.BaseExpression) -> bool:
 
 
 def _parts(facts: Facts, condition: _Condition) -> bool:
-    return facts.once(rank_values.mentions_ranks) and any(
-        rank_values.differ(condition.holds(rank) for rank in rank_values.as_ranks(facts, size))
-        for size in rank_values.WORLD_SIZES
+    return facts.once(rank_evaluation.mentions_ranks) and any(
+        rank_values.differ(condition.holds(rank) for rank in rank_evaluation.as_ranks(facts, size))
+        for size in rank_evaluation.WORLD_SIZES
     )
 
 
@@ -52,7 +53,7 @@ def rank_test_above(facts: Facts, node: cst.CSTNode) -> cst.BaseExpression | Non
 
 
 def _above(facts: Facts, node: cst.CSTNode, seen: set[cst.CSTNode]) -> cst.BaseExpression | None:
-    if not facts.once(rank_values.mentions_ranks):
+    if not facts.once(rank_evaluation.mentions_ranks):
         return None
     inner = node
     for parent in facts.parents(node):
@@ -132,7 +133,7 @@ def _matches(rank: OneRank, pattern: cst.MatchPattern, value: Value) -> Value:
         case cst.MatchAs(pattern=inner) if inner is not None:
             return _matches(rank, inner, value)
         case cst.MatchValue(value=wanted) | cst.MatchSingleton(value=wanted):
-            return rank.compared(cst.Equal(), value, rank.value(wanted))
+            return rank_values.applied(cst.Equal(), value, rank.value(wanted))
         case cst.MatchOr(patterns=patterns):
             ways = [_matches(rank, element.pattern, value) for element in patterns]
             sure = [way for way in ways if way.truths == {True}]
@@ -142,16 +143,16 @@ def _matches(rank: OneRank, pattern: cst.MatchPattern, value: Value) -> Value:
 
 def ranks_of(facts: Facts, test: cst.BaseExpression) -> frozenset[int]:
     """Return the ranks of two for which a test is true; none where a rank's cannot be seen."""
-    truths = [rank.value(test).truths for rank in rank_values.as_ranks(facts, 2)]
+    truths = [rank.value(test).truths for rank in rank_evaluation.as_ranks(facts, 2)]
     known = all(len(truth) == 1 for truth in truths)
     return frozenset(rank for rank, truth in enumerate(truths) if known and True in truth)
 
 
 def is_share(facts: Facts, rows: cst.BaseExpression) -> bool:
     """Return whether the notebook gives each rank rows of its own."""
-    if not facts.once(rank_values.mentions_ranks):
+    if not facts.once(rank_evaluation.mentions_ranks):
         return False
-    values = [rank.value(rows) for rank in rank_values.as_ranks(facts, 2)]
+    values = [rank.value(rows) for rank in rank_evaluation.as_ranks(facts, 2)]
     return any(value.by_rank and not value.known for value in values)
 
 
@@ -165,7 +166,7 @@ class Leaving:
 
 def leaving_ranks(facts: Facts) -> Iterator[Leaving]:
     """Yield the tests of the rank below which some ranks leave what all of them have to come to later."""
-    if not facts.once(rank_values.mentions_ranks) or facts.last_collective is None:
+    if not facts.once(rank_evaluation.mentions_ranks) or facts.last_collective is None:
         return
     told: set[cst.CSTNode] = set()
     for node in _ways_out(facts):
@@ -259,7 +260,7 @@ def _is_certain(facts: Facts, node: cst.CSTNode, seen: set[cst.CSTNode]) -> bool
     if node in seen:
         return False
     seen.add(node)
-    ranks = [*rank_values.as_ranks(facts, 2)]
+    ranks = [*rank_evaluation.as_ranks(facts, 2)]
     inner = node
     for parent in facts.parents(node):
         if isinstance(parent, cst.FunctionDef):

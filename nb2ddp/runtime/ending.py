@@ -40,7 +40,9 @@ def _end_on_error(kind: type[BaseException], error: BaseException, trace: Traceb
             if left := _who_left(error, frames[-1] if frames else None):
                 error = RuntimeError(left)
                 kind = RuntimeError
-            if "left the script" in str(error):  # torchrun is to see first with which exit code that rank ends
+            if "left the script" in str(
+                error
+            ):  # torchrun is to see first with which exit code that rank ends
                 time.sleep(3)
             _report_end(f"raised {kind.__name__}", _place(frames[-1] if frames else None))
             sys.__excepthook__(kind, error, trace)

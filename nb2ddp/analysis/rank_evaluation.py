@@ -1,0 +1,363 @@
+"""Evaluate an expression of the notebook as each rank of a run would.
+
+What torchrun tells a rank is known: its rank, the number of ranks, the variables of its environment. So
+``rank % 2 == 0`` is true on rank 0 and false on rank 1, ``rank >= 0`` is true on all, and ``rank == 0 and missing`` is
+false on rank 1 and open on rank 0. What the notebook's text does not decide is open; nothing is executed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import libcst as cst
+
+from nb2ddp import libraries
+from nb2ddp.analysis import reaching
+from nb2ddp.analysis.facts import Facts
+from nb2ddp.analysis.rank_values import OPEN, Value, applied, combined, decided_by, either, indexed, kept
+from nb2ddp.source import cst_nodes
+from nb2ddp.source.cells import Binding, root_of
+
+WORLD_SIZES = (2, 3, 8)  # a test of rank 5 differs on eight ranks alone
+_DEPTH = 40  # names, calls and operators that are followed
+_MENTIONS_RANKS = re.compile(r"rank|process_|_process|global_zero|is_ma|current_device", re.IGNORECASE)
+
+_BUILTINS: dict[str, Callable[..., Any]] = {
+    "int": int,
+    "str": str,
+    "bool": bool,
+    "float": float,
+    "abs": abs,
+    "min": min,
+    "max": max,
+    "len": len,
+}
+
+
+def mentions_ranks(facts: Facts) -> bool:
+    """Return whether a notebook speaks of ranks at all; most do not."""
+    return any(_MENTIONS_RANKS.search(cell.source) for cell in facts.cells)
+
+
+def as_ranks(facts: Facts, world_size: int) -> list[OneRank]:
+    """Return what evaluates expressions on each rank of a run; kept for the notebook."""
+    of_size: dict[int, list[OneRank]] = facts.once(_evaluators)
+    return of_size[world_size]
+
+
+def _evaluators(facts: Facts) -> dict[int, list[OneRank]]:
+    return {size: [OneRank(facts, rank, size) for rank in range(size)] for size in WORLD_SIZES}
+
+
+class OneRank:
+    """Evaluate expressions as one rank of a run of ``size`` ranks would."""
+
+    def __init__(self, facts: Facts, rank: int, size: int) -> None:
+        self._facts = facts
+        self._rank = rank
+        self._size = size
+        self._depth = 0
+        self._known: dict[cst.CSTNode | Binding, Value] = {}
+
+    def value(self, node: cst.CSTNode) -> Value:
+        """Return what an expression may be."""
+        if node in self._known:
+            return self._known[node]
+        if self._depth > _DEPTH:
+            return OPEN
+        self._known[node] = OPEN  # for an expression that leads back to itself
+        self._depth += 1
+        found = self._known[node] = self._value(node)
+        self._depth -= 1
+        return found
+
+    def takes(self, test: cst.BaseExpression, *, where: bool) -> bool:
+        """Return whether a branch that is taken where a test is true (false) may be taken."""
+        return where in self.value(test).truths
+
+    def _value(self, node: cst.CSTNode) -> Value:
+        match node:
+            case cst.Name(value="True" | "False" | "None" as name):
+                return Value(({"True": True, "False": False, "None": None}[name],))
+            case cst.Integer() | cst.Float():
+                return Value((node.evaluated_value,))
+            case cst.SimpleString() | cst.ConcatenatedString():
+                text = cst_nodes.string_value(node)
+                return OPEN if text is None else Value((text,))
+            case cst.FormattedString(parts=parts):
+                inner = [p.expression for p in parts if isinstance(p, cst.FormattedStringExpression)]
+                return Value((), any(self.value(part).by_rank for part in inner))
+            case cst.Name():
+                return self._name(node)
+            case cst.Attribute():
+                return self._attribute(node)
+            case cst.Subscript():
+                return self._item(node)
+            case cst.Call():
+                return self._call(node)
+            case cst.NamedExpr(value=value):
+                return self.value(value)
+            case cst.IfExp():
+                return self._one_of_two(node)
+            case cst.BooleanOperation():
+                return self._both(node)
+            case cst.UnaryOperation(operator=operator, expression=inner):
+                return applied(operator, self.value(inner), Value((None,)))
+            case cst.BinaryOperation(left=left, operator=operator, right=right):
+                return applied(operator, self.value(left), self.value(right))
+            case cst.Comparison():
+                return self._comparison(node)
+            case cst.Tuple(elements=elements) | cst.List(elements=elements) | cst.Set(elements=elements):
+                return combined([self.value(element.value) for element in elements], lambda *a: a)
+            case cst.ListComp(for_in=part) | cst.GeneratorExp(for_in=part) | cst.SetComp(for_in=part):
+                return Value((), self._chooses(part))
+        return OPEN
+
+    def _chooses(self, part: cst.CompFor) -> bool:
+        """Return whether a comprehension takes other items on each rank."""
+        asked = [part.iter, *(condition.test for condition in part.ifs)]
+        inner = part.inner_for_in
+        return any(self.value(node).by_rank for node in asked) or (inner is not None and self._chooses(inner))
+
+    # ---- operators ------------------------------------------------------------------------------
+
+    def _one_of_two(self, node: cst.IfExp) -> Value:
+        test = self.value(node.test)
+        ways = ((True, node.body), (False, node.orelse))
+        found = either(self.value(result) for where, result in ways if where in test.truths)
+        return decided_by(found, [test])
+
+    def _both(self, node: cst.BooleanOperation) -> Value:
+        """Return the value of ``a and b`` (``a or b``): the first that is false (true), else the last."""
+        left, right = self.value(node.left), self.value(node.right)
+        ends = isinstance(node.operator, cst.Or)
+        if left.truths == {ends}:
+            return left
+        if left.truths == {not ends}:
+            return right
+        if right.known and right.truths == {ends}:
+            return Value((ends,), left.by_rank or right.by_rank)  # either way
+        if right.known and right.truths == {not ends} and not left.known:
+            return left
+        if left.known and right.known:
+            items = [item for item in left.known if bool(item) is ends]
+            return kept([*items, *right.known], by_rank=left.by_rank or right.by_rank)
+        opened = [value for value in (left, right) if not value.known or len(value.truths) > 1]
+        return Value((), any(value.by_rank for value in opened))
+
+    def _comparison(self, node: cst.Comparison) -> Value:
+        found: Value | None = None
+        left = node.left
+        for part in node.comparisons:
+            one = self._in_environment(left, part) or applied(
+                part.operator, self.value(left), self.value(part.comparator)
+            )
+            found = one if found is None else combined([found, one], lambda a, b: a and b)
+            left = part.comparator
+        return found or OPEN
+
+    def _in_environment(self, left: cst.BaseExpression, part: cst.ComparisonTarget) -> Value | None:
+        """Return whether a rank's environment has a variable: torchrun sets some."""
+        if not isinstance(part.operator, cst.In | cst.NotIn):
+            return None
+        if self._facts.qualified(part.comparator) != "os.environ":
+            return None
+        is_set = self._variable(cst_nodes.string_value(left)) is not None
+        return Value((isinstance(part.operator, cst.In),)) if is_set else OPEN
+
+    # ---- what torchrun tells --------------------------------------------------------------------
+
+    def _variable(self, name: str | None) -> str | None:
+        """Return a variable of the environment that torchrun gives this rank; None for another."""
+        if name in libraries.RANK_VARIABLES:
+            return str(self._rank)
+        return str(self._size) if name in libraries.WORLD_SIZE_VARIABLES else None
+
+    def _told(self, name: str) -> Value | None:
+        """Return what a name means that libraries give to a rank, or a test of it; None for another."""
+        if name in libraries.RANK_NAMES:
+            return Value((self._rank,), by_rank=True)
+        if name in libraries.RANK_ZERO_TESTS:
+            return Value((self._rank == 0,), by_rank=True)
+        return Value((self._size,)) if name in libraries.WORLD_SIZE_NAMES else None
+
+    def _told_one(self, name: str) -> Value | None:
+        """Return what an Accelerator of the script tells, which sees one process."""
+        if name in libraries.RANK_NAMES:
+            return Value((0,))
+        if name in libraries.RANK_ZERO_TESTS:
+            return Value((True,))
+        return Value((1,)) if name in libraries.WORLD_SIZE_NAMES else None
+
+    def _of_environment(self, name: str | None) -> Value:
+        text = self._variable(name)
+        return OPEN if text is None else Value((text,), name in libraries.RANK_VARIABLES)
+
+    # ---- names, attributes, items ---------------------------------------------------------------
+
+    def _name(self, node: cst.Name) -> Value:
+        if not self._facts.bindings(node.value):
+            return self._told(node.value) or OPEN  # imported from a module of the notebook's own, say
+        return self._bound_to(reaching.bindings(self._facts, node, self.takes))
+
+    def _bound_to(self, found: reaching.Reaching) -> Value:
+        return decided_by(either(map(self._bound, found.bindings)), map(self.value, found.tests))
+
+    def _bound(self, binding: Binding) -> Value:
+        if binding not in self._known:
+            self._known[binding] = OPEN  # for a name that is made from itself
+            self._known[binding] = self._bind(binding)
+        return self._known[binding]
+
+    def _bind(self, binding: Binding) -> Value:
+        match binding.node:
+            case cst.Param():
+                return self._parameter(binding, binding.node)
+            case cst.For(iter=rounds):
+                return Value((), self.value(rounds).by_rank)
+            case cst.AugAssign(value=added):
+                return Value((), self.value(added).by_rank)
+            case cst.WithItem():
+                return OPEN
+        if binding.value is None:
+            return OPEN
+        value = self.value(binding.value)
+        index = binding.index
+        return value if index is None else combined([value], lambda items: indexed(items, index))
+
+    def _parameter(self, binding: Binding, param: cst.Param) -> Value:
+        function = binding.scope
+        started = isinstance(function, cst.FunctionDef) and reaching.is_started_on_ranks(
+            self._facts, function
+        )
+        if started and binding.name in libraries.RANK_PARAMETERS:
+            return Value((self._rank,), by_rank=True)
+        given = list(self._facts.given(binding)) or list(reaching.passed(self._facts, binding))
+        if given:
+            return either(map(self.value, given))
+        if param.default is not None:
+            return self.value(param.default)
+        return (self._told(binding.name) if binding.name in libraries.RANK_ZERO_TESTS else None) or OPEN
+
+    def _attribute(self, node: cst.Attribute) -> Value:
+        name = node.attr.value
+        if (told := self._from_library(node.value, name)) is not None:
+            return told
+        fields = [b for b in self._facts.bindings(name) if isinstance(b.scope, cst.ClassDef)]
+        values = [self._bound(b) for b in fields if b.value is not None]
+        values += [
+            self._returned(b.node) for b in fields if isinstance(b.node, cst.FunctionDef)
+        ]  # properties
+        values += [self.value(value) for value in reaching.attribute_values(self._facts, name)]
+        return either(values) if any(value.by_rank for value in values) else OPEN
+
+    def _from_library(self, owner: cst.BaseExpression, name: str) -> Value | None:
+        """Return what ``state.process_index`` or ``dist.get_rank()`` is; None for a name of another meaning."""
+        root = root_of(owner)
+        asks = owner if self._facts.kind(owner) == "accelerator" else root
+        is_name = isinstance(asks, cst.Name | cst.Call)
+        if is_name and self._facts.kind(asks) == "accelerator":
+            return self._told_one(name)
+        return None if name in libraries.RANK_PARAMETERS - libraries.RANK_ATTRIBUTES else self._told(name)
+
+    def _item(self, node: cst.Subscript) -> Value:
+        match node.slice:
+            case [cst.SubscriptElement(slice=cst.Index(value=key))]:
+                if self._facts.qualified(node.value) == "os.environ":
+                    return self._of_environment(cst_nodes.string_value(key))
+                if isinstance(found := self._facts.value(node), cst.BaseExpression) and found is not node:
+                    return self.value(found)
+                owner, place = self.value(node.value), self.value(key)
+                if owner.known:
+                    return combined([owner, place], indexed)
+                return Value((), place.by_rank)
+            case [cst.SubscriptElement(slice=cst.Slice() as part)]:  # rows[rank::world_size]
+                ends = [end for end in (part.lower, part.upper, part.step) if end is not None]
+                return Value((), any(self.value(end).by_rank for end in (*ends, node.value)))
+        return OPEN
+
+    # ---- calls ----------------------------------------------------------------------------------
+
+    def _call(self, node: cst.Call) -> Value:
+        name = self._facts.qualified(node.func)
+        arguments = [argument.value for argument in node.args]
+        if name in libraries.ENVIRONMENT_READERS and arguments:
+            return self._of_environment(cst_nodes.string_value(arguments[0]))
+        if name in _BUILTINS and not self._facts.bindings(name) and len(node.args) <= 3:
+            return combined(list(map(self.value, arguments)), _BUILTINS[name])
+        own = self._facts.called_functions(node) if not isinstance(node.func, cst.Call) else ()
+        own = [f for f in own if f.name.value == name.rpartition(".")[2]]
+        if own:
+            returned = either(map(self._returned, own))
+            if returned.known or returned.by_rank:
+                return returned
+        if isinstance(node.func, cst.Attribute):
+            told = self._from_library(node.func.value, node.func.attr.value)
+            if told is not None:
+                return told
+            owner = self.value(node.func.value)
+            if owner.known and all(isinstance(item, str) for item in owner.known):
+                return Value((), owner.by_rank)  # os.environ["RANK"].strip()
+        if self._has_share(node, self._facts.method(node) or name.rpartition(".")[2]):
+            return Value((), by_rank=True)
+        return (None if isinstance(node.func, cst.Attribute) else self._told(name.rpartition(".")[2])) or OPEN
+
+    def _has_share(self, node: cst.Call, name: str) -> bool:
+        """Return whether a call gives each rank a share of the data."""
+        unnamed = [argument.value for argument in node.args if argument.keyword is None]
+        if name in libraries.SHARING_FUNCTIONS:
+            return any(self.value(argument.value).by_rank for argument in node.args)
+        if name in libraries.PASSING_ROWS_FUNCTIONS:
+            rows = self._facts.keyword(node, "dataset")
+            rows = rows if rows is not None else next(iter(unnamed), None)
+            return rows is not None and self._is_share(self.value(rows))
+        if name in libraries.PASSING_ROWS_METHODS and isinstance(node.func, cst.Attribute):
+            return self._is_share(self.value(node.func.value))
+        return False
+
+    def _is_share(self, value: Value) -> bool:
+        return value.by_rank and not value.known
+
+    def _returned(self, function: cst.FunctionDef) -> Value:
+        """Return what a function of the notebook returns on this rank."""
+        if function not in self._known:
+            self._known[function] = OPEN
+            found: list[Value] = []
+            ends = self._run(function.body, found)
+            self._known[function] = either(found if ends else [*found, Value((None,))])
+        return self._known[function]
+
+    def _run(self, block: cst.BaseSuite, found: list[Value]) -> bool:
+        """Collect what the statements of a block may return; return whether it certainly ends the function."""
+        for statement in block.body:
+            match statement:
+                case cst.SimpleStatementLine(body=[*_, cst.Return(value=value)]):
+                    found.append(Value((None,)) if value is None else self.value(value))
+                    return True
+                case cst.SimpleStatementLine(body=[*_, cst.Raise()]):
+                    return True
+                case cst.If() if self._run_if(statement, found):
+                    return True
+                case cst.With(body=body) | cst.Try(body=body) if self._run(body, found):
+                    return True
+                case cst.For(body=body) | cst.While(body=body):
+                    self._run(body, found)
+        return False
+
+    def _run_if(self, statement: cst.If, found: list[Value]) -> bool:
+        test = self.value(statement.test)
+        inner: list[Value] = []
+        ends = []
+        if True in test.truths:
+            ends.append(self._run(statement.body, inner))
+        if False in test.truths:
+            other = statement.orelse
+            if isinstance(other, cst.If):
+                ends.append(self._run_if(other, inner))
+            else:
+                ends.append(other is not None and self._run(other.body, inner))
+        opened = not test.known and test.by_rank
+        found += [Value((), by_rank=True)] if opened and inner else inner
+        return all(ends)
