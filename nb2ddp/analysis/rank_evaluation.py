@@ -243,6 +243,9 @@ class OneRank:
 
     def _attribute(self, node: cst.Attribute) -> Value:
         name = node.attr.value
+        settings = reaching.settings(self._facts, name) if name in libraries.RANK_PARAMETERS else ()
+        if settings:  # args.local_rank of what the notebook has made itself
+            return either(map(self.value, settings))
         if (told := self._from_library(node.value, name)) is not None:
             return told
         fields = [b for b in self._facts.bindings(name) if isinstance(b.scope, cst.ClassDef)]

@@ -142,10 +142,9 @@ def _matches(rank: OneRank, pattern: cst.MatchPattern, value: Value) -> Value:
 
 
 def ranks_of(facts: Facts, test: cst.BaseExpression) -> frozenset[int]:
-    """Return the ranks of two for which a test is true; none where a rank's cannot be seen."""
-    truths = [rank.value(test).truths for rank in rank_evaluation.as_ranks(facts, 2)]
-    known = all(len(truth) == 1 for truth in truths)
-    return frozenset(rank for rank, truth in enumerate(truths) if known and True in truth)
+    """Return the ranks of two for which a test may be true."""
+    ranks = rank_evaluation.as_ranks(facts, 2)
+    return frozenset(number for number, rank in enumerate(ranks) if True in rank.value(test).truths)
 
 
 def is_share(facts: Facts, rows: cst.BaseExpression) -> bool:

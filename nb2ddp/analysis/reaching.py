@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import libcst as cst
@@ -105,6 +105,29 @@ def attribute_values(facts: Facts, name: str) -> Iterator[cst.BaseExpression]:
             assign = facts.parent(around) if around is not None else None
             if isinstance(assign, cst.Assign):
                 yield assign.value
+
+
+def settings(facts: Facts, name: str) -> Sequence[cst.BaseExpression]:
+    """Return what the notebook gives a setting of a name: in a dict, a call's keywords, an option of argparse."""
+    given: dict[str, list[cst.BaseExpression]] = facts.once(_settings)
+    return given.get(name, ())
+
+
+def _settings(facts: Facts) -> dict[str, list[cst.BaseExpression]]:
+    found: dict[str, list[cst.BaseExpression]] = {}
+    for call in facts.live_calls:
+        for argument in call.args:
+            if argument.keyword is not None and not facts.called_functions(call):
+                found.setdefault(argument.keyword.value, []).append(argument.value)
+        option = cst_nodes.string_value(call.args[0].value) if call.args else None
+        default = facts.keyword(call, "default")
+        if facts.method(call) == "add_argument" and option is not None and default is not None:
+            found.setdefault(option.lstrip("-").replace("-", "_"), []).append(default)
+    for string in facts.strings:
+        element = facts.parent(string)
+        if isinstance(element, cst.DictElement) and element.key is string:
+            found.setdefault(cst_nodes.string_value(string) or "", []).append(element.value)
+    return found
 
 
 def passed(facts: Facts, binding: Binding) -> Iterator[cst.BaseExpression]:

@@ -164,6 +164,9 @@ FORMS = {
     "    def go(self):\n        if self.rank == 0:\n            work()\nJob().go()": "self.rank == 0",
     "class Job:\n    rank = dist.get_rank()\n    @property\n    def main(self):\n        return self.rank == 0\n"
     "    def go(self):\n        if self.main:\n            work()\nJob().go()": "self.main",
+    "args = SimpleNamespace(local_rank=local_rank)\nif args.local_rank == 0:\n    work()": "args.local_rank == 0",
+    "parser.add_argument('--local_rank', default=int(os.environ.get('LOCAL_RANK', -1)))\nargs = parser.parse_args([])\n"
+    "if args.local_rank in (-1, 0):\n    work()": "args.local_rank in (-1, 0)",
     "class Job:\n    def __init__(self, main):\n        self.main = main\n"
     "    def go(self):\n        if self.main:\n            work()\nJob(rank == 0).go()": "self.main",
     "class Job:\n    def go(self, n, main):\n        if main:\n            work()\nJob().go(1, rank == 0)": "main",
@@ -174,6 +177,9 @@ FORMS = {
     "cfg = {'rank': int(os.environ['RANK'])}\nif cfg['rank'] == 0:\n    work()": "cfg['rank'] == 0",
 }
 NOT_PARTED = [
+    "args = Settings({'local_rank': -1})\nif args.local_rank not in (-1, 0):\n    work()",
+    "args = SimpleNamespace(local_rank=-1)\nif args.local_rank in (-1, 0):\n    work()",
+    "parser.add_argument('--local-rank', default=-1)\nif parser.parse_args().local_rank == -1:\n    work()",
     "while rank >= 0 and more():\n    work()",
     "match os.environ.get('RANK'):\n    case None:\n        pass\n    case _:\n        work()",
     "for i in range(world_size):\n    work()",

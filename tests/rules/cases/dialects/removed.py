@@ -131,7 +131,7 @@ import os
 import torch
 from trl import SFTTrainer
 local_rank = int(os.environ.get("LOCAL_RANK", -1))
-if local_rank not in (-1, 0):
+if local_rank not in (-1, 0) and mode == "train":
     torch.distributed.barrier()
 rows = read("rows.json")
 features = cached(rows)
