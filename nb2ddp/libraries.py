@@ -232,6 +232,7 @@ RANK_ZERO_TESTS = frozenset(
     "is_main is_master is_main_rank is_master_process master_process main_process "
     "is_rank_zero is_rank_0 rank_zero".split()
 )
+LAST_RANK_TESTS = frozenset({"is_last_process"})
 WORLD_SIZE_NAMES = frozenset({"world_size", "get_world_size", "num_processes"})
 # What picks a share of the data by its arguments, and what gives on the rows of its first one, or of its owner.
 SHARING_FUNCTIONS = frozenset(

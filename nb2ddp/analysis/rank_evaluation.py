@@ -16,7 +16,17 @@ import libcst as cst
 from nb2ddp import libraries
 from nb2ddp.analysis import reaching
 from nb2ddp.analysis.facts import Facts
-from nb2ddp.analysis.rank_values import OPEN, Value, applied, combined, decided_by, either, indexed, kept
+from nb2ddp.analysis.rank_values import (
+    OPEN,
+    Value,
+    applied,
+    combined,
+    decided_by,
+    differ,
+    either,
+    indexed,
+    kept,
+)
 from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Binding, root_of
 
@@ -181,13 +191,15 @@ class OneRank:
             return Value((self._rank,), by_rank=True)
         if name in libraries.RANK_ZERO_TESTS:
             return Value((self._rank == 0,), by_rank=True)
+        if name in libraries.LAST_RANK_TESTS:
+            return Value((self._rank == self._size - 1,), by_rank=True)
         return Value((self._size,)) if name in libraries.WORLD_SIZE_NAMES else None
 
     def _told_one(self, name: str) -> Value | None:
         """Return what an Accelerator of the script tells, which sees one process."""
         if name in libraries.RANK_NAMES:
             return Value((0,))
-        if name in libraries.RANK_ZERO_TESTS:
+        if name in libraries.RANK_ZERO_TESTS | libraries.LAST_RANK_TESTS:
             return Value((True,))
         return Value((1,)) if name in libraries.WORLD_SIZE_NAMES else None
 
@@ -203,7 +215,13 @@ class OneRank:
         return self._bound_to(reaching.bindings(self._facts, node, self.takes))
 
     def _bound_to(self, found: reaching.Reaching) -> Value:
-        return decided_by(either(map(self._bound, found.bindings)), map(self.value, found.tests))
+        value = decided_by(either(map(self._bound, found.bindings)), map(self.value, found.tests))
+        if len(value.known) != 1 and any(map(self._parts, found.decided)):
+            return Value((), by_rank=True)  # it is given on some ranks alone
+        return value
+
+    def _parts(self, test: cst.BaseExpression) -> bool:
+        return differ(rank.value(test) for rank in as_ranks(self._facts, self._size))
 
     def _bound(self, binding: Binding) -> Value:
         if binding not in self._known:

@@ -147,6 +147,29 @@ def ranks_of(facts: Facts, test: cst.BaseExpression) -> frozenset[int]:
     return frozenset(number for number, rank in enumerate(ranks) if True in rank.value(test).truths)
 
 
+def truths_on_main(facts: Facts, test: cst.BaseExpression) -> frozenset[bool]:
+    """Return the truth values that a test may have on rank 0."""
+    return rank_evaluation.as_ranks(facts, 2)[0].value(test).truths
+
+
+def differing(facts: Facts, value: cst.BaseExpression) -> str | None:
+    """Return the code of a literal that rank 0 has where each rank has another one; None for other values."""
+    if not facts.once(rank_evaluation.mentions_ranks):
+        return None
+    values = [rank.value(value) for rank in rank_evaluation.as_ranks(facts, 8)]
+    codes = [repr(value.known[0]) for value in values if len(value.known) == 1]
+    return codes[0] if len(codes) == len(values) and len(set(codes)) > 1 else None
+
+
+def by_world_size(facts: Facts, value: cst.BaseExpression) -> dict[int, str]:
+    """Return what a value is on two ranks, and on three, where that differs; nothing for other values."""
+    if not facts.once(rank_evaluation.mentions_ranks):
+        return {}
+    found = {size: rank_evaluation.as_ranks(facts, size)[0].value(value) for size in (2, 3)}
+    codes = {size: repr(value.known[0]) for size, value in found.items() if len(value.known) == 1}
+    return codes if len(codes) == len(set(codes.values())) == 2 else {}
+
+
 def is_share(facts: Facts, rows: cst.BaseExpression) -> bool:
     """Return whether the notebook gives each rank rows of its own."""
     if not facts.once(rank_evaluation.mentions_ranks):

@@ -23,7 +23,8 @@ class Reaching:
     """The assignments that a use may see, and the tests that decide between them."""
 
     bindings: tuple[Binding, ...]
-    tests: tuple[cst.BaseExpression, ...]
+    tests: tuple[cst.BaseExpression, ...]  # those that this rank may pass and may not
+    decided: tuple[cst.BaseExpression, ...] = ()  # those that it certainly passes, or certainly does not
 
 
 def bindings(facts: Facts, name: cst.Name, takes: Takes) -> Reaching:
@@ -36,8 +37,12 @@ def bindings(facts: Facts, name: cst.Name, takes: Takes) -> Reaching:
         return Reaching((), ())
     found: list[Binding] = []
     tests: list[cst.BaseExpression] = []
+    decided: list[cst.BaseExpression] = []
     for binding in _candidates(facts, name, last):
         above = list(_tests_above(facts, binding, name))
+        decided += [
+            test for test, where in above if not (takes(test, where=True) and takes(test, where=False))
+        ]
         if not all(takes(test, where=where) for test, where in above):
             continue
         found.append(binding)
@@ -45,7 +50,7 @@ def bindings(facts: Facts, name: cst.Name, takes: Takes) -> Reaching:
         if _is_certain(facts, binding, name) and not any(takes(t, where=not w) for t, w in above):
             break
     kept = [b for b in found if not _falls_back(facts, b)] or found or [last]
-    return Reaching(tuple(kept) if len(kept) <= _MANY else (), tuple(dict.fromkeys(tests)))
+    return Reaching(tuple(kept) if len(kept) <= _MANY else (), tuple(dict.fromkeys(tests)), tuple(decided))
 
 
 def _candidates(facts: Facts, name: cst.Name, last: Binding) -> list[Binding]:

@@ -24,7 +24,14 @@ import libcst as cst
 
 from nb2ddp import libraries
 from nb2ddp.analysis.facts import Facts
-from nb2ddp.analysis.rank_tests import rank_test_above, ranks_of
+from nb2ddp.analysis.rank_tests import (
+    by_world_size,
+    differing,
+    parts_ranks,
+    rank_test_above,
+    ranks_of,
+    truths_on_main,
+)
 from nb2ddp.options import Options
 from nb2ddp.rewriting.findings import Decline, Drop, Edit, Finding, Gate, Note, Rule
 from nb2ddp.rewriting.runtime_calls import helper
@@ -43,6 +50,12 @@ _FORK_ONLY = frozenset(
 _JOINS = "torch.distributed.init_process_group"
 _LEAVES = "torch.distributed.destroy_process_group"
 _BARRIER = "torch.distributed.barrier"
+_OF_A_RANK = frozenset({"local_rank", "disable_tqdm", "log_level"})  # training arguments that may differ
+# Arguments of loaders, optimizers and training arguments that mean one process.
+_OF_ONE_PROCESS = frozenset(
+    "batch_size per_device_train_batch_size gradient_accumulation_steps max_steps num_train_epochs "
+    "learning_rate lr".split()
+)
 _OURS = "made by nb2ddp"
 
 
@@ -57,6 +70,8 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     yield from _switches(facts)
     yield from _fork(facts)
     yield from _by_hand(facts)
+    if options.strategy != "balanced":  # which runs one process
+        yield from _by_world_size(facts)
     yield from _unwrapped(facts)
 
 
@@ -154,7 +169,7 @@ def _by_hand(facts: Facts) -> Iterator[Finding]:
                 yield Edit(call, "the script wraps the model once, when training starts", _first_argument)
         elif facts.kind(call) in ("arguments", "trainer"):
             for argument in call.args:
-                yield from _by_rank(facts, argument.value)
+                yield from _by_rank(facts, argument)
 
 
 _Turn = tuple[
@@ -235,25 +250,41 @@ def _first_argument(node: cst.CSTNode) -> cst.CSTNode:
     return cst_nodes.parenthesised(node.args[0].value)
 
 
-def _by_rank(facts: Facts, value: cst.BaseExpression) -> Iterator[Finding]:
-    """Return ``x`` of the training argument ``x if is_main_process else y``: all ranks get rank 0's value."""
-    if not isinstance(value, cst.IfExp):
+def _by_world_size(facts: Facts) -> Iterator[Finding]:
+    """Decline a batch, a number of steps or a learning rate that the notebook divides by the number of ranks."""
+    told: set[cst.CSTNode] = set()
+    for call in facts.live_calls:
+        for argument in call.args:
+            name = argument.keyword.value if argument.keyword is not None else ""
+            if name not in _OF_ONE_PROCESS or argument.value in told:
+                continue
+            if sizes := by_world_size(facts, argument.value):
+                told.add(argument.value)
+                code = " ".join(cst_nodes.code_of(argument.value).split())
+                yield Decline(
+                    f"{name}={code} is {sizes[2]} on two ranks and {sizes[3]} on three; write the value for one "
+                    "process, since the script divides its batch over the ranks itself",
+                    argument.value,
+                )
+
+
+def _by_rank(facts: Facts, argument: cst.Arg) -> Iterator[Finding]:
+    """Give all ranks rank 0's value of a training argument that differs between ranks."""
+    value = argument.value
+    if argument.keyword is None or argument.keyword.value in _OF_A_RANK:
         return
-    names = facts.loads_in(value.test)
-    if not any("rank" in name.lower() or "main_process" in name.lower() for name in names):
-        return
-    test = cst_nodes.code_of(value.test)
-    is_not_main = test.startswith("not ") or "!=" in test or "> 0" in test
-    if is_not_main or not ("==" in test or "main" in test or "in" in test):
-        if not is_not_main:
+    why = "every rank needs the same arguments"
+    if isinstance(value, cst.IfExp) and parts_ranks(facts, value.test):
+        truths = truths_on_main(facts, value.test)
+        if len(truths) == 1:
+            yield Edit(value, why, _body if True in truths else _otherwise)
+        else:
             yield Note(
                 "a training argument depends on the rank, which can leave ranks waiting; pass all ranks the same value",
                 value,
             )
-            return
-        yield Edit(value, "every rank needs the same arguments", _otherwise)
-    else:
-        yield Edit(value, "every rank needs the same arguments", _body)
+    elif (own := differing(facts, value)) is not None:
+        yield Edit(value, why, partial(cst_nodes.replaced, code=own))
 
 
 def _body(node: cst.CSTNode) -> cst.CSTNode:

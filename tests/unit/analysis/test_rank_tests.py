@@ -85,6 +85,7 @@ PARTS = [
     "trainer.args.process_index == 0",
     "trainer.args.local_rank in (-1, 0)",
     "PartialState().is_main_process",
+    "PartialState().is_last_process",
     "PartialState().process_index % 2 == 0",
     "torch.cuda.current_device() == 0",
 ]
@@ -150,6 +151,8 @@ FORMS = {
     "MASTER = 0\nif rank == MASTER:\n    work()": "rank == MASTER",
     "r, n = dist.get_rank(), dist.get_world_size()\nif r == 0:\n    work()": "r == 0",
     "flag = False\nif rank == 0:\n    flag = True\nif flag:\n    work()": "flag",
+    "stop = False\nwhile not stop:\n    work()\n    if rank == 0:\n        stop = found()\n"
+    "    if over():\n        stop = True": ("not stop"),
     "if 'RANK' in os.environ:\n    r = int(os.environ['RANK'])\nelse:\n    r = 0\nif r == 0:\n    work()": "r == 0",
     "try:\n    r = int(os.environ['RANK'])\nexcept KeyError:\n    r = 0\nif r == 0:\n    work()": "r == 0",
     "r = 0\nif torch.cuda.is_available():\n    r = dist.get_rank()\nif not r:\n    work()": "not r",

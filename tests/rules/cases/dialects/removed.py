@@ -173,3 +173,38 @@ trainer.train()
 if local_rank == 0:
     torch.distributed.barrier()
 # decline, line 5: the other ranks wait here for rank 0, and rank 0 waits for them in training below
+
+# case: rank 0's arguments: by names
+import os
+from trl import SFTConfig
+rank = int(os.environ.get("RANK", 0))
+is_master = not rank
+strategy = "steps" if is_master else "no"
+a = SFTConfig("o", save_strategy=strategy, logging_strategy="steps" if is_master else "no", seed=42 + rank, disable_tqdm=not is_master)
+# output
+import os
+from trl import SFTConfig
+rank = int(os.environ.get("RANK", 0))
+is_master = not rank
+strategy = "steps" if is_master else "no"
+a = SFTConfig("o", save_strategy='steps', logging_strategy="steps", seed=42, disable_tqdm=not is_master)
+
+# case: arguments that are the same on all ranks
+import os
+from trl import SFTConfig
+rank = int(os.environ.get("RANK", 0))
+a = SFTConfig("o", save_strategy="steps" if rank >= 0 else "no", seed=42 + max(rank - 64, 0), local_rank=rank)
+
+# case: a batch that the notebook divides
+import os
+from torch.utils.data import DataLoader
+world_size = int(os.environ.get("WORLD_SIZE", 1))
+per_rank = 8 // world_size
+loader = DataLoader(rows, batch_size=per_rank)
+# decline, line 5: batch_size=per_rank is 4 on two ranks and 2 on three; write the value for one process, since the script divides its batch over the ranks itself
+
+# case: a batch of the notebook's own
+import os
+from torch.utils.data import DataLoader
+world_size = int(os.environ.get("WORLD_SIZE", 1))
+loader = DataLoader(rows, batch_size=8, num_workers=world_size)
