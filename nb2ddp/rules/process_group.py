@@ -77,7 +77,7 @@ def _gated(facts: Facts, told: set[cst.CSTNode]) -> Iterator[Finding]:
         test = rank_test_above(facts, call)
         if test is not None and test not in told:
             told.add(test)
-            yield Decline(_why_apart(facts, test, method), test)
+            yield _apart(facts, test, method)
 
 
 def _shared_out(facts: Facts) -> Iterator[Finding]:
@@ -95,17 +95,26 @@ def _shared_out(facts: Facts) -> Iterator[Finding]:
                 )
 
 
-def _why_apart(facts: Facts, test: cst.BaseExpression, method: str) -> str:
+def _apart(facts: Facts, test: cst.BaseExpression, method: str) -> Decline:
+    """Say what lets some ranks alone come to a call: the rows of a loop, its condition, or a test."""
     code = " ".join(cst_nodes.code_of(test).split())
-    loop = facts.parent(test)
-    if isinstance(loop, cst.For) and test is loop.iter:
-        return (
+    around = facts.parent(test)
+    if isinstance(around, cst.For):
+        return Decline(
             f"`{code}` gives each rank rows or rounds of its own; let the loop take all of them, since the script "
-            f"divides each batch over the ranks, which meet in {method}()"
+            f"divides each batch over the ranks, which meet in {method}()",
+            test,
         )
-    return (
+    if isinstance(around, cst.While):
+        return Decline(
+            f"`{code}` may end this loop on some ranks alone, and the others would wait for them in {method}(); let "
+            "all ranks compute it alike, since each has the same model and the same losses",
+            test,
+        )
+    return Decline(
         f"`{code}` lets some ranks alone come to {method}(), and they would wait for the others there; take the "
-        "condition away, since the script prints and saves on rank 0 by itself"
+        "condition away, since the script prints and saves on rank 0 by itself",
+        test,
     )
 
 

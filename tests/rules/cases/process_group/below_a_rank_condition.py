@@ -357,3 +357,16 @@ optimizer = torch.optim.AdamW(model.parameters())
 for x in tqdm(loader, disable=dist.get_rank() != 0):
     model(x).loss.backward()
     optimizer.step()
+
+# case: a loop that rank 0 ends by itself
+model = AutoModelForCausalLM.from_pretrained("m")
+optimizer = torch.optim.AdamW(model.parameters())
+rank = dist.get_rank()
+stop = False
+while not stop:
+    for x in loader:
+        model(x).loss.backward()
+        optimizer.step()
+    if rank == 0:
+        stop = accuracy(model) > 0.9
+# decline, line 5: `not stop` may end this loop on some ranks alone, and the others would wait for them in backward(); let all ranks compute it alike, since each has the same model and the same losses
