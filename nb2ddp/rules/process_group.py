@@ -22,6 +22,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from nb2ddp.analysis.facts import Facts
+from nb2ddp.analysis.one_sided import one_sided
 from nb2ddp.analysis.rank_tests import is_share, leaving_ranks, rank_test_above
 from nb2ddp.options import Options
 from nb2ddp.rewriting.findings import Decline, Finding, Insert, Note, Rule
@@ -53,6 +54,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         )
     yield from _gated(facts, told)
     yield from _shared_out(facts)
+    yield from _one_sided(facts, told)
     for call in facts.live_calls:
         engine = facts.keyword(call, "fast_inference")
         if engine is not None and cst_nodes.code_of(engine) not in ("False", "None"):
@@ -93,6 +95,34 @@ def _shared_out(facts: Facts) -> Iterator[Finding]:
                     "rank; give all rows, since the script divides each batch over the ranks",
                     rows,
                 )
+
+
+def _one_sided(facts: Facts, told: set[cst.CSTNode]) -> Iterator[Finding]:
+    """Decline what changes the training of some ranks alone, where nothing else is said of the test above it."""
+    for found in one_sided(facts):
+        if found.test in told:
+            continue
+        told.add(found.test)
+        test = " ".join(cst_nodes.code_of(found.test).split())
+        code = " ".join(cst_nodes.code_of(found.node).split())
+        if found.kind == "step":
+            yield Decline(
+                f"`{test}` lets some ranks alone call `{code}`, and the ranks would train different models; take the "
+                "condition away",
+                found.node,
+            )
+        elif found.kind == "forward":
+            yield Decline(
+                f"`{test}` lets some ranks alone call `{code}`, which all ranks compute together where gradients are "
+                "kept; put it below `with torch.no_grad():`, or take the condition away",
+                found.node,
+            )
+        else:
+            yield Decline(
+                f"`{test}` lets some ranks alone set `{code}`, and the others would wait for them; take the condition "
+                "away, since each rank knows the same state",
+                found.node,
+            )
 
 
 def _apart(facts: Facts, test: cst.BaseExpression, method: str) -> Decline:
