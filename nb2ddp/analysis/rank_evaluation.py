@@ -334,6 +334,11 @@ class OneRank:
             rows = self._facts.keyword(node, "dataset")
             rows = rows if rows is not None else next(iter(unnamed), None)
             return rows is not None and self._is_share(self.value(rows))
+        binding = self._facts.binding(node.func) if isinstance(node.func, cst.Name) else None
+        if binding is not None and isinstance(binding.node, cst.ClassDef):  # a Dataset of the notebook's own
+            return any(
+                map(self._is_share, map(self.value, reaching.values_in_class(self._facts, binding.node)))
+            )
         if name in libraries.PASSING_ROWS_METHODS and isinstance(node.func, cst.Attribute):
             return self._is_share(self.value(node.func.value))
         return False

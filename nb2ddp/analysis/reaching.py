@@ -104,12 +104,32 @@ def _falls_back(facts: Facts, binding: Binding) -> bool:
 
 def attribute_values(facts: Facts, name: str) -> Iterator[cst.BaseExpression]:
     """Yield what the notebook assigns to attributes of a name: of ``self.rank = ...``."""
-    for target in facts.attribute_targets:
-        if target.attr.value == name and not facts.is_dead(target):
-            around = facts.parent(target)
-            assign = facts.parent(around) if around is not None else None
-            if isinstance(assign, cst.Assign):
-                yield assign.value
+    assigned: list[tuple[cst.Attribute, cst.BaseExpression]] = facts.once(_assigned)
+    return (value for target, value in assigned if target.attr.value == name)
+
+
+def values_in_class(facts: Facts, definition: cst.CSTNode) -> Iterator[cst.BaseExpression]:
+    """Yield what the methods of a class assign to attributes."""
+    assigned: list[tuple[cst.Attribute, cst.BaseExpression]] = facts.once(_assigned)
+    return (value for target, value in assigned if facts.contains(definition, target))
+
+
+def _assigned(facts: Facts) -> list[tuple[cst.Attribute, cst.BaseExpression]]:
+    """List the attributes that are assigned to, by themselves or in a tuple, with their values."""
+    found: list[tuple[cst.Attribute, cst.BaseExpression]] = []
+    for attribute in facts.attributes:
+        if facts.is_dead(attribute):
+            continue
+        around = facts.parent(attribute)
+        if isinstance(around, cst.AssignTarget) and isinstance(assign := facts.parent(around), cst.Assign):
+            found.append((attribute, assign.value))
+        elif isinstance(around, cst.Element) and isinstance(names := facts.parent(around), cst.Tuple):
+            target = facts.parent(names)
+            assign = facts.parent(target) if isinstance(target, cst.AssignTarget) else None
+            values = assign.value if isinstance(assign, cst.Assign) else None
+            if isinstance(values, cst.Tuple) and len(values.elements) == len(names.elements):
+                found.append((attribute, values.elements[list(names.elements).index(around)].value))
+    return found
 
 
 def settings(facts: Facts, name: str) -> Sequence[cst.BaseExpression]:

@@ -139,6 +139,8 @@ FORMS = {
     "x = [work() for i in range(3) if rank == 0]": "rank == 0",
     "for i in range(rank, 10, world_size):\n    work()": "range(rank, 10, world_size)",
     "for row in rows[rank::world_size]:\n    work()": "rows[rank::world_size]",
+    "class Rows:\n    def __init__(self, x, y, r=0, n=1):\n        self.x, self.y = x[r::n], y[r::n]\n"
+    "for x in DataLoader(Rows(a, b, rank, world_size)):\n    work()": "DataLoader(Rows(a, b, rank, world_size))",
     "for i in [i for i in range(9) if i % world_size == rank]:\n    work()": (
         "[i for i in range(9) if i % world_size == rank]"
     ),
@@ -186,6 +188,8 @@ NOT_PARTED = [
     "while rank >= 0 and more():\n    work()",
     "match os.environ.get('RANK'):\n    case None:\n        pass\n    case _:\n        work()",
     "for i in range(world_size):\n    work()",
+    "class Rows:\n    def __init__(self, x, r=0, n=1):\n        self.x = x[r::n]\n"
+    "for x in DataLoader(Rows(a)):\n    work()",
     "def f():\n    work()\n    if rank != 0:\n        return\n    print(1)\nf()",
     "for x in rows:\n    work()\n    if rank != 0:\n        continue\n    print(1)",
     "for x in rows:\n    for y in x:\n        if rank == 0:\n            break\n    work()",
