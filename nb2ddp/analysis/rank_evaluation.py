@@ -210,6 +210,8 @@ class OneRank:
     # ---- names, attributes, items ---------------------------------------------------------------
 
     def _name(self, node: cst.Name) -> Value:
+        if reaching.is_of_comprehension(self._facts, node):
+            return OPEN
         if not self._facts.bindings(node.value):
             return self._told(node.value) or OPEN  # imported from a module of the notebook's own, say
         return self._bound_to(reaching.bindings(self._facts, node, self.takes))

@@ -102,6 +102,22 @@ def _falls_back(facts: Facts, binding: Binding) -> bool:
     return any(isinstance(parent, cst.ExceptHandler) for parent in facts.parents(binding.node))
 
 
+def is_of_comprehension(facts: Facts, name: cst.Name) -> bool:
+    """Return whether a comprehension around a name binds it: ``rank`` of ``[x for rank, x in enumerate(rows)]``."""
+    for parent in facts.parents(name):
+        if isinstance(parent, cst.BaseSimpleComp | cst.DictComp):
+            part: cst.CompFor | None = parent.for_in
+            while part is not None:
+                if name.value in _words(part.target):
+                    return True
+                part = part.inner_for_in
+    return False
+
+
+def _words(target: cst.BaseExpression) -> set[str]:
+    return set(re.findall(r"\w+", cst_nodes.code_of(target)))
+
+
 def attribute_values(facts: Facts, name: str) -> Iterator[cst.BaseExpression]:
     """Yield what the notebook assigns to attributes of a name: of ``self.rank = ...``."""
     assigned: list[tuple[cst.Attribute, cst.BaseExpression]] = facts.once(_assigned)

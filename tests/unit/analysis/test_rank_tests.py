@@ -188,6 +188,8 @@ NOT_PARTED = [
     "while rank >= 0 and more():\n    work()",
     "match os.environ.get('RANK'):\n    case None:\n        pass\n    case _:\n        work()",
     "for i in range(world_size):\n    work()",
+    "best = [row for rank, row in enumerate(rows) if rank < 1]\nfor x in best:\n    work()",
+    "for rank in (8, 16):\n    if rank == 8:\n        work()",
     "class Rows:\n    def __init__(self, x, r=0, n=1):\n        self.x = x[r::n]\n"
     "for x in DataLoader(Rows(a)):\n    work()",
     "def f():\n    work()\n    if rank != 0:\n        return\n    print(1)\nf()",
