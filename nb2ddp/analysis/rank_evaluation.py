@@ -8,8 +8,6 @@ false on rank 1 and open on rank 0. What the notebook's text does not decide is 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from typing import Any
 
 import libcst as cst
 
@@ -17,33 +15,27 @@ from nb2ddp import libraries
 from nb2ddp.analysis import reaching
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.rank_values import (
+    BUILTINS,
     OPEN,
+    TEXT_METHODS,
     Value,
     applied,
     combined,
     decided_by,
     differ,
     either,
+    flat,
     indexed,
+    joined,
     kept,
 )
 from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Binding, root_of
 
 WORLD_SIZES = (2, 3, 8)  # a test of rank 5 differs on eight ranks alone
+_DIGITS = 20
 _DEPTH = 40  # names, calls and operators that are followed
 _MENTIONS_RANKS = re.compile(r"rank|process_|_process|global_zero|is_ma|current_device", re.IGNORECASE)
-
-_BUILTINS: dict[str, Callable[..., Any]] = {
-    "int": int,
-    "str": str,
-    "bool": bool,
-    "float": float,
-    "abs": abs,
-    "min": min,
-    "max": max,
-    "len": len,
-}
 
 
 def mentions_ranks(facts: Facts) -> bool:
@@ -92,13 +84,12 @@ class OneRank:
             case cst.Name(value="True" | "False" | "None" as name):
                 return Value(({"True": True, "False": False, "None": None}[name],))
             case cst.Integer() | cst.Float():
-                return Value((node.evaluated_value,))
+                return Value((node.evaluated_value,)) if len(node.value) < _DIGITS else OPEN
             case cst.SimpleString() | cst.ConcatenatedString():
                 text = cst_nodes.string_value(node)
                 return OPEN if text is None else Value((text,))
             case cst.FormattedString(parts=parts):
-                inner = [p.expression for p in parts if isinstance(p, cst.FormattedStringExpression)]
-                return Value((), any(self.value(part).by_rank for part in inner))
+                return combined([self._written(part) for part in parts], joined)
             case cst.Name():
                 return self._name(node)
             case cst.Attribute():
@@ -120,9 +111,19 @@ class OneRank:
             case cst.Comparison():
                 return self._comparison(node)
             case cst.Tuple(elements=elements) | cst.List(elements=elements) | cst.Set(elements=elements):
-                return combined([self.value(element.value) for element in elements], lambda *a: a)
+                return combined([self.value(element.value) for element in elements], flat)
             case cst.ListComp(for_in=part) | cst.GeneratorExp(for_in=part) | cst.SetComp(for_in=part):
                 return Value((), self._chooses(part))
+        return OPEN
+
+    def _written(self, part: cst.BaseFormattedStringContent) -> Value:
+        """Return the text that a part of an f-string gives."""
+        if isinstance(part, cst.FormattedStringText):
+            return Value((part.value,))
+        if isinstance(part, cst.FormattedStringExpression):
+            value = self.value(part.expression)
+            plain = part.format_spec is None and part.conversion is None
+            return combined([value], str) if plain else Value((), value.by_rank)
         return OPEN
 
     def _chooses(self, part: cst.CompFor) -> bool:
@@ -308,8 +309,8 @@ class OneRank:
         arguments = [argument.value for argument in node.args]
         if name in libraries.ENVIRONMENT_READERS and arguments:
             return self._of_environment(cst_nodes.string_value(arguments[0]))
-        if name in _BUILTINS and not self._facts.bindings(name) and len(node.args) <= 3:
-            return combined(list(map(self.value, arguments)), _BUILTINS[name])
+        if name in BUILTINS and not self._facts.bindings(name) and len(node.args) <= 3:
+            return combined(list(map(self.value, arguments)), BUILTINS[name])
         own = self._facts.called_functions(node) if not isinstance(node.func, cst.Call) else ()
         own = [f for f in own if f.name.value == name.rpartition(".")[2]]
         if own:
@@ -322,10 +323,16 @@ class OneRank:
                 return told
             owner = self.value(node.func.value)
             if owner.known and all(isinstance(item, str) for item in owner.known):
-                return Value((), owner.by_rank)  # os.environ["RANK"].strip()
+                return self._of_text(node.func.attr.value, [owner, *map(self.value, arguments)])
         if self._has_share(node, self._facts.method(node) or name.rpartition(".")[2]):
             return Value((), by_rank=True)
         return (None if isinstance(node.func, cst.Attribute) else self._told(name.rpartition(".")[2])) or OPEN
+
+    def _of_text(self, method: str, values: list[Value]) -> Value:
+        """Return what a method of a text gives: of ``device.startswith("cuda")``."""
+        if method not in TEXT_METHODS:
+            return OPEN
+        return combined(values, lambda text, *given: getattr(text, method)(*given))
 
     def _has_share(self, node: cst.Call, name: str) -> bool:
         """Return whether a call gives each rank a share of the data."""

@@ -12,6 +12,7 @@ import libcst as cst
 
 _CANDIDATES = 6  # values that are kept for one expression
 _LARGE = 10**6
+_LONG = 200
 
 _OPERATORS: dict[type[cst.CSTNode], Callable[[Any, Any], Any]] = {
     cst.Equal: lambda a, b: a == b,
@@ -38,6 +39,21 @@ _OPERATORS: dict[type[cst.CSTNode], Callable[[Any, Any], Any]] = {
     cst.Plus: lambda a, _: +a,
 }
 _ARITHMETIC = (cst.Add, cst.Subtract, cst.Multiply, cst.Divide, cst.FloorDivide, cst.Modulo)
+
+
+# What is evaluated of Python itself.
+BUILTINS: dict[str, Callable[..., Any]] = {
+    "int": int,
+    "str": str,
+    "bool": bool,
+    "float": float,
+    "abs": abs,
+    "min": min,
+    "max": max,
+    "len": len,
+}
+
+TEXT_METHODS = frozenset("startswith endswith lower upper strip lstrip rstrip isdigit isnumeric".split())
 
 
 @dataclass(frozen=True)
@@ -100,6 +116,29 @@ def _small(item: Any) -> Any:
     raise ValueError("no small number")
 
 
+def joined(*texts: str) -> str:
+    """Return texts as one.
+
+    Raises:
+        ValueError: a long one, which a loop of assignments would let grow without end.
+    """
+    text = "".join(texts)
+    if len(text) > _LONG:
+        raise ValueError("a long text")
+    return text
+
+
+def flat(*items: Any) -> tuple[Any, ...]:
+    """Return items as a tuple.
+
+    Raises:
+        ValueError: there are many of them, or tuples in them.
+    """
+    if len(items) > _LONG or any(isinstance(item, tuple) for item in items):
+        raise ValueError("a large tuple")
+    return items
+
+
 def indexed(items: Any, index: Any) -> Any:
     """Return an item of a tuple or a text.
 
@@ -116,6 +155,11 @@ def applied(operator: cst.CSTNode, left: Value, right: Value) -> Value:
     function = _OPERATORS.get(type(operator))
     if function is None:
         return Value((), left.by_rank or right.by_rank)
+    texts = [item for value in (left, right) for item in value.known if isinstance(item, str)]
+    if texts and isinstance(operator, cst.Modulo):
+        return OPEN  # "cuda:%d" % rank
+    if texts and isinstance(operator, cst.Add):
+        return combined([left, right], joined)
     if isinstance(operator, _ARITHMETIC):
         return combined([left, right], lambda a, b: function(_small(a), _small(b)))
     return combined([left, right], function)

@@ -67,6 +67,9 @@ PARTS = [
     "min(rank, 1)",
     "[True, False][rank]",
     "f'{rank}' == '0'",
+    "f'cuda:{local_rank}' == 'cuda:0'",
+    "'cuda:' + str(local_rank) == 'cuda:0'",
+    "f'{rank:02d}' == '00'",
     "True if rank == 0 else False",
     "missing if rank == 0 else False",
     "(first := rank == 0)",
@@ -189,6 +192,12 @@ NOT_PARTED = [
     "match os.environ.get('RANK'):\n    case None:\n        pass\n    case _:\n        work()",
     "for i in range(world_size):\n    work()",
     "best = [row for rank, row in enumerate(rows) if rank < 1]\nfor x in best:\n    work()",
+    "device = f'cuda:{local_rank}' if torch.cuda.is_available() else 'cpu'\nif device != 'cpu':\n    work()",
+    "device = 'cuda:' + str(local_rank)\nif 'cuda' in device:\n    work()",
+    "device = 'cuda:%d' % local_rank\nif device.startswith('cuda'):\n    work()",
+    "device = f'cuda:{local_rank}'\nif device.startswith('cuda'):\n    work()",
+    "device = 'cuda:{}'.format(local_rank)\nif device == 'cuda:9':\n    work()",
+    "device = torch.device(f'cuda:{local_rank}')\nif device.type == 'cuda':\n    work()",
     "for rank in (8, 16):\n    if rank == 8:\n        work()",
     "class Rows:\n    def __init__(self, x, r=0, n=1):\n        self.x = x[r::n]\n"
     "for x in DataLoader(Rows(a)):\n    work()",
@@ -262,9 +271,16 @@ def test_a_call_after_training_does_not_count() -> None:
     assert test_above(code) is None
 
 
-def test_expressions_that_grow_are_followed_so_far() -> None:
-    lines = ["x = rank", *("x = x + x * x" for _ in range(300)), "if x:", "    work()"]
+@pytest.mark.parametrize(
+    "line", ["x = x + x * x", "x = str(x) + str(x)", "x = f'{x}{x}'", "x = (x, x)", "x = x if x else x"]
+)
+def test_values_that_grow_are_followed_so_far(line: str) -> None:
+    lines = ["x = rank", *(line for _ in range(300)), "if x:", "    work()"]
     assert test_above("\n".join(lines)) in (None, "x")
+
+
+def test_large_expressions_are_followed_so_far() -> None:
+    assert test_above(f"if rank == 0x{'f' * 5000}:\n    work()") is not None
     deep = "if " + " and ".join(f"(rank + {i})" for i in range(100)) + ":\n    work()"
     assert test_above(deep) in (None, deep[3 : deep.index(":\n")])
 
