@@ -15,7 +15,6 @@ import json
 import os
 import random
 import signal
-import socket
 import sys
 import threading
 import time
@@ -215,37 +214,40 @@ def _execute(main: types.ModuleType, script: Path, watching: Any) -> int:
     return code
 
 
-def _agent(port: int) -> None:
-    """Keep the ranks' store, as torchrun's agent does; never returns."""
+def _agent(told: int) -> None:
+    """Keep the ranks' store, as torchrun's agent does, and write its port to a pipe; never returns."""
     from torch.distributed import TCPStore
 
     _end_with_parent()
-    store = TCPStore("127.0.0.1", port, None, True, wait_for_workers=False)
+    store = TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False)
+    os.write(told, str(store.port).encode())
+    os.close(told)
     while store is not None:
         time.sleep(60)
 
 
-def _free_port() -> int:
-    with socket.socket() as made:
-        made.bind(("127.0.0.1", 0))
-        return int(made.getsockname()[1])
+def _start_agent() -> tuple[int, int]:
+    """Return the process that keeps the ranks' store, and the port that it was given."""
+    read, write = os.pipe()
+    agent = os.fork()
+    if agent == 0:
+        try:
+            os.close(read)
+            _agent(write)
+        finally:
+            os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as pipe:
+        return agent, int(pipe.read())
 
 
 def run(folder: Path, script: Path, ranks: int, limit: float = LIMIT) -> Run:
     """Run ``script`` in ``folder`` on ``ranks`` ranks; 0 is one plain process without them."""
     watch_folder = folder.with_name(f"{folder.name}-watch")
     watch_folder.mkdir(parents=True)
-    port = _free_port() if ranks else 0
     sys.stdout.flush()
     pids: dict[int, int] = {}
-    agent = None
-    if ranks:
-        agent = os.fork()
-        if agent == 0:
-            try:
-                _agent(port)
-            finally:
-                os._exit(0)
+    agent, port = _start_agent() if ranks else (None, 0)
     for number in range(max(ranks, 1)):
         pid = os.fork()
         if pid == 0:
