@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils import _pytree as pytree
 
@@ -92,6 +93,12 @@ def _is_batch_norm(part: torch.nn.Module) -> bool:
 def _is_of_library(part: torch.nn.Module) -> bool:
     """Return whether a module's class is not the notebook's, whose training mode may do anything."""
     return type(part).__module__ != "__main__"
+
+
+def _take_rank_0s(_: None, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """Give all ranks rank 0's gradients of a bucket: a communication hook of DDP."""
+    sent = dist.broadcast(bucket.buffer(), 0, async_op=True)
+    return sent.get_future().then(lambda done: done.value()[0])
 
 
 class _Split:
@@ -224,6 +231,10 @@ class _Split:
             _run.uncompared.append(weakref.ref(whole))
             return
         self.ddp = _ddp(whole, apart=apart, in_step=True)
+        if (
+            self.batch_norm
+        ):  # every rank has the gradients of whole batches, and a mean of three equal ones rounds
+            self.ddp.register_comm_hook(None, _take_rank_0s)
 
     def _names_apart(self, parts: _Parts) -> set[str]:
         """Return the names of trained parameters that no output of a batch depends on.

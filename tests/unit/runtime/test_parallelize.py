@@ -636,3 +636,16 @@ note(off=off)
     )
     assert not any(ended.codes), ended.text
     assert max(ended.notes[0]["off"]) < 1e-6
+
+
+def test_whole_batches_of_a_batch_norm_give_the_gradients_of_one_process(run: Run) -> None:
+    """A mean of three equal numbers rounds, and AdamW makes steps of what rounds: a bias before a batch norm, say."""
+    program = f"""{START}{TOOLS}
+model = ddp.parallelize(nn.Sequential(nn.Linear(5, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3)))
+optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
+train(model, batches(x, y) * 5, lambda x, y: F.cross_entropy(model(x), y), optimizer)
+end(model)
+"""
+    one, three = run(program, ranks=0), run(program, ranks=3)
+    assert not any((*one.codes, *three.codes)), three.text
+    assert three.notes[0] == one.notes[0]
