@@ -234,6 +234,16 @@ RANK_ZERO_TESTS = frozenset(
 )
 LAST_RANK_TESTS = frozenset({"is_last_process"})
 WORLD_SIZE_NAMES = frozenset({"world_size", "get_world_size", "num_processes"})
+# Those of these names that libraries give to objects of theirs; the others are a notebook's own.
+TOLD_BY_LIBRARIES = (
+    (RANK_NAMES - RANK_PARAMETERS)
+    | RANK_ATTRIBUTES
+    | LAST_RANK_TESTS
+    | WORLD_SIZE_NAMES
+    | frozenset(
+        "is_main_process is_local_main_process is_world_process_zero is_local_process_zero is_global_zero".split()
+    )
+)
 # What picks a share of the data by its arguments, and what gives on the rows of its first one, or of its owner.
 SHARING_FUNCTIONS = frozenset(
     "range arange shard select split_dataset_by_node split_between_processes Subset".split()
@@ -243,6 +253,11 @@ PASSING_ROWS_FUNCTIONS = frozenset(
     "from_dict from_list from_pandas from_generator concatenate_datasets".split()
 )
 PASSING_ROWS_METHODS = frozenset("map filter shuffle flatten_indices to_list with_format batch items".split())
+# What loads or downloads, or only looks: every rank may run it, rank 0 first.
+READING_FUNCTIONS = frozenset(
+    "load_dataset load_from_disk from_pretrained from_name snapshot_download hf_hub_download map filter read_csv "
+    "exists isfile isdir load print len list dict str int range format join".split()
+)
 # Functions that end the process.
 ENDING_FUNCTIONS = frozenset({"sys.exit", "exit", "quit", "os._exit", "os.abort"})
 # Programs that only print information, and options with which any program does: every rank may run them.

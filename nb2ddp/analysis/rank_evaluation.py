@@ -14,9 +14,11 @@ import libcst as cst
 from nb2ddp import libraries
 from nb2ddp.analysis import reaching
 from nb2ddp.analysis.facts import Facts
+from nb2ddp.analysis.rank_returns import collect
 from nb2ddp.analysis.rank_values import (
     BUILTINS,
     OPEN,
+    SHARE,
     TEXT_METHODS,
     Value,
     applied,
@@ -28,19 +30,29 @@ from nb2ddp.analysis.rank_values import (
     indexed,
     joined,
     kept,
+    opened_from,
 )
 from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Binding, root_of
 
+_SETTINGS = libraries.RANK_PARAMETERS | libraries.RANK_ZERO_TESTS | libraries.WORLD_SIZE_NAMES
+_ACCELERATOR = re.compile(r"accelerator\W*$|\bacc\W*$")
+_OF_TENSORS = frozenset({"device", "dtype"})  # which say nothing of the rows
 WORLD_SIZES = (2, 3, 8)  # a test of rank 5 differs on eight ranks alone
 _DIGITS = 20
 _DEPTH = 40  # names, calls and operators that are followed
-_MENTIONS_RANKS = re.compile(r"rank|process_|_process|global_zero|is_ma|current_device", re.IGNORECASE)
+_MENTIONS_RANKS = re.compile(
+    r"rank|process_|_process|world_size|global_zero|is_ma|current_device", re.IGNORECASE
+)
 
 
 def mentions_ranks(facts: Facts) -> bool:
     """Return whether a notebook speaks of ranks at all; most do not."""
     return any(_MENTIONS_RANKS.search(cell.source) for cell in facts.cells)
+
+
+def _makes_accelerator(facts: Facts) -> bool:
+    return any(facts.kind(call) == "accelerator" for call in facts.live_calls)
 
 
 def as_ranks(facts: Facts, world_size: int) -> list[OneRank]:
@@ -113,7 +125,7 @@ class OneRank:
             case cst.Tuple(elements=elements) | cst.List(elements=elements) | cst.Set(elements=elements):
                 return combined([self.value(element.value) for element in elements], flat)
             case cst.ListComp(for_in=part) | cst.GeneratorExp(for_in=part) | cst.SetComp(for_in=part):
-                return Value((), self._chooses(part))
+                return SHARE if self._chooses(part) else OPEN
         return OPEN
 
     def _written(self, part: cst.BaseFormattedStringContent) -> Value:
@@ -220,7 +232,7 @@ class OneRank:
     def _bound_to(self, found: reaching.Reaching) -> Value:
         value = decided_by(either(map(self._bound, found.bindings)), map(self.value, found.tests))
         if len(value.known) != 1 and any(map(self._parts, found.decided)):
-            return Value((), by_rank=True)  # it is given on some ranks alone
+            return Value((), by_rank=True, share=value.share)  # it is given on some ranks alone
         return value
 
     def _parts(self, test: cst.BaseExpression) -> bool:
@@ -237,9 +249,9 @@ class OneRank:
             case cst.Param():
                 return self._parameter(binding, binding.node)
             case cst.For(iter=rounds):
-                return Value((), self.value(rounds).by_rank)
+                return opened_from(self.value(rounds))
             case cst.AugAssign(value=added):
-                return Value((), self.value(added).by_rank)
+                return opened_from(self.value(added))
             case cst.WithItem():
                 return OPEN
         if binding.value is None:
@@ -258,23 +270,34 @@ class OneRank:
         given = list(self._facts.given(binding)) or list(reaching.passed(self._facts, binding))
         if given:
             return either(map(self.value, given))
-        if param.default is not None:
+        if param.default is not None and self._is_called_here_alone(function):
             return self.value(param.default)
         return (self._told(binding.name) if binding.name in libraries.RANK_ZERO_TESTS else None) or OPEN
 
+    def _is_called_here_alone(self, function: cst.CSTNode | None) -> bool:
+        """Return whether the notebook calls a function, and hands it to no library, which would pass what it likes."""
+        if not isinstance(function, cst.FunctionDef) or isinstance(self._facts.scope(function), cst.ClassDef):
+            return False
+        uses = [use for use in self._facts.loads_of(function.name.value) if not self._facts.is_dead(use)]
+        calls = [self._facts.parent(use) for use in uses]
+        return bool(uses) and all(
+            isinstance(call, cst.Call) and call.func is use for call, use in zip(calls, uses, strict=True)
+        )
+
     def _attribute(self, node: cst.Attribute) -> Value:
+        """Return what an attribute is: what the notebook gives one of that name, else what a library means by it."""
         name = node.attr.value
-        settings = reaching.settings(self._facts, name) if name in libraries.RANK_PARAMETERS else ()
+        settings = reaching.settings(self._facts, name) if name in _SETTINGS else ()
         if settings:  # args.local_rank of what the notebook has made itself
             return either(map(self.value, settings))
-        if (told := self._from_library(node.value, name)) is not None:
-            return told
         fields = [b for b in self._facts.bindings(name) if isinstance(b.scope, cst.ClassDef)]
         values = [self._bound(b) for b in fields if b.value is not None]
         values += [
             self._returned(b.node) for b in fields if isinstance(b.node, cst.FunctionDef)
         ]  # properties
         values += [self.value(value) for value in reaching.attribute_values(self._facts, name)]
+        if not values:
+            return self._from_library(node.value, name) or OPEN
         return either(values) if any(value.by_rank for value in values) else OPEN
 
     def _from_library(self, owner: cst.BaseExpression, name: str) -> Value | None:
@@ -284,7 +307,9 @@ class OneRank:
         is_name = isinstance(asks, cst.Name | cst.Call)
         if is_name and self._facts.kind(asks) == "accelerator":
             return self._told_one(name)
-        return None if name in libraries.RANK_PARAMETERS - libraries.RANK_ATTRIBUTES else self._told(name)
+        if _ACCELERATOR.search(cst_nodes.code_of(owner)) and self._facts.once(_makes_accelerator):
+            return self._told_one(name)  # self.accelerator, kept where its kind is not seen
+        return self._told(name) if name in libraries.TOLD_BY_LIBRARIES else None
 
     def _item(self, node: cst.Subscript) -> Value:
         match node.slice:
@@ -296,10 +321,11 @@ class OneRank:
                 owner, place = self.value(node.value), self.value(key)
                 if owner.known:
                     return combined([owner, place], indexed)
-                return Value((), place.by_rank)
+                return SHARE if place.by_rank else OPEN
             case [cst.SubscriptElement(slice=cst.Slice() as part)]:  # rows[rank::world_size]
                 ends = [end for end in (part.lower, part.upper, part.step) if end is not None]
-                return Value((), any(self.value(end).by_rank for end in (*ends, node.value)))
+                chosen = any(self.value(end).by_rank for end in ends)
+                return SHARE if chosen else opened_from(self.value(node.value))
         return OPEN
 
     # ---- calls ----------------------------------------------------------------------------------
@@ -308,15 +334,14 @@ class OneRank:
         name = self._facts.qualified(node.func)
         arguments = [argument.value for argument in node.args]
         if name in libraries.ENVIRONMENT_READERS and arguments:
-            return self._of_environment(cst_nodes.string_value(arguments[0]))
+            asked = self.value(arguments[0]).known
+            return self._of_environment(asked[0]) if len(asked) == 1 and isinstance(asked[0], str) else OPEN
         if name in BUILTINS and not self._facts.bindings(name) and len(node.args) <= 3:
             return combined(list(map(self.value, arguments)), BUILTINS[name])
         own = self._facts.called_functions(node) if not isinstance(node.func, cst.Call) else ()
-        own = [f for f in own if f.name.value == name.rpartition(".")[2]]
+        own = [f for f in own if f.name.value == name.rpartition(".")[2]] or self._methods(node.func)
         if own:
-            returned = either(map(self._returned, own))
-            if returned.known or returned.by_rank:
-                return returned
+            return either(map(self._returned, own))
         if isinstance(node.func, cst.Attribute):
             told = self._from_library(node.func.value, node.func.attr.value)
             if told is not None:
@@ -325,8 +350,15 @@ class OneRank:
             if owner.known and all(isinstance(item, str) for item in owner.known):
                 return self._of_text(node.func.attr.value, [owner, *map(self.value, arguments)])
         if self._has_share(node, self._facts.method(node) or name.rpartition(".")[2]):
-            return Value((), by_rank=True)
+            return SHARE
         return (None if isinstance(node.func, cst.Attribute) else self._told(name.rpartition(".")[2])) or OPEN
+
+    def _methods(self, called: cst.BaseExpression) -> list[cst.FunctionDef]:
+        """Return the methods of the notebook's classes that have the name of what is called."""
+        if not isinstance(called, cst.Attribute):
+            return []
+        own = [b for b in self._facts.bindings(called.attr.value) if isinstance(b.scope, cst.ClassDef)]
+        return [b.node for b in own if isinstance(b.node, cst.FunctionDef)]
 
     def _of_text(self, method: str, values: list[Value]) -> Value:
         """Return what a method of a text gives: of ``device.startswith("cuda")``."""
@@ -338,7 +370,8 @@ class OneRank:
         """Return whether a call gives each rank a share of the data."""
         unnamed = [argument.value for argument in node.args if argument.keyword is None]
         if name in libraries.SHARING_FUNCTIONS:
-            return any(self.value(argument.value).by_rank for argument in node.args)
+            asked = [a.value for a in node.args if a.keyword is None or a.keyword.value not in _OF_TENSORS]
+            return any(self.value(argument).by_rank for argument in asked)
         if name in libraries.PASSING_ROWS_FUNCTIONS:
             rows = self._facts.keyword(node, "dataset")
             rows = rows if rows is not None else next(iter(unnamed), None)
@@ -353,46 +386,13 @@ class OneRank:
         return False
 
     def _is_share(self, value: Value) -> bool:
-        return value.by_rank and not value.known
+        return value.share and not value.known
 
     def _returned(self, function: cst.FunctionDef) -> Value:
         """Return what a function of the notebook returns on this rank."""
         if function not in self._known:
             self._known[function] = OPEN
             found: list[Value] = []
-            ends = self._run(function.body, found)
+            ends = collect(function.body, self.value, found)
             self._known[function] = either(found if ends else [*found, Value((None,))])
         return self._known[function]
-
-    def _run(self, block: cst.BaseSuite, found: list[Value]) -> bool:
-        """Collect what the statements of a block may return; return whether it certainly ends the function."""
-        for statement in block.body:
-            match statement:
-                case cst.SimpleStatementLine(body=[*_, cst.Return(value=value)]):
-                    found.append(Value((None,)) if value is None else self.value(value))
-                    return True
-                case cst.SimpleStatementLine(body=[*_, cst.Raise()]):
-                    return True
-                case cst.If() if self._run_if(statement, found):
-                    return True
-                case cst.With(body=body) | cst.Try(body=body) if self._run(body, found):
-                    return True
-                case cst.For(body=body) | cst.While(body=body):
-                    self._run(body, found)
-        return False
-
-    def _run_if(self, statement: cst.If, found: list[Value]) -> bool:
-        test = self.value(statement.test)
-        inner: list[Value] = []
-        ends = []
-        if True in test.truths:
-            ends.append(self._run(statement.body, inner))
-        if False in test.truths:
-            other = statement.orelse
-            if isinstance(other, cst.If):
-                ends.append(self._run_if(other, inner))
-            else:
-                ends.append(other is not None and self._run(other.body, inner))
-        opened = not test.known and test.by_rank
-        found += [Value((), by_rank=True)] if opened and inner else inner
-        return all(ends)

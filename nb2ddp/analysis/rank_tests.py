@@ -98,12 +98,17 @@ def _conditions(inner: cst.CSTNode, parent: cst.CSTNode) -> Iterator[_Condition]
         case cst.BooleanOperation(left=left, operator=operator) if inner is not left:
             yield _asking(left, isinstance(operator, cst.And))
         case cst.For(body=body, iter=rounds) if inner is body:
-            yield _Condition(rounds, lambda rank: Value((), rank.value(rounds).by_rank))
+            yield _Condition(rounds, lambda rank: _rounds(rank.value(rounds)))
         case cst.ListComp(for_in=part) | cst.GeneratorExp(for_in=part) | cst.SetComp(for_in=part):
             for condition in part.ifs:
                 yield _asking(condition.test)
         case cst.Match(subject=subject, cases=cases) if isinstance(inner, cst.MatchCase):
             yield _Condition(subject, lambda rank: _enters(rank, subject, cases, inner))
+
+
+def _rounds(rows: Value) -> Value:
+    """Return how often a loop runs: as ranks have it where it takes a share, or numbers of the rank."""
+    return Value((), rows.share or bool(rows.known and rows.by_rank))
 
 
 def _enters(rank: OneRank, subject: cst.BaseExpression, cases: object, wanted: cst.MatchCase) -> Value:
@@ -175,7 +180,7 @@ def is_share(facts: Facts, rows: cst.BaseExpression) -> bool:
     if not facts.once(rank_evaluation.mentions_ranks):
         return False
     values = [rank.value(rows) for rank in rank_evaluation.as_ranks(facts, 2)]
-    return any(value.by_rank and not value.known for value in values)
+    return any(value.share and not value.known for value in values)
 
 
 @dataclass(frozen=True)

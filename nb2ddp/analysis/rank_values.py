@@ -60,11 +60,13 @@ TEXT_METHODS = frozenset("startswith endswith lower upper strip lstrip rstrip is
 class Value:
     """What an expression may be on one rank: one of ``known``, or anything where that is empty.
 
-    ``by_rank``: what launches the ranks decides it, so that it may differ between them.
+    ``by_rank``: what launches the ranks decides it, so that it may differ between them. ``share``: it holds rows that
+    the rank has chosen for itself.
     """
 
     known: tuple[Any, ...] = ()
     by_rank: bool = False
+    share: bool = False
 
     @property
     def truths(self) -> frozenset[bool]:
@@ -73,6 +75,12 @@ class Value:
 
 
 OPEN = Value()
+SHARE = Value((), by_rank=True, share=True)
+
+
+def opened_from(value: Value) -> Value:
+    """Return what is made of a value: anything, which may differ between ranks where the value does."""
+    return Value((), value.by_rank, value.share)
 
 
 def differ(values: Iterable[Value]) -> bool:
@@ -86,7 +94,7 @@ def either(values: Iterable[Value]) -> Value:
     values = list(values)
     by_rank = any(value.by_rank for value in values)
     if not values or not all(value.known for value in values):
-        return Value((), by_rank)
+        return Value((), by_rank, any(value.share for value in values))
     return kept([item for value in values for item in value.known], by_rank=by_rank)
 
 
@@ -96,7 +104,7 @@ def decided_by(found: Value, tests: Iterable[Value]) -> Value:
     opened = any(test.by_rank and not test.known for test in tests)
     if len(found.known) == 1:
         return Value(found.known, found.by_rank or any(test.by_rank for test in tests))
-    return Value(() if opened else found.known, found.by_rank or opened)
+    return Value(() if opened else found.known, found.by_rank or opened, found.share)
 
 
 def kept(items: list[Any], *, by_rank: bool) -> Value:
@@ -168,12 +176,13 @@ def applied(operator: cst.CSTNode, left: Value, right: Value) -> Value:
 def combined(values: list[Value], function: Callable[..., Any]) -> Value:
     """Return what a function gives for all that its arguments may be."""
     by_rank = any(value.by_rank for value in values)
+    opened = Value((), by_rank, any(value.share for value in values))
     if not 0 < math.prod(len(value.known) for value in values) <= _CANDIDATES**2:
-        return Value((), by_rank)
+        return opened
     items = []
     for chosen in product(*(value.known for value in values)):
         try:
             items.append(function(*chosen))
         except (TypeError, ValueError, ArithmeticError):  # an expression that raises has no value
-            return Value((), by_rank)
+            return opened
     return kept(items, by_rank=by_rank)

@@ -12,7 +12,8 @@ from nb2ddp.analysis.facts import Facts
 from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Binding
 
-_MANY = 12  # assignments of one name that are looked at
+_MANY = 12  # values that a use of a name may see
+_MOST = 40  # assignments of one name that are looked at
 # What starts a function on ranks.
 _STARTS = re.compile(r"(?:^|\.)(?:spawn|start_processes|notebook_launcher|Process)$")
 Takes = Callable[..., bool]
@@ -38,11 +39,12 @@ def bindings(facts: Facts, name: cst.Name, takes: Takes) -> Reaching:
     found: list[Binding] = []
     tests: list[cst.BaseExpression] = []
     decided: list[cst.BaseExpression] = []
-    for binding in _candidates(facts, name, last):
+    candidates = _candidates(facts, name, last)
+    if len(candidates) > _MOST:
+        return Reaching((), ())
+    for binding in candidates:
         above = list(_tests_above(facts, binding, name))
-        decided += [
-            test for test, where in above if not (takes(test, where=True) and takes(test, where=False))
-        ]
+        decided += [t for t, _ in above if not (takes(t, where=True) and takes(t, where=False))]
         if not all(takes(test, where=where) for test, where in above):
             continue
         found.append(binding)
@@ -50,7 +52,9 @@ def bindings(facts: Facts, name: cst.Name, takes: Takes) -> Reaching:
         if _is_certain(facts, binding, name) and not any(takes(t, where=not w) for t, w in above):
             break
     kept = [b for b in found if not _falls_back(facts, b)] or found or [last]
-    return Reaching(tuple(kept) if len(kept) <= _MANY else (), tuple(dict.fromkeys(tests)), tuple(decided))
+    return Reaching(
+        tuple(kept) if len(kept) <= _MANY else (), tuple(dict.fromkeys(tests)), tuple(dict.fromkeys(decided))
+    )
 
 
 def _candidates(facts: Facts, name: cst.Name, last: Binding) -> list[Binding]:

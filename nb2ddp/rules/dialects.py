@@ -155,8 +155,8 @@ def _by_hand(facts: Facts) -> Iterator[Finding]:
                 yield Drop(statement, "rank 0 is alone here")
             elif (test := rank_test_above(facts, call)) is not None:
                 yield Decline(
-                    f"`{' '.join(cst_nodes.code_of(test).split())}` lets some ranks alone come to barrier(), and they "
-                    "would wait for the others there; take the condition away",
+                    f"barrier() stands below `{' '.join(cst_nodes.code_of(test).split())}`, which differs between "
+                    "ranks; write one barrier() to which all ranks come",
                     call,
                 )
             else:
@@ -206,10 +206,29 @@ def _in_turn(facts: Facts, turn: _Turn) -> Iterator[Finding]:
             "the other ranks wait here for rank 0, and rank 0 waits for them in training below", before
         )
         return
+    calls = [c for c in facts.live_calls if any(facts.contains(s, c) for s in inside)]
+    own = [call for call in calls if not (_only_reads(facts, call) or _is_cached(facts, call))]
+    if own:
+        yield Decline(
+            "what stands between these barriers may write, draw or start something on every rank; take the barriers "
+            "away, since the script lets rank 0 download first by itself",
+            own[0],
+        )
+        return
     yield Drop(before, "rank 0 goes first by ddp_support, which needs no process group")
     for statement in inside:
         yield Gate(statement, "main-first", "rank 0 goes first, as between the notebook's barriers")
     yield Drop(behind, "rank 0 goes first by ddp_support, which needs no process group")
+
+
+def _only_reads(facts: Facts, call: cst.Call) -> bool:
+    return facts.qualified(call.func).rpartition(".")[2] in libraries.READING_FUNCTIONS
+
+
+def _is_cached(facts: Facts, call: cst.Call) -> bool:
+    """Match what stands below ``if not os.path.exists(...)``: the other ranks find what rank 0 has made."""
+    tests = [parent.test for parent in facts.parents(call) if isinstance(parent, cst.If)]
+    return any("exists" in cst_nodes.code_of(test) for test in tests)
 
 
 def _unwrapped(facts: Facts) -> Iterator[Finding]:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils import _pytree as pytree
 
@@ -23,7 +22,7 @@ from nb2ddp.runtime.call_results import (
     _reached,
     _tolerance,
 )
-from nb2ddp.runtime.gradients import _average_after_backward
+from nb2ddp.runtime.gradients import _average_after_backward, _take_rank_0s
 from nb2ddp.runtime.meetings import from_all_ranks, from_main_process
 from nb2ddp.runtime.module_state import _hooks_of_notebook, _without_effects
 from nb2ddp.runtime.process_group import init_process_group
@@ -93,12 +92,6 @@ def _is_batch_norm(part: torch.nn.Module) -> bool:
 def _is_of_library(part: torch.nn.Module) -> bool:
     """Return whether a module's class is not the notebook's, whose training mode may do anything."""
     return type(part).__module__ != "__main__"
-
-
-def _take_rank_0s(_: None, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-    """Give all ranks rank 0's gradients of a bucket: a communication hook of DDP."""
-    sent = dist.broadcast(bucket.buffer(), 0, async_op=True)
-    return sent.get_future().then(lambda done: done.value()[0])
 
 
 class _Split:

@@ -140,3 +140,9 @@ def _is_reduced(parameter: Any) -> bool:
 
 def _count_step(optimizer: Any, args: Any, kwargs: Any) -> None:
     _run.steps += 1
+
+
+def _take_rank_0s(_: None, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """Give all ranks rank 0's gradients of a bucket: a communication hook of DDP."""
+    sent = dist.broadcast(bucket.buffer(), 0, async_op=True)
+    return sent.get_future().then(lambda done: done.value()[0])

@@ -34,7 +34,7 @@ def _ddp(
     Raises:
         RuntimeError: the process group is the GPUs', and the model is not on one.
     """
-    if torch.cuda.is_available() and all(parameter.device.type == "cpu" for parameter in model.parameters()):
+    if torch.cuda.is_available() and {p.device.type for p in model.parameters()} == {"cpu"}:
         raise RuntimeError(
             "the model is on the CPU while it trains, and NCCL averages gradients of GPUs alone: move it and its "
             'batches to the GPU in the notebook (model.to("cuda")), or start the script with '

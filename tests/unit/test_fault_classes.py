@@ -59,7 +59,7 @@ B another run, silently
       e2e/test_kinds.py: "kto"
   B5  in-batch negatives
       unit/runtime/test_parallelize.py: "contrastive"
-      rules/test_batch.py: def test_negatives_of_a_split_batch_come_from_all_ranks
+      rules/test_in_batch.py: def test_negatives_of_a_split_batch_come_from_all_ranks
       ../benchmarks/programs/silent_loop_task_pairs.py: silent
   B6  fewer rows than ranks in the last batch
       unit/runtime/test_parallelize.py: "fewer rows than ranks"

@@ -82,6 +82,15 @@ FAMILIES: dict[str, Callable[[int], list[str]]] = {
     "generating loops": cells(ONE_GENERATION),
     "imports": lines("from package import name{i}"),
     "f-strings": lines("print(f'{{x}} of {i}')"),
+    "one name given again and again below tests": lambda n: [
+        "import os\nrank = int(os.environ['RANK'])\na = b = c = 0" + LOOP,
+        ONE_LOOP.format(i=0)
+        + "".join(
+            f"    if a > {i} and b != rank:\n        a = b + c\n    else:\n        c = {i}\n"
+            for i in range(n)
+        )
+        + "    if b > 3:\n        continue\n",
+    ],
     "shell lines below other code": lines("x{i} = {i}\n!echo {i}"),
     "installs": cells("!pip install package{i}"),
     "installs with a variable": cells("version{i} = '1'\n!pip install package=={{version{i}}}"),

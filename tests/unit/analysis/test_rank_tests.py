@@ -266,6 +266,31 @@ def test_an_error_that_may_happen_on_one_rank_ends_the_run(code: str) -> None:
     assert leaving(code) == []
 
 
+OF_ALL_RANKS = {
+    "a progress bar": "if rank == 0:\n    rows = tqdm(rows)\nfor x in rows:\n    work()",
+    "a loop's iterator": "it = enumerate(rows)\nif rank == 0:\n    it = tqdm(it)\nfor i, x in it:\n    work()",
+    "a place for tensors": "for i in torch.arange(0, 8, device=f'cuda:{rank}'):\n    work()",
+    "a field of the notebook's own": "class C:\n    is_main = True\nif C.is_main:\n    work()",
+    "a column": "for row in table.itertuples():\n    if row.is_main:\n        work()",
+    "a method of the notebook's own": (
+        "class U:\n    def get_rank(self, x):\n        return self.ranks[x]\nif U().get_rank(3) > 1:\n    work()"
+    ),
+}
+
+
+@pytest.mark.parametrize("code", OF_ALL_RANKS.values(), ids=OF_ALL_RANKS)
+def test_what_only_looks_like_a_test_of_the_rank(code: str) -> None:
+    assert test_above(code) is None
+
+
+def test_a_default_says_nothing_of_what_a_library_passes() -> None:
+    code = (
+        "class Stop(TrainerCallback):\n    def on_step_end(self, args, state, control, model=None, **kw):\n"
+        "        if model is not None and state.is_world_process_zero:\n            work()"
+    )
+    assert test_above(code) is not None
+
+
 def test_a_call_after_training_does_not_count() -> None:
     code = "def show():\n    work()\nshow()\n" + TRAINING + "if rank == 0:\n    show()"
     assert test_above(code) is None

@@ -133,8 +133,8 @@ from trl import SFTTrainer
 local_rank = int(os.environ.get("LOCAL_RANK", -1))
 if local_rank not in (-1, 0) and mode == "train":
     torch.distributed.barrier()
-rows = read("rows.json")
-features = cached(rows)
+rows = load_dataset("rows")
+features = rows.map(shorten)
 if local_rank == 0:
     torch.distributed.barrier()
 trainer = SFTTrainer(model)
@@ -145,10 +145,24 @@ import torch
 from trl import SFTTrainer
 local_rank = int(os.environ.get("LOCAL_RANK", -1))
 with ddp.main_process_first():  # nb2ddp: rank 0 goes first, as between the notebook's barriers
-    rows = read("rows.json")
-    features = cached(rows)
+    rows = load_dataset("rows")
+    features = rows.map(shorten)
 trainer = SFTTrainer(model)
 trainer.train()
+
+# case: what stands between barriers writes
+import os
+import torch
+from trl import SFTTrainer
+local_rank = int(os.environ.get("LOCAL_RANK", -1))
+if local_rank != 0:
+    torch.distributed.barrier()
+rows = open("rows.txt", "a")
+if local_rank == 0:
+    torch.distributed.barrier()
+trainer = SFTTrainer(model)
+trainer.train()
+# decline, line 7: what stands between these barriers may write, ...
 
 # case: a barrier to which some ranks do not come
 import os
@@ -159,7 +173,7 @@ if local_rank != 0:
     torch.distributed.barrier()
 trainer = SFTTrainer(model)
 trainer.train()
-# decline, line 6: `local_rank != 0` lets some ranks alone come to barrier(), ...
+# decline, line 6: barrier() stands below `local_rank != 0`, which differs between ranks; write one barrier() to which all ranks come
 
 # case: barriers around training
 import os
