@@ -195,15 +195,20 @@ class Progress:
         self.records.append({"step": self._earlier_steps + self.step, **record})
 
     def _without_bars(self, raw: str) -> str:
-        """Read all bars in a line that carriage returns overwrite; return what stands there last."""
-        text = ""
-        for text in raw.split("\r"):
+        """Read all bars in a line that carriage returns overwrite; return what stands there last.
+
+        A record may be among them: its line feed is on stdout, and a bar on stderr may come before it.
+        """
+        text, pieces = "", raw.split("\r")
+        for number, text in enumerate(pieces, 1):
             while match := _BAR.match(text):
                 self._see(match)
                 text = text[match.end() :]
             if match := _COUNT.match(text):
                 text = text[match.end() :]
                 self._had_bar = True
+            if number < len(pieces) and (record := _as_record(_ANSI.sub("", text))):
+                self._note(record)
         return text
 
     def _see(self, match: re.Match[str]) -> None:

@@ -157,3 +157,9 @@ def test_two_trainings_count_on() -> None:
 def test_equal_replicas_are_reported() -> None:
     for said in ("2 replicas equal, bit for bit", "2 ranks hold one model in shards"):
         assert heard(f"nb2ddp: {said}\n").replicas == said
+
+
+def test_a_loss_counts_where_a_bar_comes_before_its_line_feed() -> None:
+    """They come from two pipes: stdout's text in two writes, stderr's between them."""
+    progress = heard(bar(3, 4), "\n{'loss': '2.7'}", "\n", "\n{'loss': '2.0'}", bar(4, 4), "\n")
+    assert [loss for _, loss in progress.curve()] == [2.7, 2.0]
