@@ -4,6 +4,10 @@ Unsloth compiles while it is imported and while it loads a model; with a process
 collectives there, which raised or hung in versions up to 2026.8. Accelerate, which training arguments start,
 would join with a timeout of its own.
 
+Declined is what a test of the rank in the notebook keeps from some ranks and all of them need: the training, a
+gather, a step of the optimizer, a call of the model with gradients, the end of the script. So are rows that a rank
+takes for itself, since the script divides each batch over the ranks.
+
 .. code-block:: diff
 
      from unsloth import FastLanguageModel
