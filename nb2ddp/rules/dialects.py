@@ -156,7 +156,7 @@ def _by_hand(facts: Facts) -> Iterator[Finding]:
                 yield Drop(statement, "rank 0 is alone here")
             elif (test := rank_test_above(facts, call)) is not None:
                 yield Decline(
-                    f"barrier() stands below `{' '.join(cst_nodes.code_of(test).split())}`, which differs between "
+                    f"barrier() stands below `{cst_nodes.one_line(test)}`, which differs between "
                     "ranks; write one barrier() to which all ranks come",
                     call,
                 )
@@ -280,7 +280,7 @@ def _by_world_size(facts: Facts) -> Iterator[Finding]:
                 continue
             if sizes := by_world_size(facts, argument.value):
                 told.add(argument.value)
-                code = " ".join(cst_nodes.code_of(argument.value).split())
+                code = cst_nodes.one_line(argument.value)
                 yield Decline(
                     f"{name}={code} is {sizes[2]} on two ranks and {sizes[3]} on three; write the value for one "
                     "process, since the script divides its batch over the ranks itself",

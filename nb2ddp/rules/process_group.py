@@ -50,7 +50,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     told: set[cst.CSTNode] = set()
     for leaving in leaving_ranks(facts):
         told.add(leaving.test)
-        code = " ".join(cst_nodes.code_of(leaving.test).split())
+        code = cst_nodes.one_line(leaving.test)
         yield Decline(
             f"`{code}` lets some ranks leave here ({leaving.how}), and the others would wait for them where they "
             "train together; take the condition away, since the script prints and saves on rank 0 by itself",
@@ -95,7 +95,7 @@ def _shared_out(facts: Facts) -> Iterator[Finding]:
             rows = facts.keyword(call, name)
             if rows is not None and is_share(facts, rows):
                 yield Decline(
-                    f"{name}={' '.join(cst_nodes.code_of(rows).split())} is a share of the rows that depends on the "
+                    f"{name}={cst_nodes.one_line(rows)} is a share of the rows that depends on the "
                     "rank; give all rows, since the script divides each batch over the ranks",
                     rows,
                 )
@@ -107,8 +107,8 @@ def _one_sided(facts: Facts, told: set[cst.CSTNode]) -> Iterator[Finding]:
         if found.test in told:
             continue
         told.add(found.test)
-        test = " ".join(cst_nodes.code_of(found.test).split())
-        code = " ".join(cst_nodes.code_of(found.node).split())
+        test = cst_nodes.one_line(found.test)
+        code = cst_nodes.one_line(found.node)
         if found.kind == "step":
             yield Decline(
                 f"`{test}` lets some ranks alone call `{code}`, and the ranks would train different models; take the "
@@ -131,7 +131,7 @@ def _one_sided(facts: Facts, told: set[cst.CSTNode]) -> Iterator[Finding]:
 
 def _apart(facts: Facts, test: cst.BaseExpression, method: str) -> Decline:
     """Say what lets some ranks alone come to a call: the rows of a loop, its condition, or a test."""
-    code = " ".join(cst_nodes.code_of(test).split())
+    code = cst_nodes.one_line(test)
     around = facts.parent(test)
     if isinstance(around, cst.For):
         return Decline(

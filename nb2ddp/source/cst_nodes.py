@@ -264,6 +264,11 @@ def code_of(node: cst.CSTNode) -> str:
     return cst.Module(body=()).code_for_node(node)
 
 
+def one_line(node: cst.CSTNode) -> str:
+    """Return a node's code on one line, as a message quotes it."""
+    return " ".join(code_of(node).split())
+
+
 def _equal_like(arguments: Sequence[cst.Arg]) -> cst.AssignEqual:
     """``x = y`` or ``x=y``, as the call's other keyword arguments are written."""
     for argument in reversed(arguments):
