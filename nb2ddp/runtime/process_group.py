@@ -63,6 +63,7 @@ def init(seed: int | None = None, strategy: str = "ddp", loads_share: bool = Fal
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
     sys.excepthook = _end_on_error
     atexit.register(_leave_script)
+    _recompute_with_the_same_graph()
     _average_asked_gradients()
     register_optimizer_step_pre_hook(_reduce_unseen)
     register_optimizer_step_post_hook(_count_step)
@@ -74,6 +75,17 @@ def init(seed: int | None = None, strategy: str = "ddp", loads_share: bool = Fal
     if seed is None:
         _set_random_state(from_main_process(_random_state))
     return _run.rank, _run.local_rank, _run.world_size
+
+
+def _recompute_with_the_same_graph() -> None:
+    """Let a gradient checkpoint recompute with the graph that torch.compile chose in the forward pass.
+
+    DDP wants checkpoints that are not re-entrant, and those compare the number of saved tensors. By itself
+    torch.compile tries the graph first that it used last, which may be another by then: CheckpointError
+    (https://github.com/pytorch/pytorch/issues/166926; the error's own text names this switch).
+    """
+    if hasattr(torch._C._dynamo.eval_frame, "_set_lru_cache"):
+        torch._C._dynamo.eval_frame._set_lru_cache(False)
 
 
 def _load_on_own_gpu() -> None:

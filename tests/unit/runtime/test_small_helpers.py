@@ -239,3 +239,27 @@ def test_what_was_saved_from_gpu_0_is_loaded_to_the_gpu_of_the_rank(run: Run, ra
             "lambda storage, location: storage": [],
             "pickle": [own],
         }
+
+
+COMPILED = """
+import torch
+from torch.utils.checkpoint import checkpoint
+
+@torch.compile(backend="aot_eager_decomp_partition")
+def part(rows, up, down):
+    gated = torch.nn.functional.silu(rows @ up) * (rows @ down)
+    return (gated / rows.shape[0]).relu().sum(0).softmax(-1) @ down * rows.mean()
+
+torch.manual_seed(0)
+up, down = (torch.randn(8, 8, requires_grad=True) for _ in range(2))
+
+def block(rows):
+    return sum(part(rows[:count] * 1.0, up, down).sum() for count in (3, 5, 7, 3))
+
+checkpoint(block, torch.randn(16, 8, requires_grad=True), use_reentrant=False).backward()
+"""
+
+
+def test_a_checkpoint_recomputes_with_the_graph_of_its_forward_pass(run: Run) -> None:
+    ended = run(COMPILED)
+    assert not any(ended.codes), ended.text
