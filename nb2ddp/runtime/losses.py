@@ -60,7 +60,7 @@ def _keep_loss(trainer: Any) -> None:
             is_mean = from_main_process(lambda: _is_mean(one, other))
         even = sizes is None or min(sizes) == max(sizes)
         whole = share < _run.world_size and not (even and _is_mean_over_rows(trainer, inputs))
-        sums = items is not None and not is_mean
+        sums = loss_of_all._sums_items = items is not None and not is_mean  # type: ignore[attr-defined]
         if sizes is not None and share > 1 and (notes_figures or (whole and not sums)):
             tokenizer = getattr(trainer, "processing_class", None)
             losses = [

@@ -3,6 +3,7 @@
 import math
 import sys
 from collections.abc import Iterator
+from fractions import Fraction
 from typing import Any
 
 import torch
@@ -86,8 +87,9 @@ def _share_stream(trainer: Any) -> None:
             (stream, every_rank_reads), share = current[0], _share_of(args)
             full, rest = divmod(stream.rows, share.batch_size * share.accumulation_steps)
             untouched = state.global_step >= state.max_steps and state.global_step - self.first_step <= full
-            if not untouched and _ends_otherwise(
-                rest, share, args.gradient_accumulation_steps, every_rank_reads
+            if not untouched and (
+                _ends_otherwise(rest, share, args.gradient_accumulation_steps, every_rank_reads)
+                or (not _sums_over_items(trainer) and _weighs_otherwise(rest, share))
             ):
                 self.told = True
                 _warn(
@@ -116,3 +118,26 @@ def _ends_otherwise(rest: int, share: Any, accumulation_steps: int, every_rank_r
     of_one = math.ceil(rest / share.batch_size) % share.accumulation_steps * share.batch_size
     of_ranks = math.ceil(rest / together) % accumulation_steps * together
     return bool(filled) or of_one != of_ranks
+
+
+def _weighs_otherwise(rest: int, share: Any) -> bool:
+    """Return whether the last ``rest`` rows count otherwise in ranks' means of micro-batches than in one process's.
+
+    The last rows are dealt to the ranks in equal numbers: 8 rows are 5 and 3 in one process's micro-batches of 5, and
+    4 on each of two ranks.
+    """
+
+    def weights(of_round: int, parts: int) -> list[Fraction]:
+        rounds = [min(of_round, rest - start) for start in range(0, rest, of_round)]
+        return [
+            Fraction(1, max(rows // parts, 1) * parts * len(rounds)) for rows in rounds for _ in range(rows)
+        ]
+
+    return weights(share.batch_size, 1) != weights(int(share) * _run.world_size, _run.world_size)
+
+
+def _sums_over_items(trainer: Any) -> bool:
+    """Return whether a Trainer's loss is a sum over the step's items, in whichever micro-batches they are."""
+    counted = getattr(trainer.compute_loss, "_sums_items", None)
+    kinds = {part.__name__.removeprefix("_").removeprefix("Unsloth") for part in type(trainer).__mro__}
+    return bool(counted) if counted is not None else "SFTTrainer" in kinds

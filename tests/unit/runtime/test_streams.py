@@ -43,6 +43,7 @@ SAID = "the streamed data ended with"
         pytest.param(14, (2, 2), True, 2, id="one process waits for the rest of the step"),
         pytest.param(10, (2, 4), True, 2, id="more room is taken of the next step"),
         pytest.param(12, (2, 4), True, 0, id="both wait with as many rows"),
+        pytest.param(48, (5, 4), True, 8, id="micro-batches of 5 and 3 are two of 4"),
         pytest.param(13, (4, 1), True, 1, id="one row for two ranks"),
         pytest.param(14, (4, 1), False, 2, id="a round is filled up"),
         pytest.param(14, (4, 1), True, 0, id="a row for each rank"),
@@ -66,6 +67,19 @@ def test_its_end_is_said_where_it_differs(
         assert apart > 1e-3
     else:
         assert apart < 1e-5
+
+
+def test_micro_batches_of_other_sizes_are_not_said_of_a_sum_over_tokens(run: Run) -> None:
+    program = PROGRAM.replace("ROWS", "48").replace("BATCH", "(5, 4)").replace("DISPATCH", "True")
+    program = program.replace("BertForSequenceClassification", "BertLMHeadModel").replace(
+        "row.sum() % 3", "row"
+    )
+    program = program.replace("num_labels=3", "is_decoder=True")
+    one, several = run(program, ranks=0), run(program)
+    assert one.codes == [0], one.text
+    assert not any(several.codes), several.text
+    assert SAID not in several.text
+    assert several.notes[0]["losses"] == pytest.approx(one.notes[0]["losses"], abs=1e-5)
 
 
 def test_rows_that_no_step_takes_are_not_said(run: Run) -> None:
