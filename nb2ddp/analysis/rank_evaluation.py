@@ -19,17 +19,17 @@ from nb2ddp.analysis.rank_values import (
     BUILTINS,
     OPEN,
     SHARE,
-    TEXT_METHODS,
     Value,
     applied,
     combined,
     decided_by,
     differ,
     either,
+    first_or_last,
     flat,
     indexed,
     joined,
-    kept,
+    of_text,
     opened_from,
 )
 from nb2ddp.source import cst_nodes
@@ -114,8 +114,8 @@ class OneRank:
                 return self.value(value)
             case cst.IfExp():
                 return self._one_of_two(node)
-            case cst.BooleanOperation():
-                return self._both(node)
+            case cst.BooleanOperation(left=left, operator=operator, right=right):
+                return first_or_last(self.value(left), self.value(right), isinstance(operator, cst.Or))
             case cst.UnaryOperation(operator=operator, expression=inner):
                 return applied(operator, self.value(inner), Value((None,)))
             case cst.BinaryOperation(left=left, operator=operator, right=right):
@@ -152,23 +152,17 @@ class OneRank:
         found = either(self.value(result) for where, result in ways if where in test.truths)
         return decided_by(found, [test])
 
-    def _both(self, node: cst.BooleanOperation) -> Value:
-        """Return the value of ``a and b`` (``a or b``): the first that is false (true), else the last."""
-        left, right = self.value(node.left), self.value(node.right)
-        ends = isinstance(node.operator, cst.Or)
-        if left.truths == {ends}:
-            return left
-        if left.truths == {not ends}:
-            return right
-        if right.known and right.truths == {ends}:
-            return Value((ends,), left.by_rank or right.by_rank)  # either way
-        if right.known and right.truths == {not ends} and not left.known:
-            return left
-        if left.known and right.known:
-            items = [item for item in left.known if bool(item) is ends]
-            return kept([*items, *right.known], by_rank=left.by_rank or right.by_rank)
-        opened = [value for value in (left, right) if not value.known or len(value.truths) > 1]
-        return Value((), any(value.by_rank for value in opened))
+    def _any(self, items: cst.BaseExpression, ends: bool) -> Value:
+        """Return the value of ``any(items)``, which an item that is true ends; of ``all(items)``, one that is false."""
+        match items:
+            case cst.List(elements=elements) | cst.Tuple(elements=elements) | cst.Set(elements=elements):
+                found = Value((not ends,))
+                for element in elements:
+                    found = first_or_last(found, self.value(element.value), ends)
+                return combined([found], bool)
+            case cst.ListComp(elt=item) | cst.GeneratorExp(elt=item) | cst.SetComp(elt=item):
+                return Value((), self.value(item).by_rank or self.value(items).by_rank)
+        return combined([self.value(items)], any if ends else all)
 
     def _comparison(self, node: cst.Comparison) -> Value:
         found: Value | None = None
@@ -318,6 +312,9 @@ class OneRank:
                     return self._of_environment(cst_nodes.string_value(key))
                 if isinstance(found := self._facts.value(node), cst.BaseExpression) and found is not node:
                     return self.value(found)
+                given = either(map(self.value, reaching.item_values(self._facts, node)))
+                if given.by_rank:
+                    return given
                 owner, place = self.value(node.value), self.value(key)
                 if owner.known:
                     return combined([owner, place], indexed)
@@ -338,6 +335,8 @@ class OneRank:
             return self._of_environment(asked[0]) if len(asked) == 1 and isinstance(asked[0], str) else OPEN
         if name in BUILTINS and not self._facts.bindings(name) and len(node.args) <= 3:
             return combined(list(map(self.value, arguments)), BUILTINS[name])
+        if name in ("any", "all") and not self._facts.bindings(name) and len(arguments) == 1:
+            return self._any(arguments[0], name == "any")
         own = self._facts.called_functions(node) if not isinstance(node.func, cst.Call) else ()
         own = [f for f in own if f.name.value == name.rpartition(".")[2]] or self._methods(node.func)
         if own:
@@ -348,7 +347,7 @@ class OneRank:
                 return told
             owner = self.value(node.func.value)
             if owner.known and all(isinstance(item, str) for item in owner.known):
-                return self._of_text(node.func.attr.value, [owner, *map(self.value, arguments)])
+                return of_text(node.func.attr.value, [owner, *map(self.value, arguments)])
         if self._has_share(node, self._facts.method(node) or name.rpartition(".")[2]):
             return SHARE
         return (None if isinstance(node.func, cst.Attribute) else self._told(name.rpartition(".")[2])) or OPEN
@@ -359,12 +358,6 @@ class OneRank:
             return []
         own = [b for b in self._facts.bindings(called.attr.value) if isinstance(b.scope, cst.ClassDef)]
         return [b.node for b in own if isinstance(b.node, cst.FunctionDef)]
-
-    def _of_text(self, method: str, values: list[Value]) -> Value:
-        """Return what a method of a text gives: of ``device.startswith("cuda")``."""
-        if method not in TEXT_METHODS:
-            return OPEN
-        return combined(values, lambda text, *given: getattr(text, method)(*given))
 
     def _has_share(self, node: cst.Call, name: str) -> bool:
         """Return whether a call gives each rank a share of the data."""

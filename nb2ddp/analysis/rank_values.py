@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import product
@@ -51,9 +52,13 @@ BUILTINS: dict[str, Callable[..., Any]] = {
     "min": min,
     "max": max,
     "len": len,
+    "sum": sum,
+    "round": round,
+    "divmod": divmod,
 }
 
-TEXT_METHODS = frozenset("startswith endswith lower upper strip lstrip rstrip isdigit isnumeric".split())
+_TEXT_METHODS = frozenset("startswith endswith lower upper strip lstrip rstrip isdigit isnumeric".split())
+_WIDE = re.compile(r"\d{3}|\*")  # in a format: a width that would make a text of any length
 
 
 @dataclass(frozen=True)
@@ -107,6 +112,23 @@ def decided_by(found: Value, tests: Iterable[Value]) -> Value:
     return Value(() if opened else found.known, found.by_rank or opened, found.share)
 
 
+def first_or_last(left: Value, right: Value, ends: bool) -> Value:
+    """Return the first of two values if it is true (false), else the last: that of ``a or b`` (``a and b``)."""
+    if left.truths == {ends}:
+        return left
+    if left.truths == {not ends}:
+        return right
+    if right.known and right.truths == {ends}:
+        return Value((ends,), left.by_rank or right.by_rank)  # either way
+    if right.known and right.truths == {not ends} and not left.known:
+        return left
+    if left.known and right.known:
+        items = [item for item in left.known if bool(item) is ends]
+        return kept([*items, *right.known], by_rank=left.by_rank or right.by_rank)
+    opened = [value for value in (left, right) if not value.known or len(value.truths) > 1]
+    return Value((), any(value.by_rank for value in opened))
+
+
 def kept(items: list[Any], *, by_rank: bool) -> Value:
     """Return what may be one of several items; anything where there are too many."""
     distinct = {(type(item), repr(item)): item for item in items}
@@ -134,6 +156,17 @@ def joined(*texts: str) -> str:
     if len(text) > _LONG:
         raise ValueError("a long text")
     return text
+
+
+def formatted(text: str, fill: Callable[[], str]) -> str:
+    """Return what a format gives that a function fills in.
+
+    Raises:
+        ValueError: the text may be a long one.
+    """
+    if _WIDE.search(text):
+        raise ValueError("a wide field")
+    return joined(fill())
 
 
 def flat(*items: Any) -> tuple[Any, ...]:
@@ -165,7 +198,7 @@ def applied(operator: cst.CSTNode, left: Value, right: Value) -> Value:
         return Value((), left.by_rank or right.by_rank)
     texts = [item for value in (left, right) for item in value.known if isinstance(item, str)]
     if texts and isinstance(operator, cst.Modulo):
-        return OPEN  # "cuda:%d" % rank
+        return combined([left, right], lambda text, given: formatted(text, lambda: text % given))
     if texts and isinstance(operator, cst.Add):
         return combined([left, right], joined)
     if isinstance(operator, _ARITHMETIC):
@@ -183,6 +216,15 @@ def combined(values: list[Value], function: Callable[..., Any]) -> Value:
     for chosen in product(*(value.known for value in values)):
         try:
             items.append(function(*chosen))
-        except (TypeError, ValueError, ArithmeticError):  # an expression that raises has no value
-            return opened
+        except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError):
+            return opened  # an expression that raises has no value
     return kept(items, by_rank=by_rank)
+
+
+def of_text(method: str, values: list[Value]) -> Value:
+    """Return what a method of a text gives: of ``device.startswith("cuda")``."""
+    if method == "format":
+        return combined(values, lambda text, *given: formatted(text, lambda: text.format(*given)))
+    if method not in _TEXT_METHODS:
+        return Value((), any(value.by_rank for value in values))
+    return combined(values, lambda text, *given: getattr(text, method)(*given))

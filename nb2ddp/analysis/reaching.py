@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import libcst as cst
 
 from nb2ddp.analysis.facts import Facts
+from nb2ddp.analysis.values import dict_items
 from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Binding
 
@@ -17,6 +19,7 @@ _MOST = 40  # assignments of one name that are looked at
 # What starts a function on ranks.
 _STARTS = re.compile(r"(?:^|\.)(?:spawn|start_processes|notebook_launcher|Process)$")
 Takes = Callable[..., bool]
+_Target = TypeVar("_Target", bound=cst.CSTNode)
 
 
 @dataclass(frozen=True)
@@ -134,22 +137,63 @@ def values_in_class(facts: Facts, definition: cst.CSTNode) -> Iterator[cst.BaseE
     return (value for target, value in assigned if facts.contains(definition, target))
 
 
+def item_values(facts: Facts, item: cst.Subscript) -> Iterator[cst.BaseExpression]:
+    """Yield what the notebook gives an item with this key: in ``cfg["rank"] = ...``, and in ``cfg = {"rank": ...}``."""
+    key = _key(item)
+    if key is None:
+        return
+    owner = cst_nodes.code_of(item.value)
+    assigned: list[tuple[cst.Subscript, cst.BaseExpression]] = facts.once(_assigned_items)
+    for target, value in assigned:
+        if _key(target) == key and cst_nodes.code_of(target.value) == owner:
+            yield value
+    for binding in facts.bindings(owner):
+        begun = binding.value
+        if isinstance(begun, cst.Dict) or (
+            isinstance(begun, cst.Call) and facts.qualified(begun.func) == "dict"
+        ):
+            items = dict_items(begun) or {}
+            if key in items:
+                yield items[key]
+
+
+def _key(item: cst.Subscript) -> str | None:
+    """Return the text between the brackets of ``cfg["rank"]``; None for another index."""
+    match item.slice:
+        case [cst.SubscriptElement(slice=cst.Index(value=key))]:
+            return cst_nodes.string_value(key)
+    return None
+
+
+def _assigned_items(facts: Facts) -> list[tuple[cst.Subscript, cst.BaseExpression]]:
+    """List the items that are assigned to by a text, with their values."""
+    items = []
+    for string in facts.strings:
+        index = facts.parent(string)
+        element = facts.parent(index) if isinstance(index, cst.Index) else None
+        item = facts.parent(element) if element is not None else None
+        if isinstance(item, cst.Subscript) and not facts.is_dead(item):
+            items.append(item)
+    return list(_with_values(facts, items))
+
+
 def _assigned(facts: Facts) -> list[tuple[cst.Attribute, cst.BaseExpression]]:
-    """List the attributes that are assigned to, by themselves or in a tuple, with their values."""
-    found: list[tuple[cst.Attribute, cst.BaseExpression]] = []
-    for attribute in facts.attributes:
-        if facts.is_dead(attribute):
-            continue
-        around = facts.parent(attribute)
+    """List the attributes that are assigned to, with their values."""
+    return list(_with_values(facts, [node for node in facts.attributes if not facts.is_dead(node)]))
+
+
+def _with_values(facts: Facts, targets: Iterable[_Target]) -> Iterator[tuple[_Target, cst.BaseExpression]]:
+    """Yield the nodes that are assigned to, by themselves or in a tuple, with their values."""
+    for node in targets:
+        around = facts.parent(node)
         if isinstance(around, cst.AssignTarget) and isinstance(assign := facts.parent(around), cst.Assign):
-            found.append((attribute, assign.value))
+            yield node, assign.value
         elif isinstance(around, cst.Element) and isinstance(names := facts.parent(around), cst.Tuple):
             target = facts.parent(names)
             assign = facts.parent(target) if isinstance(target, cst.AssignTarget) else None
             values = assign.value if isinstance(assign, cst.Assign) else None
             if isinstance(values, cst.Tuple) and len(values.elements) == len(names.elements):
-                found.append((attribute, values.elements[list(names.elements).index(around)].value))
-    return found
+                yield node, values.elements[list(names.elements).index(around)].value
 
 
 def settings(facts: Facts, name: str) -> Sequence[cst.BaseExpression]:

@@ -70,6 +70,18 @@ PARTS = [
     "f'cuda:{local_rank}' == 'cuda:0'",
     "'cuda:' + str(local_rank) == 'cuda:0'",
     "f'{rank:02d}' == '00'",
+    "'%d' % rank == '0'",
+    "'%s of %s' % (rank, world_size) == '0 of 2'",
+    "'{}'.format(rank) == '0'",
+    "'{rank}'.format(rank=rank) == '0'",
+    "'0' == str(rank).zfill(1)",
+    "any([rank == 0, missing])",
+    "any((missing, rank == 0))",
+    "all([rank == 0, missing])",
+    "not any([rank])",
+    "any(rank == n for n in masters)",
+    "sum([rank, 0]) == 0",
+    "divmod(rank, 2)[1] == 0",
     "True if rank == 0 else False",
     "missing if rank == 0 else False",
     "(first := rank == 0)",
@@ -105,6 +117,14 @@ SAME = [
     "world_size > 1",
     "world_size == 1 and rank == 0",
     "'RANK' in os.environ",
+    "any([rank >= 0, missing])",
+    "all([rank < 0, missing])",
+    "all([rank >= 0, missing])",
+    "any([])",
+    "all(row.ok for row in rows)",
+    "'%d' % world_size == '2'",
+    "'rank %d' % rank",
+    "'%500000000d' % missing",
     "os.environ.get('RANK') is not None",
     "os.environ.get('RANK')",
     "os.environ.get('HOME') == '/root'",
@@ -183,6 +203,14 @@ FORMS = {
         "is_main_process"
     ),
     "cfg = {'rank': int(os.environ['RANK'])}\nif cfg['rank'] == 0:\n    work()": "cfg['rank'] == 0",
+    "cfg['rank'] = int(os.environ['RANK'])\nif cfg['rank'] == 0:\n    work()": "cfg['rank'] == 0",
+    "cfg = {'rank': 0}\ncfg['rank'] = rank\ncfg['lr'] = 1\nif cfg['rank'] == 0:\n    work()": "cfg['rank'] == 0",
+    "cfg = {'rank': rank, 'lr': 1}\ncfg['lr'] = 2\nif cfg['rank'] == 0:\n    work()": "cfg['rank'] == 0",
+    "cfg = dict(rank=rank)\ncfg['lr'] = 2\ndef f(cfg):\n    if cfg['rank'] == 0:\n        work()\nf(cfg)": (
+        "cfg['rank'] == 0"
+    ),
+    "self.cfg['main'] = rank == 0\nif self.cfg['main']:\n    work()": "self.cfg['main']",
+    "cfg['rank'], cfg['n'] = rank, world_size\nif not cfg['rank']:\n    work()": "not cfg['rank']",
 }
 NOT_PARTED = [
     "args = Settings({'local_rank': -1})\nif args.local_rank not in (-1, 0):\n    work()",
@@ -208,6 +236,10 @@ NOT_PARTED = [
     "try:\n    r = int(os.environ['RANK'])\nexcept KeyError:\n    r = -1\nif r != -1:\n    work()",
     "def f(rank):\n    if rank == 8:\n        work()\nf(8)",
     "r = rank\nr = 16\nif r == 16:\n    work()",
+    "cfg['rank'] = 8\nif cfg['rank'] == 8:\n    work()",
+    "env['rank'] = rank\nlora['rank'] = 8\nif lora['rank'] == 8:\n    work()",
+    "losses[rank] = 1\nlosses['last'] = rank\nif losses['best'] < 2:\n    work()",
+    "device = '%s:%d' % ('cuda', local_rank)\nif device.startswith('cuda'):\n    work()",
     "x = x0\nx = x + 1\nif x:\n    work()",
     "model = make(rank)\nif model.training:\n    work()",
     "for x in rows:\n    if seen is None:\n        work()\n    seen = x",
@@ -297,7 +329,16 @@ def test_a_call_after_training_does_not_count() -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["x = x + x * x", "x = str(x) + str(x)", "x = f'{x}{x}'", "x = (x, x)", "x = x if x else x"]
+    "line",
+    [
+        "x = x + x * x",
+        "x = str(x) + str(x)",
+        "x = f'{x}{x}'",
+        "x = '%s%s' % (x, x)",
+        "x = '{0}{0}'.format(x)",
+        "x = (x, x)",
+        "x = x if x else x",
+    ],
 )
 def test_values_that_grow_are_followed_so_far(line: str) -> None:
     lines = ["x = rank", *(line for _ in range(300)), "if x:", "    work()"]
