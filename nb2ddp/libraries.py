@@ -215,6 +215,8 @@ RUNNING_FUNCTIONS = frozenset(
 # How a rank learns its number, which differs between ranks, and how many ranks there are.
 RANK_VARIABLES = frozenset({"RANK", "LOCAL_RANK"})
 WORLD_SIZE_VARIABLES = frozenset({"WORLD_SIZE", "LOCAL_WORLD_SIZE"})
+# What torchrun tells each rank through its environment.
+LAUNCH_VARIABLES = RANK_VARIABLES | WORLD_SIZE_VARIABLES | {"MASTER_ADDR", "MASTER_PORT"}
 ENVIRONMENT_READERS = frozenset("os.environ.get os.getenv os.environ.setdefault os.environ.pop".split())
 RANK_PARAMETERS = frozenset(
     {"rank", "local_rank", "global_rank"}

@@ -3,7 +3,7 @@
 ``"cuda"`` needs no change: after ``torch.cuda.set_device`` it means this rank's GPU. Nor does ``torch.load(path)``:
 what was saved from GPU 0, each rank loads to its own, unless a ``map_location`` says otherwise.
 CUDA_VISIBLE_DEVICES is set only where the script runs as one process: a mask with one device would put all ranks on
-one GPU.
+one GPU. So are RANK, WORLD_SIZE and what else torchrun sets: with the notebook's values every rank would be rank 0.
 
 .. code-block:: diff
 
@@ -16,6 +16,7 @@ one GPU.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from functools import partial
 
@@ -29,12 +30,14 @@ from nb2ddp.rewriting.findings import Edit, Finding, Note, Rule
 from nb2ddp.source import cst_nodes
 
 MASK = "CUDA_VISIBLE_DEVICES"
+_OF_A_RANK = libraries.LAUNCH_VARIABLES | {MASK}
 _OTHER_GPU = (
     '"{}" names a GPU of another rank, where every rank would put this; write "cuda" for each rank\'s own GPU'
 )
 # Functions of torch.cuda to which 0 is no device.
 _NO_DEVICE = frozenset({"manual_seed", "manual_seed_all", "Event", "GradScaler", "autocast"})
 _MASKED = "under torchrun every rank has a GPU of its own; the mask would put all on one"
+_LAUNCHED = "torchrun tells each rank this; with the notebook's value it would take itself for another one"
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
@@ -47,8 +50,8 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             yield Edit(string, "this rank's GPU", partial(cst_nodes.replaced, code=code))
         elif value is not None and value.startswith("cuda:") and value[5:].isdigit():
             yield Note(_OTHER_GPU.format(value), string)
-        elif value == MASK and not _is_conditional(facts, string):
-            yield from _mask(facts, string)
+        elif value in _OF_A_RANK and not _is_conditional(facts, string, value):
+            yield from _mask(facts, string, value)
     for call in facts.calls:
         for argument in call.args:
             if (
@@ -59,15 +62,16 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 yield Edit(argument.value, "this rank's GPU", partial(cst_nodes.replaced, code=local_rank))
             elif (
                 argument.keyword is not None
-                and argument.keyword.value == MASK
+                and argument.keyword.value in _OF_A_RANK
                 and _is_environment(facts, call)
             ):
-                yield Edit(argument, _MASKED, partial(_keyword_outside_torchrun, test=_test(facts)))
+                why = _why(argument.keyword.value)
+                yield Edit(argument, why, partial(_keyword_outside_torchrun, test=_test(facts)))
     for choice in _choices(facts):
         yield Edit(choice, "this rank's GPU", partial(cst_nodes.replaced, code=local_rank))
     for shell in shell_calls(facts):
-        if shell.kind == "line" and shell.name in ("env", "set_env") and _sets_mask(shell.text):
-            yield from _line(facts, shell.call)
+        if shell.kind == "line" and shell.name in ("env", "set_env") and (name := _set_by(shell.text)):
+            yield from _line(facts, shell.call, name)
 
 
 def _choices(facts: Facts) -> Iterator[cst.Integer]:
@@ -94,13 +98,18 @@ def _is_device(facts: Facts, call: cst.Call, argument: cst.Arg) -> bool:
     return name == "torch.device" or keyword == "device" or facts.method(call) in ("cuda", "to")
 
 
-def _sets_mask(text: str) -> bool:
-    """Return whether ``%env`` with this text sets the mask; with the bare name it only shows it."""
-    return text.startswith(MASK) and text != MASK
+def _why(name: str) -> str:
+    return _MASKED if name == MASK else _LAUNCHED
 
 
-def _mask(facts: Facts, string: cst.CSTNode) -> Iterator[Finding]:
-    """Return how the string CUDA_VISIBLE_DEVICES is used: to set the variable, to read it, or neither."""
+def _set_by(text: str) -> str | None:
+    """Return which variable of a rank ``%env`` with this text sets; with the bare name it only shows it."""
+    name = re.split(r"[\s=]", text, maxsplit=1)[0]
+    return name if name in _OF_A_RANK and name != text else None
+
+
+def _mask(facts: Facts, string: cst.CSTNode, name: str) -> Iterator[Finding]:
+    """Return how a string with the name of a variable is used: to set the variable, to read it, or neither."""
     parent = facts.parent(string)
     if isinstance(parent, cst.Index):
         element = facts.parent(parent)
@@ -109,40 +118,43 @@ def _mask(facts: Facts, string: cst.CSTNode) -> Iterator[Finding]:
         if not isinstance(item, cst.Subscript) or facts.qualified(item.value) != "os.environ":
             return
         if isinstance(target, cst.AssignTarget | cst.AugAssign | cst.Del):
-            yield from _line(facts, string)
-        else:
+            yield from _line(facts, string, name)
+        elif name == MASK:
             code = f"{cst_nodes.code_of(item.value)}.get({cst_nodes.code_of(string)})"
             yield Edit(
                 item, "under torchrun the mask need not be set", partial(cst_nodes.replaced, code=code)
             )
     elif isinstance(parent, cst.Arg):
         call = facts.parent(parent)
-        name = facts.qualified(call.func) if isinstance(call, cst.Call) else ""
-        if name not in ("os.environ.setdefault", "os.environ.pop", "os.putenv", "os.unsetenv"):
+        function = facts.qualified(call.func) if isinstance(call, cst.Call) else ""
+        if function not in ("os.environ.setdefault", "os.environ.pop", "os.putenv", "os.unsetenv"):
             return
+        if function == "os.environ.setdefault" and name != MASK:
+            return  # torchrun has set it
         if call is not None and isinstance(facts.parent(call), cst.Expr):
-            yield from _line(facts, string)
+            yield from _line(facts, string, name)
     elif isinstance(parent, cst.DictElement):
         argument = next((node for node in facts.parents(parent) if isinstance(node, cst.Arg)), None)
         call = facts.parent(argument) if argument is not None else None
         if isinstance(call, cst.Call) and _is_environment(facts, call):
-            yield Edit(parent, _MASKED, partial(_item_outside_torchrun, test=_test(facts)))
+            yield Edit(parent, _why(name), partial(_item_outside_torchrun, test=_test(facts)))
 
 
-def _line(facts: Facts, node: cst.CSTNode) -> Iterator[Finding]:
+def _line(facts: Facts, node: cst.CSTNode, name: str) -> Iterator[Finding]:
     """Yield edits that run the statement of ``node`` only outside torchrun; of ``a; b`` only that part."""
     statement = facts.statement(node)
     if not isinstance(statement, cst.SimpleStatementLine):
         return
     if len(statement.body) == 1:
-        yield Edit(statement, _MASKED, partial(_line_outside_torchrun, test=_test(facts)))
+        why = "under torchrun each rank has its own GPU" if name == MASK else "torchrun sets it"
+        yield Edit(statement, _why(name), partial(_line_outside_torchrun, test=_test(facts), why=why))
         return
     part = next(part for part in statement.body if facts.contains(part, node))
     if isinstance(part, cst.Assign):
-        code = f'{{"{MASK}": {cst_nodes.code_of(part.value)}}} if {_test(facts)} else {{}}'
+        code = f'{{"{name}": {cst_nodes.code_of(part.value)}}} if {_test(facts)} else {{}}'
         code = f"{facts.our('os')}.environ.update({code})"
         semicolon = part.semicolon
-        yield Edit(part, _MASKED, lambda _: cst.Expr(cst_nodes.expression(code), semicolon=semicolon))
+        yield Edit(part, _why(name), lambda _: cst.Expr(cst_nodes.expression(code), semicolon=semicolon))
 
 
 def _test(facts: Facts) -> str:
@@ -154,18 +166,18 @@ def _is_environment(facts: Facts, call: cst.Call) -> bool:
     return facts.qualified(call.func) == "os.environ.update"
 
 
-def _is_conditional(facts: Facts, node: cst.CSTNode) -> bool:
-    """Return whether a test of the world size is around this already, as in code that was converted before."""
+def _is_conditional(facts: Facts, node: cst.CSTNode, name: str) -> bool:
+    """Return whether a test of the world size, or of the variable, is around this already: of converted code, say."""
     return any(
-        "world_size" in cst_nodes.code_of(parent.test).lower()
+        "world_size" in (test := cst_nodes.code_of(parent.test)).lower() or (name != MASK and name in test)
         for parent in facts.parents(node)
         if isinstance(parent, cst.If | cst.IfExp)
     )
 
 
-def _line_outside_torchrun(node: cst.CSTNode, test: str) -> cst.CSTNode:
+def _line_outside_torchrun(node: cst.CSTNode, test: str, why: str) -> cst.CSTNode:
     assert isinstance(node, cst.SimpleStatementLine)
-    return cst_nodes.block_under(f"if {test}:", [node], "nb2ddp: under torchrun each rank has its own GPU")
+    return cst_nodes.block_under(f"if {test}:", [node], f"nb2ddp: {why}")
 
 
 def _item_outside_torchrun(node: cst.CSTNode, test: str) -> cst.CSTNode:
@@ -177,7 +189,9 @@ def _item_outside_torchrun(node: cst.CSTNode, test: str) -> cst.CSTNode:
 
 def _keyword_outside_torchrun(node: cst.CSTNode, test: str) -> cst.CSTNode:
     assert isinstance(node, cst.Arg)
-    only = cst_nodes.expression(f'({{"{MASK}": {cst_nodes.code_of(node.value)}}} if {test} else {{}})')
+    assert node.keyword is not None
+    item = f'{{"{node.keyword.value}": {cst_nodes.code_of(node.value)}}}'
+    only = cst_nodes.expression(f"({item} if {test} else {{}})")
     return cst.Arg(only, star="**", comma=node.comma, whitespace_after_arg=node.whitespace_after_arg)
 
 

@@ -37,12 +37,13 @@ def init(seed: int | None = None, strategy: str = "ddp", loads_share: bool = Fal
     its share of a 16-bit checkpoint. Waits for no other rank.
 
     Raises:
-        SystemExit: the environment asks Unsloth for another strategy, or this Unsloth cannot shard; the sentence
-            names the variable to unset, or what to install.
+        SystemExit: the script has changed what torchrun told this rank; the environment asks Unsloth for another
+            strategy, or this Unsloth cannot shard. The sentence names the variable, or what to install.
     """
     if _run.began:
         return _run.rank, _run.local_rank, _run.world_size
     _run.began = True
+    _check_told()
     if seed is not None:
         _seed_all(seed)
     if _run.world_size == 1:
@@ -88,6 +89,21 @@ def _recompute_with_the_same_graph() -> None:
         torch._C._dynamo.eval_frame._set_lru_cache(False)
 
 
+def _check_told() -> None:
+    """Compare RANK and WORLD_SIZE, which a script may set, with the two that torchrun sets beside them.
+
+    Raises:
+        SystemExit: they differ, and each rank would take itself for another one.
+    """
+    for name in ("RANK", "WORLD_SIZE"):
+        told = os.environ.get(f"ROLE_{name}")
+        if told is not None and os.environ.get(name) != told:
+            raise SystemExit(
+                f"The script has set {name} to {os.environ.get(name)}, which torchrun had set to {told}: each rank "
+                "would train another run. Take the lines away that change RANK, LOCAL_RANK or WORLD_SIZE."
+            )
+
+
 def _load_on_own_gpu() -> None:
     """Load what was saved from GPU 0 to this rank's GPU: a file notes the GPU that each of its tensors was on.
 
@@ -111,9 +127,11 @@ def init_process_group() -> None:
 
     Raises:
         RuntimeError: a rank has ended; or an older unsloth_zoo made a group for each rank alone, for vLLM.
+        SystemExit: the script has changed what torchrun told this rank.
     """
     if _run.world_size == 1:
         return
+    _check_told()
     if not dist.is_initialized():
         from_all_ranks(None)  # a rank that has ended is noticed here; init_process_group() would wait an hour
         backend = "nccl" if torch.cuda.is_available() else "gloo"

@@ -263,3 +263,16 @@ checkpoint(block, torch.randn(16, 8, requires_grad=True), use_reentrant=False).b
 def test_a_checkpoint_recomputes_with_the_graph_of_its_forward_pass(run: Run) -> None:
     ended = run(COMPILED)
     assert not any(ended.codes), ended.text
+
+
+@pytest.mark.parametrize(("name", "value"), [("WORLD_SIZE", "1"), ("RANK", "0"), ("RANK", "3")])
+@pytest.mark.parametrize("when", ["before", "later"])
+def test_what_torchrun_told_a_rank_is_not_changed(run: Run, name: str, value: str, when: str) -> None:
+    change = f"import os\nfor name in [{name!r}]:\n    os.environ[name] = {value!r}\n"
+    begin = "import ddp_support as ddp\nddp.init(seed=0)\n"
+    train = "ddp.init_process_group()\nnote(trained=True)\n"
+    ended = run(train, start=change + begin if when == "before" else begin + change)
+    assert any(ended.codes), ended.text
+    assert not ended.hung, ended.text
+    assert f"The script has set {name} to {value}, which torchrun had set to" in ended.text
+    assert not any(notes.get("trained") for notes in ended.notes)

@@ -1,0 +1,71 @@
+# What torchrun tells each rank is set only where the script runs as one process.
+
+# first cell
+import os
+
+# case: one process, by hand
+os.environ["RANK"] = "0"
+os.environ["LOCAL_RANK"] = "0"
+os.environ["WORLD_SIZE"] = "1"
+os.environ["MASTER_ADDR"] = "localhost"
+os.environ["MASTER_PORT"] = "9994"  # modify if RuntimeError: Address already in use
+x = 1
+# output
+if os.environ.get("WORLD_SIZE", "1") == "1":  # nb2ddp: torchrun sets it
+    os.environ["RANK"] = "0"
+if os.environ.get("WORLD_SIZE", "1") == "1":  # nb2ddp: torchrun sets it
+    os.environ["LOCAL_RANK"] = "0"
+if os.environ.get("WORLD_SIZE", "1") == "1":  # nb2ddp: torchrun sets it
+    os.environ["WORLD_SIZE"] = "1"
+if os.environ.get("WORLD_SIZE", "1") == "1":  # nb2ddp: torchrun sets it
+    os.environ["MASTER_ADDR"] = "localhost"
+if os.environ.get("WORLD_SIZE", "1") == "1":  # nb2ddp: torchrun sets it
+    os.environ["MASTER_PORT"] = "9994"  # modify if RuntimeError: Address already in use
+x = 1
+
+# case: with more on the line
+os.environ["RANK"] = "0"; os.environ["WORLD_SIZE"] = "1"
+# output
+os.environ.update({"RANK": "0"} if os.environ.get("WORLD_SIZE", "1") == "1" else {}); os.environ.update({"WORLD_SIZE": "1"} if os.environ.get("WORLD_SIZE", "1") == "1" else {})
+
+# case: several at once
+os.environ.update({"WORLD_SIZE": "1", "A": "1"})
+os.environ.update(LOCAL_RANK="0")
+# output
+os.environ.update({**({"WORLD_SIZE": "1"} if os.environ.get("WORLD_SIZE", "1") == "1" else {}), "A": "1"})
+os.environ.update(**({"LOCAL_RANK": "0"} if os.environ.get("WORLD_SIZE", "1") == "1" else {}))
+
+# case: taken away
+os.environ.pop("WORLD_SIZE", None)
+del os.environ["RANK"]
+# output
+if os.environ.get("WORLD_SIZE", "1") == "1":  # nb2ddp: torchrun sets it
+    os.environ.pop("WORLD_SIZE", None)
+if os.environ.get("WORLD_SIZE", "1") == "1":  # nb2ddp: torchrun sets it
+    del os.environ["RANK"]
+
+# case: in a function
+def setup(rank, world_size):
+    os.environ["MASTER_ADDR"] = "localhost"
+    torch.cuda.set_device(rank)
+# output
+def setup(rank, world_size):
+    if os.environ.get("WORLD_SIZE", "1") == "1":  # nb2ddp: torchrun sets it
+        os.environ["MASTER_ADDR"] = "localhost"
+    torch.cuda.set_device(rank)
+
+# case: set by a magic
+%env WORLD_SIZE=1
+# output
+if os.environ.get("WORLD_SIZE", "1") == "1":  # nb2ddp: torchrun sets it
+    get_ipython().run_line_magic('env', 'WORLD_SIZE=1')
+
+# case: where it is missing alone
+os.environ.setdefault("RANK", "0")
+if "WORLD_SIZE" not in os.environ:
+    os.environ["WORLD_SIZE"] = "1"
+
+# case: read
+rank = int(os.environ["RANK"])
+print(os.environ["WORLD_SIZE"])
+%env RANK
