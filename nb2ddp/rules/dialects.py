@@ -274,8 +274,8 @@ def _by_world_size(facts: Facts) -> Iterator[Finding]:
     """Decline a batch, a number of steps or a learning rate that the notebook divides by the number of ranks."""
     told: set[cst.CSTNode] = set()
     for call in facts.live_calls:
-        for argument in call.args:
-            name = argument.keyword.value if argument.keyword is not None else ""
+        for place, argument in enumerate(call.args):
+            name = argument.keyword.value if argument.keyword is not None else _unnamed(facts, call, place)
             if name not in _OF_ONE_PROCESS or argument.value in told:
                 continue
             if sizes := by_world_size(facts, argument.value):
@@ -286,6 +286,18 @@ def _by_world_size(facts: Facts) -> Iterator[Finding]:
                     "process, since the script divides its batch over the ranks itself",
                     argument.value,
                 )
+
+
+def _unnamed(facts: Facts, call: cst.Call, place: int) -> str:
+    """Return what an argument without a keyword means: the batch of a loader, the learning rate of an optimizer."""
+    function = facts.qualified(call.func)
+    if place == 2 and function == "range":
+        return "batch_size"  # rows[i : i + step]
+    if place != 1 or any(argument.star for argument in call.args[:place]):
+        return ""
+    if facts.kind(call) == "loader" or function.endswith("BatchSampler"):
+        return "batch_size"
+    return "lr" if function.startswith("torch.optim.") else ""
 
 
 def _by_rank(facts: Facts, argument: cst.Arg) -> Iterator[Finding]:
