@@ -42,8 +42,11 @@ _LAUNCHED = "torchrun tells each rank this; with the notebook's value it would t
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
     local_rank = facts.our("local_rank")
+    saved_on = set(_keys_of_map_location(facts))
     for string in facts.strings:
         value = cst_nodes.string_value(string)
+        if string in saved_on:
+            continue
         if value == libraries.GPU_0:
             assert isinstance(string, cst.SimpleString)
             code = f"f{string.quote}cuda:{{{local_rank}}}{string.quote}"
@@ -72,6 +75,17 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     for shell in shell_calls(facts):
         if shell.kind == "line" and shell.name in ("env", "set_env") and (name := _set_by(shell.text)):
             yield from _line(facts, shell.call, name)
+
+
+def _keys_of_map_location(facts: Facts) -> Iterator[cst.CSTNode]:
+    """Yield the keys of ``map_location={"cuda:1": "cpu"}``: the GPUs from which something was saved."""
+    for call in facts.live_calls:
+        given = facts.keyword(call, "map_location")
+        if given is None and facts.qualified(call.func) == "torch.load" and len(call.args) > 1:
+            given = call.args[1].value if call.args[1].keyword is None else None
+        places = facts.value(given)
+        if isinstance(places, cst.Dict):
+            yield from (item.key for item in places.elements if isinstance(item, cst.DictElement))
 
 
 def _choices(facts: Facts) -> Iterator[cst.Integer]:

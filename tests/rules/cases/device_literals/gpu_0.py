@@ -44,3 +44,16 @@ model.load_state_dict(torch.load("model.pt", map_location=torch.device("cuda:0")
 # output
 model.load_state_dict(torch.load("model.pt", map_location=f"cuda:{local_rank}"))
 model.load_state_dict(torch.load("model.pt", map_location=torch.device(f"cuda:{local_rank}")))
+
+# case: the GPUs from which something was saved
+model.load_state_dict(torch.load("model.pt", map_location={"cuda:1": "cpu", "cuda:0": "cuda:0"}))
+places = {"cuda:0": "cpu", "cuda:3": "cuda"}
+model.load_state_dict(torch.load("model.pt", places))
+# output
+model.load_state_dict(torch.load("model.pt", map_location={"cuda:1": "cpu", "cuda:0": f"cuda:{local_rank}"}))
+places = {"cuda:0": "cpu", "cuda:3": "cuda"}
+model.load_state_dict(torch.load("model.pt", places))
+
+# case: a GPU of another rank to which something is loaded
+model.load_state_dict(torch.load("model.pt", map_location={"cuda:0": "cuda:1"}))
+# note, line 1: "cuda:1" names a GPU of another rank...
