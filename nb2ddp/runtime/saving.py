@@ -50,14 +50,21 @@ def _save_whole_files() -> None:
 
 @contextlib.contextmanager
 def _unfinished_folder(above: str) -> Iterator[str]:
-    """Make a folder to save in, locked for as long as this process saves there, and remove it in the end."""
+    """Make a folder to save in, locked for as long as this process saves there, and remove it in the end.
+
+    Before it is locked, another process may take it for one that was left over: then there is a next one.
+    """
     _remove_unfinished(above)
-    folder = tempfile.mkdtemp(prefix=_UNFINISHED, dir=above)
-    try:
-        with _locked(folder):
-            yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    while True:
+        folder = tempfile.mkdtemp(prefix=_UNFINISHED, dir=above)
+        with _locked(folder, wait=True):
+            if not os.path.isdir(folder):
+                continue
+            try:
+                yield folder
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
+            return
 
 
 @functools.cache
@@ -75,14 +82,14 @@ def _remove_unfinished(above: str) -> None:
 
 
 @contextlib.contextmanager
-def _locked(folder: str) -> Iterator[bool]:
-    """Hold the advisory lock of a folder. False: another process holds it, or the file system has none."""
+def _locked(folder: str, *, wait: bool = False) -> Iterator[bool]:
+    """Hold the advisory lock of a folder. False: the file system has none, or (without ``wait``) it is taken."""
     handle, held = -1, False
     with contextlib.suppress(OSError, ImportError):
         import fcntl
 
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         held = True
     try:
         yield held
