@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -32,6 +33,7 @@ _REFUSED_OPTIONS = {
     "--run-path": _START_REASON,
 }
 _REFUSED_SHORT = {"-r": "--redirects", "-t": "--tee", "-m": "--module"}
+_MASTER_PORT, _RENDEZVOUS_PORT = 29500, 29400  # torchrun's own
 _RENDEZVOUS_OPTIONS = ("--nnodes", "--node-rank", "--rdzv-", "--master-")
 
 
@@ -86,16 +88,20 @@ def sets_rendezvous(torchrun_options: Sequence[str]) -> bool:
 def hosts_share(torchrun_options: Sequence[str]) -> str | None:
     """Return what all hosts of this run have in common: the id and the port of its rendezvous; None for one host."""
     parser = argparse.ArgumentParser(add_help=False, exit_on_error=False)
-    for name in ("nnodes", "rdzv-id", "rdzv-endpoint", "master-port"):
+    for name in ("nnodes", "rdzv-id", "rdzv-endpoint"):
         parser.add_argument(f"--{name}", f"--{name.replace('-', '_')}", default="")
+    parser.add_argument("--rdzv-backend", "--rdzv_backend", default="static")
+    parser.add_argument("--master-port", "--master_port", type=int, default=_MASTER_PORT)
     try:
         given, _ = parser.parse_known_args(list(torchrun_options))
     except argparse.ArgumentError:  # torchrun refuses it too
         return None
     if given.nnodes.rpartition(":")[2] in ("", "1"):
         return None
-    port = given.rdzv_endpoint.rpartition(":")[2] if ":" in given.rdzv_endpoint else given.master_port
-    return f"rendezvous {given.rdzv_id or 'without an id'}, port {port or 'by default'}"
+    said = re.search(r":(\d+)$", given.rdzv_endpoint.rpartition("]")[2])  # of node1:29400 and [::1]:29400
+    by_address = given.rdzv_backend == "static" and not given.rdzv_endpoint
+    port = given.master_port if by_address else int(said[1] if said else _RENDEZVOUS_PORT)
+    return f"rendezvous {given.rdzv_id or 'without an id'}, port {port}"
 
 
 def _refusal(name: str) -> str | None:
