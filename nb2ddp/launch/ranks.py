@@ -207,15 +207,15 @@ def _take(log_dir: Path, patience: float, hosts: str | None) -> int:
     """Return a handle of the folder with its lock, alone or with the hosts of one run.
 
     A run that ends removes an empty folder while others wait for its lock: whoever gets the lock of a folder that is
-    no longer there makes it again and waits for the lock of that one.
+    no longer there makes it again and waits for the lock of that one, for ``patience`` seconds.
 
-    Raises BlockingIOError where another run keeps the folder, another OSError where there are no locks.
+    Raises BlockingIOError where another run keeps the folder, another OSError where locks do not work.
     """
     until = time.monotonic() + patience
     while True:
         log_dir.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileNotFoundError):
-            handle = os.open(log_dir, os.O_RDONLY | os.O_DIRECTORY)
+            handle = os.open(log_dir, os.O_RDONLY)
             try:
                 if hosts is None:
                     _lock(handle, max(until - time.monotonic(), 0))
@@ -227,6 +227,9 @@ def _take(log_dir: Path, patience: float, hosts: str | None) -> int:
                 os.close(handle)
                 raise
             os.close(handle)
+        if time.monotonic() > until:
+            raise OSError(f"{log_dir} is another folder each time")
+        time.sleep(0.02)
 
 
 def _lock(handle: int, patience: float, *, shared: bool = False) -> None:

@@ -86,6 +86,26 @@ def test_a_run_that_waited_for_a_folder_that_is_gone_holds_the_new_one(
         pass
 
 
+def test_a_folder_that_seems_another_one_each_time_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A network's file system may give a folder another inode at each look."""
+    monkeypatch.setattr(os.path, "samestat", lambda one, other: False)
+    began, used = time.monotonic(), time.process_time()
+    with held_logs(tmp_path / "logs", patience=1):
+        assert (tmp_path / "logs").is_dir()
+    assert time.monotonic() - began < 20
+    assert time.process_time() - used < 0.5, "it waits without computing"
+
+
+def test_where_folders_cannot_be_opened_as_such_a_run_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(os, "O_DIRECTORY")  # as on Windows
+    with held_logs(tmp_path / "logs", patience=0):
+        assert (tmp_path / "logs").is_dir()
+
+
 def _holder(logs: Path, hosts: str | None = None) -> subprocess.Popen[str]:
     """Start a process that holds a folder until it is sent a line."""
     command = [sys.executable, "-c", HOLDS, str(logs), *([hosts] if hosts else [])]
@@ -116,6 +136,13 @@ def test_the_hosts_of_one_run_are_known_by_its_rendezvous() -> None:
     )
     assert one != hosts_share(["--nnodes=2", "--rdzv-id=b", "--rdzv-endpoint=node1:29400"])
     assert one != hosts_share(["--nnodes=2", "--rdzv-id=a", "--rdzv-endpoint=node1:29401"])
+    assert one == hosts_share(["--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=node1", "--rdzv-id=a"])
+    assert one == hosts_share(["--nnodes=2", "--rdzv-endpoint=[fe80::1]:29400", "--rdzv-id=a"])
+    assert one == hosts_share(["--nnodes=2", "--rdzv-endpoint=[fe80::1]", "--rdzv-id=a"])
+    by_address = hosts_share(["--nnodes=2", "--master-addr=node1", "--node-rank=0"])
+    assert by_address == hosts_share(["--nnodes=2", "--master-addr=10.0.0.1", "--master-port=29500"])
+    assert by_address != hosts_share(["--nnodes=2", "--master-addr=10.0.0.1", "--master-port=29400"])
+    assert hosts_share(["--nnodes=2", "--master-port=high"]) is None, "torchrun refuses it"
     assert hosts_share(["--nnodes=1:4", "--master_addr=node1", "--master_port=1"]) is not None
     assert hosts_share(["--nnodes=1", "--rdzv-backend=c10d"]) is None, "one host: no other takes part"
     assert hosts_share(["--max-restarts=3"]) is None
