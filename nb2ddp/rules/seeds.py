@@ -44,6 +44,10 @@ _DRAWING_FUNCTIONS = {
     "datasets.interleave_datasets": "seed",
 }
 _TORCH_DRAWS = frozenset({"torch.randperm", "torch.utils.data.random_split"})
+_GLOBAL_TORCH_DRAWS = frozenset(
+    f"torch.{name}"
+    for name in "rand randn randint randperm normal bernoulli multinomial rand_like randn_like randint_like".split()
+)
 _TORCH_SEED = f"torch.Generator().manual_seed({SEED})"
 _SPLITTERS = frozenset(
     "ShuffleSplit StratifiedShuffleSplit GroupShuffleSplit RepeatedKFold RepeatedStratifiedKFold".split()
@@ -91,6 +95,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 call,
             )
     yield from _orders_of_sets(facts, calls)
+    yield from _on_some_ranks(facts, calls)
     drawing = [
         call
         for package in ("random", "numpy")
@@ -178,6 +183,25 @@ def _orders_of_sets(facts: Facts, calls: list[cst.Call]) -> Iterator[Finding]:
         if name == "enumerate":
             yield Edit(made, why, partial(cst_nodes.wrapped, function="list"))
         yield Edit(made if name == "enumerate" else call, why, partial(cst_nodes.deferred, function=shared))
+
+
+def _on_some_ranks(facts: Facts, calls: list[cst.Call]) -> Iterator[Note]:
+    """Note draws from a process's own generators below a test of the rank, once for each test."""
+    told: set[cst.CSTNode] = set()
+    for call in calls:
+        samples = facts.keyword(call, "do_sample")
+        draws = _draws(facts, call) or facts.qualified(call.func) in _GLOBAL_TORCH_DRAWS
+        draws |= samples is not None and cst_nodes.code_of(samples) == "True"
+        if not draws or facts.keyword(call, "generator") is not None:
+            continue
+        test = rank_test_above(facts, call)
+        if test is not None and test not in told:
+            told.add(test)
+            yield Note(
+                f"`{cst_nodes.one_line(test)}` lets some ranks alone draw these random numbers, and the ranks' "
+                "generators differ from here on; draw them on every rank, above the test",
+                call,
+            )
 
 
 def _with_seed(node: cst.CSTNode) -> cst.CSTNode:

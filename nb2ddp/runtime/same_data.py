@@ -43,6 +43,25 @@ def _check_same_data(dataset: Any) -> None:
                 )
 
 
+def _are_same_batches(leaves: Any) -> bool:
+    """Compare the batches of all ranks, and return whether their random generators are alike too.
+
+    If they are not, every rank takes over rank 0's. Waits for all ranks.
+
+    Raises:
+        RuntimeError: the batches differ.
+    """
+    own, drawn = _digest(leaves), _digest(_random_state())
+    of_ranks = from_all_ranks((own, drawn))
+    for rank, (other, _) in enumerate(of_ranks):
+        if other != own:
+            raise RuntimeError(f"rank {rank} trains on another batch than rank {_run.rank}. {_SEED}")
+    alike = all(other == drawn for _, other in of_ranks)
+    if not alike:
+        _set_random_state(from_main_process(_random_state))
+    return alike
+
+
 _SEED = (
     "Every rank must make the same data: seed what draws it (random.seed, numpy.random.seed, torch.manual_seed, "
     "seed= or random_state=), sort what comes from a set or a folder, and start again"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -649,3 +650,23 @@ end(model)
     one, three = run(program, ranks=0), run(program, ranks=3)
     assert not any((*one.codes, *three.codes)), three.text
     assert three.notes[0] == one.notes[0]
+
+
+@pytest.mark.parametrize("draw", ["torch.rand(1)", "random.random()", "numpy.random.rand()"])
+def test_numbers_that_one_rank_draws_are_noticed(server: RankServer, tmp_path: Path, draw: str) -> None:
+    script = f"""
+        import numpy
+        model = ddp.parallelize(nn.Sequential(nn.Linear(5, 8), nn.Dropout(), nn.Linear(8, 3)))
+        def loss_of(x, y):
+            if rank == 0 and len(losses) == 2:
+                {draw}
+            return F.cross_entropy(model(x), y)
+        train(model, batches(x, y), loss_of)
+        end(model)
+    """
+    single, ended = (
+        server.run(tmp_path / str(n), START + TOOLS + textwrap.dedent(script), n) for n in (0, 2)
+    )
+    assert ended.codes == [0, 0], ended.text
+    assert ended.ranks[0].err.count("a rank had drawn random numbers that the others had not") == 1
+    assert ended.notes[0]["drawn"] == ended.notes[1]["drawn"] == single.notes[0]["drawn"]
