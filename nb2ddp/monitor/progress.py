@@ -55,6 +55,7 @@ _STEP = re.compile(r"(?<![\w_])(?:step|iter(?:ation)?)[ \t]*[:=]?[ \t]*(?P<step>
 _BATCH = re.compile(r"^nb2ddp: batch .* = (?P<total>\d+) per step$")
 _REPLICAS = re.compile(
     r"^nb2ddp: (?P<replicas>\d+ (replicas equal, bit for bit|ranks hold one model in shards))"
+    r"(?:, after (?P<steps>\d+) steps)?"
 )
 _TRAINER_BEGINS = re.compile(r"\bTotal (?:optimization )?steps = [\d,]+")
 _MODEL_LOADS = re.compile(r"^==\(\(=+\)\)==\s+Unsloth [\w.]+: Fast")
@@ -99,6 +100,7 @@ class Progress:
     _training: _Bar | None = None
     _trainer: bool = False  # has announced itself
     _earlier_steps: int = 0
+    _counted_steps: int = 0  # by the runtime
     _had_bar: bool = False
     _stale: bool = False  # other text came after the last bar had ended
 
@@ -108,9 +110,9 @@ class Progress:
 
     @property
     def steps(self) -> int:
-        """Training steps so far, of all epochs; by what was logged where there is no bar."""
+        """Training steps so far, of all epochs; where there is no bar, by what was logged or the runtime counted."""
         logged = self.records[-1]["step"] if self.records else 0
-        return int(max(self._earlier_steps + self.step, logged))
+        return int(max(self._earlier_steps + self.step, logged)) or self._counted_steps
 
     @property
     def samples_per_second(self) -> float | None:
@@ -170,6 +172,7 @@ class Progress:
             self._trainer = True
         elif match := _REPLICAS.match(plain):
             self.replicas = match["replicas"]
+            self._counted_steps = int(match["steps"] or 0)
             self.stage = AFTER
         elif _TRAINER_BEGINS.search(plain):
             self._trainer, self.stage = True, "compiling"

@@ -153,6 +153,7 @@ def check_replicas(model: Any, result: _T | None = None) -> _T | None:
         # another model than the given one may be gone on a rank already
         if any(other.get((number, name), own if number else None) != own for other in of_ranks)
     ]
+    steps = f", after {_run.steps} steps" if _run.steps else ""
     if apart:
         _run.failures.append(
             f"the ranks have trained different models: {apart[0]} is not the same on all of them"
@@ -160,9 +161,9 @@ def check_replicas(model: Any, result: _T | None = None) -> _T | None:
         if is_main_process:
             print(f"nb2ddp: ERROR: {_run.failures[-1]}", file=sys.stderr, flush=True)
     elif len(digests) < len(trained):
-        print(f"nb2ddp: {_run.world_size} ranks hold one model in shards")
+        print(f"nb2ddp: {_run.world_size} ranks hold one model in shards{steps}")
     else:
-        print(f"nb2ddp: {_run.world_size} replicas equal, bit for bit")
+        print(f"nb2ddp: {_run.world_size} replicas equal, bit for bit{steps}")
     return result
 
 

@@ -46,3 +46,18 @@ def test_all_that_can_be_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_nothing_is_made_up() -> None:
     assert closing_facts(Progress(), 5, Outputs([])) == [("time", "0:05")]
+
+
+def test_steps_are_known_without_a_bar() -> None:
+    progress = Progress()
+    progress.feed("{'loss': '2.5', 'epoch': '0.5'}\nnb2ddp: 2 replicas equal, bit for bit, after 8 steps\n")
+    facts = dict(closing_facts(progress, 5, Outputs([])))
+    assert facts["steps"] == "8"
+    assert facts["ranks"] == "2 replicas equal, bit for bit"
+
+
+def test_steps_of_a_bar_are_not_those_of_each_optimizer() -> None:
+    progress = Progress()
+    progress.feed("\rTraining: 100%|#####| 4/4 [00:00<00:00, 9.00it/s, loss=1]\n")
+    progress.feed("nb2ddp: 2 replicas equal, bit for bit, after 8 steps\n")
+    assert dict(closing_facts(progress, 5, Outputs([])))["steps"].startswith("4")

@@ -195,3 +195,19 @@ def test_frozen_parameters_are_rank_0s_and_those_that_cannot_be_sent_stay(run: R
     assert ended.codes == [0, 0], ended.text
     assert [notes["frozen"] for notes in ended.notes] == [[[0.0, 0.0], [0.0, 0.0]]] * 2
     assert ended.notes[0]["gradient"] == ended.notes[1]["gradient"]
+
+
+def test_the_steps_of_a_loop_are_told(run: Run) -> None:
+    ended = run(
+        """
+        import torch
+        model = ddp.parallelize(torch.nn.Linear(2, 2))
+        optimizer = torch.optim.SGD(model.parameters())
+        for _ in range(3):
+            model(torch.ones(4, 2)).sum().backward()
+            optimizer.step()
+        ddp.check_replicas(model)
+        """
+    )
+    assert ended.codes == [0, 0], ended.text
+    assert "nb2ddp: 2 replicas equal, bit for bit, after 3 steps\n" in ended.ranks[0].out
