@@ -9,7 +9,7 @@ import torch.distributed as dist
 from nb2ddp.runtime.batch_share import _share_of
 from nb2ddp.runtime.batches import _take_each_sample_once, _weighted
 from nb2ddp.runtime.divided_calls import _divides_calls
-from nb2ddp.runtime.meetings import from_main_process
+from nb2ddp.runtime.meetings import from_all_ranks, from_main_process
 from nb2ddp.runtime.notebook_losses import _notes_figures, _takes_items, _without_notes
 from nb2ddp.runtime.run_state import _run
 
@@ -52,6 +52,10 @@ def _keep_loss(trainer: Any) -> None:
         sizes, factor = step.pop(0) if step and trains else (None, 1.0)
         if return_outputs or not torch.is_grad_enabled():  # evaluation
             return compute_loss(model, inputs, return_outputs=return_outputs)
+        if (
+            sizes is None and trains and notes_figures and share > 1
+        ):  # streamed: nothing says how many rows came
+            sizes = from_all_ranks(_count_rows(inputs))
         if items is not None and is_mean is None:
             model.eval()
             with torch.no_grad(), _without_notes(trainer):
@@ -80,6 +84,12 @@ def _keep_loss(trainer: Any) -> None:
 
     loss_of_all._keeps_loss = True  # type: ignore[attr-defined]
     trainer.compute_loss = loss_of_all
+
+
+def _count_rows(inputs: Any) -> int:
+    """Return the number of rows of a batch."""
+    counts = [len(value) for value in inputs.values() if isinstance(value, torch.Tensor) and value.ndim]
+    return max(counts, default=0)
 
 
 def _is_mean(one: torch.Tensor, other: torch.Tensor) -> bool | None:

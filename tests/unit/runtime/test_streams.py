@@ -82,6 +82,26 @@ def test_micro_batches_of_other_sizes_are_not_said_of_a_sum_over_tokens(run: Run
     assert several.notes[0]["losses"] == pytest.approx(one.notes[0]["losses"], abs=1e-5)
 
 
+def test_a_figure_of_each_micro_batch_is_the_notebooks(run: Run) -> None:
+    own = """
+class OwnTrainer(Trainer):
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        outputs = model(**inputs)
+        self.log({"penalty": outputs.logits.pow(2).mean().item()})
+        return (outputs.loss, outputs) if return_outputs else outputs.loss
+"""
+    program = PROGRAM.replace("ROWS", "16").replace("BATCH", "(2, 4)").replace("DISPATCH", "True")
+    program = program.replace("trainer = Trainer(", own + "trainer = OwnTrainer(").replace(
+        "max_steps=7", "max_steps=3"
+    )
+    program = program.replace('row["loss"]', 'row["penalty"]').replace('"loss" in row', '"penalty" in row')
+    one, several = run(program, ranks=0), run(program)
+    assert one.codes == [0], one.text
+    assert not any(several.codes), several.text
+    assert len(one.notes[0]["losses"]) == 12
+    assert several.notes[0]["losses"] == pytest.approx(one.notes[0]["losses"], abs=1e-5)
+
+
 def test_rows_that_no_step_takes_are_not_said(run: Run) -> None:
     """Accelerate reads a batch ahead, and so sees the end of a stream that training does not come to."""
     program = PROGRAM.replace("ROWS", "14").replace("BATCH", "(4, 1)").replace("DISPATCH", "False")
