@@ -183,5 +183,15 @@ CASES = {
         before=NO_PLANS,
         options="\n        padding_free = False,",
     ),
+    # What a step costs once (optimizer, logging, the first kernel) is half as much of it as in "uneven long".
+    "uneven deep": dict(
+        UNEVEN,
+        steps=32,
+        model="deep",
+        max_length=8192,
+        data="long.jsonl",
+        before=NO_PLANS,
+        options="\n        padding_free = False,",
+    ),
     "uneven 8 x 4": dict(UNEVEN, batch=8, steps=20, options="\n        padding_free = False,"),
 }

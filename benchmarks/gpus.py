@@ -15,8 +15,9 @@ one's. The row "2 of 4" is the script on two GPUs with the share that these woul
 notebook's accumulation steps): what four come to, but for the other two's part in each exchange.
 The cases "uneven ..." have rows of unlike length (see even.py) and a model of few wide layers, whose steps wait for
 the GPU rather than for Python. Their row "again" is a second single run: its difference in the losses is the floor.
-Their rows "2 dealt" and "2 even" are the scripts of `--batches`, "2 old" is another
-revision's script. There a step is the mean of those after the eighth, for no two steps have the same work.
+Their rows "2 dealt" and "2 even" are the scripts of `--batches`, "2 long" is "2 even" as a run of many steps has it,
+"2 old" is another revision's script. There a step is the mean of those after the eighth, for no two steps
+have the same work.
 ratios.svg beside the notebooks shows the ratios (a grey bar: "apart"), where matplotlib is there.
 """
 
@@ -36,6 +37,7 @@ from pathlib import Path
 from gpu_notebooks import CASES, CLOCK, DATA, DPO, LOAD, MODEL, PROFILED_CLOCK, SAVE, SFT, TRAIN
 
 HERE = Path(__file__).parent
+BESIDE = ("old", "dealt", "even", "long")  # folders of other scripts, each a row "2 ..."
 # Rows without runs of one GPU of their own are compared with these.
 SAME_AS = {"batch 16 trainer wrap": "batch 16"}
 
@@ -94,9 +96,18 @@ def prepare(folder: Path, old: Path | None) -> None:
             shutil.copy(here / "ddp_support.py", here / "2_of_4")
         for batches in case.get("batches", ()):
             beside(here / batches, convert(here / "notebook.ipynb", batches=batches).files)
+        if "even" in case.get("batches", ()):
+            beside(here / "long", as_of_a_long_run(convert(here / "notebook.ipynb", batches="even").files))
         if old:
             beside(here / "old", converted_by(old, here / "notebook.ipynb"))
     print(f"{len(CASES)} notebooks in {folder}")
+
+
+def as_of_a_long_run(files: dict[str, str]) -> dict[str, str]:
+    """Let a short run share out its samples as one of many steps does: any number of rows in a micro-batch."""
+    long, few = "_LONG_RUN = 300", "_LONG_RUN = 0"
+    assert long in files["ddp_support.py"]
+    return {**files, "ddp_support.py": files["ddp_support.py"].replace(long, few)}
 
 
 def beside(folder: Path, files: dict[str, str]) -> None:
@@ -116,13 +127,13 @@ def converted_by(checkout: Path, notebook: Path) -> dict[str, str]:
     return json.loads(found.stdout)
 
 
-def make_model(folder: Path, wide: bool) -> None:
-    """Random Llamas of 0.8 billion parameters, and of 3.4 in four wide layers if asked for; their tokenizer.
+def make_models(folder: Path, names: set[str]) -> None:
+    """Random Llamas: "model" of 0.8 billion parameters, "wide" of 3.4 in four wide layers, "deep" of 6.8 in eight.
 
     Rows: of 50 to 300 tokens, rows that fill 512, and uneven ones (even.py's "sharegpt": log-normal, of 1,372
     tokens on average, to 4,096; and twice as long).
     """
-    if (folder / "model").exists() and (not wide or (folder / "wide").exists()):
+    if all((folder / name).exists() for name in names):
         return
     import random
 
@@ -172,12 +183,16 @@ def make_model(folder: Path, wide: bool) -> None:
         num_attention_heads=32, num_key_value_heads=32, max_position_embeddings=2048,
         bos_token_id=0, eos_token_id=1, pad_token_id=2, tie_word_embeddings=True,
     )  # fmt: skip
-    few_wide = LlamaConfig(
-        vocab_size=len(tokenizer), hidden_size=8192, intermediate_size=28672, num_hidden_layers=4,
-        num_attention_heads=64, num_key_value_heads=8, max_position_embeddings=8192,
-        bos_token_id=0, eos_token_id=1, pad_token_id=2, tie_word_embeddings=True,
+    few_wide, more_wide = (
+        LlamaConfig(
+            vocab_size=len(tokenizer), hidden_size=8192, intermediate_size=28672, num_hidden_layers=layers,
+            num_attention_heads=64, num_key_value_heads=8, max_position_embeddings=8192,
+            bos_token_id=0, eos_token_id=1, pad_token_id=2, tie_word_embeddings=True,
+        )
+        for layers in (4, 8)
     )  # fmt: skip
-    for name, shape in {"model": config, **({"wide": few_wide} if wide else {})}.items():
+    shapes = {"model": config, "wide": few_wide, "deep": more_wide}
+    for name, shape in [(name, shapes[name]) for name in sorted(names)]:
         torch.manual_seed(0)
         torch.set_default_dtype(torch.bfloat16)
         with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
@@ -191,8 +206,8 @@ def make_model(folder: Path, wide: bool) -> None:
 
 def run(folder: Path, names: list[str], repeat: int, wanted: list[str]) -> None:
     """Run the cases one after the other and print a row for each run, then the ratios' median and spread."""
-    program = f"import gpus, pathlib; gpus.make_model(pathlib.Path({str(folder)!r}), "
-    program += f"{any(CASES[name].get('model') for name in names or CASES)})"
+    models = {str(CASES[name].get("model", "model")) for name in names or CASES}
+    program = f"import gpus, pathlib; gpus.make_models(pathlib.Path({str(folder)!r}), {models})"
     here = {
         **os.environ,
         "PYTHONPATH": f"{HERE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}",
@@ -215,9 +230,7 @@ def run(folder: Path, names: list[str], repeat: int, wanted: list[str]) -> None:
             rows.insert(1, "again")
         if 4 in case["gpus"] and available >= 2:
             rows.append("2 of 4")
-        rows += [
-            f"2 {kind}" for kind in ("old", "dealt", "even") if (here / kind).exists() and available >= 2
-        ]
+        rows += [f"2 {kind}" for kind in BESIDE if (here / kind).exists() and available >= 2]
         fit = [count for count in case.get("apart", ()) if count <= available]
         if fit:
             rows.append("apart")
@@ -245,7 +258,7 @@ def run(folder: Path, names: list[str], repeat: int, wanted: list[str]) -> None:
                 found = step_of(case, base) / step
                 ratios.setdefault(name, {}).setdefault(row, []).append(found)
                 ratio = f"{found:.2f}"
-            if base and (row.isdigit() or row == "again" or row[2:] in ("old", "dealt", "even")):
+            if base and (row.isdigit() or row == "again" or row[2:] in BESIDE):
                 pairs = zip(base["losses"], result["losses"], strict=True)
                 difference = f"{max(abs(a - b) for a, b in pairs):.1e}"
             losses = result["losses"]

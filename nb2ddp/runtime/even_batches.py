@@ -16,6 +16,8 @@ from nb2ddp.runtime.meetings import from_all_ranks
 from nb2ddp.runtime.module_state import _without_effects
 from nb2ddp.runtime.run_state import _run
 
+_LONG_RUN = 300  # optimizer steps
+
 
 class _Steps:
     """How a Trainer's optimizer steps are shared out.
@@ -42,9 +44,10 @@ class _Steps:
                 self.micro_batches = math.ceil(accumulation / ranks)
             else:
                 self.rows = math.ceil(self.samples / (ranks * self.micro_batches))
-        # Unsloth compiles its blocks anew for each number of rows
+        # Unsloth compiles its blocks anew for other numbers of rows, which only a long run makes up for
         compiles = "unsloth" in sys.modules and os.environ.get("UNSLOTH_BLOCK_COMPILE") != "0"
-        self.equal_counts = padded and compiles and torch.cuda.is_available()
+        is_long = _is_long(trainer.args, len(lengths) / self.samples)
+        self.equal_counts = padded and compiles and torch.cuda.is_available() and not is_long
         self.longest = max(lengths)
 
     def count(self, samples: int) -> int:
@@ -79,6 +82,15 @@ class _Steps:
                 longest=self.longest,
             )
         return [[[samples[place] for place in batch] for batch in share] for share in shares]
+
+
+def _is_long(args: Any, steps_per_epoch: float) -> bool:
+    """Return whether a run has optimizer steps enough to make up for compiling.
+
+    That took 37 s on two H200 and made a step of 0.59 s one of 0.48 (benchmarks/gpus.py, "uneven long").
+    """
+    steps = args.max_steps if args.max_steps > 0 else args.num_train_epochs * steps_per_epoch
+    return bool(steps >= _LONG_RUN)
 
 
 class _EvenBatches:

@@ -167,3 +167,11 @@ def test_a_row_that_fills_a_round_is_no_sample_of_a_rehearsal(monkeypatch: pytes
     iterator = SimpleNamespace(nb2ddp_drawn=deque(batches), nb2ddp_number=1, nb2ddp_given=0)
     watch._next_batch(lambda _: {"input_ids": torch.ones(1, 2)}, iterator)
     assert [noted[0][name] for name in ("indices", "rows", "width")] == [[], [], 0]
+
+
+@pytest.mark.parametrize(
+    ("max_steps", "epochs", "long"), [(60, 1.0, False), (-1, 1.0, False), (-1, 3.0, True), (300, 1.0, True)]
+)
+def test_a_long_run_may_compile_for_any_number_of_rows(max_steps: int, epochs: float, long: bool) -> None:
+    arguments = SimpleNamespace(max_steps=max_steps, num_train_epochs=epochs)
+    assert support._is_long(arguments, 100.0) is long
