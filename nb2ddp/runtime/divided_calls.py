@@ -31,7 +31,7 @@ from nb2ddp.runtime.random_rows import _generators, _own_random_numbers, _Random
 from nb2ddp.runtime.replicas import _ddp
 from nb2ddp.runtime.rows import _GatherRows, _SumOverRanks
 from nb2ddp.runtime.run_state import _run, is_main_process
-from nb2ddp.runtime.same_data import _are_same_batches
+from nb2ddp.runtime.same_data import _are_same_batches, _Losses
 
 
 def parallelize(model: torch.nn.Module) -> torch.nn.Module:
@@ -94,6 +94,11 @@ def _is_of_library(part: torch.nn.Module) -> bool:
     return type(part).__module__ != "__main__"
 
 
+def _is_looked_at(call: int) -> bool:
+    """Return whether ranks compare a call's batch and loss: the first, second, fourth, eighth ..."""
+    return call > 0 and call & (call - 1) == 0
+
+
 class _Split:
     """Divides a model's calls over the ranks."""
 
@@ -121,13 +126,15 @@ class _Split:
         self.draws: set[Any] = set()
         self.compiled = False  # a function that the model calls cannot be compiled within _RandomRows
         self.whole: dict[Any, str] = {}  # kinds of calls for which every rank computes whole batches, and why
+        self.losses = _Losses()
 
     def forward(self, args: Any, kwargs: Any) -> Any:
         parts = _Parts(args, kwargs)
         kind = (parts.shape, self.model.training)
+        if _is_looked_at(self.calls):
+            self.losses.compare()
         self.calls += 1
-        # compared at the first, second, fourth, eighth ... call
-        if self.calls & (self.calls - 1) == 0 and not _are_same_batches(parts.leaves):
+        if _is_looked_at(self.calls) and not _are_same_batches(parts.leaves):
             self._warn(
                 "a rank had drawn random numbers that the others had not, below a test of the rank, say; all take over "
                 "rank 0's generators here. Draw them on every rank"
@@ -157,6 +164,8 @@ class _Split:
             self._check(parts, kind, args, kwargs)
         if not parts.known or kind in self.whole:
             output = self._run(args, kwargs)
+            if self.calls < 3:  # each rank's rounding is its own, which counts where the loss is near 0
+                self.losses.note(output)
             _average_after_backward(output, self.apart)
             return output
         own = parts.of(*parts.ranges[_run.rank], differentiable=True)
@@ -174,6 +183,8 @@ class _Split:
                 "near the single process's (by about 1e-3 of them), not equal"
             )
         joined = self._join(output, parts, kind)
+        if _is_looked_at(self.calls):
+            self.losses.note(joined)
         _average_after_backward(joined, self.apart)
         self.hooks = torch.utils.hooks.RemovableHandle.next_id  # those of ours are known
         return joined

@@ -1,6 +1,7 @@
-"""Compare the training data of all ranks before the first step."""
+"""Compare what the ranks train on: their data before the first step, and what the loss makes of a batch."""
 
 import hashlib
+import math
 from typing import Any
 
 import torch
@@ -81,3 +82,53 @@ def _digest(value: Any) -> str:
         else:
             digest.update(type(leaf).__name__.encode())
     return digest.hexdigest()
+
+
+class _Losses:
+    """Compare the gradients that the losses of all ranks give a model's outputs.
+
+    Every rank has the same outputs, so the gradients differ only where the losses do: each rank may have numbered the
+    labels in an order of its own.
+    """
+
+    def __init__(self) -> None:
+        self.noted: list[tuple[int, list[float]]] = []  # by output, in the order of backward()
+
+    def note(self, output: Any) -> None:
+        """Note the gradients of outputs when backward() comes to them."""
+        leaves = [leaf for leaf in pytree.tree_leaves(output) if isinstance(leaf, torch.Tensor)]
+        for number, leaf in enumerate(leaves):
+            if leaf.requires_grad:
+                leaf.register_hook(lambda grad, number=number: self.noted.append((number, _measures(grad))))
+
+    def compare(self) -> None:
+        """Compare what was noted since the last time. A collective.
+
+        Raises:
+            RuntimeError: two ranks have computed other losses from the same outputs.
+        """
+        own, self.noted = self.noted, []
+        for rank, other in enumerate(from_all_ranks(own)):
+            same = [number for number, _ in own] == [number for number, _ in other]
+            if same and not all(
+                _are_alike(here, there) for (_, here), (_, there) in zip(own, other, strict=True)
+            ):
+                raise RuntimeError(
+                    f"ranks {rank} and {_run.rank} compute different losses from the same batch: their labels, or "
+                    f"something else that the loss is computed from, differ. {_SEED}"
+                )
+
+
+def _measures(grad: torch.Tensor) -> list[float]:
+    """Return the norm of a gradient, and a number that depends on which row has which part of it."""
+    with torch.no_grad():
+        values = grad.detach().to_dense().reshape(-1).double()
+        places = torch.arange(len(values), dtype=torch.float64, device=values.device)
+        return [values.norm().item(), (values @ places.cos()).item()]
+
+
+def _are_alike(one: list[float], other: list[float]) -> bool:
+    if not all(map(math.isfinite, (*one, *other))):
+        return True  # overflowed: the sums say nothing
+    margin = 0.05 * max(one[0], other[0])
+    return all(abs(a - b) <= margin for a, b in zip(one, other, strict=True))

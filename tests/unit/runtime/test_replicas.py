@@ -170,6 +170,53 @@ def test_ranks_with_different_batches_are_refused(run: Run) -> None:
     )
 
 
+OTHER_LABELS = """
+    import torch
+    model = ddp.parallelize(torch.nn.Linear(2, 3))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    x, y = torch.randn(6, 2), torch.tensor([0, 1, 2, 0, 1, 2])
+    for step in range(6):
+        labels = (y + rank) % 3 if step >= {first} else y  # what a set of strings gives, say
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(x), labels).backward()
+        optimizer.step()
+        note(step=step)
+"""
+
+
+@pytest.mark.parametrize("first", [0, 3])
+def test_ranks_with_different_labels_are_refused(run: Run, first: int) -> None:
+    ended = run(OTHER_LABELS.format(first=first))
+    assert ended.codes == [1, 1], ended.text
+    assert ended.notes[0]["step"] == first  # it ends before the next one
+    assert (
+        "ranks 1 and 0 compute different losses from the same batch: their labels, or" in ended.ranks[0].err
+    )
+    assert "sort what comes from a set" in ended.ranks[0].err
+
+
+def test_a_loss_is_compared_where_an_output_is_used_twice_or_overflows(run: Run) -> None:
+    ended = run(
+        """
+        import torch
+        model = ddp.parallelize(torch.nn.Linear(2, 3))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        x = torch.randn(6, 2)
+        for step in range(5):
+            optimizer.zero_grad()
+            one, other = model(x), model(x * 2)
+            loss = (one - other).pow(2).mean()
+            loss.backward(retain_graph=True)
+            (loss * (float("inf") if step == 2 else 1e-30)).backward()
+            for p in model.parameters():
+                p.grad.nan_to_num_(0, 0, 0)
+            optimizer.step()
+        note(done=True)
+        """
+    )
+    assert ended.codes == [0, 0], ended.text
+
+
 def test_frozen_parameters_are_rank_0s_and_those_that_cannot_be_sent_stay(run: Run) -> None:
     ended = run(
         """
