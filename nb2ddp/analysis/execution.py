@@ -85,14 +85,21 @@ class Execution:
         return found
 
     def runs_once(self, node: cst.CSTNode) -> bool:
-        """Return whether code is at the top level of a cell: in no function and no loop."""
-        inner = node
+        """Return whether code is at the top level of a cell: in no function and no loop.
+
+        What a loop or the first ``for`` of a comprehension goes through is evaluated once.
+        """
+        inner, innermost = node, node
         for parent in self._tree.parents(node):
-            if isinstance(parent, cst.FunctionDef | cst.ClassDef | cst.Lambda | cst.While | cst.BaseComp):
+            if isinstance(parent, cst.FunctionDef | cst.ClassDef | cst.Lambda | cst.While):
                 return False
             if isinstance(parent, cst.For) and inner is not parent.iter:
                 return False
-            inner = parent
+            if isinstance(parent, cst.BaseComp) and not (
+                inner is parent.for_in and innermost is parent.for_in.iter
+            ):
+                return False
+            inner, innermost = parent, inner
         return True
 
     def shown(self, cell: CodeCell) -> cst.BaseExpression | None:

@@ -122,7 +122,8 @@ def torchrun_environment(
     """Return the environment to run torchrun in, made from ``base`` (normally ``os.environ``).
 
     Shares ``cores`` (default: the CPU cores this process may use) among the processes through
-    OMP_NUM_THREADS, unless ``base`` sets it. ``cpu`` hides the GPUs. Output is unbuffered. With restarts
+    OMP_NUM_THREADS, unless ``base`` sets it. ``cpu`` hides the GPUs. Output is unbuffered. All ranks hash
+    strings alike, so that a set of labels has one order. With restarts
     among ``torchrun_options`` each attempt gets a TCPStore of its own: torchrun's would still hold the keys
     of the attempt before, so that waits pass at once and gloo reads old addresses.
     """
@@ -134,6 +135,7 @@ def torchrun_environment(
     if any(option.replace("_", "-").startswith("--max-restarts") for option in torchrun_options):
         environment.setdefault("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
     environment.setdefault("OMP_NUM_THREADS", str(max(1, cores // nproc)))
+    environment.setdefault("PYTHONHASHSEED", "0")
     return environment
 
 

@@ -174,10 +174,7 @@ def _orders_of_sets(facts: Facts, calls: list[cst.Call]) -> Iterator[Finding]:
         if statement in by_one or facts.runs(statement, keeps_rank) or rank_test_above(facts, call):
             continue  # one rank alone comes here, or one rank after another: they cannot wait for one another
         made = call.args[0].value
-        is_set = isinstance(made, cst.SetComp) or (
-            isinstance(made, cst.Call) and facts.qualified(made.func) in ("set", "frozenset")
-        )
-        if not is_set or any(isinstance(parent, cst.BaseComp) for parent in facts.parents(call)):
+        if not _is_set(facts, made):
             continue
         why = "a set has another order on each rank"
         if name == "enumerate":
@@ -202,6 +199,17 @@ def _on_some_ranks(facts: Facts, calls: list[cst.Call]) -> Iterator[Note]:
                 "generators differ from here on; draw them on every rank, above the test",
                 call,
             )
+
+
+def _is_set(facts: Facts, node: cst.BaseExpression) -> bool:
+    """Return whether an expression is a set, or a name for one."""
+    if isinstance(node, cst.Name):
+        binding = facts.binding(node)
+        if binding is None or binding.index is not None or binding.value is None:
+            return False
+        node = binding.value
+    made = isinstance(node, cst.Call) and facts.qualified(node.func) in ("set", "frozenset")
+    return made or isinstance(node, cst.SetComp | cst.Set)
 
 
 def _with_seed(node: cst.CSTNode) -> cst.CSTNode:

@@ -76,14 +76,15 @@ def test_at_least_one_process(nproc: int) -> None:
 @pytest.mark.parametrize(("nproc", "cores", "threads"), [(2, 8, "4"), (3, 8, "2"), (4, 2, "1"), (1, 6, "6")])
 def test_environment_shares_the_cores(nproc: int, cores: int, threads: str) -> None:
     environment = torchrun_environment({"A": "b"}, nproc=nproc, cpu=False, cores=cores)
-    assert environment == {"A": "b", "OMP_NUM_THREADS": threads, "PYTHONUNBUFFERED": "1"}
+    shared = {"PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "1"}  # a set of strings has one order on all ranks
+    assert environment == {"A": "b", "OMP_NUM_THREADS": threads, **shared}
 
 
 def test_environment_keeps_what_the_user_set() -> None:
-    base = {"OMP_NUM_THREADS": "7", "CUDA_VISIBLE_DEVICES": "1,2"}
+    base = {"OMP_NUM_THREADS": "7", "CUDA_VISIBLE_DEVICES": "1,2", "PYTHONHASHSEED": "5"}
     environment = torchrun_environment(base, nproc=2, cpu=False)
     assert environment == {**base, "PYTHONUNBUFFERED": "1"}
-    assert base == {"OMP_NUM_THREADS": "7", "CUDA_VISIBLE_DEVICES": "1,2"}
+    assert base == {"OMP_NUM_THREADS": "7", "CUDA_VISIBLE_DEVICES": "1,2", "PYTHONHASHSEED": "5"}
 
 
 def test_environment_for_the_cpu_hides_the_gpus() -> None:

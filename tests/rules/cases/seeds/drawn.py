@@ -73,9 +73,20 @@ ids = {l: i for i, l in enumerate(set(rows))}
 for i, l in enumerate(set(rows)):
     print(i)
 # output
-ids = {l: i for i, l in enumerate(set(rows))}
+ids = {l: i for i, l in enumerate(ddp.from_main_process(lambda: list(set(rows))))}
 for i, l in enumerate(ddp.from_main_process(lambda: list(set(rows)))):
     print(i)
+
+# case: a set with a name
+labels = set(rows)
+ids = {l: i for i, l in enumerate(labels)}
+names = [n for n in list(labels)]
+few = list({'a', 'b'})
+# output
+labels = set(rows)
+ids = {l: i for i, l in enumerate(ddp.from_main_process(lambda: list(labels)))}
+names = [n for n in ddp.from_main_process(lambda: list(labels))]
+few = ddp.from_main_process(lambda: list({'a', 'b'}))
 
 # case: train_test_split of scikit-learn and sample of pandas
 from sklearn.model_selection import train_test_split

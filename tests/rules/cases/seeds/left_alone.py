@@ -29,6 +29,16 @@ n = len(set(rows))
 def unique(rows):
     return list(set(rows))
 
+# case: a set of each part, in a comprehension
+x = [list(set(part)) for part in parts]
+y = [label for part in parts for label in list(set(part))]
+z = [label for label in rows if label in list(set(parts))]
+
+# case: a name that is bound to a list
+labels = set(rows)
+labels = sorted(labels)
+x = list(labels)
+
 # case: sets in a loop
 for part in parts:
     x = list(set(part))
