@@ -31,7 +31,7 @@ from nb2ddp.runtime.random_rows import _generators, _own_random_numbers, _Random
 from nb2ddp.runtime.replicas import _ddp
 from nb2ddp.runtime.rows import _GatherRows, _SumOverRanks
 from nb2ddp.runtime.run_state import _run, is_main_process
-from nb2ddp.runtime.same_data import _are_same_batches, _Losses
+from nb2ddp.runtime.same_data import _are_same_batches, _is_looked_at, _Losses
 
 
 def parallelize(model: torch.nn.Module) -> torch.nn.Module:
@@ -92,11 +92,6 @@ def _is_batch_norm(part: torch.nn.Module) -> bool:
 def _is_of_library(part: torch.nn.Module) -> bool:
     """Return whether a module's class is not the notebook's, whose training mode may do anything."""
     return type(part).__module__ != "__main__"
-
-
-def _is_looked_at(call: int) -> bool:
-    """Return whether ranks compare a call's batch and loss: the first, second, fourth, eighth ..."""
-    return call > 0 and call & (call - 1) == 0
 
 
 class _Split:
