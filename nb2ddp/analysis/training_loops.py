@@ -156,9 +156,47 @@ def _source(iterated: cst.BaseExpression, target: cst.BaseExpression, name: str)
 
 
 def _makes_optimizer(facts: Facts, call: cst.Call) -> bool:
-    """Match ``torch.optim.Adam(...)``, ``optimizer_class(...)`` and ``getattr(torch.optim, name)(...)``."""
+    """Match ``torch.optim.Adam(...)``, ``optimizer_class(...)`` and ``getattr(torch.optim, name)(...)``.
+
+    A class that comes from a table or an argument is known by what is done with the object: ``solver.step()``.
+    """
     name = facts.qualified(call.func).rpartition(".")[2] or cst_nodes.code_of(call.func)
-    return _OPTIMIZER.search(name) is not None
+    if _OPTIMIZER.search(name) is not None:
+        return True
+    given = [inner for argument in call.args for inner in facts.calls_in(argument)]
+    if name in _PASSING or not any(facts.method(inner) in _PARAMETERS for inner in given):
+        return False
+    return not facts.once(_stepped).isdisjoint(_names_of_result(facts, call))
+
+
+_PASSING = frozenset(
+    "all any chain dict enumerate filter iter len list map max min next set sum tuple zip".split()
+)
+
+
+def _stepped(facts: Facts) -> frozenset[str]:
+    """Return the last names of what takes steps: ``opt`` of ``self.opt.step()`` and ``scaler.step(self.opt)``."""
+    steps = [call for call in facts.live_calls if facts.method(call) == "step"]
+    owners = [cst.ensure_type(call.func, cst.Attribute).value for call in steps]
+    return frozenset(
+        filter(None, map(_last_name, [*owners, *(a.value for call in steps for a in call.args)]))
+    )
+
+
+def _names_of_result(facts: Facts, call: cst.Call, depth: int = 2) -> Iterator[str]:
+    """Yield the last names that a call's result is bound to, also where a function of the notebook returns it."""
+    statement = facts.parent(call)
+    if isinstance(statement, cst.Assign):
+        yield from filter(None, (_last_name(target.target) for target in statement.targets))
+    elif isinstance(statement, cst.Return) and depth:
+        function = next((p for p in facts.parents(call) if isinstance(p, cst.FunctionDef)), None)
+        for caller in facts.callers(function) if function is not None else ():
+            yield from _names_of_result(facts, caller, depth - 1)
+
+
+def _last_name(node: cst.BaseExpression) -> str:
+    node = node.attr if isinstance(node, cst.Attribute) else node
+    return node.value if isinstance(node, cst.Name) else ""
 
 
 def _owners(facts: Facts, nodes: Sequence[cst.CSTNode], depth: int) -> Iterator[cst.BaseExpression]:
