@@ -184,15 +184,21 @@ def is_arguments_class(package: str, name: str) -> bool:
 WRITING_METHODS = frozenset(
     "save_pretrained save_pretrained_merged save_pretrained_gguf save_pretrained_torchao save_lora "
     "save_model save_state push_to_hub push_to_hub_merged push_to_hub_gguf save_to_disk to_csv to_json "
-    "to_parquet to_excel to_pickle savefig write_text write_bytes create_repo upload_folder "
-    "upload_file".split()
+    "to_parquet to_excel to_pickle to_feather to_hdf tofile savefig write_text write_bytes create_repo "
+    "upload_folder upload_file extractall".split()
 )
+# Methods of a Path that change files: they must happen once.
+WRITING_PATH_METHODS = frozenset("mkdir touch unlink rmdir rename replace symlink_to hardlink_to".split())
 # Functions that write to an open file (json.dump) are not listed: opening the file is what counts.
 WRITING_FUNCTIONS = frozenset(
     "torch.save joblib.dump shutil.copy shutil.copyfile shutil.copytree shutil.move shutil.rmtree "
-    "shutil.make_archive scipy.io.wavfile.write soundfile.write torchaudio.save numpy.save numpy.savez "
-    "numpy.savetxt os.makedirs os.mkdir os.remove os.unlink os.rename os.rmdir "
-    "matplotlib.pyplot.savefig urllib.request.urlretrieve wget.download gdown.download "
+    "shutil.make_archive shutil.unpack_archive scipy.io.wavfile.write scipy.io.savemat scipy.sparse.save_npz "
+    "soundfile.write torchaudio.save numpy.save numpy.savez numpy.savez_compressed numpy.savetxt "
+    "os.makedirs os.mkdir os.remove os.unlink os.rename os.replace os.rmdir os.symlink "
+    "cv2.imwrite imageio.imwrite imageio.v2.imwrite imageio.v3.imwrite imageio.imsave skimage.io.imsave "
+    "tifffile.imwrite torchvision.utils.save_image torchvision.io.write_png torchvision.io.write_jpeg "
+    "safetensors.torch.save_file safetensors.torch.save_model torch.jit.save torch.onnx.export "
+    "matplotlib.pyplot.savefig matplotlib.pyplot.imsave urllib.request.urlretrieve wget.download gdown.download "
     "gdown.download_folder torch.hub.download_url_to_file git.Repo.clone_from".split()
 )
 # Buffers and temporary files, which only the process that made them uses.

@@ -152,7 +152,7 @@ def writes(facts: Facts, call: cst.Call) -> bool:
     if any(_is_own(facts, argument.value) for argument in call.args):
         return False
     name, method = facts.qualified(call.func), facts.method(call)
-    if name in libraries.WRITING_FUNCTIONS:
+    if name in libraries.WRITING_FUNCTIONS or _changes_path(facts, call):
         may_exist = facts.keyword(call, "exist_ok")
         return may_exist is None or cst_nodes.code_of(may_exist) != "True"
     if method in libraries.WRITING_METHODS:
@@ -165,15 +165,51 @@ def writes(facts: Facts, call: cst.Call) -> bool:
     return maps_file(facts, call) or _opens_to_write(facts, call)
 
 
+def _changes_path(facts: Facts, call: cst.Call) -> bool:
+    """Match ``Path("x").mkdir()``, ``folder.mkdir(parents=True)`` and ``image.save("x.png")`` of Pillow."""
+    if not isinstance(call.func, cst.Attribute):
+        return False
+    method, owner = call.func.attr.value, call.func.value
+    if method == "save":
+        return facts.comes_from(owner, "PIL") and bool(call.args)
+    if method not in libraries.WRITING_PATH_METHODS:
+        return False
+    return _is_path(facts, owner) or (not call.args and method in _OF_PATHS_ALONE) or _makes_parents(call)
+
+
+_OF_PATHS_ALONE = frozenset({"mkdir", "touch", "unlink", "rmdir"})
+
+
+def _makes_parents(call: cst.Call) -> bool:
+    named = {argument.keyword.value for argument in call.args if argument.keyword is not None}
+    return bool(named & {"parents", "exist_ok", "missing_ok"})
+
+
+def _is_path(facts: Facts, node: cst.BaseExpression) -> bool:
+    """Return whether an expression is a Path: ``Path("a") / "b"``, or a name for it."""
+    if isinstance(node, cst.BinaryOperation):
+        return _is_path(facts, node.left) or _is_path(facts, node.right)
+    if isinstance(node, cst.Name):
+        binding = facts.binding(node)
+        value = binding.value if binding is not None and binding.index is None else None
+        return value is not None and not isinstance(value, cst.Name) and _is_path(facts, value)
+    return facts.comes_from(node, "pathlib")
+
+
+_OPENING = frozenset(
+    "open io.open zipfile.ZipFile tarfile.open h5py.File gzip.open bz2.open lzma.open".split()
+)
+
+
 def _opens_to_write(facts: Facts, call: cst.Call) -> bool:
-    """Match ``open(path, "w")`` and ``path.open("w")``."""
-    is_function = facts.qualified(call.func) in ("open", "io.open")
+    """Match ``open(path, "w")`` and ``path.open("w")``, and archives that are opened so."""
+    is_function = facts.qualified(call.func) in _OPENING
     if not is_function and facts.method(call) != "open":
         return False
     unnamed = [argument.value for argument in call.args if argument.keyword is None and not argument.star]
     position = 1 if is_function else 0
     given = unnamed[position] if len(unnamed) > position else None
-    mode = cst_nodes.string_value(facts.keyword(call, "mode") or given) or ""
+    mode = (cst_nodes.string_value(facts.keyword(call, "mode") or given) or "").partition(":")[0]  # "w:gz"
     return len(mode) < 4 and any(letter in mode for letter in "wax")
 
 
