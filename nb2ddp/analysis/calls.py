@@ -55,6 +55,9 @@ class Calls:
     def _called(self, function: cst.BaseExpression) -> Iterator[cst.FunctionDef]:
         if isinstance(function, cst.Attribute):
             yield from self._methods_of(function, by_name=True)
+            if not self._names.definitions(function.attr.value):  # self.stopper(loss)
+                for definition in self._classes(function, _DEPTH) or ():
+                    yield from self._methods(definition, "__call__")
         elif isinstance(function, cst.Name):
             yield from self._plain(function)
             for definition in self._class_named(function):

@@ -10,8 +10,9 @@ from nb2ddp import libraries
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.rank_tests import rank_test_above
 from nb2ddp.source import cst_nodes
+from nb2ddp.source.cells import Binding
 
-_NO_GRADIENT = re.compile(r"no_grad|inference_mode")
+_NO_GRADIENT = re.compile(r"no_grad|inference_mode|^staticmethod$|^classmethod$")
 
 
 def leaves(statement: cst.CSTNode) -> bool:
@@ -71,8 +72,9 @@ class _Leaving(cst.CSTVisitor):
 def called_by_all(facts: Facts, node: cst.CSTNode) -> bool:
     """Return whether what runs the function around ``node`` runs it on every rank.
 
-    It does where functions call one another by name, up to the cells. A function that is passed on (a callback,
-    a metric), a method, an ``except``, and code under a test of the rank may run on one rank alone.
+    It does where functions call one another by name, up to the cells, and methods of the notebook's plain classes.
+    A function that is passed on (a callback, a metric), a method that a library calls, an ``except``, and code under
+    a test of the rank may run on one rank alone.
     """
     return rank_test_above(facts, node) is None and _reached(facts, node, set())
 
@@ -91,8 +93,11 @@ def _reached(facts: Facts, node: cst.CSTNode, seen: set[cst.CSTNode]) -> bool:
 
 def _all_call(facts: Facts, function: cst.FunctionDef, seen: set[cst.CSTNode]) -> bool:
     marked = [decorator for decorator in function.decorators if not _harmless(decorator)]
-    if marked or isinstance(facts.scope(function), cst.ClassDef):
+    if marked:
         return False
+    home = facts.scope(function)
+    if isinstance(home, cst.ClassDef):
+        return _is_plain(facts, home) and _all_call_method(facts, function, seen)
     for use in facts.loads_of(function.name.value):
         if facts.is_dead(use):
             continue
@@ -104,6 +109,33 @@ def _all_call(facts: Facts, function: cst.FunctionDef, seen: set[cst.CSTNode]) -
         if (call.func is not use and not launches) or not _reached(facts, call, seen):
             return False
     return True
+
+
+def _all_call_method(facts: Facts, method: cst.FunctionDef, seen: set[cst.CSTNode]) -> bool:
+    name, callers = method.name.value, facts.callers(method)
+    if not callers or name == "forward" or (name.startswith("__") and name not in ("__init__", "__call__")):
+        return False  # a library calls it: a DataLoader's worker, say
+    for attribute in facts.attributes:
+        if attribute.attr.value == name and not facts.is_dead(attribute):
+            call = facts.parent(attribute)
+            if not isinstance(call, cst.Call) or call.func is not attribute:
+                return False  # it is passed on
+    return all(_reached(facts, caller, seen) for caller in callers)
+
+
+def _is_plain(facts: Facts, definition: cst.ClassDef, depth: int = 3) -> bool:
+    """Return whether no library knows a class: its methods run where the notebook calls them."""
+    for base in definition.bases:
+        if facts.qualified(base.value) in ("object", "abc.ABC", "torch.nn.Module"):
+            continue
+        own = facts.bindings(base.value.value) if isinstance(base.value, cst.Name) else ()
+        if not (depth and own and all(_is_plain_binding(facts, binding, depth) for binding in own)):
+            return False
+    return True
+
+
+def _is_plain_binding(facts: Facts, binding: Binding, depth: int) -> bool:
+    return isinstance(binding.node, cst.ClassDef) and _is_plain(facts, binding.node, depth - 1)
 
 
 def _harmless(decorator: cst.Decorator) -> bool:

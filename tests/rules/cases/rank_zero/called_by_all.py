@@ -27,6 +27,45 @@ for b in loader:
     llm(b).loss.backward()
     save_best(b)
 
+# case: by methods of plain classes
+class Base:
+    def save(self, path):
+        torch.save(self.best, path)
+class Stopper(Base):
+    def __call__(self, loss):
+        if loss < self.best:
+            self.best = loss
+            self.save("best.pt")
+class Fitter:
+    def __init__(self):
+        self.stop = Stopper()
+    def fit(self, loader):
+        for b in loader:
+            loss = llm(b).loss
+            loss.backward()
+            self.stop(loss)
+Fitter().fit(DataLoader(data))
+# output
+class Base:
+    def save(self, path):
+        with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
+            if is_main:
+                torch.save(self.best, path)
+class Stopper(Base):
+    def __call__(self, loss):
+        if loss < self.best:
+            self.best = loss
+            self.save("best.pt")
+class Fitter:
+    def __init__(self):
+        self.stop = Stopper()
+    def fit(self, loader):
+        for b in loader:
+            loss = llm(b).loss
+            loss.backward()
+            self.stop(loss)
+Fitter().fit(DataLoader(data))
+
 # case: by name, in functions
 def save_best(b):
   torch.save(b, "best.pt")

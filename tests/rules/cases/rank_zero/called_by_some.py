@@ -78,27 +78,67 @@ for b in loader:
     llm(b).loss.backward()
     a.is_main_process and save_best(b)
 
-# case: by a method
-def save_best(b):
-  torch.save(b, "best.pt")
-class C:
-    def keep(self, b):
-        save_best(b)
-loader = DataLoader(data)
+# case: by a method that a library calls
+class Net(torch.nn.Module):
+    def forward(self, b):
+        self.note(b)
+    def note(self, b):
+        np.save("b.npy", b)
+class Log(TrainerCallback):
+    def on_step(self, b):
+        np.save("l.npy", b)
+class Items:
+    def __getitem__(self, i):
+        np.save("i.npy", i)
+net, log = Net(), Log()
+loader = DataLoader(Items())
 for b in loader:
+    net(b)
     llm(b).loss.backward()
-    C().keep(b)
+    log.on_step(b)
 # output
-def save_best(b):
-  if ddp.is_main_process:  # nb2ddp: only rank 0 writes
-      torch.save(b, "best.pt")
+class Net(torch.nn.Module):
+    def forward(self, b):
+        self.note(b)
+    def note(self, b):
+        if ddp.is_main_process:  # nb2ddp: only rank 0 writes
+            np.save("b.npy", b)
+class Log(TrainerCallback):
+    def on_step(self, b):
+        if ddp.is_main_process:  # nb2ddp: only rank 0 writes
+            np.save("l.npy", b)
+class Items:
+    def __getitem__(self, i):
+        if ddp.is_main_process:  # nb2ddp: only rank 0 writes
+            np.save("i.npy", i)
+net, log = Net(), Log()
+loader = DataLoader(Items())
+for b in loader:
+    net(b)
+    llm(b).loss.backward()
+    log.on_step(b)
+
+# case: by a method that is passed on
 class C:
     def keep(self, b):
-        save_best(b)
+        torch.save(b, "best.pt")
+c = C()
+register(c.keep)
 loader = DataLoader(data)
 for b in loader:
     llm(b).loss.backward()
-    C().keep(b)
+    c.keep(b)
+# output
+class C:
+    def keep(self, b):
+        if ddp.is_main_process:  # nb2ddp: only rank 0 writes
+            torch.save(b, "best.pt")
+c = C()
+register(c.keep)
+loader = DataLoader(data)
+for b in loader:
+    llm(b).loss.backward()
+    c.keep(b)
 
 # case: by a lambda
 def save_best(b):
