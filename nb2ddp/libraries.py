@@ -214,6 +214,11 @@ LOG_FILES = {
     "logging.handlers.RotatingFileHandler": "filename",
     "logging.handlers.TimedRotatingFileHandler": "filename",
 }
+# Classes whose objects write TensorBoard's event files.
+EVENT_WRITERS = frozenset(
+    "torch.utils.tensorboard.SummaryWriter torch.utils.tensorboard.writer.SummaryWriter "
+    "tensorboardX.SummaryWriter tensorboardX.writer.SummaryWriter".split()
+)
 # Functions that run a program: once is enough, and two runs could disturb each other.
 RUNNING_FUNCTIONS = frozenset(
     "os.system subprocess.run subprocess.call subprocess.check_call subprocess.Popen".split()

@@ -181,3 +181,19 @@ def save_plots() -> None:
         if is_main_process:
             pyplot.figure(number).savefig(f"plot_{next(_plot_numbers)}.png")
     pyplot.close("all")
+
+
+def event_writer(kind: Any) -> Any:
+    """Return a SummaryWriter class on rank 0; on the other ranks one like it that writes no event files.
+
+    A writer of each rank would leave its own file, and TensorBoard would show every curve several times. Waits for
+    no rank.
+    """
+    if is_main_process:
+        return kind
+    writing = [name for name in dir(kind) if name.startswith(("add_", "export_"))]
+    return type(kind.__name__, (kind,), dict.fromkeys(["_get_file_writer", *writing], _write_nothing))
+
+
+def _write_nothing(*args: Any, **options: Any) -> None:
+    pass

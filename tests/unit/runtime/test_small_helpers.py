@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -276,3 +277,43 @@ def test_what_torchrun_told_a_rank_is_not_changed(run: Run, name: str, value: st
     assert not ended.hung, ended.text
     assert f"The script has set {name} to {value}, which torchrun had set to" in ended.text
     assert not any(notes.get("trained") for notes in ended.notes)
+
+
+# As PyTorch's, which needs the package tensorboard: a writer makes its file at once, and some methods make others.
+WRITER = """
+import os
+class SummaryWriter:
+    def __init__(self, log_dir):
+        self.log_dir, self.file = log_dir, None
+        self._get_file_writer()
+    def _get_file_writer(self):
+        if self.file is None:
+            self.file = open(f"{self.log_dir}/events.{os.getpid()}", "a")
+        return self.file
+    def add_scalar(self, name, value):
+        self._get_file_writer().write(f"{name} {value} ")
+    def add_hparams(self, values):
+        SummaryWriter(self.log_dir + "/hparams").add_scalar("a", 1)
+    def close(self):
+        if self.file is not None:
+            self.file.close()
+    def __enter__(self):
+        return self
+    def __exit__(self, *error):
+        self.close()
+os.makedirs("runs/hparams", exist_ok=True)
+with ddp.event_writer(SummaryWriter)("runs") as writer:
+    writer.add_scalar("loss", 2)
+    writer.add_hparams({})
+note(folder=writer.log_dir, is_one=isinstance(writer, SummaryWriter))
+"""
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_one_rank_writes_event_files(run: Run, tmp_path: Path, ranks: int) -> None:
+    ended = run(WRITER, ranks)
+    assert not any(ended.codes), ended.text
+    assert ended.notes == [{"folder": "runs", "is_one": True}] * ranks
+    (file,) = tmp_path.rglob("runs/events.*")
+    assert file.read_text() == "loss 2 "
+    assert len(list(tmp_path.rglob("runs/hparams/events.*"))) == 1
