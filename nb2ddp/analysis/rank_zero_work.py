@@ -253,6 +253,36 @@ def stays_open(facts: Facts, call: cst.Call) -> bool:
     return not any(facts.method(other) == "close" for other in closing)
 
 
+def reads_back(facts: Facts, call: cst.Call) -> bool:
+    """Return whether the function around a write reads the file again: each rank needs it there, at once."""
+    path, function = _written(facts, call), facts.scope(call)
+    if path is None or not isinstance(function, cst.FunctionDef):
+        return False
+    code = cst_nodes.code_of(path)
+    for other in facts.calls_in(function.body):
+        looks = facts.qualified(other.func) in libraries.FILE_TESTS | libraries.SHOWING_FUNCTIONS
+        if facts.order(other) <= facts.order(call) or looks or writes(facts, other):
+            continue
+        owner = [other.func.value] if isinstance(other.func, cst.Attribute) else []
+        if any(cst_nodes.code_of(given) == code for given in (*owner, *(a.value for a in other.args))):
+            return True
+    return False
+
+
+def _written(facts: Facts, call: cst.Call) -> cst.BaseExpression | None:
+    """Return the path of a file that a call writes, where its name tells the argument."""
+    if (path := opened(facts, call)) is not None:
+        return path
+    unnamed = [argument.value for argument in call.args if argument.keyword is None and not argument.star]
+    place = 1 if facts.qualified(call.func) in _VALUE_FIRST else 0
+    return unnamed[place] if len(unnamed) > place else None
+
+
+_VALUE_FIRST = frozenset("torch.save joblib.dump safetensors.torch.save_file torch.jit.save".split())
+# The runtime lets their files appear whole, so that a rank can read what another one writes.
+SAVED_WHOLE = frozenset("torch.save numpy.save safetensors.torch.save_file".split())
+
+
 def maps_file(facts: Facts, call: cst.Call) -> bool:
     """Match ``numpy.memmap(..., mode="w+")`` and the like, which create a file and keep it open."""
     makers = ("numpy.memmap", "numpy.lib.format.open_memmap")

@@ -174,9 +174,7 @@ def _in_function(facts: Facts, call: cst.Call, statement: Statement) -> Iterator
         yield _around_training(facts, call)
         return
     if not runners or any(_needs_all(facts, top) for top in runners):
-        yield from _while_training(
-            facts, call, statement, all_call=bool(runners) and called_by_all(facts, call)
-        )
+        yield from _while_training(facts, call, statement, all_call=called_by_all(facts, call))
         return
     for top in runners:
         if not facts.runs(top, facts.fills_cache):  # the rule main-first handles these
@@ -199,6 +197,13 @@ def _while_training(
 ) -> Iterator[Finding]:
     if rank_zero_work.kept_open(facts, call) is not None:
         yield _to_nowhere(facts, call)
+    elif not all_call and rank_zero_work.reads_back(facts, call):
+        if facts.qualified(call.func) not in rank_zero_work.SAVED_WHOLE:
+            yield Note(
+                "every rank writes this file, because it reads it again at once, and may find another rank's half: "
+                "write to a name of its own first, then os.replace()",
+                call,
+            )
     elif not leaves(statement) and not binds_for_later(facts, statement):
         yield Gate(statement, "rank-zero-then-wait" if all_call else "rank-zero", rank_zero_work.WRITES)
     elif all_call:

@@ -22,7 +22,10 @@ _BEGAN = time.time()
 
 
 def _save_whole_files() -> None:
-    """Let a file of weights appear under its name once it is whole: one that dies while it saves leaves no half."""
+    """Let a file of weights or an array appear under its name once it is whole.
+
+    One that dies while it saves leaves no half, and ranks that cache the same rows read none.
+    """
 
     def whole(save: Callable[..., Any], parameter: str) -> Callable[..., Any]:
         @functools.wraps(save)
@@ -46,6 +49,19 @@ def _save_whole_files() -> None:
         import safetensors.torch
 
         safetensors.torch.save_file = whole(safetensors.torch.save_file, "filename")
+    if _installed("numpy"):
+        import numpy
+
+        save: Any = numpy.save
+        save_whole = whole(lambda array, file, *args, **options: save(file, array, *args, **options), "file")
+
+        @functools.wraps(save)
+        def save_array(file: Any, arr: Any, *args: Any, **options: Any) -> None:
+            if isinstance(file, str | os.PathLike) and not (name := os.fspath(file)).endswith(".npy"):
+                file = f"{name}.npy"  # as numpy.save() itself
+            save_whole(arr, file, *args, **options)
+
+        numpy.save = save_array
 
 
 @contextlib.contextmanager

@@ -130,3 +130,26 @@ def _lock_for_a_moment(folder: str) -> None:
 
 def _unfinished(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir() if path.name.startswith(".unfinished")}
+
+
+def test_ranks_that_cache_the_same_array_read_it_whole(run: Run) -> None:
+    ended = run(
+        """
+        import os, time
+        import numpy as np
+        class Slow(np.ndarray):
+            def tofile(self, *args):  # numpy.save() writes the header, then this
+                time.sleep(0.3)
+                super().tofile(*args)
+        for turn in range(3):
+            path = f"row{turn}"
+            ddp.from_all_ranks(None)
+            if not os.path.isfile(f"{path}.npy"):
+                np.save(path, np.full(9, turn).view(Slow))
+            note(**{path: np.load(f"{path}.npy")})
+        ddp.from_all_ranks(None)
+        note(left=sorted(name for name in os.listdir() if "unfinished" in name))
+        """
+    )
+    assert ended.codes == [0, 0], ended.text
+    assert ended.notes == [{**{f"row{turn}": [turn] * 9 for turn in range(3)}, "left": []}] * 2

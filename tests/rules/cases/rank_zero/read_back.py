@@ -1,0 +1,38 @@
+# What a function writes and reads again, where one rank alone may call it, is there for each rank.
+
+# first cell
+import json, os
+import numpy as np
+import torch
+from trl import SFTTrainer
+
+# case: a cache of rows, whose files appear whole
+class Rows(torch.utils.data.Dataset):
+    def __getitem__(self, i):
+        path = f"{i}.npy"
+        if not os.path.isfile(path):
+            np.save(path, make(i))
+        torch.save(i, "last.pt")
+        return np.load(path)
+# output
+class Rows(torch.utils.data.Dataset):
+    def __getitem__(self, i):
+        path = f"{i}.npy"
+        if not os.path.isfile(path):
+            np.save(path, make(i))
+        if ddp.is_main_process:  # nb2ddp: only rank 0 writes
+            torch.save(i, "last.pt")
+        return np.load(path)
+
+# case: a cache of tables
+class Rows(torch.utils.data.Dataset):
+    def __getitem__(self, i):
+        path = f"{i}.csv"
+        if not os.path.isfile(path):
+            make(i).to_csv(path)
+        return pd.read_csv(path)
+# note, line 5: every rank writes this file, because it reads it again at once, and may find another rank's half: write to a name of its own first, then os.replace()
+
+# last cell
+t = SFTTrainer(llm, train_dataset=Rows())
+t.train()
