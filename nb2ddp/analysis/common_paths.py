@@ -74,7 +74,7 @@ def called_by_all(facts: Facts, node: cst.CSTNode) -> bool:
 
     It does where functions call one another by name, up to the cells, and methods of the notebook's plain classes.
     A function that is passed on (a callback, a metric), a method that a library calls, an ``except``, and code under
-    a test of the rank may run on one rank alone.
+    a test of the rank may run on one rank alone. What is only called after training, rank 0 runs.
     """
     return rank_test_above(facts, node) is None and _reached(facts, node, set())
 
@@ -98,9 +98,9 @@ def _all_call(facts: Facts, function: cst.FunctionDef, seen: set[cst.CSTNode]) -
     home = facts.scope(function)
     if isinstance(home, cst.ClassDef):
         return _is_plain(facts, home) and _all_call_method(facts, function, seen)
-    for use in facts.loads_of(function.name.value):
-        if facts.is_dead(use):
-            continue
+    loads = facts.loads_of(function.name.value)
+    uses = [use for use in loads if not facts.is_dead(use) and not facts.is_after_training(use)]
+    for use in uses:
         around = facts.parent(use)
         call = facts.parent(around) if isinstance(around, cst.Arg) else around
         if not isinstance(call, cst.Call):
@@ -108,19 +108,39 @@ def _all_call(facts: Facts, function: cst.FunctionDef, seen: set[cst.CSTNode]) -
         launches = facts.qualified(call.func) in libraries.NOTEBOOK_LAUNCHERS
         if (call.func is not use and not launches) or not _reached(facts, call, seen):
             return False
-    return True
+    return bool(uses)
 
 
 def _all_call_method(facts: Facts, method: cst.FunctionDef, seen: set[cst.CSTNode]) -> bool:
-    name, callers = method.name.value, facts.callers(method)
-    if not callers or name == "forward" or (name.startswith("__") and name not in ("__init__", "__call__")):
+    name = method.name.value
+    if name == "forward" or (name.startswith("__") and name not in ("__init__", "__call__")):
         return False  # a library calls it: a DataLoader's worker, say
+    callers = facts.callers(method) or _callers_by_name(facts, name)
+    callers = [caller for caller in callers if not facts.is_after_training(caller)]
     for attribute in facts.attributes:
         if attribute.attr.value == name and not facts.is_dead(attribute):
             call = facts.parent(attribute)
             if not isinstance(call, cst.Call) or call.func is not attribute:
                 return False  # it is passed on
-    return all(_reached(facts, caller, seen) for caller in callers)
+    return bool(callers) and all(_reached(facts, caller, seen) for caller in callers)
+
+
+def _callers_by_name(facts: Facts, name: str) -> list[cst.Call]:
+    """Return the calls of any object's method of this name, or those by a name that is computed.
+
+    ``callback.on_epoch_end()`` for each of several classes, and ``getattr(callback, event)()``.
+    """
+    if name.startswith("__"):
+        return []
+    named = [call for call in facts.live_calls if facts.method(call) == name]
+    return named or [
+        call
+        for call in facts.live_calls
+        if isinstance(call.func, cst.Call)
+        and facts.qualified(call.func.func) == "getattr"
+        and len(call.func.args) > 1
+        and cst_nodes.string_value(call.func.args[1].value) is None
+    ]
 
 
 def _is_plain(facts: Facts, definition: cst.ClassDef, depth: int = 3) -> bool:

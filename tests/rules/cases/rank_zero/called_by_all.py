@@ -66,6 +66,53 @@ class Fitter:
             self.stop(loss)
 Fitter().fit(DataLoader(data))
 
+# case: by an event's name, and for each of several classes
+class Best:
+    def on_end(self, loss):
+        torch.save(loss, "best.pt")
+class Last:
+    def on_end(self, loss):
+        pass
+    def on_batch(self, loss):
+        np.save("last.npy", loss)
+hooks = [Best(), Last()]
+def fire(event, loss):
+    for hook in hooks:
+        getattr(hook, event)(loss)
+for b in DataLoader(data):
+    loss = llm(b).loss
+    loss.backward()
+    fire("on_batch", loss)
+for hook in hooks:
+    hook.on_end(loss)
+for b in DataLoader(data):
+    llm(b).loss.backward()
+# output
+class Best:
+    def on_end(self, loss):
+        with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
+            if is_main:
+                torch.save(loss, "best.pt")
+class Last:
+    def on_end(self, loss):
+        pass
+    def on_batch(self, loss):
+        with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
+            if is_main:
+                np.save("last.npy", loss)
+hooks = [Best(), Last()]
+def fire(event, loss):
+    for hook in hooks:
+        getattr(hook, event)(loss)
+for b in DataLoader(data):
+    loss = llm(b).loss
+    loss.backward()
+    fire("on_batch", loss)
+for hook in hooks:
+    hook.on_end(loss)
+for b in DataLoader(data):
+    llm(b).loss.backward()
+
 # case: by name, in functions
 def save_best(b):
   torch.save(b, "best.pt")
