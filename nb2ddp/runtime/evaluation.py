@@ -26,6 +26,7 @@ class _WholeBatches:
         self.batches, self.all_of_them = batches, all_of_them
         self.sizes: list[list[int]] = []  # rows that count, by round and rank
         self.round = -1  # the round whose outputs are being gathered
+        self.as_given = False  # a value may have more rows than its batch: all of them count
 
     def __len__(self) -> int:
         return len(self.batches) if self.all_of_them else math.ceil(len(self.batches) / _run.world_size)
@@ -65,6 +66,10 @@ class _WholeBatches:
             rows, sizes = value.reshape(1), [min(size, 1) for size in sizes]
         if self.all_of_them:
             return rows[: sizes[0]]
+        if self.as_given:
+            given = rows.new_empty(_run.world_size, dtype=torch.long)
+            dist.all_gather_into_tensor(given, given.new_tensor([len(rows)]))
+            sizes = [own if size else 0 for own, size in zip(given.tolist(), sizes, strict=True)]
         missing = max(sizes) - len(rows)
         if missing > 0:
             rows = torch.cat([rows, rows.new_zeros(missing, *rows.shape[1:])])
@@ -97,6 +102,7 @@ def _evaluate_each_sample_once(trainer: Any) -> "list[_WholeBatches]":
     if getattr(accelerator.gather_for_metrics, "_counts_once", False):
         return current
     gather, prediction_step = accelerator.gather_for_metrics, trainer.prediction_step
+    evaluation_loop = trainer.evaluation_loop
     notes_figures = _notes_figures(trainer)
 
     def whole_batches(make: Callable[..., Any]) -> Callable[..., Any]:
@@ -126,9 +132,15 @@ def _evaluate_each_sample_once(trainer: Any) -> "list[_WholeBatches]":
             current[0].round += 1
         return prediction_step(*args, **options)
 
+    def loop(*args: Any, **options: Any) -> Any:
+        if current:  # Seq2SeqTrainer has put this there: it counts the loss of a short batch as of a full one
+            current[0].as_given = trainer.gather_function == accelerator.gather
+        trainer.gather_function = gather_once
+        return evaluation_loop(*args, **options)
+
     gather_once._counts_once = True  # type: ignore[attr-defined]
     accelerator.gather_for_metrics = gather_once
-    trainer.gather_function = gather_once
+    trainer.evaluation_loop = loop
     trainer.prediction_step = count_round
     for name in ("get_eval_dataloader", "get_test_dataloader"):
         setattr(trainer, name, whole_batches(getattr(trainer, name)))

@@ -104,3 +104,47 @@ def test_a_log_of_rank_0_alone_leaves_the_figures_of_all_ranks_whole(
         several.ranks[0].out.count("may run on one rank alone; the averaged figures follow in the next row")
         == 1
     )
+
+
+WRITES = """
+from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments, T5Config, T5ForConditionalGeneration
+small = T5Config(vocab_size=20, d_model=8, d_kv=4, d_ff=16, num_layers=1, num_heads=2, dropout_rate=0.0,
+    pad_token_id=0, eos_token_id=1, decoder_start_token_id=0)
+model = T5ForConditionalGeneration(small)
+def of_lengths(count):
+    return [{**row, "labels": row["input_ids"][: 2 + n % 4]} for n, row in enumerate(examples(count))]
+def collate(rows):
+    labels = nn.utils.rnn.pad_sequence([row["labels"] for row in rows], batch_first=True, padding_value=-100)
+    return {**{k: torch.stack([row[k] for row in rows]) for k in ("input_ids", "attention_mask")}, "labels": labels}
+def written(prediction):
+    return {"rows": len(prediction.predictions), "wide": prediction.predictions.shape[1],
+            "order": int((prediction.predictions * np.arange(len(prediction.predictions))[:, None]).sum())}
+TrainingArguments = Seq2SeqTrainingArguments
+options = dict(predict_with_generate=True, generation_max_length=8,
+    eval_strategy="steps", eval_steps=2, learning_rate=0.3)
+trainer = Seq2SeqTrainer(model, arguments(**options), train_dataset=of_lengths(12), eval_dataset=of_lengths(ROWS),
+    data_collator=collate, compute_metrics=written)
+class Tokens:
+    pad_token_id = 0
+trainer.processing_class = Tokens()
+train(trainer)
+last = trainer.predict(of_lengths(7), max_length=9)
+note(log=[[row[f"eval_{key}"] for key in ("loss", "rows", "wide", "order")] for row in trainer.state.log_history
+     if "eval_loss" in row], last=[last.metrics["test_loss"], *last.predictions.shape, int(last.predictions.sum())])
+"""
+
+
+@pytest.mark.parametrize("rows", [14, 9])
+def test_what_a_seq2seq_trainer_writes_in_an_evaluation_is_one_processs(
+    server: RankServer, tmp_path: Path, rows: int
+) -> None:
+    """Its evaluations gather the texts by another function, of which a short last batch has fewer rows."""
+    script = START + "BATCH, STEPS = 4, 1\n" + TOOLS + WRITES.replace("ROWS", str(rows))
+    one, several = server.compare(tmp_path, script)
+    assert several.codes == [0, 0], several.text
+    assert one.codes == [0], one.text
+    single, ranks = one.notes[0], several.notes
+    assert {row[1] for row in single["log"]} == {rows}
+    for notes in ranks:
+        assert distance(notes["log"], single["log"]) < 1e-5
+        assert distance(notes["last"], single["last"]) < 1e-5
