@@ -54,6 +54,7 @@ def init(seed: int | None = None, strategy: str = "ddp", loads_share: bool = Fal
         _load_on_own_gpu()
     else:
         os.environ.setdefault("ACCELERATE_USE_CPU", "true")  # else each Trainer takes itself for the only one
+        _load_on_numbered_cpu()
     os.environ.setdefault("UNSLOTH_DDP_TIMEOUT", "3600")  # seconds: Unsloth joins the process group for vLLM
     if _run.rank > 0:
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 -- errors still reach stderr
@@ -116,6 +117,15 @@ def _load_on_own_gpu() -> None:
         return torch.serialization.default_restore_location(storage, f"cuda:{_run.local_rank}")
 
     # 15: asked before PyTorch's own for CUDA, which is 20
+    torch.serialization.register_package(15, lambda storage: None, restore)
+
+
+def _load_on_numbered_cpu() -> None:
+    """Let ``torch.load`` know "cpu:0": Accelerate calls a rank's CPU so, and a Trainer loads its checkpoints there."""
+
+    def restore(storage: Any, location: str) -> Any:
+        return storage if location.startswith("cpu:") else None
+
     torch.serialization.register_package(15, lambda storage: None, restore)
 
 

@@ -340,3 +340,28 @@ WEIGHTED_UNEVEN = (
 def test_two_micro_batches_on_four_ranks(server: RankServer, tmp_path: Path, program: str) -> None:
     """Each of the two is divided over two ranks; an epoch's last step has 5 rows."""
     check_as_in_one_process(server, tmp_path, program, 4, (8, 2), 32)
+
+
+def test_training_goes_on_from_a_checkpoint_on_cpus(server: RankServer, tmp_path: Path) -> None:
+    resumes = """
+    def trainer(steps):
+        torch.manual_seed(1)
+        model = BertForSequenceClassification(config())
+        args = arguments(save_strategy="steps", save_steps=2, max_steps=steps)
+        args.optim = "adamw_torch"  # its state holds tensors
+        return Trainer(model, args, train_dataset=examples(40))
+    ddp.init_process_group()
+    for steps, checkpoint in ((2, None), (4, "out/checkpoint-2")):
+        one = trainer(steps)
+        ddp.wrap_trainer(one)
+        one.train(resume_from_checkpoint=checkpoint)
+        ddp.check_replicas(one.model)
+    figures(one)
+    """
+    script = START + "BATCH, STEPS = 4, 1\n" + TOOLS + textwrap.dedent(resumes)
+    one, several = server.compare(tmp_path, script)
+    assert one.codes == [0], one.text
+    assert several.codes == [0, 0], several.text
+    assert len(one.notes[0]["log"]) == 4
+    assert distance(several.notes[0]["log"], one.notes[0]["log"]) < 1e-5
+    assert distance(several.notes[0]["parameters"], one.notes[0]["parameters"]) < 1e-5
