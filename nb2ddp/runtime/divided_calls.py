@@ -124,6 +124,7 @@ class _Split:
         self.losses = _Losses()
 
     def forward(self, args: Any, kwargs: Any) -> Any:
+        self._take_over_parts()
         parts = _Parts(args, kwargs)
         kind = (parts.shape, self.model.training)
         if _is_looked_at(self.calls):
@@ -183,6 +184,13 @@ class _Split:
         _average_after_backward(joined, self.apart)
         self.hooks = torch.utils.hooks.RemovableHandle.next_id  # those of ours are known
         return joined
+
+    def _take_over_parts(self) -> None:
+        """Divide no part of the model by itself: one that was trained alone, and compiled or given an adapter since."""
+        for part in list(self.model.modules()) if len(_splits) > 1 else ():
+            if part in _splits and _splits[part] is not self:
+                del _splits[part]
+                part.__class__ = type(part).__bases__[0]
 
     def _must_tell_apart(self, parts: _Parts, kind: Any) -> bool:
         """Return whether ways to combine a number, which agreed so far, give different results for this batch."""

@@ -670,3 +670,26 @@ def test_numbers_that_one_rank_draws_are_noticed(server: RankServer, tmp_path: P
     assert ended.codes == [0, 0], ended.text
     assert ended.ranks[0].err.count("a rank had drawn random numbers that the others had not") == 1
     assert ended.notes[0]["drawn"] == ended.notes[1]["drawn"] == single.notes[0]["drawn"]
+
+
+@pytest.mark.parametrize(
+    "wrapper", ["torch.compile(model, backend='eager')", "nn.Sequential(model, nn.Tanh())"]
+)
+def test_a_model_that_is_trained_alone_and_then_as_a_part(
+    server: RankServer, tmp_path: Path, wrapper: str
+) -> None:
+    script = f"""
+        model = mlp()
+        def find_rate():
+            ddp.parallelize(model)
+            train(model, batches(x, y)[:2], lambda x, y: F.cross_entropy(model(x), y))
+        find_rate()
+        whole = ddp.parallelize({wrapper})
+        train(whole, batches(x, y), lambda x, y: F.cross_entropy(whole(x), y))
+        find_rate()
+        train(whole, batches(x, y), lambda x, y: F.cross_entropy(whole(x), y))
+        end(whole)
+    """
+    runs = [server.run(tmp_path / str(n), START + TOOLS + textwrap.dedent(script), n) for n in (0, 2)]
+    assert_as_one_process(*runs)
+    assert "saves no time" not in runs[1].text
