@@ -24,7 +24,7 @@ from nb2ddp.runtime.call_results import (
 )
 from nb2ddp.runtime.gradients import _average_after_backward, _take_rank_0s
 from nb2ddp.runtime.meetings import from_all_ranks, from_main_process
-from nb2ddp.runtime.module_state import _hooks_of_notebook, _without_effects
+from nb2ddp.runtime.module_state import _hooks_of_notebook, _is_batch_norm, _is_of_library, _without_effects
 from nb2ddp.runtime.process_group import init_process_group
 from nb2ddp.runtime.random_numbers import _random_state, _set_random_state
 from nb2ddp.runtime.random_rows import _generators, _own_random_numbers, _RandomRows, _set_generators
@@ -83,15 +83,6 @@ def _split_class(kind: Any) -> type:
     made = type(kind.__name__, (kind,), members)
     made.__qualname__ = kind.__qualname__
     return made
-
-
-def _is_batch_norm(part: torch.nn.Module) -> bool:
-    return isinstance(part, torch.nn.modules.batchnorm._BatchNorm)
-
-
-def _is_of_library(part: torch.nn.Module) -> bool:
-    """Return whether a module's class is not the notebook's, whose training mode may do anything."""
-    return type(part).__module__ != "__main__"
 
 
 class _Split:

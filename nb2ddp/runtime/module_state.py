@@ -164,3 +164,12 @@ def _is_of_notebook(hook: Any) -> bool:
     return getattr(function, "__module__", None) == "__main__" and not (
         code is not None and _PEFT_HOOK.issuperset(code.co_names)
     )
+
+
+def _is_batch_norm(part: torch.nn.Module) -> bool:
+    return isinstance(part, torch.nn.modules.batchnorm._BatchNorm)
+
+
+def _is_of_library(part: torch.nn.Module) -> bool:
+    """Return whether a module's class is not the notebook's, whose training mode may do anything."""
+    return type(part).__module__ != "__main__"
