@@ -10,7 +10,7 @@ from nb2ddp import libraries
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.rank_tests import rank_test_above
 from nb2ddp.source import cst_nodes
-from nb2ddp.source.cells import Binding
+from nb2ddp.source.cells import Binding, Statement
 
 _NO_GRADIENT = re.compile(r"no_grad|inference_mode|^staticmethod$|^classmethod$")
 
@@ -31,6 +31,30 @@ def binds_for_later(facts: Facts, statement: cst.CSTNode) -> bool:
         and any(not facts.contains(statement, use) for use in facts.uses(binding.name, scope))
         for binding in facts.bindings_in(statement)
     )
+
+
+def changes_state(facts: Facts, statement: cst.CSTNode) -> bool:
+    """Return whether a statement changes values that code outside it sees: a list, a count, an attribute.
+
+    A ``with`` that writes a file may do so: ``f.write(row); rows.append(row)``.
+    """
+    for name in facts.changes_in(statement):
+        if any(not facts.contains(statement, binding.node) for binding in facts.bindings(name)):
+            return True
+    for call in facts.calls_in(statement):
+        owner = call.func.value if isinstance(call.func, cst.Attribute) else None
+        if isinstance(owner, cst.Attribute) and facts.method(call) in libraries.CHANGING_METHODS:
+            return True  # self.rows.append(row)
+    return any(facts.contains(statement, target) for target in facts.attribute_targets)
+
+
+def binds_outside(facts: Facts, statement: cst.CSTNode, last: Statement) -> bool:
+    """Return whether a ``with`` of a cell binds names that are read after it, but for those of its files."""
+    if not isinstance(statement, cst.With):
+        return False
+    files = {cst_nodes.code_of(item.asname.name) for item in statement.items if item.asname is not None}
+    names = facts.binds_in(statement) - files
+    return any(facts.is_read_outside(name, statement, until=last) for name in names)
 
 
 class _Leaving(cst.CSTVisitor):

@@ -25,7 +25,13 @@ import libcst as cst
 
 from nb2ddp import libraries
 from nb2ddp.analysis import rank_zero_work
-from nb2ddp.analysis.common_paths import binds_for_later, called_by_all, leaves
+from nb2ddp.analysis.common_paths import (
+    binds_for_later,
+    binds_outside,
+    called_by_all,
+    changes_state,
+    leaves,
+)
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.options import Options
 from nb2ddp.rewriting.findings import Edit, Finding, Gate, Insert, Note, Rule
@@ -83,15 +89,23 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             )
         if leaves(statement):
             yield from _each_in_turn(facts, call, statement, why)
+        elif changes_state(facts, statement) or binds_outside(facts, statement, last):
+            yield from _each_in_turn(facts, call, statement, why, once=True)
         else:
             yield Gate(statement, "rank-zero-then-wait", why)
 
 
-def _each_in_turn(facts: Facts, call: cst.Call, statement: Statement, why: str) -> Iterator[Finding]:
-    """Let every rank run what ``break``, ``continue`` or ``return`` leaves: one that skips it goes another way."""
+def _each_in_turn(
+    facts: Facts, call: cst.Call, statement: Statement, why: str, *, once: bool = False
+) -> Iterator[Finding]:
+    """Let every rank run what ``break``, ``continue`` or ``return`` leaves, or what changes values read elsewhere.
+
+    A rank that skips it would go another way. Lines that are appended, or with ``once`` the whole file, only rank 0
+    writes.
+    """
     does = "write" if why == rank_zero_work.WRITES else "run it"
     yield Gate(statement, "in-turn", f"the ranks {does} one after another")
-    path = rank_zero_work.appended(facts, call)
+    path = rank_zero_work.opened(facts, call) if once else rank_zero_work.appended(facts, call)
     if path is not None:  # each line once
         yield _of_rank_0(facts, path)
 
@@ -156,9 +170,9 @@ def _of_rank_0(facts: Facts, path: cst.BaseExpression) -> Edit:
 def _in_function(facts: Facts, call: cst.Call, statement: Statement) -> Iterator[Finding]:
     """Gate a write in a function: what calls it decides.
 
-    Before training the function may read back what it wrote, so the ranks run it one after another. While
-    training goes on, rank 0 writes and the others wait where all ranks call the function; a callback or a
-    metric may run on one rank alone, so none waits for it.
+    Where all ranks call the function, rank 0 writes and the others wait. A callback or a metric may run on one rank
+    alone, so none waits for it while training goes on; before training the ranks run the function one after another,
+    because it may read back what it wrote.
     """
     if not rank_zero_work.writes(facts, call):
         return
@@ -173,8 +187,11 @@ def _in_function(facts: Facts, call: cst.Call, statement: Statement) -> Iterator
     if _needs_all(facts, statement):
         yield _around_training(facts, call)
         return
-    if not runners or any(_needs_all(facts, top) for top in runners):
-        yield from _while_training(facts, call, statement, all_call=called_by_all(facts, call))
+    all_call = called_by_all(facts, call)
+    apart = leaves(statement) or binds_for_later(facts, statement) or changes_state(facts, statement)
+    closed = apart and rank_zero_work.kept_open(facts, call) is not None  # by a later line, and read then
+    if (all_call and not closed) or not runners or any(_needs_all(facts, top) for top in runners):
+        yield from _while_training(facts, call, statement, all_call=all_call, apart=apart)
         return
     for top in runners:
         if not facts.runs(top, facts.fills_cache):  # the rule main-first handles these
@@ -193,9 +210,12 @@ def _around_training(facts: Facts, call: cst.Call) -> Edit | Note:
 
 
 def _while_training(
-    facts: Facts, call: cst.Call, statement: Statement, *, all_call: bool
+    facts: Facts, call: cst.Call, statement: Statement, *, all_call: bool, apart: bool
 ) -> Iterator[Finding]:
-    if rank_zero_work.kept_open(facts, call) is not None:
+    """Gate a write in a function; ``apart`` says that a rank which skips it would go another way."""
+    if all_call and not apart:
+        yield Gate(statement, "rank-zero-then-wait", rank_zero_work.WRITES)
+    elif rank_zero_work.kept_open(facts, call) is not None:
         yield _to_nowhere(facts, call)
     elif not all_call and rank_zero_work.reads_back(facts, call):
         if facts.qualified(call.func) not in rank_zero_work.SAVED_WHOLE:
@@ -204,10 +224,11 @@ def _while_training(
                 "write to a name of its own first, then os.replace()",
                 call,
             )
-    elif not leaves(statement) and not binds_for_later(facts, statement):
-        yield Gate(statement, "rank-zero-then-wait" if all_call else "rank-zero", rank_zero_work.WRITES)
+    elif not apart:
+        yield Gate(statement, "rank-zero", rank_zero_work.WRITES)
     elif all_call:
-        yield from _each_in_turn(facts, call, statement, rank_zero_work.WRITES)
+        once = not leaves(statement)
+        yield from _each_in_turn(facts, call, statement, rank_zero_work.WRITES, once=once)
     elif (path := rank_zero_work.opened(facts, call)) is not None:
         yield _of_rank_0(facts, path)
     else:

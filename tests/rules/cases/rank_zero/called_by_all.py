@@ -66,6 +66,37 @@ class Fitter:
             self.stop(loss)
 Fitter().fit(DataLoader(data))
 
+# case: before training, where a second rank would find the folder made and the line written
+class Run:
+    def __init__(self, name):
+        os.makedirs(name)
+    def log(self, line):
+        with open("log.txt", "a") as f:
+            f.write(line)
+        open("last.txt", "w").write(line)
+        return open("log.txt").read()
+run = Run("a")
+text = run.log("start")
+for b in DataLoader(data):
+    llm(b).loss.backward()
+# output
+class Run:
+    def __init__(self, name):
+        with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
+            if is_main:
+                os.makedirs(name)
+    def log(self, line):
+        with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
+            if is_main:
+                with open("log.txt", "a") as f:
+                    f.write(line)
+                open("last.txt", "w").write(line)
+        return open("log.txt").read()
+run = Run("a")
+text = run.log("start")
+for b in DataLoader(data):
+    llm(b).loss.backward()
+
 # case: by an event's name, and for each of several classes
 class Best:
     def on_end(self, loss):

@@ -18,19 +18,19 @@ with ddp.in_turn():  # nb2ddp: the ranks write one after another
     array = np.memmap("a.bin", mode="w+", shape=3)
 array[0] = 1
 
-# case: the result of a function that writes
+# case: the result of a function that writes, which something else calls
 def prepare(x):
     with open("d", "w") as f:
         f.write(x)
     return open("d").read()
-data = prepare("x")
+data = pool.map(prepare, ["x"])
 # output
 def prepare(x):
     with open("d", "w") as f:
         f.write(x)
     return open("d").read()
 with ddp.in_turn():  # nb2ddp: the ranks write one after another
-    data = prepare("x")
+    data = pool.map(prepare, ["x"])
 
 # case: break
 for x in xs:
