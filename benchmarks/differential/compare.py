@@ -43,6 +43,8 @@ class Difference:
 def close(one: float, other: float, relative: float, least: float = 1e-6) -> bool:
     if math.isnan(one) or math.isnan(other):
         return math.isnan(one) and math.isnan(other)
+    if math.isinf(one) or math.isinf(other):
+        return one == other
     return abs(one - other) <= max(relative * max(abs(one), abs(other)), least)
 
 

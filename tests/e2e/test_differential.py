@@ -25,7 +25,14 @@ SOUND = ("same", "said", "declined")  # what is not silent, not hanging and not 
 KNOWN: dict[int, str] = {}  # seed -> how the key of its verdict begins
 # each was a fault once, or is a way to write that was declined
 PROGRAMS = sorted(path.stem for path in (ROOT / "benchmarks" / "programs").glob("*.py"))
-IN_CI = ("trainer_attribute", "trainer_nested_config", "trainer_prepared_model", "loop_loaders_by_phase")
+IN_CI = (
+    "loop_callbacks_by_event",
+    "loop_files_of_functions",
+    "loop_loaders_by_phase",
+    "trainer_attribute",
+    "trainer_nested_config",
+    "trainer_prepared_model",
+)
 
 
 @pytest.fixture(scope="module")
