@@ -18,7 +18,7 @@ another path leaves the others waiting for ever.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import libcst as cst
@@ -190,12 +190,24 @@ def _in_function(facts: Facts, call: cst.Call, statement: Statement) -> Iterator
     all_call = called_by_all(facts, call)
     apart = leaves(statement) or binds_for_later(facts, statement) or changes_state(facts, statement)
     closed = apart and rank_zero_work.kept_open(facts, call) is not None  # by a later line, and read then
-    if (all_call and not closed) or not runners or any(_needs_all(facts, top) for top in runners):
+    in_place = all_call and not closed and not rank_zero_work.maps_file(facts, call)
+    in_place = in_place and not any(facts.runs(top, facts.once(_saving)) for top in runners)
+    if in_place or not runners or any(_needs_all(facts, top) for top in runners):
         yield from _while_training(facts, call, statement, all_call=all_call, apart=apart)
         return
     for top in runners:
         if not facts.runs(top, facts.fills_cache):  # the rule main-first handles these
             yield Gate(top, "in-turn", "the ranks write one after another")
+
+
+def _saving(facts: Facts) -> Callable[[cst.Call], bool]:
+    """Return a test for what may save a file on every rank: ``row["image"].save(path)``, of what cannot be told."""
+
+    def saves(call: cst.Call) -> bool:
+        named = (facts.method(call) or "").startswith("save") and bool(call.args)
+        return named and not facts.called_functions(call) and not rank_zero_work.writes(facts, call)
+
+    return saves
 
 
 def _around_training(facts: Facts, call: cst.Call) -> Edit | Note:

@@ -18,6 +18,36 @@ with ddp.in_turn():  # nb2ddp: the ranks write one after another
     array = np.memmap("a.bin", mode="w+", shape=3)
 array[0] = 1
 
+# case: a function that saves what cannot be told, and removes it
+def read(row):
+    row["image"].save("temporary.png")
+    text = model.infer("temporary.png")
+    os.remove("temporary.png")
+    return text
+text = read(rows[0])
+# output
+def read(row):
+    row["image"].save("temporary.png")
+    text = model.infer("temporary.png")
+    os.remove("temporary.png")
+    return text
+with ddp.in_turn():  # nb2ddp: the ranks write one after another
+    text = read(rows[0])
+
+# case: a function that maps a file
+def mapped():
+    array = np.memmap("a.dat", mode="w+", shape=(3,))
+    array[:] = 1
+    return array
+array = mapped()
+# output
+def mapped():
+    array = np.memmap("a.dat", mode="w+", shape=(3,))
+    array[:] = 1
+    return array
+with ddp.in_turn():  # nb2ddp: the ranks write one after another
+    array = mapped()
+
 # case: the result of a function that writes, which something else calls
 def prepare(x):
     with open("d", "w") as f:
