@@ -159,7 +159,7 @@ def writes(facts: Facts, call: cst.Call) -> bool:
         assert isinstance(call.func, cst.Attribute)
         if method in libraries.WRITING_WITH_PATH and not call.args:
             return False
-        return facts.kind(call.func.value) not in ("trainer", "accelerator")  # these write on rank 0 only
+        return facts.kind(call.func.value) not in ("trainer", "accelerator")  # which write once by themselves
     if name in libraries.LOG_FILES:
         return kept_open(facts, call) is not None
     return maps_file(facts, call) or _opens_to_write(facts, call)

@@ -1,5 +1,6 @@
 """Let rank 0 do for all ranks what must be done once: write, run a command, fill a cache."""
 
+import functools
 import itertools
 import os
 import subprocess
@@ -129,13 +130,38 @@ def as_one_process(make: Callable[[], _T]) -> _T:
     """Return what ``make`` makes where it sees one process: an Accelerator that leaves the batches alone.
 
     ``parallelize`` divides the work instead, so that what the loop computes is computed from whole batches.
-    Each rank calls ``make``, waits for no other, and raises what it raises.
+    Each rank calls ``make``, waits for no other, and raises what it raises. The Accelerator saves on rank 0 alone,
+    while the others wait, and logs there.
     """
     hidden = {name: os.environ.pop(name) for name in list(os.environ) if name in _LAUNCH_VARIABLES}
     try:
-        return make()
+        made = make()
     finally:
         os.environ.update(hidden)
+    accelerator: Any = made
+    if _run.world_size > 1 and hasattr(accelerator, "init_trackers"):
+        for name in ("save", "save_model", "save_state"):
+            setattr(accelerator, name, _once(getattr(accelerator, name)))
+        if _run.rank > 0:
+            from accelerate.tracking import GeneralTracker
+
+            accelerator.init_trackers = lambda *_, **__: None
+            accelerator.get_tracker = lambda *_, **__: GeneralTracker(_blank=True)
+    return made
+
+
+def _once(save: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that rank 0 alone calls, when all ranks have come; all get its result."""
+
+    @functools.wraps(save)
+    def on_rank_0(*args: Any, **options: Any) -> Any:
+        made: list[Any] = []
+        with main_process_only() as is_main:
+            if is_main:
+                made.append(save(*args, **options))
+        return from_main_process(lambda: made[0])
+
+    return on_rank_0
 
 
 def shell(command: str) -> None:

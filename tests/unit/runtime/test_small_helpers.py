@@ -317,3 +317,50 @@ def test_one_rank_writes_event_files(run: Run, tmp_path: Path, ranks: int) -> No
     (file,) = tmp_path.rglob("runs/events.*")
     assert file.read_text() == "loss 2 "
     assert len(list(tmp_path.rglob("runs/hparams/events.*"))) == 1
+
+
+ACCELERATOR = """
+import json, os
+import torch
+from accelerate import Accelerator
+from accelerate.tracking import GeneralTracker
+from accelerate.utils import ProjectConfiguration
+class Lines(GeneralTracker):
+    name, requires_logging_directory = "lines", False
+    tracker = open("lines.txt", "a")
+    def store_init_configuration(self, values):
+        self.log(values)
+    def log(self, values, step=None, **_):
+        self.tracker.write(json.dumps(values) + "\\n")
+    def finish(self):
+        self.tracker.close()
+numbered = ProjectConfiguration("project", automatic_checkpoint_naming=True, total_limit=2)
+accelerator = ddp.as_one_process(lambda: Accelerator(cpu=True, log_with=Lines(), project_config=numbered))
+accelerator.init_trackers("run", config={"lr": 1})
+model = accelerator.prepare(torch.nn.Linear(2, 2))
+saved = []
+for number in range(3):
+    model.weight.data.fill_(number)
+    saved.append(str(accelerator.save_state()))
+    accelerator.log({"number": number})
+accelerator.load_state("project/checkpoints/checkpoint_1")
+accelerator.save_model(model, "whole")
+accelerator.save({"a": 1}, "some.pt")
+accelerator.get_tracker("lines").log({"own": 1})
+accelerator.end_training()
+note(saved=saved, weight=model.weight[0, 0].item(), there=sorted(os.listdir("project/checkpoints")),
+     files=[os.path.exists(name) for name in ("whole/model.safetensors", "some.pt")])
+"""
+
+
+@pytest.mark.parametrize("ranks", [0, 2])
+def test_an_accelerator_saves_and_logs_once(run: Run, ranks: int) -> None:
+    ended = run(ACCELERATOR, ranks)
+    assert not any(ended.codes), ended.text
+    for notes in ended.notes:
+        assert notes["saved"] == ended.notes[0]["saved"] != ["None"] * 3
+        assert notes["weight"] == 1
+        assert notes["there"] == ["checkpoint_1", "checkpoint_2"]
+        assert notes["files"] == [True, True]
+    lines = (ended.folder / "lines.txt").read_text().splitlines()
+    assert lines == ['{"lr": 1}', '{"number": 0}', '{"number": 1}', '{"number": 2}', '{"own": 1}']
