@@ -93,7 +93,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 call,
             )
         yield from _checked(call, statement, check, f"{code}.model")
-    yield from _evaluated_first(facts)
+    yield from _prepared(facts, options)
     if options.wrap == "trainer" and options.strategy == "ddp":
         yield from _tell_the_trainer(facts)
 
@@ -125,15 +125,23 @@ def _is_true(value: cst.BaseExpression | None) -> bool:
     return value is not None and cst_nodes.code_of(value) == "True"
 
 
-def _evaluated_first(facts: Facts) -> Iterator[Finding]:
-    """Prepare a Trainer that evaluates before it trains: its loss has one process's weight then too."""
+def _prepared(facts: Facts, options: Options) -> Iterator[Finding]:
+    """Prepare a Trainer that evaluates before it trains, or that wraps its model by itself.
+
+    Its loss has one process's weight then too: the Trainer multiplies a mean by the number of ranks.
+    """
     prepared: set[str] = set()
     for call in facts.live_calls:
         if not isinstance(call.func, cst.Attribute) or facts.kind(call.func.value) != "trainer":
             continue
-        code = cst_nodes.code_of(call.func.value)
-        if facts.method(call) in ("evaluate", "predict") and code not in prepared:
-            why = "evaluate each sample once over all ranks"
+        trainer, method = call.func.value, facts.method(call)
+        code = cst_nodes.code_of(trainer)
+        wraps = options.strategy == "ddp" and (options.wrap != "explicit" or _wraps_itself(facts, trainer))
+        trains = (
+            wraps and method in ("train", "hyperparameter_search") and _is_of_transformers(facts, trainer)
+        )
+        if code not in prepared and (trains or method in ("evaluate", "predict")):
+            why = "the loss of one process" if trains else "evaluate each sample once over all ranks"
             prepare = f"{helper(facts, 'prepare_trainer')}({code})  # nb2ddp: {why}"
             yield Insert(facts.statement(call), "before", prepare, why)
         if facts.is_collective(call):
@@ -164,13 +172,24 @@ def _has_towers(facts: Facts) -> bool:
     )
 
 
+def _is_of_transformers(facts: Facts, trainer: cst.BaseExpression) -> bool:
+    """Match Transformers' Trainers and the notebook's own: TRL and Sentence Transformers see to their losses."""
+    made = _made(facts, trainer)
+    package = facts.qualified(made.func).partition(".")[0] if isinstance(made, cst.Call) else ""
+    return package == "transformers" or package in facts.bound_names
+
+
+def _made(facts: Facts, trainer: cst.BaseExpression) -> cst.BaseExpression | None:
+    """Return what a name of a trainer is bound to."""
+    if not isinstance(trainer, cst.Name):
+        return trainer
+    binding = facts.binding(trainer)
+    return binding.value if binding is not None else None
+
+
 def _wraps_itself(facts: Facts, trainer: cst.BaseExpression) -> bool:
     """Sentence Transformers swap the model inside their loss; ``model_init`` makes another one."""
-    if isinstance(trainer, cst.Name):
-        binding = facts.binding(trainer)
-        value = binding.value if binding is not None else None
-    else:
-        value = trainer
+    value = _made(facts, trainer)
     if not isinstance(value, cst.Call):
         return False
     makes_model = facts.keyword(value, "model_init") is not None  # when training starts

@@ -91,3 +91,15 @@ t = SFTTrainer(llm)
 t.train()
 ddp.check_replicas(t.model)
 # note, line 2: with --wrap trainer the run stops at a step that leaves out one of this model's experts; without it the run goes on
+
+# case: a Trainer of Transformers, which multiplies a mean by the number of ranks
+# flags: --wrap trainer
+from transformers import Trainer, TrainingArguments
+t = Trainer(llm, TrainingArguments("o", ddp_find_unused_parameters=False))
+t.train()
+# output
+from transformers import Trainer, TrainingArguments
+t = Trainer(llm, TrainingArguments("o", ddp_find_unused_parameters=False))
+ddp.prepare_trainer(t)  # nb2ddp: the loss of one process
+t.train()
+ddp.check_replicas(t.model)

@@ -101,6 +101,35 @@ t.train()
 # output
 from transformers import Trainer
 t = Trainer(model_init=make)
+ddp.prepare_trainer(t)  # nb2ddp: the loss of one process
 t.train()
 ddp.check_replicas(t.model)
 # note, line 3: this Trainer makes the model, ...
+
+# case: a Trainer of the notebook's own that makes its model, evaluated first
+from transformers import Trainer
+class T(Trainer):
+    pass
+t = T(model_init=make)
+t.evaluate()
+t.train()
+# output
+from transformers import Trainer
+class T(Trainer):
+    pass
+t = T(model_init=make)
+ddp.prepare_trainer(t)  # nb2ddp: evaluate each sample once over all ranks
+t.evaluate()
+t.train()
+ddp.check_replicas(t.model)
+# note, line 6: this Trainer makes the model, ...
+
+# case: a search, which makes a model each time
+from transformers import Trainer
+t = Trainer(model_init=make)
+best = t.hyperparameter_search(n_trials=2)
+# output
+from transformers import Trainer
+t = Trainer(model_init=make)
+ddp.prepare_trainer(t)  # nb2ddp: the loss of one process
+best = t.hyperparameter_search(n_trials=2)
