@@ -66,6 +66,25 @@ def _tell_rounding(args: Any) -> None:
         )
 
 
+def _tell_padding(trainer: Any) -> None:
+    """Warn where the collator pads on the left of rows whose next tokens are predicted, and a rank has some rows alone.
+
+    The first token of a row is predicted from the padding before it, if the row has any: as long as the longest row of
+    a batch, or of a rank's part of it, it has none.
+    """
+    share, collator = _share_of(trainer.args), trainer.data_collator
+    left = getattr(getattr(collator, "tokenizer", None), "padding_side", "right") == "left"
+    predicts_next = "CausalLM" in type(trainer.accelerator.unwrap_model(trainer.model)).__name__
+    if left and predicts_next and share < share.batch_size and is_main_process:
+        print(
+            f"nb2ddp: WARNING: the tokenizer pads on the left, and each rank pads its {share} of the notebook's "
+            f"{share.batch_size} rows to their own length: first tokens that are predicted from padding are fewer, so "
+            'losses are near the notebook\'s, not equal. With tokenizer.padding_side = "right" they are equal',
+            file=sys.stderr,
+            flush=True,
+        )
+
+
 def _allow_checkpoints(trainer: Any) -> None:
     """Let the gradient checkpoints that ``train()`` is about to switch on be of the kind that DDP allows.
 
@@ -131,6 +150,7 @@ def prepare_trainer(trainer: Any) -> None:
         if _has_stock_loss(trainer):
             _keep_loss(trainer)
             _tell_rounding(trainer.args)
+            _tell_padding(trainer)
         else:
             # ORPO's and CPO's loss is a mean over tokens and one over rows: a part of a batch has no one weight
             whole = _share_of(trainer.args).micro_batches == _run.world_size

@@ -105,3 +105,29 @@ def test_a_trainer_whose_ranks_take_micro_batches_in_turns_says_that_it_has_drop
     assert not any(ended.codes), ended.text
     assert "WARNING: the model has dropout (bert.embeddings.dropout)" in ended.ranks[0].err
     assert "WARNING" not in ended.ranks[1].err
+
+
+@pytest.mark.parametrize(
+    ("side", "batch", "steps", "says"), [("left", 4, 1, 1), ("left", 2, 2, 0), ("right", 4, 1, 0)]
+)
+def test_padding_on_the_left_of_a_divided_batch_is_said(
+    run: Run, side: str, batch: int, steps: int, says: int
+) -> None:
+    ended = run(
+        f"BATCH, STEPS = {batch}, {steps}\n"
+        + TOOLS
+        + f"""
+from transformers import LlamaConfig, LlamaForCausalLM
+class Collate:
+    class tokenizer:
+        padding_side = {side!r}
+    def __call__(self, rows):
+        return {{"input_ids": torch.stack(rows), "labels": torch.stack(rows)}}
+small = LlamaConfig(vocab_size=20, hidden_size=8, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2)
+rows = [row["input_ids"] for row in examples(12)]
+train(Trainer(LlamaForCausalLM(small), arguments(), train_dataset=rows, data_collator=Collate()))
+"""
+    )
+    assert ended.codes == [0, 0], ended.text
+    assert ended.ranks[0].err.count("the tokenizer pads on the left, and each rank pads its 2 of") == says
+    assert "pads on the left" not in ended.ranks[1].err
