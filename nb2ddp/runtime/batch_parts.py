@@ -40,6 +40,11 @@ class _Parts:
         kinds = tuple(leaf.ndim if isinstance(leaf, torch.Tensor) else type(leaf) for leaf in self.leaves)
         return (kinds, tuple(self.divided), str(self.spec))
 
+    @property
+    def words(self) -> tuple[Any, ...]:
+        """The arguments that may choose what the model computes: the name of a task, say."""
+        return tuple(leaf for leaf in self.leaves if isinstance(leaf, str | int))
+
     def of(self, start: int, end: int, *, differentiable: bool = False) -> tuple[Any, Any]:
         """Return the arguments for some rows; ``differentiable`` ones are this rank's."""
 

@@ -94,10 +94,11 @@ class _Split:
     def __init__(self, model: torch.nn.Module, ddp: DDP | None = None) -> None:
         self.model: Any = weakref.proxy(model)
         self.inside = False  # a call of ours is under way: the model computes what it is given
-        self.ddp = ddp
+        self.ddp, self.former = ddp, None
         # parameters, and whether they were trained when the wrapper was made
         self.trained: list[tuple[Any, bool]] = []
         self.apart: list[Any] = []  # trained parameters that no output depends on: the loss may, elsewhere
+        self.left, self.words = set[str](), set[Any]()  # their names; arguments of calls that are no tensors
         self.alone = False  # the model is called without DDP: its outputs hide their tensors
         self.hooks = 0  # how many hooks there were
         self.hooked: str | None = None  # what the notebook has hooked a function to
@@ -126,10 +127,9 @@ class _Split:
                 "a rank had drawn random numbers that the others had not, below a test of the rank, say; all take over "
                 "rank 0's generators here. Draw them on every rank"
             )
-        if (self.ddp is None and not self.alone) or any(
-            p.requires_grad is not trained for p, trained in self.trained
-        ):
+        if self._must_wrap(parts):
             self._wrap(parts)
+        self.words.add(parts.words)
         if self.hooks != torch.utils.hooks.RemovableHandle.next_id:
             self.hooks = torch.utils.hooks.RemovableHandle.next_id
             self.hooked = _hooks_of_notebook(self.model)
@@ -207,13 +207,36 @@ class _Split:
         finally:
             self.inside = False
 
+    def _must_wrap(self, parts: _Parts) -> bool:
+        """Return whether DDP is to be made: at first, where others are trained, or a call leaves out another head."""
+        if self.ddp is None and not self.alone:
+            return True
+        if any(p.requires_grad is not trained for p, trained in self.trained):
+            return True
+        if (
+            parts.words in self.words
+            or len(self.words) >= self.most_rechecks
+            or not self.trained
+            or self.alone
+        ):
+            return False
+        return self._all_left(parts) > self.left
+
+    def _all_left(self, parts: _Parts) -> set[str]:
+        """Return the parameters that this call leaves out, or another did, as long as DDP has others."""
+        trained = {name for name, p in self.model.named_parameters() if p.requires_grad}
+        old = self.left & trained
+        return next((x for x in (old | self._names_apart(parts), old) if len(x) < len(trained)), set())
+
     def _wrap(self, parts: _Parts) -> None:
         """Make the DDP wrapper when the model is first called: its parameters are the final ones by then.
 
         Where a notebook freezes or unfreezes some later, a new one is made.
         """
         model = self.model
-        self.ddp = None  # takes its hooks off the parameters
+        if self.ddp is not None:
+            self.ddp._remove_autograd_hooks()
+            self.former, self.ddp = self.ddp, None  # a loss under way may ask for it
         if any(isinstance(p, torch.nn.UninitializedParameter) for p in model.parameters()):
             with _without_effects(model, quiet=lambda _: True, keeps_state=False):
                 self._plain(*parts.of(0, parts.rows))
@@ -225,8 +248,10 @@ class _Split:
             else:
                 self.batch_norm = True
         self.trained = [(p, p.requires_grad) for p in model.parameters()]
-        apart = self._names_apart(parts)
+        apart = self.left = self._all_left(parts)
         self.apart = [p for name, p in model.named_parameters() if name in apart]
+        for parameter in self.apart:
+            _run.reduced.pop(id(parameter), None)
         whole = next(m for m in _splits if _splits[m] is self)
         if self.alone:
             _run.reduced.setdefault(id(self), weakref.ref(self))  # gradients are averaged before a step
@@ -377,20 +402,3 @@ class _Split:
         if is_main_process and text not in self.said:
             self.said.add(text)
             print(f"nb2ddp: WARNING: {text}", file=sys.stderr, flush=True)
-
-
-@contextlib.contextmanager
-def _divides_calls(model: Any, *, divides: bool) -> Iterator[None]:
-    """Let a DDP wrapper compute this rank's rows of the whole batches that it is called with in a block."""
-    if not divides or not isinstance(model, DDP):
-        yield
-        return
-    if model not in _splits:
-        kind: Any = type(model)
-        model.__class__ = _split_class(kind)
-        _splits[model] = _Split(model, model)
-    _splits[model].inside = False
-    try:
-        yield
-    finally:
-        _splits[model].inside = True

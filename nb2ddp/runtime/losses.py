@@ -1,17 +1,36 @@
 """Give a Trainer's loss the weight that it has in one process."""
 
+import contextlib
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
 
 from nb2ddp.runtime.batch_share import _share_of
 from nb2ddp.runtime.batches import _take_each_sample_once, _weighted
-from nb2ddp.runtime.divided_calls import _divides_calls
+from nb2ddp.runtime.divided_calls import _Split, _split_class, _splits
 from nb2ddp.runtime.meetings import from_all_ranks, from_main_process
 from nb2ddp.runtime.notebook_losses import _notes_figures, _takes_items, _without_notes
 from nb2ddp.runtime.run_state import _run
+
+
+@contextlib.contextmanager
+def _divides_calls(model: Any, *, divides: bool) -> Iterator[None]:
+    """Let a DDP wrapper compute this rank's rows of the whole batches that it is called with in a block."""
+    if not divides or not isinstance(model, DDP):
+        yield
+        return
+    if model not in _splits:
+        kind: Any = type(model)
+        model.__class__ = _split_class(kind)
+        _splits[model] = _Split(model, model)
+    _splits[model].inside = False
+    try:
+        yield
+    finally:
+        _splits[model].inside = True
 
 
 def _has_stock_loss(trainer: Any) -> bool:

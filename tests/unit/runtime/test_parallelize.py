@@ -693,3 +693,27 @@ def test_a_model_that_is_trained_alone_and_then_as_a_part(
     runs = [server.run(tmp_path / str(n), START + TOOLS + textwrap.dedent(script), n) for n in (0, 2)]
     assert_as_one_process(*runs)
     assert "saves no time" not in runs[1].text
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_calls_for_several_tasks_make_one_loss(server: RankServer, tmp_path: Path, ranks: int) -> None:
+    """Each leaves out the heads of the others, and the loss has weights that no call reads."""
+    script = """
+        class Tasks(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.body, self.heads = mlp(), nn.ModuleDict({"a": nn.Linear(3, 3), "b": nn.Linear(3, 3)})
+                self.weight = nn.Parameter(torch.ones(2))
+            def forward(self, task, x):
+                return self.heads[task](self.body(x))
+        model = ddp.parallelize(Tasks())
+        def loss_of(x, y):
+            each = [F.cross_entropy(model(task, x), y) for task in "ab"[: 1 + len(losses) % 3]]
+            return sum(w * loss for w, loss in zip(model.weight, each))
+        train(model, batches(x, y, size=6), loss_of)
+        ddp.check_replicas(model)
+        end(model)
+    """
+    runs = [server.run(tmp_path / str(n), START + TOOLS + textwrap.dedent(script), n) for n in (0, ranks)]
+    assert_as_one_process(*runs)
+    assert "saves no time" not in runs[1].text
