@@ -38,6 +38,7 @@ PARTS = (
     "rows",
     "batch_parts",
     "call_results",
+    "split_classes",
     "divided_calls",
     "even_shares",
     "even_batches",

@@ -1,8 +1,6 @@
 """Let each rank compute its part of every batch that a model is called with, in a loop of the notebook's."""
 
 import contextlib
-import copyreg
-import functools
 import sys
 import traceback
 import weakref
@@ -32,6 +30,7 @@ from nb2ddp.runtime.replicas import _ddp
 from nb2ddp.runtime.rows import _GatherRows, _SumOverRanks
 from nb2ddp.runtime.run_state import _run, is_main_process
 from nb2ddp.runtime.same_data import _are_same_batches, _is_looked_at, _Losses
+from nb2ddp.runtime.split_classes import _split_class, _splits
 
 
 def parallelize(model: torch.nn.Module) -> torch.nn.Module:
@@ -55,34 +54,6 @@ def parallelize(model: torch.nn.Module) -> torch.nn.Module:
     model.__class__ = _split_class(kind)
     _splits[model] = _Split(model)
     return model
-
-
-_splits: "weakref.WeakKeyDictionary[torch.nn.Module, _Split]" = weakref.WeakKeyDictionary()
-
-
-@functools.cache
-def _split_class(kind: Any) -> type:
-    """Return a subclass whose instances compute their part of a batch when called; pickled as ``kind``."""
-
-    called: Callable[..., Any] = kind.__call__
-    reduced: Callable[..., Any] = kind.__reduce_ex__
-
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        split = _splits.get(self)
-        if split is None or split.inside or not _run.meets or not torch.is_grad_enabled():
-            return called(self, *args, **kwargs)
-        return split.forward(args, kwargs)
-
-    def reduce(self: Any, protocol: Any) -> Any:
-        function, arguments, *rest = reduced(self, protocol)
-        if function is copyreg.__newobj__:  # type: ignore[attr-defined]
-            function, arguments = copyreg._reconstructor, (kind, object, None)  # type: ignore[attr-defined]
-        return (function, arguments, *rest)
-
-    members = {"__call__": call, "__reduce_ex__": reduce, "__module__": kind.__module__}
-    made = type(kind.__name__, (kind,), members)
-    made.__qualname__ = kind.__qualname__
-    return made
 
 
 class _Split:
@@ -214,10 +185,10 @@ class _Split:
         if any(p.requires_grad is not trained for p, trained in self.trained):
             return True
         if (
-            parts.words in self.words
-            or len(self.words) >= self.most_rechecks
+            self.alone
             or not self.trained
-            or self.alone
+            or parts.words in self.words
+            or len(self.words) >= self.most_rechecks
         ):
             return False
         return self._all_left(parts) > self.left
@@ -226,7 +197,8 @@ class _Split:
         """Return the parameters that this call leaves out, or another did, as long as DDP has others."""
         trained = {name for name, p in self.model.named_parameters() if p.requires_grad}
         old = self.left & trained
-        return next((x for x in (old | self._names_apart(parts), old) if len(x) < len(trained)), set())
+        both = old | self._names_apart(parts)
+        return both if len(both) < len(trained) else old if len(old) < len(trained) else set()
 
     def _wrap(self, parts: _Parts) -> None:
         """Make the DDP wrapper when the model is first called: its parameters are the final ones by then.
@@ -242,7 +214,7 @@ class _Split:
                 self._plain(*parts.of(0, parts.rows))
         if not any(p.requires_grad for p in model.parameters()):
             return
-        if any(isinstance(part, torch.nn.modules.batchnorm._BatchNorm) for part in model.modules()):
+        if any(map(_is_batch_norm, model.modules())):
             if torch.cuda.is_available():
                 torch.nn.SyncBatchNorm.convert_sync_batchnorm(model)
             else:
