@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from nb2ddp import errors
+from nb2ddp.kaggle import calls
 from nb2ddp.kaggle import push as pushing
 from tests.support.kaggle_client import converted, imported_for_loopback, nb2ddp, server
 from tests.support.kaggle_server import HttpError, KaggleServer, fails, hangs, says, shows_a_login_page, takes
@@ -113,6 +114,13 @@ def test_the_wait_has_an_end(server: KaggleServer, converted: Path, monkeypatch:
     assert len(server.pushes) == 1
 
 
+@pytest.fixture
+def impatient(server: KaggleServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of what the server hangs for, and more than an answer takes on a busy machine."""
+    monkeypatch.setattr(calls, "TIMEOUT", 2.0)
+
+
+@pytest.mark.usefixtures("impatient")
 def test_a_time_out_before_the_server_has_acted(server: KaggleServer, converted: Path) -> None:
     server.answers = [hangs()]
     result = nb2ddp("push")
@@ -121,6 +129,7 @@ def test_a_time_out_before_the_server_has_acted(server: KaggleServer, converted:
     assert (len(server.pushes), len(server.runs)) == (1, 0)
 
 
+@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("version", [None, 3])
 def test_a_time_out_after_the_server_has_acted(
     server: KaggleServer, converted: Path, version: int | None
@@ -134,6 +143,7 @@ def test_a_time_out_after_the_server_has_acted(
     assert (len(server.pushes), len(server.runs)) == (1, 1)
 
 
+@pytest.mark.usefixtures("impatient")
 def test_a_time_out_that_stays_in_the_dark(server: KaggleServer, converted: Path) -> None:
     server.answers = [hangs()]
     server.calls["GetKernel"] = [fails(403, "no"), *[fails(500, "down")] * pushing.LOOKS]

@@ -61,14 +61,14 @@ def imported_for_loopback(tmp_path_factory: pytest.TempPathFactory) -> None:
 def server(
     imported_for_loopback: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[KaggleServer]:
-    """A server, the credentials for it, an empty folder to work in, and no patience."""
+    """A server, the credentials for it, an empty folder to work in, and no pauses."""
     for name in list(os.environ):
         if name.lower().endswith("_proxy") or name.startswith("KAGGLE"):
             monkeypatch.delenv(name)
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr(calls, "TIMEOUT", 0.5)
+    monkeypatch.setattr(calls, "TIMEOUT", 60.0)
     monkeypatch.setattr(pushing, "RETRY_SECONDS", 0.05)
     monkeypatch.setattr(pushing, "LOOK_SECONDS", 0.05)
     monkeypatch.setattr(watching, "POLL_SECONDS", 0.05)

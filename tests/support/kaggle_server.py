@@ -104,7 +104,7 @@ class KaggleServer:
         self.asked: list[str] = []
         self.gets: list[tuple[str, str | None]] = []  # address, and the credentials that came with it
         self.calls: dict[str, list[Answer]] = {}  # the next answers of other methods
-        self.hang_seconds = 1.5
+        self.hang_seconds = 4.0
         self.port = 0
 
     # The methods of the API
