@@ -275,29 +275,41 @@ def _by_world_size(facts: Facts) -> Iterator[Finding]:
     told: set[cst.CSTNode] = set()
     for call in facts.live_calls:
         for place, argument in enumerate(call.args):
-            name = argument.keyword.value if argument.keyword is not None else _unnamed(facts, call, place)
-            if name not in _OF_ONE_PROCESS or argument.value in told:
+            name, what = _meaning(facts, call, place)
+            sizes = by_world_size(facts, argument.value) if name in _OF_ONE_PROCESS else None
+            if not sizes or argument.value in told:
                 continue
-            if sizes := by_world_size(facts, argument.value):
-                told.add(argument.value)
-                code = cst_nodes.one_line(argument.value)
+            told.add(argument.value)
+            if what.startswith("the step") and differing(facts, call.args[0].value) is not None:
                 yield Decline(
-                    f"{name}={code} is {sizes[2]} on two ranks and {sizes[3]} on three; write the value for one "
-                    "process, since the script divides its batch over the ranks itself",
-                    argument.value,
+                    f"`{cst_nodes.one_line(call)}` gives each rank rows of its own; go over all of them, since the "
+                    "script divides each batch over the ranks itself",
+                    call,
                 )
+                continue
+            if what.startswith("the step") and sizes[3] >= sizes[2]:
+                continue  # range(0, len(rows), world_size): no part of a batch
+            yield Decline(
+                f"{what} is {sizes[2]} on two ranks and {sizes[3]} on three; write the value for one process, since "
+                "the script divides its batch over the ranks itself",
+                argument.value,
+            )
 
 
-def _unnamed(facts: Facts, call: cst.Call, place: int) -> str:
-    """Return what an argument without a keyword means: the batch of a loader, the learning rate of an optimizer."""
+def _meaning(facts: Facts, call: cst.Call, place: int) -> tuple[str, str]:
+    """Return what an argument means, and the words for it; an empty name where that is not known."""
+    argument = call.args[place]
+    code = cst_nodes.one_line(argument.value)
+    if argument.keyword is not None:
+        return argument.keyword.value, f"{argument.keyword.value}={code}"
     function = facts.qualified(call.func)
     if place == 2 and function == "range":
-        return "batch_size"  # rows[i : i + step]
-    if place != 1 or any(argument.star for argument in call.args[:place]):
-        return ""
+        return "batch_size", f"the step `{code}` of this range"  # rows[i : i + step]
+    if place != 1 or any(earlier.star for earlier in call.args[:place]):
+        return "", ""
     if facts.kind(call) == "loader" or function.endswith("BatchSampler"):
-        return "batch_size"
-    return "lr" if function.startswith("torch.optim.") else ""
+        return "batch_size", f"the batch size `{code}`"
+    return ("lr", f"the learning rate `{code}`") if function.startswith("torch.optim.") else ("", "")
 
 
 def _by_rank(facts: Facts, argument: cst.Arg) -> Iterator[Finding]:

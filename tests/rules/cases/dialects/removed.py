@@ -231,16 +231,16 @@ world_size = int(os.environ.get("WORLD_SIZE", 1))
 loader = DataLoader(rows, 8 // world_size, True)
 sampler = BatchSampler(order, 12 // world_size, drop_last=True)
 optimizer = torch.optim.AdamW(model.parameters(), 1e-3 * world_size)
-# decline, line 5: batch_size=8 // world_size is 4 on two ranks and 2 on three; ...
-# decline, line 6: batch_size=12 // world_size is 6 on two ranks and 4 on three; ...
-# decline, line 7: lr=1e-3 * world_size is 0.002 on two ranks and 0.003 on three; ...
+# decline, line 5: the batch size `8 // world_size` is 4 on two ranks and 2 on three; ...
+# decline, line 6: the batch size `12 // world_size` is 6 on two ranks and 4 on three; ...
+# decline, line 7: the learning rate `1e-3 * world_size` is 0.002 on two ranks and 0.003 on three; ...
 
 # case: a batch that a loop takes by its rows
 import os
 world_size = int(os.environ.get("WORLD_SIZE", 1))
 for i in range(0, len(rows), 8 // world_size):
     step(rows[i : i + 8 // world_size])
-# decline, line 3: batch_size=8 // world_size is 4 on two ranks and 2 on three; ...
+# decline, line 3: the step `8 // world_size` of this range is 4 on two ranks and 2 on three; ...
 
 # case: other arguments without their names
 import os
@@ -249,3 +249,12 @@ world_size = int(os.environ.get("WORLD_SIZE", 1))
 loader = DataLoader(rows, 8, True, None, None, world_size)
 for i in range(0, world_size):
     print(i, world_size)
+for i in range(0, len(rows), world_size):
+    print(rows[i])
+
+# case: a loop over a rank's own rows
+import os
+rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+for i in range(rank, len(rows), world_size):
+    total += score(rows[i])
+# decline, line 3: `range(rank, len(rows), world_size)` gives each rank rows of its own; go over all of them, since the script divides each batch over the ranks itself
