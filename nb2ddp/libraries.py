@@ -336,3 +336,8 @@ OTHER_FRAMEWORKS = {
     "sklearn": ("scikit-learn", "its models train on the CPU"),
 }
 FITTING_METHODS = frozenset({"fit", "fit_one_cycle", "fine_tune", "train", "train_step", "value_and_grad"})
+
+# Each process reads its own.
+CLOCKS = frozenset(
+    "time.time time.perf_counter time.monotonic datetime.datetime.now datetime.datetime.utcnow".split()
+)

@@ -98,13 +98,15 @@ def called_by_all(facts: Facts, node: cst.CSTNode) -> bool:
 
     It does where functions call one another by name, up to the cells, and methods of the notebook's plain classes.
     A function that is passed on (a callback, a metric), a method that a library calls, an ``except``, and code under
-    a test of the rank may run on one rank alone. What is only called after training, rank 0 runs.
+    a test of the rank or of a clock may run on one rank alone. What is only called after training, rank 0 runs.
     """
     return rank_test_above(facts, node) is None and _reached(facts, node, set())
 
 
 def _reached(facts: Facts, node: cst.CSTNode, seen: set[cst.CSTNode]) -> bool:
     for parent in facts.parents(node):
+        if isinstance(parent, cst.If | cst.While) and _reads_clock(facts, parent.test):
+            return False
         if isinstance(parent, cst.Lambda | cst.ClassDef | cst.ExceptHandler):
             return False
         if isinstance(parent, cst.FunctionDef):
@@ -113,6 +115,18 @@ def _reached(facts: Facts, node: cst.CSTNode, seen: set[cst.CSTNode]) -> bool:
             seen.add(parent)
             return _all_call(facts, parent, seen)
     return True
+
+
+def _reads_clock(facts: Facts, test: cst.BaseExpression) -> bool:
+    """Return whether each rank decides by its own clock: ``time.time() - start > 60``, or a name for one."""
+    bindings = [facts.binding(name) for name in facts.name_loads_in(test)]
+    read = [
+        test,
+        *(binding.value for binding in bindings if binding is not None and binding.value is not None),
+    ]
+    return any(
+        facts.qualified(call.func) in libraries.CLOCKS for node in read for call in facts.calls_in(node)
+    )
 
 
 def _all_call(facts: Facts, function: cst.FunctionDef, seen: set[cst.CSTNode]) -> bool:

@@ -25,6 +25,7 @@ from functools import partial
 
 import libcst as cst
 
+from nb2ddp import libraries
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.rank_tests import parts_ranks, rank_test_above
 from nb2ddp.options import Options
@@ -32,17 +33,13 @@ from nb2ddp.rewriting.findings import Edit, Finding, Rule
 from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
 
-_CLOCKS = frozenset(
-    "time.time time.perf_counter time.monotonic datetime.datetime.now datetime.datetime.utcnow".split()
-)
-
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
     if facts.last_collective is None:
         return
     seen: set[cst.BaseExpression] = set()
     for call in facts.live_calls:
-        if facts.qualified(call.func) not in _CLOCKS or facts.is_after_training(call):
+        if facts.qualified(call.func) not in libraries.CLOCKS or facts.is_after_training(call):
             continue
         for reading in (call, *_kept(facts, call)):
             found = _asked(facts, reading)

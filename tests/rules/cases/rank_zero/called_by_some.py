@@ -217,3 +217,29 @@ loader = DataLoader(data)
 for b in loader:
     llm(b).loss.backward()
     save_best(b)
+
+# case: by a clock of each rank's own
+import time
+def log(b):
+  with open("log.txt", "w") as f:
+      f.write(str(b))
+loader = DataLoader(data)
+last = 0
+for b in loader:
+    llm(b).loss.backward()
+    if time.time() - last > 60:
+        last = time.time()
+        log(b)
+# output
+import time
+def log(b):
+  if ddp.is_main_process:  # nb2ddp: only rank 0 writes
+      with open("log.txt", "w") as f:
+          f.write(str(b))
+loader = DataLoader(data)
+last = 0
+for b in loader:
+    llm(b).loss.backward()
+    if time.time() - last > 60:
+        last = time.time()
+        log(b)
