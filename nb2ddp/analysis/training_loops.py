@@ -163,8 +163,7 @@ def _makes_optimizer(facts: Facts, call: cst.Call) -> bool:
     name = facts.qualified(call.func).rpartition(".")[2] or cst_nodes.code_of(call.func)
     if _OPTIMIZER.search(name) is not None:
         return True
-    given = [inner for argument in call.args for inner in facts.calls_in(argument)]
-    if name in _PASSING or not any(facts.method(inner) in _PARAMETERS for inner in given):
+    if name in _PASSING or not _is_given_parameters(facts, call):
         return False
     return not facts.once(_stepped).isdisjoint(_names_of_result(facts, call))
 
@@ -174,9 +173,18 @@ _PASSING = frozenset(
 )
 
 
+def _is_given_parameters(facts: Facts, call: cst.Call) -> bool:
+    given = [inner for argument in call.args for inner in facts.calls_in(argument)]
+    return any(facts.method(inner) in _PARAMETERS for inner in given)
+
+
 def _stepped(facts: Facts) -> frozenset[str]:
-    """Return the last names of what takes steps: ``opt`` of ``self.opt.step()`` and ``scaler.step(self.opt)``."""
+    """Return the last names of what takes steps: ``opt`` of ``self.opt.step()`` and ``scaler.step(self.opt)``.
+
+    ``ema.step(model.parameters())`` is told the parameters by hand: no optimizer's step.
+    """
     steps = [call for call in facts.live_calls if facts.method(call) == "step"]
+    steps = [call for call in steps if not _is_given_parameters(facts, call)]
     owners = [cst.ensure_type(call.func, cst.Attribute).value for call in steps]
     return frozenset(
         filter(None, map(_last_name, [*owners, *(a.value for call in steps for a in call.args)]))
