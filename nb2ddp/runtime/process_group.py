@@ -97,11 +97,12 @@ def _check_told() -> None:
         SystemExit: they differ, and each rank would take itself for another one.
     """
     for name in ("RANK", "WORLD_SIZE"):
-        told = os.environ.get(f"ROLE_{name}")
-        if told is not None and os.environ.get(name) != told:
+        told, found = os.environ.get(f"ROLE_{name}"), os.environ.get(name)
+        if told is not None and found != told:
+            change = f"set {name} to {found}" if found is not None else f"removed {name}"
             raise SystemExit(
-                f"The script has set {name} to {os.environ.get(name)}, which torchrun had set to {told}: each rank "
-                "would train another run. Take the lines away that change RANK, LOCAL_RANK or WORLD_SIZE."
+                f"The script has {change}, which torchrun had set to {told}: each rank would train another run. "
+                "Take the lines away that change RANK, LOCAL_RANK or WORLD_SIZE."
             )
 
 

@@ -218,7 +218,20 @@ def event_writer(kind: Any) -> Any:
     if is_main_process:
         return kind
     writing = [name for name in dir(kind) if name.startswith(("add_", "export_"))]
-    return type(kind.__name__, (kind,), dict.fromkeys(["_get_file_writer", *writing], _write_nothing))
+    members = {"_get_file_writer": _no_file_writer, **dict.fromkeys(writing, _write_nothing)}
+    return type(kind.__name__, (kind,), members)
+
+
+class _NoFileWriter:
+    """Stands for what writes to an event file: each of its methods does nothing."""
+
+    def __getattr__(self, name: str) -> Any:
+        return _write_nothing
+
+
+def _no_file_writer(writer: Any) -> _NoFileWriter:
+    writer.file_writer = made = _NoFileWriter()
+    return made
 
 
 def _write_nothing(*args: Any, **options: Any) -> None:

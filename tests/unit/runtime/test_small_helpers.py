@@ -305,6 +305,7 @@ os.makedirs("runs/hparams", exist_ok=True)
 with ddp.event_writer(SummaryWriter)("runs") as writer:
     writer.add_scalar("loss", 2)
     writer.add_hparams({})
+    writer._get_file_writer().flush()
 note(folder=writer.log_dir, is_one=isinstance(writer, SummaryWriter))
 """
 
