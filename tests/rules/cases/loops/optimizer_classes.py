@@ -53,6 +53,7 @@ for x, y in batches:
     ((model(x) - y) ** 2).mean().backward()
     solver.step()
     average.update()
+    average.step(model.parameters())
 # output
 def build(net, kind):
     ddp.parallelize(net)  # nb2ddp: each rank computes its part of every batch
@@ -64,4 +65,5 @@ for x, y in batches:
     ((model(x) - y) ** 2).mean().backward()
     solver.step()
     average.update()
+    average.step(model.parameters())
 ddp.check_replicas(model)
