@@ -13,6 +13,7 @@ from collections.abc import Callable
 import libcst as cst
 
 from nb2ddp import libraries
+from nb2ddp.analysis import paths
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.parallel_loops import IndependentLoop, generates, independent_loops
 from nb2ddp.analysis.shell_commands import is_install
@@ -174,7 +175,11 @@ def _changes_path(facts: Facts, call: cst.Call) -> bool:
         return facts.comes_from(owner, "PIL") and bool(call.args)
     if method not in libraries.WRITING_PATH_METHODS:
         return False
-    return _is_path(facts, owner) or (not call.args and method in _OF_PATHS_ALONE) or _makes_parents(call)
+    if method in ("replace", "rename") and [argument.keyword for argument in call.args] != [None]:
+        return False
+    if paths.is_path(facts, owner):
+        return True
+    return (not call.args and method in _OF_PATHS_ALONE) or _makes_parents(call)
 
 
 _OF_PATHS_ALONE = frozenset({"mkdir", "touch", "unlink", "rmdir"})
@@ -183,17 +188,6 @@ _OF_PATHS_ALONE = frozenset({"mkdir", "touch", "unlink", "rmdir"})
 def _makes_parents(call: cst.Call) -> bool:
     named = {argument.keyword.value for argument in call.args if argument.keyword is not None}
     return bool(named & {"parents", "exist_ok", "missing_ok"})
-
-
-def _is_path(facts: Facts, node: cst.BaseExpression) -> bool:
-    """Return whether an expression is a Path: ``Path("a") / "b"``, or a name for it."""
-    if isinstance(node, cst.BinaryOperation):
-        return _is_path(facts, node.left) or _is_path(facts, node.right)
-    if isinstance(node, cst.Name):
-        binding = facts.binding(node)
-        value = binding.value if binding is not None and binding.index is None else None
-        return value is not None and not isinstance(value, cst.Name) and _is_path(facts, value)
-    return facts.comes_from(node, "pathlib")
 
 
 _OPENING = frozenset(

@@ -1,0 +1,65 @@
+# Methods named like those of a Path, pictures and archives that touch no file of another rank.
+
+# first cell
+from pathlib import Path
+from trl import SFTTrainer
+words, names = [], []
+
+# case: text that a path gives
+words.extend(Path("a.txt").read_text().replace("\n", " ").split())
+text = Path("a.txt").read_text()
+names.append(text.replace("o", "u"))
+
+# case: a part of a path
+path = Path("a_b.txt")
+names.append(path.stem.replace("_", " "))
+names.append(path.name.replace("_", "-"))
+
+# case: text in a function
+def label(file):
+    name = Path(file).stem.replace("_", " ")
+    return name
+names.append(label("a_b.txt"))
+
+# case: paths that are made of others
+folder = Path("a")
+file = (folder.parent.resolve() / "b").with_suffix(".txt")
+file.rename("c.txt")
+# output
+folder = Path("a")
+file = (folder.parent.resolve() / "b").with_suffix(".txt")
+with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
+    if is_main:
+        file.rename("c.txt")
+
+# case: sums of sums
+s0 = words
+s1 = s0 + s0
+s2 = s1 + s1
+s3 = s2 + s2
+s4 = s3 + s3
+s5 = s4 + s4
+s6 = s5 + s5
+s7 = s6 + s6
+s8 = s7 + s7
+s9 = s8 + s8
+s10 = s9 + s9
+s11 = s10 + s10
+s12 = s11 + s11
+s13 = s12 + s12
+s14 = s13 + s13
+s15 = s14 + s14
+s16 = s15 + s15
+s17 = s16 + s16
+s18 = s17 + s17
+s19 = s18 + s18
+s20 = s19 + s19
+s21 = s20 + s20
+s22 = s21 + s21
+s23 = s22 + s22
+s24 = s23 + s23
+s24.rename("a")
+
+# last cell
+t = SFTTrainer(llm)
+t.train()
