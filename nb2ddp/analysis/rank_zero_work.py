@@ -179,7 +179,8 @@ def _changes_path(facts: Facts, call: cst.Call) -> bool:
         return False
     if paths.is_path(facts, owner):
         return True
-    return (not call.args and method in _OF_PATHS_ALONE) or _makes_parents(call)
+    named = (not call.args and method in _OF_PATHS_ALONE) or _makes_parents(call)
+    return named and paths.may_be_path(facts, owner, method)
 
 
 _OF_PATHS_ALONE = frozenset({"mkdir", "touch", "unlink", "rmdir"})

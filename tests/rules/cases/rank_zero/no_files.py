@@ -32,6 +32,39 @@ with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
     if is_main:
         file.rename("c.txt")
 
+# case: methods of a class of the notebook
+class Node:
+    def __init__(self):
+        self.uses = 0
+    def touch(self):
+        self.uses += 1
+    def unlink(self, missing_ok=False):
+        self.uses = 0
+class Cache:
+    def __init__(self):
+        self.nodes = {}
+    def get(self, key):
+        node = self.nodes.setdefault(key, Node())
+        node.touch()
+        return node.uses
+node = Node()
+node.touch()
+node.unlink(missing_ok=True)
+uses = Cache().get("a")
+print(node.uses + uses)
+
+# case: methods of a class of a library, and of one that derives from it
+from multiprocessing.shared_memory import SharedMemory
+class Block(SharedMemory):
+    def free(self):
+        self.unlink()
+class box(SharedMemory):
+    size = 8
+block = SharedMemory(create=True, size=8)
+block.unlink()
+Block(create=True, size=8).free()
+box(create=True, size=8).unlink()
+
 # case: sums of sums
 s0 = words
 s1 = s0 + s0
