@@ -172,7 +172,7 @@ def _changes_path(facts: Facts, call: cst.Call) -> bool:
         return False
     method, owner = call.func.attr.value, call.func.value
     if method == "save":
-        return facts.comes_from(owner, "PIL") and bool(call.args)
+        return facts.comes_from(owner, "PIL") and _names_file(facts, call)
     if method not in libraries.WRITING_PATH_METHODS:
         return False
     if method in ("replace", "rename") and [argument.keyword for argument in call.args] != [None]:
@@ -183,6 +183,15 @@ def _changes_path(facts: Facts, call: cst.Call) -> bool:
     return named and paths.may_be_path(facts, owner, method)
 
 
+def _names_file(facts: Facts, call: cst.Call) -> bool:
+    """Return whether the file of a call is given by its path, where it may be a buffer as well."""
+    first = call.args[0] if call.args else None
+    given = first.value if first is not None and first.keyword is None and not first.star else None
+    for name in ("fp", "file", "name", "filename"):
+        given = given or facts.keyword(call, name)
+    return given is not None and paths.names_file(facts, given)
+
+
 _OF_PATHS_ALONE = frozenset({"mkdir", "touch", "unlink", "rmdir"})
 
 
@@ -191,15 +200,16 @@ def _makes_parents(call: cst.Call) -> bool:
     return bool(named & {"parents", "exist_ok", "missing_ok"})
 
 
-_OPENING = frozenset(
-    "open io.open zipfile.ZipFile tarfile.open h5py.File gzip.open bz2.open lzma.open".split()
-)
+_ARCHIVES = frozenset("zipfile.ZipFile tarfile.open h5py.File gzip.open bz2.open lzma.open".split())
+_OPENING = _ARCHIVES | {"open", "io.open"}
 
 
 def _opens_to_write(facts: Facts, call: cst.Call) -> bool:
     """Match ``open(path, "w")`` and ``path.open("w")``, and archives that are opened so."""
     is_function = facts.qualified(call.func) in _OPENING
     if not is_function and facts.method(call) != "open":
+        return False
+    if facts.qualified(call.func) in _ARCHIVES and not _names_file(facts, call):
         return False
     unnamed = [argument.value for argument in call.args if argument.keyword is None and not argument.star]
     position = 1 if is_function else 0

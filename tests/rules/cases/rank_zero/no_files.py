@@ -1,7 +1,9 @@
 # Methods named like those of a Path, pictures and archives that touch no file of another rank.
 
 # first cell
+import io, os, tarfile, zipfile
 from pathlib import Path
+from PIL import Image
 from trl import SFTTrainer
 words, names = [], []
 
@@ -65,7 +67,57 @@ block.unlink()
 Block(create=True, size=8).free()
 box(create=True, size=8).unlink()
 
-# case: sums of sums
+# case: a picture in a buffer
+class Jpeg:
+    def __init__(self):
+        self.buffer = io.BytesIO()
+    def __call__(self, pixels):
+        picture = Image.fromarray(pixels)
+        picture.save(self.buffer, format="PNG")
+        return self.buffer.getvalue()
+def encode(pixels, fp):
+    picture = Image.fromarray(pixels)
+    picture.save(fp, format="PNG")
+buffer = io.BytesIO()
+encode(pixels, buffer)
+print(Jpeg()(pixels), buffer.getvalue())
+
+# case: an archive in a buffer
+class Pack:
+    def __init__(self):
+        self.buffer = io.BytesIO()
+    def add(self, text):
+        with zipfile.ZipFile(self.buffer, "w") as archive:
+            archive.writestr("a", text)
+        with tarfile.open(fileobj=self.buffer, mode="w") as archive:
+            archive.add("a")
+        return len(self.buffer.getvalue())
+print(Pack().add("a"))
+
+# case: pictures and archives by a path that is put together
+picture = Image.open("a.png")
+folder = os.path.join("out", "a")
+picture.save(folder + "/b.png")
+picture.save("%s/c.png" % folder)
+picture.save("{}/d.png".format(folder))
+picture.save(f"{folder}/e.png")
+picture.save(fp=Path(folder) / "f.png")
+with zipfile.ZipFile(file=folder, mode="w") as archive:
+    archive.write("a")
+# output
+picture = Image.open("a.png")
+folder = os.path.join("out", "a")
+with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
+    if is_main:
+        picture.save(folder + "/b.png")
+        picture.save("%s/c.png" % folder)
+        picture.save("{}/d.png".format(folder))
+        picture.save(f"{folder}/e.png")
+        picture.save(fp=Path(folder) / "f.png")
+        with zipfile.ZipFile(file=folder, mode="w") as archive:
+            archive.write("a")
+
+# case: a picture to a sum of sums
 s0 = words
 s1 = s0 + s0
 s2 = s1 + s1
@@ -91,7 +143,7 @@ s21 = s20 + s20
 s22 = s21 + s21
 s23 = s22 + s22
 s24 = s23 + s23
-s24.rename("a")
+Image.new("L", (8, 8)).save(s24)
 
 # last cell
 t = SFTTrainer(llm)
