@@ -152,6 +152,10 @@ def writes(facts: Facts, call: cst.Call) -> bool:
     """Return whether a call writes to a file or a service, not to a buffer of its own process."""
     if any(_is_own(facts, argument.value) for argument in call.args):
         return False
+    return _writes_somewhere(facts, call) and not _is_in_own_folder(facts, call)
+
+
+def _writes_somewhere(facts: Facts, call: cst.Call) -> bool:
     name, method = facts.qualified(call.func), facts.method(call)
     if name in libraries.WRITING_FUNCTIONS or _changes_path(facts, call):
         may_exist = facts.keyword(call, "exist_ok")
@@ -304,3 +308,27 @@ def _is_own(facts: Facts, node: cst.BaseExpression) -> bool:
         binding = facts.binding(node)
         return binding is not None and isinstance(binding.value, cst.Call) and _is_own(facts, binding.value)
     return isinstance(node, cst.Call) and facts.qualified(node.func) in libraries.OWN_BUFFERS
+
+
+def _is_in_own_folder(facts: Facts, call: cst.Call) -> bool:
+    """Return whether a call writes to a path in a temporary directory, which no other rank knows."""
+    name, method = facts.qualified(call.func), facts.method(call)
+    function = call.func
+    path: cst.BaseExpression | None = None
+    if name in libraries.WRITING_FUNCTIONS | _OPENING or method not in _TO_OWNER:
+        unnamed = [argument.value for argument in call.args if argument.keyword is None and not argument.star]
+        place = 1 if name in _SOURCE_FIRST | _VALUE_FIRST else 0
+        path = unnamed[place] if len(unnamed) > place else None
+    elif isinstance(function, cst.Attribute):
+        path = function.value
+    return path is not None and paths.is_in_own_folder(facts, path)
+
+
+# Methods that write to the path that they are called on; rename and replace write to their argument.
+_TO_OWNER = libraries.WRITING_PATH_METHODS - {"rename", "replace"} | {"write_text", "write_bytes", "open"}
+_SOURCE_FIRST = frozenset(
+    "shutil.copy shutil.copyfile shutil.copytree shutil.move shutil.unpack_archive os.rename os.replace "
+    "os.symlink torchvision.utils.save_image safetensors.torch.save_model "
+    "urllib.request.urlretrieve wget.download gdown.download torch.hub.download_url_to_file "
+    "git.Repo.clone_from".split()
+)

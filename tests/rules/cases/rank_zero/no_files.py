@@ -1,9 +1,10 @@
 # Methods named like those of a Path, pictures and archives that touch no file of another rank.
 
 # first cell
-import io, os, tarfile, zipfile
+import io, os, shutil, tarfile, tempfile, zipfile
 from pathlib import Path
 from PIL import Image
+import numpy as np
 from trl import SFTTrainer
 words, names = [], []
 
@@ -116,6 +117,38 @@ with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
         picture.save(fp=Path(folder) / "f.png")
         with zipfile.ZipFile(file=folder, mode="w") as archive:
             archive.write("a")
+
+# case: below a temporary folder
+with tempfile.TemporaryDirectory() as d:
+    part = Path(d) / "part"
+    part.mkdir()
+    (part.resolve() / "a").write_text("a")
+    with (part / "b").open("w") as f:
+        f.write("b")
+    with open(f"{d}/c", "w") as f:
+        f.write("c")
+    os.makedirs(os.path.join(d, "d"))
+    np.save(str(part) + "/e.npy", x)
+    shutil.copy("a", part / "f")
+
+# case: out of a temporary folder
+with tempfile.TemporaryDirectory() as d:
+    part = Path(d) / "part"
+    part.mkdir()
+    part.rename("out")
+folder = Path(tempfile.mkdtemp())
+shutil.copytree(folder / "a", "out")
+# output
+with tempfile.TemporaryDirectory() as d:
+    part = Path(d) / "part"
+    part.mkdir()
+    with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
+        if is_main:
+            part.rename("out")
+folder = Path(tempfile.mkdtemp())
+with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
+    if is_main:
+        shutil.copytree(folder / "a", "out")
 
 # case: a picture to a sum of sums
 s0 = words
