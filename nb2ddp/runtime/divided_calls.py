@@ -142,7 +142,7 @@ class _Split:
             )
         joined = self._join(output, parts, kind)
         if _is_looked_at(self.calls):
-            self.losses.note(joined)
+            self.losses.note(joined, of_rank=output)
         _average_after_backward(joined, self.apart)
         self.hooks = torch.utils.hooks.RemovableHandle.next_id  # those of ours are known
         return joined

@@ -99,12 +99,27 @@ class _Losses:
     def __init__(self) -> None:
         self.noted: list[tuple[int, list[float]]] = []  # by output, in the order of backward()
 
-    def note(self, output: Any) -> None:
-        """Note the gradients of outputs when backward() comes to them."""
-        leaves = [leaf for leaf in pytree.tree_leaves(output) if isinstance(leaf, torch.Tensor)]
-        for number, leaf in enumerate(leaves):
-            if leaf.requires_grad:
-                leaf.register_hook(lambda grad, number=number: self.noted.append((number, _measures(grad))))
+    def note(self, output: Any, of_rank: Any = ()) -> None:
+        """Note the gradients of outputs when backward() first comes to them.
+
+        Left out is what depends on parameters alone: a parameter that the model returns, and what is still as it was
+        ``of_rank``, not joined from all ranks' rows. Its gradient may come from this rank's rows.
+        """
+        unjoined = {id(leaf) for leaf in pytree.tree_leaves(of_rank)}
+        for number, leaf in enumerate(pytree.tree_leaves(output)):
+            if isinstance(leaf, torch.Tensor) and leaf.grad_fn is not None and id(leaf) not in unjoined:
+                self._note_once(number, leaf)
+
+    def _note_once(self, number: int, leaf: torch.Tensor) -> None:
+        def measure(grad: torch.Tensor) -> None:
+            try:
+                measures = _measures(grad)
+            except RuntimeError:  # under torch.func or is_grads_batched there are no numbers
+                return
+            self.noted.append((number, measures))
+            handle.remove()
+
+        handle = leaf.register_hook(measure)
 
     def compare(self) -> None:
         """Compare what was noted since the last time. A collective.
@@ -124,12 +139,21 @@ class _Losses:
                 )
 
 
+_MEASURED = 2**20  # values of a gradient that are copied at a time
+
+
 def _measures(grad: torch.Tensor) -> list[float]:
     """Return the norm of a gradient, and a number that depends on which row has which part of it."""
     with torch.no_grad():
-        values = grad.detach().to_dense().reshape(-1).double()
-        places = torch.arange(len(values), dtype=torch.float64, device=values.device)
-        return [values.norm().item(), (values @ places.cos()).item()]
+        values = grad.detach().to_dense()
+        values = torch.view_as_real(values.resolve_conj()) if values.is_complex() else values
+        sums = torch.zeros(2, dtype=torch.float64, device=values.device)
+        for number, part in enumerate(values.reshape(-1).split(_MEASURED)):
+            part = part.double()
+            places = torch.arange(len(part), dtype=torch.float64, device=part.device) + number * _MEASURED
+            sums += torch.stack([part @ part, part @ places.cos_()])
+        squares, placed = sums.tolist()
+        return [math.sqrt(squares), placed]
 
 
 def _are_alike(one: list[float], other: list[float]) -> bool:

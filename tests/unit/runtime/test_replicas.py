@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 
 import pytest
+import torch
 
+from nb2ddp.runtime import same_data
 from tests.support.ranks import Ended
 
 Run = Callable[..., Ended]
@@ -215,6 +218,91 @@ def test_a_loss_is_compared_where_an_output_is_used_twice_or_overflows(run: Run)
         """
     )
     assert ended.codes == [0, 0], ended.text
+
+
+PARAMETERS_AMONG_OUTPUTS = """
+    import torch
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear, self.log_std = torch.nn.Linear(8, 5), torch.nn.Parameter(torch.zeros(5))
+        def forward(self, x):
+            std = self.log_std.exp()
+            return self.linear(x) * std, self.linear.weight, std, self.log_std
+    torch.manual_seed(0)
+    model = ddp.parallelize(Model())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    x, y = torch.randn(6, 8), torch.tensor([0, 1, 2, 0, 1, 2])
+    for step in range(9):
+        optimizer.zero_grad()
+        out, weight, std, log_std = model(x)
+        labels = (y + rank) % 3 if step >= {first} else y
+        loss = torch.nn.functional.cross_entropy(out, labels)
+        (loss + 1e-3 * (weight.pow(2).sum() + (std * log_std).sum())).backward()
+        optimizer.step()
+    note(hooks=[len(p._backward_hooks or ()) for p in model.parameters()])
+"""
+
+
+def test_a_model_may_return_its_parameters(run: Run) -> None:
+    ended = run(PARAMETERS_AMONG_OUTPUTS.format(first=9))
+    assert ended.codes == [0, 0], ended.text
+    assert ended.notes == [{"hooks": [0, 0, 0]}] * 2
+    refused = run(PARAMETERS_AMONG_OUTPUTS.format(first=3))
+    assert refused.codes == [1, 1], refused.text
+    assert "ranks 1 and 0 compute different losses" in refused.ranks[0].err
+
+
+def test_gradients_of_gradients_are_no_different_losses(run: Run) -> None:
+    ended = run(
+        """
+        import torch
+        torch.manual_seed(0)
+        makes = ddp.parallelize(torch.nn.Linear(4, 8))
+        judges = ddp.parallelize(torch.nn.Sequential(torch.nn.Linear(8, 6), torch.nn.Tanh(), torch.nn.Linear(6, 1)))
+        counts = ddp.parallelize(torch.nn.Linear(8, 1))
+        of_makes = torch.optim.SGD(makes.parameters(), lr=0.01)
+        of_judges = torch.optim.SGD(judges.parameters(), lr=0.01)
+        for step in range(5):
+            real, made = torch.randn(7, 8), makes(torch.randn(7, 4))
+            mix = (real + made.detach()).requires_grad_()
+            asked = torch.autograd.grad(judges(mix).sum(), mix, create_graph=True)[0]
+            loss = judges(made.detach()).mean() - judges(real).mean() + ((asked.norm(2, 1) - 1) ** 2).mean()
+            of_judges.zero_grad()
+            loss.backward()
+            of_judges.step()
+            of_makes.zero_grad()
+            (-judges(made).mean()).backward()
+            of_makes.step()
+            out = counts(real)
+            each = torch.autograd.grad(out**2, out, torch.eye(7).view(7, 7, 1), is_grads_batched=True)[0]
+            note(shape=list(each.shape))
+        """
+    )
+    assert ended.codes == [0, 0], ended.text
+    assert ended.notes == [{"shape": [7, 7, 1]}] * 2
+
+
+def test_a_gradient_is_measured_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    grad = torch.randn(9, 5)
+    places = torch.arange(45, dtype=torch.float64).cos()
+    expected = [grad.double().norm().item(), (grad.double().flatten() @ places).item()]
+    copied: list[int] = []
+    double = torch.Tensor.double
+
+    def counted(value: torch.Tensor) -> torch.Tensor:
+        copied.append(value.numel())
+        return double(value)
+
+    monkeypatch.setattr(torch.Tensor, "double", counted)
+    monkeypatch.setattr(same_data, "_MEASURED", 7)
+    assert same_data._measures(grad) == pytest.approx(expected)
+    assert same_data._measures(grad.to_sparse()) == pytest.approx(expected)
+    assert max(copied) == 7  # no more of it is copied at a time
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        of_complex = same_data._measures(torch.complex(grad, grad).conj())
+    assert of_complex[0] == pytest.approx(2**0.5 * expected[0])
 
 
 def test_frozen_parameters_are_rank_0s_and_those_that_cannot_be_sent_stay(run: Run) -> None:
