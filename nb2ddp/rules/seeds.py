@@ -159,8 +159,11 @@ def _samples_group(facts: Facts, call: cst.Call) -> bool:
 
 
 def _orders_of_sets(facts: Facts, calls: list[cst.Call]) -> Iterator[Finding]:
-    """Strings in a set have another order in each process: where it is read, all ranks take rank 0's."""
-    shared = helper(facts, "from_main_process")
+    """Strings in a set have another order in each process: where it is read, all ranks take rank 0's.
+
+    Each rank keeps its own objects: an optimizer is to get a rank's own parameters, not copies of rank 0's.
+    """
+    shared = helper(facts, "same_order")
     by_one = rank_zero_work.generated(facts)
 
     def keeps_rank(call: cst.Call) -> bool:
@@ -176,10 +179,7 @@ def _orders_of_sets(facts: Facts, calls: list[cst.Call]) -> Iterator[Finding]:
         made = call.args[0].value
         if not _is_set(facts, made):
             continue
-        why = "a set has another order on each rank"
-        if name == "enumerate":
-            yield Edit(made, why, partial(cst_nodes.wrapped, function="list"))
-        yield Edit(made if name == "enumerate" else call, why, partial(cst_nodes.deferred, function=shared))
+        yield Edit(made, "a set has another order on each rank", partial(cst_nodes.wrapped, function=shared))
 
 
 def _on_some_ranks(facts: Facts, calls: list[cst.Call]) -> Iterator[Note]:

@@ -61,20 +61,20 @@ torch.manual_seed(0)
 # case: a list of a set
 labels = list(set(rows))
 # output
-labels = ddp.from_main_process(lambda: list(set(rows)))
+labels = list(ddp.same_order(set(rows)))
 
 # case: a tuple of a set
 texts = tuple({t for t in rows})
 # output
-texts = ddp.from_main_process(lambda: tuple({t for t in rows}))
+texts = tuple(ddp.same_order({t for t in rows}))
 
 # case: the order of a set in a loop
 ids = {l: i for i, l in enumerate(set(rows))}
 for i, l in enumerate(set(rows)):
     print(i)
 # output
-ids = {l: i for i, l in enumerate(ddp.from_main_process(lambda: list(set(rows))))}
-for i, l in enumerate(ddp.from_main_process(lambda: list(set(rows)))):
+ids = {l: i for i, l in enumerate(ddp.same_order(set(rows)))}
+for i, l in enumerate(ddp.same_order(set(rows))):
     print(i)
 
 # case: a set with a name
@@ -84,9 +84,9 @@ names = [n for n in list(labels)]
 few = list({'a', 'b'})
 # output
 labels = set(rows)
-ids = {l: i for i, l in enumerate(ddp.from_main_process(lambda: list(labels)))}
-names = [n for n in ddp.from_main_process(lambda: list(labels))]
-few = ddp.from_main_process(lambda: list({'a', 'b'}))
+ids = {l: i for i, l in enumerate(ddp.same_order(labels))}
+names = [n for n in list(ddp.same_order(labels))]
+few = list(ddp.same_order({'a', 'b'}))
 
 # case: train_test_split of scikit-learn and sample of pandas
 from sklearn.model_selection import train_test_split
