@@ -140,6 +140,8 @@ def _is_reduced(parameter: Any) -> bool:
 
 def _count_step(optimizer: Any, args: Any, kwargs: Any) -> None:
     _run.steps += 1
+    _run.steps_of[optimizer] = _run.steps_of.get(optimizer, 0) + 1
+    _run.most_steps = max(_run.most_steps, _run.steps_of[optimizer])
 
 
 def _take_rank_0s(_: None, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:

@@ -153,7 +153,7 @@ def check_replicas(model: Any, result: _T | None = None) -> _T | None:
         # another model than the given one may be gone on a rank already
         if any(other.get((number, name), own if number else None) != own for other in of_ranks)
     ]
-    steps = f", after {_run.steps} steps" if _run.steps else ""
+    steps = f", after {_run.most_steps} steps" if _run.most_steps else ""
     if apart:
         _run.failures.append(
             f"the ranks have trained different models: {apart[0]} is not the same on all of them"

@@ -41,7 +41,9 @@ class _Run:
         self.meetings = 0  # how many this rank has come to
         self.alone = 0  # depth of blocks that this rank runs without the others
         self.may_take_long = 0  # depth of blocks that the others wait for, however long this rank takes
-        self.steps = 0  # optimizer steps
+        self.steps = 0  # of all optimizers
+        self.steps_of: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()  # of each optimizer
+        self.most_steps = 0  # of any one optimizer
         # the latest, by micro-batch and accumulation steps
         self.shares: dict[tuple[int, int], _RankBatch] = {}
         self.reduced: dict[int, weakref.ref[Any]] = {}  # by id: parameters whose gradients DDP averages

@@ -346,3 +346,23 @@ def test_the_steps_of_a_loop_are_told(run: Run) -> None:
     )
     assert ended.codes == [0, 0], ended.text
     assert "nb2ddp: 2 replicas equal, bit for bit, after 3 steps\n" in ended.ranks[0].out
+
+
+def test_the_steps_of_two_optimizers_are_not_added(run: Run) -> None:
+    ended = run(
+        """
+        import torch
+        models = [ddp.parallelize(torch.nn.Linear(2, 2)) for _ in range(2)]
+        optimizers = [torch.optim.SGD(model.parameters()) for model in models]
+        for _ in range(3):
+            for model, optimizer in zip(models, optimizers):
+                model(torch.ones(4, 2)).sum().backward()
+                optimizer.step()
+        optimizers[0].step()
+        ddp.check_replicas(models[0])
+        note(all=ddp._run.steps)
+        """
+    )
+    assert ended.codes == [0, 0], ended.text
+    assert "nb2ddp: 2 replicas equal, bit for bit, after 4 steps\n" in ended.ranks[0].out
+    assert ended.notes[0] == {"all": 7}
