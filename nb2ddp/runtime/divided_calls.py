@@ -78,6 +78,7 @@ class _Split:
         self.said: set[str] = set()
         self.batch_norm = False  # one that cannot be synchronised: on CPUs
         self.errors: dict[Any, dict[Any, float]] = {}  # by kind of call and leaf: how far off each way is
+        self.of_rows: set[Any] = set()  # kinds of calls, and leaves that have a row for each row of the batch
         self.rechecks: dict[Any, int] = {}  # by kind of call: batches that had to tell ways apart
         self.keeps: dict[Any, str] = {}  # kinds of calls that leave another state for a part: the attribute
         # kinds of calls with random numbers that can be those of the whole batch
@@ -349,6 +350,7 @@ class _Split:
             elif [len(p) if p.ndim else 0 for p in parted] == parts.sizes and len(leaf) == parts.rows:
                 if _difference(leaf, torch.cat(parted)) > _tolerance(leaf):
                     return "a row's output depends on the other rows of its batch"
+                self.of_rows.add(key)
             elif any(p.shape != leaf.shape or _difference(leaf, p) > _tolerance(leaf) for p in parted):
                 return "an output has no row for each row of the batch"
         return None
@@ -364,7 +366,7 @@ class _Split:
                 weights = parts.weights([best, "mean over rows"])
                 chosen = weights.get(best) or weights["mean over rows"]
                 leaf = _SumOverRanks.apply(leaf, chosen[_run.rank])
-            elif isinstance(leaf, torch.Tensor) and leaf.ndim and len(leaf) == parts.sizes[_run.rank]:
+            elif (kind, number) in self.of_rows:
                 leaf = _GatherRows.apply(leaf, parts.sizes, _run.rank)
             joined.append(leaf)
         return pytree.tree_unflatten(joined, spec)

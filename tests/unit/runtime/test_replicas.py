@@ -253,6 +253,24 @@ def test_a_model_may_return_its_parameters(run: Run) -> None:
     assert "ranks 1 and 0 compute different losses" in refused.ranks[0].err
 
 
+def test_a_parameter_of_as_many_rows_as_a_rank_has_is_not_joined(run: Run) -> None:
+    ended = run(
+        """
+        import torch
+        class Model(torch.nn.Linear):
+            def forward(self, x):
+                return super().forward(x), self.weight
+        model = ddp.parallelize(Model(8, 3))
+        for rows in (6, 6, 6, 6, 5):
+            out, weight = model(torch.randn(rows, 8))
+            note(shapes=[list(out.shape), list(weight.shape)])
+        """
+    )
+    assert ended.codes == [0, 0], ended.text
+    for rank in ended.ranks:
+        assert [note["shapes"] for note in rank.history] == [[[n, 3], [3, 8]] for n in (6, 6, 6, 6, 5)]
+
+
 def test_gradients_of_gradients_are_no_different_losses(run: Run) -> None:
     ended = run(
         """
