@@ -111,7 +111,9 @@ class _Losses:
                 self._note_once(number, leaf)
 
     def _note_once(self, number: int, leaf: torch.Tensor) -> None:
-        def measure(grad: torch.Tensor) -> None:
+        def measure(grad: torch.Tensor | None) -> None:
+            if grad is None:  # DDP's own function leaves out an output that the loss does not use
+                return
             try:
                 measures = _measures(grad)
             except RuntimeError:  # under torch.func or is_grads_batched there are no numbers

@@ -384,3 +384,12 @@ def test_the_steps_of_two_optimizers_are_not_added(run: Run) -> None:
     assert ended.codes == [0, 0], ended.text
     assert "nb2ddp: 2 replicas equal, bit for bit, after 4 steps\n" in ended.ranks[0].out
     assert ended.notes[0] == {"all": 7}
+
+
+def test_an_output_that_the_loss_does_not_use_is_not_noted() -> None:
+    """Of a function with several outputs, DDP's own say, autograd calls the hooks of all: without a gradient."""
+    losses = same_data._Losses()
+    used, unused = torch.ones(2, 3, requires_grad=True).unbind()
+    losses.note([used, unused])
+    used.sum().backward()
+    assert [number for number, _ in losses.noted] == [0]
