@@ -257,13 +257,15 @@ UNITS += [
 @pytest.mark.parametrize("unit", UNITS)
 def test_the_time_grows_with_the_text(unit: str) -> None:
     words = " ".join(f"{' '.join(rule.keywords)} {rule.near or ''}" for rule in all_rules())
-    times = []
-    for size in (25_000, 100_000):
+
+    def seconds(size: int) -> float:
         text = unit * (size // len(unit)) + "\n" + words
         start = time.process_time()
         secrets_in_text(text, "x.py")
-        times.append(time.process_time() - start)
-    assert times[1] < 8 * max(times[0], 0.02)
+        return time.process_time() - start
+
+    few = max(seconds(25_000), 0.02)
+    assert any(seconds(100_000) < 8 * few for _ in range(3))  # other processes may slow one of them down
 
 
 def test_entropy() -> None:
