@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator
 from http.server import ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import pytest
 
@@ -106,6 +109,21 @@ def test_a_flood_of_output_fills_no_disk_and_blocks_no_rank(kaggle: Kaggle, read
         assert log.rstrip().endswith(f"rank {rank} ends")
         assert "bytes left out" in log
         assert len(log) < 2_100_000
+
+
+def test_a_log_keeps_its_end_where_it_comes_at_once(tmp_path: Path) -> None:
+    """A rank's log is read in one piece where the machine is busy; the piece may be all that is kept, and more."""
+    text = code("pass")
+    text = text[text.index("class Log:") : text.index("def pass_on(")]
+    names: dict[str, Any] = {"deque": deque, "suppress": contextlib.suppress, "LOG_LIMIT": 400_000}
+    exec(text, names)
+    log = names["Log"](tmp_path / "rank1.log")
+    log.write(b"begins\n" + b"x" * 1_000_000 + b"\nends\n")
+    log.close()
+    kept = (tmp_path / "rank1.log").read_bytes()
+    assert kept.startswith(b"begins\n")
+    assert kept.endswith(b"\nends\n")
+    assert len(kept) < 410_000
 
 
 def test_a_reader_that_is_killed_ends_no_training(kaggle: Kaggle) -> None:
