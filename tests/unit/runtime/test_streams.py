@@ -36,6 +36,14 @@ note(losses=[row["loss"] for row in trainer.state.log_history if "loss" in row])
 SAID = "the streamed data ended with"
 
 
+def both(run: Run, program: str) -> tuple[Ended, Ended]:
+    """Run a program in one process and on two ranks, all of which must end well."""
+    one, several = run(program, ranks=0), run(program)
+    assert one.codes == [0], one.text
+    assert not any(several.codes), several.text
+    return one, several
+
+
 @pytest.mark.parametrize(
     ("rows", "batch", "dispatch", "rest"),
     [
@@ -55,9 +63,7 @@ def test_its_end_is_said_where_it_differs(
     program = (
         PROGRAM.replace("ROWS", str(rows)).replace("BATCH", str(batch)).replace("DISPATCH", str(dispatch))
     )
-    one, several = run(program, ranks=0), run(program)
-    assert one.codes == [0], one.text
-    assert not any(several.codes), several.text
+    one, several = both(run, program)
     assert SAID not in one.text
     lines = [line for line in several.text.splitlines() if SAID in line]
     assert len(lines) == bool(rest), several.text
@@ -75,9 +81,7 @@ def test_micro_batches_of_other_sizes_are_not_said_of_a_sum_over_tokens(run: Run
         "row.sum() % 3", "row"
     )
     program = program.replace("num_labels=3", "is_decoder=True")
-    one, several = run(program, ranks=0), run(program)
-    assert one.codes == [0], one.text
-    assert not any(several.codes), several.text
+    one, several = both(run, program)
     assert SAID not in several.text
     assert several.notes[0]["losses"] == pytest.approx(one.notes[0]["losses"], abs=1e-5)
 
@@ -95,9 +99,7 @@ class OwnTrainer(Trainer):
         "max_steps=7", "max_steps=3"
     )
     program = program.replace('row["loss"]', 'row["penalty"]').replace('"loss" in row', '"penalty" in row')
-    one, several = run(program, ranks=0), run(program)
-    assert one.codes == [0], one.text
-    assert not any(several.codes), several.text
+    one, several = both(run, program)
     assert len(one.notes[0]["losses"]) == 12
     assert several.notes[0]["losses"] == pytest.approx(one.notes[0]["losses"], abs=1e-5)
 
@@ -120,9 +122,7 @@ def read(files):
     program = PROGRAM.replace("BATCH", "(4, 2)").replace("DISPATCH", "None").replace("ROWS", "32")
     streamed = 'IterableDataset.from_generator(read, gen_kwargs={"files": [0, 1]}).with_format("torch")'
     program = files + program.replace("Stream()", streamed)
-    one, several = run(program, ranks=0), run(program)
-    assert one.codes == [0], one.text
-    assert not any(several.codes), several.text
+    one, several = both(run, program)
     assert SAID not in several.text
     apart = (abs(a - b) for a, b in zip(one.notes[0]["losses"], several.notes[0]["losses"], strict=True))
     assert max(apart) < 1e-5
@@ -143,8 +143,6 @@ def test_a_streamed_evaluation_set_counts_each_row_once(run: Run) -> None:
         'row["loss"]', 'row["eval_loss"]'
     )
     program = program.replace("ROWS", "9")
-    one, several = run(program, ranks=0), run(program)
-    assert one.codes == [0], one.text
-    assert not any(several.codes), several.text
+    one, several = both(run, program)
     assert several.notes[0]["losses"] == pytest.approx(one.notes[0]["losses"], abs=1e-5)
     assert one.notes[0]["losses"]
