@@ -79,14 +79,24 @@ def open_notebook(page: Any, address: str) -> None:
 
 
 def run_all_cells(page: Any) -> None:
-    """Click until the cells run: after a click that comes too soon JupyterLab asks for a kernel instead."""
-    for _ in range(10):
+    """Click until the first cell has run.
+
+    After a click that comes too soon JupyterLab asks for a kernel, or loses the cells: they wait for ever.
+    """
+    for _ in range(5):
         if page.locator(".jp-Dialog").count():
             page.locator(".jp-Dialog .jp-mod-accept").click()
         else:
             page.get_by_role("menuitem", name="Run", exact=True).click()
             page.get_by_text("Run All Cells", exact=True).first.click()
-        page.wait_for_timeout(3000)
-        if any(re.search(r"[*\d]", text) for text in page.locator(".jp-InputPrompt").all_inner_texts()):
-            return
-    raise AssertionError("no cell runs")
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and not page.locator(".jp-Dialog").count():
+            page.wait_for_timeout(500)
+            if re.search(r"\d", page.locator(".jp-InputPrompt").first.inner_text()):
+                return
+    raise AssertionError(f"no cell runs: {prompts(page)}")
+
+
+def prompts(page: Any) -> list[str]:
+    """Return what stands before the cells: ``[1]:`` has run, ``[*]:`` waits or runs."""
+    return list(page.locator(".jp-InputPrompt").all_inner_texts())
