@@ -219,6 +219,11 @@ EVENT_WRITERS = frozenset(
     "torch.utils.tensorboard.SummaryWriter torch.utils.tensorboard.writer.SummaryWriter "
     "tensorboardX.SummaryWriter tensorboardX.writer.SummaryWriter".split()
 )
+# MLflow's functions that choose the store of its runs, and those that read what a store holds.
+CHOOSES_MLFLOW_STORE = frozenset({"mlflow.set_tracking_uri", "mlflow.set_registry_uri"})
+READS_MLFLOW_STORE = re.compile(
+    r"mlflow\.(?:\w+\.)*(?:load_model|load_table|search_\w+|get_run|download_artifacts)"
+)
 # Functions that run a program: once is enough, and two runs could disturb each other.
 RUNNING_FUNCTIONS = frozenset(
     "os.system subprocess.run subprocess.call subprocess.check_call subprocess.Popen".split()

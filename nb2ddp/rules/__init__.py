@@ -33,6 +33,7 @@ from nb2ddp.rules import (
     sharding,
     shell_lines,
     surroundings,
+    trackers,
     unsloth_train,
     wrap,
 )
@@ -63,6 +64,7 @@ RULES: tuple[Rule, ...] = (
     divide.rule,
     file_guards.rule,
     rank_zero.rule,
+    trackers.rule,
     main_first.rule,
     finish.rule,
     cell_output.rule,  # puts a call around what the others have changed

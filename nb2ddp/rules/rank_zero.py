@@ -57,9 +57,6 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             code = f"{made} = {helper(facts, 'from_main_process')}(lambda: {value})"
             yield Insert(statement, "after", code, "every rank trains on what rank 0 generated")
     for call in facts.live_calls:
-        if facts.qualified(call.func) in libraries.EVENT_WRITERS and not facts.is_after_training(call):
-            of_rank_0 = partial(cst_nodes.wrapped, function=helper(facts, "event_writer"))
-            yield Edit(call.func, "only rank 0 writes event files", of_rank_0)
         why = rank_zero_work.why_alone(facts, call)
         if why is None or facts.is_after_training(call):
             continue

@@ -4,6 +4,7 @@ import atexit
 import functools
 import importlib.metadata
 import os
+import pathlib
 import shutil
 import sys
 import tempfile
@@ -62,6 +63,8 @@ def init(seed: int | None = None, strategy: str = "ddp", loads_share: bool = Fal
         # Unsloth writes the modules that it compiles; two ranks in one folder would read half-written ones.
         folder = tempfile.mkdtemp(prefix="unsloth_compiled_cache_")  # private to this user
         os.environ.setdefault("UNSLOTH_COMPILE_LOCATION", folder)
+        os.environ["MLFLOW_TRACKING_URI"] = pathlib.Path(folder, "mlruns").as_uri()  # see tracking_uri()
+        os.environ["MLFLOW_ALLOW_FILE_STORE"] = "true"
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
     sys.excepthook = _end_on_error
     atexit.register(_leave_script)

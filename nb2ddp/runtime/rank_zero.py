@@ -209,6 +209,15 @@ def save_plots() -> None:
     pyplot.close("all")
 
 
+def tracking_uri(uri: Any) -> Any:
+    """Return the address of an MLflow store on rank 0; on the other ranks that of an empty one, removed at the end.
+
+    MLflow cannot be disabled, and each rank would start a run of its own in a store that all share. Waits for no
+    rank.
+    """
+    return uri if is_main_process else os.environ["MLFLOW_TRACKING_URI"]
+
+
 def event_writer(kind: Any) -> Any:
     """Return a SummaryWriter class on rank 0; on the other ranks one like it that writes no event files.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import urllib.parse
 from collections.abc import Callable
 from pathlib import Path
 
@@ -318,6 +319,26 @@ def test_one_rank_writes_event_files(run: Run, tmp_path: Path, ranks: int) -> No
     (file,) = tmp_path.rglob("runs/events.*")
     assert file.read_text() == "loss 2 "
     assert len(list(tmp_path.rglob("runs/hparams/events.*"))) == 1
+
+
+STORE = """
+import os
+store = ddp.tracking_uri("http://localhost:5000")
+note(store=store, default=os.environ.get("MLFLOW_TRACKING_URI"))
+"""
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_one_rank_logs_to_the_store_of_mlflow(run: Run, ranks: int) -> None:
+    ended = run(STORE, ranks)
+    assert not any(ended.codes), ended.text
+    first, *others = ended.notes
+    assert first == {"store": "http://localhost:5000", "default": None}
+    assert all(other["store"] == other["default"] for other in others)
+    assert len({other["store"] for other in others}) == len(others)
+    for other in others:
+        folder = Path(urllib.parse.urlsplit(other["store"]).path)
+        assert not folder.parent.exists(), "it is removed at the end"
 
 
 ACCELERATOR = """

@@ -28,6 +28,15 @@ log = Log("a")
 with ddp.event_writer(SummaryWriter)() as writer:
     writer.add_scalar("start", 1, 0)
 
+# case: the base of a class of the notebook's own
+class Writer(SummaryWriter):
+    pass
+writer = Writer("runs/a")
+# output
+class Writer(ddp.event_writer(SummaryWriter)):
+    pass
+writer = Writer("runs/a")
+
 # case: another class of this name
 from mine import SummaryWriter
 writer = SummaryWriter("runs/a")

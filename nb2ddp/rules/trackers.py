@@ -1,0 +1,91 @@
+"""Let rank 0 alone write to TensorBoard and MLflow.
+
+Each rank would leave a file or a run of its own, and every curve would be shown several times. W&B is disabled on
+the other ranks at run time. MLflow cannot be disabled: the other ranks get an empty store, which is removed at the end.
+
+.. code-block:: diff
+
+     import mlflow
+     from trl import SFTTrainer
+    -mlflow.set_tracking_uri("http://localhost:5000")
+    +mlflow.set_tracking_uri(ddp.tracking_uri("http://localhost:5000"))
+     mlflow.start_run()
+     trainer = SFTTrainer(model)
+     trainer.train()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import libcst as cst
+
+from nb2ddp import libraries
+from nb2ddp.analysis.facts import Facts
+from nb2ddp.options import Options
+from nb2ddp.rewriting.findings import Edit, Finding, Note, Rule
+from nb2ddp.rewriting.runtime_calls import helper
+from nb2ddp.source import cst_nodes
+
+_STORE = "MLFLOW_TRACKING_URI"
+
+
+def find(facts: Facts, options: Options) -> Iterator[Finding]:
+    if facts.last_collective is None:
+        return
+    for writer in _event_writers(facts):
+        of_rank_0 = partial(cst_nodes.wrapped, function=helper(facts, "event_writer"))
+        yield Edit(writer, "only rank 0 writes event files", of_rank_0)
+    for store in _mlflow_stores(facts):
+        of_rank_0 = partial(cst_nodes.wrapped, function=helper(facts, "tracking_uri"))
+        yield Edit(store, "only rank 0 writes to this store", of_rank_0)
+    for call in facts.live_calls:
+        if _reads_store(facts, call):
+            yield Note(
+                "ranks other than 0 have an empty MLflow store: they cannot read from it what is saved", call
+            )
+
+
+def _event_writers(facts: Facts) -> Iterator[cst.BaseExpression]:
+    """Yield TensorBoard's classes where an object is made of them, or a class of the notebook's own."""
+    for call in facts.live_calls:
+        if facts.qualified(call.func) in libraries.EVENT_WRITERS and not facts.is_after_training(call):
+            yield call.func
+    for named in (*facts.name_loads, *facts.attributes):
+        argument = facts.parent(named)
+        if (
+            isinstance(argument, cst.Arg)
+            and isinstance(facts.parent(argument), cst.ClassDef)
+            and facts.qualified(named) in libraries.EVENT_WRITERS
+        ):
+            yield named
+
+
+def _mlflow_stores(facts: Facts) -> Iterator[cst.BaseExpression]:
+    """Yield the addresses that a notebook gives to MLflow, in calls and in its environment variable."""
+    for call in facts.live_calls:
+        if facts.qualified(call.func) in libraries.CHOOSES_MLFLOW_STORE and len(call.args) == 1:
+            yield call.args[0].value
+    for string in facts.strings:
+        if cst_nodes.string_value(string) != _STORE:
+            continue
+        assigned = next((node for node in facts.parents(string) if isinstance(node, cst.Assign)), None)
+        if assigned is None or len(assigned.targets) > 1:
+            continue
+        target = assigned.targets[0].target
+        if (
+            isinstance(target, cst.Subscript)
+            and facts.contains(target, string)
+            and facts.qualified(target.value) == "os.environ"
+        ):
+            yield assigned.value
+
+
+def _reads_store(facts: Facts, call: cst.Call) -> bool:
+    """Return whether a call before the end of training reads what an MLflow store holds."""
+    reads = libraries.READS_MLFLOW_STORE.fullmatch(facts.qualified(call.func))
+    return reads is not None and not facts.is_after_training(call)
+
+
+rule = Rule("trackers", __doc__, find)
