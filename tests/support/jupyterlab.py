@@ -44,6 +44,7 @@ def lab_with(
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     options = ["--no-browser", "--allow-root", f"--port={port}", "--IdentityProvider.token="]
+    options.append("--ServerApp.disable_check_xsrf=True")  # a session is started without the page
     environment = {
         **os.environ,
         "JUPYTERLAB_SETTINGS_DIR": str(settings),
@@ -72,29 +73,35 @@ def lab_with(
 
 
 def open_notebook(page: Any, address: str) -> None:
-    """Open a notebook in a browser's page, and wait until its kernel is ready."""
+    """Open a notebook in a browser's page, and wait until its kernel is ready.
+
+    The kernel is started before: where JupyterLab starts it on a busy machine, it may ask for another one.
+    """
+    server = address.partition("/lab/")[0]
+    session = {"path": "run.ipynb", "name": "run.ipynb", "type": "notebook", "kernel": {"name": "python3"}}
+    body = json.dumps(session).encode()
+    urllib.request.urlopen(urllib.request.Request(f"{server}/api/sessions", body, method="POST")).close()
     page.goto(address)
     page.wait_for_selector(".jp-Notebook .jp-CodeCell")
     page.wait_for_selector(".jp-Notebook-ExecutionIndicator[data-status=idle]")
+    page.get_by_text(re.compile(r"\| Idle")).wait_for()
 
 
 def run_all_cells(page: Any) -> None:
-    """Click until the first cell has run.
-
-    After a click that comes too soon JupyterLab asks for a kernel, or loses the cells: they wait for ever.
-    """
-    for _ in range(5):
+    """Click, and wait until the first cell has run; answer where JupyterLab asks for a kernel, and click again."""
+    deadline = time.monotonic() + 240
+    clicked = False
+    while not re.search(r"\d", page.locator(".jp-InputPrompt").first.inner_text()):
+        assert time.monotonic() < deadline, prompts(page)
         if page.locator(".jp-Dialog").count():
             page.locator(".jp-Dialog .jp-mod-accept").click()
-        else:
+            page.wait_for_timeout(1000)
+            clicked = False
+        elif not clicked and page.get_by_text(re.compile(r"\| Idle")).count():
             page.get_by_role("menuitem", name="Run", exact=True).click()
             page.get_by_text("Run All Cells", exact=True).first.click()
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline and not page.locator(".jp-Dialog").count():
-            page.wait_for_timeout(500)
-            if re.search(r"\d", page.locator(".jp-InputPrompt").first.inner_text()):
-                return
-    raise AssertionError(f"no cell runs: {prompts(page)}")
+            clicked = True
+        page.wait_for_timeout(200)
 
 
 def prompts(page: Any) -> list[str]:
