@@ -1,4 +1,4 @@
-"""Average the gradients that a loop asks for itself, with `torch.autograd.grad`."""
+"""Average the gradients that DDP cannot: of `torch.autograd.grad`, and of several `backward()` through one call."""
 
 import functools
 from collections.abc import Callable
@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 
 from nb2ddp.runtime.run_state import _run
+from nb2ddp.runtime.split_classes import _splits
 
 _OF_PARTS = (
     "_GatherRowsBackward",
@@ -48,6 +49,33 @@ def _average_asked_gradients() -> None:
         return tuple(None if of is None else _MeanOverRanks.apply(of) for of in found)
 
     torch.autograd.grad = averaged
+
+
+def _average_repeated_backward() -> None:
+    """Let ``backward()`` come several times through one call of a divided model.
+
+    DDP averages a gradient once for each call. ``retain_graph=True`` says that more follow: from then on gradients are
+    averaged after each ``backward()``.
+    """
+    backward: Callable[..., Any] = torch.autograd.backward
+    if hasattr(backward, "__wrapped__"):
+        return
+
+    @functools.wraps(backward)
+    def checked(
+        tensors: Any,
+        grad_tensors: Any = None,
+        retain_graph: bool | None = None,
+        create_graph: bool = False,
+        *args: Any,
+        **options: Any,
+    ) -> Any:
+        if retain_graph or create_graph:
+            for split in list(_splits.values()):
+                split.leave_ddp()
+        return backward(tensors, grad_tensors, retain_graph, create_graph, *args, **options)
+
+    torch.autograd.backward = checked
 
 
 def _joins_parts(outputs: list[Any]) -> bool:

@@ -70,7 +70,8 @@ class _Split:
         self.trained: list[tuple[Any, bool]] = []
         self.apart: list[Any] = []  # trained parameters that no output depends on: the loss may, elsewhere
         self.left, self.words = set[str](), set[Any]()  # their names; arguments of calls that are no tensors
-        self.alone = False  # the model is called without DDP: its outputs hide their tensors
+        self.alone = False  # the model is called without DDP: its outputs hide their tensors, or
+        self.repeats = False  # backward() comes several times through one call
         self.hooks = 0  # how many hooks there were
         self.hooked: str | None = None  # what the notebook has hooked a function to
         self.calls = 0
@@ -222,7 +223,9 @@ class _Split:
                 self.batch_norm = True
         self.trained = [(p, p.requires_grad) for p in model.parameters()]
         apart = self.left = self._all_left(parts)
-        self.apart = [p for name, p in model.named_parameters() if name in apart]
+        self.apart = [
+            p for name, p in model.named_parameters() if name in apart or (self.repeats and p.requires_grad)
+        ]
         for parameter in self.apart:
             _run.reduced.pop(id(parameter), None)
         whole = next(m for m in _splits if _splits[m] is self)
@@ -235,6 +238,20 @@ class _Split:
             self.batch_norm
         ):  # every rank has the gradients of whole batches, and a mean of three equal ones rounds
             self.ddp.register_comm_hook(None, _take_rank_0s)
+
+    def leave_ddp(self) -> None:
+        """Average gradients after each backward() instead of through DDP, which counts one for each call."""
+        self.repeats = True
+        if self.ddp is None:
+            return
+        self.alone = True
+        self.ddp._remove_autograd_hooks()
+        self.former, self.ddp = self.ddp, None
+        known = {id(p) for p in self.apart}
+        self.apart += [p for p, trained in self.trained if trained and id(p) not in known]
+        _run.reduced.setdefault(id(self), weakref.ref(self))
+        for parameter in self.apart:
+            _run.reduced.pop(id(parameter), None)
 
     def _names_apart(self, parts: _Parts) -> set[str]:
         """Return the names of trained parameters that no output of a batch depends on.
@@ -255,7 +272,7 @@ class _Split:
                 left = set()
         # the rows of one rank may miss an expert that those of another reach
         of_ranks = from_all_ranks((left, opaque))
-        self.alone = any(of_rank[1] for of_rank in of_ranks)
+        self.alone = self.repeats or any(of_rank[1] for of_rank in of_ranks)
         left = set.intersection(*(of_rank[0] for of_rank in of_ranks))
         return left if len(left) < len(trained) else set()
 

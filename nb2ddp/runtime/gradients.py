@@ -125,11 +125,25 @@ def _average(bucket: list[torch.Tensor]) -> None:
 
 
 def _average_after_backward(output: Any, parameters: list[Any]) -> None:
-    """Average the gradients of parameters that DDP leaves alone in each backward() that comes through ``output``."""
-    through = [x for x in pytree.tree_leaves(output) if isinstance(x, torch.Tensor) and x.requires_grad]
-    if parameters and through:
-        engine: Any = torch.autograd.Variable._execution_engine
-        through[0].register_hook(lambda _: engine.queue_callback(lambda: _average_unseen(parameters)))
+    """Average the gradients of parameters that DDP leaves alone in each backward() that comes through ``output``.
+
+    The list may be filled until then.
+    """
+    through = [x for x in pytree.tree_leaves(output) if isinstance(x, torch.Tensor) and x.grad_fn is not None]
+    engine: Any = torch.autograd.Variable._execution_engine
+    queued: list[bool] = []  # once in each backward()
+
+    def average() -> None:
+        queued.clear()
+        _average_unseen(parameters)
+
+    def average_at_end(_: Any) -> None:
+        if parameters and not queued:
+            queued.append(True)
+            engine.queue_callback(average)
+
+    for tensor in through:
+        tensor.register_hook(average_at_end)
 
 
 def _is_reduced(parameter: Any) -> bool:

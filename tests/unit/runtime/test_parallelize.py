@@ -97,6 +97,32 @@ EXACT = {
             return F.cross_entropy(out["logits"], y) + out["extra"][0].pow(2).mean() + out["extra"][1][0].abs().mean()
         train(model, batches(x, y), loss_of)
     """,
+    "a backward() for each loss": """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.body, self.one, self.two = nn.Linear(5, 8), nn.Linear(8, 3), nn.Linear(8, 1)
+            def forward(self, x):
+                hidden = torch.tanh(self.body(x))
+                return self.one(hidden), self.two(hidden)
+        model = ddp.parallelize(Net())
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        for number, (a, b) in enumerate(batches(x, y)):
+            optimizer.zero_grad()
+            first, second = model(a)
+            loss, more = F.cross_entropy(first, b), second.pow(2).mean()
+            if number == 1:
+                (loss + more).backward()
+            else:
+                loss.backward(retain_graph=True)
+                losses.append(nn.utils.clip_grad_norm_(model.parameters(), 0.5).item())
+                (loss * more).backward()
+            losses.append(nn.utils.clip_grad_norm_(model.parameters(), 0.5).item())
+            optimizer.step()
+            losses.append(loss.item())
+            if number == 3:
+                model.one.weight.requires_grad_(False)
+    """,
     "dict input": """
         class Net(Body):
             def forward(self, batch, *, names):
@@ -450,6 +476,17 @@ WHOLE = {
         model.eval()
         losses.append(F.cross_entropy(model(x), y).item())
     """,
+    "batch norm, and a backward() for each loss": """
+        model = ddp.parallelize(nn.Sequential(nn.Linear(5, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3)))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for a, b in batches(x[:20], y[:20]):
+            optimizer.zero_grad()
+            out = model(a)
+            F.cross_entropy(out, b).backward(retain_graph=True)
+            out.pow(2).mean().backward()
+            optimizer.step()
+            losses.append(out.sum().item())
+    """,
     "a distribution": """
         class Policy(nn.Module):
             def __init__(self):
@@ -560,7 +597,15 @@ def assert_as_one_process(one: Ended, several: Ended) -> None:
 
 
 # On three ranks the rows of a batch of four do not divide; two show most of what can go wrong.
-ON_THREE = ("mlp", "ignored labels", "fewer rows than ranks", "bert", "two models", "accumulation")
+ON_THREE = (
+    "mlp",
+    "ignored labels",
+    "fewer rows than ranks",
+    "bert",
+    "two models",
+    "accumulation",
+    "a backward() for each loss",
+)
 CASES = [
     pytest.param(case, ranks, marks=() if ranks == 2 or case in ON_THREE else pytest.mark.thorough)
     for case in EXACT
