@@ -74,7 +74,7 @@ def _difference(one: Any, other: Any) -> float:
         return math.inf
     if not one.is_floating_point():
         return float(not torch.equal(one, other))
-    a, b = one.double(), other.double()
+    a, b = one.detach().double(), other.detach().double()  # a parameter that the model returns
     same = (a == b) | (a.isnan() & b.isnan())
     apart = (a - b).abs().masked_fill(same, 0.0)
     return float(apart.max() / a[a.isfinite()].abs().max().clamp(min=1e-6)) if a.numel() else 0.0

@@ -256,7 +256,8 @@ def test_a_model_may_return_its_parameters(run: Run) -> None:
 def test_a_parameter_of_as_many_rows_as_a_rank_has_is_not_joined(run: Run) -> None:
     ended = run(
         """
-        import torch
+        import torch, warnings
+        warnings.simplefilter("error")
         class Model(torch.nn.Linear):
             def forward(self, x):
                 return super().forward(x), self.weight
