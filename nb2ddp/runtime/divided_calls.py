@@ -79,7 +79,9 @@ class _Split:
         self.said: set[str] = set()
         self.batch_norm = False  # one that cannot be synchronised: on CPUs
         self.errors: dict[Any, dict[Any, float]] = {}  # by kind of call and leaf: how far off each way is
-        self.of_rows: set[Any] = set()  # kinds of calls, and leaves that have a row for each row of the batch
+        self.of_model: set[Any] = (
+            set()
+        )  # kinds of calls, and leaves that do not depend on the batch: parameters
         self.rechecks: dict[Any, int] = {}  # by kind of call: batches that had to tell ways apart
         self.keeps: dict[Any, str] = {}  # kinds of calls that leave another state for a part: the attribute
         # kinds of calls with random numbers that can be those of the whole batch
@@ -102,7 +104,8 @@ class _Split:
             )
         if self._must_wrap(parts):
             self._wrap(parts)
-        self.words.add(parts.words)
+        if len(self.words) < self.most_rechecks:
+            self.words.add(parts.words)
         if self.hooks != torch.utils.hooks.RemovableHandle.next_id:
             self.hooks = torch.utils.hooks.RemovableHandle.next_id
             self.hooked = _hooks_of_notebook(self.model)
@@ -297,9 +300,13 @@ class _Split:
             )
         own = {number: ways for (of, number), ways in self.errors.items() if of == kind}
         drawn = kind in self.draws
-        problem, errors, drawn = from_main_process(
-            lambda: (problem, own, drawn)
+        alike = {number for of, number in self.of_model if of == kind}
+        problem, errors, drawn, alike = from_main_process(
+            lambda: (problem, own, drawn, alike)
         )  # rounding may differ between GPUs
+        self.of_model = {key for key in self.of_model if key[0] != kind} | {
+            (kind, number) for number in alike
+        }
         self.draws = self.draws | {kind} if drawn else self.draws - {kind}
         self.errors.update({(kind, number): ways for number, ways in errors.items()})
         if problem is not None:
@@ -367,9 +374,10 @@ class _Split:
             elif [len(p) if p.ndim else 0 for p in parted] == parts.sizes and len(leaf) == parts.rows:
                 if _difference(leaf, torch.cat(parted)) > _tolerance(leaf):
                     return "a row's output depends on the other rows of its batch"
-                self.of_rows.add(key)
             elif any(p.shape != leaf.shape or _difference(leaf, p) > _tolerance(leaf) for p in parted):
                 return "an output has no row for each row of the batch"
+            else:
+                self.of_model.add(key)
         return None
 
     def _join(self, output: Any, parts: _Parts, kind: Any) -> Any:
@@ -383,7 +391,11 @@ class _Split:
                 weights = parts.weights([best, "mean over rows"])
                 chosen = weights.get(best) or weights["mean over rows"]
                 leaf = _SumOverRanks.apply(leaf, chosen[_run.rank])
-            elif (kind, number) in self.of_rows:
+            elif (kind, number) in self.of_model or not isinstance(leaf, torch.Tensor) or not leaf.ndim:
+                pass
+            elif (
+                len(leaf) == parts.sizes[_run.rank]
+            ):  # one that no check has seen, too: a head that is used later
                 leaf = _GatherRows.apply(leaf, parts.sizes, _run.rank)
             joined.append(leaf)
         return pytree.tree_unflatten(joined, spec)
