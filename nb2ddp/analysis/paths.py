@@ -6,11 +6,12 @@ value that the other ranks need.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import libcst as cst
 
 from nb2ddp import libraries
+from nb2ddp.analysis.drawn_names import is_shared
 from nb2ddp.analysis.facts import Facts
 
 # What a node tells: yes, or the expressions of which one has to be it.
@@ -85,6 +86,14 @@ def _bound(facts: Facts, name: cst.Name) -> Sequence[cst.BaseExpression]:
     return (binding.value,) if binding is not None and binding.value and binding.index is None else ()
 
 
+def _assigned(facts: Facts, attribute: str) -> Iterator[cst.BaseExpression]:
+    """Yield what is assigned to attributes of this name: ``self.folder = ...``."""
+    for target in facts.attribute_targets:
+        if target.attr.value == attribute:
+            assign = next(parent for parent in facts.parents(target) if isinstance(parent, cst.Assign))
+            yield assign.value
+
+
 def _path(facts: Facts, node: cst.BaseExpression) -> bool | Sequence[cst.BaseExpression]:
     match node:
         case cst.Name():
@@ -123,8 +132,14 @@ def _own(facts: Facts, node: cst.BaseExpression) -> bool | Sequence[cst.BaseExpr
     match node:
         case cst.Name():
             binding = facts.binding(node)
-            return (binding.value,) if binding is not None and binding.value is not None else ()
-        case cst.Attribute(value=value) | cst.Subscript(value=value):
+            if binding is None or is_shared(facts, binding):
+                return False
+            if isinstance(binding.node, cst.Param):
+                return tuple(facts.given(binding))
+            return (binding.value,) if binding.value is not None else ()
+        case cst.Attribute(value=value, attr=attr):
+            return (value, *_assigned(facts, attr.value))
+        case cst.Subscript(value=value):
             return (value,)
         case cst.BinaryOperation(left=left, operator=cst.Divide() | cst.Add()):
             return (left,)

@@ -14,6 +14,7 @@ import libcst as cst
 
 from nb2ddp import libraries
 from nb2ddp.analysis import paths
+from nb2ddp.analysis.drawn_names import is_shared
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.parallel_loops import IndependentLoop, generates, independent_loops
 from nb2ddp.analysis.shell_commands import is_install
@@ -306,7 +307,9 @@ def _is_own(facts: Facts, node: cst.BaseExpression) -> bool:
         return _is_own(facts, node.value)
     if isinstance(node, cst.Name):
         binding = facts.binding(node)
-        return binding is not None and isinstance(binding.value, cst.Call) and _is_own(facts, binding.value)
+        if binding is None or is_shared(facts, binding):
+            return False
+        return isinstance(binding.value, cst.Call) and _is_own(facts, binding.value)
     return isinstance(node, cst.Call) and facts.qualified(node.func) in libraries.OWN_BUFFERS
 
 

@@ -21,6 +21,7 @@ from functools import partial
 import libcst as cst
 
 from nb2ddp.analysis import rank_zero_work
+from nb2ddp.analysis.drawn_names import is_drawn_name
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.rank_tests import rank_test_above
 from nb2ddp.options import Options
@@ -28,20 +29,6 @@ from nb2ddp.rewriting.findings import Edit, Finding, Rule
 from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
 
-_CLOCKS = frozenset(
-    "datetime.datetime.now datetime.datetime.utcnow datetime.datetime.today datetime.date.today "
-    "pandas.Timestamp.now time.time time.time_ns time.localtime time.gmtime".split()
-)
-_IDS = frozenset(
-    "time.strftime time.ctime uuid.uuid1 uuid.uuid4 secrets.token_hex secrets.token_urlsafe "
-    "tempfile.mkdtemp os.getpid".split()
-)
-# Other calls in such a name: they return the same on every rank, without the other ranks.
-_PLAIN = frozenset(
-    "str int round os.path.join os.path.basename os.environ.get os.getenv pathlib.Path "
-    "pytz.timezone zoneinfo.ZoneInfo".split()
-)
-_TO_TEXT = frozenset("strftime isoformat format replace lower upper join timestamp split strip".split())
 _OPTIONS = ("output_dir", "logging_dir", "run_name", "hub_model_id")
 
 
@@ -49,7 +36,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     if facts.last_collective is None:
         return
     for value in _values(facts):
-        if facts.is_after_training(value) or not _is_drawn_name(facts, value):
+        if facts.is_after_training(value) or not is_drawn_name(facts, value):
             continue
         if rank_test_above(facts, value) is not None:
             continue  # the other ranks do not come here
@@ -72,22 +59,6 @@ def _values(facts: Facts) -> Iterator[cst.BaseExpression]:
         if facts.is_arguments_class(call.func):
             given = (facts.keyword(call, name) for name in _OPTIONS)
             yield from (value for value in given if value is not None)
-
-
-def _is_drawn_name(facts: Facts, value: cst.BaseExpression) -> bool:
-    """Return whether ``value`` is text with a time or an id in it; a time alone is used to measure something."""
-    calls = list(facts.calls_in(value))
-    names = [facts.qualified(call.func) for call in calls]
-    drawn = [name for name in names if name in _CLOCKS | _IDS]
-    others = [
-        call
-        for call, name in zip(calls, names, strict=True)
-        if name not in _CLOCKS | _IDS | _PLAIN and facts.method(call) not in _TO_TEXT
-    ]
-    if not drawn or others:
-        return False
-    is_text = any(name in _IDS for name in names) or any(facts.method(call) in _TO_TEXT for call in calls)
-    return is_text or "str" in names or cst_nodes.holds_text(value)
 
 
 rule = Rule("run-names", __doc__, find)

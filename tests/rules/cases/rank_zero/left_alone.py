@@ -32,8 +32,10 @@ with tempfile.NamedTemporaryFile("w") as f:
     df.to_csv(f.name)
 
 # case: a temporary folder
-folder = tempfile.mkdtemp()
-torch.save(x, folder)
+def keep(x):
+    folder = tempfile.mkdtemp()
+    torch.save(x, folder)
+keep(x)
 
 # case: code that never runs
 if False:

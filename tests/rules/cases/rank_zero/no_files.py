@@ -131,6 +131,30 @@ with tempfile.TemporaryDirectory() as d:
     np.save(str(part) + "/e.npy", x)
     shutil.copy("a", part / "f")
 
+# case: below a temporary folder that a function gets, or an object keeps
+def make(folder, n):
+    for i in range(n):
+        with open(os.path.join(folder, f"{i}.txt"), "w") as f:
+            f.write("a")
+make(tempfile.mkdtemp(), 4)
+class Cache:
+    def __init__(self):
+        self.folder = Path(tempfile.mkdtemp())
+    def put(self, key, value):
+        np.save(self.folder / f"{key}.npy", value)
+Cache().put(1, x)
+
+# case: below a temporary folder that a cell names, which all ranks take from rank 0
+folder = tempfile.mkdtemp()
+os.mkdir(os.path.join(folder, "a"))
+shutil.rmtree(folder)
+# output
+folder = tempfile.mkdtemp()
+with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
+    if is_main:
+        os.mkdir(os.path.join(folder, "a"))
+        shutil.rmtree(folder)
+
 # case: out of a temporary folder
 with tempfile.TemporaryDirectory() as d:
     part = Path(d) / "part"
