@@ -249,6 +249,8 @@ def _settle_loop(made: Features, back) -> None:  # type: ignore[no-untyped-def]
         back("schedule")
     if made["amp"] == "scaler" and made["clip"] == "norm_print":
         back("clip")
+        if made["metric"] == "grad_norm":
+            back("metric")
     if made["model"] in ("batchnorm", "lazy") and made["n"] == "49":
         back("n")
     if made["dataset"] == "kfold" and made["model"] in ("batchnorm", "lazy"):
