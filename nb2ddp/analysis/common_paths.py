@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import libcst as cst
+from libcst import matchers
 
 from nb2ddp import libraries
 from nb2ddp.analysis.facts import Facts
@@ -104,9 +105,9 @@ def called_by_all(facts: Facts, node: cst.CSTNode) -> bool:
 
 
 def _reached(facts: Facts, node: cst.CSTNode, seen: set[cst.CSTNode]) -> bool:
+    if clock_decides(facts, node):
+        return False
     for parent in facts.parents(node):
-        if isinstance(parent, cst.If | cst.While) and _reads_clock(facts, parent.test):
-            return False
         if isinstance(parent, cst.Lambda | cst.ClassDef | cst.ExceptHandler):
             return False
         if isinstance(parent, cst.FunctionDef):
@@ -117,16 +118,62 @@ def _reached(facts: Facts, node: cst.CSTNode, seen: set[cst.CSTNode]) -> bool:
     return True
 
 
+def clock_decides(facts: Facts, node: cst.CSTNode) -> bool:
+    """Return whether each rank's own clock decides if it comes to ``node``, within its function or cell."""
+    inner = node
+    for parent in facts.parents(node):
+        if isinstance(parent, cst.FunctionDef):
+            return False
+        if isinstance(parent, cst.If | cst.While) and _is_own_clocks(facts, parent):
+            return True
+        if isinstance(parent, cst.IndentedBlock) and _left_by_clock(facts, parent, inner):
+            return True
+        inner = parent
+    return False
+
+
+def _left_by_clock(facts: Facts, block: cst.IndentedBlock, until: cst.CSTNode) -> bool:
+    """Return whether a statement above leaves a block by the clock: ``if time.time() - last < 60: return``."""
+    before = block.body[: block.body.index(until)] if until in block.body else ()
+    return any(
+        isinstance(statement, cst.If) and leaves(statement.body) and _is_own_clocks(facts, statement)
+        for statement in before
+    )
+
+
+def _is_own_clocks(facts: Facts, statement: cst.If | cst.While) -> bool:
+    """Return whether each rank's own clock decides; rank 0's does for all where a loop that trains ends so."""
+    if not _reads_clock(facts, statement.test):
+        return False
+    ends = matchers.findall(statement.body, matchers.Break() | matchers.Return() | matchers.Raise())
+    return not ends or not any(_is_training(facts, parent) for parent in facts.parents(statement))
+
+
+def _is_training(facts: Facts, node: cst.CSTNode) -> bool:
+    return isinstance(node, cst.For | cst.While) and facts.runs(
+        node, lambda call: facts.method(call) == "backward" or facts.is_collective(call)
+    )
+
+
 def _reads_clock(facts: Facts, test: cst.BaseExpression) -> bool:
     """Return whether each rank decides by its own clock: ``time.time() - start > 60``, or a name for one."""
-    bindings = [facts.binding(name) for name in facts.name_loads_in(test)]
-    read = [
-        test,
-        *(binding.value for binding in bindings if binding is not None and binding.value is not None),
-    ]
+    read: list[cst.CSTNode] = [test]
+    for node in read:
+        for name in facts.name_loads_in(node):
+            binding = facts.binding(name)
+            value = binding.value if binding is not None else None
+            if isinstance(value, cst.Call | cst.BinaryOperation | cst.Comparison) and value not in read:
+                read.append(value)
+    if not any(matchers.findall(node, _ORDERING) for node in read):
+        return False  # ``if folder is not None``, a name with the date in it
     return any(
         facts.qualified(call.func) in libraries.CLOCKS for node in read for call in facts.calls_in(node)
     )
+
+
+_ORDERING = (
+    matchers.LessThan() | matchers.LessThanEqual() | matchers.GreaterThan() | matchers.GreaterThanEqual()
+)
 
 
 def _all_call(facts: Facts, function: cst.FunctionDef, seen: set[cst.CSTNode]) -> bool:

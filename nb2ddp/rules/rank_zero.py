@@ -30,6 +30,7 @@ from nb2ddp.analysis.common_paths import (
     binds_outside,
     called_by_all,
     changes_state,
+    clock_decides,
     leaves,
 )
 from nb2ddp.analysis.facts import Facts
@@ -89,7 +90,8 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         elif changes_state(facts, statement) or binds_outside(facts, statement, last):
             yield from _each_in_turn(facts, call, statement, why, once=True)
         else:
-            yield Gate(statement, "rank-zero-then-wait", why)
+            waits = not clock_decides(facts, call)
+            yield Gate(statement, "rank-zero-then-wait" if waits else "rank-zero", why)
 
 
 def _each_in_turn(

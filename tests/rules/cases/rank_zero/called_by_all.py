@@ -231,3 +231,32 @@ def train():
         llm(b).loss.backward()
         save_best(b)
 notebook_launcher(train)
+
+# case: after a test of a name with the date in it, and of a clock that rank 0 reads for all
+import time
+from datetime import datetime
+out = os.path.join("runs", f"{datetime.now()}.pt")
+def train():
+    start = time.time()
+    for b in DataLoader(data):
+        llm(b).loss.backward()
+        if time.time() - start > 3600:
+            break
+        if out is not None:
+            torch.save(b, out)
+train()
+# output
+import time
+from datetime import datetime
+out = os.path.join("runs", f"{datetime.now()}.pt")
+def train():
+    start = time.time()
+    for b in DataLoader(data):
+        llm(b).loss.backward()
+        if time.time() - start > 3600:
+            break
+        if out is not None:
+            with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
+                if is_main:
+                    torch.save(b, out)
+train()

@@ -243,3 +243,84 @@ for b in loader:
     if time.time() - last > 60:
         last = time.time()
         log(b)
+
+# case: by a clock, which lets the function end before
+import time
+class Keeper:
+    def __init__(self):
+        self.last = time.time()
+    def maybe(self, b):
+        if time.time() - self.last < 600:
+            return
+        self.last = time.time()
+        torch.save(b, "x.pt")
+keeper = Keeper()
+loader = DataLoader(data)
+for b in loader:
+    llm(b).loss.backward()
+    keeper.maybe(b)
+# output
+import time
+class Keeper:
+    def __init__(self):
+        self.last = time.time()
+    def maybe(self, b):
+        if time.time() - self.last < 600:
+            return
+        self.last = time.time()
+        if ddp.is_main_process:  # nb2ddp: only rank 0 writes
+            torch.save(b, "x.pt")
+keeper = Keeper()
+loader = DataLoader(data)
+for b in loader:
+    llm(b).loss.backward()
+    keeper.maybe(b)
+
+# case: by a clock, over two names, and in a loop that goes on
+import time
+def train():
+    last = time.time()
+    for b in DataLoader(data):
+        llm(b).loss.backward()
+        now = time.time()
+        passed = now - last
+        if passed > 60:
+            torch.save(b, "x.pt")
+        if passed < 600:
+            continue
+        torch.save(b, "y.pt")
+train()
+# output
+import time
+def train():
+    last = time.time()
+    for b in DataLoader(data):
+        llm(b).loss.backward()
+        now = time.time()
+        passed = now - last
+        if passed > 60:
+            if ddp.is_main_process:  # nb2ddp: only rank 0 writes
+                torch.save(b, "x.pt")
+        if passed < 600:
+            continue
+        if ddp.is_main_process:  # nb2ddp: only rank 0 writes
+            torch.save(b, "y.pt")
+train()
+
+# case: by a clock, in a cell
+import time
+last = time.time()
+for b in DataLoader(data):
+    llm(b).loss.backward()
+    if time.time() - last > 60:
+        torch.save(b, "x.pt")
+        last = time.time()
+# output
+import time
+last = time.time()
+for b in DataLoader(data):
+    llm(b).loss.backward()
+    if time.time() - last > 60:
+        if ddp.is_main_process:  # nb2ddp: only rank 0 writes
+            torch.save(b, "x.pt")
+        last = time.time()
