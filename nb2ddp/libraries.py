@@ -154,6 +154,8 @@ def has_experts(name: str) -> bool:
 
 # Modules whose functions draw from a global random generator of the process.
 RANDOM_MODULES = ("random.", "numpy.random.")
+# Make a generator of one's own: without a seed, each process gets another one.
+GENERATORS = frozenset({"numpy.random.default_rng", "numpy.random.RandomState", "random.Random"})
 # Functions that take a trainer and return it.
 TRAINER_WRAPPERS = frozenset({"train_on_responses_only"})
 

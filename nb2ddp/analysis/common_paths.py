@@ -35,18 +35,65 @@ def binds_for_later(facts: Facts, statement: cst.CSTNode) -> bool:
 
 
 def changes_state(facts: Facts, statement: cst.CSTNode) -> bool:
-    """Return whether a statement changes values that code outside it sees: a list, a count, an attribute.
+    """Return whether a statement changes values that code outside it sees: a list, a count, a random generator.
 
-    A ``with`` that writes a file may do so: ``f.write(row); rows.append(row)``.
+    A ``with`` that writes a file may do so: ``f.write(row); rows.append(row)``. So may the functions that it calls.
     """
-    for name in facts.changes_in(statement):
-        if any(not facts.contains(statement, binding.node) for binding in facts.bindings(name)):
+    return _changes(facts, statement, {statement})
+
+
+def _changes(facts: Facts, node: cst.CSTNode, seen: set[cst.CSTNode]) -> bool:
+    for name in facts.changes_in(node):
+        if any(not facts.contains(node, binding.node) for binding in facts.bindings(name)):
             return True
-    for call in facts.calls_in(statement):
+    for call in facts.calls_in(node):
         owner = call.func.value if isinstance(call.func, cst.Attribute) else None
-        if isinstance(owner, cst.Attribute) and facts.method(call) in libraries.CHANGING_METHODS:
+        method = facts.method(call)
+        if isinstance(owner, cst.Attribute) and method in libraries.CHANGING_METHODS:
             return True  # self.rows.append(row)
-    return any(facts.contains(statement, target) for target in facts.attribute_targets)
+        if method in ("fit", "fit_transform") or facts.qualified(call.func) == "next":
+            return True
+        if _draws_from_own(facts, call):
+            return True
+        for function in facts.called_functions(call):
+            if function not in seen:
+                seen.add(function)
+                if _changes(facts, function.body, seen):
+                    return True
+    look = _SetsAttribute()
+    node.visit(look)
+    return look.found
+
+
+def _draws_from_own(facts: Facts, call: cst.Call) -> bool:
+    """Return whether a call draws from a generator that the notebook has made: ``rng.normal()``, ``generator=g``.
+
+    The process's own generators are alike on all ranks after a block that rank 0 runs.
+    """
+    owner = call.func.value if isinstance(call.func, cst.Attribute) else None
+    if facts.keyword(call, "generator") is not None:
+        return True
+    binding = facts.binding(owner) if isinstance(owner, cst.Name) else None
+    made = binding.value if binding is not None else None
+    return isinstance(made, cst.Call) and facts.qualified(made.func) in libraries.GENERATORS
+
+
+class _SetsAttribute(cst.CSTVisitor):
+    """Match ``self.n += 1`` and ``self.ids[word] = 1``."""
+
+    def __init__(self) -> None:
+        self.found = False
+
+    def visit_AssignTarget(self, node: cst.AssignTarget) -> None:
+        self._look(node.target)
+
+    def visit_AugAssign(self, node: cst.AugAssign) -> None:
+        self._look(node.target)
+
+    def _look(self, target: cst.BaseExpression) -> None:
+        while isinstance(target, cst.Subscript):
+            target = target.value
+        self.found |= isinstance(target, cst.Attribute)
 
 
 def binds_outside(facts: Facts, statement: cst.CSTNode, last: Statement) -> bool:

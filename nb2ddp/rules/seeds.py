@@ -57,8 +57,6 @@ _SEARCHES = frozenset(
     "optuna.create_study optuna.study.create_study ray.tune.run ray.tune.Tuner hyperopt.fmin "
     "wandb.agent".split()
 )
-# Generators: without a seed, each process gets another one.
-_GENERATORS = frozenset({"numpy.random.default_rng", "numpy.random.RandomState", "random.Random"})
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
@@ -76,7 +74,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             yield Edit(call, "every rank must draw the same", partial(_seeded, keyword=keyword))
         name = facts.qualified(call.func)
         once = facts.runs_once(call)  # otherwise each call would draw the same again
-        if name in _GENERATORS and not call.args and once:
+        if name in libraries.GENERATORS and not call.args and once:
             yield Edit(call, "every rank must draw the same", _with_seed)
         unseeded = not any(order < facts.order(call) for order in torches)
         if (
@@ -234,7 +232,7 @@ def _seeded(node: cst.CSTNode, keyword: str, value: str = SEED) -> cst.CSTNode:
 
 def _draws(facts: Facts, call: cst.Call) -> bool:
     name = facts.qualified(call.func)
-    if name in _SEEDING | _GENERATORS:
+    if name in _SEEDING | libraries.GENERATORS:
         return False
     return name.startswith(libraries.RANDOM_MODULES) and not name.endswith("seed")
 

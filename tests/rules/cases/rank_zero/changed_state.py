@@ -2,6 +2,8 @@
 
 # first cell
 import json, zipfile
+import joblib
+import numpy as np
 import torch
 from trl import SFTTrainer
 rows = []
@@ -67,6 +69,91 @@ class Log:
                 self.rows.append(row)
 log = Log()
 log.add("a")
+
+# case: attributes, counted and by their keys
+class Words:
+    def build(self, path, words):
+        with open(path, "w") as f:
+            for word in words:
+                self.ids[word] = len(self.ids)
+                f.write(word)
+    def count(self, path, words):
+        with open(path, "w") as f:
+            for word in words:
+                self.n += 1
+                f.write(word)
+words = Words()
+words.build("a", "bc")
+words.count("b", "bc")
+# output
+class Words:
+    def build(self, path, words):
+        with ddp.in_turn():  # nb2ddp: the ranks write one after another
+            with open(path if ddp.is_main_process else os.devnull, "w") as f:
+                for word in words:
+                    self.ids[word] = len(self.ids)
+                    f.write(word)
+    def count(self, path, words):
+        with ddp.in_turn():  # nb2ddp: the ranks write one after another
+            with open(path if ddp.is_main_process else os.devnull, "w") as f:
+                for word in words:
+                    self.n += 1
+                    f.write(word)
+words = Words()
+words.build("a", "bc")
+words.count("b", "bc")
+
+# case: a generator of random numbers that is used again
+rng = np.random.default_rng(1)
+with open("rows.csv", "w") as f:
+    for i in range(8):
+        f.write(f"{rng.normal()}")
+order = rng.permutation(8)
+# output
+rng = np.random.default_rng(1)
+with ddp.in_turn():  # nb2ddp: the ranks write one after another
+    with open("rows.csv" if ddp.is_main_process else os.devnull, "w") as f:
+        for i in range(8):
+            f.write(f"{rng.normal()}")
+order = rng.permutation(8)
+
+# case: a generator of torch, in a function
+g = torch.Generator().manual_seed(1)
+def make(path):
+    with open(path, "w") as f:
+        f.write(str(torch.rand(8, generator=g)))
+make("a")
+order = torch.randperm(8, generator=g)
+# output
+g = torch.Generator().manual_seed(1)
+def make(path):
+    with ddp.in_turn():  # nb2ddp: the ranks write one after another
+        with open(path if ddp.is_main_process else os.devnull, "w") as f:
+            f.write(str(torch.rand(8, generator=g)))
+make("a")
+order = torch.randperm(8, generator=g)
+
+# case: what a function that is called there changes
+ids = {}
+def number(word):
+    ids[word] = len(ids)
+    return ids[word]
+with open("a", "w") as f:
+    f.write(str(number("b")))
+# output
+ids = {}
+def number(word):
+    ids[word] = len(ids)
+    return ids[word]
+with ddp.in_turn():  # nb2ddp: the ranks write one after another
+    with open("a" if ddp.is_main_process else os.devnull, "w") as f:
+        f.write(str(number("b")))
+
+# case: what is fitted while it is written
+joblib.dump(scaler.fit(data), "a.joblib")
+# output
+with ddp.in_turn():  # nb2ddp: the ranks write one after another
+    joblib.dump(scaler.fit(data), "a.joblib")
 
 # case: what only the block needs
 with open("rows.jsonl", "w") as f:
