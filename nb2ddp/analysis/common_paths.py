@@ -43,7 +43,12 @@ def changes_state(facts: Facts, statement: cst.CSTNode) -> bool:
 
 
 def _changes(facts: Facts, node: cst.CSTNode, seen: set[cst.CSTNode]) -> bool:
+    scope = facts.scope(node)
     for name in facts.changes_in(node):
+        own = [binding for binding in facts.bindings(name) if binding.scope is scope]
+        called = isinstance(scope, cst.FunctionDef) and node is scope.body
+        if called and own and not any(isinstance(binding.node, cst.Param) for binding in own):
+            continue  # the function that is called here has made it
         if any(not facts.contains(node, binding.node) for binding in facts.bindings(name)):
             return True
     for call in facts.calls_in(node):
@@ -56,7 +61,7 @@ def _changes(facts: Facts, node: cst.CSTNode, seen: set[cst.CSTNode]) -> bool:
         if _draws_from_own(facts, call):
             return True
         for function in facts.called_functions(call):
-            if function not in seen:
+            if function not in seen and function.name.value != "__init__":  # what that sets is new
                 seen.add(function)
                 if _changes(facts, function.body, seen):
                     return True
@@ -190,7 +195,7 @@ def _left_by_clock(facts: Facts, block: cst.IndentedBlock, until: cst.CSTNode) -
 
 def _is_own_clocks(facts: Facts, statement: cst.If | cst.While) -> bool:
     """Return whether each rank's own clock decides; rank 0's does for all where a loop that trains ends so."""
-    if not _reads_clock(facts, statement.test):
+    if not _reads_clock(facts, statement.test) or _is_training(facts, statement):
         return False
     ends = matchers.findall(statement.body, matchers.Break() | matchers.Return() | matchers.Raise())
     return not ends or not any(_is_training(facts, parent) for parent in facts.parents(statement))

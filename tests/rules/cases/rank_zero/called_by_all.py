@@ -260,3 +260,22 @@ def train():
                 if is_main:
                     torch.save(b, out)
 train()
+
+# case: in a loop that trains while there is time
+import time
+end = time.time() + 60
+while time.time() < end:
+    llm(next(batches)).loss.backward()
+    torch.save(b, "x.pt")
+for b in DataLoader(data):
+    llm(b).loss.backward()
+# output
+import time
+end = time.time() + 60
+while time.time() < end:
+    llm(next(batches)).loss.backward()
+    with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
+        if is_main:
+            torch.save(b, "x.pt")
+for b in DataLoader(data):
+    llm(b).loss.backward()

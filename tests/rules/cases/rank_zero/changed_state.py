@@ -149,6 +149,33 @@ with ddp.in_turn():  # nb2ddp: the ranks write one after another
     with open("a" if ddp.is_main_process else os.devnull, "w") as f:
         f.write(str(number("b")))
 
+# case: what a function that is called there has made itself
+class Mean:
+    def __init__(self, rows):
+        self.rows = rows
+out = {}
+def numbers(rows):
+    out = {}
+    for row in rows:
+        out[row] = 1
+    return out
+with open("a", "w") as f:
+    f.write(str(numbers("b")) + str(Mean(2)))
+# output
+class Mean:
+    def __init__(self, rows):
+        self.rows = rows
+out = {}
+def numbers(rows):
+    out = {}
+    for row in rows:
+        out[row] = 1
+    return out
+with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
+    if is_main:
+        with open("a", "w") as f:
+            f.write(str(numbers("b")) + str(Mean(2)))
+
 # case: what is fitted while it is written
 joblib.dump(scaler.fit(data), "a.joblib")
 # output
