@@ -39,15 +39,22 @@ def changes_state(facts: Facts, statement: cst.CSTNode) -> bool:
 
     A ``with`` that writes a file may do so: ``f.write(row); rows.append(row)``. So may the functions that it calls.
     """
-    return _changes(facts, statement, {statement})
+    return _changes(facts, statement, facts.once(_known))
 
 
-def _changes(facts: Facts, node: cst.CSTNode, seen: set[cst.CSTNode]) -> bool:
-    scope = facts.scope(node)
+_DEPTH = 20  # how many functions are followed that call one another
+
+
+def _known(facts: Facts) -> dict[cst.FunctionDef, bool]:
+    """Return where answers about functions are kept."""
+    return {}
+
+
+def _changes(facts: Facts, node: cst.CSTNode, known: dict[cst.FunctionDef, bool], depth: int = 0) -> bool:
+    scope = facts.scope(node) if depth else None
     for name in facts.changes_in(node):
         own = [binding for binding in facts.bindings(name) if binding.scope is scope]
-        called = isinstance(scope, cst.FunctionDef) and node is scope.body
-        if called and own and not any(isinstance(binding.node, cst.Param) for binding in own):
+        if depth and own and not any(isinstance(binding.node, cst.Param) for binding in own):
             continue  # the function that is called here has made it
         if any(not facts.contains(node, binding.node) for binding in facts.bindings(name)):
             return True
@@ -61,10 +68,12 @@ def _changes(facts: Facts, node: cst.CSTNode, seen: set[cst.CSTNode]) -> bool:
         if _draws_from_own(facts, call):
             return True
         for function in facts.called_functions(call):
-            if function not in seen and function.name.value != "__init__":  # what that sets is new
-                seen.add(function)
-                if _changes(facts, function.body, seen):
-                    return True
+            if function not in known:
+                known[function] = False  # while it is looked at; what __init__ sets is new
+                if function.name.value != "__init__" and depth < _DEPTH:
+                    known[function] = _changes(facts, function.body, known, depth + 1)
+            if known[function]:
+                return True
     look = _SetsAttribute()
     node.visit(look)
     return look.found
