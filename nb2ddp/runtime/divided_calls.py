@@ -15,19 +15,17 @@ from nb2ddp.runtime.batch_parts import _Parts
 from nb2ddp.runtime.call_results import (
     _are_close,
     _computes_in_16_bits,
-    _difference,
     _opaque,
     _reached,
-    _tolerance,
 )
 from nb2ddp.runtime.gradients import _average_after_backward, _take_rank_0s
+from nb2ddp.runtime.joins import _Joins
 from nb2ddp.runtime.meetings import from_all_ranks, from_main_process
 from nb2ddp.runtime.module_state import _hooks_of_notebook, _is_batch_norm, _is_of_library, _without_effects
 from nb2ddp.runtime.process_group import init_process_group
 from nb2ddp.runtime.random_numbers import _random_state, _set_random_state
 from nb2ddp.runtime.random_rows import _generators, _own_random_numbers, _RandomRows, _set_generators
 from nb2ddp.runtime.replicas import _ddp
-from nb2ddp.runtime.rows import _GatherRows, _SumOverRanks
 from nb2ddp.runtime.run_state import _run, is_main_process
 from nb2ddp.runtime.same_data import _are_same_batches, _is_looked_at, _Losses
 from nb2ddp.runtime.split_classes import _split_class, _splits
@@ -78,10 +76,7 @@ class _Split:
         self.seen: dict[Any, int] = {}  # kinds of calls, and how often each was checked
         self.said: set[str] = set()
         self.batch_norm = False  # one that cannot be synchronised: on CPUs
-        self.errors: dict[Any, dict[Any, float]] = {}  # by kind of call and leaf: how far off each way is
-        self.of_model: set[Any] = (
-            set()
-        )  # kinds of calls, and leaves that do not depend on the batch: parameters
+        self.joins = _Joins()
         self.rechecks: dict[Any, int] = {}  # by kind of call: batches that had to tell ways apart
         self.keeps: dict[Any, str] = {}  # kinds of calls that leave another state for a part: the attribute
         # kinds of calls with random numbers that can be those of the whole batch
@@ -126,15 +121,16 @@ class _Split:
             self.seen[kind] = self.seen.get(kind, 0) + 1
             self._check(parts, kind, args, kwargs)
         if not parts.known or kind in self.whole:
-            output = self._run(args, kwargs)
-            if self.calls < 3:  # each rank's rounding is its own, which counts where the loss is near 0
-                self.losses.note(output)
-            _average_after_backward(output, self.apart)
-            return output
+            return self._compute_whole(args, kwargs)
         own = parts.of(*parts.ranges[_run.rank], differentiable=True)
         rows = (*parts.ranges[_run.rank], parts.rows) if kind in self.draws else None
         with _own_random_numbers(rows) as drew:
             output = self._run(*own)
+        if not self.joins.know(output, kind) and self.rechecks.get(kind, 0) < self.most_rechecks:
+            self.rechecks[kind] = self.rechecks.get(kind, 0) + 1  # a head that the model uses from now on
+            self._check(parts, kind, args, kwargs)
+            if kind in self.whole:
+                return self._compute_whole(args, kwargs)
         if drew():
             self._warn(
                 "the model draws random numbers, for dropout say, for each rank's rows apart: the losses are near the "
@@ -145,12 +141,20 @@ class _Split:
                 "each rank computes its rows in 16 bits, which rounds otherwise than the whole batch: the losses are "
                 "near the single process's (by about 1e-3 of them), not equal"
             )
-        joined = self._join(output, parts, kind)
+        joined = self.joins.join(output, parts, kind)
         if _is_looked_at(self.calls):
             self.losses.note(joined, of_rank=output)
         _average_after_backward(joined, self.apart)
         self.hooks = torch.utils.hooks.RemovableHandle.next_id  # those of ours are known
         return joined
+
+    def _compute_whole(self, args: Any, kwargs: Any) -> Any:
+        """Compute a whole batch on every rank."""
+        output = self._run(args, kwargs)
+        if self.calls < 3:  # each rank's rounding is its own, which counts where the loss is near 0
+            self.losses.note(output)
+        _average_after_backward(output, self.apart)
+        return output
 
     def _take_over_parts(self) -> None:
         """Divide no part of the model by itself: one that was trained alone, and compiled or given an adapter since."""
@@ -161,7 +165,7 @@ class _Split:
 
     def _must_tell_apart(self, parts: _Parts, kind: Any) -> bool:
         """Return whether ways to combine a number, which agreed so far, give different results for this batch."""
-        ways = {way for (of, _), found in self.errors.items() if of == kind for way in found}
+        ways = self.joins.ways(kind)
         if len(ways) < 2 or self.rechecks.get(kind, 0) >= self.most_rechecks:
             return False
         first, *others = parts.weights(ways).values()
@@ -298,17 +302,10 @@ class _Split:
                 f"it keeps in `{self.keeps[kind]}` what it computes from the rows of a batch; without that, or in "
                 "evaluation alone, the ranks would share the work"
             )
-        own = {number: ways for (of, number), ways in self.errors.items() if of == kind}
-        drawn = kind in self.draws
-        alike = {number for of, number in self.of_model if of == kind}
-        problem, errors, drawn, alike = from_main_process(
-            lambda: (problem, own, drawn, alike)
-        )  # rounding may differ between GPUs
-        self.of_model = {key for key in self.of_model if key[0] != kind} | {
-            (kind, number) for number in alike
-        }
+        known, drawn = self.joins.of(kind), kind in self.draws
+        problem, known, drawn = from_main_process(lambda: (problem, known, drawn))
+        self.joins.take(kind, known)
         self.draws = self.draws | {kind} if drawn else self.draws - {kind}
-        self.errors.update({(kind, number): ways for number, ways in errors.items()})
         if problem is not None:
             self.whole[kind] = problem
             self._warn(f"every rank computes whole batches, which saves no time: {problem}")
@@ -342,63 +339,12 @@ class _Split:
         for name, values in change.items():
             if any(not _are_close(values, other.get(name)) for _, other in of_parts):
                 self.keeps.setdefault(kind, name)
-        problem = self._compare(whole, [output for output, _ in of_parts], parts, kind)
+        problem = self.joins.compare(whole, [output for output, _ in of_parts], parts, kind)
         if drawn and problem is None and quiet is _is_batch_norm:
             self.draws.add(kind)
         elif drawn:
             self.draws.discard(kind)
         return problem
-
-    def _compare(self, whole: Any, pieces: list[Any], parts: _Parts, kind: Any) -> str | None:
-        """Return what is wrong with computing parts; note how well each way combines a number."""
-        if kind_of := _opaque(whole):
-            return f"it returns a {kind_of}, whose rows cannot be told"
-        leaves = pytree.tree_leaves(whole)
-        of_pieces = [pytree.tree_leaves(piece) for piece in pieces]
-        if any(len(piece) != len(leaves) for piece in of_pieces):
-            return "its outputs have another structure for a part of a batch"
-        for number, (leaf, *parted) in enumerate(zip(leaves, *of_pieces, strict=True)):
-            if not isinstance(leaf, torch.Tensor):
-                continue
-            key = (kind, number)
-            if leaf.numel() == 1 and leaf.ndim == 0:
-                so_far = self.errors.get(key)
-                ways = dict(so_far or {})
-                for way, weights in parts.weights(so_far).items():
-                    joined = sum(p * w for p, w in zip(parted, weights, strict=True) if w)
-                    ways[way] = max(ways.get(way, 0.0), _difference(leaf, joined))
-                ways = {way: error for way, error in ways.items() if error <= _tolerance(leaf)}
-                if not ways:
-                    return "it gives a number that is no mean or sum over the rows of its batch"
-                self.errors[key] = ways
-            elif [len(p) if p.ndim else 0 for p in parted] == parts.sizes and len(leaf) == parts.rows:
-                if _difference(leaf, torch.cat(parted)) > _tolerance(leaf):
-                    return "a row's output depends on the other rows of its batch"
-            elif any(p.shape != leaf.shape or _difference(leaf, p) > _tolerance(leaf) for p in parted):
-                return "an output has no row for each row of the batch"
-            else:
-                self.of_model.add(key)
-        return None
-
-    def _join(self, output: Any, parts: _Parts, kind: Any) -> Any:
-        """Return the outputs of all rows from this rank's."""
-        leaves, spec = pytree.tree_flatten(output)
-        joined = []
-        for number, leaf in enumerate(leaves):
-            ways = self.errors.get((kind, number))
-            if ways is not None:
-                best = min(ways, key=lambda way: ways[way] if ways[way] > 1e-7 else 0.0)
-                weights = parts.weights([best, "mean over rows"])
-                chosen = weights.get(best) or weights["mean over rows"]
-                leaf = _SumOverRanks.apply(leaf, chosen[_run.rank])
-            elif (kind, number) in self.of_model or not isinstance(leaf, torch.Tensor) or not leaf.ndim:
-                pass
-            elif (
-                len(leaf) == parts.sizes[_run.rank]
-            ):  # one that no check has seen, too: a head that is used later
-                leaf = _GatherRows.apply(leaf, parts.sizes, _run.rank)
-            joined.append(leaf)
-        return pytree.tree_unflatten(joined, spec)
 
     def _warn(self, text: str) -> None:
         """Print a warning once, on rank 0."""

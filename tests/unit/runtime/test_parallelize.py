@@ -449,6 +449,21 @@ EXACT = {
         model = ddp.parallelize(Heads())
         train(model, batches(x, y), lambda x, y: sum(F.cross_entropy(out, y) for out in model(x)))
     """,
+    "a number that is returned later, and first": """
+        class Heads(Body):
+            def __init__(self):
+                super().__init__()
+                self.head = nn.Linear(5, 3)
+            def forward(self, x):
+                more = self.head(x).pow(2).mean()
+                return (more, self.body(x)) if len(losses) > 3 else (self.body(x), 0 * more)
+        model = ddp.parallelize(Heads())
+        def loss_of(x, y):
+            one, other = model(x)
+            return one + F.cross_entropy(other, y) if other.ndim else F.cross_entropy(one, y) + other
+        train(model, batches(x, y), loss_of)
+        note(same=model(x)[0].item())
+    """,
     "penalty on parameters, one of them not used": """
         model = mlp()
         model.unused = nn.Linear(2, 2)
@@ -496,6 +511,18 @@ WHOLE = {
             out.pow(2).mean().backward()
             optimizer.step()
             losses.append(out.sum().item())
+    """,
+    "contrastive, later": """
+        class Net(Body):
+            def forward(self, x):
+                z = F.normalize(self.body(x), dim=1)
+                loss = F.cross_entropy(z @ z.roll(1, 1).T, torch.arange(len(x)))
+                return (z, loss) if len(losses) > 3 else (z,)
+        model = ddp.parallelize(Net())
+        def loss_of(x, y):
+            z, *more = model(x)
+            return sum(more, F.cross_entropy(z, y))
+        train(model, batches(x, y), loss_of)
     """,
     "a distribution": """
         class Policy(nn.Module):

@@ -1,0 +1,106 @@
+"""Join the outputs of a call from the ranks' parts, as the first batches show to be right."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from nb2ddp.runtime.batch_parts import _Parts
+from nb2ddp.runtime.call_results import _difference, _opaque, _tolerance
+from nb2ddp.runtime.rows import _GatherRows, _SumOverRanks
+from nb2ddp.runtime.run_state import _run
+
+
+class _Joins:
+    """How each output of each kind of call is joined. A leaf is known by its kind of call, structure and number."""
+
+    def __init__(self) -> None:
+        self.structures: dict[Any, set[str]] = {}  # of outputs, by kind of call
+        self.errors: dict[
+            Any, dict[Any, float]
+        ] = {}  # by leaf, one number: how far off each way to join it is
+        self.of_model: set[Any] = set()  # leaves that do not depend on the batch: parameters
+
+    def know(self, output: Any, kind: Any) -> bool:
+        """Return whether an output of this structure was compared; nothing is known of one that comes later."""
+        return _structure(output) in self.structures.get(kind, ())
+
+    def ways(self, kind: Any) -> set[Any]:
+        """Return the ways to join a number that are right for some leaf of a kind of call."""
+        return {way for leaf, found in self.errors.items() if leaf[0] == kind for way in found}
+
+    def of(self, kind: Any) -> Any:
+        """Return what is known of a kind of call, for the other ranks to `take`."""
+        errors = {leaf[1:]: ways for leaf, ways in self.errors.items() if leaf[0] == kind}
+        return (
+            errors,
+            {leaf[1:] for leaf in self.of_model if leaf[0] == kind},
+            self.structures.get(kind, set()),
+        )
+
+    def take(self, kind: Any, known: Any) -> None:
+        """Know of a kind of call what rank 0 knows: rounding may differ between GPUs."""
+        errors, of_model, self.structures[kind] = known
+        self.errors = {leaf: ways for leaf, ways in self.errors.items() if leaf[0] != kind}
+        self.errors.update({(kind, *leaf): ways for leaf, ways in errors.items()})
+        self.of_model = {leaf for leaf in self.of_model if leaf[0] != kind} | {
+            (kind, *leaf) for leaf in of_model
+        }
+
+    def compare(self, whole: Any, pieces: Sequence[Any], parts: _Parts, kind: Any) -> str | None:
+        """Return what is wrong with computing parts; note how well each way combines a number."""
+        if kind_of := _opaque(whole):
+            return f"it returns a {kind_of}, whose rows cannot be told"
+        leaves, structure = pytree.tree_leaves(whole), _structure(whole)
+        self.structures.setdefault(kind, set()).add(structure)
+        of_pieces = [pytree.tree_leaves(piece) for piece in pieces]
+        if any(len(piece) != len(leaves) for piece in of_pieces):
+            return "its outputs have another structure for a part of a batch"
+        for number, (leaf, *parted) in enumerate(zip(leaves, *of_pieces, strict=True)):
+            if not isinstance(leaf, torch.Tensor):
+                continue
+            key = (kind, structure, number)
+            if leaf.numel() == 1 and leaf.ndim == 0:
+                so_far = self.errors.get(key)
+                ways = dict(so_far or {})
+                for way, weights in parts.weights(so_far).items():
+                    joined = sum(p * w for p, w in zip(parted, weights, strict=True) if w)
+                    ways[way] = max(ways.get(way, 0.0), _difference(leaf, joined))
+                ways = {way: error for way, error in ways.items() if error <= _tolerance(leaf)}
+                if not ways:
+                    return "it gives a number that is no mean or sum over the rows of its batch"
+                self.errors[key] = ways
+            elif [len(p) if p.ndim else 0 for p in parted] == parts.sizes and len(leaf) == parts.rows:
+                if _difference(leaf, torch.cat(parted)) > _tolerance(leaf):
+                    return "a row's output depends on the other rows of its batch"
+            elif any(p.shape != leaf.shape or _difference(leaf, p) > _tolerance(leaf) for p in parted):
+                return "an output has no row for each row of the batch"
+            else:
+                self.of_model.add(key)
+        return None
+
+    def join(self, output: Any, parts: _Parts, kind: Any) -> Any:
+        """Return the outputs of all rows from this rank's."""
+        leaves, spec = pytree.tree_flatten(output)
+        structure, joined = _structure(output), []
+        for number, leaf in enumerate(leaves):
+            key = (kind, structure, number)
+            ways = self.errors.get(key)
+            if ways is not None:
+                best = min(ways, key=lambda way: ways[way] if ways[way] > 1e-7 else 0.0)
+                weights = parts.weights([best, "mean over rows"])
+                chosen = weights.get(best) or weights["mean over rows"]
+                leaf = _SumOverRanks.apply(leaf, chosen[_run.rank])
+            elif key in self.of_model or not isinstance(leaf, torch.Tensor) or not leaf.ndim:
+                pass
+            elif len(leaf) == parts.sizes[_run.rank]:
+                leaf = _GatherRows.apply(leaf, parts.sizes, _run.rank)
+            joined.append(leaf)
+        return pytree.tree_unflatten(joined, spec)
+
+
+def _structure(output: Any) -> str:
+    """Return the names and places of a call's outputs, and how many dimensions each has."""
+    leaves, spec = pytree.tree_flatten(output)
+    return f"{spec} {[leaf.ndim if isinstance(leaf, torch.Tensor) else None for leaf in leaves]}"
