@@ -122,7 +122,7 @@ def _seed_keyword(facts: Facts, call: cst.Call) -> str | None:
         return given if draws and facts.keyword(call, given) is None else None
     if (
         _splits(facts, call, name)
-        or (method == "sample" and (facts.keyword(call, "frac") or facts.keyword(call, "n")))
+        or (method == "sample" and _samples_frame(facts, call))
         or (method == "sample" and len(call.args) == 1 and facts.comes_from(call.func, "pandas"))
         or (method == "sample" and _samples_group(facts, call))
     ):
@@ -144,6 +144,13 @@ def _stars(call: cst.Call) -> bool:
 def _seeded_from(facts: Facts, calls: list[cst.Call], own: str) -> list[int]:
     """Return the orders at which the notebook seeds the generator that ``own`` names."""
     return [facts.order(c) for c in calls if facts.qualified(c.func) in _SEEDING_ALL | {own}]
+
+
+def _samples_frame(facts: Facts, call: cst.Call) -> bool:
+    """Match ``frame.sample(n=10)``, unless a class of the notebook has a method of that name."""
+    if facts.keyword(call, "frac") is None and facts.keyword(call, "n") is None:
+        return False
+    return facts.comes_from(call.func, "pandas") or not facts.bindings("sample")
 
 
 def _samples_group(facts: Facts, call: cst.Call) -> bool:

@@ -109,3 +109,13 @@ d = d.shuffle()
 from trl import SFTTrainer
 trainer = SFTTrainer(model, train_dataset=d)
 trainer.train()
+
+# case: a method of the notebook's own with that name
+import torch
+class Diffusion:
+    def sample(self, model, n):
+        return torch.zeros(n)
+diffusion = Diffusion()
+def draw(llm):
+    return diffusion.sample(llm, n=6)
+draw(llm)
