@@ -45,6 +45,7 @@ from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Binding, Statement
 
+_PARTS = "each rank computes its part of every batch"
 _ONE_PROCESS = "nb2ddp: the loop sees one process; the model divides the batches"
 
 
@@ -116,6 +117,12 @@ def _backward(
         )
     for trained in found:
         code, statement = cst_nodes.code_of(trained.model), trained.statement
+        if isinstance(facts.scope(trained.model), cst.Lambda):  # a statement would run where it is made
+            if trained.model not in seen:
+                seen.add(trained.model)
+                function = helper(facts, "parallelize")
+                yield Edit(trained.model, _PARTS, partial(cst_nodes.wrapped, function=function))
+            continue
         if (code, statement) in seen:
             continue
         seen.add((code, statement))
@@ -129,8 +136,8 @@ def _backward(
         yield Insert(
             statement,
             "after" if models and _goes_on(statement) else "before",
-            f"{_each(trained, helper(facts, 'parallelize'))}  # nb2ddp: each rank computes its part of every batch",
-            "each rank computes its part of every batch",
+            f"{_each(trained, helper(facts, 'parallelize'))}  # nb2ddp: {_PARTS}",
+            _PARTS,
         )
     if loop is not None:
         for trained in found:

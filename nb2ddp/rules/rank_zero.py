@@ -64,6 +64,9 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         statement = facts.statement(call)
         if statement in generating or any(parent in generating for parent in facts.parents(call)):
             continue
+        if isinstance(facts.scope(call), cst.Lambda):
+            yield from _in_lambda(facts, call)
+            continue
         if facts.scope(call) is not None:
             yield from _in_function(facts, call, statement)
             continue
@@ -164,6 +167,17 @@ def _of_rank_0(facts: Facts, path: cst.BaseExpression) -> Edit:
         return cst.IfExp(test=test, body=whole, orelse=cst_nodes.expression("os.devnull"))
 
     return Edit(path, rank_zero_work.WRITES, of_one_rank)
+
+
+def _in_lambda(facts: Facts, call: cst.Call) -> Iterator[Finding]:
+    """Let the other ranks write a lambda's file nowhere; a statement around the lambda would gate no call of it."""
+    if not rank_zero_work.writes(facts, call):
+        return
+    path = rank_zero_work.opened(facts, call)
+    if path is not None:
+        yield _of_rank_0(facts, path)
+        return
+    yield Note("this lambda writes on every rank, at the same time; make it a function with `def`", call)
 
 
 def _in_function(facts: Facts, call: cst.Call, statement: Statement) -> Iterator[Finding]:

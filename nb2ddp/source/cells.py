@@ -37,7 +37,7 @@ class CodeCell:
 def parse_cell(number: int, source: str) -> CodeCell:
     """Parse one cell; nothing is executed.
 
-    The parts of a line ``a; b`` or ``def f(): a`` get lines of their own if the rules may have to move them.
+    The parts of ``a; b`` or ``def f(): a()`` get lines of their own if the rules may have to move them.
 
     Raises:
         SyntaxError, ValueError, RecursionError, MemoryError, ParserSyntaxError: the cell is not valid Python,
@@ -55,14 +55,18 @@ def parse_cell(number: int, source: str) -> CodeCell:
     return CodeCell(number, source, python, module, needs)
 
 
-_ONE_LINE = re.compile(r"^[ \t]*(?:async )?def .*:[ \t]*[^\s#]", re.MULTILINE)
+_ONE_LINE = re.compile(r"^[ \t]*(?:(?:async )?def|for) .*:[ \t]*[^\s#]|=[ \t(]*lambda\b", re.MULTILINE)
 
 
-def _may_move(part: cst.BaseSmallStatement) -> bool:
-    if not isinstance(part, cst.Expr | cst.Assign) or not isinstance(part.value, cst.Call):
+def _may_move(node: cst.CSTNode) -> bool:
+    """Return whether rules may have to move a statement, or what a function does with a call of its body."""
+    if isinstance(node, cst.Expr | cst.Assign):
+        node = node.value
+    elif isinstance(node, cst.Call) and cst_nodes.method_of(node) in ("parameters", "named_parameters"):
+        return True
+    if not isinstance(node, cst.Call):
         return False
-    function = part.value.func
-    name = function.attr if isinstance(function, cst.Attribute) else function
+    name = node.func.attr if isinstance(node.func, cst.Attribute) else node.func
     return isinstance(name, cst.Name) and name.value in libraries.MOVED_CALLS
 
 

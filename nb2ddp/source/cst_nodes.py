@@ -183,40 +183,83 @@ def _without_blanks(
     return statement.with_changes(leading_lines=lines)
 
 
-def one_per_line(module: cst.Module, matters: Callable[[cst.BaseSmallStatement], bool]) -> cst.Module:
-    """``module`` with every line ``a; b`` split that has a part that ``matters``; behind a colon too."""
+def one_per_line(module: cst.Module, matters: Callable[[cst.CSTNode], bool]) -> cst.Module:
+    """Give statements of ``module`` lines of their own: parts of ``a; b`` that matter, bodies of functions.
+
+    A one-line function that calls something gets a body below it, a one-line loop does where a call of its body
+    ``matters``, and ``name = lambda x: f(x)`` becomes a function where a call of the lambda does.
+    """
 
     class Splitter(cst.CSTTransformer):
         def leave_SimpleStatementLine(
             self, original_node: cst.SimpleStatementLine, updated_node: cst.SimpleStatementLine
-        ) -> cst.SimpleStatementLine | cst.FlattenSentinel[cst.SimpleStatementLine]:
+        ) -> cst.BaseStatement | cst.FlattenSentinel[cst.BaseStatement]:
             *before, last = updated_node.body
-            if not before or not any(matters(part) for part in updated_node.body):
+            named = [_named_lambda(part) for part in updated_node.body]
+            held = [part for part in named if part is not None and _holds(part, matters)]
+            if not held and (not before or not any(matters(part) for part in updated_node.body)):
                 return updated_node
-            lines = [
-                cst.SimpleStatementLine([part.with_changes(semicolon=cst.MaybeSentinel.DEFAULT)])
-                for part in before
-            ]
+            lines: list[cst.BaseStatement] = []
+            for part, made in zip(updated_node.body, named, strict=True):
+                line = cst.SimpleStatementLine([part.with_changes(semicolon=cst.MaybeSentinel.DEFAULT)])
+                if part is last:
+                    line = updated_node.with_changes(body=[part], leading_lines=())
+                lines.append(_as_function(line, made) if made is not None and made in held else line)
             lines[0] = lines[0].with_changes(leading_lines=updated_node.leading_lines)
-            return cst.FlattenSentinel([*lines, updated_node.with_changes(body=[last], leading_lines=())])
+            return cst.FlattenSentinel(lines)
 
         def leave_SimpleStatementSuite(
             self, original_node: cst.SimpleStatementSuite, updated_node: cst.SimpleStatementSuite
         ) -> cst.SimpleStatementSuite | cst.IndentedBlock:
-            return _unfolded(updated_node) if self._crowded(updated_node) else updated_node
+            crowded = len(updated_node.body) > 1 and any(map(matters, updated_node.body))
+            return _unfolded(updated_node) if crowded else updated_node
 
         def leave_FunctionDef(
             self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef
         ) -> cst.FunctionDef:
             body = updated_node.body
-            if not isinstance(body, cst.SimpleStatementSuite) or not any(map(matters, body.body)):
+            if not isinstance(body, cst.SimpleStatementSuite) or not _holds(body, lambda call: True):
                 return updated_node
             return updated_node.with_changes(body=_unfolded(body))
 
-        def _crowded(self, node: cst.SimpleStatementSuite) -> bool:
-            return len(node.body) > 1 and any(map(matters, node.body))
+        def leave_For(self, original_node: cst.For, updated_node: cst.For) -> cst.For:
+            body = updated_node.body
+            if not isinstance(body, cst.SimpleStatementSuite) or not _holds(body, _takes_parameters):
+                return updated_node
+            return updated_node.with_changes(body=_unfolded(body))
 
     return module.visit(Splitter())
+
+
+def _holds(node: cst.CSTNode, matters: Callable[[cst.CSTNode], bool]) -> bool:
+    """Return whether a call that matters is in ``node``."""
+    return any(matters(call) for call in matchers.findall(node, matchers.Call()))
+
+
+def _takes_parameters(call: cst.CSTNode) -> bool:
+    """Return whether a call is ``model.parameters()``, as an optimizer is given it."""
+    return isinstance(call, cst.Call) and method_of(call) in ("parameters", "named_parameters")
+
+
+def _named_lambda(part: cst.BaseSmallStatement) -> cst.Lambda | None:
+    """Return the lambda of ``name = lambda ...``."""
+    if isinstance(part, cst.Assign) and len(part.targets) == 1 and isinstance(part.value, cst.Lambda):
+        return part.value if isinstance(part.targets[0].target, cst.Name) else None
+    return None
+
+
+def _as_function(line: cst.SimpleStatementLine, value: cst.Lambda) -> cst.FunctionDef:
+    """Return ``name = lambda x: f(x)`` as a function of that name."""
+    assigned = cst.ensure_type(line.body[0], cst.Assign)
+    body = value.body
+    if value.lpar and not body.lpar:  # they may hold line breaks
+        body = body.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
+    return cst.FunctionDef(
+        name=cst.ensure_type(assigned.targets[0].target, cst.Name),
+        params=value.params,
+        body=cst.IndentedBlock([line.with_changes(body=[cst.Return(body)], leading_lines=())]),
+        leading_lines=line.leading_lines,
+    )
 
 
 def _unfolded(suite: cst.SimpleStatementSuite) -> cst.IndentedBlock:

@@ -278,8 +278,9 @@ def test_a_block_of_another_indent_keeps_it_inside() -> None:
     check(block("for x in y:\n  if x:\n    a()\n"), "if main:\n    for x in y:\n      if x:\n        a()\n")
 
 
-def is_call(part: cst.BaseSmallStatement) -> bool:
-    return isinstance(part, cst.Expr) and isinstance(part.value, cst.Call)
+def is_call(node: cst.CSTNode) -> bool:
+    call = node.value if isinstance(node, cst.Expr) else node
+    return isinstance(call, cst.Call) and cst_nodes.code_of(call.func) != "plain"
 
 
 @pytest.mark.parametrize(
@@ -296,6 +297,22 @@ def is_call(part: cst.BaseSmallStatement) -> bool:
         ("if x: f(); a = 1\n", "if x:\n    f()\n    a = 1\n"),
         ("if x: f()\n", "if x: f()\n"),
         ("def g(): f()  # behind\n", "def g():\n    f()  # behind\n"),
+        ("def g(x): return f(x) + 1\n", "def g(x):\n    return f(x) + 1\n"),
+        ("def g(x): return x + 1\n", "def g(x): return x + 1\n"),
+        (
+            "class A:\n  def g(self): return plain(self)\n",
+            "class A:\n  def g(self):\n    return plain(self)\n",
+        ),
+        (
+            "# above\ng = lambda x, *y: f(x)  # behind\n",
+            "# above\ndef g(x, *y):\n    return f(x)  # behind\n",
+        ),
+        ("g = (lambda:\n  a +\n  f())\n", "def g():\n    return (a +\n      f())\n"),
+        ("a = 1; g = lambda: f()\n", "a = 1\ndef g():\n    return f()\n"),
+        ("g = lambda x: plain(x)\n", "g = lambda x: plain(x)\n"),
+        ("a.g = lambda x: f(x)\n", "a.g = lambda x: f(x)\n"),
+        ("for m in ms: f(m.parameters())\n", "for m in ms:\n    f(m.parameters())\n"),
+        ("for m in ms: f(m)\n", "for m in ms: f(m)\n"),
     ],
 )
 def test_a_line_is_split_where_a_part_matters(before: str, after: str) -> None:
