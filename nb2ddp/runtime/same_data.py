@@ -1,5 +1,6 @@
 """Compare what the ranks train on: their data before the first step, and what the loss makes of a batch."""
 
+import contextlib
 import hashlib
 import math
 from typing import Any
@@ -12,24 +13,29 @@ from nb2ddp.runtime.random_numbers import _random_state, _set_random_state
 from nb2ddp.runtime.run_state import _run
 
 
-def _check_same_data(dataset: Any) -> None:
+def _check_same_data(dataset: Any) -> list[Any] | None:
     """Compare the training data of all ranks: its length, and the content of some of its rows.
+
+    Returns:
+        Two of the rows, if no row draws random numbers while it is read; None if one does.
 
     Raises:
         RuntimeError: they differ, with the row and what to do.
     """
     if isinstance(dataset, torch.utils.data.IterableDataset):  # no row by its number, even with a length
-        return
+        return []
     try:
         length = len(dataset)
     except TypeError:  # no data set at all
-        return
+        return []
     places = sorted({round(n * (length - 1) / 15) for n in range(16)}) if length else []
     state = from_main_process(_random_state)
     rows = []
     for _ in range(2):  # a row that draws its content with a generator of its own differs from itself
         _set_random_state(state)
         rows.append([_digest(dataset[place]) for place in places])
+    drawn = rows[0] != rows[1] or _digest(_random_state()) != _digest(state)
+    some = [] if drawn else [dataset[place] for place in places[:2]]
     _set_random_state(state)
     own = [first if first == second else "" for first, second in zip(*rows, strict=True)]
     for rank, (other_length, other) in enumerate(from_all_ranks((length, own))):
@@ -42,6 +48,17 @@ def _check_same_data(dataset: Any) -> None:
                 raise RuntimeError(
                     f"training row {place} is not the same on ranks {rank} and {_run.rank}. {_SEED}"
                 )
+    return None if drawn else some
+
+
+def _draws(function: Any, *given: Any) -> bool:
+    """Return whether a function draws random numbers; the generators are as before then, and errors are ignored."""
+    state = _random_state()
+    with contextlib.suppress(Exception):
+        function(*given)
+    drawn = _digest(_random_state()) != _digest(state)
+    _set_random_state(state)
+    return drawn
 
 
 def _are_same_batches(leaves: Any) -> bool:

@@ -9,13 +9,13 @@ import torch
 from nb2ddp.runtime.batch_share import _share_of
 from nb2ddp.runtime.batches import _take_each_sample_once
 from nb2ddp.runtime.evaluation import _evaluate_each_sample_once
-from nb2ddp.runtime.even_batches import _DEALT, _EVEN, _even
+from nb2ddp.runtime.even_batches import _DEALT, _EVEN, _even, _module
 from nb2ddp.runtime.gradients import _clip_all_gradients, _fill_gradients, _leaves_out
 from nb2ddp.runtime.losses import _has_stock_loss, _keep_loss
 from nb2ddp.runtime.own_logs import _log_on_one_rank
 from nb2ddp.runtime.replicas import _ddp
 from nb2ddp.runtime.run_state import _run, is_main_process
-from nb2ddp.runtime.same_data import _check_same_data
+from nb2ddp.runtime.same_data import _check_same_data, _draws
 from nb2ddp.runtime.saving import _wait_for_saves
 from nb2ddp.runtime.streams import _share_stream
 from nb2ddp.runtime.trl_losses import _keep_loss_of_trl
@@ -36,7 +36,7 @@ def wrap_trainer(trainer: Any, batches: str = "notebook") -> Any:
     prepare_trainer(trainer)
     if _run.world_size == 1:
         return trainer.model_wrapped
-    _check_same_data(getattr(trainer, "train_dataset", None))
+    _tell_of_drawn_data(trainer, _check_same_data(getattr(trainer, "train_dataset", None)))
     if batches != "notebook":
         _even.setdefault(trainer, _DEALT if batches == "dealt" else _EVEN)
         _take_each_sample_once(trainer)
@@ -128,6 +128,27 @@ def _tell_of_dropout(trainer: Any, model: torch.nn.Module) -> None:
         print(
             f"nb2ddp: WARNING: the model has dropout ({parts[0]}), whose random numbers are drawn on each rank for its "
             "own samples: the losses are near the single process's and not equal",
+            file=sys.stderr,
+            flush=True,
+        )
+
+
+def _tell_of_drawn_data(trainer: Any, rows: list[Any] | None) -> None:
+    """Say on rank 0 that training data are drawn while they are read, on each rank for its samples of a step.
+
+    A library's collator says itself that it masks tokens; the notebook's own is tried on two ``rows``. Without rows,
+    reading one draws already.
+    """
+    collator = getattr(trainer, "data_collator", None)
+    what = "reading a training row draws" if rows is None else ""
+    if rows is not None and getattr(collator, "mlm", False):
+        what = f"{type(collator).__name__} draws"
+    elif rows and _module(collator) == "__main__" and _draws(collator, rows):
+        what = "the data collator draws"
+    if what and is_main_process:
+        print(
+            f"nb2ddp: WARNING: {what} random numbers, for masks or augmentation say, on each rank for its own samples: "
+            "the losses are near the single process's and not equal",
             file=sys.stderr,
             flush=True,
         )

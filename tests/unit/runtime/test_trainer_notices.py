@@ -100,6 +100,51 @@ def test_a_trainer_that_divides_micro_batches_has_the_dropout_of_one_process(
     assert "WARNING: the model has dropout" not in several.ranks[0].err
 
 
+DRAWN = """
+from transformers import default_data_collator
+
+class Drawn(list):
+    def __getitem__(self, place):
+        row = super().__getitem__(place)
+        return {**row, "input_ids": row["input_ids"] + torch.randint(0, 1, (1,))}
+
+def masking(rows):
+    torch.rand(1)
+    return default_data_collator(rows)
+
+class Masks:
+    mlm = True
+    def __call__(self, rows):
+        return default_data_collator(rows)
+
+Masks.__module__ = "transformers.data"
+model = BertForSequenceClassification(config())
+train(Trainer(model, arguments(), train_dataset=ROWS, data_collator=COLLATOR))
+"""
+
+
+@pytest.mark.parametrize(
+    ("rows", "collator", "says"),
+    [
+        ("Drawn(examples(32))", "default_data_collator", "reading a training row draws random numbers"),
+        ("examples(32)", "masking", "the data collator draws random numbers"),
+        ("examples(32)", "Masks()", "Masks draws random numbers"),
+        ("examples(32)", "lambda rows: default_data_collator(rows)", ""),
+    ],
+)
+def test_a_trainer_says_that_its_data_are_drawn_while_they_are_read(
+    run: Run, rows: str, collator: str, says: str
+) -> None:
+    case = DRAWN.replace("ROWS", rows).replace("COLLATOR", collator)
+    ended = run(f"BATCH, STEPS = 4, 2\n{TOOLS}{case}")
+    assert not any(ended.codes), ended.text
+    if says:
+        assert f"WARNING: {says}" in ended.ranks[0].err
+    else:
+        assert "random numbers" not in ended.ranks[0].err
+    assert "WARNING" not in ended.ranks[1].err
+
+
 def test_a_trainer_whose_ranks_take_micro_batches_in_turns_says_that_it_has_dropout(run: Run) -> None:
     ended = run(f"BATCH, STEPS = 4, 2\n{TOOLS}{DROPOUT.replace('KIND', 'Trainer')}")
     assert not any(ended.codes), ended.text
