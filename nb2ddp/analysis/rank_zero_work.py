@@ -256,11 +256,18 @@ def stays_open(facts: Facts, call: cst.Call) -> bool:
         return False
     if facts.qualified(call.func) in libraries.LOG_FILES:
         return True
-    if isinstance(facts.parent(call), cst.Attribute | cst.Arg):  # open(...).write(x), json.dump(x, open(...))
-        return False
-    around = facts.scope(call)
-    closing = facts.calls_in(around) if around is not None else iter(facts.live_calls)
+    around = facts.parent(call)
+    if isinstance(around, cst.Attribute) or (isinstance(around, cst.Arg) and not _is_kept(facts, around)):
+        return False  # open(...).write(x), json.dump(x, open(...))
+    scope = facts.scope(call)
+    closing = facts.calls_in(scope) if scope is not None else iter(facts.live_calls)
     return not any(facts.method(other) == "close" for other in closing)
+
+
+def _is_kept(facts: Facts, argument: cst.Arg) -> bool:
+    """Return whether what is made of an open file gets a name, as in ``writer = csv.writer(open(...))``."""
+    made = facts.parent(argument)
+    return isinstance(made, cst.Call) and isinstance(facts.parent(made), cst.Assign | cst.AnnAssign)
 
 
 def reads_back(facts: Facts, call: cst.Call) -> bool:

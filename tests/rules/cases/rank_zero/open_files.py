@@ -126,3 +126,20 @@ class C(TrainerCallback):
         keep(1)
 t = SFTTrainer(llm, callbacks=[C()])
 t.train()
+
+# case: a writer of a file without a name
+import csv
+rows = csv.writer(open("a.csv", "w", newline=""))
+class Log(TrainerCallback):
+    def __init__(self):
+        self.rows = csv.DictWriter(open("b.csv", "w"), fieldnames=["loss"])
+t = SFTTrainer(llm, callbacks=[Log(), rows])
+t.train()
+# output
+import csv
+rows = csv.writer(open("a.csv" if ddp.is_main_process else os.devnull, "w", newline=""))
+class Log(TrainerCallback):
+    def __init__(self):
+        self.rows = csv.DictWriter(open("b.csv" if ddp.is_main_process else os.devnull, "w"), fieldnames=["loss"])
+t = SFTTrainer(llm, callbacks=[Log(), rows])
+t.train()
