@@ -115,7 +115,8 @@ def _without_effects(
 ) -> Iterator[_ModuleState]:
     """Compute without gradients, random numbers and running statistics; ``quiet`` modules are in evaluation mode.
 
-    Gives what the modules hold, which is put back at the end, but where a call is to leave its state.
+    Forward hooks of the notebook do not see these calls, which are none of the notebook's. Gives what the modules
+    hold, which is put back at the end, but where a call is to leave its state.
     """
     modes = {part: part.training for part in model.modules()}
     state = _random_state()
@@ -124,7 +125,7 @@ def _without_effects(
     for part in modes:
         part.training = part.training and not quiet(part)
     try:
-        with torch.no_grad():
+        with torch.no_grad(), _without_hooks_of_notebook(model):
             yield held
     finally:
         if keeps_state:
@@ -134,6 +135,26 @@ def _without_effects(
         _set_random_state(state)
         if gpu is not None:
             torch.cuda.set_rng_state(gpu)
+
+
+@contextlib.contextmanager
+def _without_hooks_of_notebook(model: torch.nn.Module) -> Iterator[None]:
+    """Take the notebook's forward hooks off: they may count the calls, or keep what they see."""
+    taken = []
+    for part in model.modules():
+        for hooks in (part._forward_hooks, part._forward_pre_hooks):
+            own = {number for number, hook in hooks.items() if _is_of_notebook(hook)}
+            if own:
+                taken.append((hooks, dict(hooks), own))
+                for number in own:
+                    del hooks[number]
+    try:
+        yield
+    finally:
+        for hooks, before, own in taken:
+            still = {number: hook for number, hook in before.items() if number in own or number in hooks}
+            hooks.clear()
+            hooks.update(still)  # in their order
 
 
 _PEFT_HOOK = frozenset({"requires_grad_"})  # what PEFT's own tells users to call: nothing is kept

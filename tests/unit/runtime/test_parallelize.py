@@ -587,6 +587,14 @@ WHOLE = {
         model[0].register_forward_hook(lambda module, given, out: seen.update(hidden=out))
         train(model, batches(x, y), lambda x, y: F.cross_entropy(model(x), y) + seen["hidden"].pow(2).mean())
     """,
+    "hooks that count": """
+        model, calls = ddp.parallelize(mlp()), []
+        model.register_forward_pre_hook(lambda module, given: calls.append(("before", len(given[0]))))
+        model[0].register_forward_hook(lambda module, given, out: calls.append(("first", len(out))))
+        model[0].register_forward_hook(lambda module, given, out: calls.append(("second", len(out))))
+        train(model, batches(x, y), lambda x, y: F.cross_entropy(model(x), y))
+        note(calls=calls)
+    """,
     "hook on a gradient": """
         model = mlp()
         for parameter in model.parameters():
