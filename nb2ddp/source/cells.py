@@ -60,14 +60,15 @@ _ONE_LINE = re.compile(r"^[ \t]*(?:(?:async )?def|for) .*:[ \t]*[^\s#]|=[ \t(]*l
 
 def _may_move(node: cst.CSTNode) -> bool:
     """Return whether rules may have to move a statement, or what a function does with a call of its body."""
+    names = libraries.MOVED_CALLS
     if isinstance(node, cst.Expr | cst.Assign):
         node = node.value
-    elif isinstance(node, cst.Call) and cst_nodes.method_of(node) in ("parameters", "named_parameters"):
-        return True
+    else:
+        names |= {"parameters", "named_parameters", "open"}
     if not isinstance(node, cst.Call):
         return False
     name = node.func.attr if isinstance(node.func, cst.Attribute) else node.func
-    return isinstance(name, cst.Name) and name.value in libraries.MOVED_CALLS
+    return isinstance(name, cst.Name) and name.value in names
 
 
 @dataclass(frozen=True)

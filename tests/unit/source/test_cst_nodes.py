@@ -299,10 +299,8 @@ def is_call(node: cst.CSTNode) -> bool:
         ("def g(): f()  # behind\n", "def g():\n    f()  # behind\n"),
         ("def g(x): return f(x) + 1\n", "def g(x):\n    return f(x) + 1\n"),
         ("def g(x): return x + 1\n", "def g(x): return x + 1\n"),
-        (
-            "class A:\n  def g(self): return plain(self)\n",
-            "class A:\n  def g(self):\n    return plain(self)\n",
-        ),
+        ("class A:\n  def g(self): return f(self)\n", "class A:\n  def g(self):\n    return f(self)\n"),
+        ("def g(x): return plain(x)\n", "def g(x): return plain(x)\n"),
         (
             "# above\ng = lambda x, *y: f(x)  # behind\n",
             "# above\ndef g(x, *y):\n    return f(x)  # behind\n",
