@@ -126,9 +126,8 @@ class _Split:
         rows = (*parts.ranges[_run.rank], parts.rows) if kind in self.draws else None
         with _own_random_numbers(rows) as drew:
             output = self._run(*own)
-        if not self.joins.know(output, kind) and self.rechecks.get(kind, 0) < self.most_rechecks:
-            self.rechecks[kind] = self.rechecks.get(kind, 0) + 1  # a head that the model uses from now on
-            self._check(parts, kind, args, kwargs)
+        if not self.joins.know(output, kind):  # a head that the model uses from now on
+            self._check_another_form(parts, kind, args, kwargs)
             if kind in self.whole:
                 return self._compute_whole(args, kwargs)
         if drew():
@@ -154,6 +153,7 @@ class _Split:
         if self.calls < 3:  # each rank's rounding is its own, which counts where the loss is near 0
             self.losses.note(output)
         _average_after_backward(output, self.apart)
+        self.hooks = torch.utils.hooks.RemovableHandle.next_id  # those of ours are known
         return output
 
     def _take_over_parts(self) -> None:
@@ -309,6 +309,15 @@ class _Split:
         if problem is not None:
             self.whole[kind] = problem
             self._warn(f"every rank computes whole batches, which saves no time: {problem}")
+
+    def _check_another_form(self, parts: _Parts, kind: Any, args: Any, kwargs: Any) -> None:
+        """Check a call whose outputs have another structure than those that were compared."""
+        self.rechecks[kind] = self.rechecks.get(kind, 0) + 1
+        if self.rechecks[kind] <= self.most_rechecks:
+            self._check(parts, kind, args, kwargs)
+            return
+        self.whole[kind] = "its outputs have another structure again and again"
+        self._warn(f"every rank computes whole batches, which saves no time: {self.whole[kind]}")
 
     def _try_parts(self, parts: _Parts, kind: Any, quiet: Callable[[torch.nn.Module], bool]) -> str | None:
         """Return what differs between a whole batch and its parts, or None.
