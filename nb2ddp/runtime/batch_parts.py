@@ -35,6 +35,11 @@ class _Parts:
         return min(self.sizes) > 0 and all(isinstance(leaf, plain) for leaf in self.leaves)
 
     @property
+    def has_one_row(self) -> bool:
+        """Whether the part of some rank has one row, whose outputs ``squeeze()`` gives another form."""
+        return min(self.sizes) == 1
+
+    @property
     def shape(self) -> tuple[Any, ...]:
         """What calls of one kind have in common."""
         kinds = tuple(leaf.ndim if isinstance(leaf, torch.Tensor) else type(leaf) for leaf in self.leaves)

@@ -88,7 +88,7 @@ class _Split:
     def forward(self, args: Any, kwargs: Any) -> Any:
         self._take_over_parts()
         parts = _Parts(args, kwargs)
-        kind = (parts.shape, self.model.training)
+        kind = (parts.shape, self.model.training, parts.has_one_row)
         if _is_looked_at(self.calls):
             self.losses.compare()
         self.calls += 1
@@ -99,6 +99,8 @@ class _Split:
             )
         if self._must_wrap(parts):
             self._wrap(parts)
+        if (of_more := (*kind[:2], False)) in self.whole:
+            self.whole[kind] = self.whole[of_more]
         if len(self.words) < self.most_rechecks:
             self.words.add(parts.words)
         if self.hooks != torch.utils.hooks.RemovableHandle.next_id:
@@ -308,7 +310,8 @@ class _Split:
         self.draws = self.draws | {kind} if drawn else self.draws - {kind}
         if problem is not None:
             self.whole[kind] = problem
-            self._warn(f"every rank computes whole batches, which saves no time: {problem}")
+            where = " where a rank would have one row" if parts.has_one_row else ", which saves no time"
+            self._warn(f"every rank computes whole batches{where}: {problem}")
 
     def _check_another_form(self, parts: _Parts, kind: Any, args: Any, kwargs: Any) -> None:
         """Check a call whose outputs have another structure than those that were compared."""
