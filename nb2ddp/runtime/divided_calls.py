@@ -132,6 +132,11 @@ class _Split:
             self._check_another_form(parts, kind, args, kwargs)
             if kind in self.whole:
                 return self._compute_whole(args, kwargs)
+            if not self.joins.know(output, kind):
+                self._warn(
+                    "a call returned outputs of another form than trials with the same batch: numbers among them are "
+                    "joined as in the calls before"
+                )
         if drew():
             self._warn(
                 "the model draws random numbers, for dropout say, for each rank's rows apart: the losses are near the "

@@ -86,8 +86,8 @@ class _Joins:
         structure, joined = _structure(output), []
         for number, leaf in enumerate(leaves):
             key = (kind, structure, number)
-            ways = self.errors.get(key)
-            if ways is not None:
+            ways = self.errors.get(key) or self._of_other_form(kind, number)
+            if ways and isinstance(leaf, torch.Tensor) and not leaf.ndim:
                 best = min(ways, key=lambda way: ways[way] if ways[way] > 1e-7 else 0.0)
                 weights = parts.weights([best, "mean over rows"])
                 chosen = weights.get(best) or weights["mean over rows"]
@@ -98,6 +98,12 @@ class _Joins:
                 leaf = _GatherRows.apply(leaf, parts.sizes, _run.rank)
             joined.append(leaf)
         return pytree.tree_unflatten(joined, spec)
+
+    def _of_other_form(self, kind: Any, number: int) -> dict[Any, float] | None:
+        """Return the ways to join a number that stands at the same place in outputs of another form."""
+        return next(
+            (ways for leaf, ways in self.errors.items() if (leaf[0], leaf[2]) == (kind, number)), None
+        )
 
 
 def _structure(output: Any) -> str:
