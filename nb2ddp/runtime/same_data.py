@@ -1,6 +1,7 @@
 """Compare what the ranks train on: their data before the first step, and what the loss makes of a batch."""
 
 import contextlib
+import copy
 import hashlib
 import math
 from typing import Any
@@ -52,10 +53,13 @@ def _check_same_data(dataset: Any) -> list[Any] | None:
 
 
 def _draws(function: Any, *given: Any) -> bool:
-    """Return whether a function draws random numbers; the generators are as before then, and errors are ignored."""
+    """Return whether a function draws random numbers; the generators are as before then, and errors are ignored.
+
+    It is given copies: a collator may take the labels out of the rows.
+    """
     state = _random_state()
     with contextlib.suppress(Exception):
-        function(*given)
+        function(*copy.deepcopy(given))
     drawn = _digest(_random_state()) != _digest(state)
     _set_random_state(state)
     return drawn

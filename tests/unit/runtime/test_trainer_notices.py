@@ -112,6 +112,10 @@ def masking(rows):
     torch.rand(1)
     return default_data_collator(rows)
 
+def taking(rows):
+    labels = torch.stack([row.pop("labels") for row in rows])
+    return {**default_data_collator(rows), "labels": labels}
+
 class Masks:
     mlm = True
     def __call__(self, rows):
@@ -130,6 +134,7 @@ train(Trainer(model, arguments(), train_dataset=ROWS, data_collator=COLLATOR))
         ("examples(32)", "masking", "the data collator draws random numbers"),
         ("examples(32)", "Masks()", "Masks draws random numbers"),
         ("examples(32)", "lambda rows: default_data_collator(rows)", ""),
+        ("examples(32)", "taking", ""),
     ],
 )
 def test_a_trainer_says_that_its_data_are_drawn_while_they_are_read(
