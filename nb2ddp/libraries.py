@@ -191,6 +191,10 @@ WRITING_METHODS = frozenset(
 )
 # Methods of a Path that change files: they must happen once.
 WRITING_PATH_METHODS = frozenset("mkdir touch unlink rmdir rename replace symlink_to hardlink_to".split())
+# Functions that find no file, or one too many, where another rank was there before.
+MOVING_FUNCTIONS = frozenset(
+    "os.remove os.unlink os.rmdir os.rename os.replace os.mkdir os.makedirs shutil.move shutil.rmtree".split()
+)
 # Functions that write to an open file (json.dump) are not listed: opening the file is what counts.
 WRITING_FUNCTIONS = frozenset(
     "torch.save joblib.dump shutil.copy shutil.copyfile shutil.copytree shutil.move shutil.rmtree "
@@ -296,7 +300,8 @@ FILE_TEST_METHODS = frozenset("exists is_file is_dir glob iterdir".split())
 
 # Methods that change the list, dict or set on which they are called.
 CHANGING_METHODS = frozenset(
-    "append extend insert remove pop clear update setdefault add discard sort reverse".split()
+    "append extend insert remove pop clear update setdefault add discard sort reverse "
+    "appendleft extendleft popleft popitem".split()
 )
 
 GENERATING_METHODS = frozenset({"generate", "fast_generate", "unsloth_generate"})

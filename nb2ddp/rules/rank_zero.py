@@ -110,6 +110,22 @@ def _each_in_turn(
     path = rank_zero_work.opened(facts, call) if once else rank_zero_work.appended(facts, call)
     if path is not None:  # each line once
         yield _of_rank_0(facts, path)
+    elif _moves(facts, call):
+        yield _by_rank_0(facts, call)
+
+
+def _moves(facts: Facts, call: cst.Call) -> bool:
+    """Match a line ``os.remove(old.pop(0))``: the second rank would not find the file."""
+    names_it = facts.qualified(call.func) in libraries.MOVING_FUNCTIONS
+    return isinstance(facts.parent(call), cst.Expr) and (
+        names_it or facts.method(call) in libraries.WRITING_PATH_METHODS
+    )
+
+
+def _by_rank_0(facts: Facts, call: cst.Call) -> Edit:
+    """Edit what is called: every rank computes the arguments."""
+    function = helper(facts, "on_main_process")
+    return Edit(call.func, rank_zero_work.WRITES, partial(cst_nodes.wrapped, function=function))
 
 
 def _only_asks(facts: Facts, call: cst.Call) -> bool:
@@ -256,6 +272,8 @@ def _while_training(
         yield from _each_in_turn(facts, call, statement, rank_zero_work.WRITES, once=once)
     elif (path := rank_zero_work.opened(facts, call)) is not None:
         yield _of_rank_0(facts, path)
+    elif _moves(facts, call):
+        yield _by_rank_0(facts, call)
     else:
         yield Note("this writes on every rank, because the rest of its function needs it", call)
 

@@ -209,6 +209,11 @@ def save_plots() -> None:
     pyplot.close("all")
 
 
+def on_main_process(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``function`` on rank 0; on the other ranks one that does nothing with its arguments. No rank waits."""
+    return function if is_main_process else _write_nothing
+
+
 def tracking_uri(uri: Any) -> Any:
     """Return the address of an MLflow store on rank 0; on the other ranks that of an empty one, removed at the end.
 

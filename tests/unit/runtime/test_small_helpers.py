@@ -321,6 +321,27 @@ def test_one_rank_writes_event_files(run: Run, tmp_path: Path, ranks: int) -> No
     assert len(list(tmp_path.rglob("runs/hparams/events.*"))) == 1
 
 
+OLDEST = """
+import os
+names = [f"{n}.txt" for n in range(4)]
+ddp.init_process_group()
+with ddp.in_turn():
+    for name in names:
+        open(name, "w").close()
+with ddp.in_turn():
+    ddp.on_main_process(os.remove)(names.pop(0))
+note(names=names, found=sorted(name for name in os.listdir() if name in ("0.txt", *names)))
+"""
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_one_rank_removes_what_every_rank_takes_from_a_list(run: Run, ranks: int) -> None:
+    ended = run(OLDEST, ranks)
+    assert not any(ended.codes), ended.text
+    kept = ["1.txt", "2.txt", "3.txt"]
+    assert ended.notes == [{"names": kept, "found": kept}] * ranks
+
+
 STORE = """
 import os
 store = ddp.tracking_uri("http://localhost:5000")

@@ -200,3 +200,45 @@ with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
 # last cell
 t = SFTTrainer(llm)
 t.train()
+
+# case: the oldest of the files that are kept
+import os, shutil
+from collections import deque
+kept, older = [], deque()
+def rotate(path):
+    kept.append(path)
+    if len(kept) > 2:
+        os.remove(kept.pop(0))
+    while len(older) > 2:
+        shutil.rmtree(older.popleft())
+rotate("a.pt")
+# output
+import os, shutil
+from collections import deque
+kept, older = [], deque()
+def rotate(path):
+    kept.append(path)
+    if len(kept) > 2:
+        with ddp.in_turn():  # nb2ddp: the ranks write one after another
+            ddp.on_main_process(os.remove)(kept.pop(0))
+    while len(older) > 2:
+        with ddp.in_turn():  # nb2ddp: the ranks write one after another
+            ddp.on_main_process(shutil.rmtree)(older.popleft())
+rotate("a.pt")
+
+# case: in a callback, which one rank may run alone
+import os
+from transformers import TrainerCallback
+class Keep(TrainerCallback):
+    files = []
+    def on_save(self, args, state, control, **kwargs):
+        os.remove(self.files.pop(0))
+keep = Keep()
+# output
+import os
+from transformers import TrainerCallback
+class Keep(TrainerCallback):
+    files = []
+    def on_save(self, args, state, control, **kwargs):
+        ddp.on_main_process(os.remove)(self.files.pop(0))
+keep = Keep()
