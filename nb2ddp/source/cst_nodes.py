@@ -232,8 +232,11 @@ def one_per_line(module: cst.Module, matters: Callable[[cst.CSTNode], bool]) -> 
 
 
 def _holds(node: cst.CSTNode, matters: Callable[[cst.CSTNode], bool]) -> bool:
-    """Return whether a call that matters is in ``node``."""
-    return any(matters(call) for call in matchers.findall(node, matchers.Call()))
+    """Return whether a call that matters is in ``node``; what is summed up is counted alone."""
+    counted: set[cst.CSTNode] = set()
+    for call in matchers.findall(node, matchers.Call(func=matchers.Name("sum"))):
+        counted.update(matchers.findall(call, matchers.Call()))
+    return any(matters(call) for call in matchers.findall(node, matchers.Call()) if call not in counted)
 
 
 def _takes_parameters(call: cst.CSTNode) -> bool:
@@ -242,9 +245,11 @@ def _takes_parameters(call: cst.CSTNode) -> bool:
 
 
 def _named_lambda(part: cst.BaseSmallStatement) -> cst.Lambda | None:
-    """Return the lambda of ``name = lambda ...``."""
+    """Return the lambda of ``name = lambda ...``, unless there are comments in it."""
     if isinstance(part, cst.Assign) and len(part.targets) == 1 and isinstance(part.value, cst.Lambda):
-        return part.value if isinstance(part.targets[0].target, cst.Name) else None
+        target = part.targets[0].target
+        plain = isinstance(target, cst.Name) and not target.lpar
+        return part.value if plain and not matchers.findall(part, matchers.Comment()) else None
     return None
 
 
