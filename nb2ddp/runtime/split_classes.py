@@ -25,6 +25,8 @@ def _split_class(kind: Any) -> type:
         split = _splits.get(self)
         if split is None or split.inside or not _run.meets or not torch.is_grad_enabled():
             return called(self, *args, **kwargs)
+        if _is_transformed():
+            return called(self, *args, **kwargs)
         return split.forward(args, kwargs)
 
     def reduce(self: Any, protocol: Any) -> Any:
@@ -37,3 +39,9 @@ def _split_class(kind: Any) -> type:
     made = type(kind.__name__, (kind,), members)
     made.__qualname__ = kind.__qualname__
     return made
+
+
+def _is_transformed() -> bool:
+    """Return whether `torch.func.grad` or `vmap` is at work, which DDP cannot: each rank computes all rows there."""
+    functorch: Any = torch._C._functorch
+    return functorch.peek_interpreter_stack() is not None
