@@ -62,13 +62,13 @@ def _kept(facts: Facts, call: cst.Call) -> Iterator[cst.Name]:
                     yield use
 
 
-def _asked(facts: Facts, reading: cst.CSTNode) -> tuple[cst.If, cst.BaseExpression] | None:
-    """Return the ``if`` whose condition reads the clock, and the comparison that does; None if there is none."""
+def _asked(facts: Facts, reading: cst.CSTNode) -> tuple[cst.If | cst.While, cst.BaseExpression] | None:
+    """Return what has a condition that reads the clock, and the comparison that does; None if there is none."""
     inner, compared = reading, None
     for parent in facts.parents(reading):
         if isinstance(parent, cst.Comparison):
             compared = parent
-        if isinstance(parent, cst.If):
+        if isinstance(parent, cst.If | cst.While):
             return (parent, compared) if compared is not None and inner is parent.test else None
         if isinstance(parent, cst.BaseSmallStatement | cst.Lambda | cst.BaseComp):
             return None
@@ -76,8 +76,8 @@ def _asked(facts: Facts, reading: cst.CSTNode) -> tuple[cst.If, cst.BaseExpressi
     return None
 
 
-def _stops_training(facts: Facts, asked: cst.If) -> bool:
-    """Return whether all ranks come here equally often, and training may end here.
+def _stops_training(facts: Facts, asked: cst.If | cst.While) -> bool:
+    """Return whether all ranks come here equally often, and training may end here, with a ``while`` that trains say.
 
     A loop that waits for something else may go round more often on one rank than on another.
     """
@@ -87,6 +87,8 @@ def _stops_training(facts: Facts, asked: cst.If) -> bool:
 
     if rank_test_above(facts, asked) is not None or parts_ranks(facts, asked.test):
         return False
+    if isinstance(asked, cst.While):
+        return facts.runs(asked, trains)
     if ".should_training_stop" in cst_nodes.code_of(asked.body):
         return True
     ends = _Ends()

@@ -53,6 +53,15 @@ for x in xs:
     if loss < 1 or ddp.from_main_process(lambda: datetime.now() > end):
         break
 
+# case: a loop as long as there is time
+while time.time() - start < 60 and step < 100:
+    loss.backward()
+    step += 1
+# output
+while ddp.from_main_process(lambda: time.time() - start < 60) and step < 100:
+    loss.backward()
+    step += 1
+
 # last cell
 t = SFTTrainer(llm)
 t.train()

@@ -12,6 +12,12 @@ while True:
 t = SFTTrainer(llm)
 t.train()
 
+# case: a loop that trains nothing
+while time.time() - start < 60:
+    time.sleep(1)
+t = SFTTrainer(llm)
+t.train()
+
 # case: asked on rank 0 only
 class Limit:
     def on_step_end(self, args, state, control):
