@@ -41,7 +41,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     for call in facts.live_calls:
         if facts.qualified(call.func) not in libraries.CLOCKS or facts.is_after_training(call):
             continue
-        for reading in (call, *_kept(facts, call)):
+        for reading in (call, *_kept(facts, call), *_answers(facts, call)):
             found = _asked(facts, reading)
             if found is None or found[1] in seen or not _stops_training(facts, found[0]):
                 continue
@@ -62,9 +62,20 @@ def _kept(facts: Facts, call: cst.Call) -> Iterator[cst.Name]:
                     yield use
 
 
+def _answers(facts: Facts, call: cst.Call) -> Iterator[cst.Call]:
+    """Yield the calls of a function with the line ``return time.time() - start > limit``."""
+    returned = next((p.value for p in facts.parents(call) if isinstance(p, cst.Return)), None)
+    function = facts.scope(call)
+    if isinstance(returned, cst.Comparison) and isinstance(function, cst.FunctionDef):
+        yield from (other for other in facts.live_calls if function in facts.called_functions(other))
+
+
 def _asked(facts: Facts, reading: cst.CSTNode) -> tuple[cst.If | cst.While, cst.BaseExpression] | None:
     """Return what has a condition that reads the clock, and the comparison that does; None if there is none."""
-    inner, compared = reading, None
+    inner = reading
+    compared: cst.BaseExpression | None = None
+    if isinstance(reading, cst.Call) and facts.qualified(reading.func) not in libraries.CLOCKS:
+        compared = reading
     for parent in facts.parents(reading):
         if isinstance(parent, cst.Comparison):
             compared = parent

@@ -62,6 +62,29 @@ while ddp.from_main_process(lambda: time.time() - start < 60) and step < 100:
     loss.backward()
     step += 1
 
+# case: a method that answers
+class Loop:
+    def is_over(self):
+        return time.time() - self.start > 60
+    def run(self):
+        for row in rows:
+            loss.backward()
+            if not more or self.is_over():
+                break
+loop = Loop()
+loop.run()
+# output
+class Loop:
+    def is_over(self):
+        return time.time() - self.start > 60
+    def run(self):
+        for row in rows:
+            loss.backward()
+            if not more or ddp.from_main_process(lambda: self.is_over()):
+                break
+loop = Loop()
+loop.run()
+
 # last cell
 t = SFTTrainer(llm)
 t.train()
