@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import bisect
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import libcst as cst
 
@@ -251,7 +251,7 @@ def appended(facts: Facts, call: cst.Call) -> cst.BaseExpression | None:
 
 
 def stays_open(facts: Facts, call: cst.Call) -> bool:
-    """Return whether nothing closes the file of `kept_open`, so that no rank reads it before the run ends."""
+    """Return whether the file of `kept_open` is open while the ranks train: no rank reads it before they have."""
     if kept_open(facts, call) is None:
         return False
     if facts.qualified(call.func) in libraries.LOG_FILES:
@@ -260,8 +260,41 @@ def stays_open(facts: Facts, call: cst.Call) -> bool:
     if isinstance(around, cst.Attribute) or (isinstance(around, cst.Arg) and not _is_kept(facts, around)):
         return False  # open(...).write(x), json.dump(x, open(...))
     scope = facts.scope(call)
-    closing = facts.calls_in(scope) if scope is not None else iter(facts.live_calls)
-    return not any(facts.method(other) == "close" for other in closing)
+    if scope is None:
+        return not _is_closed_before_training(facts, call)
+    return not any(facts.method(other) == "close" for other in facts.calls_in(scope))
+
+
+def _is_closed_before_training(facts: Facts, call: cst.Call) -> bool:
+    """Return whether ``name.close()`` follows ``name = open(...)`` of a cell, with no training in between."""
+    closing = next(_closing(facts, call), None)
+    if closing is None:
+        return False
+    first, last = (facts.order(facts.top_statement(node)) for node in (call, closing))
+    return not any(
+        first <= facts.order(statement) <= last and facts.runs(statement, facts.is_collective)
+        for statement in facts.top_statements
+    )
+
+
+def closing_statement(facts: Facts, call: cst.Call) -> Statement | None:
+    """Return the statement of a cell that does nothing but close the file that a call of a cell opens."""
+    closing = next(_closing(facts, call), None)
+    if closing is None or facts.scope(call) is not None or not isinstance(facts.parent(closing), cst.Expr):
+        return None
+    statement = facts.statement(closing)
+    alone = isinstance(statement, cst.SimpleStatementLine) and len(statement.body) == 1
+    return statement if alone and statement is facts.top_statement(closing) else None
+
+
+def _closing(facts: Facts, call: cst.Call) -> Iterator[cst.Call]:
+    """Yield the calls ``name.close()`` that follow ``name = open(...)``."""
+    names = facts.binds_in(facts.statement(call))
+    for other in facts.live_calls:
+        if facts.method(other) != "close" or facts.order(other) < facts.order(call):
+            continue
+        if cst_nodes.code_of(cst.ensure_type(other.func, cst.Attribute).value) in names:
+            yield other
 
 
 def _is_kept(facts: Facts, argument: cst.Arg) -> bool:

@@ -70,9 +70,13 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         if facts.scope(call) is not None:
             yield from _in_function(facts, call, statement)
             continue
-        if rank_zero_work.stays_open(facts, call) and _is_used(facts, call, last):
-            yield _to_nowhere(facts, call)
-            continue
+        if rank_zero_work.kept_open(facts, call) is not None and _is_used(facts, call, last):
+            closing = rank_zero_work.closing_statement(facts, call)
+            if closing is not None or rank_zero_work.stays_open(facts, call):
+                yield _to_nowhere(facts, call)
+                if closing is not None and not facts.is_after_training(closing):
+                    yield Gate(closing, "rank-zero-then-wait", rank_zero_work.WRITES)
+                continue
         if _needs_all(facts, statement):
             yield _around_training(facts, call)
             continue

@@ -25,6 +25,48 @@ class Log(TrainerCallback):
 t = SFTTrainer(llm, callbacks=[Log(), file])
 t.train()
 
+# case: a file that is closed after training, and one that is read before
+file = open("a.jsonl", "w")
+words = open("words.txt", "w")
+words.write("a b")
+words.close()
+words = open("words.txt").read()
+plt.close()
+t = SFTTrainer(llm)
+for _ in range(2):
+    t.train()
+    file.write(json.dumps(t.state.log_history) + "\n")
+file.close()
+t = SFTTrainer(llm, words)
+t.train()
+# output
+file = open("a.jsonl" if ddp.is_main_process else os.devnull, "w")
+words = open("words.txt" if ddp.is_main_process else os.devnull, "w")
+words.write("a b")
+with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
+    if is_main:
+        words.close()
+words = open("words.txt").read()
+plt.close()
+t = SFTTrainer(llm)
+for _ in range(2):
+    t.train()
+    file.write(json.dumps(t.state.log_history) + "\n")
+with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
+    if is_main:
+        file.close()
+t = SFTTrainer(llm, words)
+t.train()
+
+# case: a file of each turn of a loop
+for name in names:
+    file = open(name, "w")
+    file.write(name)
+    file.close()
+t = SFTTrainer(llm)
+t.train()
+# note, line 2: this writes on every rank, because its result is used later
+
 # case: a path that is a conditional expression
 file = open(a if b else c, mode="a")
 class Log(TrainerCallback):
@@ -88,7 +130,15 @@ f.close()
 x = read("a")
 t = SFTTrainer(llm)
 t.train()
-# note, line 1: this writes on every rank, because its result is used later
+# output
+f = open("a" if ddp.is_main_process else os.devnull, "w")
+f.write("x")
+with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
+    if is_main:
+        f.close()
+x = read("a")
+t = SFTTrainer(llm)
+t.train()
 
 # case: a file that is closed and read, in a function
 def go():
