@@ -45,8 +45,8 @@ class _ModuleState:
             for name in _values(holder).keys() - old.keys():
                 del holder[name]
             holder.update(old)
-        for copy in self.copies.values():
-            copy.put_back()
+        for kept in self.copies.values():
+            kept.put_back()
 
 
 class _Copy:
