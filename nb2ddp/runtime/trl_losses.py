@@ -118,14 +118,19 @@ def _figures_of_own_batch(trainer: Any, sizes: list[int] | None, *, own: bool) -
     kept = {name: accelerator.__dict__.get(name) for name in ("gather", "gather_for_metrics")}
     notes = getattr(trainer, "_metrics", {}).get("train" if trainer.model.training else "eval")
     own = own and (notes is not None or hasattr(trainer, "_stored_metrics"))
-    if sizes is None or (not own and min(sizes) == max(sizes)):
+    is_even = sizes is not None and min(sizes) == max(sizes)
+    if sizes is None or (is_even and not own and not trainer.model.training):
         yield
         return
     counts = {key: len(values) for key, values in (notes or {}).items()}
     tokens = getattr(trainer, "_total_train_tokens", None)
-    gathered = (
-        (lambda value, *_, **__: value) if own else functools.partial(_gather_uneven, sizes[_run.rank] > 0)
-    )
+    gathered: Callable[..., Any] = functools.partial(_gather_uneven, sizes[_run.rank] > 0)
+    if own:
+        gathered = lambda value, *_, **__: value  # noqa: E731
+    elif (
+        is_even
+    ):  # Accelerate cuts what it gathers in the last step of an epoch, whose batches it has all read
+        gathered = accelerator.gather
     for name in kept:
         setattr(accelerator, name, gathered)
     try:
