@@ -112,25 +112,21 @@ def _figures_of_own_batch(trainer: Any, sizes: list[int] | None, *, own: bool) -
 
     A rank that has a batch of its own notes its own figures, for `_log_of_all_ranks` to bring together; of a batch
     that is divided, every rank notes the figures of all rows, however many each rank has. So does a Trainer that
-    keeps no lists of figures.
+    keeps no lists of figures. Accelerate itself would cut what it gathers in the last step of an epoch: it has read
+    all batches of the step by then, and takes each for the incomplete last one.
     """
     accelerator = trainer.accelerator
     kept = {name: accelerator.__dict__.get(name) for name in ("gather", "gather_for_metrics")}
     notes = getattr(trainer, "_metrics", {}).get("train" if trainer.model.training else "eval")
     own = own and (notes is not None or hasattr(trainer, "_stored_metrics"))
-    is_even = sizes is not None and min(sizes) == max(sizes)
-    if sizes is None or (is_even and not own and not trainer.model.training):
+    if sizes is None or (not own and not trainer.model.training and min(sizes) == max(sizes)):
         yield
         return
     counts = {key: len(values) for key, values in (notes or {}).items()}
     tokens = getattr(trainer, "_total_train_tokens", None)
-    gathered: Callable[..., Any] = functools.partial(_gather_uneven, sizes[_run.rank] > 0)
-    if own:
-        gathered = lambda value, *_, **__: value  # noqa: E731
-    elif (
-        is_even
-    ):  # Accelerate cuts what it gathers in the last step of an epoch, whose batches it has all read
-        gathered = accelerator.gather
+    gathered = (
+        (lambda value, *_, **__: value) if own else functools.partial(_gather_uneven, sizes[_run.rank] > 0)
+    )
     for name in kept:
         setattr(accelerator, name, gathered)
     try:
