@@ -49,7 +49,7 @@ B another run, silently
       rules/cases/seeds/left_alone.py: NumPy is seeded in a function
       ../benchmarks/programs/silent_loop_seed_late.py: seed=late
   B3  batch norms
-      unit/runtime/test_parallelize.py: "batch norm"
+      unit/runtime/loop_programs.py: "batch norm"
       unit/runtime/test_trainer_notices.py: def test_a_batch_norm_in_a_trainer_is_said
   B4  means of means where a Trainer's batch is split
       unit/runtime/test_trainers.py: "token classification"
@@ -58,11 +58,11 @@ B another run, silently
       rules/cases/batch/pairs_of_rows.py: the arguments' own batch
       e2e/test_kinds.py: "kto"
   B5  in-batch negatives
-      unit/runtime/test_parallelize.py: "contrastive"
+      unit/runtime/loop_programs.py: "contrastive"
       rules/test_in_batch.py: def test_negatives_of_a_split_batch_come_from_all_ranks
       ../benchmarks/programs/silent_loop_task_pairs.py: silent
   B6  fewer rows than ranks in the last batch
-      unit/runtime/test_parallelize.py: "fewer rows than ranks"
+      unit/runtime/loop_programs.py: "fewer rows than ranks"
       unit/runtime/test_trainers.py: def test_two_micro_batches_on_four_ranks
   B7  an epoch's last batch that does not divide
       unit/runtime/test_trainers.py: "an incomplete last batch"
@@ -70,8 +70,8 @@ B another run, silently
       ../benchmarks/programs/silent_loop_batch_5.py: silent
       ../benchmarks/programs/crash_accelerate_batch_5.py: crash
   B8  mean or sum, decided from one batch; labels counted shifted or not
-      unit/runtime/test_parallelize.py: "labels are ignored late"
-      unit/runtime/test_parallelize.py: "loss is a sum"
+      unit/runtime/loop_programs.py: "labels are ignored late"
+      unit/runtime/loop_programs.py: "loss is a sum"
       unit/runtime/test_trainers.py: "a language model"
   B9  a batch that cannot be split
       unit/runtime/test_sharing.py: def test_a_batch_is_shared
@@ -102,7 +102,7 @@ D crashes and leftovers
       unit/runtime/test_trainers.py: "a saved model is loaded again"
   D2  parameters that are unfrozen later
       unit/runtime/test_trainers.py: "parameters unfrozen later"
-      unit/runtime/test_parallelize.py: "unfrozen later"
+      unit/runtime/loop_programs.py: "unfrozen later"
       unit/runtime/test_replicas.py: def test_gradients_that_ddp_does_not_see_are_averaged_where_ranks_differ
   D3  replicas that differ: saved first, then failed
       unit/runtime/test_replicas.py: def test_replicas_that_differ_are_saved_first

@@ -90,12 +90,19 @@ def test_the_docstring_says_what_ranks_do_wait_for_and_raise(name: str) -> None:
 def ranks_by_name(path: Path) -> Iterator[tuple[str, set[int]]]:
     """Yield what each test of a file uses of the module, with the numbers of ranks that it runs on.
 
-    Scripts are texts in the test, and in names of the file that it mentions. Ranks are the parameter ``ranks``,
-    or what a call such as ``run(script, 3)`` says; two otherwise.
+    Scripts are texts in the test, and in names of its file or of one beside it that it mentions. Ranks are the
+    parameter ``ranks``, or what a call such as ``run(script, 3)`` says; two otherwise.
     """
     module = ast.parse(path.read_text(encoding="utf-8"))
     known: dict[str, ast.AST] = {}
     tests = []
+    beside = TESTS.relative_to(ROOT).as_posix().replace("/", ".") + "."
+    for node in module.body:
+        if isinstance(node, ast.ImportFrom) and f"{node.module}".startswith(beside):
+            text = (TESTS / f"{f'{node.module}'.removeprefix(beside)}.py").read_text(encoding="utf-8")
+            for other in ast.parse(text).body:
+                if isinstance(other, ast.Assign):
+                    known.update({t.id: other.value for t in other.targets if isinstance(t, ast.Name)})
     for node in module.body:
         if isinstance(node, ast.FunctionDef) and node.name.startswith("test"):
             tests.append(node)

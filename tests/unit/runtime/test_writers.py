@@ -1,0 +1,140 @@
+"""What rank 0 alone writes, removes and logs by a call of its own: event files, old checkpoints, trackers' stores."""
+
+from __future__ import annotations
+
+import urllib.parse
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support.ranks import Ended
+
+Run = Callable[..., Ended]
+
+WRITER = """
+import os
+class SummaryWriter:
+    def __init__(self, log_dir):
+        self.log_dir, self.file = log_dir, None
+        self._get_file_writer()
+    def _get_file_writer(self):
+        if self.file is None:
+            self.file = open(f"{self.log_dir}/events.{os.getpid()}", "a")
+        return self.file
+    def add_scalar(self, name, value):
+        self._get_file_writer().write(f"{name} {value} ")
+    def add_hparams(self, values):
+        SummaryWriter(self.log_dir + "/hparams").add_scalar("a", 1)
+    def close(self):
+        if self.file is not None:
+            self.file.close()
+    def __enter__(self):
+        return self
+    def __exit__(self, *error):
+        self.close()
+os.makedirs("runs/hparams", exist_ok=True)
+with ddp.event_writer(SummaryWriter)("runs") as writer:
+    writer.add_scalar("loss", 2)
+    writer.add_hparams({})
+    writer._get_file_writer().flush()
+note(folder=writer.log_dir, is_one=isinstance(writer, SummaryWriter))
+"""
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_one_rank_writes_event_files(run: Run, tmp_path: Path, ranks: int) -> None:
+    ended = run(WRITER, ranks)
+    assert not any(ended.codes), ended.text
+    assert ended.notes == [{"folder": "runs", "is_one": True}] * ranks
+    (file,) = tmp_path.rglob("runs/events.*")
+    assert file.read_text() == "loss 2 "
+    assert len(list(tmp_path.rglob("runs/hparams/events.*"))) == 1
+
+
+OLDEST = """
+import os
+names = [f"{n}.txt" for n in range(4)]
+ddp.init_process_group()
+with ddp.in_turn():
+    for name in names:
+        open(name, "w").close()
+with ddp.in_turn():
+    ddp.on_main_process(os.remove)(names.pop(0))
+note(names=names, found=sorted(name for name in os.listdir() if name in ("0.txt", *names)))
+"""
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_one_rank_removes_what_every_rank_takes_from_a_list(run: Run, ranks: int) -> None:
+    ended = run(OLDEST, ranks)
+    assert not any(ended.codes), ended.text
+    kept = ["1.txt", "2.txt", "3.txt"]
+    assert ended.notes == [{"names": kept, "found": kept}] * ranks
+
+
+STORE = """
+import os
+store = ddp.tracking_uri("http://localhost:5000")
+note(store=store, default=os.environ.get("MLFLOW_TRACKING_URI"))
+"""
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_one_rank_logs_to_the_store_of_mlflow(run: Run, ranks: int) -> None:
+    ended = run(STORE, ranks)
+    assert not any(ended.codes), ended.text
+    first, *others = ended.notes
+    assert first == {"store": "http://localhost:5000", "default": None}
+    assert all(other["store"] == other["default"] for other in others)
+    assert len({other["store"] for other in others}) == len(others)
+    for other in others:
+        folder = Path(urllib.parse.urlsplit(other["store"]).path)
+        assert not folder.parent.exists(), "it is removed at the end"
+
+
+ACCELERATOR = """
+import json, os
+import torch
+from accelerate import Accelerator
+from accelerate.tracking import GeneralTracker
+from accelerate.utils import ProjectConfiguration
+class Lines(GeneralTracker):
+    name, requires_logging_directory = "lines", False
+    tracker = open("lines.txt", "a")
+    def store_init_configuration(self, values):
+        self.log(values)
+    def log(self, values, step=None, **_):
+        self.tracker.write(json.dumps(values) + "\\n")
+    def finish(self):
+        self.tracker.close()
+numbered = ProjectConfiguration("project", automatic_checkpoint_naming=True, total_limit=2)
+accelerator = ddp.as_one_process(lambda: Accelerator(cpu=True, log_with=Lines(), project_config=numbered))
+accelerator.init_trackers("run", config={"lr": 1})
+model = accelerator.prepare(torch.nn.Linear(2, 2))
+saved = []
+for number in range(3):
+    model.weight.data.fill_(number)
+    saved.append(str(accelerator.save_state()))
+    accelerator.log({"number": number})
+accelerator.load_state("project/checkpoints/checkpoint_1")
+accelerator.save_model(model, "whole")
+accelerator.save({"a": 1}, "some.pt")
+accelerator.get_tracker("lines").log({"own": 1})
+accelerator.end_training()
+note(saved=saved, weight=model.weight[0, 0].item(), there=sorted(os.listdir("project/checkpoints")),
+     files=[os.path.exists(name) for name in ("whole/model.safetensors", "some.pt")])
+"""
+
+
+@pytest.mark.parametrize("ranks", [0, 2])
+def test_an_accelerator_saves_and_logs_once(run: Run, ranks: int) -> None:
+    ended = run(ACCELERATOR, ranks)
+    assert not any(ended.codes), ended.text
+    for notes in ended.notes:
+        assert notes["saved"] == ended.notes[0]["saved"] != ["None"] * 3
+        assert notes["weight"] == 1
+        assert notes["there"] == ["checkpoint_1", "checkpoint_2"]
+        assert notes["files"] == [True, True]
+    lines = (ended.folder / "lines.txt").read_text().splitlines()
+    assert lines == ['{"lr": 1}', '{"number": 0}', '{"number": 1}', '{"number": 2}', '{"own": 1}']
