@@ -27,6 +27,11 @@ class _Parts:
         bounds = [self.rows * rank // _run.world_size for rank in range(_run.world_size + 1)]
         self.ranges = list(itertools.pairwise(bounds))
         self.sizes = [end - start for start, end in self.ranges]
+        # for each way to combine a number that was asked for: what each rank's counts
+        self.counts: dict[Any, list[float]] = {
+            "mean over rows": [float(size) for size in self.sizes],
+            "sum": [self.rows / _run.world_size] * _run.world_size,
+        }
 
     @property
     def known(self) -> bool:
@@ -68,22 +73,21 @@ class _Parts:
         A mean may run over rows, or over the positions of an integer argument (labels, a mask) that do not hold
         one value; "shifted" ones are compared with the position before them.
         """
-        found: dict[Any, list[float]] = {
-            "mean over rows": [float(size) for size in self.sizes],
-            "sum": [self.rows / _run.world_size] * _run.world_size,
-        }
         counts = {}
         for number, (leaf, own) in enumerate(zip(self.leaves, self.divided, strict=True)):
             if not own or not isinstance(leaf, torch.Tensor) or leaf.is_floating_point() or leaf.is_complex():
                 continue
             for ignored, shifted in itertools.product((-100, -1, 0), (False, True)):
                 way = (number, ignored, shifted)
-                if (ways is None or way in ways) and not (shifted and leaf.ndim < 2):
+                wanted = (ways is None or way in ways) and way not in self.counts
+                if wanted and not (shifted and leaf.ndim < 2):
                     counts[way] = (leaf[:, 1:] if shifted else leaf).ne(ignored).reshape(self.rows, -1).sum(1)
         if counts:
             for way, of_rows in zip(counts, torch.stack(list(counts.values())).tolist(), strict=True):
-                found[way] = [float(sum(of_rows[start:end])) for start, end in self.ranges]
-        shares = {way: [w / sum(weights) for w in weights] for way, weights in found.items() if sum(weights)}
+                self.counts[way] = [float(sum(of_rows[start:end])) for start, end in self.ranges]
+        shares = {
+            way: [w / sum(weights) for w in weights] for way, weights in self.counts.items() if sum(weights)
+        }
         shares["sum"] = [1.0] * _run.world_size
         return shares if ways is None else {way: shares[way] for way in ways if way in shares}
 

@@ -69,15 +69,17 @@ def _tolerance(value: torch.Tensor) -> float:
 
 
 def _difference(one: Any, other: Any) -> float:
-    """Return the largest difference of two tensors, relative to the largest value."""
+    """Return the largest difference of two tensors, relative to the largest value; infinite for a NaN of one alone."""
     if not isinstance(other, torch.Tensor) or one.shape != other.shape:
         return math.inf
     if not one.is_floating_point():
         return float(not torch.equal(one, other))
     a, b = one.detach().double(), other.detach().double()  # a parameter that the model returns
     same = (a == b) | (a.isnan() & b.isnan())
-    apart = (a - b).abs().masked_fill(same, 0.0)
-    return float(apart.max() / a[a.isfinite()].abs().max().clamp(min=1e-6)) if a.numel() else 0.0
+    apart = (a - b).abs().masked_fill(same, 0.0).nan_to_num(nan=math.inf)
+    if not a.numel():
+        return 0.0
+    return float(apart.max() / a.masked_fill(~a.isfinite(), 0.0).abs().max().clamp(min=1e-6))
 
 
 def _opaque(output: Any) -> str:

@@ -122,7 +122,7 @@ class _Split:
         ):
             self.seen[kind] = self.seen.get(kind, 0) + 1
             self._check(parts, kind, args, kwargs)
-        if not parts.known or kind in self.whole:
+        if not parts.known or kind in self.whole or self.joins.leave_out_a_rank(parts, kind):
             return self._compute_whole(args, kwargs)
         own = parts.of(*parts.ranges[_run.rank], differentiable=True)
         rows = (*parts.ranges[_run.rank], parts.rows) if kind in self.draws else None

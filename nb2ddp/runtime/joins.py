@@ -80,6 +80,11 @@ class _Joins:
                 self.of_model.add(key)
         return None
 
+    def leave_out_a_rank(self, parts: _Parts, kind: Any) -> bool:
+        """Return whether a number is a mean to which a rank's rows add nothing: theirs is NaN, and its gradient too."""
+        found = [ways for leaf, ways in self.errors.items() if leaf[0] == kind]
+        return any(0.0 in _best_weights(ways, parts) for ways in found)
+
     def join(self, output: Any, parts: _Parts, kind: Any) -> Any:
         """Return the outputs of all rows from this rank's."""
         leaves, spec = pytree.tree_flatten(output)
@@ -88,10 +93,7 @@ class _Joins:
             key = (kind, structure, number)
             ways = self.errors.get(key) or self._of_other_form(kind, number)
             if ways and isinstance(leaf, torch.Tensor) and not leaf.ndim:
-                best = min(ways, key=lambda way: ways[way] if ways[way] > 1e-7 else 0.0)
-                weights = parts.weights([best, "mean over rows"])
-                chosen = weights.get(best) or weights["mean over rows"]
-                leaf = _SumOverRanks.apply(leaf, chosen[_run.rank])
+                leaf = _SumOverRanks.apply(leaf, _best_weights(ways, parts)[_run.rank])
             elif key in self.of_model or not isinstance(leaf, torch.Tensor) or not leaf.ndim:
                 pass
             elif len(leaf) == parts.sizes[_run.rank]:
@@ -104,6 +106,13 @@ class _Joins:
         return next(
             (ways for leaf, ways in self.errors.items() if (leaf[0], leaf[2]) == (kind, number)), None
         )
+
+
+def _best_weights(ways: dict[Any, float], parts: _Parts) -> list[float]:
+    """Return what each rank's number is to be multiplied by, in the way to join it that came nearest."""
+    best = min(ways, key=lambda way: ways[way] if ways[way] > 1e-7 else 0.0)
+    weights = parts.weights([best, "mean over rows"])
+    return weights.get(best) or weights["mean over rows"]
 
 
 def _structure(output: Any) -> str:

@@ -136,6 +136,24 @@ EXACT = {
         y[17] = -1
         train(model, batches(x, y), model)
     """,
+    "a rank's rows have no label": """
+        class Net(Body):
+            def forward(self, x, y):
+                return F.cross_entropy(self.body(x), y, ignore_index=-1)
+        model = ddp.parallelize(Net())
+        y[[12, 17]] = -1
+        train(model, batches(x, y, size=3), model)
+    """,
+    "a rank's rows are masked": """
+        class Net(Body):
+            def forward(self, x, y, mask):
+                each = F.cross_entropy(self.body(x), y, reduction="none")
+                return (each * mask).sum() / mask.sum()
+        model = ddp.parallelize(Net())
+        mask = torch.ones(22, dtype=torch.long)
+        mask[[0, 12, 17]] = 0
+        train(model, batches(x, y, mask, size=3), model)
+    """,
     "loss is a sum": """
         class Net(Body):
             def forward(self, x, y):
