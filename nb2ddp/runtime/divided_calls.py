@@ -175,8 +175,10 @@ class _Split:
         ways = self.joins.ways(kind)
         if len(ways) < 2 or self.rechecks.get(kind, 0) >= self.most_rechecks:
             return False
-        first, *others = parts.weights(ways).values()
-        apart = any(abs(a - b) > 1e-6 for other in others for a, b in zip(first, other, strict=True))
+        weights = list(parts.weights(ways).values())  # none where every label is ignored
+        apart = any(
+            abs(a - b) > 1e-6 for other in weights[1:] for a, b in zip(weights[0], other, strict=True)
+        )
         self.rechecks[kind] = self.rechecks.get(kind, 0) + apart
         return apart
 
