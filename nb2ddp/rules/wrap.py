@@ -130,22 +130,24 @@ def _prepared(facts: Facts, options: Options) -> Iterator[Finding]:
 
     Its loss has one process's weight then too: the Trainer multiplies a mean by the number of ranks.
     """
-    prepared: set[str] = set()
+    prepared: set[tuple[str, object]] = set()
     for call in facts.live_calls:
         if not isinstance(call.func, cst.Attribute) or facts.kind(call.func.value) != "trainer":
             continue
         trainer, method = call.func.value, facts.method(call)
         code = cst_nodes.code_of(trainer)
+        # a name may be given to another Trainer, and an attribute be one of another object
+        which = (code, facts.binding(trainer) if isinstance(trainer, cst.Name) else facts.scope(call))
         wraps = options.strategy == "ddp" and (options.wrap != "explicit" or _wraps_itself(facts, trainer))
         trains = (
             wraps and method in ("train", "hyperparameter_search") and _is_of_transformers(facts, trainer)
         )
-        if code not in prepared and (trains or method in ("evaluate", "predict")):
+        if which not in prepared and (trains or method in ("evaluate", "predict")):
             why = "the loss of one process" if trains else "evaluate each sample once over all ranks"
             prepare = f"{helper(facts, 'prepare_trainer')}({code})  # nb2ddp: {why}"
             yield Insert(facts.statement(call), "before", prepare, why)
         if facts.is_collective(call):
-            prepared.add(code)
+            prepared.add(which)
 
 
 def _checked(call: cst.Call, statement: Statement, check: str, model: str) -> Iterator[Finding]:

@@ -133,3 +133,51 @@ from transformers import Trainer
 t = Trainer(model_init=make)
 ddp.prepare_trainer(t)  # nb2ddp: the loss of one process
 best = t.hyperparameter_search(n_trials=2)
+
+# case: another Trainer under the same name
+from transformers import Trainer
+t = Trainer(model, eval_dataset=ds)
+t.evaluate()
+t.train()
+t = Trainer(model, eval_dataset=ds)
+t.evaluate()
+print(t.evaluate())
+# output
+from transformers import Trainer
+t = Trainer(model, eval_dataset=ds)
+ddp.prepare_trainer(t)  # nb2ddp: evaluate each sample once over all ranks
+t.evaluate()
+ddp_model = ddp.wrap_trainer(t)  # nb2ddp: `model` itself stays as it is
+t.train()
+ddp.check_replicas(ddp_model)
+t = Trainer(model, eval_dataset=ds)
+ddp.prepare_trainer(t)  # nb2ddp: evaluate each sample once over all ranks
+t.evaluate()
+print(t.evaluate())
+
+# case: Trainers in attributes of two classes
+from transformers import Trainer
+class A:
+    def check(self):
+        self.t = Trainer(model, eval_dataset=ds)
+        self.t.evaluate()
+class B:
+    def check(self):
+        self.t = Trainer(model, eval_dataset=ds)
+        self.t.evaluate()
+A().check()
+B().check()
+# output
+from transformers import Trainer
+class A:
+    def check(self):
+        self.t = Trainer(model, eval_dataset=ds)
+        ddp.prepare_trainer(self.t)  # nb2ddp: evaluate each sample once over all ranks
+        self.t.evaluate()
+class B:
+    def check(self):
+        self.t = Trainer(model, eval_dataset=ds)
+        ddp.prepare_trainer(self.t)  # nb2ddp: evaluate each sample once over all ranks
+        self.t.evaluate()
+A().check()
+B().check()
