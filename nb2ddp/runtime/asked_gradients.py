@@ -7,6 +7,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from nb2ddp.runtime.gradients import _average_after_backward
 from nb2ddp.runtime.run_state import _run
 from nb2ddp.runtime.split_classes import _splits
 
@@ -46,7 +47,13 @@ def _average_asked_gradients() -> None:
         found = grad(outputs, *args, **options)  # frees the graph
         if not divided:
             return found
-        return tuple(None if of is None else _MeanOverRanks.apply(of) for of in found)
+        found = tuple(None if of is None else _MeanOverRanks.apply(of) for of in found)
+        if options.get("create_graph") or (len(args) > 3 and args[3]):
+            # their backward() may leave out parameters for which DDP waits: the last layer's bias, say
+            for split in list(_splits.values()):
+                split.leave_ddp()
+                _average_after_backward(found, split.apart)
+        return found
 
     torch.autograd.grad = averaged
 

@@ -21,7 +21,13 @@ from nb2ddp.runtime.call_results import (
 from nb2ddp.runtime.gradients import _average_after_backward, _take_rank_0s
 from nb2ddp.runtime.joins import _Joins
 from nb2ddp.runtime.meetings import from_all_ranks, from_main_process
-from nb2ddp.runtime.module_state import _hooks_of_notebook, _is_batch_norm, _is_of_library, _without_effects
+from nb2ddp.runtime.module_state import (
+    _has_other_parameters,
+    _hooks_of_notebook,
+    _is_batch_norm,
+    _is_of_library,
+    _without_effects,
+)
 from nb2ddp.runtime.process_group import init_process_group
 from nb2ddp.runtime.random_numbers import _random_state, _set_random_state
 from nb2ddp.runtime.random_rows import _generators, _own_random_numbers, _RandomRows, _set_generators
@@ -64,8 +70,8 @@ class _Split:
         self.model: Any = weakref.proxy(model)
         self.inside = False  # a call of ours is under way: the model computes what it is given
         self.ddp, self.former = ddp, None
-        # parameters, and whether they were trained when the wrapper was made
-        self.trained: list[tuple[Any, bool]] = []
+        # parameters with their shapes, and whether they were trained when the wrapper was made
+        self.trained: list[tuple[Any, Any, bool]] = []
         self.apart: list[Any] = []  # trained parameters that no output depends on: the loss may, elsewhere
         self.left, self.words = set[str](), set[Any]()  # their names; arguments of calls that are no tensors
         self.alone = False  # the model is called without DDP: its outputs hide their tensors, or
@@ -200,7 +206,9 @@ class _Split:
         """Return whether DDP is to be made: at first, where others are trained, or a call leaves out another head."""
         if self.ddp is None and not self.alone:
             return True
-        if any(p.requires_grad is not trained for p, trained in self.trained):
+        if any(p.requires_grad is not trained for p, _, trained in self.trained) or _has_other_parameters(
+            self.model, self.trained
+        ):
             return True
         if (
             self.alone
@@ -227,6 +235,10 @@ class _Split:
         if self.ddp is not None:
             self.ddp._remove_autograd_hooks()
             self.former, self.ddp = self.ddp, None  # a loss under way may ask for it
+            if any(
+                p.shape != shape for p, shape, _ in self.trained
+            ):  # which autograd remembers while DDP is there
+                self.former = None
         if any(isinstance(p, torch.nn.UninitializedParameter) for p in model.parameters()):
             with _without_effects(model, quiet=lambda _: True, keeps_state=False):
                 self._plain(*parts.of(0, parts.rows))
@@ -237,7 +249,7 @@ class _Split:
                 torch.nn.SyncBatchNorm.convert_sync_batchnorm(model)
             else:
                 self.batch_norm = True
-        self.trained = [(p, p.requires_grad) for p in model.parameters()]
+        self.trained = [(p, p.shape, p.requires_grad) for p in model.parameters()]
         apart = self.left = self._all_left(parts)
         self.apart = [
             p for name, p in model.named_parameters() if name in apart or (self.repeats and p.requires_grad)
@@ -264,7 +276,7 @@ class _Split:
         self.ddp._remove_autograd_hooks()
         self.former, self.ddp = self.ddp, None
         known = {id(p) for p in self.apart}
-        self.apart += [p for p, trained in self.trained if trained and id(p) not in known]
+        self.apart += [p for p, _, trained in self.trained if trained and id(p) not in known]
         _run.reduced.setdefault(id(self), weakref.ref(self))
         for parameter in self.apart:
             _run.reduced.pop(id(parameter), None)

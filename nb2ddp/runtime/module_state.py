@@ -157,6 +157,19 @@ def _without_hooks_of_notebook(model: torch.nn.Module) -> Iterator[None]:
             hooks.update(still)  # in their order
 
 
+def _has_other_parameters(model: torch.nn.Module, known: list[tuple[Any, Any, bool]]) -> bool:
+    """Return whether the notebook has replaced parameters, or resized one in place, since they became ``known``.
+
+    `torch.func.functional_call` puts tensors in their places for one call, which are no parameters.
+    """
+    now = list(model.parameters())
+    if not known or not all(isinstance(p, torch.nn.Parameter) for p in now):
+        return False
+    return len(now) != len(known) or any(
+        p is not old or p.shape != shape for p, (old, shape, _) in zip(now, known, strict=True)
+    )
+
+
 _PEFT_HOOK = frozenset({"requires_grad_"})  # what PEFT's own tells users to call: nothing is kept
 
 

@@ -144,6 +144,49 @@ EXACT = {
         y[[12, 17]] = -1
         train(model, batches(x, y, size=3), model)
     """,
+    "a new head, and clipping": """
+        model = ddp.parallelize(mlp())
+        for classes in (3, 5):
+            model[2] = nn.Linear(8, classes)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            for x, y in batches(*rows(classes=classes)):
+                optimizer.zero_grad()
+                loss = F.cross_entropy(model(x), y)
+                loss.backward()
+                losses.append(nn.utils.clip_grad_norm_(model.parameters(), 0.2).item())
+                optimizer.step()
+        end(model)
+    """,
+    "more rows in an embedding": """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.embedding, self.head = nn.Embedding(3, 5), nn.Linear(5, 3)
+            def forward(self, y):
+                return self.head(self.embedding(y))
+        model = ddp.parallelize(Net())
+        def train_on(y):
+            train(model, batches(y), lambda y: F.cross_entropy(model(y), y.clamp(max=2)))
+        train_on(y)
+        model.embedding.weight.data = torch.cat([model.embedding.weight.data, torch.zeros(2, 5)])
+        train_on(torch.cat([y, torch.tensor([3, 4, 3])]))
+        end(model)
+    """,
+    "a penalty alone": """
+        model = ddp.parallelize(mlp(classes=1))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for part, _ in batches(x, y):
+            optimizer.zero_grad()
+            real = model(part).mean()
+            real.backward()
+            moved = (part * 1.5).requires_grad_(True)
+            slope, = torch.autograd.grad(model(moved).sum(), moved, create_graph=True)
+            penalty = ((slope.norm(2, 1) - 1) ** 2).mean()
+            penalty.backward()
+            losses.append(nn.utils.clip_grad_norm_(model.parameters(), 0.5).item())
+            optimizer.step()
+        end(model)
+    """,
     "no row has a label": """
         from transformers import LlamaConfig, LlamaForCausalLM
         model = ddp.parallelize(LlamaForCausalLM(LlamaConfig(vocab_size=20, hidden_size=8, intermediate_size=16,
