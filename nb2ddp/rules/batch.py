@@ -52,8 +52,10 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     yield from _out_of_sight(facts, bool(made))
     for node, given in made:
         if given is None:
+            written = isinstance(node, cst.Call) and cst_nodes.keyword_of(node, BATCH) is not None
             yield Decline(
-                "nb2ddp cannot tell which batch these training arguments get; write per_device_train_batch_size here",
+                "nb2ddp cannot tell which batch these training arguments get; write "
+                f"{ACCUMULATION if written else BATCH} here",
                 node,
             )
             continue

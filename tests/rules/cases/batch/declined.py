@@ -7,6 +7,14 @@ from trl import SFTConfig, SFTTrainer
 args = SFTConfig(**yaml.safe_load(open("c")))
 # decline, line 1: nb2ddp cannot tell which batch these training arguments get; write per_device_train_batch_size here
 
+# case: the rest of the arguments comes from several calls
+from transformers import TrainingArguments
+def arguments(folder, **rest):
+    return TrainingArguments(folder, per_device_train_batch_size=8, **rest)
+first = arguments("a")
+second = arguments("b", max_grad_norm=0.3)
+# decline, line 3: nb2ddp cannot tell which batch these training arguments get; write gradient_accumulation_steps here
+
 # case: half here and half there
 kw = dict(gradient_accumulation_steps=2)
 args = SFTConfig(per_device_train_batch_size=2, **kw)
