@@ -303,6 +303,11 @@ CHANGING_METHODS = frozenset(
     "append extend insert remove pop clear update setdefault add discard sort reverse "
     "appendleft extendleft popleft popitem".split()
 )
+# Functions that change their first argument, a list.
+CHANGING_FUNCTIONS = frozenset(
+    "heapq.heappush heapq.heappop heapq.heapreplace heapq.heappushpop heapq.heapify bisect.insort "
+    "bisect.insort_left bisect.insort_right random.shuffle numpy.random.shuffle".split()
+)
 
 GENERATING_METHODS = frozenset({"generate", "fast_generate", "unsloth_generate"})
 

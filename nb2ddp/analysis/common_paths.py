@@ -59,10 +59,9 @@ def _changes(facts: Facts, node: cst.CSTNode, known: dict[cst.FunctionDef, bool]
         if any(not facts.contains(node, binding.node) for binding in facts.bindings(name)):
             return True
     for call in facts.calls_in(node):
-        owner = call.func.value if isinstance(call.func, cst.Attribute) else None
         method = facts.method(call)
-        if isinstance(owner, cst.Attribute) and method in libraries.CHANGING_METHODS:
-            return True  # self.rows.append(row)
+        if isinstance(_changed_by(facts, call), cst.Attribute):
+            return True
         if method in ("fit", "fit_transform") or facts.qualified(call.func) == "next":
             return True
         if _draws_from_own(facts, call):
@@ -77,6 +76,13 @@ def _changes(facts: Facts, node: cst.CSTNode, known: dict[cst.FunctionDef, bool]
     look = _SetsAttribute()
     node.visit(look)
     return look.found
+
+
+def _changed_by(facts: Facts, call: cst.Call) -> cst.BaseExpression | None:
+    """Return what a call changes in place, as ``self.rows.append(row)`` and ``heapq.heappop(self.rows)`` do."""
+    if isinstance(call.func, cst.Attribute) and call.func.attr.value in libraries.CHANGING_METHODS:
+        return call.func.value
+    return call.args[0].value if call.args and facts.changes_first(call) else None
 
 
 def _draws_from_own(facts: Facts, call: cst.Call) -> bool:

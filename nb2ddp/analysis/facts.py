@@ -66,6 +66,7 @@ class Facts:
         self.bindings_in = names.bindings_in
         self.binds_in = names.binds_in
         self.changes_in = names.changes_in
+        self.changes_first = names.changes_first
         self.loads_in = names.loads_in
         self.loads_of = names.loads_of
         self.name_loads_in = names.name_loads_in

@@ -120,7 +120,7 @@ class Names:
         return frozenset(load.name for load in self._collected.loads if self._changes(load.node))
 
     def _changes(self, name: cst.Name) -> bool:
-        """Match ``x["key"] = 1``, ``x.update(...)`` and ``x |= ...``, of ``x`` or of an item of it."""
+        """Match ``x["key"] = 1``, ``x.update(...)``, ``heappop(x)`` and ``x |= ...``, of ``x`` or of an item of it."""
         around = self._tree.parent(name)
         item: cst.CSTNode = name
         while isinstance(around, cst.Subscript) and around.value is item:
@@ -129,7 +129,14 @@ class Names:
             return True
         if isinstance(around, cst.Attribute):
             return around.attr.value in libraries.CHANGING_METHODS
+        if isinstance(around, cst.Arg):
+            call = self._tree.parent(around)
+            return isinstance(call, cst.Call) and call.args[:1] == (around,) and self.changes_first(call)
         return isinstance(around, cst.AugAssign) and around.target is name
+
+    def changes_first(self, call: cst.Call) -> bool:
+        """Return whether a call of a function changes its first argument in place: ``heapq.heappop(x)``."""
+        return self.qualified(call.func) in libraries.CHANGING_FUNCTIONS
 
     # ---- loads ----------------------------------------------------------------------------------
 

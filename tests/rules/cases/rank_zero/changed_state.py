@@ -242,3 +242,51 @@ class Keep(TrainerCallback):
     def on_save(self, args, state, control, **kwargs):
         ddp.on_main_process(os.remove)(self.files.pop(0))
 keep = Keep()
+
+# case: the worst of the files that are kept, from a heap
+import heapq
+import os
+from heapq import heappushpop
+from pathlib import Path
+best = []
+class Keeper:
+    def __init__(self):
+        self.heap = []
+    def add(self, score, path):
+        Path(heappushpop(self.heap, (score, path))[1]).unlink()
+keeper = Keeper()
+keeper.add(0.5, "a.pt")
+heapq.heappush(best, (0.5, "b.pt"))
+if len(best) > 2:
+    os.remove(heapq.heappop(best)[1])
+# output
+import heapq
+import os
+from heapq import heappushpop
+from pathlib import Path
+best = []
+class Keeper:
+    def __init__(self):
+        self.heap = []
+    def add(self, score, path):
+        with ddp.in_turn():  # nb2ddp: the ranks write one after another
+            ddp.on_main_process(Path(heappushpop(self.heap, (score, path))[1]).unlink)()
+keeper = Keeper()
+keeper.add(0.5, "a.pt")
+heapq.heappush(best, (0.5, "b.pt"))
+if len(best) > 2:
+    with ddp.in_turn():  # nb2ddp: the ranks write one after another
+        ddp.on_main_process(os.remove)(heapq.heappop(best)[1])
+
+# case: what looks at a heap changes nothing
+import heapq
+best = [(0.5, "b.pt")]
+with open("best.txt", "w") as f:
+    f.write(heapq.nlargest(1, best)[0][1])
+# output
+import heapq
+best = [(0.5, "b.pt")]
+with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
+    if is_main:
+        with open("best.txt", "w") as f:
+            f.write(heapq.nlargest(1, best)[0][1])
