@@ -292,6 +292,22 @@ ASKING_OPTIONS = frozenset({"--version", "-V", "--help"})
 # Functions and methods that print their arguments.
 SHOWING_FUNCTIONS = frozenset("print display IPython.display.display pprint.pprint rich.print".split())
 SHOWING_METHODS = frozenset("debug info warning error critical".split())
+# Methods that put what they are given into a list, a log, a file or a bar of progress.
+RECORDING_METHODS = frozenset(
+    "append appendleft extend write writelines writerow writerows log set_description set_description_str "
+    "set_postfix set_postfix_str".split()
+)
+# Functions that store their first argument, or measure it.
+RECORDING_FUNCTIONS = frozenset(
+    "len json.dump json.dumps pickle.dump yaml.dump yaml.safe_dump torch.save joblib.dump".split()
+)
+# Make settings of keyword arguments.
+SETTINGS_MAKERS = frozenset(
+    "dict types.SimpleNamespace argparse.Namespace easydict.EasyDict ml_collections.ConfigDict box.Box".split()
+)
+# Functions and methods that make one text, or one path, of others.
+TEXT_FUNCTIONS = frozenset("str os.path.join os.path.basename pathlib.Path".split())
+TEXT_METHODS = frozenset("strftime isoformat format replace lower upper join timestamp split strip".split())
 # Methods that write only if they are given a path.
 WRITING_WITH_PATH = frozenset({"to_csv", "to_json"})
 # Tests whose result changes when another rank has written a file.

@@ -171,6 +171,19 @@ def called_by_all(facts: Facts, node: cst.CSTNode) -> bool:
     return rank_test_above(facts, node) is None and _reached(facts, node, set())
 
 
+def made_by_all(facts: Facts, definition: cst.ClassDef) -> bool:
+    """Return whether every rank makes each object of a class, and no other class is derived from it."""
+    made = False
+    for use in facts.loads_of(definition.name.value):
+        if facts.is_dead(use) or any(isinstance(parent, cst.Annotation) for parent in facts.parents(use)):
+            continue
+        call = facts.parent(use)
+        if not isinstance(call, cst.Call) or call.func is not use or not called_by_all(facts, call):
+            return False
+        made = True
+    return made
+
+
 def _reached(facts: Facts, node: cst.CSTNode, seen: set[cst.CSTNode]) -> bool:
     if clock_decides(facts, node):
         return False

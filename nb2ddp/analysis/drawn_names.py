@@ -2,47 +2,189 @@
 
 from __future__ import annotations
 
-import libcst as cst
+from collections.abc import Callable, Iterator
 
+import libcst as cst
+from libcst import matchers
+
+from nb2ddp import libraries
+from nb2ddp.analysis.common_paths import called_by_all, made_by_all
 from nb2ddp.analysis.facts import Facts
+from nb2ddp.analysis.kept_names import is_kept
 from nb2ddp.source import cst_nodes
-from nb2ddp.source.cells import Binding
 
 _CLOCKS = frozenset(
     "datetime.datetime.now datetime.datetime.utcnow datetime.datetime.today datetime.date.today "
     "pandas.Timestamp.now time.time time.time_ns time.localtime time.gmtime".split()
 )
-_IDS = frozenset(
-    "time.strftime time.ctime uuid.uuid1 uuid.uuid4 secrets.token_hex secrets.token_urlsafe "
-    "tempfile.mkdtemp os.getpid".split()
+# A process makes what it names so for itself: in a function, it may be meant to be its own.
+_OF_PROCESS = frozenset({"tempfile.mkdtemp", "os.getpid"})
+_IDS = _OF_PROCESS | frozenset(
+    "time.strftime time.ctime uuid.uuid1 uuid.uuid4 secrets.token_hex secrets.token_urlsafe".split()
 )
 # Other calls in such a name: they return the same on every rank, without the other ranks.
-_PLAIN = frozenset(
-    "str int round os.path.join os.path.basename os.environ.get os.getenv pathlib.Path "
-    "pytz.timezone zoneinfo.ZoneInfo".split()
+_PLAIN = libraries.TEXT_FUNCTIONS | frozenset(
+    "int round os.environ.get os.getenv pytz.timezone zoneinfo.ZoneInfo".split()
 )
-_TO_TEXT = frozenset("strftime isoformat format replace lower upper join timestamp split strip".split())
+_TO_TEXT = libraries.TEXT_METHODS
+
+# What a name is not a part of, but an item of: an argument is rated by its call.
+_APART = cst.Lambda | cst.BaseComp | cst.Dict | cst.List | cst.Set | cst.Tuple | cst.BaseSmallStatement
+_OF_ITS_OWN_SCOPE = matchers.NamedExpr() | matchers.Await() | matchers.Yield()
 
 
 def is_drawn_name(facts: Facts, value: cst.BaseExpression) -> bool:
     """Return whether ``value`` is text with a time or an id in it; a time alone is used to measure something."""
     calls = list(facts.calls_in(value))
     names = [facts.qualified(call.func) for call in calls]
-    drawn = [name for name in names if name in _CLOCKS | _IDS]
+    drawn = [
+        call
+        for call, name in zip(calls, names, strict=True)
+        if name in _CLOCKS | _IDS and not _is_measured(facts, call)
+    ]
     others = [
         call
         for call, name in zip(calls, names, strict=True)
         if name not in _CLOCKS | _IDS | _PLAIN and facts.method(call) not in _TO_TEXT
     ]
-    if not drawn or others:
+    if not drawn or others or matchers.findall(value, _OF_ITS_OWN_SCOPE):
         return False
     is_text = any(name in _IDS for name in names) or any(facts.method(call) in _TO_TEXT for call in calls)
     return is_text or "str" in names or cst_nodes.holds_text(value)
 
 
-def is_shared(facts: Facts, binding: Binding) -> bool:
-    """Return whether all ranks have rank 0's value of a name: ``folder = tempfile.mkdtemp()`` in a cell."""
-    node = binding.node
-    if not isinstance(node, cst.Assign) or binding.value is None or binding.index is not None:
+def _is_measured(facts: Facts, call: cst.Call) -> bool:
+    """Match the clock of ``time.time() - start``: a duration."""
+    around = facts.parent(call)
+    return isinstance(around, cst.BinaryOperation) and isinstance(around.operator, cst.Subtract)
+
+
+def is_shared(facts: Facts, value: cst.BaseExpression | None) -> bool:
+    """Return whether all ranks have rank 0's value of an expression: ``folder = tempfile.mkdtemp()`` in a cell."""
+    return value in facts.once(_shared)
+
+
+def shared_names(facts: Facts) -> Iterator[cst.BaseExpression]:
+    """Yield the names that every rank makes, before training ends, and that have to be rank 0's, in order."""
+    yield from facts.once(_shared)
+
+
+def _shared(facts: Facts) -> dict[cst.BaseExpression, None]:
+    found: dict[cst.BaseExpression, None] = {}
+    for call in facts.live_calls:
+        if facts.qualified(call.func) not in _CLOCKS | _IDS or facts.is_after_training(call):
+            continue
+        value = _name_around(facts, call)
+        if value is not None and _is_for_all(facts, value):
+            found[value] = None
+    return found
+
+
+def _name_around(facts: Facts, call: cst.Call) -> cst.BaseExpression | None:
+    """Return the largest name that a call is a part of.
+
+    In the body of a class, a part that reads none of the class's names: the lambda around it would not see them.
+    """
+    around: list[cst.BaseExpression] = []
+    for node in (call, *facts.parents(call)):
+        if isinstance(node, _APART):
+            break
+        if isinstance(node, cst.BaseExpression):
+            around.append(node)
+    whole = next((node for node in reversed(around) if is_drawn_name(facts, node)), None)
+    home = facts.scope(call)
+    if whole is None or not isinstance(home, cst.ClassDef):
+        return whole
+    own = {binding.name for binding in facts.bindings_in(home) if binding.scope is home}
+    parts = around[: around.index(whole) + 1]
+    free = [n for n in parts if not isinstance(n, cst.Attribute) and not own & facts.loads_in(n)]
+    return free[-1] if free else None
+
+
+def _is_for_all(facts: Facts, value: cst.BaseExpression) -> bool:
+    """Return whether every rank comes to a name, and the notebook keeps it for more than to show it."""
+    holder = _holder(facts, value)
+    if holder is None:
         return False
-    return facts.parent(node) in facts.top_statements and is_drawn_name(facts, binding.value)
+    inner: cst.CSTNode = value
+    if isinstance(holder, cst.Param):
+        inner = next(p for p in facts.parents(holder) if isinstance(p, cst.FunctionDef | cst.Lambda))
+    scope = facts.scope(value)
+    if isinstance(scope, cst.Lambda):  # field(default_factory=lambda: ...)
+        home = facts.scope(scope)
+        return isinstance(home, cst.ClassDef) and not _of_process(facts, value) and made_by_all(facts, home)
+    while isinstance(home := facts.scope(inner), cst.ClassDef):
+        inner = home
+    if isinstance(home, cst.FunctionDef) and matchers.findall(home.body, matchers.Yield()):
+        return False  # it goes on when it is asked
+    if not called_by_all(facts, inner):
+        return False
+    once = facts.runs_once(inner) and not isinstance(holder, cst.Arg)
+    if _of_process(facts, value):
+        return once and _has_own_name(holder)
+    return once or (is_kept(facts, value) and not _is_for_each_row(facts, inner, set()))
+
+
+def _of_process(facts: Facts, value: cst.BaseExpression) -> bool:
+    return any(facts.qualified(call.func) in _OF_PROCESS for call in facts.calls_in(value))
+
+
+def _has_own_name(holder: cst.CSTNode) -> bool:
+    """Match ``name = value`` and ``name: str = value``."""
+    return (isinstance(holder, cst.Assign) and isinstance(holder.targets[0].target, cst.Name)) or (
+        isinstance(holder, cst.AnnAssign) and isinstance(holder.target, cst.Name)
+    )
+
+
+def _holder(facts: Facts, value: cst.BaseExpression) -> cst.CSTNode | None:
+    """Return the assignment, ``return``, default or argument that a name goes into; None where it is used at once."""
+    inner: cst.CSTNode = value
+    for parent in facts.parents(value):
+        match parent:
+            case cst.Assign() | cst.AnnAssign() | cst.Return() | cst.Param():
+                return parent
+            case cst.Lambda():
+                argument = facts.parent(parent)
+                named = argument.keyword if isinstance(argument, cst.Arg) else None
+                return parent if named is not None and named.value == "default_factory" else None
+            case cst.Call() if inner is not parent.func and not _makes_text(facts, parent):
+                return inner if _keeps(facts, parent, inner) else None
+            case cst.BaseComp() | cst.BaseSmallStatement() | cst.BaseCompoundStatement() | cst.Comparison():
+                return None
+        inner = parent
+    return None
+
+
+def _makes_text(facts: Facts, call: cst.Call) -> bool:
+    return facts.qualified(call.func) in _PLAIN or facts.method(call) in _TO_TEXT
+
+
+def _keeps(facts: Facts, call: cst.Call, argument: cst.CSTNode) -> bool:
+    """Match an argument of the notebook's own functions and classes, a setting, and a default on the command line."""
+    if facts.qualified(call.func) in libraries.SETTINGS_MAKERS:
+        return True
+    if facts.method(call) == "add_argument":
+        keyword = argument.keyword if isinstance(argument, cst.Arg) else None
+        return keyword is not None and keyword.value == "default"
+    defined = facts.bindings(call.func.value) if isinstance(call.func, cst.Name) else ()
+    is_class = any(isinstance(binding.node, cst.ClassDef) for binding in defined)
+    return is_class or bool(facts.called_functions(call))
+
+
+def _is_for_each_row(facts: Facts, node: cst.CSTNode, seen: set[cst.CSTNode]) -> bool:
+    """Return whether a loop in which nothing trains leads to a node: one over the data, say."""
+    for parent in facts.parents(node):
+        if isinstance(parent, cst.BaseComp):
+            return True
+        if isinstance(parent, cst.For | cst.While) and not facts.runs(parent, facts.once(_training)):
+            return True
+        if isinstance(parent, cst.FunctionDef):
+            callers = [caller for caller in facts.callers(parent) if caller not in seen]
+            seen.update(callers)
+            return any(_is_for_each_row(facts, caller, seen) for caller in callers)
+    return False
+
+
+def _training(facts: Facts) -> Callable[[cst.Call], bool]:
+    """Return a test for the calls that train."""
+    return lambda call: facts.method(call) == "backward" or facts.is_collective(call)

@@ -129,10 +129,12 @@ def _text(facts: Facts, node: cst.BaseExpression) -> bool | Sequence[cst.BaseExp
 
 
 def _own(facts: Facts, node: cst.BaseExpression) -> bool | Sequence[cst.BaseExpression]:
+    if is_shared(facts, node):
+        return False
     match node:
         case cst.Name():
             binding = facts.binding(node)
-            if binding is None or is_shared(facts, binding):
+            if binding is None:
                 return False
             if isinstance(binding.node, cst.Param):
                 return tuple(facts.given(binding))

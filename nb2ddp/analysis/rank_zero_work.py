@@ -347,7 +347,7 @@ def _is_own(facts: Facts, node: cst.BaseExpression) -> bool:
         return _is_own(facts, node.value)
     if isinstance(node, cst.Name):
         binding = facts.binding(node)
-        if binding is None or is_shared(facts, binding):
+        if binding is None or is_shared(facts, binding.value):
             return False
         return isinstance(binding.value, cst.Call) and _is_own(facts, binding.value)
     return isinstance(node, cst.Call) and facts.qualified(node.func) in libraries.OWN_BUFFERS

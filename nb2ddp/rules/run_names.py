@@ -21,7 +21,7 @@ from functools import partial
 import libcst as cst
 
 from nb2ddp.analysis import rank_zero_work
-from nb2ddp.analysis.drawn_names import is_drawn_name
+from nb2ddp.analysis.drawn_names import is_drawn_name, shared_names
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.rank_tests import rank_test_above
 from nb2ddp.options import Options
@@ -35,11 +35,9 @@ _OPTIONS = ("output_dir", "logging_dir", "run_name", "hub_model_id")
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
     if facts.last_collective is None:
         return
-    for value in _values(facts):
-        if facts.is_after_training(value) or not is_drawn_name(facts, value):
+    for value in dict.fromkeys((*shared_names(facts), *_of_arguments(facts))):
+        if _is_for_some(facts, value):
             continue
-        if rank_test_above(facts, value) is not None:
-            continue  # the other ranks do not come here
         yield Edit(
             value,
             "every rank must have the same name",
@@ -47,18 +45,26 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         )
 
 
-def _values(facts: Facts) -> Iterator[cst.BaseExpression]:
-    """Yield the values of the notebook's names, and of training arguments that are names."""
-    by_one, _ = rank_zero_work.generation(facts)
-    for statement in facts.top_statements:
-        if isinstance(statement, cst.SimpleStatementLine) and statement not in by_one:
-            for part in statement.body:
-                if isinstance(part, cst.Assign) and isinstance(part.targets[0].target, cst.Name):
-                    yield part.value
+def _of_arguments(facts: Facts) -> Iterator[cst.BaseExpression]:
+    """Yield training arguments that are names."""
     for call in facts.live_calls:
-        if facts.is_arguments_class(call.func):
-            given = (facts.keyword(call, name) for name in _OPTIONS)
-            yield from (value for value in given if value is not None)
+        if not facts.is_arguments_class(call.func) or rank_test_above(facts, call) is not None:
+            continue
+        for name in _OPTIONS:
+            value = facts.keyword(call, name)
+            if value is not None and not facts.is_after_training(value) and is_drawn_name(facts, value):
+                yield value
+
+
+def _is_for_some(facts: Facts, value: cst.BaseExpression) -> bool:
+    """Return whether rank 0 alone makes a name, or each rank does in its part of a loop."""
+    by_one, _ = rank_zero_work.generation(facts)
+    divided = [statement for found in rank_zero_work.divided(facts) for statement in found.runs_in]
+    calls = set(facts.calls_in(value))
+    return any(
+        facts.contains(statement, value) or facts.runs(statement, lambda call: call in calls)
+        for statement in (*by_one, *divided)
+    )
 
 
 rule = Rule("run-names", __doc__, find)

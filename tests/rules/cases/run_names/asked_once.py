@@ -16,3 +16,193 @@ from trl import SFTConfig, SFTTrainer
 args = SFTConfig(output_dir=ddp.from_main_process(lambda: f"out/{time.time()}"), learning_rate=1e-4)
 trainer = SFTTrainer(model)
 trainer.train()
+
+# case: in the body of a class
+import os, time, uuid
+from datetime import datetime
+from trl import SFTConfig, SFTTrainer
+class CFG:
+    out = "exp_" + datetime.now().strftime("%Y%m%d")
+os.makedirs(CFG.out, exist_ok=True)
+trainer = SFTTrainer(model)
+trainer.train()
+# output
+import os, time, uuid
+from datetime import datetime
+from trl import SFTConfig, SFTTrainer
+class CFG:
+    out = ddp.from_main_process(lambda: "exp_" + datetime.now().strftime("%Y%m%d"))
+os.makedirs(CFG.out, exist_ok=True)
+trainer = SFTTrainer(model)
+trainer.train()
+
+# case: in the body of a class, with another name of it, which a lambda would not see
+import os, time, uuid
+from datetime import datetime
+from trl import SFTConfig, SFTTrainer
+class CFG:
+    name = "exp"
+    out: str = f"{name}_{datetime.now():%Y%m%d}"
+    logs = os.path.join(name, time.strftime("%H%M"))
+trainer = SFTTrainer(model)
+trainer.train()
+# output
+import os, time, uuid
+from datetime import datetime
+from trl import SFTConfig, SFTTrainer
+class CFG:
+    name = "exp"
+    out: str = f"{name}_{ddp.from_main_process(lambda: datetime.now()):%Y%m%d}"
+    logs = os.path.join(name, ddp.from_main_process(lambda: time.strftime("%H%M")))
+trainer = SFTTrainer(model)
+trainer.train()
+
+# case: in an attribute and in an item
+import os, time, uuid
+from datetime import datetime
+from trl import SFTConfig, SFTTrainer
+class CFG: pass
+CFG.out = f"run_{datetime.now():%H%M}"
+settings = {"model": model, "out": f"run-{time.time_ns()}"}
+settings["logs"] = f"logs-{time.time_ns()}"
+trainer = SFTTrainer(model)
+trainer.train()
+# output
+import os, time, uuid
+from datetime import datetime
+from trl import SFTConfig, SFTTrainer
+class CFG: pass
+CFG.out = ddp.from_main_process(lambda: f"run_{datetime.now():%H%M}")
+settings = {"model": model, "out": ddp.from_main_process(lambda: f"run-{time.time_ns()}")}
+settings["logs"] = ddp.from_main_process(lambda: f"logs-{time.time_ns()}")
+trainer = SFTTrainer(model)
+trainer.train()
+
+# case: below a condition
+import os, time, uuid
+from datetime import datetime
+from trl import SFTConfig, SFTTrainer
+if not debug:
+    out = f"run_{datetime.now():%H%M}"
+trainer = SFTTrainer(model)
+trainer.train()
+# output
+import os, time, uuid
+from datetime import datetime
+from trl import SFTConfig, SFTTrainer
+if not debug:
+    out = ddp.from_main_process(lambda: f"run_{datetime.now():%H%M}")
+trainer = SFTTrainer(model)
+trainer.train()
+
+# case: in a function and a method that every rank calls
+import os, time, uuid
+from datetime import datetime
+from trl import SFTConfig, SFTTrainer
+class Run:
+    def __init__(self, name):
+        self.stamp = time.strftime("%H%M")
+        self.out = f"{name}_{self.stamp}"
+def fit(folder):
+    os.makedirs(folder, exist_ok=True)
+def main():
+    out = f"runs/{time.time_ns()}"
+    fit(out)
+main()
+fit(Run("a").out)
+trainer = SFTTrainer(model)
+trainer.train()
+# output
+import os, time, uuid
+from datetime import datetime
+from trl import SFTConfig, SFTTrainer
+class Run:
+    def __init__(self, name):
+        self.stamp = ddp.from_main_process(lambda: time.strftime("%H%M"))
+        self.out = f"{name}_{self.stamp}"
+def fit(folder):
+    os.makedirs(folder, exist_ok=True)
+def main():
+    out = ddp.from_main_process(lambda: f"runs/{time.time_ns()}")
+    fit(out)
+main()
+fit(Run("a").out)
+trainer = SFTTrainer(model)
+trainer.train()
+
+# case: in what a function returns
+import os, time, uuid
+from datetime import datetime
+from trl import SFTConfig, SFTTrainer
+def timestamp():
+    return datetime.now().strftime("%H%M")
+def run_dir(root):
+    return f"{root}_{timestamp()}"
+out = run_dir("run")
+args = SFTConfig(output_dir=out)
+trainer = SFTTrainer(model)
+trainer.train()
+# output
+import os, time, uuid
+from datetime import datetime
+from trl import SFTConfig, SFTTrainer
+def timestamp():
+    return ddp.from_main_process(lambda: datetime.now().strftime("%H%M"))
+def run_dir(root):
+    return f"{root}_{timestamp()}"
+out = run_dir("run")
+args = SFTConfig(output_dir=out)
+trainer = SFTTrainer(model)
+trainer.train()
+
+# case: in the default of a field, and of a parameter
+import os, time, uuid
+from datetime import datetime
+from trl import SFTConfig, SFTTrainer
+from dataclasses import dataclass, field
+@dataclass
+class Config:
+    out: str = field(default_factory=lambda: f"run_{time.time_ns()}")
+def fit(config: Config, logs=f"logs_{time.time_ns()}"):
+    os.makedirs(config.out)
+fit(Config())
+trainer = SFTTrainer(model)
+trainer.train()
+# output
+import os, time, uuid
+from datetime import datetime
+from trl import SFTConfig, SFTTrainer
+from dataclasses import dataclass, field
+@dataclass
+class Config:
+    out: str = field(default_factory=lambda: ddp.from_main_process(lambda: f"run_{time.time_ns()}"))
+def fit(config: Config, logs=ddp.from_main_process(lambda: f"logs_{time.time_ns()}")):
+    os.makedirs(config.out)
+fit(Config())
+trainer = SFTTrainer(model)
+trainer.train()
+
+# case: in an argument of a function and in settings
+import os, time, uuid
+from datetime import datetime
+from trl import SFTConfig, SFTTrainer
+from types import SimpleNamespace
+def fit(folder):
+    os.makedirs(folder)
+fit(f"run_{time.time_ns()}")
+cfg = SimpleNamespace(out=f"run_{time.time_ns()}", lr=0.1)
+os.makedirs(cfg.out)
+trainer = SFTTrainer(model)
+trainer.train()
+# output
+import os, time, uuid
+from datetime import datetime
+from trl import SFTConfig, SFTTrainer
+from types import SimpleNamespace
+def fit(folder):
+    os.makedirs(folder)
+fit(ddp.from_main_process(lambda: f"run_{time.time_ns()}"))
+cfg = SimpleNamespace(out=ddp.from_main_process(lambda: f"run_{time.time_ns()}"), lr=0.1)
+os.makedirs(cfg.out)
+trainer = SFTTrainer(model)
+trainer.train()

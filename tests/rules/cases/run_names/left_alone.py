@@ -29,6 +29,73 @@ def name():
     text = f"{time.time()}"
     return text
 
+# case: a duration, as text
+took = f"{time.time() - start:.1f} s"
+
+# case: a time that a function prints, returns to be printed, or records
+rows = []
+def now():
+    return datetime.now().strftime("%H:%M:%S")
+def log(message):
+    stamp = time.strftime("%H:%M:%S")
+    print(f"[{stamp}] {message}")
+    rows.append({"at": stamp, "message": message})
+log(f"start at {time.time()}")
+print(now(), "begins")
+
+# case: a name for each row, which would ask rank 0 as often
+def ident(row):
+    return f"{row}-{uuid.uuid4()}"
+rows = [ident(row) for row in table]
+for row in table:
+    path = f"{row}-{uuid.uuid4()}"
+    os.makedirs(path)
+
+# case: in a callback, which one rank may run alone
+from transformers import TrainerCallback
+def stamp():
+    return time.strftime("%H%M")
+class Save(TrainerCallback):
+    def on_save(self, args, state, control, **kwargs):
+        path = f"{args.output_dir}/{stamp()}-{time.time_ns()}.pt"
+        os.makedirs(path)
+stamp()
+
+# case: below a test of the rank
+def fit(rank):
+    if rank == 0:
+        out = f"run_{time.time_ns()}"
+        os.makedirs(out)
+fit(int(os.environ["RANK"]))
+
+# case: in a worker of a DataLoader, and in a generator
+from torch.utils.data import Dataset
+class Rows(Dataset):
+    def __getitem__(self, index):
+        path = f"row_{time.time_ns()}"
+        return open(path)
+def batches():
+    path = f"batch_{time.time_ns()}"
+    yield open(path)
+for batch in batches():
+    pass
+
+# case: a class of which a library makes objects
+from dataclasses import dataclass, field
+@dataclass
+class Config:
+    out: str = field(default_factory=lambda: f"run_{time.time_ns()}")
+config = parse(Config)
+
+# case: a folder of this process alone
+import tempfile
+class Keeper:
+    def __init__(self):
+        self.folder = tempfile.mkdtemp()
+        self.file = f"best-{os.getpid()}.pt"
+        os.makedirs(os.path.join(self.folder, self.file))
+keeper = Keeper()
+
 # last cell
 trainer = SFTTrainer(model)
 trainer.train()
