@@ -40,6 +40,8 @@ PARTS = (
     "batch_parts",
     "call_results",
     "joins",
+    "forms",
+    "trials",
     "divided_calls",
     "even_shares",
     "even_batches",

@@ -45,6 +45,13 @@ class _Parts:
         return min(self.sizes) == 1
 
     @property
+    def has_lists(self) -> bool:
+        """Whether a list is divided, whose values Python sees."""
+        return any(
+            own and isinstance(leaf, list) for leaf, own in zip(self.leaves, self.divided, strict=True)
+        )
+
+    @property
     def shape(self) -> tuple[Any, ...]:
         """What calls of one kind have in common."""
         kinds = tuple(leaf.ndim if isinstance(leaf, torch.Tensor) else type(leaf) for leaf in self.leaves)

@@ -4,7 +4,7 @@ import contextlib
 import sys
 import traceback
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -18,6 +18,7 @@ from nb2ddp.runtime.call_results import (
     _opaque,
     _reached,
 )
+from nb2ddp.runtime.forms import _are_on_all_ranks, _Known, _learn, _Looks, _Start
 from nb2ddp.runtime.gradients import _average_after_backward, _take_rank_0s
 from nb2ddp.runtime.joins import _Joins
 from nb2ddp.runtime.meetings import from_all_ranks, from_main_process
@@ -30,11 +31,12 @@ from nb2ddp.runtime.module_state import (
 )
 from nb2ddp.runtime.process_group import init_process_group
 from nb2ddp.runtime.random_numbers import _random_state, _set_random_state
-from nb2ddp.runtime.random_rows import _generators, _own_random_numbers, _RandomRows, _set_generators
+from nb2ddp.runtime.random_rows import _own_random_numbers
 from nb2ddp.runtime.replicas import _ddp
 from nb2ddp.runtime.run_state import _run, is_main_process
 from nb2ddp.runtime.same_data import _are_same_batches, _is_looked_at, _Losses
 from nb2ddp.runtime.split_classes import _split_class, _splits
+from nb2ddp.runtime.trials import _Trial
 
 
 def parallelize(model: torch.nn.Module) -> torch.nn.Module:
@@ -87,6 +89,7 @@ class _Split:
         self.keeps: dict[Any, str] = {}  # kinds of calls that leave another state for a part: the attribute
         # kinds of calls with random numbers that can be those of the whole batch
         self.draws: set[Any] = set()
+        self.looks: dict[Any, _Known] = {}  # kinds of calls in which Python sees values of the rows
         self.compiled = False  # a function that the model calls cannot be compiled within _RandomRows
         self.whole: dict[Any, str] = {}  # kinds of calls for which every rank computes whole batches, and why
         self.losses = _Losses()
@@ -116,13 +119,13 @@ class _Split:
             why = "it holds fewer rows than there are ranks" if parts.rows else "its rows cannot be told"
             self._warn(f"a batch is computed by every rank: {why}")
         elif self.hooked:
-            self.whole[kind] = f"the notebook has a hook on {self.hooked}, which is to see whole batches"
-            self._warn(f"every rank computes whole batches, which saves no time: {self.whole[kind]}")
-        elif self.batch_norm and self.model.training:
-            self.whole[kind] = (
-                "a batch norm takes its statistics from whole batches (on GPUs it is synchronised)"
+            self._divide_no_more(
+                kind, f"the notebook has a hook on {self.hooked}, which is to see whole batches"
             )
-            self._warn(f"every rank computes whole batches, which saves no time: {self.whole[kind]}")
+        elif self.batch_norm and self.model.training:
+            self._divide_no_more(
+                kind, "a batch norm takes its statistics from whole batches (on GPUs it is synchronised)"
+            )
         elif kind not in self.whole and (
             self.seen.get(kind, 0) < self.checked_calls or self._must_tell_apart(parts, kind)
         ):
@@ -130,20 +133,11 @@ class _Split:
             self._check(parts, kind, args, kwargs)
         if not parts.known or kind in self.whole or self.joins.leave_out_a_rank(parts, kind):
             return self._compute_whole(args, kwargs)
-        own = parts.of(*parts.ranges[_run.rank], differentiable=True)
-        rows = (*parts.ranges[_run.rank], parts.rows) if kind in self.draws else None
-        with _own_random_numbers(rows) as drew:
-            output = self._run(*own)
-        if not self.joins.know(output, kind):  # a head that the model uses from now on
-            self._check_another_form(parts, kind, args, kwargs)
-            if kind in self.whole:
-                return self._compute_whole(args, kwargs)
-            if not self.joins.know(output, kind):
-                self._warn(
-                    "a call returned outputs of another form than trials with the same batch: numbers among them are "
-                    "joined as in the calls before"
-                )
-        if drew():
+        computed = self._compute_part(parts, kind, args, kwargs)
+        if computed is None:
+            return self._compute_whole(args, kwargs)
+        output, drew = computed
+        if drew:
             self._warn(
                 "the model draws random numbers, for dropout say, for each rank's rows apart: the losses are near the "
                 "single process's, not equal"
@@ -159,6 +153,46 @@ class _Split:
         _average_after_backward(joined, self.apart)
         self.hooks = torch.utils.hooks.RemovableHandle.next_id  # those of ours are known
         return joined
+
+    def _compute_part(self, parts: _Parts, kind: Any, args: Any, kwargs: Any) -> tuple[Any, bool] | None:
+        """Return what this rank's rows give, and whether it drew numbers of its own; None: compute the whole batch."""
+        own, size = parts.of(*parts.ranges[_run.rank], differentiable=True), parts.sizes[_run.rank]
+        rows = (*parts.ranges[_run.rank], parts.rows) if kind in self.draws else None
+        if kind not in self.looks:
+            with _own_random_numbers(rows) as drew:
+                output = self._run(*own)
+            start = None
+        else:
+            changes, places, free = self.looks[kind]
+            looks = _Looks(size) if places - free and "mean over rows" in self.joins.ways(kind) else None
+            start, form = _Start(self.model, changes=changes), None
+            # in one process the other rows may save it: the largest of a selection, which is empty here
+            with (
+                contextlib.suppress(Exception),
+                _own_random_numbers(rows) as drew,
+                looks or contextlib.nullcontext(),
+            ):
+                output = self._run(*own)
+                form = self.joins.form(output, kind, size)
+            of_one_form, of_one_choice = _are_on_all_ranks(form, looks.choices(free) if looks else "")
+            if not of_one_form or (not of_one_choice and self.rechecks.get(kind, 0) >= self.most_rechecks):
+                self._warn("a batch is computed by every rank: the rows of one rank take another path")
+                start.put_back()
+                return None
+            if not of_one_choice:
+                self._check_another_form(parts, kind, args, kwargs)
+        if not self.joins.know(output, kind):  # a head that the model uses from now on
+            self._check_another_form(parts, kind, args, kwargs)
+            if kind not in self.whole and not self.joins.know(output, kind):
+                self._warn(
+                    "a call returned outputs of another form than trials with the same batch: numbers among them are "
+                    "joined as in the calls before"
+                )
+        if kind in self.whole:
+            if start is not None:
+                start.put_back()
+            return None
+        return output, drew()
 
     def _compute_whole(self, args: Any, kwargs: Any) -> Any:
         """Compute a whole batch on every rank."""
@@ -188,19 +222,15 @@ class _Split:
         self.rechecks[kind] = self.rechecks.get(kind, 0) + apart
         return apart
 
-    def _run(self, args: Any, kwargs: Any) -> Any:
+    def _run(self, args: Any, kwargs: Any, *, plain: bool = False) -> Any:
         self.inside = True
         try:
-            return self.ddp(*args, **kwargs) if self.ddp is not None else self.model(*args, **kwargs)
+            return (self.model if plain or self.ddp is None else self.ddp)(*args, **kwargs)
         finally:
             self.inside = False
 
     def _plain(self, args: Any, kwargs: Any) -> Any:
-        self.inside = True
-        try:
-            return self.model(*args, **kwargs)
-        finally:
-            self.inside = False
+        return self._run(args, kwargs, plain=True)
 
     def _must_wrap(self, parts: _Parts) -> bool:
         """Return whether DDP is to be made: at first, where others are trained, or a call leaves out another head."""
@@ -323,14 +353,13 @@ class _Split:
                 f"it keeps in `{self.keeps[kind]}` what it computes from the rows of a batch; without that, or in "
                 "evaluation alone, the ranks would share the work"
             )
-        known, drawn = self.joins.of(kind), kind in self.draws
-        problem, known, drawn = from_main_process(lambda: (problem, known, drawn))
+        known, drawn, looks = self.joins.of(kind), kind in self.draws, self.looks.get(kind)
+        problem, known, drawn, looks = from_main_process(lambda: (problem, known, drawn, looks))
         self.joins.take(kind, known)
         self.draws = self.draws | {kind} if drawn else self.draws - {kind}
+        self.looks.update({} if looks is None else {kind: looks})
         if problem is not None:
-            self.whole[kind] = problem
-            where = " where a rank would have one row" if parts.has_one_row else ", which saves no time"
-            self._warn(f"every rank computes whole batches{where}: {problem}")
+            self._divide_no_more(kind, problem, one_row=parts.has_one_row)
 
     def _check_another_form(self, parts: _Parts, kind: Any, args: Any, kwargs: Any) -> None:
         """Check a call whose outputs have another structure than those that were compared."""
@@ -338,44 +367,29 @@ class _Split:
         if self.rechecks[kind] <= self.most_rechecks:
             self._check(parts, kind, args, kwargs)
             return
-        self.whole[kind] = "its outputs have another structure again and again"
-        self._warn(f"every rank computes whole batches, which saves no time: {self.whole[kind]}")
+        self._divide_no_more(kind, "its outputs have another structure again and again")
 
     def _try_parts(self, parts: _Parts, kind: Any, quiet: Callable[[torch.nn.Module], bool]) -> str | None:
-        """Return what differs between a whole batch and its parts, or None.
-
-        Each is computed from the same state of the model, with the same random numbers.
-        """
-        drawn: list[None] = []
-        results = []
-        compiled = self.compiled or any(
-            hasattr(part, "_orig_mod") or part._compiled_call_impl for part in self.model.modules()
-        )
-        with _without_effects(self.model, quiet=quiet) as state:
-            start, of_gpus = _random_state(), _generators()
-
-            @contextlib.contextmanager
-            def draws() -> Iterator[None]:
-                drawn.append(None)
-                yield
-
-            for first, end in [(0, parts.rows), *parts.ranges]:
-                _set_random_state(start)
-                _set_generators(of_gpus)
-                with contextlib.nullcontext() if compiled else _RandomRows(first, end, parts.rows, draws):
-                    output = self._plain(*parts.of(first, end))
-                results.append((output, state.changes()))
-                state.put_back()
-        (whole, change), *of_parts = results
-        for name, values in change.items():
-            if any(not _are_close(values, other.get(name)) for _, other in of_parts):
+        """Return what differs between a whole batch and its parts, or None."""
+        trial = _Trial(self.model, self._plain, parts, quiet=quiet, compiled=self.compiled)
+        for name, values in trial.changes[0].items():
+            if any(not _are_close(values, other.get(name)) for other in trial.changes[1:]):
                 self.keeps.setdefault(kind, name)
-        problem = self.joins.compare(whole, [output for output, _ in of_parts], parts, kind)
-        if drawn and problem is None and quiet is _is_batch_norm:
+        problem = self.joins.compare(trial.outputs[0], trial.outputs[1:], parts, kind)
+        if trial.looked:
+            known, right = self.looks.get(kind), problem is None
+            self.looks[kind] = _learn(known, trial.looks[1:], changes=trial.changed, is_right=right)
+        if trial.drawn and problem is None and quiet is _is_batch_norm:
             self.draws.add(kind)
-        elif drawn:
+        elif trial.drawn:
             self.draws.discard(kind)
         return problem
+
+    def _divide_no_more(self, kind: Any, why: str, *, one_row: bool = False) -> None:
+        """Let every rank compute whole batches for a kind of call, and say why."""
+        self.whole[kind] = why
+        where = " where a rank would have one row" if one_row else ", which saves no time"
+        self._warn(f"every rank computes whole batches{where}: {why}")
 
     def _warn(self, text: str) -> None:
         """Print a warning once, on rank 0."""

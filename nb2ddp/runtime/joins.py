@@ -26,6 +26,21 @@ class _Joins:
         """Return whether an output of this structure was compared; nothing is known of one that comes later."""
         return _structure(output) in self.structures.get(kind, ())
 
+    def form(self, output: Any, kind: Any, rows: int) -> str:
+        """Return what `join` does with a rank's output: its form is to be the same on all ranks.
+
+        A number that is computed for no row, 0.0 say, needs no gradient where those of other ranks do.
+        """
+        structure = _structure(output)
+        leaves = pytree.tree_leaves(output) if self.know(output, kind) else []
+        kinds = []
+        for number, leaf in enumerate(leaves):
+            if isinstance(leaf, torch.Tensor):
+                has_row = (kind, structure, number) not in self.of_model and leaf.ndim and len(leaf) == rows
+                size = ("rows", *leaf.shape[1:]) if has_row else tuple(leaf.shape)
+                kinds.append((leaf.dtype, leaf.requires_grad, size))
+        return f"{structure} {kinds}"
+
     def ways(self, kind: Any) -> set[Any]:
         """Return the ways to join a number that are right for some leaf of a kind of call."""
         return {way for leaf, found in self.errors.items() if leaf[0] == kind for way in found}

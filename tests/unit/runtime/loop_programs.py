@@ -37,6 +37,18 @@ class Recurrent(nn.Module):  # sequence first
         self.lstm, self.head = nn.LSTM(5, 6), nn.Linear(6, 3)
     def forward(self, x):
         return self.head(self.lstm(x)[0][-1])
+class TwoTargets(nn.Module):  # the second is missing (NaN) in some rows
+    def __init__(self):
+        super().__init__()
+        self.body, self.one, self.two, self.calls = nn.Linear(5, 8), nn.Linear(8, 1), nn.Linear(8, 1), 0
+    def hidden(self, x):
+        self.calls += 1
+        return F.dropout(torch.tanh(self.body(x)), 0.2, self.training)
+def targets(*missing, count=28):
+    t = torch.randn(count)
+    t[list(missing)] = float("nan")
+    x = rows(count)[0]
+    return x, x.sum(1), t
 x, y = rows()
 """
 
@@ -572,6 +584,63 @@ EXACT = {
             return F.cross_entropy(model(x), y) + 0.01 * sum(p.pow(2).sum() for p in model.parameters())
         train(model, batches(x, y), loss_of)
     """,
+    "a form for one rank's rows, and another for the others'": """
+        class Net(TwoTargets):
+            def forward(self, x, y, t):
+                h = self.hidden(x)
+                losses = {"one": F.mse_loss(self.one(h).squeeze(-1), y)}
+                if not t.isnan().any():
+                    losses["two"] = F.mse_loss(self.two(h).squeeze(-1), t)
+                return losses
+        model = ddp.parallelize(Net())
+        data = batches(*targets(12, *range(16, 20), 21, 24))
+        train(model, data, lambda *batch: sum(model(*batch).values()))
+        note(calls=model.calls)
+    """,
+    "None for one rank's rows": """
+        class Net(TwoTargets):
+            def forward(self, x, y, t):
+                h, has, two = self.hidden(x), ~t.isnan(), None
+                if has.sum() > 0:
+                    two = F.mse_loss(self.two(h)[has].squeeze(-1), t[has])
+                return F.mse_loss(self.one(h).squeeze(-1), y), two
+        model = ddp.parallelize(Net())
+        data = batches(*targets(12, 13, *range(16, 20), 22, 23))
+        train(model, data, lambda *batch: sum(loss for loss in model(*batch) if loss is not None))
+    """,
+    "a number without a gradient for one rank's rows": """
+        class Net(TwoTargets):
+            def forward(self, x, y, t):
+                h, has, two = self.hidden(x), ~t.isnan(), torch.tensor(0.0)
+                if has.any():
+                    two = F.mse_loss(self.two(h)[has].squeeze(-1), t[has])
+                return F.mse_loss(self.one(h).squeeze(-1), y) + two, two
+        model = ddp.parallelize(Net())
+        train(model, batches(*targets(12, 13, *range(16, 20), 22, 23)), lambda *batch: 0.1 * sum(model(*batch)))
+    """,
+    "one rank's rows raise": """
+        class Net(TwoTargets):
+            def forward(self, x, y, t):
+                h, has = self.hidden(x), ~t.isnan()
+                assert has.any()
+                return self.two(h).squeeze(-1)
+        model = ddp.parallelize(Net())
+        def loss_of(x, y, t):
+            out = model(x, y, t)
+            return F.mse_loss(out[~t.isnan()], t[~t.isnan()])
+        train(model, batches(*targets(12, 13, 22, 23)), loss_of)
+    """,
+    "words for some rows": """
+        class Net(TwoTargets):
+            def forward(self, x, words):
+                h = self.hidden(x)
+                return [self.one(h), self.two(h)] if "b" in words else [self.one(h)]
+        model = ddp.parallelize(Net())
+        x, y, t = targets()
+        words = list("bbbb" * 3 + "abaa" + "aaaa" + "aaab" + "bbbb")
+        data = [(*batch, words[4 * number : 4 * number + 4]) for number, batch in enumerate(batches(x, y))]
+        train(model, data, lambda x, y, words: sum((out.squeeze(-1) - y).pow(2).mean() for out in model(x, words)))
+    """,
 }
 # Right, and no faster: every rank computes whole batches, and a warning says why.
 WHOLE = {
@@ -729,5 +798,22 @@ WHOLE = {
                 return self.body(batch.x)
         model = ddp.parallelize(Net())
         train(model, batches(x, y), lambda x, y: F.cross_entropy(model(Batch(x)), y))
+    """,
+    "fewer targets among one rank's rows": """
+        class Net(TwoTargets):
+            def forward(self, x, y, t):
+                h, has = self.hidden(x), ~t.isnan()
+                return F.mse_loss(self.one(h).squeeze(-1), y) + F.mse_loss(self.two(h)[has].squeeze(-1), t[has])
+        model = ddp.parallelize(Net())
+        train(model, batches(*targets(12, 22, 23)), model)
+    """,
+    "nothing to add for one rank's rows": """
+        class Net(TwoTargets):
+            def forward(self, x, y, t):
+                h, has = self.hidden(x), ~t.isnan()
+                two = F.mse_loss(self.two(h)[has].squeeze(-1), t[has]) if has.any() else h.sum() * 0.0
+                return F.mse_loss(self.one(h).squeeze(-1), y) + two
+        model = ddp.parallelize(Net())
+        train(model, batches(*targets(12, 13, 22, 23)), model)
     """,
 }

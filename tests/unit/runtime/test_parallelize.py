@@ -50,6 +50,7 @@ ON_THREE = (
     "two models",
     "accumulation",
     "a backward() for each loss",
+    "a form for one rank's rows, and another for the others'",
 )
 CASES = [
     pytest.param(case, ranks, marks=() if ranks == 2 or case in ON_THREE else pytest.mark.thorough)
@@ -74,6 +75,32 @@ def test_whole_batches_with_a_warning(server: RankServer, tmp_path: Path, case: 
     assert "nb2ddp: WARNING: " in several.ranks[0].err
     assert several.ranks[0].err.count("WARNING") == 1
     assert "WARNING" not in several.ranks[1].err
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_rows_that_choose_differently_are_divided_where_it_is_right(
+    server: RankServer, tmp_path: Path, ranks: int
+) -> None:
+    """Experts take other rows of each rank, and the mean over all rows stays right."""
+    script = """
+        class Experts(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.gate, self.experts = nn.Linear(5, 2), nn.ModuleList(nn.Linear(5, 3) for _ in range(2))
+            def forward(self, x, y):
+                of_rows, out = self.gate(x).argmax(1), torch.zeros(len(x), 3)
+                for number, expert in enumerate(self.experts):
+                    chosen = (of_rows == number).nonzero()[:, 0]
+                    if len(chosen):
+                        out = out.index_add(0, chosen, expert(x[chosen]))
+                return F.cross_entropy(out, y)
+        model = ddp.parallelize(Experts())
+        train(model, batches(x[:20], y[:20]), model)
+        end(model)
+    """
+    runs = [server.run(tmp_path / str(n), START + TOOLS + textwrap.dedent(script), n) for n in (0, ranks)]
+    assert_as_one_process(*runs)
+    assert "WARNING" not in runs[1].text
 
 
 IN_16_BITS = """

@@ -1,0 +1,58 @@
+"""Compute a batch and its parts without effects, for their outputs to be compared."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from nb2ddp.runtime.batch_parts import _Parts
+from nb2ddp.runtime.forms import _Looks, _looks_compiled
+from nb2ddp.runtime.module_state import _is_batch_norm, _without_effects
+from nb2ddp.runtime.random_numbers import _random_state, _set_random_state
+from nb2ddp.runtime.random_rows import _generators, _RandomRows, _set_generators
+
+
+class _Trial:
+    """What a batch and then each of its parts give, all from the same state of the model and random numbers.
+
+    ``compute`` calls the model, which is ``compiled`` where it may not be called within a mode of PyTorch's.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        compute: Callable[[Any, Any], Any],
+        parts: _Parts,
+        *,
+        quiet: Callable[[torch.nn.Module], bool],
+        compiled: bool,
+    ) -> None:
+        self.outputs: list[Any] = []
+        self.changes: list[dict[str, list[Any]]] = []  # what each leaves in the model
+        self.looks: list[_Looks] = []
+        self.drawn = False  # random numbers
+        compiled |= any(hasattr(part, "_orig_mod") or part._compiled_call_impl for part in model.modules())
+        with _without_effects(model, quiet=quiet) as state:
+            start, of_gpus = _random_state(), _generators()
+            for first, end in [(0, parts.rows), *parts.ranges]:
+                _set_random_state(start)
+                _set_generators(of_gpus)
+                self.looks.append(_Looks(end - first))
+                with contextlib.ExitStack() as modes:
+                    if not compiled:
+                        modes.enter_context(_RandomRows(first, end, parts.rows, self._draws))
+                        modes.enter_context(self.looks[-1])
+                    self.outputs.append(compute(*parts.of(first, end)))
+                self.changes.append(state.changes())
+                state.put_back()
+            # whether Python sees values of the rows
+            self.looked = parts.has_lists or any(looks.found for looks in self.looks)
+            self.looked |= compiled and _looks_compiled(lambda: compute(*parts.of(*parts.ranges[0])))
+        # whether a call changes the model; batch norms are quiet in trials
+        self.changed = bool(self.changes[0]) or any(map(_is_batch_norm, model.modules()))
+
+    @contextlib.contextmanager
+    def _draws(self) -> Iterator[None]:
+        self.drawn = True
+        yield
