@@ -29,7 +29,8 @@ from nb2ddp import libraries
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.rank_tests import parts_ranks, rank_test_above
 from nb2ddp.options import Options
-from nb2ddp.rewriting.findings import Edit, Finding, Rule
+from nb2ddp.rewriting.deferring import deferring
+from nb2ddp.rewriting.findings import Finding, Rule
 from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
 
@@ -46,8 +47,12 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             if found is None or found[1] in seen or not _stops_training(facts, found[0]):
                 continue
             seen.add(found[1])
-            shared = partial(cst_nodes.deferred, function=helper(facts, "from_main_process"))
-            yield Edit(found[1], "the ranks stop together, by rank 0's clock", shared)
+            why, function = "the ranks stop together, by rank 0's clock", helper(facts, "from_main_process")
+            yield from deferring(facts, found[1], why, function, wanted=partial(_reads, facts))
+
+
+def _reads(facts: Facts, part: cst.CSTNode) -> bool:
+    return any(facts.qualified(call.func) in libraries.CLOCKS for call in facts.calls_in(part))
 
 
 def _kept(facts: Facts, call: cst.Call) -> Iterator[cst.Name]:

@@ -27,9 +27,9 @@ from nb2ddp.analysis.common_paths import leaves
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.rank_tests import rank_test_above
 from nb2ddp.options import Options
-from nb2ddp.rewriting.findings import Edit, Finding, Gate, Note, Rule
+from nb2ddp.rewriting.deferring import deferring
+from nb2ddp.rewriting.findings import Finding, Gate, Note, Rule
 from nb2ddp.rewriting.runtime_calls import helper
-from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Statement
 
 _DELETING = frozenset({"shutil.rmtree", "os.remove", "os.unlink", "os.rmdir"})
@@ -54,11 +54,8 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         if rank_test_above(facts, statement) is not None:
             continue  # the other ranks do not come here
         if test is not None and leaves(statement):  # a rank that comes later would go another way
-            yield Edit(
-                test,
-                "all ranks go rank 0's way",
-                partial(cst_nodes.deferred, function=helper(facts, "from_main_process")),
-            )
+            why, function = "all ranks go rank 0's way", helper(facts, "from_main_process")
+            yield from deferring(facts, test, why, function, wanted=partial(_looks, facts))
             continue
         if _only_deletes(facts, statement):  # a later rank would delete what rank 0 has made meanwhile
             yield Gate(statement, "rank-zero-then-wait", "one rank deletes")
@@ -88,8 +85,7 @@ def _only_deletes(facts: Facts, statement: Statement) -> bool:
 
 def _decides(facts: Facts, call: cst.Call) -> bool:
     """Return whether a call looks at files, and an ``if`` that runs once or in a ``for`` loop depends on it."""
-    is_test = facts.qualified(call.func) in libraries.FILE_TESTS
-    if not is_test and facts.method(call) not in libraries.FILE_TEST_METHODS:
+    if not _is_file_test(facts, call):
         return False
     inner: cst.CSTNode = call
     tested = False
@@ -99,6 +95,15 @@ def _decides(facts: Facts, call: cst.Call) -> bool:
         tested |= isinstance(parent, cst.If | cst.IfExp) and inner is parent.test
         inner = parent
     return tested
+
+
+def _is_file_test(facts: Facts, call: cst.Call) -> bool:
+    is_test = facts.qualified(call.func) in libraries.FILE_TESTS
+    return is_test or facts.method(call) in libraries.FILE_TEST_METHODS
+
+
+def _looks(facts: Facts, part: cst.CSTNode) -> bool:
+    return any(_is_file_test(facts, call) for call in facts.calls_in(part))
 
 
 rule = Rule("file-guards", __doc__, find)

@@ -29,7 +29,7 @@ single rows, which cannot be split, each row is assigned to one rank.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import libcst as cst
@@ -40,6 +40,7 @@ from nb2ddp.analysis.accumulation_loops import Turns, turns_of
 from nb2ddp.analysis.facts import Facts, launched
 from nb2ddp.analysis.training_loops import Optimized, is_trained_call, loader_of, optimized_models
 from nb2ddp.options import Options
+from nb2ddp.rewriting.deferring import names_of_class
 from nb2ddp.rewriting.findings import Decline, Edit, Finding, Insert, Rule
 from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
@@ -66,21 +67,22 @@ def _accelerator(facts: Facts, call: cst.Call) -> Iterator[Finding]:
     """Make the Accelerator where it sees one process, so that its figures are those of whole batches."""
     function = helper(facts, "as_one_process")
     why = "every rank runs the loop as one process does; the model divides the batches"
+    given = names_of_class(facts, call)
     statement = facts.statement(call)
     if isinstance(statement, cst.SimpleStatementLine) and len(statement.body) == 1:
         assigned = statement.body[0]
         if isinstance(assigned, cst.Assign) and assigned.value is call:
-            yield Edit(statement, why, partial(_assigned_alone, function=function))
+            yield Edit(statement, why, partial(_assigned_alone, function=function, given=given))
             return
-    yield Edit(call, why, partial(cst_nodes.deferred, function=function))
+    yield Edit(call, why, partial(cst_nodes.deferred, function=function, given=given))
 
 
-def _assigned_alone(statement: cst.CSTNode, function: str) -> cst.CSTNode:
+def _assigned_alone(statement: cst.CSTNode, function: str, given: Sequence[str]) -> cst.CSTNode:
     """Defer what is assigned, and say why where the line has no comment."""
     assert isinstance(statement, cst.SimpleStatementLine)
     (assigned,) = statement.body
     assert isinstance(assigned, cst.Assign)
-    made = assigned.with_changes(value=cst_nodes.deferred(assigned.value, function))
+    made = assigned.with_changes(value=cst_nodes.deferred(assigned.value, function, given))
     return cst_nodes.with_trailing_comment(statement.with_changes(body=[made]), _ONE_PROCESS)
 
 

@@ -16,7 +16,6 @@ look for a checkpoint that another one has.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 
 import libcst as cst
 
@@ -25,9 +24,9 @@ from nb2ddp.analysis.drawn_names import is_drawn_name, shared_names
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.rank_tests import rank_test_above
 from nb2ddp.options import Options
-from nb2ddp.rewriting.findings import Edit, Finding, Rule
+from nb2ddp.rewriting.deferring import deferring
+from nb2ddp.rewriting.findings import Finding, Rule
 from nb2ddp.rewriting.runtime_calls import helper
-from nb2ddp.source import cst_nodes
 
 _OPTIONS = ("output_dir", "logging_dir", "run_name", "hub_model_id")
 
@@ -38,11 +37,8 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     for value in dict.fromkeys((*shared_names(facts), *_of_arguments(facts))):
         if _is_for_some(facts, value):
             continue
-        yield Edit(
-            value,
-            "every rank must have the same name",
-            partial(cst_nodes.deferred, function=helper(facts, "from_main_process")),
-        )
+        why, function = "every rank must have the same name", helper(facts, "from_main_process")
+        yield from deferring(facts, value, why, function, wanted=lambda part: any(facts.calls_in(part)))
 
 
 def _of_arguments(facts: Facts) -> Iterator[cst.BaseExpression]:

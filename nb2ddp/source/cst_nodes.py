@@ -113,10 +113,15 @@ def wrapped(inner: cst.CSTNode, function: str) -> cst.Call:
     return cst.Call(func=expression(function), args=[cst.Arg(value=inner)])
 
 
-def deferred(node: cst.CSTNode, function: str) -> cst.Call:
-    """Return ``function(lambda: node)``: the function decides which rank evaluates ``node``."""
+def deferred(node: cst.CSTNode, function: str, given: Sequence[str] = ()) -> cst.Call:
+    """Return ``function(lambda: node)``: the function decides which rank evaluates ``node``.
+
+    ``given`` are names that the lambda would not see, as in ``lambda x=x: node``.
+    """
     assert isinstance(node, cst.BaseExpression)
-    return wrapped(cst.Lambda(params=cst.Parameters(), body=node), function)
+    equal = cst.AssignEqual(whitespace_before=_NO_SPACE, whitespace_after=_NO_SPACE)
+    params = [cst.Param(cst.Name(name), default=cst.Name(name), equal=equal) for name in given]
+    return wrapped(cst.Lambda(params=cst.Parameters(params=params), body=node), function)
 
 
 def multiplied(node: cst.CSTNode, factor: str) -> cst.BaseExpression:

@@ -22,6 +22,15 @@ for name in names:
         continue
     y = 1
 
+# case: a walrus keeps what is found
+for name in names:
+    if (found := os.path.exists(name)):
+        break
+# output
+for name in names:
+    if (found := ddp.from_main_process(lambda: os.path.exists(name))):
+        break
+
 # case: a loop that ends with the first file found
 for name in names:
     if Path(name).exists():

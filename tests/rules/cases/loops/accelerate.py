@@ -92,3 +92,12 @@ def train(net):
         net(**batch).loss.backward()
     ddp.check_replicas(net)
 train(llm)
+
+# case: an attribute of a class
+class Setup:
+    kind = "fp16"
+    accelerator = Accelerator(mixed_precision=kind)
+# output
+class Setup:
+    kind = "fp16"
+    accelerator = ddp.as_one_process(lambda kind=kind: Accelerator(mixed_precision=kind))  # nb2ddp: the loop sees one process; the model divides the batches

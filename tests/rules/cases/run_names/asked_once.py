@@ -206,3 +206,22 @@ cfg = SimpleNamespace(out=ddp.from_main_process(lambda: f"run_{time.time_ns()}")
 os.makedirs(cfg.out)
 trainer = SFTTrainer(model)
 trainer.train()
+
+# case: a walrus in a name, and a name of the class around
+import time
+from trl import SFTConfig, SFTTrainer
+name = (stamp := f"run-{time.time()}")
+class Setup:
+    run = "run"
+    args = SFTConfig(output_dir=f"{run}/{time.time()}")
+trainer = SFTTrainer(model, args=Setup.args)
+trainer.train()
+# output
+import time
+from trl import SFTConfig, SFTTrainer
+name = (stamp := ddp.from_main_process(lambda: f"run-{time.time()}"))
+class Setup:
+    run = "run"
+    args = SFTConfig(output_dir=ddp.from_main_process(lambda run=run: f"{run}/{time.time()}"))
+trainer = SFTTrainer(model, args=Setup.args)
+trainer.train()
