@@ -372,5 +372,10 @@ FITTING_METHODS = frozenset({"fit", "fit_one_cycle", "fine_tune", "train", "trai
 
 # Each process reads its own.
 CLOCKS = frozenset(
-    "time.time time.perf_counter time.monotonic datetime.datetime.now datetime.datetime.utcnow".split()
+    "time.time time.perf_counter time.monotonic time.time_ns time.perf_counter_ns time.monotonic_ns "
+    "timeit.default_timer datetime.datetime.now datetime.datetime.utcnow datetime.datetime.today".split()
+)
+# What a callback sets in the Trainer's control, for all ranks alike.
+CONTROL_FLAGS = frozenset(
+    "should_training_stop should_epoch_stop should_save should_evaluate should_log".split()
 )

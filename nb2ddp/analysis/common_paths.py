@@ -8,6 +8,7 @@ import libcst as cst
 from libcst import matchers
 
 from nb2ddp import libraries
+from nb2ddp.analysis.clock_readings import answers_by_clock
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.rank_tests import rank_test_above
 from nb2ddp.source import cst_nodes
@@ -223,7 +224,7 @@ def _left_by_clock(facts: Facts, block: cst.IndentedBlock, until: cst.CSTNode) -
 
 def _is_own_clocks(facts: Facts, statement: cst.If | cst.While) -> bool:
     """Return whether each rank's own clock decides; rank 0's does for all where a loop that trains ends so."""
-    if not _reads_clock(facts, statement.test) or _is_training(facts, statement):
+    if not answers_by_clock(facts, statement.test) or _is_training(facts, statement):
         return False
     ends = matchers.findall(statement.body, matchers.Break() | matchers.Return() | matchers.Raise())
     return not ends or not any(_is_training(facts, parent) for parent in facts.parents(statement))
@@ -233,27 +234,6 @@ def _is_training(facts: Facts, node: cst.CSTNode) -> bool:
     return isinstance(node, cst.For | cst.While) and facts.runs(
         node, lambda call: facts.method(call) == "backward" or facts.is_collective(call)
     )
-
-
-def _reads_clock(facts: Facts, test: cst.BaseExpression) -> bool:
-    """Return whether each rank decides by its own clock: ``time.time() - start > 60``, or a name for one."""
-    read: list[cst.CSTNode] = [test]
-    for node in read:
-        for name in facts.name_loads_in(node):
-            binding = facts.binding(name)
-            value = binding.value if binding is not None else None
-            if isinstance(value, cst.Call | cst.BinaryOperation | cst.Comparison) and value not in read:
-                read.append(value)
-    if not any(matchers.findall(node, _ORDERING) for node in read):
-        return False  # ``if folder is not None``, a name with the date in it
-    return any(
-        facts.qualified(call.func) in libraries.CLOCKS for node in read for call in facts.calls_in(node)
-    )
-
-
-_ORDERING = (
-    matchers.LessThan() | matchers.LessThanEqual() | matchers.GreaterThan() | matchers.GreaterThanEqual()
-)
 
 
 def _all_call(facts: Facts, function: cst.FunctionDef, seen: set[cst.CSTNode]) -> bool:

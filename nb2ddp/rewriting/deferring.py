@@ -44,7 +44,7 @@ def _parts(node: cst.BaseExpression, wanted: Callable[[cst.CSTNode], bool]) -> I
     if _can_defer(node):
         yield node
         return
-    inside = list(node.children)
+    inside: list[cst.CSTNode] = [node.value] if isinstance(node, cst.NamedExpr) else [*node.children]
     for child in inside:
         if isinstance(child, cst.BaseExpression):
             if wanted(child) and not isinstance(child, cst.Lambda | cst.BaseComp):

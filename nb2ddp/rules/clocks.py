@@ -20,76 +20,81 @@ that it never joins.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import libcst as cst
+from libcst import matchers
 
 from nb2ddp import libraries
+from nb2ddp.analysis.clock_readings import answers_by_clock, has_clock, tells_time
+from nb2ddp.analysis.common_paths import changes_state
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.rank_tests import parts_ranks, rank_test_above
 from nb2ddp.options import Options
 from nb2ddp.rewriting.deferring import deferring
-from nb2ddp.rewriting.findings import Finding, Rule
+from nb2ddp.rewriting.findings import Edit, Finding, Rule
 from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
-    if facts.last_collective is None:
+    if facts.last_collective is None or not has_clock(facts):
         return
-    seen: set[cst.BaseExpression] = set()
-    for call in facts.live_calls:
-        if facts.qualified(call.func) not in libraries.CLOCKS or facts.is_after_training(call):
+    why, function = "the ranks stop together, by rank 0's clock", helper(facts, "from_main_process")
+    tests = facts.once(_tests)
+    for asked in tests:
+        if facts.is_dead(asked) or facts.is_after_training(asked):
             continue
-        for reading in (call, *_kept(facts, call), *_answers(facts, call)):
-            found = _asked(facts, reading)
-            if found is None or found[1] in seen or not _stops_training(facts, found[0]):
-                continue
-            seen.add(found[1])
-            why, function = "the ranks stop together, by rank 0's clock", helper(facts, "from_main_process")
-            yield from deferring(facts, found[1], why, function, wanted=partial(_reads, facts))
+        parts = list(_by_clock(facts, asked.test))
+        if not parts or not (_stops_training(facts, asked) or _sets_flag(facts, asked, tests)):
+            continue
+        for part in parts:
+            if changes_state(facts, part) or facts.runs(part, facts.once(_needing_all)):
+                yield Edit(part, why, partial(cst_nodes.agreed, function=function))
+            else:
+                yield from deferring(facts, part, why, function, wanted=partial(tells_time, facts))
 
 
-def _reads(facts: Facts, part: cst.CSTNode) -> bool:
-    return any(facts.qualified(call.func) in libraries.CLOCKS for call in facts.calls_in(part))
+def _tests(facts: Facts) -> list[cst.If | cst.While]:
+    """List every ``if`` and ``while``, in order."""
+    look = _Tests()
+    for cell in facts.cells:
+        cell.module.visit(look)
+    return look.found
 
 
-def _kept(facts: Facts, call: cst.Call) -> Iterator[cst.Name]:
-    """Yield the reads of ``elapsed`` where ``elapsed = time.time() - start``."""
-    assigned = next(
-        (p for p in facts.parents(call) if isinstance(p, cst.Assign | cst.BaseCompoundStatement)), None
-    )
-    for target in assigned.targets if isinstance(assigned, cst.Assign) else ():
-        if isinstance(target.target, cst.Name):
-            for use in facts.uses(target.target.value, facts.scope(call) or facts.cell(call).module):
-                if facts.order(use) > facts.order(call):
-                    yield use
+class _Tests(cst.CSTVisitor):
+    def __init__(self) -> None:
+        self.found: list[cst.If | cst.While] = []
+
+    def visit_If(self, node: cst.If) -> None:
+        self.found.append(node)
+
+    def visit_While(self, node: cst.While) -> None:
+        self.found.append(node)
 
 
-def _answers(facts: Facts, call: cst.Call) -> Iterator[cst.Call]:
-    """Yield the calls of a function with the line ``return time.time() - start > limit``."""
-    returned = next((p.value for p in facts.parents(call) if isinstance(p, cst.Return)), None)
-    function = facts.scope(call)
-    if isinstance(returned, cst.Comparison) and isinstance(function, cst.FunctionDef):
-        yield from (other for other in facts.live_calls if function in facts.called_functions(other))
+def _by_clock(facts: Facts, test: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
+    """Yield the parts of a test that the clock decides."""
+    if not answers_by_clock(facts, test):
+        return
+    if isinstance(test, cst.BooleanOperation):
+        yield from _by_clock(facts, test.left)
+        yield from _by_clock(facts, test.right)
+    elif isinstance(test, cst.UnaryOperation):
+        yield from _by_clock(facts, test.expression)
+    else:
+        yield test
 
 
-def _asked(facts: Facts, reading: cst.CSTNode) -> tuple[cst.If | cst.While, cst.BaseExpression] | None:
-    """Return what has a condition that reads the clock, and the comparison that does; None if there is none."""
-    inner = reading
-    compared: cst.BaseExpression | None = None
-    if isinstance(reading, cst.Call) and facts.qualified(reading.func) not in libraries.CLOCKS:
-        compared = reading
-    for parent in facts.parents(reading):
-        if isinstance(parent, cst.Comparison):
-            compared = parent
-        if isinstance(parent, cst.If | cst.While):
-            return (parent, compared) if compared is not None and inner is parent.test else None
-        if isinstance(parent, cst.BaseSmallStatement | cst.Lambda | cst.BaseComp):
-            return None
-        inner = parent
-    return None
+def _needing_all(facts: Facts) -> Callable[[cst.Call], bool]:
+    """Return a test of calls that every rank has to make."""
+    return lambda call: facts.is_collective(call) or facts.kind(call.func) == "model"
+
+
+def _training(facts: Facts) -> Callable[[cst.Call], bool]:
+    return lambda call: facts.method(call) == "backward" or facts.is_collective(call)
 
 
 def _stops_training(facts: Facts, asked: cst.If | cst.While) -> bool:
@@ -97,29 +102,68 @@ def _stops_training(facts: Facts, asked: cst.If | cst.While) -> bool:
 
     A loop that waits for something else may go round more often on one rank than on another.
     """
-
-    def trains(call: cst.Call) -> bool:
-        return facts.method(call) == "backward" or facts.is_collective(call)
-
     if rank_test_above(facts, asked) is not None or parts_ranks(facts, asked.test):
         return False
+    trains = facts.once(_training)
     if isinstance(asked, cst.While):
         return facts.runs(asked, trains)
-    if ".should_training_stop" in cst_nodes.code_of(asked.body):
+    body = [asked.body] if asked.orelse is None else [asked.body, asked.orelse]
+    if any(matchers.findall(part, _CONTROL) for part in body):
         return True
-    ends = _Ends()
-    asked.body.visit(ends)
-    return ends.found and any(
-        isinstance(p, cst.For | cst.While) and facts.runs(p, trains) for p in facts.parents(asked)
+    ends = _Ends(facts)
+    for part in body:
+        part.visit(ends)
+    if not ends.found:
+        return False
+    for parent in facts.parents(asked):
+        if isinstance(parent, cst.For | cst.While) and facts.runs(parent, trains):
+            return True
+        if isinstance(parent, cst.While | cst.FunctionDef | cst.ClassDef):
+            return False
+    return False
+
+
+def _sets_flag(facts: Facts, asked: cst.If | cst.While, tests: Sequence[cst.If | cst.While]) -> bool:
+    """Return whether ``stop = True`` stands below a test, where another test of ``stop`` ends training."""
+    if rank_test_above(facts, asked) is not None or parts_ranks(facts, asked.test):
+        return False
+    targets = {
+        _flag_name(target.target)
+        for assigned in matchers.findall(asked.body, _FLAG)
+        if isinstance(assigned, cst.Assign)
+        for target in assigned.targets
+    }
+    return any(
+        other is not asked and targets & _read_in(other.test) and _stops_training(facts, other)
+        for other in tests
+        if targets
     )
 
 
+def _read_in(test: cst.BaseExpression) -> set[str]:
+    return {_flag_name(node) for node in matchers.findall(test, matchers.Name() | matchers.Attribute())}
+
+
+def _flag_name(node: cst.CSTNode) -> str:
+    """Return ``.stop`` for ``self.stop``, which has another owner where it is read."""
+    return f".{node.attr.value}" if isinstance(node, cst.Attribute) else cst_nodes.code_of(node)
+
+
+_FLAG = matchers.Assign(value=matchers.Name("True") | matchers.Name("False") | matchers.Integer())
+_CONTROL = matchers.AssignTarget(
+    matchers.Attribute(attr=matchers.Name(matchers.MatchIfTrue(lambda n: n in libraries.CONTROL_FLAGS)))
+)
+
+
 class _Ends(cst.CSTVisitor):
-    def __init__(self) -> None:
+    def __init__(self, facts: Facts) -> None:
+        self._facts = facts
         self.found = False
 
     def on_visit(self, node: cst.CSTNode) -> bool:
-        self.found |= isinstance(node, cst.Break | cst.Return | cst.Raise)
+        self.found |= isinstance(node, cst.Break | cst.Continue | cst.Return | cst.Raise)
+        if isinstance(node, cst.Call):
+            self.found |= self._facts.qualified(node.func) in libraries.ENDING_FUNCTIONS
         return not isinstance(node, cst.FunctionDef | cst.ClassDef | cst.Lambda)
 
 

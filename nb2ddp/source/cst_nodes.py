@@ -124,6 +124,16 @@ def deferred(node: cst.CSTNode, function: str, given: Sequence[str] = ()) -> cst
     return wrapped(cst.Lambda(params=cst.Parameters(params=params), body=node), function)
 
 
+def agreed(node: cst.CSTNode, function: str) -> cst.Call:
+    """Return ``function(lambda answer=node: answer)``: all ranks evaluate ``node``, the function decides for which."""
+    assert isinstance(node, cst.BaseExpression)
+    equal = cst.AssignEqual(whitespace_before=_NO_SPACE, whitespace_after=_NO_SPACE)
+    if isinstance(node, cst.NamedExpr):
+        node = parenthesised(node)
+    answer = cst.Param(cst.Name("answer"), default=node, equal=equal)
+    return wrapped(cst.Lambda(params=cst.Parameters(params=[answer]), body=cst.Name("answer")), function)
+
+
 def multiplied(node: cst.CSTNode, factor: str) -> cst.BaseExpression:
     """``node * factor`` in parentheses; ``(a / b)`` becomes ``(a / b * factor)``."""
     assert isinstance(node, cst.BaseExpression)

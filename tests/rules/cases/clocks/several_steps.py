@@ -1,0 +1,140 @@
+# The time is followed through names, functions and properties, up to the test that ends training.
+
+# first cell
+import time
+from trl import SFTTrainer
+START = time.time()
+
+# case: a function that tells the time
+def elapsed():
+    return time.time() - START
+for row in rows:
+    loss.backward()
+    if elapsed() > 60:
+        break
+# output
+def elapsed():
+    return time.time() - START
+for row in rows:
+    loss.backward()
+    if ddp.from_main_process(lambda: elapsed() > 60):
+        break
+
+# case: a function that answers by the time among others
+def is_over(step):
+    return step > 1000 or time.time() - START > 60
+while not is_over(step):
+    loss.backward()
+# output
+def is_over(step):
+    return step > 1000 or time.time() - START > 60
+while not ddp.from_main_process(lambda: is_over(step)):
+    loss.backward()
+
+# case: a function that answers below a test
+def is_over():
+    if time.time() - START > 60:
+        return True
+    return False
+for row in rows:
+    loss.backward()
+    if is_over():
+        break
+# output
+def is_over():
+    if time.time() - START > 60:
+        return True
+    return False
+for row in rows:
+    loss.backward()
+    if ddp.from_main_process(lambda: is_over()):
+        break
+
+# case: a name made of another, and a flag
+stop = False
+for row in rows:
+    loss.backward()
+    elapsed = time.time() - START
+    minutes = elapsed / 60
+    if minutes > 5:
+        stop = True
+    if stop:
+        break
+# output
+stop = False
+for row in rows:
+    loss.backward()
+    elapsed = time.time() - START
+    minutes = elapsed / 60
+    if ddp.from_main_process(lambda: minutes > 5):
+        stop = True
+    if stop:
+        break
+
+# case: a property, and a flag of an object
+class Budget:
+    @property
+    def spent(self):
+        return time.time() - START
+    def check(self):
+        if self.spent > 60:
+            self.stop = True
+budget = Budget()
+for row in rows:
+    loss.backward()
+    budget.check()
+    if budget.stop:
+        break
+# output
+class Budget:
+    @property
+    def spent(self):
+        return time.time() - START
+    def check(self):
+        if ddp.from_main_process(lambda: self.spent > 60):
+            self.stop = True
+budget = Budget()
+for row in rows:
+    loss.backward()
+    budget.check()
+    if budget.stop:
+        break
+
+# case: a function that counts runs on all ranks, and rank 0's answer is taken
+class Stopper:
+    def is_over(self, loss):
+        self.count += 1
+        return self.count > 9 or time.time() - START > 60
+stopper = Stopper()
+for row in rows:
+    loss.backward()
+    if stopper.is_over(loss):
+        break
+# output
+class Stopper:
+    def is_over(self, loss):
+        self.count += 1
+        return self.count > 9 or time.time() - START > 60
+stopper = Stopper()
+for row in rows:
+    loss.backward()
+    if ddp.from_main_process(lambda answer=stopper.is_over(loss): answer):
+        break
+
+# case: a time that is only shown or kept
+def train_epoch():
+    begin = time.time()
+    for row in rows:
+        loss.backward()
+    return loss, time.time() - begin
+for epoch in range(9):
+    value, took = train_epoch()
+    if value < best:
+        best = value
+        break
+    if took > 60:
+        print("slow")
+
+# last cell
+t = SFTTrainer(llm)
+t.train()
