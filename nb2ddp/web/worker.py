@@ -22,6 +22,8 @@ from nb2ddp.errors import PLEASE_REPORT, Nb2ddpError, NotebookError
 from nb2ddp.options import Options
 from nb2ddp.web.limits import MOST_BYTES
 
+# What the loader and the system say where an import, say, gets no memory.
+_NO_MEMORY = re.compile("failed to map segment|annot allocate memory")
 _DATE = (1980, 1, 1, 0, 0, 0)  # equal conversions are equal archives
 
 
@@ -34,6 +36,8 @@ def answer(source: str, is_link: bool, values: Mapping[str, Any]) -> dict[str, A
     except MemoryError:
         return {"status": "failed", "sentence": too_much_memory(source)}
     except Exception as error:
+        if _NO_MEMORY.search(str(error)):
+            return {"status": "failed", "sentence": too_much_memory(source)}
         kind = type(error).__name__
         return {"status": "failed", "sentence": f"INTERNAL ERROR, {kind}: {error}. {PLEASE_REPORT}"}
 

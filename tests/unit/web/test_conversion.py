@@ -24,7 +24,7 @@ from nb2ddp.errors import WebError
 from nb2ddp.options import Options
 from nb2ddp.page.page import page
 from nb2ddp.source.inputs import file_name
-from nb2ddp.web import conversion
+from nb2ddp.web import conversion, worker
 from nb2ddp.web.conversion import Answer, Upload, converted
 from nb2ddp.web.limits import MOST_BYTES
 from nb2ddp.web.worker import answer
@@ -221,6 +221,14 @@ def test_a_conversion_that_takes_too_long_is_ended() -> None:
 def test_a_conversion_that_takes_too_much_memory_is_ended() -> None:
     found = converted(Upload(SAMPLE.name, SAMPLE.read_bytes()), {}, memory=40 * 2**20)
     assert found.sentence.startswith("alpaca_sft.ipynb takes more memory than a conversion may have")
+
+
+def test_a_library_that_gets_no_memory_is_no_fault_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    def import_it(*_: object) -> None:
+        raise ImportError("/lib/unicodedata.so: failed to map segment from shared object")
+
+    monkeypatch.setattr(worker, "_converted", import_it)
+    assert "takes more memory" in answer(SAMPLE.name, False, {})["sentence"]
 
 
 def test_the_converting_process_gets_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
