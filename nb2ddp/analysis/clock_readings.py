@@ -50,11 +50,12 @@ def _solver(facts: Facts) -> Solver[cst.CSTNode, str]:
             return _TIME
         if isinstance(node, cst.Call) and facts.qualified(node.func).endswith("from_main_process"):
             return _NEITHER
-        for source in _sources(facts, node):
+        alternatives = _alternatives(facts, node)
+        for source in (*_sources(facts, node), *alternatives):
             kind = yield source
-            if kind == _ANSWER:
-                return _ANSWER
-            best = best or kind
+            if kind == _NEITHER and source in alternatives:
+                return _NEITHER
+            best = kind if kind == _ANSWER else best or kind
         if isinstance(node, cst.Comparison):
             ordered = any(isinstance(target.operator, _ORDERING) for target in node.comparisons)
             return _ANSWER if best and ordered else _NEITHER
@@ -76,23 +77,40 @@ def _sources(facts: Facts, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
             yield inner
         case cst.IfExp(test=test, body=body, orelse=orelse):
             yield from (test, body, orelse)
-        case cst.Name():
-            for binding in reaching.bindings(facts, node, _takes_all).bindings:
-                if isinstance(binding.node, cst.AugAssign):
-                    yield binding.node.value
-                elif isinstance(binding.node, cst.Param):
-                    yield from facts.given(binding)
-                elif binding.value is not None and binding.index is None:
-                    yield binding.value
-        case cst.Attribute(value=owner, attr=attr):
-            yield owner
-            yield from _of_attribute(facts, attr.value)
-        case cst.Subscript():
-            yield from reaching.item_values(facts, node)
+        case cst.Attribute(value=owner):
+            yield owner  # (now - start).seconds
         case cst.Call():
             yield from _of_call(facts, node)
         case cst.FunctionDef():
             yield from _returned(node)
+
+
+def _alternatives(facts: Facts, node: cst.CSTNode) -> list[cst.CSTNode]:
+    """List what a name, an attribute or an item may be: it is a time where all of that is, but what it begins with.
+
+    Another object may have an attribute of the same name, and another caller give something else.
+    """
+    found: list[cst.CSTNode] = []
+    match node:
+        case cst.Name():
+            for binding in reaching.bindings(facts, node, _takes_all).bindings:
+                if isinstance(binding.node, cst.AugAssign):
+                    found.append(binding.node.value)
+                elif isinstance(binding.node, cst.Param):
+                    found += facts.given(binding)
+                elif binding.value is not None and binding.index is None:
+                    found.append(binding.value)
+                else:
+                    return [node]  # a part of something else
+        case cst.Attribute(attr=attr):
+            found += _of_attribute(facts, attr.value)
+        case cst.Subscript():
+            found += reaching.item_values(facts, node)
+    return [value for value in found if not isinstance(value, cst.BaseNumber) and not _is_nothing(value)]
+
+
+def _is_nothing(value: cst.CSTNode) -> bool:
+    return isinstance(value, cst.Name) and value.value in ("None", "True", "False")
 
 
 def _takes_all(test: cst.BaseExpression, where: bool = True) -> bool:

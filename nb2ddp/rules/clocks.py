@@ -47,7 +47,11 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         if facts.is_dead(asked) or facts.is_after_training(asked):
             continue
         parts = list(_by_clock(facts, asked.test))
-        if not parts or not (_stops_training(facts, asked) or _sets_flag(facts, asked, tests)):
+        if (
+            not parts
+            or _is_beside(facts, asked)
+            or not (_stops_training(facts, asked) or _sets_flag(facts, asked, tests))
+        ):
             continue
         for part in parts:
             if changes_state(facts, part) or facts.runs(part, facts.once(_needing_all)):
@@ -120,6 +124,21 @@ def _stops_training(facts: Facts, asked: cst.If | cst.While) -> bool:
             return True
         if isinstance(parent, cst.While | cst.FunctionDef | cst.ClassDef):
             return False
+    return False
+
+
+def _is_beside(facts: Facts, asked: cst.If | cst.While) -> bool:
+    """Return whether a test may be made beside the training: in a function that a thread or a timer is given."""
+    for parent in facts.parents(asked):
+        if isinstance(parent, cst.FunctionDef):
+            name = parent.name.value
+            named = [a for a in facts.attributes if a.attr.value == name]
+            for use in (*facts.loads_of(name), *named):
+                call = facts.parent(use)
+                if not isinstance(call, cst.Call) or call.func is not use:
+                    return True
+        elif isinstance(parent, cst.While) and not facts.runs(parent, facts.once(_training)):
+            return True
     return False
 
 

@@ -24,6 +24,7 @@ import libcst as cst
 
 from nb2ddp import libraries
 from nb2ddp.analysis.common_paths import leaves
+from nb2ddp.analysis.drawn_names import shared_names
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.rank_tests import rank_test_above
 from nb2ddp.options import Options
@@ -53,7 +54,10 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         test = _test(facts, call)
         if rank_test_above(facts, statement) is not None:
             continue  # the other ranks do not come here
-        if test is not None and leaves(statement):  # a rank that comes later would go another way
+        names_one = any(facts.contains(statement, name) for name in shared_names(facts))
+        if test is not None and (
+            leaves(statement) or names_one
+        ):  # a rank that comes later would go another way
             why, function = "all ranks go rank 0's way", helper(facts, "from_main_process")
             yield from deferring(facts, test, why, function, wanted=partial(_looks, facts))
             continue

@@ -121,6 +121,47 @@ for row in rows:
     if ddp.from_main_process(lambda answer=stopper.is_over(loss): answer):
         break
 
+# case: a function that is given times and losses, and an attribute that two classes have
+def fmt(x):
+    return round(float(x), 4)
+def is_better(new, old):
+    return new < old
+class Best:
+    def __init__(self):
+        self.best = None
+    def take(self, value):
+        if self.best is None or value < self.best:
+            self.best = value
+class Timer:
+    def __init__(self):
+        self.best = time.time()
+keeper, timer = Best(), Timer()
+for epoch in range(3):
+    loss.backward()
+    keeper.take(loss)
+    value, took = fmt(loss), fmt(time.time() - START)
+    if value < best or is_better(loss, best) or is_better(took, best):
+        break
+
+# case: a thread that looks at the clock
+from threading import Thread
+stop = False
+def watch():
+    global stop
+    while not stop:
+        if time.time() - START > 60:
+            stop = True
+def check():
+    global stop
+    if time.time() - START > 60:
+        stop = True
+Thread(target=watch, daemon=True).start()
+schedule(check)
+for row in rows:
+    loss.backward()
+    if stop:
+        break
+
 # case: a time that is only shown or kept
 def train_epoch():
     begin = time.time()

@@ -1,7 +1,7 @@
 # All ranks leave a loop where rank 0 does: gated, rank 0 would go on with the next round alone.
 
 # first cell
-import glob, os
+import glob, os, uuid
 from pathlib import Path
 from trl import SFTTrainer
 
@@ -39,6 +39,17 @@ for name in names:
 for name in names:
     if ddp.from_main_process(lambda: Path(name).exists()):
         break
+
+# case: a new name where a folder is there, which the rule run-names takes from rank 0
+out = "runs"
+if os.path.exists(out):
+    out = f"runs-{uuid.uuid4().hex}"
+os.makedirs(out)
+# output
+out = "runs"
+if ddp.from_main_process(lambda: os.path.exists(out)):
+    out = f"runs-{uuid.uuid4().hex}"
+os.makedirs(out)
 
 # last cell
 trainer = SFTTrainer(model)
