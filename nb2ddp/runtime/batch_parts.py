@@ -1,7 +1,7 @@
 """Divide the arguments of a model's call over the ranks."""
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -9,6 +9,22 @@ from torch.utils import _pytree as pytree
 
 from nb2ddp.runtime.rows import _TakeRows
 from nb2ddp.runtime.run_state import _run
+
+# What a mean may run over: the positions of an argument that count, or what each counts. No mean runs over those that
+# are as the first; they tell that an argument whose values were all one has another one now.
+_COUNTED: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "not -100": lambda values: values.ne(-100),
+    "not -1": lambda values: values.ne(-1),
+    "not 0": lambda values: values.ne(0),
+    "as the first": lambda values: values.eq(values.flatten()[:1]),
+}
+_COUNTED_OF_FLOATS = {
+    **_COUNTED,
+    "weights": lambda values: values,
+    "above 0": lambda values: values.gt(0),
+    "a number": lambda values: values.eq(values),
+    "not all 0": lambda values: (values.unsqueeze(-1) if values.ndim == 1 else values).ne(0).any(-1),
+}
 
 
 class _Parts:
@@ -27,17 +43,20 @@ class _Parts:
         bounds = [self.rows * rank // _run.world_size for rank in range(_run.world_size + 1)]
         self.ranges = list(itertools.pairwise(bounds))
         self.sizes = [end - start for start, end in self.ranges]
-        # for each way to combine a number that was asked for: what each rank's counts
-        self.counts: dict[Any, list[float]] = {
-            "mean over rows": [float(size) for size in self.sizes],
-            "sum": [self.rows / _run.world_size] * _run.world_size,
-        }
+        self._class_weights: tuple[torch.Tensor, int] | None = None
+        self._shares: dict[Any, list[float] | None] = {}  # by way to combine a number
+        self._uneven = set[Any]()
 
     @property
     def known(self) -> bool:
         """Whether nothing is passed whose rows cannot be told."""
         plain = (torch.Tensor, list, str, int, float, bool, type(None), torch.dtype, torch.device)
         return min(self.sizes) > 0 and all(isinstance(leaf, plain) for leaf in self.leaves)
+
+    @property
+    def mean_over_rows(self) -> list[float]:
+        """What each rank's number counts where all rows count alike."""
+        return [size / self.rows for size in self.sizes]
 
     @property
     def has_one_row(self) -> bool:
@@ -74,29 +93,66 @@ class _Parts:
         args, kwargs = pytree.tree_unflatten(taken, self.spec)
         return args, kwargs
 
-    def weights(self, ways: Iterable[Any] | None = None) -> dict[Any, list[float]]:
-        """Return, for each way to combine a number (or each of ``ways``), the weight of each rank's.
+    @property
+    def least(self) -> float:
+        """The relative difference of weights that counts; on GPUs a smaller one is lost in rounding."""
+        return 1e-4 if any(leaf.is_cuda for leaf in self.leaves if isinstance(leaf, torch.Tensor)) else 1e-6
 
-        A mean may run over rows, or over the positions of an integer argument (labels, a mask) that do not hold
-        one value; "shifted" ones are compared with the position before them.
+    def uneven_ways(self) -> set[Any]:
+        """Return the ways by which some rows count more than others."""
+        self.weights()
+        return self._uneven
+
+    def know_classes(self, weights: tuple[torch.Tensor, int] | None) -> None:
+        """Know the weights of the classes that integer arguments may name, and the label that is ignored."""
+        self._class_weights = weights
+        self._shares.clear()
+
+    def weights(self) -> dict[Any, list[float] | None]:
+        """Return, for each way to combine a number, the weight of each rank's; None where nothing counts.
+
+        A mean may run over rows, or over the positions of an argument (labels, a mask, weights) that count;
+        "shifted" ones are predicted from the position before them.
         """
-        counts = {}
+        if self._shares:
+            return self._shares
+        counts: dict[Any, torch.Tensor] = {}
         for number, (leaf, own) in enumerate(zip(self.leaves, self.divided, strict=True)):
-            if not own or not isinstance(leaf, torch.Tensor) or leaf.is_floating_point() or leaf.is_complex():
+            if not own or not isinstance(leaf, torch.Tensor) or not _is_plain(leaf):
                 continue
-            for ignored, shifted in itertools.product((-100, -1, 0), (False, True)):
-                way = (number, ignored, shifted)
-                wanted = (ways is None or way in ways) and way not in self.counts
-                if wanted and not (shifted and leaf.ndim < 2):
-                    counts[way] = (leaf[:, 1:] if shifted else leaf).ne(ignored).reshape(self.rows, -1).sum(1)
-        if counts:
-            for way, of_rows in zip(counts, torch.stack(list(counts.values())).tolist(), strict=True):
-                self.counts[way] = [float(sum(of_rows[start:end])) for start, end in self.ranges]
-        shares = {
-            way: [w / sum(weights) for w in weights] for way, weights in self.counts.items() if sum(weights)
-        }
-        shares["sum"] = [1.0] * _run.world_size
-        return shares if ways is None else {way: shares[way] for way in ways if way in shares}
+            for name, count in self._counted(leaf).items():
+                of_rows = count(leaf.detach())
+                counts[number, name, False] = of_rows.unsqueeze(-1).flatten(1).sum(1, dtype=torch.float64)
+                if of_rows.ndim > 1:
+                    counts[number, name, True] = of_rows[:, 1:].flatten(1).sum(1, dtype=torch.float64)
+        device = next((count.device for count in counts.values()), None)
+        values = [count.to(device) for count in counts.values()]
+        self._shares["mean over rows"] = self.mean_over_rows
+        for way, of_row in zip(counts, torch.stack(values).tolist() if counts else [], strict=True):
+            of_ranks = [sum(of_row[start:end]) for start, end in self.ranges]
+            self._shares[way] = [count / sum(of_ranks) for count in of_ranks] if sum(of_ranks) else None
+            if not max(of_row) - min(of_row) <= self.least * abs(max(of_row)):
+                self._uneven.add(way)
+        self._shares["sum"] = [1.0] * _run.world_size
+        return self._shares
+
+    def _counted(self, leaf: torch.Tensor) -> dict[str, Callable[[torch.Tensor], torch.Tensor]]:
+        """Return what of an argument a mean may run over."""
+        if leaf.is_floating_point():
+            return _COUNTED_OF_FLOATS
+        if self._class_weights is None:
+            return _COUNTED
+        weights, ignored = self._class_weights
+
+        def weights_of(labels: torch.Tensor) -> torch.Tensor:
+            classes = labels.long().clamp(0, len(weights) - 1)
+            return weights.to(labels.device)[classes] * labels.ne(ignored)
+
+        return {**_COUNTED, "class weights": weights_of}
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    return tensor.layout is torch.strided and not tensor.is_nested and not tensor.is_complex()
 
 
 def _is_list_of_values(value: Any) -> bool:

@@ -65,7 +65,6 @@ def parallelize(model: torch.nn.Module) -> torch.nn.Module:
 class _Split:
     """Divides a model's calls over the ranks."""
 
-    checked_calls = 3  # of one kind, before the way to combine its outputs is settled
     most_rechecks = 16
 
     def __init__(self, model: torch.nn.Module, ddp: DDP | None = None) -> None:
@@ -81,11 +80,10 @@ class _Split:
         self.hooks = 0  # how many hooks there were
         self.hooked: str | None = None  # what the notebook has hooked a function to
         self.calls = 0
-        self.seen: dict[Any, int] = {}  # kinds of calls, and how often each was checked
         self.said: set[str] = set()
         self.batch_norm = False  # one that cannot be synchronised: on CPUs
         self.joins = _Joins()
-        self.rechecks: dict[Any, int] = {}  # by kind of call: batches that had to tell ways apart
+        self.rechecks: dict[Any, int] = {}  # by kind of call: outputs of another form, or by another path
         self.keeps: dict[Any, str] = {}  # kinds of calls that leave another state for a part: the attribute
         # kinds of calls with random numbers that can be those of the whole batch
         self.draws: set[Any] = set()
@@ -96,8 +94,9 @@ class _Split:
 
     def forward(self, args: Any, kwargs: Any) -> Any:
         self._take_over_parts()
-        parts = _Parts(args, kwargs)
+        parts, is_right = _Parts(args, kwargs), True
         kind = (parts.shape, self.model.training, parts.has_one_row)
+        parts.know_classes(self.joins.class_weights.get(kind))
         if _is_looked_at(self.calls):
             self.losses.compare()
         self.calls += 1
@@ -126,12 +125,9 @@ class _Split:
             self._divide_no_more(
                 kind, "a batch norm takes its statistics from whole batches (on GPUs it is synchronised)"
             )
-        elif kind not in self.whole and (
-            self.seen.get(kind, 0) < self.checked_calls or self._must_tell_apart(parts, kind)
-        ):
-            self.seen[kind] = self.seen.get(kind, 0) + 1
-            self._check(parts, kind, args, kwargs)
-        if not parts.known or kind in self.whole or self.joins.leave_out_a_rank(parts, kind):
+        elif kind not in self.whole and self.joins.must_compare(parts, kind):
+            is_right = self._check(parts, kind, args, kwargs, late=self.joins.is_late(kind))
+        if not is_right or not parts.known or kind in self.whole or self.joins.leave_out_a_rank(parts, kind):
             return self._compute_whole(args, kwargs)
         computed = self._compute_part(parts, kind, args, kwargs)
         if computed is None:
@@ -209,18 +205,6 @@ class _Split:
             if part in _splits and _splits[part] is not self:
                 del _splits[part]
                 part.__class__ = type(part).__bases__[0]
-
-    def _must_tell_apart(self, parts: _Parts, kind: Any) -> bool:
-        """Return whether ways to combine a number, which agreed so far, give different results for this batch."""
-        ways = self.joins.ways(kind)
-        if len(ways) < 2 or self.rechecks.get(kind, 0) >= self.most_rechecks:
-            return False
-        weights = list(parts.weights(ways).values())  # none where every label is ignored
-        apart = any(
-            abs(a - b) > 1e-6 for other in weights[1:] for a, b in zip(weights[0], other, strict=True)
-        )
-        self.rechecks[kind] = self.rechecks.get(kind, 0) + apart
-        return apart
 
     def _run(self, args: Any, kwargs: Any, *, plain: bool = False) -> Any:
         self.inside = True
@@ -334,8 +318,12 @@ class _Split:
         left = set.intersection(*(of_rank[0] for of_rank in of_ranks))
         return left if len(left) < len(trained) else set()
 
-    def _check(self, parts: _Parts, kind: Any, args: Any, kwargs: Any) -> None:
-        """Compare what parts of a batch give with what the whole batch gives, without gradients."""
+    def _check(self, parts: _Parts, kind: Any, args: Any, kwargs: Any, *, late: bool = False) -> bool:
+        """Return whether parts of a batch give what the whole batch gives, without gradients.
+
+        Where they do not, calls of this kind are divided no more. A ``late`` one may be an exception, up to a number.
+        """
+        before, draws = self.joins.of(kind), set(self.draws)
         # a library's modules may draw random numbers where they train, in ways that cannot be told
         for quiet in (_is_batch_norm, _is_of_library) if self.model.training else (_is_batch_norm,):
             try:
@@ -344,8 +332,7 @@ class _Split:
                 problem = f"a part of a batch cannot be computed alone ({type(error).__name__}: {error})"
                 if not self.compiled and "torch/_dynamo" in "".join(traceback.format_tb(error.__traceback__)):
                     self.compiled = True
-                    self._check(parts, kind, args, kwargs)
-                    return
+                    return self._check(parts, kind, args, kwargs, late=late)
             if problem is None:
                 break
         if kind in self.keeps:
@@ -355,11 +342,19 @@ class _Split:
             )
         known, drawn, looks = self.joins.of(kind), kind in self.draws, self.looks.get(kind)
         problem, known, drawn, looks = from_main_process(lambda: (problem, known, drawn, looks))
+        self.looks.update({} if looks is None else {kind: looks})
+        if late and problem is not None and kind not in self.keeps:
+            self.rechecks[kind] = self.rechecks.get(kind, 0) + 1
+            if self.rechecks[kind] <= self.most_rechecks:
+                self._warn(f"a batch is computed by every rank: {problem}")
+                self.joins.take(kind, before)
+                self.draws = draws
+                return False
         self.joins.take(kind, known)
         self.draws = self.draws | {kind} if drawn else self.draws - {kind}
-        self.looks.update({} if looks is None else {kind: looks})
         if problem is not None:
             self._divide_no_more(kind, problem, one_row=parts.has_one_row)
+        return problem is None
 
     def _check_another_form(self, parts: _Parts, kind: Any, args: Any, kwargs: Any) -> None:
         """Check a call whose outputs have another structure than those that were compared."""
@@ -375,10 +370,14 @@ class _Split:
         for name, values in trial.changes[0].items():
             if any(not _are_close(values, other.get(name)) for other in trial.changes[1:]):
                 self.keeps.setdefault(kind, name)
-        problem = self.joins.compare(trial.outputs[0], trial.outputs[1:], parts, kind)
+        problem = self.joins.compare(
+            trial.outputs[0], trial.outputs[1:], parts, kind, trial.looks[0].class_weights
+        )
         if trial.looked:
             known, right = self.looks.get(kind), problem is None
             self.looks[kind] = _learn(known, trial.looks[1:], changes=trial.changed, is_right=right)
+        if trial.printed:
+            problem = "the model prints, which is to tell of whole batches; without that the ranks would share the work"
         if trial.drawn and problem is None and quiet is _is_batch_norm:
             self.draws.add(kind)
         elif trial.drawn:

@@ -1,5 +1,6 @@
 """Join the outputs of a call from the ranks' parts, as the first batches show to be right."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,11 +16,21 @@ from nb2ddp.runtime.run_state import _run
 class _Joins:
     """How each output of each kind of call is joined. A leaf is known by its kind of call, structure and number."""
 
+    first_calls = 3  # of one kind, which are compared before the way to join their outputs is settled
+    most_in_vain = 16
+
     def __init__(self) -> None:
+        self.calls: dict[Any, int] = {}  # by kind of call: how many there were
+        # by kind of call: how many ways there were when they last gave different results; how often none was left out
+        self.left: dict[Any, int] = {}
+        self.in_vain: dict[Any, int] = {}
         self.structures: dict[Any, set[str]] = {}  # of outputs, by kind of call
         self.errors: dict[
             Any, dict[Any, float]
         ] = {}  # by leaf, one number: how far off each way to join it is
+        # by kind of call: ways by which some rows counted more than others, and in how many calls that were compared
+        self.uneven: dict[Any, dict[Any, int]] = {}
+        self.class_weights: dict[Any, Any] = {}  # by kind of call, those of a mean that the model computes
         self.of_model: set[Any] = set()  # leaves that do not depend on the batch: parameters
 
     def know(self, output: Any, kind: Any) -> bool:
@@ -45,26 +56,66 @@ class _Joins:
         """Return the ways to join a number that are right for some leaf of a kind of call."""
         return {way for leaf, found in self.errors.items() if leaf[0] == kind for way in found}
 
+    def must_compare(self, parts: _Parts, kind: Any) -> bool:
+        """Return whether a call is to be compared with its parts.
+
+        So are the first, those for which ways to join a number that agreed so far give different results, and those
+        in which other positions of an argument count than in all that were compared: a mean may run over them.
+        """
+        self.calls[kind] = self.calls.get(kind, 0) + 1
+        if self.calls[kind] <= self.first_calls:
+            return True
+        if not (ways := self.ways(kind)):
+            return False
+        if any(self.uneven[kind].get(way, 0) < self.first_calls for way in parts.uneven_ways()):
+            return True
+        weights = [of_way for way, of_way in parts.weights().items() if way in ways and of_way]
+        apart = any(
+            not abs(a - b) <= parts.least
+            for other in weights[1:]
+            for a, b in zip(weights[0], other, strict=True)
+        )
+        if apart and self.left.get(kind) == len(ways):
+            self.in_vain[kind] = self.in_vain.get(kind, 0) + 1
+        if apart:
+            self.left[kind] = len(ways)
+        return apart and self.in_vain.get(kind, 0) <= self.most_in_vain
+
+    def is_late(self, kind: Any) -> bool:
+        """Return whether calls of a kind were found to be right to divide: one that is not may be an exception."""
+        return self.calls[kind] > self.first_calls
+
     def of(self, kind: Any) -> Any:
         """Return what is known of a kind of call, for the other ranks to `take`."""
         errors = {leaf[1:]: ways for leaf, ways in self.errors.items() if leaf[0] == kind}
         return (
             errors,
             {leaf[1:] for leaf in self.of_model if leaf[0] == kind},
-            self.structures.get(kind, set()),
+            set(self.structures.get(kind, ())),
+            dict(self.uneven.get(kind, {})),
         )
 
     def take(self, kind: Any, known: Any) -> None:
         """Know of a kind of call what rank 0 knows: rounding may differ between GPUs."""
-        errors, of_model, self.structures[kind] = known
+        errors, of_model, self.structures[kind], self.uneven[kind] = known
         self.errors = {leaf: ways for leaf, ways in self.errors.items() if leaf[0] != kind}
         self.errors.update({(kind, *leaf): ways for leaf, ways in errors.items()})
         self.of_model = {leaf for leaf in self.of_model if leaf[0] != kind} | {
             (kind, *leaf) for leaf in of_model
         }
 
-    def compare(self, whole: Any, pieces: Sequence[Any], parts: _Parts, kind: Any) -> str | None:
-        """Return what is wrong with computing parts; note how well each way combines a number."""
+    def compare(
+        self, whole: Any, pieces: Sequence[Any], parts: _Parts, kind: Any, class_weights: Any = None
+    ) -> str | None:
+        """Return what is wrong with computing parts; note how well each way combines a number.
+
+        ``class_weights`` are those of a mean that the model computed.
+        """
+        if class_weights is not None:
+            self.class_weights[kind] = class_weights
+            parts.know_classes(class_weights)
+        compared = self.uneven.setdefault(kind, {})
+        compared.update({way: compared.get(way, 0) + 1 for way in parts.uneven_ways()})
         if kind_of := _opaque(whole):
             return f"it returns a {kind_of}, whose rows cannot be told"
         leaves, structure = pytree.tree_leaves(whole), _structure(whole)
@@ -77,13 +128,21 @@ class _Joins:
                 continue
             key = (kind, structure, number)
             if leaf.numel() == 1 and leaf.ndim == 0:
-                so_far = self.errors.get(key)
-                ways = dict(so_far or {})
-                for way, weights in parts.weights(so_far).items():
-                    joined = sum(p * w for p, w in zip(parted, weights, strict=True) if w)
-                    ways[way] = max(ways.get(way, 0.0), _difference(leaf, joined))
+                so_far, ways = self.errors.get(key), {}
+                for way in so_far or parts.weights():
+                    weights = parts.weights()[way]
+                    if "as the first" in way:
+                        continue
+                    if weights is None:  # nothing counts: such a mean is NaN, or 0 where it is prevented
+                        error = 0.0 if leaf.isnan() or leaf == 0 else math.inf
+                    elif any(w and p is None for p, w in zip(parted, weights, strict=True)):
+                        error = math.inf
+                    else:
+                        joined = sum(p * w for p, w in zip(parted, weights, strict=True) if w)
+                        error = _difference(leaf, joined)
+                    ways[way] = max(error, so_far[way] if so_far else 0.0)
                 ways = {way: error for way, error in ways.items() if error <= _tolerance(leaf)}
-                if not ways:
+                if not ways or (class_weights and not any("class weights" in way for way in ways)):
                     return "it gives a number that is no mean or sum over the rows of its batch"
                 self.errors[key] = ways
             elif [len(p) if p.ndim else 0 for p in parted] == parts.sizes and len(leaf) == parts.rows:
@@ -126,8 +185,7 @@ class _Joins:
 def _best_weights(ways: dict[Any, float], parts: _Parts) -> list[float]:
     """Return what each rank's number is to be multiplied by, in the way to join it that came nearest."""
     best = min(ways, key=lambda way: ways[way] if ways[way] > 1e-7 else 0.0)
-    weights = parts.weights([best, "mean over rows"])
-    return weights.get(best) or weights["mean over rows"]
+    return parts.weights()[best] or parts.mean_over_rows
 
 
 def _structure(output: Any) -> str:

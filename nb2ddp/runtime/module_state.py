@@ -2,6 +2,7 @@
 
 import collections
 import contextlib
+import io
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -25,6 +26,7 @@ class _ModuleState:
         self.old = [_values(holder) for _, holder in self.holders]
         values = {id(value): value for old in self.old for value in old.values()}
         self.copies = {key: _Copy(value) for key, value in values.items()}
+        self.printed = io.StringIO()
 
     def changes(self) -> dict[str, list[Any]]:
         """Return by name the numbers and tensors of what is not as it was."""
@@ -113,7 +115,7 @@ def _values(holder: dict[str, Any]) -> dict[str, Any]:
 def _without_effects(
     model: torch.nn.Module, *, quiet: Callable[[torch.nn.Module], bool], keeps_state: bool = True
 ) -> Iterator[_ModuleState]:
-    """Compute without gradients, random numbers and running statistics; ``quiet`` modules are in evaluation mode.
+    """Compute without gradients, prints, random numbers and running statistics; ``quiet`` modules do not train.
 
     Forward hooks of the notebook do not see these calls, which are none of the notebook's. Gives what the modules
     hold, which is put back at the end, but where a call is to leave its state.
@@ -125,7 +127,7 @@ def _without_effects(
     for part in modes:
         part.training = part.training and not quiet(part)
     try:
-        with torch.no_grad(), _without_hooks_of_notebook(model):
+        with torch.no_grad(), contextlib.redirect_stdout(held.printed), _without_hooks_of_notebook(model):
             yield held
     finally:
         if keeps_state:

@@ -48,6 +48,7 @@ class _Trial:
                 state.put_back()
             # whether Python sees values of the rows
             self.looked = parts.has_lists or any(looks.found for looks in self.looks)
+            self.printed = bool(state.printed.getvalue())
             self.looked |= compiled and _looks_compiled(lambda: compute(*parts.of(*parts.ranges[0])))
         # whether a call changes the model; batch norms are quiet in trials
         self.changed = bool(self.changes[0]) or any(map(_is_batch_norm, model.modules()))

@@ -64,6 +64,52 @@ EXACT = {
         model, weights = ddp.parallelize(mlp()), torch.tensor([0.1, 1.0, 5.0])
         train(model, batches(x, y), lambda x, y: F.cross_entropy(model(x), y, weight=weights))
     """,
+    "class weights in the model, of a class that comes late": """
+        class Net(Body):
+            def forward(self, x, y):
+                return F.cross_entropy(self.body(x), y, weight=torch.tensor([1.0, 1.0, 7.0]), label_smoothing=0.1)
+        x, y = rows(40)
+        y[:16] %= 2
+        model = ddp.parallelize(Net())
+        train(model, batches(x, y), model)
+    """,
+    "a mask of floats that is full at first": """
+        class Net(Body):
+            def forward(self, x, y, mask):
+                errors = self.body(x) - y
+                return (errors.pow(2) * mask).sum() / mask.sum()
+        mask = torch.cat([torch.ones(16, 3), (torch.rand(24, 3) > 0.4).float()])
+        model = ddp.parallelize(Net())
+        train(model, batches(rows(40)[0], torch.randn(40, 3), mask), model)
+    """,
+    "weights of values that are alike at first": """
+        class Net(Body):
+            def forward(self, x, y, *, weight):
+                return (F.cross_entropy(self.body(x), y, reduction="none") * weight).sum() / weight.sum()
+        model = ddp.parallelize(Net())
+        weights = torch.cat([torch.full((16,), 0.5), torch.rand(24)])
+        train(model, batches(*rows(40), weights), lambda x, y, weight: model(x, y, weight=weight))
+    """,
+    "padding that comes late": """
+        class Net(Body):
+            def forward(self, x, y):
+                known = x.abs().sum(-1).gt(0).float()
+                return ((self.body(x).sum(-1) - y).pow(2) * known).sum() / known.sum()
+        x = torch.randn(40, 3, 5)
+        x[16:] *= torch.rand(24, 3, 1) > 0.4
+        model = ddp.parallelize(Net())
+        train(model, batches(x, torch.randn(40, 3)), model)
+    """,
+    "targets that are missing late": """
+        class Net(Body):
+            def forward(self, x, y):
+                known = ~torch.isnan(y)
+                return ((self.body(x) - y.nan_to_num()).pow(2) * known).sum() / known.sum()
+        y = torch.randn(40, 3)
+        y[16:][torch.rand(24, 3) < 0.4] = float("nan")
+        model = ddp.parallelize(Net())
+        train(model, batches(rows(40)[0], y), model)
+    """,
     "ignored labels": """
         model = ddp.parallelize(mlp())
         y[::3] = -100
@@ -644,6 +690,24 @@ EXACT = {
 }
 # Right, and no faster: every rank computes whole batches, and a warning says why.
 WHOLE = {
+    "values that two arguments choose together, all of them at first": """
+        class Net(Body):
+            def forward(self, x, y, mask):
+                counts = mask * (y > 0).float()
+                return ((self.body(x) - y).pow(2) * counts).sum() / counts.sum().clamp(min=1)
+        mask = torch.cat([torch.ones(16, 3), (torch.rand(24, 3) > 0.4).float()])
+        model = ddp.parallelize(Net())
+        train(model, batches(rows(40)[0], torch.randn(40, 3), mask), model)
+    """,
+    "labels with weights that the model finds": """
+        class Net(Body):
+            def forward(self, x, y):
+                return F.cross_entropy(self.body(x), 2 - y, weight=torch.tensor([7.0, 1.0, 1.0]))
+        x, y = rows(40)
+        y[:16] %= 2
+        model = ddp.parallelize(Net())
+        train(model, batches(x, y), model)
+    """,
     "sequence first": """
         model = ddp.parallelize(Recurrent())
         steps = torch.randn(22, 7, 5)

@@ -103,6 +103,22 @@ def test_rows_that_choose_differently_are_divided_where_it_is_right(
     assert "WARNING" not in runs[1].text
 
 
+def test_a_model_prints_of_whole_batches_and_once_for_each_call(server: RankServer, tmp_path: Path) -> None:
+    script = """
+        class Net(Body):
+            def forward(self, x):
+                print("rows:", len(x))
+                return self.body(x)
+        model = ddp.parallelize(Net())
+        train(model, batches(x[:20], y[:20]), lambda x, y: F.cross_entropy(model(x), y))
+        end(model)
+    """
+    runs = [server.run(tmp_path / str(n), START + TOOLS + textwrap.dedent(script), n) for n in (0, 2)]
+    assert_as_one_process(*runs)
+    assert [run.ranks[0].out for run in runs] == ["rows: 4\n" * 5] * 2
+    assert "the model prints" in runs[1].ranks[0].err
+
+
 IN_16_BITS = """
 import torch
 from torch import nn
