@@ -1,7 +1,8 @@
 """Divide the arguments of a model's call over the ranks."""
 
+import functools
 import itertools
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -10,21 +11,10 @@ from torch.utils import _pytree as pytree
 from nb2ddp.runtime.rows import _TakeRows
 from nb2ddp.runtime.run_state import _run
 
-# What a mean may run over: the positions of an argument that count, or what each counts. No mean runs over those that
-# are as the first; they tell that an argument whose values were all one has another one now.
-_COUNTED: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    "not -100": lambda values: values.ne(-100),
-    "not -1": lambda values: values.ne(-1),
-    "not 0": lambda values: values.ne(0),
-    "as the first": lambda values: values.eq(values.flatten()[:1]),
-}
-_COUNTED_OF_FLOATS = {
-    **_COUNTED,
-    "weights": lambda values: values,
-    "above 0": lambda values: values.gt(0),
-    "a number": lambda values: values.eq(values),
-    "not all 0": lambda values: (values.unsqueeze(-1) if values.ndim == 1 else values).ne(0).any(-1),
-}
+# Of an argument, the positions that a mean may run over; weights are what it holds, or those of its classes. No mean
+# runs over those that are not as the first: they tell that an argument whose values were alike has another one now.
+_COUNTED = ("not -100", "not -1", "not 0", "not as the first")
+_COUNTED_OF_FLOATS = ("above 0", "a number")
 
 
 class _Parts:
@@ -116,19 +106,19 @@ class _Parts:
         """
         if self._shares:
             return self._shares
-        counts: dict[Any, torch.Tensor] = {}
+        ways, counts = list[Any](), list[torch.Tensor]()
         for number, (leaf, own) in enumerate(zip(self.leaves, self.divided, strict=True)):
             if not own or not isinstance(leaf, torch.Tensor) or not _is_plain(leaf):
                 continue
-            for name, count in self._counted(leaf).items():
-                of_rows = count(leaf.detach())
-                counts[number, name, False] = of_rows.unsqueeze(-1).flatten(1).sum(1, dtype=torch.float64)
-                if of_rows.ndim > 1:
-                    counts[number, name, True] = of_rows[:, 1:].flatten(1).sum(1, dtype=torch.float64)
-        device = next((count.device for count in counts.values()), None)
-        values = [count.to(device) for count in counts.values()]
+            for names, counted in self._counted(leaf.detach()):  # (names, rows, ...)
+                counts.append(counted.unsqueeze(-1).flatten(2).sum(2, dtype=torch.float64))
+                ways += [(number, name, False) for name in names]
+                if counted.ndim > 2:
+                    counts.append(counted[:, :, 1:].flatten(2).sum(2, dtype=torch.float64))
+                    ways += [(number, name, True) for name in names]
+        values = torch.cat([count.to(counts[0].device) for count in counts]).tolist() if counts else []
         self._shares["mean over rows"] = self.mean_over_rows
-        for way, of_row in zip(counts, torch.stack(values).tolist() if counts else [], strict=True):
+        for way, of_row in zip(ways, values, strict=True):
             of_ranks = [sum(of_row[start:end]) for start, end in self.ranges]
             self._shares[way] = [count / sum(of_ranks) for count in of_ranks] if sum(of_ranks) else None
             if not max(of_row) - min(of_row) <= self.least * abs(max(of_row)):
@@ -136,23 +126,31 @@ class _Parts:
         self._shares["sum"] = [1.0] * _run.world_size
         return self._shares
 
-    def _counted(self, leaf: torch.Tensor) -> dict[str, Callable[[torch.Tensor], torch.Tensor]]:
-        """Return what of an argument a mean may run over."""
+    def _counted(self, leaf: torch.Tensor) -> Iterator[tuple[tuple[str, ...], torch.Tensor]]:
+        """Yield what of an argument a mean may run over: names, and for each what each position counts."""
+        if leaf.dtype in (torch.bool, torch.uint8):
+            leaf = leaf.long()
+        values = torch.cat([_ignored(leaf.dtype, leaf.device), leaf.flatten()[:1]])
+        yield _COUNTED, leaf != values.view(-1, *[1] * leaf.ndim)
         if leaf.is_floating_point():
-            return _COUNTED_OF_FLOATS
-        if self._class_weights is None:
-            return _COUNTED
-        weights, ignored = self._class_weights
+            yield _COUNTED_OF_FLOATS, torch.stack([leaf > 0, leaf == leaf])
+            yield ("weights",), leaf[None]
+            if leaf.ndim > 1:
+                yield ("not all 0",), leaf.ne(0).any(-1)[None]
+        elif self._class_weights is not None:
+            weights, ignored = self._class_weights
+            of_labels = weights.to(leaf.device)[leaf.long().clamp(0, len(weights) - 1)]
+            yield ("class weights",), (of_labels * leaf.ne(ignored))[None]
 
-        def weights_of(labels: torch.Tensor) -> torch.Tensor:
-            classes = labels.long().clamp(0, len(weights) - 1)
-            return weights.to(labels.device)[classes] * labels.ne(ignored)
 
-        return {**_COUNTED, "class weights": weights_of}
+@functools.cache
+def _ignored(dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    return torch.tensor([-100, -1, 0], dtype=dtype, device=device)
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
-    return tensor.layout is torch.strided and not tensor.is_nested and not tensor.is_complex()
+    is_dense = tensor.layout is torch.strided and not tensor.is_nested
+    return is_dense and tensor.numel() > 0 and not tensor.is_complex()
 
 
 def _is_list_of_values(value: Any) -> bool:

@@ -131,7 +131,7 @@ class _Joins:
                 so_far, ways = self.errors.get(key), {}
                 for way in so_far or parts.weights():
                     weights = parts.weights()[way]
-                    if "as the first" in way:
+                    if "not as the first" in way:
                         continue
                     if weights is None:  # nothing counts: such a mean is NaN, or 0 where it is prevented
                         error = 0.0 if leaf.isnan() or leaf == 0 else math.inf
