@@ -15,6 +15,7 @@ from nb2ddp.runtime.run_state import _run
 # runs over those that are not as the first: they tell that an argument whose values were alike has another one now.
 _COUNTED = ("not -100", "not -1", "not 0", "not as the first")
 _COUNTED_OF_FLOATS = ("above 0", "a number")
+_MOST_VALUES = 4096  # of a row of floats that are all looked at; but their sum is that of all
 
 
 class _Parts:
@@ -33,7 +34,7 @@ class _Parts:
         bounds = [self.rows * rank // _run.world_size for rank in range(_run.world_size + 1)]
         self.ranges = list(itertools.pairwise(bounds))
         self.sizes = [end - start for start, end in self.ranges]
-        self._class_weights: tuple[torch.Tensor, int] | None = None
+        self._classes: tuple[torch.Tensor | None, int] | None = None
         self._shares: dict[Any, list[float] | None] = {}  # by way to combine a number
         self._uneven = set[Any]()
 
@@ -63,7 +64,7 @@ class _Parts:
     @property
     def shape(self) -> tuple[Any, ...]:
         """What calls of one kind have in common."""
-        kinds = tuple(leaf.ndim if isinstance(leaf, torch.Tensor) else type(leaf) for leaf in self.leaves)
+        kinds = tuple((x.ndim, x.dtype) if isinstance(x, torch.Tensor) else type(x) for x in self.leaves)
         return (kinds, tuple(self.divided), str(self.spec))
 
     @property
@@ -93,10 +94,16 @@ class _Parts:
         self.weights()
         return self._uneven
 
-    def know_classes(self, weights: tuple[torch.Tensor, int] | None) -> None:
-        """Know the weights of the classes that integer arguments may name, and the label that is ignored."""
-        self._class_weights = weights
+    def know_classes(self, classes: tuple[torch.Tensor | None, int] | None) -> None:
+        """Know the weights of the classes that integer arguments name, and the label that is ignored."""
+        self._classes = classes
         self._shares.clear()
+
+    def has_labels(self, labels: torch.Tensor) -> bool:
+        """Return whether labels are an argument, or its positions after the first."""
+        divided = [x for x, own in zip(self.leaves, self.divided, strict=True) if own and _is_of_integers(x)]
+        same = [*divided, *(leaf[:, 1:] for leaf in divided if leaf.ndim > 1)]
+        return any(torch.equal(x.flatten().long(), labels.flatten()) for x in same)
 
     def weights(self) -> dict[Any, list[float] | None]:
         """Return, for each way to combine a number, the weight of each rank's; None where nothing counts.
@@ -111,10 +118,11 @@ class _Parts:
             if not own or not isinstance(leaf, torch.Tensor) or not _is_plain(leaf):
                 continue
             for names, counted in self._counted(leaf.detach()):  # (names, rows, ...)
-                counts.append(counted.unsqueeze(-1).flatten(2).sum(2, dtype=torch.float64))
+                kind = torch.float32 if counted.is_floating_point() else torch.int32
+                counts.append(counted.unsqueeze(-1).flatten(2).sum(2, dtype=kind).float())
                 ways += [(number, name, False) for name in names]
-                if counted.ndim > 2:
-                    counts.append(counted[:, :, 1:].flatten(2).sum(2, dtype=torch.float64))
+                if counted.ndim == 3:
+                    counts.append(counted[:, :, 1:].sum(2, dtype=kind).float())
                     ways += [(number, name, True) for name in names]
         values = torch.cat([count.to(counts[0].device) for count in counts]).tolist() if counts else []
         self._shares["mean over rows"] = self.mean_over_rows
@@ -128,19 +136,23 @@ class _Parts:
 
     def _counted(self, leaf: torch.Tensor) -> Iterator[tuple[tuple[str, ...], torch.Tensor]]:
         """Yield what of an argument a mean may run over: names, and for each what each position counts."""
-        if leaf.dtype in (torch.bool, torch.uint8):
-            leaf = leaf.long()
+        if not leaf.dtype.is_signed:
+            leaf = leaf.short() if leaf.element_size() == 1 else leaf.long()
+        if leaf.is_floating_point():
+            yield ("weights",), leaf[None]
+            if leaf.ndim > 1 and (leaf.ndim == 3 or leaf[0].numel() <= _MOST_VALUES):
+                yield ("not all 0",), leaf.ne(0).any(-1)[None]
+            if leaf[0].numel() > _MOST_VALUES:  # an image's, say: some of them, in all columns
+                leaf = leaf.flatten(1)[:, :: leaf[0].numel() // 1024 | 1].contiguous()
+            yield _COUNTED_OF_FLOATS, torch.stack([leaf > 0, leaf == leaf])
+        elif self._classes is not None:
+            weights, ignored = self._classes
+            counts = leaf.ne(ignored)
+            if weights is not None:
+                counts = counts * weights.detach().to(leaf.device)[leaf.long().clamp(0, len(weights) - 1)]
+            yield ("class weights",), counts[None]
         values = torch.cat([_ignored(leaf.dtype, leaf.device), leaf.flatten()[:1]])
         yield _COUNTED, leaf != values.view(-1, *[1] * leaf.ndim)
-        if leaf.is_floating_point():
-            yield _COUNTED_OF_FLOATS, torch.stack([leaf > 0, leaf == leaf])
-            yield ("weights",), leaf[None]
-            if leaf.ndim > 1:
-                yield ("not all 0",), leaf.ne(0).any(-1)[None]
-        elif self._class_weights is not None:
-            weights, ignored = self._class_weights
-            of_labels = weights.to(leaf.device)[leaf.long().clamp(0, len(weights) - 1)]
-            yield ("class weights",), (of_labels * leaf.ne(ignored))[None]
 
 
 @functools.cache
@@ -149,8 +161,14 @@ def _ignored(dtype: torch.dtype, device: torch.device) -> torch.Tensor:
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
-    is_dense = tensor.layout is torch.strided and not tensor.is_nested
-    return is_dense and tensor.numel() > 0 and not tensor.is_complex()
+    """Return whether the values of a tensor can be counted."""
+    is_dense = tensor.layout is torch.strided and not tensor.is_nested and tensor.numel() > 0
+    has_8_bits = tensor.is_floating_point() and tensor.element_size() == 1
+    return is_dense and not has_8_bits and not tensor.is_complex()
+
+
+def _is_of_integers(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and _is_plain(value) and not value.is_floating_point()
 
 
 def _is_list_of_values(value: Any) -> bool:

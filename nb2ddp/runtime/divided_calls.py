@@ -96,7 +96,7 @@ class _Split:
         self._take_over_parts()
         parts, is_right = _Parts(args, kwargs), True
         kind = (parts.shape, self.model.training, parts.has_one_row)
-        parts.know_classes(self.joins.class_weights.get(kind))
+        parts.know_classes(self.joins.classes_of(kind))
         if _is_looked_at(self.calls):
             self.losses.compare()
         self.calls += 1
@@ -321,9 +321,10 @@ class _Split:
     def _check(self, parts: _Parts, kind: Any, args: Any, kwargs: Any, *, late: bool = False) -> bool:
         """Return whether parts of a batch give what the whole batch gives, without gradients.
 
-        Where they do not, calls of this kind are divided no more. A ``late`` one may be an exception, up to a number.
+        Where they do not, calls of this kind are divided no more. A ``late`` one may be an exception, where rows may
+        take another path.
         """
-        before, draws = self.joins.of(kind), set(self.draws)
+        before, ways, draws = self.joins.of(kind), self.joins.ways(kind), set(self.draws)
         # a library's modules may draw random numbers where they train, in ways that cannot be told
         for quiet in (_is_batch_norm, _is_of_library) if self.model.training else (_is_batch_norm,):
             try:
@@ -343,14 +344,17 @@ class _Split:
         known, drawn, looks = self.joins.of(kind), kind in self.draws, self.looks.get(kind)
         problem, known, drawn, looks = from_main_process(lambda: (problem, known, drawn, looks))
         self.looks.update({} if looks is None else {kind: looks})
-        if late and problem is not None and kind not in self.keeps:
-            self.rechecks[kind] = self.rechecks.get(kind, 0) + 1
-            if self.rechecks[kind] <= self.most_rechecks:
+        self.joins.take(kind, known)
+        exceptions = self.rechecks.get(kind, 0)
+        if late and kind in self.looks and kind not in self.keeps and exceptions < self.most_rechecks:
+            if problem is None and exceptions and ways - self.joins.ways(kind):  # right by chance, perhaps
+                problem = "the rows of one rank take another path"
+            if problem is not None:
+                self.rechecks[kind] = exceptions + 1
                 self._warn(f"a batch is computed by every rank: {problem}")
                 self.joins.take(kind, before)
                 self.draws = draws
                 return False
-        self.joins.take(kind, known)
         self.draws = self.draws | {kind} if drawn else self.draws - {kind}
         if problem is not None:
             self._divide_no_more(kind, problem, one_row=parts.has_one_row)
@@ -370,9 +374,7 @@ class _Split:
         for name, values in trial.changes[0].items():
             if any(not _are_close(values, other.get(name)) for other in trial.changes[1:]):
                 self.keeps.setdefault(kind, name)
-        problem = self.joins.compare(
-            trial.outputs[0], trial.outputs[1:], parts, kind, trial.looks[0].class_weights
-        )
+        problem = self.joins.compare(trial, parts, kind)
         if trial.looked:
             known, right = self.looks.get(kind), problem is None
             self.looks[kind] = _learn(known, trial.looks[1:], changes=trial.changed, is_right=right)

@@ -37,22 +37,23 @@ class _Looks(TorchFunctionMode):
     """Within this, notices where Python sees values of tensors: it may go another way for other rows.
 
     ``chosen`` holds, by place in the code, what was true, and what share of so many ``rows`` was selected;
-    ``class_weights`` those of a mean that was computed with some, and the label that it ignores.
+    ``weighted`` the labels of means with class weights or an ignored label of their own, the weights, and that label.
     """
 
     def __init__(self, rows: int) -> None:
         super().__init__()
         self.rows, self.found = rows, False
         self.chosen: dict[Any, list[float]] = {}
-        self.class_weights: tuple[torch.Tensor, int] | None = None
+        self.weighted: list[tuple[torch.Tensor, torch.Tensor | None, int]] = []
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
         name = getattr(func, "__name__", "")
-        is_mean = name in ("cross_entropy", "nll_loss") and kwargs.get("reduction") == "mean"
-        if is_mean and kwargs.get("weight") is not None and not args[1].is_floating_point():
-            self.class_weights = kwargs["weight"].detach(), kwargs.get("ignore_index", -100)
+        if name in ("cross_entropy", "nll_loss") and kwargs.get("reduction") == "mean":
+            labels, weights, ignored = args[1], kwargs.get("weight"), kwargs.get("ignore_index", -100)
+            if (weights is not None or ignored != -100) and not labels.is_floating_point():
+                self.weighted.append((labels, weights, ignored))
         if _looks(name, args, kwargs):
             self.found = True
             selected = [x.numel() / self.rows for x in pytree.tree_leaves(result)] if name in _CHOICES else []

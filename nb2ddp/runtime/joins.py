@@ -1,7 +1,6 @@
 """Join the outputs of a call from the ranks' parts, as the first batches show to be right."""
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -11,6 +10,7 @@ from nb2ddp.runtime.batch_parts import _Parts
 from nb2ddp.runtime.call_results import _difference, _opaque, _tolerance
 from nb2ddp.runtime.rows import _GatherRows, _SumOverRanks
 from nb2ddp.runtime.run_state import _run
+from nb2ddp.runtime.trials import _Trial
 
 
 class _Joins:
@@ -30,7 +30,8 @@ class _Joins:
         ] = {}  # by leaf, one number: how far off each way to join it is
         # by kind of call: ways by which some rows counted more than others, and in how many calls that were compared
         self.uneven: dict[Any, dict[Any, int]] = {}
-        self.class_weights: dict[Any, Any] = {}  # by kind of call, those of a mean that the model computes
+        # by kind of call: what holds the class weights of a mean that the model computes, and the label that is ignored
+        self.classes: dict[Any, tuple[Any, Any, int]] = {}
         self.of_model: set[Any] = set()  # leaves that do not depend on the batch: parameters
 
     def know(self, output: Any, kind: Any) -> bool:
@@ -104,16 +105,19 @@ class _Joins:
             (kind, *leaf) for leaf in of_model
         }
 
-    def compare(
-        self, whole: Any, pieces: Sequence[Any], parts: _Parts, kind: Any, class_weights: Any = None
-    ) -> str | None:
-        """Return what is wrong with computing parts; note how well each way combines a number.
+    def classes_of(self, kind: Any) -> tuple[torch.Tensor | None, int] | None:
+        """Return the class weights, as they are now, and the ignored label of a mean that the model computes."""
+        if kind not in self.classes:
+            return None
+        holder, name, ignored = self.classes[kind]
+        return (holder.get(name) if holder else None), ignored
 
-        ``class_weights`` are those of a mean that the model computed.
-        """
-        if class_weights is not None:
-            self.class_weights[kind] = class_weights
-            parts.know_classes(class_weights)
+    def compare(self, trial: _Trial, parts: _Parts, kind: Any) -> str | None:
+        """Return what is wrong with computing parts; note how well each way combines a number."""
+        whole, pieces = trial.outputs[0], trial.outputs[1:]
+        if trial.classes is not None:
+            self.classes[kind] = trial.classes
+            parts.know_classes(self.classes_of(kind))
         compared = self.uneven.setdefault(kind, {})
         compared.update({way: compared.get(way, 0) + 1 for way in parts.uneven_ways()})
         if kind_of := _opaque(whole):
@@ -130,7 +134,7 @@ class _Joins:
             if leaf.numel() == 1 and leaf.ndim == 0:
                 so_far, ways = self.errors.get(key), {}
                 for way in so_far or parts.weights():
-                    weights = parts.weights()[way]
+                    weights = parts.weights().get(way)
                     if "not as the first" in way:
                         continue
                     if weights is None:  # nothing counts: such a mean is NaN, or 0 where it is prevented
@@ -142,7 +146,7 @@ class _Joins:
                         error = _difference(leaf, joined)
                     ways[way] = max(error, so_far[way] if so_far else 0.0)
                 ways = {way: error for way, error in ways.items() if error <= _tolerance(leaf)}
-                if not ways or (class_weights and not any("class weights" in way for way in ways)):
+                if not ways or (leaf.is_floating_point() and trial.hides_classes):
                     return "it gives a number that is no mean or sum over the rows of its batch"
                 self.errors[key] = ways
             elif [len(p) if p.ndim else 0 for p in parted] == parts.sizes and len(leaf) == parts.rows:
@@ -185,7 +189,7 @@ class _Joins:
 def _best_weights(ways: dict[Any, float], parts: _Parts) -> list[float]:
     """Return what each rank's number is to be multiplied by, in the way to join it that came nearest."""
     best = min(ways, key=lambda way: ways[way] if ways[way] > 1e-7 else 0.0)
-    return parts.weights()[best] or parts.mean_over_rows
+    return parts.weights().get(best) or parts.mean_over_rows
 
 
 def _structure(output: Any) -> str:

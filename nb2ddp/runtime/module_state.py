@@ -111,6 +111,16 @@ def _values(holder: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in holder.items() if name not in _OF_ALL_MODULES}
 
 
+def _holder_of(model: torch.nn.Module, tensor: torch.Tensor | None) -> tuple[dict[str, Any], str] | None:
+    """Return what of a model's modules holds a tensor, and under which name; None where none does."""
+    for part in model.modules():
+        for holder in (part._buffers, part._parameters, part.__dict__):
+            for name, value in holder.items():
+                if value is tensor:
+                    return holder, name
+    return None
+
+
 @contextlib.contextmanager
 def _without_effects(
     model: torch.nn.Module, *, quiet: Callable[[torch.nn.Module], bool], keeps_state: bool = True

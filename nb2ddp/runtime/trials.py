@@ -8,7 +8,7 @@ import torch
 
 from nb2ddp.runtime.batch_parts import _Parts
 from nb2ddp.runtime.forms import _Looks, _looks_compiled
-from nb2ddp.runtime.module_state import _is_batch_norm, _without_effects
+from nb2ddp.runtime.module_state import _holder_of, _is_batch_norm, _without_effects
 from nb2ddp.runtime.random_numbers import _random_state, _set_random_state
 from nb2ddp.runtime.random_rows import _generators, _RandomRows, _set_generators
 
@@ -48,6 +48,7 @@ class _Trial:
                 state.put_back()
             # whether Python sees values of the rows
             self.looked = parts.has_lists or any(looks.found for looks in self.looks)
+            self.classes, self.hides_classes = _classes_of(model, self.looks[0], parts)
             self.printed = bool(state.printed.getvalue())
             self.looked |= compiled and _looks_compiled(lambda: compute(*parts.of(*parts.ranges[0])))
         # whether a call changes the model; batch norms are quiet in trials
@@ -57,3 +58,22 @@ class _Trial:
     def _draws(self) -> Iterator[None]:
         self.drawn = True
         yield
+
+
+def _classes_of(model: torch.nn.Module, looks: _Looks, parts: _Parts) -> tuple[Any, bool]:
+    """Return what holds the class weights of a mean, and the ignored label; and whether some are hidden.
+
+    They are where no argument holds the labels or the model does not hold the weights, and where there are several.
+    """
+    if not looks.weighted:
+        return None, False
+    _, weights, ignored = looks.weighted[0]
+    holder = (None, None) if weights is None else _holder_of(model, weights)
+    of_one_kind = all(w is weights and i == ignored for _, w, i in looks.weighted)
+    if (
+        holder is not None
+        and of_one_kind
+        and all(parts.has_labels(labels) for labels, _, _ in looks.weighted)
+    ):
+        return (*holder, ignored), False
+    return None, any(i != -100 or (w is not None and bool((w != w[0]).any())) for _, w, i in looks.weighted)

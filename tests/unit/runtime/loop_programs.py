@@ -66,12 +66,49 @@ EXACT = {
     """,
     "class weights in the model, of a class that comes late": """
         class Net(Body):
+            def __init__(self):
+                super().__init__()
+                self.loss = nn.CrossEntropyLoss(weight=torch.tensor([1.0, 1.0, 7.0]), label_smoothing=0.1)
             def forward(self, x, y):
-                return F.cross_entropy(self.body(x), y, weight=torch.tensor([1.0, 1.0, 7.0]), label_smoothing=0.1)
+                return self.loss(self.body(x), y)
         x, y = rows(40)
         y[:16] %= 2
         model = ddp.parallelize(Net())
         train(model, batches(x, y), model)
+    """,
+    "class weights that a notebook replaces, beside a count": """
+        class Net(Body):
+            def __init__(self):
+                super().__init__()
+                self.register_buffer("weights", torch.ones(3))
+            def forward(self, x, y):
+                out = self.body(x)
+                return F.cross_entropy(out, y, weight=self.weights), (out.argmax(1) == y).sum()
+        model, data = ddp.parallelize(Net()), batches(*rows(40))
+        train(model, data, lambda *batch: model(*batch)[0])
+        model.weights = torch.tensor([1.0, 4.0, 9.0])
+        train(model, data, lambda *batch: model(*batch)[0])
+        note(right=[model(*batch)[1].item() for batch in data])
+    """,
+    "an ignored label of its own that comes late": """
+        class Net(Body):
+            def forward(self, x, y):
+                return F.cross_entropy(self.body(x), y, ignore_index=255)
+        x, y = rows(40)
+        y[16:][torch.rand(24) < 0.4] = 255
+        model = ddp.parallelize(Net())
+        train(model, batches(x, y), model)
+    """,
+    "batches with no label, and masks of other dtypes": """
+        class Net(Body):
+            def forward(self, x, boxes, mask):
+                counts, errors = mask.float(), self.body(x).pow(2).sum(1)
+                known = boxes.ne(-1).float().sum(1)
+                return (errors * counts).sum() / counts.sum(), (errors * known).sum() / known.sum().clamp(min=1)
+        model, data = ddp.parallelize(Net()), list(batches(x, torch.zeros(22, 2).long(), 0.5 + torch.rand(22)))
+        data[3] = data[3][0], torch.zeros(4, 0).long(), data[3][2]
+        data[4] = data[4][0], data[4][1], torch.tensor([1, 0, 1, 1])
+        train(model, data, lambda *batch: sum(model(*batch)))
     """,
     "a mask of floats that is full at first": """
         class Net(Body):
