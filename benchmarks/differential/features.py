@@ -63,6 +63,7 @@ eval_form: function*3 inline
 save: none*2 last*2 each checkpoint state_dir pickle_model
 log: none*4 json csv csv_open jsonl_append with_loop logging_file numpy
 order: zero_first*2 zero_after
+own_loss: no*12 mean class_weights ignored row_mask row_weights selected two
 """)
 
 ACCELERATE = LOOP | _table("""
@@ -275,6 +276,10 @@ def _settle_loop(made: Features, back) -> None:  # type: ignore[no-untyped-def]
         back("log")
         if made["control"] == "warmup":
             back("control")
+    if task not in ("tabular", "tokens", "image") or made["loss"] != "functional":
+        back("own_loss")
+    if task == "tokens" and made["model"] == "module":
+        back("own_loss")
     if made["family"] == "accelerate":
         if made["source"] == "hf" and made["dataset"] != "hf":
             back("source")

@@ -42,6 +42,7 @@ class LoopBase:
         self.optimizer = "self.optimizer" if self.inside else "optimizer"
         self.scheduler = "self.scheduler" if self.inside else "scheduler"
         self.gated = f["form"] in ("run_epoch", "phases")  # the loop evaluates as well
+        self.has_own_loss = f["own_loss"] != "no"
         self.hf_model = f["model"] == "module" and self.task in ("lm", "tokens")
 
     def use(self, *needed: str) -> None:

@@ -15,6 +15,46 @@ class LoopModel(LoopData):
     """What is trained."""
 
     def _model_class(self) -> Lines:
+        return [*self._net_class(), *self._class_with_loss()]
+
+    def _class_with_loss(self) -> Lines:
+        """A model that computes its own loss, for which rows may count differently."""
+        if not self.has_own_loss:
+            return []
+        first = "x.flatten(1)[:, 0].float()"
+        keep = f"keep = {first} < {0.8 * VOCABULARY if self.task == 'tokens' else 1.2}"
+        each = 'losses = F.cross_entropy(out, y, reduction="none")'
+        masked = "(losses * keep).sum() / keep.sum().clamp(min=1)"
+        loss = {
+            "mean": ["loss = F.cross_entropy(out, y)"],
+            "class_weights": ["loss = F.cross_entropy(out, y, weight=self.weights)"],
+            "ignored": ["loss = F.cross_entropy(out, y, ignore_index=2)"],
+            "row_mask": [keep, each, f"loss = {masked}"],
+            "row_weights": [
+                f"weights = 1 + {first}.abs()",
+                each,
+                "loss = (losses * weights).sum() / weights.sum()",
+            ],
+            "selected": [keep, each, "loss = losses[keep].mean() if keep.any() else 0 * out.sum()"],
+            "two": [keep, each, f"loss = losses.mean() + 0.1 * {masked}"],
+        }[self.f["own_loss"]]
+        return [
+            "",
+            "class WithLoss(nn.Module):",
+            "    def __init__(self, net):",
+            "        super().__init__()",
+            "        self.net = net",
+            '        self.register_buffer("weights", torch.tensor([1.0, 1.0, 4.0]))',
+            "",
+            "    def forward(self, x, y=None):",
+            "        out = self.net(x)",
+            "        if y is None:",
+            "            return out",
+            *(f"        {line}" for line in loss),
+            "        return out, loss",
+        ]
+
+    def _net_class(self) -> Lines:
         kind, f = self.task, self.f
         out = {"binary": 1, "regression": 1, "pairs": 8}.get(kind, CLASSES)
         norm = {
@@ -99,6 +139,9 @@ config = BertConfig(
 """)
 
     def _make_model(self) -> str:
+        return f"WithLoss({self._make_net()})" if self.has_own_loss else self._make_net()
+
+    def _make_net(self) -> str:
         if self.hf_model:
             return (
                 "LlamaForCausalLM(config)" if self.task == "lm" else "BertForSequenceClassification(config)"

@@ -24,6 +24,8 @@ class LoopSteps(LoopModel):
             return [*made, "loss = F.cross_entropy(scores, torch.arange(len(scores)))"]
         if self.hf_model and f["loss"] == "functional":
             return [f"outputs = {model}(input_ids=xb, labels=yb)", "loss, out = outputs.loss, outputs.logits"]
+        if self.has_own_loss:
+            return [f"out, loss = {model}(xb, yb)"]
         squeeze = ".squeeze(1)" if self.task in ("binary", "regression") else ""
         made = [f"out = {self._call(model)}{squeeze}"]
         target, scores = "yb", "out"

@@ -15,7 +15,7 @@ from nb2ddp.runtime.run_state import _run
 # runs over those that are not as the first: they tell that an argument whose values were alike has another one now.
 _COUNTED = ("not -100", "not -1", "not 0", "not as the first")
 _COUNTED_OF_FLOATS = ("above 0", "a number")
-_MOST_VALUES = 4096  # of a row of floats that are all looked at; but their sum is that of all
+_MOST_OF_ROW = 4096  # of a row of floats that are all looked at; but their sum is that of all
 
 
 class _Parts:
@@ -140,9 +140,9 @@ class _Parts:
             leaf = leaf.short() if leaf.element_size() == 1 else leaf.long()
         if leaf.is_floating_point():
             yield ("weights",), leaf[None]
-            if leaf.ndim > 1 and (leaf.ndim == 3 or leaf[0].numel() <= _MOST_VALUES):
+            if leaf.ndim > 1 and (leaf.ndim == 3 or leaf[0].numel() <= _MOST_OF_ROW):
                 yield ("not all 0",), leaf.ne(0).any(-1)[None]
-            if leaf[0].numel() > _MOST_VALUES:  # an image's, say: some of them, in all columns
+            if leaf[0].numel() > _MOST_OF_ROW:  # an image's, say: some of them, in all columns
                 leaf = leaf.flatten(1)[:, :: leaf[0].numel() // 1024 | 1].contiguous()
             yield _COUNTED_OF_FLOATS, torch.stack([leaf > 0, leaf == leaf])
         elif self._classes is not None:

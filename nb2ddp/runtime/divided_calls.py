@@ -12,12 +12,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils import _pytree as pytree
 
 from nb2ddp.runtime.batch_parts import _Parts
-from nb2ddp.runtime.call_results import (
-    _are_close,
-    _computes_in_16_bits,
-    _opaque,
-    _reached,
-)
+from nb2ddp.runtime.call_results import _are_close, _computes_in_16_bits, _opaque, _reached
 from nb2ddp.runtime.forms import _are_on_all_ranks, _Known, _learn, _Looks, _Start
 from nb2ddp.runtime.gradients import _average_after_backward, _take_rank_0s
 from nb2ddp.runtime.joins import _Joins
@@ -94,7 +89,7 @@ class _Split:
 
     def forward(self, args: Any, kwargs: Any) -> Any:
         self._take_over_parts()
-        parts, is_right = _Parts(args, kwargs), True
+        parts, divides = _Parts(args, kwargs), True
         kind = (parts.shape, self.model.training, parts.has_one_row)
         parts.know_classes(self.joins.classes_of(kind))
         if _is_looked_at(self.calls):
@@ -126,8 +121,8 @@ class _Split:
                 kind, "a batch norm takes its statistics from whole batches (on GPUs it is synchronised)"
             )
         elif kind not in self.whole and self.joins.must_compare(parts, kind):
-            is_right = self._check(parts, kind, args, kwargs, late=self.joins.is_late(kind))
-        if not is_right or not parts.known or kind in self.whole or self.joins.leave_out_a_rank(parts, kind):
+            divides = self._check(parts, kind, args, kwargs, late=self.joins.is_late(kind))
+        if not divides or not parts.known or kind in self.whole or self.joins.leave_out_a_rank(parts, kind):
             return self._compute_whole(args, kwargs)
         computed = self._compute_part(parts, kind, args, kwargs)
         if computed is None:
@@ -177,6 +172,8 @@ class _Split:
                 return None
             if not of_one_choice:
                 self._check_another_form(parts, kind, args, kwargs)
+                start.put_back()
+                return None
         if not self.joins.know(output, kind):  # a head that the model uses from now on
             self._check_another_form(parts, kind, args, kwargs)
             if kind not in self.whole and not self.joins.know(output, kind):
@@ -319,10 +316,10 @@ class _Split:
         return left if len(left) < len(trained) else set()
 
     def _check(self, parts: _Parts, kind: Any, args: Any, kwargs: Any, *, late: bool = False) -> bool:
-        """Return whether parts of a batch give what the whole batch gives, without gradients.
+        """Compare what parts of a batch give with what the whole batch gives; return whether to divide this one.
 
-        Where they do not, calls of this kind are divided no more. A ``late`` one may be an exception, where rows may
-        take another path.
+        Where they differ, calls of this kind are divided no more. A ``late`` one may be an exception, where rows may
+        take another path. A number may look right by chance: its batch is computed whole.
         """
         before, ways, draws = self.joins.of(kind), self.joins.ways(kind), set(self.draws)
         # a library's modules may draw random numbers where they train, in ways that cannot be told
@@ -358,7 +355,7 @@ class _Split:
         self.draws = self.draws | {kind} if drawn else self.draws - {kind}
         if problem is not None:
             self._divide_no_more(kind, problem, one_row=parts.has_one_row)
-        return problem is None
+        return problem is None and not self.joins.ways(kind)
 
     def _check_another_form(self, parts: _Parts, kind: Any, args: Any, kwargs: Any) -> None:
         """Check a call whose outputs have another structure than those that were compared."""

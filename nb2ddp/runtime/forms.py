@@ -27,6 +27,10 @@ _SIZED_BY_NUMBERS = frozenset({"arange", "empty", "full", "ones", "zeros"})
 
 
 _CHOICES = frozenset({"__getitem__", "argwhere", "masked_select", "nonzero", "where"})
+_NUMBERS = frozenset({"__float__", "__int__", "item"})
+_DIVISIONS = frozenset(
+    {"__truediv__", "__itruediv__", "__rtruediv__", "div", "div_", "divide", "true_divide"}
+)
 
 # What is known of a kind of call in which Python sees values: whether it changes the model's state; the places in the
 # code where values choose what is computed; those of them where the rows of ranks may choose differently.
@@ -36,7 +40,8 @@ _Known = tuple[bool, frozenset[Any], frozenset[Any]]
 class _Looks(TorchFunctionMode):
     """Within this, notices where Python sees values of tensors: it may go another way for other rows.
 
-    ``chosen`` holds, by place in the code, what was true, and what share of so many ``rows`` was selected;
+    ``chosen`` holds, by place in the code, what was true, and per row of so many ``rows`` how many were selected and
+    by which number was divided, for a mean may run over so many, or which Python saw;
     ``weighted`` the labels of means with class weights or an ignored label of their own, the weights, and that label.
     """
 
@@ -56,7 +61,13 @@ class _Looks(TorchFunctionMode):
                 self.weighted.append((labels, weights, ignored))
         if _looks(name, args, kwargs):
             self.found = True
-            selected = [x.numel() / self.rows for x in pytree.tree_leaves(result)] if name in _CHOICES else []
+            selected = []
+            if name in _CHOICES:
+                selected = [x.numel() / self.rows for x in pytree.tree_leaves(result)]
+            elif name in _NUMBERS and not args[0].is_complex():
+                selected = [float(args[0]) / self.rows]
+            elif name in _DIVISIONS:
+                selected = [float(_divisor(name, args)) / self.rows]
             if selected or isinstance(result, bool):
                 frame = sys._getframe(1)
                 of_place = self.chosen.setdefault((frame.f_code.co_name, frame.f_lineno), [])
@@ -75,9 +86,16 @@ def _looks(name: str, args: Any, kwargs: Any) -> bool:
         ends = [end for index in indices if isinstance(index, slice) for end in (index.start, index.stop)]
         chosen = [index for index in indices if getattr(index, "dtype", None) in (torch.bool, torch.uint8)]
         return bool(chosen) or _has_tensor(ends)
+    if name in _DIVISIONS:
+        divisor = _divisor(name, args)
+        return isinstance(divisor, torch.Tensor) and divisor.numel() == 1 and not divisor.is_complex()
     if name in _SIZED_BY_NUMBERS:
         return _has_tensor(args)
     return name in _LOOKS or (name == "where" and len(args) + len(kwargs) == 1)
+
+
+def _divisor(name: str, args: Any) -> Any:
+    return args[0] if name == "__rtruediv__" else args[1] if len(args) > 1 else None
 
 
 def _learn(known: _Known | None, of_ranks: list[_Looks], *, changes: bool, is_right: bool) -> _Known:
