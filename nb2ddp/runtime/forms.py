@@ -64,10 +64,10 @@ class _Looks(TorchFunctionMode):
             selected = []
             if name in _CHOICES:
                 selected = [x.numel() / self.rows for x in pytree.tree_leaves(result)]
-            elif name in _NUMBERS and not args[0].is_complex():
-                selected = [float(args[0]) / self.rows]
+            elif name in _NUMBERS and not isinstance(result, complex):
+                selected = [result / self.rows]
             elif name in _DIVISIONS:
-                selected = [float(_divisor(name, args)) / self.rows]
+                selected = [_divisor(name, args).item() / self.rows]
             if selected or isinstance(result, bool):
                 frame = sys._getframe(1)
                 of_place = self.chosen.setdefault((frame.f_code.co_name, frame.f_lineno), [])
