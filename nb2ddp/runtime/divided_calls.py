@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 
 from nb2ddp.runtime.batch_parts import _Parts
 from nb2ddp.runtime.call_results import _are_close, _computes_in_16_bits, _opaque, _reached
-from nb2ddp.runtime.forms import _are_on_all_ranks, _Known, _learn, _Looks, _Start
+from nb2ddp.runtime.forms import _ENOUGH, _are_on_all_ranks, _Known, _learn, _Looks, _Start
 from nb2ddp.runtime.gradients import _average_after_backward, _take_rank_0s
 from nb2ddp.runtime.joins import _Joins
 from nb2ddp.runtime.meetings import from_all_ranks, from_main_process
@@ -154,8 +154,9 @@ class _Split:
                 output = self._run(*own)
             start = None
         else:
-            changes, places, free = self.looks[kind]
-            looks = _Looks(size) if places - free and "mean over rows" in self.joins.ways(kind) else None
+            changes, places = known = self.looks[kind]
+            chooses = any(times < _ENOUGH for times in places.values())
+            looks = _Looks(size) if chooses and "mean over rows" in self.joins.ways(kind) else None
             start, form = _Start(self.model, changes=changes), None
             # in one process the other rows may save it: the largest of a selection, which is empty here
             with (
@@ -165,7 +166,7 @@ class _Split:
             ):
                 output = self._run(*own)
                 form = self.joins.form(output, kind, size)
-            of_one_form, of_one_choice = _are_on_all_ranks(form, looks.choices(free) if looks else "")
+            of_one_form, of_one_choice = _are_on_all_ranks(form, looks.choices(known) if looks else "")
             if not of_one_form or (not of_one_choice and self.rechecks.get(kind, 0) >= self.most_rechecks):
                 self._warn("a batch is computed by every rank: the rows of one rank take another path")
                 start.put_back()

@@ -32,9 +32,10 @@ _DIVISIONS = frozenset(
     {"__truediv__", "__itruediv__", "__rtruediv__", "div", "div_", "divide", "true_divide"}
 )
 
-# What is known of a kind of call in which Python sees values: whether it changes the model's state; the places in the
-# code where values choose what is computed; those of them where the rows of ranks may choose differently.
-_Known = tuple[bool, frozenset[Any], frozenset[Any]]
+# What is known of a kind of call in which Python sees values: whether it changes the model's state; and by place in the
+# code where values choose what is computed, how often ranks chose differently and it was right.
+_Known = tuple[bool, dict[Any, int]]
+_ENOUGH = 3  # times, for one may look right by chance
 
 
 class _Looks(TorchFunctionMode):
@@ -74,9 +75,9 @@ class _Looks(TorchFunctionMode):
                 of_place += selected or [float(result)]
         return result
 
-    def choices(self, free: frozenset[Any]) -> str:
+    def choices(self, known: _Known) -> str:
         """Return as text what was chosen, but at places where it is free."""
-        return str([(place, of_place) for place, of_place in self.chosen.items() if place not in free])
+        return str([(place, of) for place, of in self.chosen.items() if known[1].get(place, 0) < _ENOUGH])
 
 
 def _looks(name: str, args: Any, kwargs: Any) -> bool:
@@ -100,12 +101,12 @@ def _divisor(name: str, args: Any) -> Any:
 
 def _learn(known: _Known | None, of_ranks: list[_Looks], *, changes: bool, is_right: bool) -> _Known:
     """Return what a trial shows: where it ``is_right`` though the ranks chose differently, they may do so again."""
-    changed, places, free = known or (False, frozenset(), frozenset())
-    found = {place for looks in of_ranks for place in looks.chosen}
-    if is_right:
-        first = of_ranks[0].chosen
-        free |= {p for p in found if any(x.chosen.get(p) != first.get(p) for x in of_ranks)}
-    return changed or changes, places | found, free
+    changed, places = known or (False, {})
+    first, learned = of_ranks[0].chosen, dict(places)
+    for place in {place for looks in of_ranks for place in looks.chosen}:
+        differs = any(looks.chosen.get(place) != first.get(place) for looks in of_ranks)
+        learned[place] = learned.get(place, 0) + (is_right and differs)
+    return changed or changes, learned
 
 
 def _has_tensor(values: Any) -> bool:
