@@ -18,7 +18,7 @@ from markupsafe import Markup
 from nb2ddp import __version__
 from nb2ddp.conversion.pipeline import Conversion
 from nb2ddp.conversion.report import Entry, batches, folded
-from nb2ddp.ddp_folder import SETUP
+from nb2ddp.ddp_folder import SCRIPT, SETUP
 from nb2ddp.options import Options
 from nb2ddp.page.alignment import Block, Row, aligned
 from nb2ddp.page.highlight import highlighted
@@ -151,7 +151,8 @@ def page(conversion: Conversion, options: Options, title: str = "") -> str:
 def _masker(conversion: Conversion) -> Callable[[str], str]:
     """Return what masks secrets: a page is made to be shown to others."""
     cells = conversion.source.cells if conversion.source else ()
-    return masker([*(cell.source for cell in cells), *conversion.files.values()])
+    shown = [conversion.files[name] for name in (SCRIPT, SETUP) if name in conversion.files]
+    return masker([*(cell.source for cell in cells), *shown])
 
 
 def _policy(style: str, script: str) -> str:
