@@ -22,7 +22,7 @@ check: .venv/.ready
 # `check`, and the tests of whole commands. Four lanes on two cores, lint and the longest first: launches mostly wait.
 test: .venv/.ready .venv-kaggle/.ready .venv-web/.ready
 	@echo "The tests run side by side, some 15 minutes on two cores"
-	@$(MAKE) --no-print-directory --jobs=4 --output-sync=target lint trainings machines launches units e2e ranks attacks
+	@$(MAKE) --no-print-directory --jobs=4 --output-sync=target lint trainings launches machines e2e units attacks ranks
 
 # The package's rooms: commands, pages and targets, and all else with the rules.
 units: units-conversion units-commands

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.launch
 
 # loops, Trainers and Accelerate; 65 unfreezes, 82 ends with an incomplete batch of TRL's, 131 loads what it saved;
 # the models of 111, 161 and 187 compute their own loss
-SEEDS = (1, 6, 7, 9, 11, 16, 19, 24, 32, 40, 46, 50, 65, 82, 111, 131, 161, 187, 189, 100257)
+SEEDS = (6, 7, 9, 16, 19, 40, 46, 50, 65, 82, 111, 131, 161, 187, 100257)
 SOUND = ("same", "said", "declined")  # what is not silent, not hanging and not broken
 KNOWN: dict[int, str] = {}  # seed -> how the key of its verdict begins
 # each was a fault once, or is a way to write that was declined
@@ -114,6 +114,7 @@ for seed in map(int, sys.argv[1:]):
 """
 
 
+@pytest.mark.thorough
 def test_a_generated_program_can_be_run(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", PLAIN, *map(str, RUNNABLE)],

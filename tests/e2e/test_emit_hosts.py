@@ -103,6 +103,7 @@ def test_two_hosts_of_two_processes_without_a_shared_disk(tmp_path: Path, single
     assert sorted(saved) == [False, True]  # rank 0 alone
 
 
+@pytest.mark.thorough
 def test_a_host_that_fails_and_comes_back(tmp_path: Path, single: list[float]) -> None:
     folder = emitted(tmp_path / "work", "torchrun", gpus=1, save_steps=4)
     script = folder / "train_ddp.py"

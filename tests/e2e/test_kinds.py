@@ -46,7 +46,6 @@ FIRST = {
     ("classification", "newest"),
     ("dpo", "newest"),
     ("loop_over_rows", "newest"),
-    ("moe", "kaggle"),  # Transformers 4 has a module for each expert, 5 one for all
 }
 CASES = [(kind, "newest") for kind in KINDS] + [(kind, "kaggle") for kind in ON_KAGGLE]
 

@@ -17,7 +17,7 @@ import ledger_page  # type: ignore[import-not-found]
 
 pytestmark = pytest.mark.launch
 
-SLICE = [("alpaca_sft", 2), ("peft_loop", 2), ("peft_loop", 3)]
+SLICE = [("alpaca_sft", 2), ("peft_loop", 3)]
 TRAIN = "ddp_model = ddp.wrap_trainer(trainer)"
 NOT_AVERAGED = f"""\
 {TRAIN}

@@ -78,6 +78,7 @@ def test_who_works_offline_is_not_sent_to_the_hub(server: HubServer, monkeypatch
 
 
 @pytest.mark.launch
+@pytest.mark.thorough
 def test_a_rehearsal_takes_its_rows_from_the_cache_and_from_the_hub(
     server: HubServer, tmp_path: Path
 ) -> None:

@@ -141,6 +141,7 @@ def test_all_ranks_save() -> None:
     assert "rank 1 writes model.pt, which rank 0 writes too" in result.faults[0].sentence
 
 
+@pytest.mark.thorough
 def test_accumulation_that_is_not_divided() -> None:
     result = rehearsed(broken(DDP_LOOP, "accumulation = 4 // world_size", "accumulation = 4"), LOOP)
     assert result.faults[0].key == "other-batch"
@@ -148,6 +149,7 @@ def test_accumulation_that_is_not_divided() -> None:
     assert {"effective batch", "losses"} <= failed(result)
 
 
+@pytest.mark.thorough
 def test_rank_1_ends_early() -> None:
     start = "    last = step % accumulation == accumulation - 1\n"
     script = broken(DDP_LOOP, start, f"    if rank == 1 and step == 4:\n        sys.exit()\n{start}")

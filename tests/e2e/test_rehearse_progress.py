@@ -82,6 +82,7 @@ def test_notes_are_read_as_they_are_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.launch
+@pytest.mark.thorough
 def test_a_page_that_cannot_be_written_costs_no_result(tmp_path: Path) -> None:
     """The folder is there when the rehearsal begins, and gone when it ends."""
     pages = tmp_path / "pages"

@@ -38,7 +38,7 @@ RUNS = [
         wrap,
         marks=pytest.mark.thorough
         if (wrap == "trainer" and (sample, stack) != ("alpaca_sft", "newest"))
-        or (sample, stack) == ("chat_sft", "kaggle")
+        or (stack == "kaggle" and sample != "alpaca_sft")
         else (),
     )
     for sample, stack in CASES
@@ -50,8 +50,8 @@ IN_32_BITS = {
     "dtype = None  ": "dtype = torch.float32  ",
     "logging_steps = 1,": "logging_steps = 1, bf16 = False, fp16 = False,",
 }
-# Launched as users launch them, wrapped explicitly; the others are forked, see `run`.
-LAUNCHED = {("alpaca_sft", "newest"), ("peft_loop", "kaggle")}
+# Launched as users launch them, the notebook and its script wrapped explicitly; the others are forked, see `run`.
+LAUNCHED = {("alpaca_sft", "kaggle"), ("peft_loop", "kaggle")}
 
 Runner = Callable[..., Run]
 
@@ -69,7 +69,7 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> Runner:
                 pytest.skip(f"the {stack} stack is not installed; `make test` installs it")
             notebook = ROOT / "sample_notebooks" / f"{sample}.ipynb"
             script = convert(notebook, wrap=wrap).files["train_ddp.py"] if wrap else plain_code(notebook)
-            torchrun = wrap == "explicit" and nproc < 3 and (sample, stack) in LAUNCHED
+            torchrun = wrap != "trainer" and nproc < 3 and (sample, stack) in LAUNCHED
             name = "-".join(map(str, key))
             made[key] = run(folder / name, script, stack=stack, nproc=nproc, torchrun=torchrun)
         return made[key]
@@ -169,7 +169,13 @@ def test_everything_is_printed_once(runner: Runner, sample: str) -> None:
         assert output.count(line) <= expected.count(line), line
 
 
-@pytest.mark.parametrize(("sample", "stack"), [("alpaca_sft", "newest"), ("peft_loop", "kaggle")])
+@pytest.mark.parametrize(
+    ("sample", "stack"),
+    [
+        ("alpaca_sft", "newest"),
+        pytest.param("peft_loop", "kaggle", marks=pytest.mark.thorough),
+    ],
+)
 def test_plain_python_is_the_notebook(runner: Runner, sample: str, stack: str) -> None:
     import torch
 
