@@ -24,6 +24,7 @@ from nb2ddp.rehearse.harness import models
 from nb2ddp.rehearse.runs import REFERENCE, Settings, prepare
 from nb2ddp.rehearse.subject import reference_code, subject_of
 from nb2ddp.source.notebook import read_notebook
+from tests.e2e.test_magic import DATA, LOOP, MODEL, SAVE
 from tests.support import ROOT
 from tests.support.helpers import notebook
 
@@ -250,21 +251,36 @@ def rehearsed(target: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
 
 
 @pytest.mark.launch
-def test_a_sample_passes_and_its_page_stands_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "steps", "unseen"),
+    [
+        ("loop", 12, {"arguments", "loads"}),  # it has no Trainer, loads nothing, and runs to its end
+        pytest.param("alpaca_sft", 4, set(), marks=pytest.mark.thorough),
+    ],
+)
+def test_a_notebook_passes_and_its_page_stands_alone(
+    tmp_path: Path, name: str, steps: int, unseen: set[str]
+) -> None:
+    path = SAMPLES / f"{name}.ipynb"
+    if name == "loop":
+        path = tmp_path / "loop.ipynb"
+        nbformat.write(notebook(DATA, MODEL, LOOP, SAVE), path)
     page, rows = tmp_path / "page.html", tmp_path / "rows.jsonl"
-    code, report = rehearsed(SAMPLES / "alpaca_sft.ipynb", "--html", str(page), "--ledger", str(rows))
+    code, report = rehearsed(path, "--html", str(page), "--ledger", str(rows))
     assert (code, report["passed"], report["faults"]) == (0, True, [])
     assert [point["number"] for point in report["points"]][:7] == [1, 2, 3, 4, 5, 6, 7]
-    assert {point["state"] for point in report["points"]} == {"passed"}
-    assert [row["step"] for row in report["losses"]] == [1, 2, 3, 4]
+    states = {point["title"]: point["state"] for point in report["points"]}
+    assert {title for title, state in states.items() if state == "unseen"} == unseen
+    assert set(states.values()) <= {"passed", "unseen"}
+    assert [row["step"] for row in report["losses"]] == list(range(1, steps + 1))
     html = page.read_text()
     assert html.count("<polyline") == 2
     assert not re.search(r"(?:src|href)\s*=|@import|url\(", html)
-    assert "alpaca_sft.ipynb passed" in html
-    command = f"nb2ddp rehearse {SAMPLES / 'alpaca_sft.ipynb'} --json --html {page} --ledger {rows}"
+    assert f"{name}.ipynb passed" in html
+    command = f"nb2ddp rehearse {path} --json --html {page} --ledger {rows}"
     assert command in html
     (row,) = map(json.loads, rows.read_text().splitlines())
-    assert (row["notebook"], row["ranks"], row["verdict"]) == ("alpaca_sft.ipynb", 2, "same")
+    assert (row["notebook"], row["ranks"], row["verdict"]) == (f"{name}.ipynb", 2, "same")
     assert all(row[name] for name in ("replicas_equal", "samples_once", "files_same", "prints_same"))
     assert row["losses"] == [step["one"] for step in report["losses"]]
     assert (row["command"], row["versions"]) == (command, report["versions"])
