@@ -19,10 +19,10 @@ demo: .venv/.ready
 check: .venv/.ready
 	@$(MAKE) --no-print-directory --jobs --output-sync=target units ranks lint
 
-# `check`, and the tests of whole commands. Five lanes on two cores, the longest first: ranks and launches mostly wait.
+# `check`, and the tests of whole commands. Four lanes on two cores, the longest first; a fifth makes all slower.
 test: .venv/.ready .venv-kaggle/.ready .venv-web/.ready
 	@echo "The tests run side by side, some 15 minutes on two cores"
-	@$(MAKE) --no-print-directory --jobs=5 --output-sync=target lint trainings machines e2e ranks-meeting launches units ranks attacks
+	@$(MAKE) --no-print-directory --jobs=4 --output-sync=target lint trainings machines e2e launches ranks-meeting units ranks attacks
 
 # The package's rooms: commands, pages and targets, and all else with the rules.
 units: units-conversion units-commands
