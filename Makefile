@@ -19,7 +19,7 @@ demo: .venv/.ready
 check: .venv/.ready
 	@$(MAKE) --no-print-directory --jobs --output-sync=target units ranks lint
 
-# `check`, and the tests of whole commands. Four lanes on two cores, the longest first; a fifth makes all slower.
+# `check`, and the tests of whole commands. Four lanes on two cores, the longest first.
 test: .venv/.ready .venv-kaggle/.ready .venv-web/.ready
 	@echo "The tests run side by side, some 15 minutes on two cores"
 	@$(MAKE) --no-print-directory --jobs=4 --output-sync=target lint trainings machines e2e launches ranks-meeting units ranks attacks
