@@ -14,14 +14,14 @@ demo: .venv/.ready
 	$(bin)/nb2ddp convert sample_notebooks/alpaca_sft.ipynb -o $(DEMO)
 	cd $(DEMO) && "$(CURDIR)/$(bin)/nb2ddp" run . --cpu --nproc 2
 
-# Before each commit: some 3 minutes, on two cores side by side. A target's output is shown when it ends.
+# Before each commit: 3 to 6 minutes, on two cores side by side. A target's output is shown when it ends.
 # All lanes at once on two cores, for those of ranks mostly wait.
 check: .venv/.ready
 	@$(MAKE) --no-print-directory --jobs --output-sync=target units ranks lint
 
 # `check`, and the tests of whole commands. Four lanes on two cores, the longest first.
 test: .venv/.ready .venv-kaggle/.ready .venv-web/.ready
-	@echo "The tests run side by side, some 15 minutes on two cores"
+	@echo "The tests run side by side, 15 to 22 minutes on two cores"
 	@$(MAKE) --no-print-directory --jobs=4 --output-sync=target lint trainings machines e2e launches ranks-meeting units ranks attacks
 
 # The package's rooms: commands, pages and targets, and all else with the rules.

@@ -44,7 +44,8 @@ _LOST_ANOTHER_RANK = re.compile(
     | (?: gloo | collective | barrier | store | ProcessGroup ) .* \b timed? [ -]? out
     | application \s timeout \s caused \s pair \s closure
     | failed \s to \s recv
-    | rank \s \d+ \s (?: has \s )? (?: ended | failed | exited | died | is \s gone | left )
+    | rank \s \d+ \s (?: \(step \s \d+\) \s )? (?: has \s )?
+      (?: ended | failed | exited | died | is \s gone | left | raised .* while \s rank )
     | (?: another | other ) \s rank s? \b .* \b (?: ended | failed | exited | died | gone )
     """,
     re.IGNORECASE | re.VERBOSE,

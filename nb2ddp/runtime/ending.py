@@ -40,12 +40,14 @@ def _end_on_error(kind: type[BaseException], error: BaseException, trace: Traceb
             if left := _who_left(error, frames[-1] if frames else None):
                 error = RuntimeError(left)
                 kind = RuntimeError
-            if "left the script" in str(
-                error
-            ):  # torchrun is to see first with which exit code that rank ends
+            ended = re.match(r"rank \d+ (raised|left the script)", str(error))
+            if ended:  # torchrun is to see first with which exit code that rank ends
                 time.sleep(3)
             _report_end(f"raised {kind.__name__}", _place(frames[-1] if frames else None))
-            sys.__excepthook__(kind, error, trace)
+            if ended and ended[1] == "raised":  # that rank shows its traceback: it failed first
+                print(f"nb2ddp: {error}", file=sys.stderr, flush=True)
+            else:
+                sys.__excepthook__(kind, error, trace)
             with contextlib.suppress(BaseException):
                 try:
                     raise error.with_traceback(trace)

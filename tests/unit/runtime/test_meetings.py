@@ -245,6 +245,9 @@ def test_a_rank_that_goes_another_way_is_named_at_once(run: Run, case: str, way:
     assert ended.ranks[0].code == 1, ended.text
     assert says in ended.ranks[0].err, ended.text
     assert "script.py, line 7 (cell 4)" in ended.ranks[0].err
+    assert ("Traceback" in ended.ranks[0].err) == ("raised" not in says), (
+        "only the first failing rank shows one"
+    )
     assert ended.ranks[0].seconds < 12
 
 
