@@ -3,7 +3,7 @@
 #   .venv-kaggle  the releases that the Kaggle notebooks pin
 # and .venv-web, which serves the page: Gradio asks for older releases of what the others have
 .DELETE_ON_ERROR:
-.PHONY: demo check test units attacks ranks ranks-training ranks-meeting e2e trainings launches machines test-all engines lint docs gallery site ledger canary pins clean
+.PHONY: demo check test units attacks ranks ranks-training ranks-waiting ranks-meeting e2e trainings launches machines test-all engines lint docs gallery site ledger canary pins clean
 
 PYTHON ?= python3
 STACKS := tests/stacks
@@ -14,15 +14,15 @@ demo: .venv/.ready
 	$(bin)/nb2ddp convert sample_notebooks/alpaca_sft.ipynb -o $(DEMO)
 	cd $(DEMO) && "$(CURDIR)/$(bin)/nb2ddp" run . --cpu --nproc 2
 
-# Before each commit: 3 to 6 minutes, on two cores side by side. A target's output is shown when it ends.
-# All lanes at once on two cores, for those of ranks mostly wait.
+# Before each commit: lint, types and unit tests side by side, all of the runtime's but those that train (`make ranks`).
+# A target's output is shown when it ends.
 check: .venv/.ready
-	@$(MAKE) --no-print-directory --jobs --output-sync=target units ranks lint
+	@$(MAKE) --no-print-directory --jobs --output-sync=target units ranks-meeting ranks-waiting lint
 
 # `check`, and the tests of whole commands. Four lanes on two cores, the longest first.
 test: .venv/.ready .venv-kaggle/.ready .venv-web/.ready
-	@echo "The tests run side by side, 15 to 22 minutes on two cores"
-	@$(MAKE) --no-print-directory --jobs=4 --output-sync=target lint trainings machines e2e launches ranks-meeting units ranks attacks
+	@echo "The tests run side by side, 15 minutes on two cores, more where they are busy"
+	@$(MAKE) --no-print-directory --jobs=4 --output-sync=target lint trainings machines e2e launches ranks-waiting ranks-training ranks-meeting units attacks
 
 # The package's rooms: commands, pages and targets, and all else with the rules.
 units: units-conversion units-commands
@@ -38,15 +38,20 @@ units-commands: .venv/.ready
 attacks: .venv/.ready
 	$(bin)/pytest tests/unit/attack
 
-# The runtime module, on two and three processes with gloo: Trainers and loops that train, and all else.
-ranks: ranks-training ranks-meeting
+# The runtime module, on two and three processes with gloo: Trainers and loops that train, ranks that wait for one
+# that is gone, and all else.
+ranks: ranks-training ranks-waiting ranks-meeting
 
 RANKS_TRAINING := $(patsubst %,tests/unit/runtime/test_%.py,trainers trainer_figures trainer_notices even_trainers parallelize)
 ranks-training: .venv/.ready
 	$(bin)/pytest $(RANKS_TRAINING)
 
+RANKS_WAITING := $(patsubst %,tests/unit/runtime/test_%.py,ending faults meetings watchdog)
+ranks-waiting: .venv/.ready
+	$(bin)/pytest $(RANKS_WAITING)
+
 ranks-meeting: .venv/.ready
-	$(bin)/pytest tests/unit/runtime $(patsubst %,--ignore=%,$(RANKS_TRAINING))
+	$(bin)/pytest tests/unit/runtime $(patsubst %,--ignore=%,$(RANKS_TRAINING) $(RANKS_WAITING))
 
 e2e: .venv/.ready .venv-web/.ready
 	$(bin)/pytest tests/e2e -m "not launch and not thorough"

@@ -20,8 +20,8 @@ from tests.support import ROOT
 pytestmark = pytest.mark.launch
 
 # loops, Trainers and Accelerate; 65 unfreezes, 82 ends with an incomplete batch of TRL's, 131 loads what it saved;
-# the models of 111, 161 and 187 compute their own loss
-SEEDS = (6, 7, 9, 16, 19, 40, 46, 50, 65, 82, 111, 131, 161, 187, 100257)
+# the models of 111 and 161 compute their own loss
+SEEDS = (6, 9, 19, 46, 65, 82, 111, 131, 161, 100257)
 SOUND = ("same", "said", "declined")  # what is not silent, not hanging and not broken
 KNOWN: dict[int, str] = {}  # seed -> how the key of its verdict begins
 # each was a fault once, or is a way to write that was declined

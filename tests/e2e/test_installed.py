@@ -48,7 +48,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.fixture(params=["installed", "bare"])
+@pytest.fixture(params=[pytest.param("installed", marks=pytest.mark.thorough), "bare"])
 def either(request: pytest.FixtureRequest) -> Installed:
     found = request.getfixturevalue(request.param)
     assert isinstance(found, Installed)
@@ -68,18 +68,20 @@ print(json.dumps({
 """
 
 
-def test_all_of_it_comes_from_the_wheel(either: Installed, folder: Path) -> None:
+@pytest.mark.parametrize("name", ["installed", "bare"])
+def test_all_of_it_comes_from_the_wheel(name: str, request: pytest.FixtureRequest, folder: Path) -> None:
     """Else every other test here would show nothing."""
+    found = request.getfixturevalue(name)
     (folder / "where.py").write_text(WHERE)
-    done = either.run("python", "where.py", cwd=folder)
+    done = found.run("python", "where.py", cwd=folder)
     assert done.returncode == 0, done.stderr
     seen = json.loads(done.stdout)
-    package = either.site / "nb2ddp"
+    package = found.site / "nb2ddp"
     assert seen["files"]
     assert all(Path(file).is_relative_to(package) for file in seen["files"])
     assert not any(path.is_symlink() for path in (package, *package.rglob("*")))
-    assert seen["paths"] == [str(either.site)]
-    assert Path(seen["metadata"]) == either.site
+    assert seen["paths"] == [str(found.site)]
+    assert Path(seen["metadata"]) == found.site
     assert json.loads(seen["url"])["url"].endswith(".whl")
     assert not any(Path(path).is_relative_to(ROOT / "nb2ddp") for path in seen["files"])
 
@@ -215,6 +217,7 @@ def test_a_notebook_is_rehearsed(installed: Installed, folder: Path) -> None:
 
 
 @pytest.mark.launch
+@pytest.mark.thorough
 def test_the_magic_trains(installed: Installed, folder: Path) -> None:
     with kernel_in(folder, python=installed.python) as kernel:
         assert kernel.value("__import__('nb2ddp').__file__").startswith(str(installed.site))
@@ -227,6 +230,7 @@ def test_the_magic_trains(installed: Installed, folder: Path) -> None:
 
 
 @pytest.mark.launch
+@pytest.mark.thorough
 def test_the_machine_is_examined(installed: Installed, folder: Path) -> None:
     done = installed.nb2ddp("doctor", "--cpu", cwd=folder)
     assert "the sums are right" in done.stdout, done.stdout + done.stderr

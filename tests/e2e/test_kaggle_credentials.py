@@ -75,7 +75,14 @@ def test_the_owner_is_asked_for_at_a_terminal(tmp_path: Path, server: KaggleServ
     assert '"slug": "grace/tiny-run"' in done.stdout
 
 
-@pytest.mark.parametrize("kind", ["token", "token file", "kaggle.json", "login"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "token",
+        *(pytest.param(kind, marks=pytest.mark.thorough) for kind in ("token file", "login")),
+        "kaggle.json",
+    ],
+)
 def test_each_kind_of_credentials(tmp_path: Path, server: KaggleServer, folder: str, kind: str) -> None:
     home = tmp_path / ".kaggle"
     home.mkdir()
@@ -109,12 +116,17 @@ except CredentialsError as error:
     ("kind", "words"),
     [
         ("access_token", "access_token is a folder, and Kaggle's client expects a file there"),
-        ("kaggle.json", "kaggle.json is a folder, and Kaggle's client expects a file there"),
         ("KAGGLE_API_TOKEN", "KAGGLE_API_TOKEN names a folder"),
         ("no text", "the Kaggle client cannot start (UnicodeDecodeError)"),
-        ("no json", "no Kaggle credentials that work are on this machine"),
-        ("no object", "the Kaggle client cannot start (TypeError)"),
-        ("config file", "no Kaggle credentials that work are on this machine"),
+        *(
+            pytest.param(kind, words, marks=pytest.mark.thorough)
+            for kind, words in (
+                ("kaggle.json", "kaggle.json is a folder, and Kaggle's client expects a file there"),
+                ("no json", "no Kaggle credentials that work are on this machine"),
+                ("no object", "the Kaggle client cannot start (TypeError)"),
+                ("config file", "no Kaggle credentials that work are on this machine"),
+            )
+        ),
     ],
 )
 def test_credentials_of_another_form(

@@ -114,7 +114,8 @@ os._exit(0)
 """
 
 
-@pytest.mark.parametrize("failures", [pytest.param(2, marks=pytest.mark.thorough), 3])
+@pytest.mark.thorough
+@pytest.mark.parametrize("failures", [2, 3])
 def test_attempts_are_kept_apart(project: Project, failures: int) -> None:
     project.write(RESTARTED.replace("FAILURES", str(failures)), head=RECORD_QUICKLY + HEAD)
     ended = project.run(torchrun_options=["--max-restarts", "2"], cwd=project.folder)

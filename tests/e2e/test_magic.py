@@ -370,6 +370,7 @@ for cell in {cells!r}:
 
 
 @pytest.mark.launch
+@pytest.mark.thorough
 def test_the_sample_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lean = {"PYTHONPATH": f"{HARNESS}{os.pathsep}{os.environ.get('PYTHONPATH', '')}", "OMP_NUM_THREADS": "1"}
     for name, value in {**WITHOUT, **lean}.items():

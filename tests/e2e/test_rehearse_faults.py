@@ -168,6 +168,7 @@ def test_a_rank_dependent_save_strategy() -> None:
     assert {"arguments", "ends"} <= failed(result)
 
 
+@pytest.mark.thorough
 def test_a_loop_that_calls_the_model_itself() -> None:
     """DDP averages nothing where its wrapper is passed by."""
     result = rehearsed(broken(DDP_LOOP, "mse_loss(ddp_model(inputs)", "mse_loss(model(inputs)"), LOOP)

@@ -95,6 +95,8 @@ FAMILIES: dict[str, Callable[[int], list[str]]] = {
     "installs": cells("!pip install package{i}"),
     "installs with a variable": cells("version{i} = '1'\n!pip install package=={{version{i}}}"),
 }
+# those whose pieces meet one another, each in its own way
+QUICK = ("functions in a circle", "saves before training", "hand-written loops", "generations", "installs")
 
 
 def seconds(notebook: list[str]) -> float:
@@ -104,7 +106,9 @@ def seconds(notebook: list[str]) -> float:
     return time.process_time() - start
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    "family", [pytest.param(name, marks=() if name in QUICK else pytest.mark.thorough) for name in FAMILIES]
+)
 def test_conversion_time_grows_like_n_log_n(family: str) -> None:
     make = FAMILIES[family]
     small = large = float("inf")

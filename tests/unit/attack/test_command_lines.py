@@ -178,7 +178,9 @@ def spoiled(data: bytes, dice: random.Random) -> bytes:
     return json.dumps(document).encode()
 
 
-@pytest.mark.parametrize("batch", range(4))
+@pytest.mark.parametrize(
+    "batch", [0, 1, *(pytest.param(batch, marks=pytest.mark.thorough) for batch in (2, 3))]
+)
 def test_any_converted_folder(batch: int, here: Path) -> None:
     folder = here / "nb_ddp"
     original = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}

@@ -1,4 +1,4 @@
-"""Three hundred notebooks of the fuzzer; `python -m benchmarks.fuzz` tries more."""
+"""150 notebooks of the fuzzer, and 150 more in `make test-all`; `python -m benchmarks.fuzz` tries more."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from tests.unit.attack.fuzzer import mutate, outcome
 SAMPLES = sorted([*(ROOT / "sample_notebooks").glob("*.ipynb"), *(ROOT / "tests/notebooks").glob("*.ipynb")])
 
 
-@pytest.mark.parametrize("batch", range(6))
+@pytest.mark.parametrize(
+    "batch", [*range(3), *(pytest.param(batch, marks=pytest.mark.thorough) for batch in range(3, 6))]
+)
 def test_no_notebook_is_a_fault(tmp_path: Path, batch: int) -> None:
     seen = set()
     for seed in range(50 * batch, 50 * batch + 50):

@@ -20,6 +20,7 @@ from tests.support.helpers import notebook
 NOTEBOOKS = [path for path in sorted(SAMPLES.glob("*.ipynb")) if "magic" not in path.name]
 
 
+@pytest.mark.thorough
 def test_the_command_gives_the_same_script(tmp_path: Path) -> None:
     for path in NOTEBOOKS:
         (tmp_path / path.name).write_bytes(path.read_bytes())

@@ -252,7 +252,9 @@ MIXED = (
 )
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize(
+    "seed", [*range(8), *(pytest.param(seed, marks=pytest.mark.thorough) for seed in range(8, 24))]
+)
 def test_pieces_of_a_cell_give_what_the_whole_cell_gives(seed: int) -> None:
     rng = random.Random(seed)
     chosen = (

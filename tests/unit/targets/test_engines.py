@@ -120,7 +120,13 @@ def expanded(text: str) -> str:
     return re.sub(r"\$(\$|\([^)]*\)?)?", lambda found: "$" if found[1] == "$" else found[0], text)
 
 
-@pytest.mark.parametrize("beside", [True, False], ids=["runtime module", "single file"])
+@pytest.mark.parametrize(
+    "beside",
+    [
+        pytest.param(True, id="runtime module"),
+        pytest.param(False, id="single file", marks=pytest.mark.thorough),
+    ],
+)
 def test_a_pod_runs_the_script_as_it_is(tmp_path: Path, beside: bool) -> None:
     """The command of the TrainJob, with the variables of its runtime, on two real processes."""
     # in one piece: unbuffered, print() writes the end of a line for itself, and the other rank comes between

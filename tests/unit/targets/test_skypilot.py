@@ -55,7 +55,7 @@ def test_what_cannot_be_is_said_in_a_sentence(options: dict[str, Any], sentence:
     assert sentence in str(error.value)
 
 
-@pytest.mark.parametrize("machines", [1, 2])
+@pytest.mark.parametrize("machines", [1, pytest.param(2, marks=pytest.mark.thorough)])
 def test_its_command_starts_the_ranks(tmp_path: Path, machines: int) -> None:
     """With the variables that SkyPilot sets; two machines are two folders of this one."""
     script = (
