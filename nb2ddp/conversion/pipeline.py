@@ -14,7 +14,7 @@ from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.task import task_of
 from nb2ddp.conversion import setup_step
 from nb2ddp.conversion.script import Script, assemble
-from nb2ddp.conversion.secret_notes import secret_notes
+from nb2ddp.conversion.secret_notes import masked, secret_notes
 from nb2ddp.ddp_folder import KAGGLE, SCRIPT, SETUP, SUPPORT
 from nb2ddp.options import OptionKeywords, Options
 from nb2ddp.rewriting.engine import rewrite
@@ -96,7 +96,11 @@ def convert_notebook(
 
 
 def _converted(notebook: Notebook, facts: Facts, options: Options) -> Conversion:
-    rewritten = rewrite(facts, BALANCED_RULES if options.strategy == "balanced" else RULES, options)
+    rules = BALANCED_RULES if options.strategy == "balanced" else RULES
+    rewritten = rewrite(facts, rules, options)
+    secrets = list(secret_notes(notebook))
+    if secrets:
+        rewritten = masked(notebook, rewritten)
     task = task_of(facts)
     needed = list(estimates(facts, options))
     if rewritten.declined:
@@ -122,7 +126,7 @@ def _converted(notebook: Notebook, facts: Facts, options: Options) -> Conversion
         files[SUPPORT] = support_module()
     if setup is not None:
         files[SETUP] = setup
-    notes = [*secret_notes(notebook), *rewritten.notes, *_newer_python(facts)]
+    notes = [*secrets, *rewritten.notes, *_newer_python(facts)]
     bundle = _bundle(notebook, script.text, setup, options, notes)
     files.update({f"{KAGGLE}/{name}": text for name, text in bundle.items()})
     return Conversion(

@@ -1,11 +1,13 @@
-"""Warn of tokens and passwords in what a conversion copies: the notebook's code and texts."""
+"""Warn of tokens and passwords in what a conversion copies, the notebook's code and texts, and show none."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
+from nb2ddp.rewriting.engine import Rewritten
 from nb2ddp.rewriting.findings import Change
-from nb2ddp.secrets import Text, scan
+from nb2ddp.secrets import Text, masker, scan
 from nb2ddp.source.cells import Place
 from nb2ddp.source.notebook import Notebook
 
@@ -34,3 +36,18 @@ def secret_notes(notebook: Notebook) -> Iterator[Change]:
             f"the environment, and revoke it ('--allow-secret {secret.fingerprint}' lets push send what is none)"
         )
         yield Change(RULE, Place(number, secret.line) if number else None, why)
+
+
+def masked(notebook: Notebook, rewritten: Rewritten) -> Rewritten:
+    """Put a mark in the place of each of the notebook's secrets in what is said of it: a reason may quote code."""
+    mask = masker([cell.source for cell in notebook.cells])
+
+    def told(changes: tuple[Change, ...]) -> tuple[Change, ...]:
+        return tuple(replace(change, why=mask(change.why)) for change in changes)
+
+    return replace(
+        rewritten,
+        changes=told(rewritten.changes),
+        declined=told(rewritten.declined),
+        notes=told(rewritten.notes),
+    )

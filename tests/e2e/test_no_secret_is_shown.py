@@ -30,7 +30,11 @@ CELLS = (
     f"trainer.save_model('{OPENAI}')\nopen('{GITHUB}', 'w').write('x')",
     f"!curl -H 'Authorization: Bearer {OPENAI}' https://x.org -o {HF}\nmodel.generate('{AWS}')",
 )
-DECLINED = (f"for row in rows:\n  model('{HF}')\n  loss.backward()\n  optimizer['{OPENAI}'].step()",)
+DECLINED = (
+    f"for row in rows:\n  model('{HF}')\n  loss.backward()\n  optimizer['{OPENAI}'].step()",
+    f"%%bash -s {GITHUB}\necho $1",
+    f"%cd -{AWS}",
+)
 # declined after changes were found, which -v shows with their lines
 CHANGED = (
     f"%env HF_TOKEN={HF}\nfrom datasets import load_dataset\nfrom trl import SFTTrainer",
