@@ -16,7 +16,7 @@ import threading
 import time
 import traceback
 from collections.abc import Iterable
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import Any
 
 import torch.distributed as dist
@@ -24,11 +24,14 @@ import torch.distributed as dist
 from nb2ddp.runtime.meetings import _came_from_another_rank
 from nb2ddp.runtime.places import _place
 from nb2ddp.runtime.run_state import _PATIENCE, _RANK_VARIABLES, _run, is_main_process
-from nb2ddp.runtime.store import _end_of, _report_end, _second_store
+from nb2ddp.runtime.store import _end_of, _rank_ended, _report_end, _second_store
 
 
 def _end_on_error(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Show the traceback and end this process at once: a teardown could wait for the other ranks."""
+    """Show the traceback and end this process, without a teardown: that could wait for the other ranks.
+
+    Where the error is only that another rank has ended, end three seconds later: torchrun is to see that one first.
+    """
     from torch.distributed.elastic.multiprocessing.errors import get_error_handler
 
     try:
@@ -37,17 +40,17 @@ def _end_on_error(kind: type[BaseException], error: BaseException, trace: Traceb
             time.sleep(3)  # that rank shows it, and is the one that failed first
         else:
             frames = [frame for frame, _ in traceback.walk_tb(trace)]
-            if left := _who_left(error, frames[-1] if frames else None):
-                error = RuntimeError(left)
-                kind = RuntimeError
-            ended = re.match(r"rank \d+ (raised|left the script)", str(error))
-            if ended:  # torchrun is to see first with which exit code that rank ends
+            place = _place(frames[-1] if frames else None)
+            own = error.__context__  # what this rank raised by itself, before
+            error = _who_left(error, place) or error
+            end: str = error.__dict__.get("_end_of_rank", "")
+            if end:
                 time.sleep(3)
-            _report_end(f"raised {kind.__name__}", _place(frames[-1] if frames else None))
-            if ended and ended[1] == "raised":  # that rank shows its traceback: it failed first
-                print(f"nb2ddp: {error}", file=sys.stderr, flush=True)
+            _report_end(f"raised {type(error).__name__}", place)
+            if end.startswith("raised") and own is None:  # the rank that failed first shows its traceback
+                print(f"nb2ddp: ERROR: {error}", file=sys.stderr, flush=True)
             else:
-                sys.__excepthook__(kind, error, trace)
+                sys.__excepthook__(type(error), error, trace)
             with contextlib.suppress(BaseException):
                 try:
                     raise error.with_traceback(trace)
@@ -58,17 +61,16 @@ def _end_on_error(kind: type[BaseException], error: BaseException, trace: Traceb
         _exit(1)
 
 
-def _who_left(error: BaseException, frame: FrameType | None) -> str:
-    """Return which rank has ended, where an error is only that its connection is closed; else ""."""
-    if not isinstance(error, RuntimeError) or not re.search(
-        r"[Cc]onnection (closed|reset)|Broken pipe", str(error)
-    ):
-        return ""
+def _who_left(error: BaseException, place: str) -> RuntimeError | None:
+    """Return an error that names the rank that has ended, where this one is only that its connection is closed."""
     with contextlib.suppress(BaseException):
-        for rank in range(_run.world_size):
-            if rank != _run.rank and _run.watchdog and (end := _end_of(rank, _run.watchdog.store())):
-                return f"rank {rank} {end}, while rank {_run.rank} waits for it at {_place(frame)}"
-    return ""
+        if isinstance(error, RuntimeError) and re.search(
+            r"[Cc]onnection (closed|reset)|Broken pipe", str(error)
+        ):
+            for rank in range(_run.world_size):
+                if rank != _run.rank and _run.watchdog and (end := _end_of(rank, _run.watchdog.store())):
+                    return _rank_ended(rank, end, place)
+    return None
 
 
 def _exit(code: int) -> None:

@@ -51,7 +51,7 @@ def _wait_for_key(key: str, rank: int, place: str) -> bytes:
                 if store.check([key]):
                     break
                 if tries % 50 == 49 and (end := _end_of(rank, store)) and not store.check([key]):
-                    raise RuntimeError(f"rank {rank} {end}, while rank {_run.rank} waits for it at {place}")
+                    raise _rank_ended(rank, end, place)
                 time.sleep(0.001 if tries < 100 else 0.02)
         size = int(store.get(key) or 0)  # waits no longer, however long many bytes take
         return b"".join(store.get(f"{key} {start}") for start in range(0, size, _CHUNK))
@@ -72,6 +72,13 @@ def _waiting(rank: int) -> Iterator[None]:
     finally:
         if watchdog is not None:
             watchdog.waits_for = None
+
+
+def _rank_ended(rank: int, end: str, place: str) -> RuntimeError:
+    """Return the error of this rank where it waits for one that has ended; ``end`` says how that one did."""
+    error = RuntimeError(f"rank {rank} {end}, while rank {_run.rank} waits for it at {place}")
+    error.__dict__["_end_of_rank"] = end
+    return error
 
 
 def _report_end(how: str, place: str = "") -> None:

@@ -9,7 +9,8 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
+import traceback
+from collections.abc import Iterator, Mapping
 from types import FrameType
 from typing import Any
 
@@ -68,7 +69,7 @@ class _Watchdog(threading.Thread):
         peers = {rank: self._peer(rank) for rank in range(_run.world_size) if rank != _run.rank}
         known = {rank: peer for rank, peer in peers.items() if peer}
         if sentence := _trouble(own, known):
-            self._stop_run(sentence, known.values())
+            self._stop_run(sentence, own, known)
 
     def report(self) -> dict[str, Any]:
         """Put into the store what the main thread is doing, and return it."""
@@ -86,6 +87,7 @@ class _Watchdog(threading.Thread):
             self._since = now
         lines = tuple(f.f_lineno for f in _script_frames(frame))
         self._beats += 1
+        error = self._error()
         return {
             "beat": self._beats,
             "pid": os.getpid(),
@@ -97,7 +99,17 @@ class _Watchdog(threading.Thread):
             "waits_for": self.waits_for,
             "may_take_long": _run.may_take_long > 0,
             "still": now - (self._since if self.waits_for is None else self.waits_since),
+            "error": "" if error is None else traceback.format_exception_only(error)[-1].strip(),
+            "trace": "" if error is None else "".join(traceback.format_exception(error)),
         }
+
+    def _error(self) -> BaseException | None:
+        """Return the exception that the main thread handles: a ``finally`` may wait for a rank that trains on."""
+        found: Any = sys._current_exceptions().get(self._main)
+        error: BaseException | None = (
+            found[1] if isinstance(found, tuple) else found
+        )  # a tuple before Python 3.12
+        return error
 
     def _peer(self, rank: int) -> dict[str, Any] | None:
         """Return a peer's last report, with how long it is silent; None before its first."""
@@ -112,22 +124,31 @@ class _Watchdog(threading.Thread):
         peer["silent"], peer["end"] = now - when, _end_of(rank, self.store())
         return peer
 
-    def _stop_run(self, sentence: str, peers: Iterable[dict[str, Any]]) -> None:
-        """Say why, once, and end this rank; torchrun ends the others."""
+    def _stop_run(self, sentence: str, own: dict[str, Any], peers: Mapping[int, dict[str, Any]]) -> None:
+        """Say why, once, and end this rank; torchrun ends the others.
+
+        An exception that some ranks alone handle has parted them: it is shown too, and recorded by its own rank.
+        """
         from torch.distributed.elastic.multiprocessing.errors import get_error_handler
 
         first = self.store().compare_set("stop", "", str(_run.rank))
         if first not in (b"", str(_run.rank).encode()):
             _exit(1)
-        text = f"nb2ddp: ERROR: {sentence}"
-        print(text, file=sys.__stderr__, flush=True)
+        seen = {**peers, _run.rank: own}
+        parted = len({beat["error"] for beat in seen.values()}) > 1
+        raised = {rank: beat for rank, beat in sorted(seen.items()) if parted and beat["error"]}
+        sentence += "".join(
+            f". Before that, rank {rank} raised {beat['error']}" for rank, beat in raised.items()
+        )
+        traces = "".join(beat["trace"] for beat in raised.values())
+        print(f"nb2ddp: ERROR: {sentence}\n{traces}", end="", file=sys.__stderr__, flush=True)
         with contextlib.suppress(BaseException):
             try:
-                raise RuntimeError(sentence)
-            except RuntimeError as error:
+                raise (self._error() if _run.rank in raised else None) or RuntimeError(sentence)
+            except BaseException as error:
                 get_error_handler().record_exception(error)
         time.sleep(1)
-        _kill_stopped(peers)
+        _kill_stopped(peers.values())
         _exit(1)
 
 

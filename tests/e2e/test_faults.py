@@ -54,6 +54,7 @@ PHASES = {"load": "(cell 2)", "first step": "(cell 3)", "middle": "(cell 3)"}
 FAULTS = ("exception", "kill", "stop", "exit", "loop")
 CELLS = [(fault, who, phase) for fault in FAULTS for who in (0, 1) for phase in PHASES]
 FIRST = {
+    ("exception", 0, "middle"),
     ("kill", 1, "first step"),
     ("stop", 1, "middle"),
 }
@@ -132,7 +133,10 @@ def test_a_fault_ends_the_run_with_its_cause(
     assert run.ended - met < (40 if fault == "stop" else 60), run.output
     assert not processes_of(run.folder)
     if fault == "exception":
-        assert "ValueError: the fault" in run.output
+        said, _, _ = run.output.partition("Root Cause")  # torchrun's own report comes after it
+        assert 'raise ValueError("the fault")' in said
+        assert said.count("ValueError: the fault") == 1
+        assert "NoneType: None" not in run.output
         assert f"rank      : {who} (local_rank: {who})" in run.output
     elif fault == "kill":
         assert f"rank      : {who} (local_rank: {who})" in run.output

@@ -114,7 +114,7 @@ class RankServer:
             "machines": 1,
             "attempts": 1,
             "limit": 40,
-            "grace": 6,
+            "grace": 15,  # one that waits for the failing rank ends three seconds after it
             "environment": {},
             **options,
         }

@@ -51,6 +51,45 @@ def test_a_rank_ends_where_its_error_cannot_be_recorded(run: Run) -> None:
     assert max(rank.seconds for rank in ended.ranks) < 20
 
 
+NOT_PLAIN = {
+    "words like ours": (
+        "ValueError('rank 16 raised the loss above 3, while rank 8 did not')",
+        "while rank 8 did not",
+    ),
+    "attributes like ours": ("type('Own', (ValueError,), {'_end': 3})('a full disk')", "Own: a full disk"),
+    "no text": (
+        "type('Own', (RuntimeError,), {'__str__': lambda error: 5})()",
+        "Own: <exception str() failed>",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NOT_PLAIN)
+def test_an_exception_of_the_notebooks_own_shows_its_traceback(run: Run, case: str) -> None:
+    error, says = NOT_PLAIN[case]
+    ended = run(f"if rank == 1:\n    raise {error}\nddp.from_all_ranks(1)\n")
+    assert ended.codes == [1, 1], ended.text
+    assert "Traceback" in ended.ranks[1].err
+    assert says in ended.ranks[1].err
+    assert "Traceback" not in ended.ranks[0].err
+
+
+def test_what_a_rank_raised_before_it_waited_is_shown(run: Run) -> None:
+    ended = run(
+        """
+        if rank == 1:
+            raise ValueError("the fault")
+        try:
+            {}["own"]
+        finally:
+            ddp.from_all_ranks(1)
+        """
+    )
+    assert ended.codes == [1, 1], ended.text
+    assert "KeyError: 'own'" in ended.ranks[0].err
+    assert "ValueError: the fault" in ended.ranks[1].err
+
+
 def test_another_machine_stays_until_rank_0_has_saved(run: Run) -> None:
     """Torchrun ends a run minutes after the first machine has left it."""
     ended = run(

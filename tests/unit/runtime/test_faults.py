@@ -120,7 +120,7 @@ def runs(
             fault, who, phase = cell
             environment = {"WHO": str(who), "FAULT": fault, "PHASE": phase, "NB2DDP_PATIENCE": "20"}
             place = folder / "-".join(map(str, cell)).replace(" ", "-")
-            jobs[cell] = (place, server.start(place, SCRIPT, 2, environment=environment, limit=100, grace=5))
+            jobs[cell] = (place, server.start(place, SCRIPT, 2, environment=environment, limit=100, grace=15))
         ended.update({cell: collect(place, job)[0] for cell, (place, job) in jobs.items()})
     return ended
 

@@ -74,6 +74,49 @@ def test_ranks_that_wait_for_one_another_are_ended(run: Run) -> None:
     assert "the ranks went different ways: rank" in ended.text
 
 
+def test_an_exception_whose_finally_waits_is_shown_once(run: Run) -> None:
+    """Rank 1 waits for rank 0's save before it may end, while rank 0 waits in the training for rank 1."""
+    ended = run(
+        """
+        import torch
+        model = ddp.parallelize(torch.nn.Linear(4, 1))
+        try:
+            for step in range(9):
+                if rank == 1 and step == 5:
+                    raise ValueError("the fault")
+                model(torch.ones(4, 4)).sum().backward()
+        finally:
+            with ddp.main_process_only() as is_main:
+                if is_main:
+                    torch.save(model.state_dict(), "model.pt")
+        """,
+        environment={"NB2DDP_PATIENCE": "5"},
+    )
+    assert 0 not in ended.codes, ended.text
+    assert "Before that, rank 1 raised ValueError: the fault" in ended.text
+    assert ended.text.count("Traceback (most recent call last)") == 1
+    assert 'raise ValueError("the fault")' in ended.text
+
+
+def test_an_exception_that_all_ranks_handle_parts_none(run: Run) -> None:
+    ended = run(
+        """
+        import time
+        try:
+            import a_package_that_is_not_there
+        except ImportError:
+            if rank == 1:
+                time.sleep(60)
+            ddp.from_all_ranks(1)
+        """,
+        environment={"NB2DDP_PATIENCE": "5"},
+        grace=3,
+    )
+    assert 0 not in ended.codes, ended.text
+    assert "the ranks went different ways" in ended.text
+    assert "Before that" not in ended.text
+
+
 def test_a_look_of_the_watchdog_costs_less_than_a_thousandth_of_the_time_between_two(run: Run) -> None:
     ended = run(
         """
