@@ -19,7 +19,7 @@ demo: .venv/.ready
 check: .venv/.ready
 	@$(MAKE) --no-print-directory --jobs --output-sync=target units ranks-meeting ranks-waiting lint
 
-# `check`, and the tests of whole commands. Four lanes on two cores, the longest first.
+# `check`, hostile input, ranks that train, and whole commands. Four lanes on two cores, the longest first.
 test: .venv/.ready .venv-kaggle/.ready .venv-web/.ready
 	@echo "The tests run side by side, 15 minutes on two cores, more where they are busy"
 	@$(MAKE) --no-print-directory --jobs=4 --output-sync=target lint trainings machines e2e launches ranks-waiting ranks-training ranks-meeting units attacks

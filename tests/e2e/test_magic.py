@@ -1,6 +1,6 @@
 """%run_ddp in a real Jupyter kernel, with runs on two real processes.
 
-The runs do with torch alone: what Unsloth adds is in the sample notebook, which is executed here too.
+The runs do with torch alone: what Unsloth adds is in the sample notebook, which `make test-all` executes here too.
 """
 
 from __future__ import annotations

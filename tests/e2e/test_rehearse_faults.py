@@ -117,7 +117,7 @@ def failed(result: Rehearsal) -> set[str]:
     return {point.title for point in result.points if point.faults}
 
 
-@pytest.mark.thorough  # as the sample of test_rehearse.py
+@pytest.mark.thorough  # as the loop of test_rehearse.py
 def test_a_script_that_keeps_its_promise_passes() -> None:
     result = rehearsed(DDP_LOOP, LOOP)
     assert result.passed, result.faults
@@ -168,7 +168,6 @@ def test_a_rank_dependent_save_strategy() -> None:
     assert {"arguments", "ends"} <= failed(result)
 
 
-@pytest.mark.thorough
 def test_a_loop_that_calls_the_model_itself() -> None:
     """DDP averages nothing where its wrapper is passed by."""
     result = rehearsed(broken(DDP_LOOP, "mse_loss(ddp_model(inputs)", "mse_loss(model(inputs)"), LOOP)

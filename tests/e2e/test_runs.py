@@ -1,6 +1,6 @@
 """The promise, measured: each sample notebook in one process, against its converted script in two.
 
-On both stacks, for both ways of wrapping, with the real Unsloth on the CPU.
+On both stacks, for both ways of wrapping, with the real Unsloth on the CPU; some of it in `make test-all` alone.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ def test_three_processes_keep_the_batch_as_far_as_it_divides(runner: Runner) -> 
     assert "WARNING: the notebook's batch of 8 does not divide" in done.output
 
 
-@pytest.mark.thorough  # as in test_launch_failures.py
+@pytest.mark.thorough  # as in test_faults.py
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_failing_rank_shows_its_own_traceback_and_ends_the_run(rank: int, tmp_path: Path) -> None:
     script = convert(ROOT / "sample_notebooks" / "peft_loop.ipynb").files["train_ddp.py"]

@@ -310,7 +310,6 @@ def test_a_future_import_stays_first() -> None:
     assert imported_by(script)[0] == "__future__"
 
 
-@pytest.mark.thorough
 def test_the_script_runs_plainly_without_torchrun(tmp_path: Path) -> None:
     """Under plain Python all that is ours is inert; a loop without a Trainer runs on the CPU."""
     source = dedent(
