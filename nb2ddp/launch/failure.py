@@ -39,7 +39,7 @@ _LOST_ANOTHER_RANK = re.compile(
     | \b (?: ConnectionReset | BrokenPipe | ConnectionAborted | ConnectionRefused ) Error
     | broken \s pipe
     | ncclRemoteError | ncclSystemError | remote \s process \s exited
-    | DistNetworkError | DistStoreError | TCPStore
+    | DistNetworkError | DistStoreError | TCPStore | store \s is \s gone
     | socket \s timeout | \b timed? [ -]? out \b .* \b (?: rank | store | barrier | recv | send | collective )
     | (?: gloo | collective | barrier | store | ProcessGroup ) .* \b timed? [ -]? out
     | application \s timeout \s caused \s pair \s closure

@@ -21,10 +21,10 @@ from typing import Any
 
 import torch.distributed as dist
 
-from nb2ddp.runtime.meetings import _came_from_another_rank
+from nb2ddp.runtime.meetings import _rank_that_raised
 from nb2ddp.runtime.places import _place
 from nb2ddp.runtime.run_state import _PATIENCE, _RANK_VARIABLES, _run, is_main_process
-from nb2ddp.runtime.store import _end_of, _rank_ended, _report_end, _second_store
+from nb2ddp.runtime.store import _end_of, _rank_ended, _report_end, _second_store, _store
 
 
 def _end_on_error(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
@@ -36,29 +36,49 @@ def _end_on_error(kind: type[BaseException], error: BaseException, trace: Traceb
 
     try:
         sys.stderr = sys.__stderr__  # the process group swaps it for a buffer, which would be lost here
-        if _came_from_another_rank(error):
-            time.sleep(3)  # that rank shows it, and is the one that failed first
-        else:
-            frames = [frame for frame, _ in traceback.walk_tb(trace)]
-            place = _place(frames[-1] if frames else None)
-            own = error.__context__  # what this rank raised by itself, before
-            error = _who_left(error, place) or error
-            end: str = error.__dict__.get("_end_of_rank", "")
-            if end:
-                time.sleep(3)
-            _report_end(f"raised {type(error).__name__}", place)
-            if end.startswith("raised") and own is None:  # the rank that failed first shows its traceback
-                print(f"nb2ddp: ERROR: {error}", file=sys.stderr, flush=True)
-            else:
-                sys.__excepthook__(type(error), error, trace)
-            with contextlib.suppress(BaseException):
-                try:
-                    raise error.with_traceback(trace)
-                except BaseException:
-                    error.__traceback__ = trace  # without this function's frame
-                    get_error_handler().record_exception(error)  # for torchrun's report of the first failure
+        sender = _rank_that_raised(error)
+        if sender is not None:
+            time.sleep(3)
+            if _has_ended(sender):
+                return  # it shows the exception, and is the one that failed first
+        frames = [frame for frame, _ in traceback.walk_tb(trace)]
+        place = _place(frames[-1] if frames else None)
+        error = _who_left(error, place) or error
+        end: str = error.__dict__.get("_end_of_rank", "")
+        own = _raised_before(error)
+        if own:
+            sys.__excepthook__(type(error), error, trace)
+        if end:
+            time.sleep(3)
+        _report_end(f"raised {type(error).__name__}", place)
+        if end.startswith("raised") and not own:  # the rank that failed first shows its traceback
+            print(f"nb2ddp: ERROR: {error}", file=sys.stderr, flush=True)
+        elif not own:
+            sys.__excepthook__(type(error), error, trace)
+        with contextlib.suppress(BaseException):
+            try:
+                raise error.with_traceback(trace)
+            except BaseException:
+                error.__traceback__ = trace  # without this function's frame
+                get_error_handler().record_exception(error)  # for torchrun's report of the first failure
     finally:
         _exit(1)
+
+
+def _has_ended(rank: int) -> bool:
+    with contextlib.suppress(BaseException):
+        return bool(_end_of(rank, _run.watchdog.store() if _run.watchdog is not None else _store()))
+    return True  # torchrun's store is gone
+
+
+def _raised_before(error: BaseException) -> bool:
+    """Return whether this rank waited for one that has ended while it handled an exception of its own."""
+    waited = "_end_of_rank" in error.__dict__
+    while waited and (before := error.__context__) is not None:
+        if not before.__dict__.keys() & {"_end_of_rank", "_from_rank"}:
+            return True
+        error = before
+    return False
 
 
 def _who_left(error: BaseException, place: str) -> RuntimeError | None:
@@ -69,7 +89,9 @@ def _who_left(error: BaseException, place: str) -> RuntimeError | None:
         ):
             for rank in range(_run.world_size):
                 if rank != _run.rank and _run.watchdog and (end := _end_of(rank, _run.watchdog.store())):
-                    return _rank_ended(rank, end, place)
+                    found = _rank_ended(rank, end, place)
+                    found.__context__ = error.__context__
+                    return found
     return None
 
 

@@ -61,29 +61,55 @@ def _unpack(body: bytes) -> Any:
 
 
 def _as_sent(error: BaseException) -> bytes:
-    """Return an exception as bytes; what cannot be pickled is sent as its class and its text."""
-    for candidate in (error, (type(error), str(error)), (RuntimeError, f"{type(error).__name__}: {error}")):
+    """Return an exception as bytes; of one that cannot be pickled, its class and as much as can be."""
+    for sent in (lambda: error, lambda: _parts(error)):
         with contextlib.suppress(Exception):
-            body = pickle.dumps(candidate)
-            pickle.loads(body)
+            body = pickle.dumps(sent())
+            str(_received(body))
             return body
-    return pickle.dumps((RuntimeError, "rank 0 raised an exception"))
+    text = type(error).__name__
+    with contextlib.suppress(Exception):
+        text += f": {error}"
+    return pickle.dumps((RuntimeError, (text,), {}))
+
+
+def _parts(error: BaseException) -> tuple[Any, ...]:
+    arguments = tuple(value if _travels(value) else str(value) for value in error.args)
+    attributes = {name: value if _travels(value) else None for name, value in error.__dict__.items()}
+    return type(error), arguments, attributes
+
+
+def _travels(value: Any) -> bool:
+    with contextlib.suppress(Exception):
+        pickle.loads(pickle.dumps(value))
+        return True
+    return False
+
+
+def _received(body: bytes) -> BaseException:
+    """Return the exception that was sent. Its class may take other arguments, and answer to any attribute."""
+    error = pickle.loads(body)
+    if isinstance(error, tuple):
+        kind, arguments, attributes = error
+        error = kind.__new__(kind, *arguments)
+        error.args = arguments
+        error.__dict__.update(attributes)
+    assert isinstance(error, BaseException)
+    return error
 
 
 def _as_raised(body: bytes, rank: int, place: str) -> BaseException:
-    error = pickle.loads(body)
-    if isinstance(error, tuple):
-        kind, text = error
-        error = kind.__new__(kind, text)
-        error.args = (text,)
-    assert isinstance(error, BaseException)
-    error.add_note(f"raised on rank {rank}, at {place}")
+    error = _received(body)
+    notes = error.__dict__.get("__notes__", [])
+    error.__dict__["__notes__"] = [*notes, f"raised on rank {rank}, at {place}"]
     error.__dict__["_from_rank"] = rank
     return error
 
 
-def _came_from_another_rank(error: BaseException | None) -> bool:
-    return getattr(error, "_from_rank", None) is not None
+def _rank_that_raised(error: BaseException) -> int | None:
+    """Return which other rank an exception came from; None for one of this rank's own."""
+    rank: int | None = error.__dict__.get("_from_rank")
+    return rank
 
 
 def from_main_process(make: Callable[[], _T]) -> _T:

@@ -86,6 +86,7 @@ class _Watchdog(threading.Thread):
             self._stack = tuple((f.f_code, f.f_lasti) for f in stack)
             self._since = now
         lines = tuple(f.f_lineno for f in _script_frames(frame))
+        still = now - (self._since if self.waits_for is None else self.waits_since)
         self._beats += 1
         error = self._error()
         return {
@@ -98,18 +99,17 @@ class _Watchdog(threading.Thread):
             "kind": "waiting" if self.waits_for is not None else _kind(stack),
             "waits_for": self.waits_for,
             "may_take_long": _run.may_take_long > 0,
-            "still": now - (self._since if self.waits_for is None else self.waits_since),
-            "error": "" if error is None else traceback.format_exception_only(error)[-1].strip(),
-            "trace": "" if error is None else "".join(traceback.format_exception(error)),
+            "still": still,
+            "error": "" if error is None else type(error).__name__,
+            "trace": _trace(error) if still > 1 else "",  # no run is stopped before
         }
 
     def _error(self) -> BaseException | None:
         """Return the exception that the main thread handles: a ``finally`` may wait for a rank that trains on."""
-        found: Any = sys._current_exceptions().get(self._main)
-        error: BaseException | None = (
-            found[1] if isinstance(found, tuple) else found
-        )  # a tuple before Python 3.12
-        return error
+        error: Any = sys._current_exceptions().get(self._main)
+        if isinstance(error, tuple):  # before Python 3.12
+            error = error[1]
+        return error if isinstance(error, BaseException) else None
 
     def _peer(self, rank: int) -> dict[str, Any] | None:
         """Return a peer's last report, with how long it is silent; None before its first."""
@@ -127,7 +127,7 @@ class _Watchdog(threading.Thread):
     def _stop_run(self, sentence: str, own: dict[str, Any], peers: Mapping[int, dict[str, Any]]) -> None:
         """Say why, once, and end this rank; torchrun ends the others.
 
-        An exception that some ranks alone handle has parted them: it is shown too, and recorded by its own rank.
+        An exception that some ranks alone handle has parted them: it is shown too.
         """
         from torch.distributed.elastic.multiprocessing.errors import get_error_handler
 
@@ -144,12 +144,19 @@ class _Watchdog(threading.Thread):
         print(f"nb2ddp: ERROR: {sentence}\n{traces}", end="", file=sys.__stderr__, flush=True)
         with contextlib.suppress(BaseException):
             try:
-                raise (self._error() if _run.rank in raised else None) or RuntimeError(sentence)
-            except BaseException as error:
+                raise RuntimeError(sentence) from (self._error() if _run.rank in raised else None)
+            except RuntimeError as error:
                 get_error_handler().record_exception(error)
         time.sleep(1)
         _kill_stopped(peers.values())
         _exit(1)
+
+
+def _trace(error: BaseException | None) -> str:
+    """Return an exception's traceback, or "": its class may be one that cannot be shown."""
+    with contextlib.suppress(Exception):
+        return "" if error is None else "".join(traceback.format_exception(error))[-20_000:]
+    return ""
 
 
 def _frames(frame: FrameType | None) -> Iterator[FrameType]:

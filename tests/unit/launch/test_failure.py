@@ -133,6 +133,7 @@ def recorded(folder: Path, number: int, words: str, at: float) -> str:
         "RuntimeError: Rank 1 failed to pass monitoredBarrier in 1000 ms",
         "RuntimeError: [Rank 0]: Socket Timeout",
         "RuntimeError: rank 1 has ended while this rank waited for it",
+        "RuntimeError: torchrun's store is gone, while rank 0 waits for rank 1 at x",
         "RuntimeError: rank 1 raised KeyError at train_ddp.py, line 51 (cell 4), while rank 0 waits for it at x",
         "rank 1 (step 3) raised KeyError at train_ddp.py, line 51 (cell 4), while rank 0 (step 3) waits at x",
     ],

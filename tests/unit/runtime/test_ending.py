@@ -56,7 +56,14 @@ NOT_PLAIN = {
         "ValueError('rank 16 raised the loss above 3, while rank 8 did not')",
         "while rank 8 did not",
     ),
-    "attributes like ours": ("type('Own', (ValueError,), {'_end': 3})('a full disk')", "Own: a full disk"),
+    "attributes like ours": (
+        "type('Own', (ValueError,), {'_from_rank': 0, '_end_of_rank': 3})('a full disk')",
+        "Own: a full disk",
+    ),
+    "any attribute": (
+        "type('Own', (ValueError,), {'__getattr__': lambda *names: 3})('a full disk')",
+        "a full disk",
+    ),
     "no text": (
         "type('Own', (RuntimeError,), {'__str__': lambda error: 5})()",
         "Own: <exception str() failed>",
@@ -74,15 +81,18 @@ def test_an_exception_of_the_notebooks_own_shows_its_traceback(run: Run, case: s
     assert "Traceback" not in ended.ranks[0].err
 
 
-def test_what_a_rank_raised_before_it_waited_is_shown(run: Run) -> None:
+@pytest.mark.parametrize("waits", ["ddp.from_all_ranks(1)", "torch.distributed.barrier()"])
+def test_what_a_rank_raised_before_it_waited_is_shown(run: Run, waits: str) -> None:
     ended = run(
-        """
+        f"""
+        import torch
+        ddp.init_process_group()
         if rank == 1:
             raise ValueError("the fault")
         try:
-            {}["own"]
+            {{}}["own"]
         finally:
-            ddp.from_all_ranks(1)
+            {waits}
         """
     )
     assert ended.codes == [1, 1], ended.text

@@ -78,6 +78,24 @@ def test_an_exception_of_rank_0_is_raised_on_every_rank(run: Run, way: str) -> N
 
 
 HANDLED = {
+    "an exception that holds a file": """
+        import urllib.error
+        try:
+            with ddp.main_process_only() as is_main:
+                if is_main:
+                    raise urllib.error.HTTPError("https://a.b", 404, "gone", {}, open("/dev/null", "rb"))
+        except urllib.error.HTTPError as error:
+            note(code=error.code, text=str(error))
+        """,
+    "an exception of several": """
+        import threading
+        try:
+            with ddp.main_process_only() as is_main:
+                if is_main:
+                    raise ExceptionGroup("two", [ValueError(threading.Lock()), KeyError(1)])
+        except Exception:
+            note(handled=True)
+        """,
     "except": """
         try:
             with ddp.main_process_only() as is_main:
@@ -218,6 +236,24 @@ def test_every_rank_goes_the_same_way(run: Run, case: str, ranks: int) -> None:
     assert ended.notes[0], "each case notes something"
     for other in ended.notes[1:]:
         assert other == ended.notes[0]
+
+
+def test_an_exception_that_rank_0_alone_handles_is_shown_by_the_others(run: Run) -> None:
+    ended = run(
+        """
+        try:
+            with ddp.main_process_only() as is_main:
+                if is_main:
+                    open("nowhere")
+        except FileNotFoundError:
+            if rank == 1:
+                raise
+        ddp.from_all_ranks(1)
+        """
+    )
+    assert ended.codes == [1, 1], ended.text
+    assert "FileNotFoundError" in ended.ranks[1].err
+    assert "rank 1 raised FileNotFoundError" in ended.ranks[0].err
 
 
 def test_an_uncaught_exception_ends_every_rank_and_is_shown_once(run: Run) -> None:

@@ -93,7 +93,7 @@ def test_an_exception_whose_finally_waits_is_shown_once(run: Run) -> None:
         environment={"NB2DDP_PATIENCE": "5"},
     )
     assert 0 not in ended.codes, ended.text
-    assert "Before that, rank 1 raised ValueError: the fault" in ended.text
+    assert "Before that, rank 1 raised ValueError" in ended.text
     assert ended.text.count("Traceback (most recent call last)") == 1
     assert 'raise ValueError("the fault")' in ended.text
 
