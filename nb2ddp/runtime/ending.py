@@ -37,6 +37,9 @@ def _end_on_error(kind: type[BaseException], error: BaseException, trace: Traceb
     try:
         sys.stderr = sys.__stderr__  # the process group swaps it for a buffer, which would be lost here
         sender = _rank_that_raised(error)
+        if _watchdog_stops_run():
+            time.sleep(3)
+            return  # it has said why; this is what comes of it
         if sender is not None:
             time.sleep(3)
             if _has_ended(sender):
@@ -63,6 +66,12 @@ def _end_on_error(kind: type[BaseException], error: BaseException, trace: Traceb
                 get_error_handler().record_exception(error)  # for torchrun's report of the first failure
     finally:
         _exit(1)
+
+
+def _watchdog_stops_run() -> bool:
+    with contextlib.suppress(BaseException):
+        return _run.watchdog is not None and bool(_run.watchdog.store().check(["stop"]))
+    return False
 
 
 def _has_ended(rank: int) -> bool:
