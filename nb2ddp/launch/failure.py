@@ -45,7 +45,7 @@ _LOST_ANOTHER_RANK = re.compile(
     | application \s timeout \s caused \s pair \s closure
     | failed \s to \s recv
     | rank \s \d+ \s (?: \(step \s \d+\) \s )? (?: has \s )?
-      (?: ended | failed | exited | died | is \s gone | left | raised .* while \s rank )
+      (?: ended | finished | failed | exited | died | is \s gone | left | raised .* while \s rank )
     | (?: another | other ) \s rank s? \b .* \b (?: ended | failed | exited | died | gone )
     """,
     re.IGNORECASE | re.VERBOSE,

@@ -24,28 +24,31 @@ import torch.distributed as dist
 from nb2ddp.runtime.meetings import _rank_that_raised
 from nb2ddp.runtime.places import _place
 from nb2ddp.runtime.run_state import _PATIENCE, _RANK_VARIABLES, _run, is_main_process
-from nb2ddp.runtime.store import _end_of, _rank_ended, _report_end, _second_store, _store
+from nb2ddp.runtime.store import _end_of, _rank_ended, _report_end, _second_store, _store, _waiting
 
 
 def _end_on_error(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """Show the traceback and end this process, without a teardown: that could wait for the other ranks.
 
     Where the error is only that another rank has ended, end three seconds later: torchrun is to see that one first.
+    An exception that came from another rank is shown by that one; here only where that one has handled it.
     """
     from torch.distributed.elastic.multiprocessing.errors import get_error_handler
 
+    if os.getpid() != _run.pid:  # a process that the script has forked
+        sys.__excepthook__(kind, error, trace)
+        return
     try:
         sys.stderr = sys.__stderr__  # the process group swaps it for a buffer, which would be lost here
         sender = _rank_that_raised(error)
         if _watchdog_stops_run():
             time.sleep(3)
             return  # it has said why; this is what comes of it
-        if sender is not None:
-            time.sleep(3)
-            if _has_ended(sender):
-                return  # it shows the exception, and is the one that failed first
         frames = [frame for frame, _ in traceback.walk_tb(trace)]
         place = _place(frames[-1] if frames else None)
+        if sender is not None and _shows_it(sender):
+            _report_end(f"raised {type(error).__name__}", place)
+            return
         error = _who_left(error, place) or error
         end: str = error.__dict__.get("_end_of_rank", "")
         own = _raised_before(error)
@@ -74,10 +77,35 @@ def _watchdog_stops_run() -> bool:
     return False
 
 
-def _has_ended(rank: int) -> bool:
+def _shows_it(sender: int) -> bool:
+    """Wait for the rank that an exception came from; return whether it has ended by it, and so shows it.
+
+    Its ``finally`` may take long. It has handled the exception where it ends otherwise, and where its watchdog
+    sees it handle none any more or wait for other ranks, or has been stopped.
+    """
     with contextlib.suppress(BaseException):
-        return bool(_end_of(rank, _run.watchdog.store() if _run.watchdog is not None else _store()))
+        store = _store()
+        first = last = _beat_of(sender, store)
+        since = time.monotonic()
+        with _waiting(sender):
+            while not (end := _end_of(sender, store)):
+                beat = _beat_of(sender, store)
+                if beat["beat"] != last["beat"]:
+                    last, since = beat, time.monotonic()
+                waits = beat["kind"] in ("collective", "waiting")
+                seen_since = beat["beat"] > first["beat"] + 1
+                if (seen_since and (waits or not beat["error"])) or time.monotonic() - since > 20:
+                    return False
+                time.sleep(0.2)
+        time.sleep(3)  # torchrun is to see that rank first
+        return end.startswith("raised")
     return True  # torchrun's store is gone
+
+
+def _beat_of(rank: int, store: Any) -> dict[str, Any]:
+    """Return what a rank's watchdog has told last."""
+    beat = store.get(f"beat {rank}") if store.check([f"beat {rank}"]) else b'{"beat": 0, "kind": ""}'
+    return dict(json.loads(beat))
 
 
 def _raised_before(error: BaseException) -> bool:

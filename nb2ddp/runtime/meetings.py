@@ -1,9 +1,10 @@
 """Exchange values and exceptions between ranks that come to one place of the script."""
 
 import contextlib
+import functools
 import io
 import pickle
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import torch
@@ -60,23 +61,38 @@ def _unpack(body: bytes) -> Any:
     return torch.load(io.BytesIO(body), map_location=own_gpu or None, weights_only=False)
 
 
-def _as_sent(error: BaseException) -> bytes:
-    """Return an exception as bytes; of one that cannot be pickled, its class and as much as can be."""
-    for sent in (lambda: error, lambda: _parts(error)):
+def _as_sent(error: BaseException) -> list[bytes]:
+    """Return an exception as bytes: whole, or as much of it as can be pickled, and then as one of a built-in class.
+
+    What cannot be pickled itself goes as its nearest base class that can, with the same text: an ``except`` is to
+    catch it on every rank.
+    """
+    text, sent = _text(error), []
+    for form in _forms(error):
         with contextlib.suppress(Exception):
-            body = pickle.dumps(sent())
-            str(_received(body))
-            return body
-    text = type(error).__name__
+            body = pickle.dumps(form())
+            received = _received(body)
+            if _text(received) == text:
+                sent.append(body)
+                if type(received).__module__ == "builtins":
+                    break
+    return [*sent[:1], *sent[-1:]]
+
+
+def _text(error: BaseException) -> str:
     with contextlib.suppress(Exception):
-        text += f": {error}"
-    return pickle.dumps((RuntimeError, (text,), {}))
+        return str(error)
+    return type(error).__name__  # its class may be one that cannot be shown
 
 
-def _parts(error: BaseException) -> tuple[Any, ...]:
+def _forms(error: BaseException) -> Iterator[Callable[[], Any]]:
+    yield lambda: error
     arguments = tuple(value if _travels(value) else str(value) for value in error.args)
     attributes = {name: value if _travels(value) else None for name, value in error.__dict__.items()}
-    return type(error), arguments, attributes
+    for kind in type(error).__mro__:
+        if issubclass(kind, BaseException):
+            for given in (arguments, (_text(error),)):
+                yield functools.partial(tuple, (kind, given, attributes))
 
 
 def _travels(value: Any) -> bool:
@@ -92,30 +108,41 @@ def _received(body: bytes) -> BaseException:
     if isinstance(error, tuple):
         kind, arguments, attributes = error
         error = kind.__new__(kind, *arguments)
+        builtin = next(base for base in kind.__mro__ if base.__module__ == "builtins")
+        builtin.__init__(error, *arguments)  # OSError's `errno`, SystemExit's `code`
         error.args = arguments
         error.__dict__.update(attributes)
     assert isinstance(error, BaseException)
     return error
 
 
-def _as_raised(body: bytes, rank: int, place: str) -> BaseException:
-    error = _received(body)
-    notes = error.__dict__.get("__notes__", [])
-    error.__dict__["__notes__"] = [*notes, f"raised on rank {rank}, at {place}"]
-    error.__dict__["_from_rank"] = rank
+def _as_raised(bodies: list[bytes], rank: int, place: str) -> BaseException:
+    error: BaseException = RuntimeError(f"rank {rank} raised what this rank cannot read")
+    for body in reversed(bodies):  # a class may be defined on that rank alone
+        with contextlib.suppress(Exception):
+            error = _received(body)
+    if "_from_rank" not in error.__dict__:  # else that rank only passes it on
+        notes = error.__dict__.get("__notes__", [])
+        error.__dict__["__notes__"] = [*notes, f"raised on rank {rank}, at {place}"]
+        error.__dict__["_from_rank"] = rank
     return error
 
 
 def _rank_that_raised(error: BaseException) -> int | None:
-    """Return which other rank an exception came from; None for one of this rank's own."""
-    rank: int | None = error.__dict__.get("_from_rank")
-    return rank
+    """Return from which other rank an exception came, or its cause did; None for one of this rank's own."""
+    seen: BaseException | None = error
+    while seen is not None:
+        rank: int | None = seen.__dict__.get("_from_rank")
+        if rank is not None:
+            return None if rank == _run.rank else rank
+        seen = seen.__cause__
+    return None
 
 
 def from_main_process(make: Callable[[], _T]) -> _T:
     """Return on every rank what ``make`` returns on rank 0; the other ranks wait for it and do not call it.
 
-    What ``make`` raises, every rank raises.
+    What ``make`` raises, every rank raises: of a class that cannot be pickled, the nearest base class that can.
     """
     if not _run.meets:
         return make()

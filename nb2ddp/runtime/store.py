@@ -56,9 +56,11 @@ def _wait_for_key(key: str, rank: int, place: str) -> bytes:
         size = int(store.get(key) or 0)  # waits no longer, however long many bytes take
         return b"".join(store.get(f"{key} {start}") for start in range(0, size, _CHUNK))
     except dist.DistNetworkError:
-        raise RuntimeError(
-            f"torchrun's store is gone, while rank {_run.rank} waits for rank {rank} at {place}"
-        ) from None
+        pass
+    # Raised here, it follows an exception whose `finally` waits, and hides it not.
+    raise _lost(
+        f"torchrun's store is gone, while rank {_run.rank} waits for rank {rank} at {place}", "is gone"
+    )
 
 
 @contextlib.contextmanager
@@ -76,7 +78,11 @@ def _waiting(rank: int) -> Iterator[None]:
 
 def _rank_ended(rank: int, end: str, place: str) -> RuntimeError:
     """Return the error of this rank where it waits for one that has ended; ``end`` says how that one did."""
-    error = RuntimeError(f"rank {rank} {end}, while rank {_run.rank} waits for it at {place}")
+    return _lost(f"rank {rank} {end}, while rank {_run.rank} waits for it at {place}", end)
+
+
+def _lost(sentence: str, end: str) -> RuntimeError:
+    error = RuntimeError(sentence)
     error.__dict__["_end_of_rank"] = end
     return error
 

@@ -145,7 +145,7 @@ class _Watchdog(threading.Thread):
         print(f"nb2ddp: ERROR: {sentence}\n{traces}", end="", file=sys.__stderr__, flush=True)
         with contextlib.suppress(BaseException):
             try:
-                raise RuntimeError(sentence) from (self._error() if _run.rank in raised else None)
+                raise RuntimeError(f"{sentence}\n{traces}".rstrip())  # torchrun's record is to hold all
             except RuntimeError as error:
                 get_error_handler().record_exception(error)
         time.sleep(1)

@@ -73,7 +73,7 @@ def test_an_exception_of_rank_0_is_raised_on_every_rank(run: Run, way: str) -> N
     assert first[:9] == second[:9]
     assert second[9]["kind"] == "ValueError"
     assert second[9]["text"] == first[9]["text"] or "text" in second[9]["text"]
-    assert second[10] == {"kind": "RuntimeError", "text": "Local: local"}
+    assert second[10] == {"kind": "Exception", "text": "local"}
     assert first[11] == second[11] == {"after": 7}
 
 
@@ -95,6 +95,51 @@ HANDLED = {
                     raise ExceptionGroup("two", [ValueError(threading.Lock()), KeyError(1)])
         except Exception:
             note(handled=True)
+        """,
+    "an exception of a class that other ranks do not know": """
+        def found_lacking():
+            class Lacking(ValueError):
+                def __init__(self, what, *, hint):
+                    super().__init__(f"lacking: {what}")
+                    self.hint = hint
+            return Lacking("rows", hint="add some")
+        try:
+            with ddp.main_process_only() as is_main:
+                if is_main:
+                    raise found_lacking()
+        except ValueError as error:
+            note(text=str(error), hint=error.hint)
+        """,
+    "an exception of a class that rank 0 alone defines": """
+        import urllib.error
+        if rank == 0:
+            class Refused(urllib.error.URLError):
+                pass
+        try:
+            with ddp.main_process_only() as is_main:
+                if is_main:
+                    raise Refused("no network")
+        except OSError as error:
+            note(handled=True)
+        """,
+    "exceptions whose class has its own __init__": """
+        class Full(OSError):
+            def __init__(self, code, *, folder):
+                super().__init__(code, "is full", folder)
+        class Over(SystemExit):
+            def __init__(self, code, *, why):
+                super().__init__(code)
+        class Twice(ValueError):
+            def __init__(self, what):
+                super().__init__(f"bad: {what}")
+        for raised in (lambda: Full(28, folder="here"), lambda: Over(5, why="time"), lambda: Twice("row")):
+            try:
+                with ddp.main_process_only() as is_main:
+                    if is_main:
+                        raise raised()
+            except (Full, Over, Twice) as error:
+                values = [getattr(error, name, None) for name in ("errno", "filename", "code")]
+                note(kind=type(error).__name__, text=str(error), values=values)
         """,
     "except": """
         try:
@@ -256,11 +301,69 @@ def test_an_exception_that_rank_0_alone_handles_is_shown_by_the_others(run: Run)
     assert "rank 1 raised FileNotFoundError" in ended.ranks[0].err
 
 
-def test_an_uncaught_exception_ends_every_rank_and_is_shown_once(run: Run) -> None:
-    ended = run("with ddp.main_process_only() as is_main:\n    if is_main:\n        open('nowhere')\n")
-    assert ended.codes == [1, 1], ended.text
+def test_an_exception_that_rank_0_handles_is_shown_where_it_has_left_the_script(run: Run) -> None:
+    ended = run(
+        """
+        try:
+            ddp.from_main_process(lambda: open("nowhere"))
+        except FileNotFoundError:
+            if rank == 1:
+                raise
+        """
+    )
+    assert ended.codes == [0, 1], ended.text
+    assert "FileNotFoundError" in ended.ranks[1].err
+
+
+# How rank 0's exception goes on, on every rank.
+UNCAUGHT = {
+    "as it is": "ddp.from_main_process(lambda: open('nowhere'))",
+    "behind a cleanup that takes long": """
+        try:
+            ddp.from_main_process(lambda: open("nowhere"))
+        finally:
+            if rank == 0:
+                import time; time.sleep(9)
+        """,
+    "as the cause of another": """
+        try:
+            ddp.from_main_process(lambda: open("nowhere"))
+        except OSError as error:
+            raise RuntimeError("no data") from error
+        """,
+    "in turn": """
+        with ddp.in_turn():
+            if rank == 0:
+                open("nowhere")
+        """,
+}
+
+
+@pytest.mark.parametrize("case", UNCAUGHT)
+def test_an_uncaught_exception_ends_every_rank_and_rank_0_alone_shows_it(run: Run, case: str) -> None:
+    ended = run(UNCAUGHT[case], 3, grace=20)
+    assert ended.codes == [1, 1, 1], ended.text
     assert "FileNotFoundError" in ended.ranks[0].err
-    assert "FileNotFoundError" not in ended.ranks[1].err
+    for other in ended.ranks[1:]:
+        assert "Error" not in other.err, ended.text
+        assert other.seconds > ended.ranks[0].seconds + 1, "torchrun is to see rank 0 first"
+
+
+def test_an_exception_of_a_forked_process_ends_that_alone(run: Run) -> None:
+    ended = run(
+        """
+        import os
+        child = 0 if rank else os.fork()
+        if rank == 0 and child == 0:
+            raise ValueError("the child's")
+        code = os.waitpid(child, 0)[1] if rank == 0 else 0
+        note(code=os.waitstatus_to_exitcode(code), all=ddp.from_all_ranks(rank))
+        """
+    )
+    assert ended.codes == [0, 0], ended.text
+    assert [notes["all"] for notes in ended.notes] == [[0, 1]] * 2
+    assert ended.notes[0]["code"] == 1
+    assert "ValueError: the child's" in ended.text
 
 
 # What rank 1 does while rank 0 waits for it, and what rank 0 then says.

@@ -90,12 +90,15 @@ def test_an_exception_whose_finally_waits_is_shown_once(run: Run) -> None:
                 if is_main:
                     torch.save(model.state_dict(), "model.pt")
         """,
-        environment={"NB2DDP_PATIENCE": "5"},
+        environment={"NB2DDP_PATIENCE": "5", "TORCHELASTIC_ERROR_FILE": "error.json"},
     )
     assert 0 not in ended.codes, ended.text
     assert "Before that, rank 1 raised ValueError" in ended.text
     assert ended.text.count("Traceback (most recent call last)") == 1
     assert 'raise ValueError("the fault")' in ended.text
+    recorded = (ended.folder / "error.json").read_text()
+    assert "Before that, rank 1 raised ValueError" in recorded
+    assert "ValueError: the fault" in recorded
 
 
 def test_an_exception_that_all_ranks_handle_parts_none(run: Run) -> None:
