@@ -121,7 +121,8 @@ def _line(facts: Facts, shell: ShellCall) -> Iterator[Finding]:
     elif shell.name == "cd":
         folder = shell.text.removeprefix("-q ").strip().strip("\"'") or "~"
         if folder.startswith("-"):
-            yield Decline(f"%cd {folder}: a script has no history of folders; name the folder", shell.call)
+            why = "a script has no history of folders that %cd could go back in; name the folder"
+            yield Decline(why, shell.call)
             return
         path = command_code(folder, facts.bound_names)
         path = f"{os}.path.expanduser({path})" if folder.startswith("~") else path

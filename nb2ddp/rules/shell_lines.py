@@ -27,7 +27,8 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         ):
             continue
         if shell.kind == "cell" and shell.text:
-            yield Decline(f"%%bash {shell.text}: options of %%bash have no meaning in a script", shell.call)
+            # its text is not quoted: `-s TOKEN`
+            yield Decline("options of %%bash have no meaning in a script; take them away", shell.call)
             continue
         test = rank_test_above(facts, shell.call)
         if test is not None and not facts.is_after_training(shell.call):

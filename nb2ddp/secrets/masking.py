@@ -49,7 +49,7 @@ def _where(value: str) -> str:
         return re.escape(value)
     if len(value) < 8:
         return rf"(?<=:){re.escape(value)}(?=@)"
-    return rf"(?<![^\s:='\"]){re.escape(value)}(?![^\s@'\"])"
+    return rf"(?<![^\s:='\"]){re.escape(value)}(?![^\s@'\":,;)])"
 
 
 def _pieces(text: str, value: str) -> list[str]:

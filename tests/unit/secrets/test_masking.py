@@ -44,6 +44,7 @@ def test_parts_keys_and_base64_are_masked() -> None:
     ("text", "shown"),
     [
         ("redis://default:train@cache\ntrainer.train()", "redis://default:***@cache\ntrainer.train()"),
+        ("redis://me:a1B2c3D4e5@cache\nas a1B2c3D4e5: no", "redis://me:***@cache\nas ***: no"),
         ("postgresql://postgres:postgres@h/postgres", "postgresql://postgres:***@h/postgres"),
         (
             "k = k.replace('-----BEGIN PRIVATE KEY-----', '').replace('-----END PRIVATE KEY-----', '')",

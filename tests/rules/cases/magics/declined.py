@@ -15,7 +15,7 @@ x
 
 # case: the folder before
 %cd -
-# decline, line 1: %cd -: a script has no history of folders; name the folder
+# decline, line 1: a script has no history of folders that %cd could go back in; name the folder
 
 # case: the value of a magic
 files = %ls

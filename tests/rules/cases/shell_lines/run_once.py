@@ -22,4 +22,4 @@ ddp.shell("echo $i {i}")
 # case: a bash cell with options
 %%bash --out listing
 ls
-# decline, line 1: %%bash --out listing: options of %%bash have no meaning in a script
+# decline, line 1: options of %%bash have no meaning in a script; take them away
