@@ -55,7 +55,11 @@ for step in range(1, 41):
     if rank == 0:
         print(f"\\r{step * 2:3}%|##| {step}/40 [00:01<00:02, 10.0it/s, loss=1.5]", end="", file=sys.stderr)
     time.sleep(0.12)
-if rank == 1:
+if rank == 0:
+    open("done", "w").close()
+else:
+    while not os.path.exists("done"):  # it may have started first
+        time.sleep(0.1)
     sys.exit(3)
 time.sleep(30)
 """
