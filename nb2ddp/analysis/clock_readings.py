@@ -86,7 +86,7 @@ def _sources(facts: Facts, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
 
 
 def _alternatives(facts: Facts, node: cst.CSTNode) -> list[cst.CSTNode]:
-    """List what a name, an attribute or an item may be: it is a time where all of that is, but what it begins with.
+    """List the values that a name, an attribute or an item may have: it is a time where all are, a first number aside.
 
     Another object may have an attribute of the same name, and another caller give something else.
     """

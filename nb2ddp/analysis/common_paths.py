@@ -223,7 +223,7 @@ def _left_by_clock(facts: Facts, block: cst.IndentedBlock, until: cst.CSTNode) -
 
 
 def _is_own_clocks(facts: Facts, statement: cst.If | cst.While) -> bool:
-    """Return whether each rank's own clock decides; rank 0's does for all where a loop that trains ends so."""
+    """Return whether each rank's own clock decides. Where a test ends the training, rank 0's clock decides for all."""
     if not answers_by_clock(facts, statement.test) or _is_training(facts, statement):
         return False
     ends = matchers.findall(statement.body, matchers.Break() | matchers.Return() | matchers.Raise())

@@ -22,7 +22,7 @@ from nb2ddp.cli.common import (
     unwritable,
     write_page,
 )
-from nb2ddp.ddp_folder import SCRIPT
+from nb2ddp.ddp_folder import SCRIPT, SETUP
 from nb2ddp.errors import Nb2ddpError
 from nb2ddp.options import Options, settings
 from nb2ddp.plain_text import json_text, terminal_safe
@@ -295,11 +295,11 @@ def _next_steps(result: _Result, options: Options) -> Iterator[tuple[str, str]]:
     from nb2ddp.conversion.report import attention, too_large
 
     folder = _quoted(result.folder)
-    setup = (result.folder / "setup_env.py").exists() if result.folder else False
+    setup = (result.folder / SETUP).exists() if result.folder else False
     if options.strategy == "balanced":
         if setup:
-            yield f"python {folder}/setup_env.py", ""
-        yield f"python {folder}/train_ddp.py", "one process holds the model, spread over all GPUs"
+            yield f"python {folder}/{SETUP}", ""
+        yield f"python {folder}/{SCRIPT}", "one process holds the model, spread over all GPUs"
     elif (large := too_large(result.conversion)) is not None:
         again = f"nb2ddp convert {_quoted(result.what.text)}"
         if large.strategy == "fsdp":

@@ -174,7 +174,7 @@ def _init_block(facts: Facts, needs: Iterable[Need], body: Sequence[Line], optio
             "try:",
             f"    {_import('ddp_support', ddp)}",
             "except ModuleNotFoundError as missing:",
-            f'    {facts.our("sys")}.exit(f"{{missing}} (ddp_support.py belongs beside this script)")',
+            f'    {facts.our("sys")}.exit(f"{{missing}}: this script needs PyTorch, and ddp_support.py beside it")',
         ]
     device = "this process works on cuda:<local_rank>"
     return [

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from nb2ddp.ddp_folder import REPORT
 from nb2ddp.regular_files import bytes_of
 
 _RULER = re.compile(r"# ---- cell (?P<cell>\d+)\b")
@@ -83,7 +84,7 @@ def read_cell_map(script: Path) -> CellMap:
         return CellMap(script)
     report: Any = None
     with contextlib.suppress(OSError, ValueError, RecursionError):
-        report = json.loads(bytes_of(script.with_name("report.json")))
+        report = json.loads(bytes_of(script.with_name(REPORT)))
     try:
         if report["files"][script.name] == hashlib.sha256(data).hexdigest():
             runs = [tuple(int(number) for number in run) for run in report["source_map"]]

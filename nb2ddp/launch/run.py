@@ -34,6 +34,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Protocol
 
+from nb2ddp.ddp_folder import LOGS
 from nb2ddp.errors import LaunchError
 from nb2ddp.launch.cell_map import read_cell_map
 from nb2ddp.launch.command import (
@@ -80,7 +81,7 @@ class Observer(Protocol):
 
 def default_log_dir(script: Path) -> Path:
     """Return the folder for the ranks' output when none is given: ``logs`` beside the script."""
-    return script.parent / "logs"
+    return script.parent / LOGS
 
 
 def refuse_beside_another(logs: Path, torchrun_options: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""Apply rules to cells: finders look at untouched trees, edits are applied afterwards, all at once.
+"""What a rule may find, and the form of a rule.
 
 A rule yields `Edit`s (a node and a function of its *updated* form), statement-level `Insert`s, `Gate`s
 and `Drop`s, `Decline`s, `Note`s, and `Need`s (what the head of the script has to hold). Because an edit is a

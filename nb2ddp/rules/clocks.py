@@ -102,7 +102,7 @@ def _training(facts: Facts) -> Callable[[cst.Call], bool]:
 
 
 def _stops_training(facts: Facts, asked: cst.If | cst.While) -> bool:
-    """Return whether all ranks come here equally often, and training may end here, with a ``while`` that trains say.
+    """Return whether all ranks evaluate this test equally often, and it may end the training.
 
     A loop that waits for something else may go round more often on one rank than on another.
     """

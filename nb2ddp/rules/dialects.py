@@ -2,7 +2,7 @@
 
 Guides recommend to set variables that Unsloth does not read, to wrap the model with DDP and unwrap it again, to
 join the process group before Unsloth compiles, and to pass each rank other arguments, which leaves the ranks
-waiting for one another. The script does what is needed of this itself. Imports of forks that kept Unsloth's names
+waiting for one another. The script does by itself what is needed of these. Imports of forks that kept Unsloth's names
 become imports of Unsloth. Two barriers that let rank 0 load or download first become ddp_support's own form of it. A
 batch or a learning rate that the notebook divides by the number of ranks is declined, for it would be divided twice.
 

@@ -97,8 +97,8 @@ class _Split:
         self.calls += 1
         if _is_looked_at(self.calls) and not _are_same_batches(parts.leaves):
             self._warn(
-                "a rank had drawn random numbers that the others had not, below a test of the rank, say; all take over "
-                "rank 0's generators here. Draw them on every rank"
+                "a rank had drawn random numbers that the others had not, below `if rank == 0` for example; all ranks "
+                "take rank 0's random state here. Draw random numbers on every rank"
             )
         if self._must_wrap(parts):
             self._wrap(parts)

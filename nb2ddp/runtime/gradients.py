@@ -55,7 +55,7 @@ def _fill_gradients(trainer: Any) -> None:
 
 
 def _clip_all_gradients(trainer: Any) -> None:
-    """Average what DDP does not average before gradients are clipped, too: each rank would clip otherwise."""
+    """Average the gradients outside DDP before clipping too: each rank would clip by a norm of its own."""
     clip = trainer.accelerator.clip_grad_norm_
     if getattr(clip, "_averages", False):
         return

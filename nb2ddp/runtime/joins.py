@@ -39,7 +39,7 @@ class _Joins:
         return _structure(output) in self.structures.get(kind, ())
 
     def form(self, output: Any, kind: Any, rows: int) -> str:
-        """Return what `join` does with a rank's output: its form is to be the same on all ranks.
+        """Return how `join` treats a rank's output; all ranks have to agree on it.
 
         A number that is computed for no row, 0.0 say, needs no gradient where those of other ranks do.
         """

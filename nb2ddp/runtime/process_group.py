@@ -31,11 +31,11 @@ def init(seed: int | None = None, strategy: str = "ddp", loads_share: bool = Fal
     """Prepare this process and return ``(rank, local_rank, world_size)``.
 
     Each rank: selects GPU ``cuda:<local_rank>``, where ``torch.load`` and pickle also put what was saved from
-    ``cuda:0``; only rank 0 prints; an uncaught exception prints its traceback and ends the rank at once. ``seed``
-    seeds random, numpy and torch alike on every rank, for a notebook that draws random numbers without a seed;
-    without it, ranks take over the state of rank 0's generators.
+    ``cuda:0``; only rank 0 prints; an uncaught exception prints its traceback and ends the rank, without
+    a teardown. ``seed`` seeds random, numpy and torch alike on every rank, for a notebook that draws random numbers
+    without a seed; without it, ranks wait for the state of rank 0's generators and take it over.
     ``strategy="fsdp"`` asks Unsloth to shard the model over the ranks; with ``loads_share`` each rank reads only
-    its share of a 16-bit checkpoint. Waits for no other rank.
+    its share of a 16-bit checkpoint. With ``seed``, no rank waits for another.
 
     Raises:
         SystemExit: the script has changed what torchrun told this rank; the environment asks Unsloth for another

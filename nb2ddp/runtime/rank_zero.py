@@ -151,7 +151,7 @@ def as_one_process(make: Callable[[], _T]) -> _T:
 
 
 def _once(save: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that rank 0 alone calls, when all ranks have come; all get its result."""
+    """Wrap a function: all ranks meet, rank 0 alone calls it, and all get its result."""
 
     @functools.wraps(save)
     def on_rank_0(*args: Any, **options: Any) -> Any:

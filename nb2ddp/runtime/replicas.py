@@ -80,7 +80,7 @@ def _ddp(
 
 @functools.cache
 def _keep_advice_quiet() -> None:
-    """Take PyTorch's advice against the search for unused parameters off the screen: the notebook has asked for none.
+    """Hide PyTorch's advice against `find_unused_parameters`: the notebook has not set it.
 
     PyTorch gives it once in a process, from C++ to file descriptor 2, where a model uses all its parameters. A model of
     one number gets it here, while nothing is shown: without a call, which hooks of the notebook's might see. Every rank

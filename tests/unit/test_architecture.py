@@ -93,7 +93,7 @@ ROOMS: dict[str, set[str]] = {
         *("analysis", "ddp_folder", "errors", "options", "plain_text", "rendering", "rewriting", "rules"),
         *("runtime", "secrets", "source", "targets"),
     },
-    "launch": {"errors", "plain_text", "regular_files"},
+    "launch": {"ddp_folder", "errors", "plain_text", "regular_files"},
     "monitor": {"errors", "launch", "plain_text", "rendering"},
     "page": {"conversion", "ddp_folder", "options", "rendering", "rewriting", "secrets", "source"},
     "web": {"conversion", "ddp_folder", "errors", "options", "page", "rendering", "source"},

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -51,6 +53,19 @@ def test_no_install_no_setup_file_and_no_setup_option(invoke: Invoke, tmp_path: 
     result = invoke("convert", save(tmp_path / "a.ipynb", TRAIN))
     assert not (tmp_path / "a_ddp" / "setup_env.py").exists()
     assert "--setup" not in result.stderr
+
+
+@pytest.mark.parametrize("missing", ["ddp_support", "torch"])
+def test_a_script_says_which_module_it_misses(invoke: Invoke, tmp_path: Path, missing: str) -> None:
+    invoke("convert", save(tmp_path / "a.ipynb", TRAIN), "-o", "out")
+    (tmp_path / "out" / "ddp_support.py").unlink()
+    if missing == "torch":
+        (tmp_path / "out" / "ddp_support.py").write_text("raise ModuleNotFoundError('No module named torch')")
+    ended = subprocess.run([sys.executable, "out/train_ddp.py"], cwd=tmp_path, capture_output=True, text=True)
+    assert ended.returncode == 1
+    assert ended.stderr.count("\n") == 1, ended.stderr
+    assert f"No module named {missing}" in ended.stderr.replace("'", "")
+    assert "needs PyTorch, and ddp_support.py beside it" in ended.stderr
 
 
 def test_output_names_the_folder(invoke: Invoke, tmp_path: Path) -> None:
