@@ -37,7 +37,7 @@ def _end_on_error(kind: type[BaseException], error: BaseException, trace: Traceb
 
     if os.getpid() != _run.pid:  # a process that the script has forked
         sys.__excepthook__(kind, error, trace)
-        return
+        _exit(1)
     try:
         sys.stderr = sys.__stderr__  # the process group swaps it for a buffer, which would be lost here
         sender = _rank_that_raised(error)
@@ -47,6 +47,7 @@ def _end_on_error(kind: type[BaseException], error: BaseException, trace: Traceb
         frames = [frame for frame, _ in traceback.walk_tb(trace)]
         place = _place(frames[-1] if frames else None)
         if sender is not None and _shows_it(sender):
+            time.sleep(3)  # torchrun is to see that rank first
             _report_end(f"raised {type(error).__name__}", place)
             return
         error = _who_left(error, place) or error
@@ -97,7 +98,6 @@ def _shows_it(sender: int) -> bool:
                 if (seen_since and (waits or not beat["error"])) or time.monotonic() - since > 20:
                     return False
                 time.sleep(0.2)
-        time.sleep(3)  # torchrun is to see that rank first
         return end.startswith("raised")
     return True  # torchrun's store is gone
 

@@ -72,27 +72,34 @@ def _as_sent(error: BaseException) -> list[bytes]:
         with contextlib.suppress(Exception):
             body = pickle.dumps(form())
             received = _received(body)
-            if _text(received) == text:
+            if _text(received) in (text, repr(text)):  # a KeyError's text is its key's repr
                 sent.append(body)
                 if type(received).__module__ == "builtins":
                     break
     return [*sent[:1], *sent[-1:]]
 
 
-def _text(error: BaseException) -> str:
+def _text(value: Any) -> str:
     with contextlib.suppress(Exception):
-        return str(error)
-    return type(error).__name__  # its class may be one that cannot be shown
+        return str(value)
+    return type(value).__name__  # its class may be one that cannot be shown
 
 
 def _forms(error: BaseException) -> Iterator[Callable[[], Any]]:
     yield lambda: error
-    arguments = tuple(value if _travels(value) else str(value) for value in error.args)
+    given = _builtin(type(error)).__reduce__(error)[
+        1
+    ]  # what it was made of: an OSError's `args` lack its file's name
+    made_of = tuple(value if _travels(value) else _text(value) for value in given)
     attributes = {name: value if _travels(value) else None for name, value in error.__dict__.items()}
     for kind in type(error).__mro__:
         if issubclass(kind, BaseException):
-            for given in (arguments, (_text(error),)):
-                yield functools.partial(tuple, (kind, given, attributes))
+            for arguments in (made_of, (_text(error),)):
+                yield functools.partial(tuple, (kind, arguments, attributes))
+
+
+def _builtin(kind: type[BaseException]) -> Any:
+    return next(base for base in kind.__mro__ if base.__module__ == "builtins")
 
 
 def _travels(value: Any) -> bool:
@@ -108,9 +115,7 @@ def _received(body: bytes) -> BaseException:
     if isinstance(error, tuple):
         kind, arguments, attributes = error
         error = kind.__new__(kind, *arguments)
-        builtin = next(base for base in kind.__mro__ if base.__module__ == "builtins")
-        builtin.__init__(error, *arguments)  # OSError's `errno`, SystemExit's `code`
-        error.args = arguments
+        _builtin(kind).__init__(error, *arguments)  # OSError's `errno`, SystemExit's `code`
         error.__dict__.update(attributes)
     assert isinstance(error, BaseException)
     return error
@@ -130,12 +135,10 @@ def _as_raised(bodies: list[bytes], rank: int, place: str) -> BaseException:
 
 def _rank_that_raised(error: BaseException) -> int | None:
     """Return from which other rank an exception came, or its cause did; None for one of this rank's own."""
-    seen: BaseException | None = error
-    while seen is not None:
-        rank: int | None = seen.__dict__.get("_from_rank")
+    for seen in (error, error.__cause__):
+        rank: int | None = None if seen is None else seen.__dict__.get("_from_rank")
         if rank is not None:
             return None if rank == _run.rank else rank
-        seen = seen.__cause__
     return None
 
 

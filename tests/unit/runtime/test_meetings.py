@@ -122,6 +122,20 @@ HANDLED = {
         except OSError as error:
             note(handled=True)
         """,
+    "exceptions of built-in classes that hold what cannot be sent": """
+        import threading
+        def no_file():
+            error = FileNotFoundError(2, "no file", "rows")
+            error.lock = threading.Lock()
+            raise error
+        for raises in (no_file, lambda: {}[threading.get_ident], lambda: {}[lambda: 1]):
+            try:
+                ddp.from_main_process(raises)
+            except KeyError:
+                note(key=True)
+            except FileNotFoundError as error:
+                note(text=str(error), values=[error.errno, error.filename])
+        """,
     "exceptions whose class has its own __init__": """
         class Full(OSError):
             def __init__(self, code, *, folder):
@@ -139,7 +153,7 @@ HANDLED = {
                         raise raised()
             except (Full, Over, Twice) as error:
                 values = [getattr(error, name, None) for name in ("errno", "filename", "code")]
-                note(kind=type(error).__name__, text=str(error), values=values)
+                note(**{type(error).__name__: [str(error), *values]})
         """,
     "except": """
         try:
@@ -330,6 +344,12 @@ UNCAUGHT = {
             ddp.from_main_process(lambda: open("nowhere"))
         except OSError as error:
             raise RuntimeError("no data") from error
+        """,
+    "as its own cause": """
+        try:
+            ddp.from_main_process(lambda: open("nowhere"))
+        except OSError as error:
+            raise error from error
         """,
     "in turn": """
         with ddp.in_turn():
