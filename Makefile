@@ -3,7 +3,7 @@
 #   .venv-kaggle  the releases that the Kaggle notebooks pin
 # and .venv-web, which serves the page: Gradio asks for older releases of what the others have
 .DELETE_ON_ERROR:
-.PHONY: demo check test units attacks ranks ranks-training ranks-waiting ranks-meeting e2e trainings launches machines test-all engines lint docs gallery site ledger canary pins clean
+.PHONY: demo check test units attacks ranks ranks-training ranks-waiting ranks-meeting e2e clients pages trainings launches machines test-all engines lint docs gallery site ledger canary pins clean
 
 PYTHON ?= python3
 STACKS := tests/stacks
@@ -19,10 +19,10 @@ demo: .venv/.ready
 check: .venv/.ready
 	@$(MAKE) --no-print-directory --jobs --output-sync=target units ranks-meeting ranks-waiting lint
 
-# `check`, hostile input, ranks that train, and whole commands. Four lanes on two cores, the longest first.
+# `check`, hostile input, ranks that train, and whole commands. Five lanes on two cores, the longest first.
 test: .venv/.ready .venv-kaggle/.ready .venv-web/.ready
 	@echo "The tests run side by side, 15 minutes on two cores, more where they are busy"
-	@$(MAKE) --no-print-directory --jobs=4 --output-sync=target lint trainings machines e2e launches ranks-waiting ranks-training ranks-meeting units attacks
+	@$(MAKE) --no-print-directory --jobs=5 --output-sync=target lint trainings machines launches pages clients ranks-waiting ranks-training ranks-meeting units attacks
 
 # The package's rooms: commands, pages and targets, and all else with the rules.
 units: units-conversion units-commands
@@ -53,8 +53,15 @@ ranks-waiting: .venv/.ready
 ranks-meeting: .venv/.ready
 	$(bin)/pytest tests/unit/runtime $(patsubst %,--ignore=%,$(RANKS_TRAINING) $(RANKS_WAITING))
 
-e2e: .venv/.ready .venv-web/.ready
-	$(bin)/pytest tests/e2e -m "not launch and not thorough"
+# Whole commands that start no training: Kaggle's client against a server of ours and the doctor, and all else.
+e2e: clients pages
+
+CLIENTS := $(wildcard tests/e2e/test_kaggle_*.py tests/e2e/test_doctor*.py)
+clients: .venv/.ready
+	$(bin)/pytest $(CLIENTS) -m "not launch and not thorough"
+
+pages: .venv/.ready .venv-web/.ready
+	$(bin)/pytest tests/e2e $(patsubst %,--ignore=%,$(CLIENTS)) -m "not launch and not thorough"
 
 # Training runs, most of them forked from a process that has imported a stack once.
 TRAININGS := $(patsubst %,tests/e2e/test_%.py,runs kinds ledger differential handmade left_out sharding)

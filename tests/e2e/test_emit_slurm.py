@@ -1,7 +1,4 @@
-"""The emitted batch file on a real SLURM: stopped before its limit, requeued, and trained to the end.
-
-It waits for most of its time, so it is not among the launches, which have the cores for themselves.
-"""
+"""The emitted batch file on a real SLURM: stopped before its limit, requeued, and trained to the end."""
 
 from __future__ import annotations
 
@@ -41,6 +38,7 @@ trainer.add_callback(Pause())
 trainer_stats = trainer.train()"""
 
 
+@pytest.mark.launch
 def test_stopped_before_the_limit_and_requeued_to_the_end(tmp_path: Path) -> None:
     folder = tmp_path / "work"
     folder.mkdir()

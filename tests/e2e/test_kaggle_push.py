@@ -256,7 +256,7 @@ WANDB = "wandb.login(key='0123456789abcdef0123456789abcdef01234567')"
         ),
     ],
 )
-@pytest.mark.parametrize("dry", [[], ["--dry-run"]])
+@pytest.mark.parametrize("dry", [[], pytest.param(["--dry-run"], marks=pytest.mark.thorough)])
 def test_a_token_stops_the_push(
     server: KaggleServer, cell: Any, place: str, kind: str, dry: list[str]
 ) -> None:

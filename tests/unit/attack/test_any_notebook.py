@@ -173,7 +173,7 @@ def test_newer_syntax_beside_a_mistake_is_declined(cell: str) -> None:
         "lambda: " * 4000,
         pytest.param("(" * 3000, marks=pytest.mark.thorough),
         pytest.param("a" + ".b" * 33_000 + " + ", marks=pytest.mark.thorough),
-        "-" * 50_000,
+        pytest.param("-" * 50_000, marks=pytest.mark.thorough),
     ],
 )
 def test_newer_syntax_above_something_deep_does_not_end_the_process(deep: str) -> None:
