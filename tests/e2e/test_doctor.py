@@ -21,6 +21,7 @@ from nb2ddp.doctor.outcome import ok, skip, warn
 from nb2ddp.doctor.script import imports_of, script_fits
 from nb2ddp.errors import NotebookError
 from tests.support.doctor import GIB, TORCH, bare, check, doctor, environment, examined, install
+from tests.support.limits import LONG
 
 # ---------------------------------------------------------------------------------------------------------
 # This machine
@@ -343,7 +344,7 @@ def test_kaggle_credentials_are_found_and_not_shown(
         env = {key: value for key, value in environment().items() if not key.startswith("KAGGLE_")}
         env |= {"HOME": str(tmp_path), "http_proxy": proxy, "https_proxy": proxy, "no_proxy": "", **variables}
         done = subprocess.run(
-            [sys.executable, "-c", CREDENTIALS], env=env, capture_output=True, text=True, timeout=60
+            [sys.executable, "-c", CREDENTIALS], env=env, capture_output=True, text=True, timeout=LONG
         )
         net.setblocking(False)
         with pytest.raises(BlockingIOError):  # nobody has called

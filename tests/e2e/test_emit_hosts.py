@@ -21,6 +21,7 @@ from nb2ddp.targets import TARGETS
 from nb2ddp.targets.job import Job
 from tests.support import ROOT
 from tests.support.hosts import Host, two_hosts
+from tests.support.limits import LONG
 from tests.support.runs import plain_code, run
 
 pytestmark = pytest.mark.launch
@@ -64,7 +65,7 @@ def written(host: Host, rank: int, folder: Path) -> set[str]:
 
 
 def wait_for(processes: list[subprocess.Popen[bytes]], logs: list[Path]) -> None:
-    deadline = time.monotonic() + 240
+    deadline = time.monotonic() + LONG
     codes = []
     for process in processes:
         try:
@@ -128,7 +129,7 @@ def test_a_host_that_fails_and_comes_back(tmp_path: Path, single: list[float]) -
         first, second = hosts
         survivor = first.start(["./train_torchrun.sh"], folder, start)
         lost = second.start(["./train_torchrun.sh"], folder, start)
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + LONG
         while not (folder / "paused").exists():
             assert time.monotonic() < deadline, first.log(folder).read_text(errors="replace")[-6000:]
             assert survivor.poll() is None, first.log(folder).read_text(errors="replace")[-6000:]

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.kaggle_kernel import Kaggle, code, needs_torch, package_index
+from tests.support.limits import LONG
 
 
 @pytest.fixture
@@ -185,7 +186,7 @@ from torch.distributed.elastic.multiprocessing.errors import record
 def train():
     if os.environ["RANK"] == "{failing}":
         raise RuntimeError("loss is nan é")
-    time.sleep(60)
+    time.sleep(999)
 
 {"record(train)" if recorded else "train"}()
 """
@@ -219,15 +220,15 @@ def test_without_need_for_gpus_the_cpu_will_do(kaggle: Kaggle) -> None:
 @pytest.mark.launch
 @needs_torch
 def test_a_run_that_is_told_to_stop_leaves_no_process(kaggle: Kaggle) -> None:
-    script = "import os, time\nopen(f'started-{os.getpid()}', 'w').close()\ntime.sleep(100)\n"
+    script = "import os, time\nopen(f'started-{os.getpid()}', 'w').close()\ntime.sleep(999)\n"
     with kaggle.start(code(script), NB2DDP_CPU="1") as process:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + LONG
         while len(started := list(kaggle.work.glob("started-*"))) < 2:
             assert time.monotonic() < deadline
             assert process.poll() is None
             time.sleep(0.1)
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=60)
+        process.communicate(timeout=LONG)
     assert process.returncode == 130
     assert kaggle.report()["error"] == "interrupted"
     for path in started:

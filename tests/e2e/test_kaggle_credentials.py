@@ -16,6 +16,7 @@ import pytest
 from nb2ddp import errors
 from tests.support.kaggle_client import converted, imported_for_loopback, nb2ddp, server
 from tests.support.kaggle_server import KEY, USER, KaggleServer
+from tests.support.limits import LONG
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("kaggle") is None, reason="needs the extra [kaggle]")
 
@@ -34,7 +35,7 @@ def run(
         stdin=stdin,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=LONG,
         check=False,
     )
 

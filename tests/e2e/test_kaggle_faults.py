@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from tests.support.kaggle_kernel import Kaggle, PackageIndex, code, needs_torch
+from tests.support.limits import LONG
 
 pytestmark = [pytest.mark.launch, needs_torch]
 
@@ -50,7 +51,7 @@ if rank == "{rank}":
             file.write(b"x" * 65536)
             file.flush()
             print("still here " * 1000, flush=True)
-time.sleep(100)
+time.sleep(999)
 """
 
 
@@ -95,14 +96,14 @@ def test_a_flood_of_output_fills_no_disk_and_blocks_no_rank(kaggle: Kaggle, read
         assert "over 2000000 bytes were printed; the last ones will be in logs/rank0.log" in output
     else:
         with kaggle.start(text) as process:
-            deadline = time.monotonic() + 100
+            deadline = time.monotonic() + LONG
             report = b""
             while b'"exit_code": 0' not in report:
                 assert time.monotonic() < deadline
                 time.sleep(0.2)
                 if (kaggle.work / "run.json").exists():
                     report = (kaggle.work / "run.json").read_bytes()
-            assert process.wait(timeout=60) == 0, "it ends, although nobody reads"
+            assert process.wait(timeout=LONG) == 0, "it ends, although nobody reads"
     for rank in (0, 1):
         log = (kaggle.work / "logs" / f"rank{rank}.log").read_text()
         assert log.startswith(f"rank {rank} begins\n")
@@ -131,7 +132,7 @@ def test_a_reader_that_is_killed_ends_no_training(kaggle: Kaggle) -> None:
     with kaggle.start(code("for step in range(1000):\n    print('step', step, flush=True)\n")) as process:
         assert process.stdout is not None
         process.stdout.close()
-        assert process.wait(timeout=100) == 0
+        assert process.wait(timeout=LONG) == 0
     report = kaggle.report()
     assert (report["exit_code"], report["error"]) == (0, None)
     assert "step 999" in (kaggle.work / "logs" / "rank1.log").read_text()
@@ -147,17 +148,17 @@ def is_alive(pid: int) -> bool:
 @pytest.mark.parametrize("victim", ["agent", pytest.param("rank", marks=pytest.mark.thorough)])
 def test_a_process_that_is_killed_is_the_cause(kaggle: Kaggle, victim: str) -> None:
     script = (
-        "import os, time\nopen(f'pid-{os.environ[\"RANK\"]}-{os.getpid()}', 'w').close()\ntime.sleep(60)\n"
+        "import os, time\nopen(f'pid-{os.environ[\"RANK\"]}-{os.getpid()}', 'w').close()\ntime.sleep(999)\n"
     )
     with kaggle.start(code(script)) as process:
-        deadline = time.monotonic() + 100
+        deadline = time.monotonic() + LONG
         while len(ranks := sorted(kaggle.work.glob("pid-*"))) < 2:
             assert time.monotonic() < deadline
             time.sleep(0.05)
         pids = [int(path.name.rpartition("-")[2]) for path in ranks]
         agent = int(Path(f"/proc/{pids[1]}/stat").read_text().rpartition(")")[2].split()[1])
         os.kill(agent if victim == "agent" else pids[1], signal.SIGKILL)
-        output, _ = process.communicate(timeout=100)
+        output, _ = process.communicate(timeout=LONG)
     report = kaggle.report()
     assert process.returncode == report["exit_code"] == (137 if victim == "agent" else 1), output
     said = "torchrun was ended by SIGKILL" if victim == "agent" else "rank 1: "
@@ -197,8 +198,8 @@ def test_no_token_where_one_is_expected(kaggle: Kaggle, kind: str, how: str) -> 
 
 
 def test_a_kernel_that_is_killed_leaves_its_phase(kaggle: Kaggle) -> None:
-    with kaggle.start(code("import time\nopen('started', 'w').close()\ntime.sleep(100)\n")) as process:
-        deadline = time.monotonic() + 60
+    with kaggle.start(code("import time\nopen('started', 'w').close()\ntime.sleep(999)\n")) as process:
+        deadline = time.monotonic() + LONG
         while not (kaggle.work / "started").exists():
             assert time.monotonic() < deadline
             time.sleep(0.05)

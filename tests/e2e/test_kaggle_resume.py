@@ -20,6 +20,7 @@ from nb2ddp.runtime import support_module
 from nb2ddp.targets.kaggle import kaggle_bundle
 from tests.support import ROOT
 from tests.support.kaggle_kernel import Kaggle
+from tests.support.limits import LONG
 from tests.support.runs import STACKS, WITHOUT, run
 
 pytestmark = pytest.mark.launch
@@ -134,7 +135,7 @@ def test_killed_in_the_middle_and_resumed_it_has_the_losses_of_a_whole_run(
             assert process.poll() is None
             time.sleep(0.02)
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=60)
+        process.communicate(timeout=LONG)
     assert process.returncode == 130
     second = Kernel(tmp_path / "second", script, resume_from="ada/tiny-run", kernel_sources=["ada/tiny-run"])
     second.takes(first)

@@ -68,7 +68,7 @@ Path(f"written.{rank}").write_text(os.environ["OMP_NUM_THREADS"])
 def test_other_folders_and_a_process_left_by_a_successful_script(project: Project) -> None:
     project.write(
         """
-subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(99)"], start_new_session=True)
+subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(999)"], start_new_session=True)
 Path("here").touch()
 """
     )
@@ -84,7 +84,7 @@ Path("here").touch()
 
 @pytest.mark.parametrize("bad", [pytest.param(0, marks=pytest.mark.thorough), 1])
 def test_a_recorded_exception_is_shown_once(project: Project, bad: int) -> None:
-    wait = f"print('hello from', rank)\nif rank != {bad}:\n    time.sleep(99)\n"
+    wait = f"print('hello from', rank)\nif rank != {bad}:\n    time.sleep(999)\n"
     project.write("raise ValueError('boom')\n", head=HEAD + wait + RECORD)
     ended = project.run()
     assert ended.code == 1
@@ -100,7 +100,7 @@ def test_a_recorded_exception_is_shown_once(project: Project, bad: int) -> None:
 
 
 def test_an_exception_that_is_not_recorded(project: Project) -> None:
-    project.write("print('step 1')\nif rank == 1:\n    {}['key']\ntime.sleep(99)")
+    project.write("print('step 1')\nif rank == 1:\n    {}['key']\ntime.sleep(999)")
     ended = project.run()
     assert ended.code == 1
     assert "step 1\nTraceback (most recent call last)" in ended.err
@@ -109,7 +109,7 @@ def test_an_exception_that_is_not_recorded(project: Project) -> None:
 
 
 def test_rank_0_fails_without_recording(project: Project) -> None:
-    project.write("if rank == 0:\n    {}['key']\ntime.sleep(99)")
+    project.write("if rank == 0:\n    {}['key']\ntime.sleep(999)")
     ended = project.run()
     assert ended.code == 1
     assert ended.err.count("KeyError") == 1
@@ -117,7 +117,7 @@ def test_rank_0_fails_without_recording(project: Project) -> None:
 
 
 def test_exit_code_of_a_rank(project: Project) -> None:
-    project.write("if rank == 1:\n    sys.exit(7)\ntime.sleep(99)")
+    project.write("if rank == 1:\n    sys.exit(7)\ntime.sleep(999)")
     ended = project.run()
     assert ended.code == 7
     assert "rank 1 failed first (exit code 7)" in ended.err
@@ -159,7 +159,7 @@ def test_a_failure_does_not_wait_for_a_rank_that_ignores_sigterm(project: Projec
 if rank == 0:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     started()
-    time.sleep(99)
+    time.sleep(999)
 while not Path(__file__).with_name("started.0").exists():
     time.sleep(0.02)
 sys.exit(3)

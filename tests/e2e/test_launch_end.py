@@ -31,7 +31,7 @@ def project(tmp_path: Path) -> Iterator[Project]:
 SAVES_ON_CTRL_C = """
 try:
     started()
-    time.sleep(99)
+    time.sleep(999)
 except KeyboardInterrupt:
     time.sleep(0.5)
     print("saved", rank)
@@ -62,11 +62,11 @@ def test_ctrl_c_lets_the_ranks_save_their_work(project: Project) -> None:
 
 
 CHILDREN = """
-child = "import time; time.sleep(99)"
+child = "import time; time.sleep(999)"
 subprocess.Popen([sys.executable, "-S", "-c", child])
 subprocess.Popen([sys.executable, "-S", "-c", child], start_new_session=True)
 started()
-time.sleep(99)
+time.sleep(999)
 """
 
 STUBBORN_CHILDREN = (
@@ -136,7 +136,7 @@ def test_nothing_is_left_when_the_launcher_is_killed(project: Project, body: str
 @needs_proc
 def test_nothing_is_left_when_launcher_and_guards_are_killed(project: Project) -> None:
     process = start_ranks(
-        project, "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nstarted()\ntime.sleep(99)", grace=1
+        project, "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nstarted()\ntime.sleep(999)", grace=1
     )
     process.kill()
     for found in psutil.process_iter():
@@ -154,7 +154,7 @@ def test_nothing_is_left_when_launcher_and_guards_are_killed(project: Project) -
 @pytest.mark.launch
 @needs_proc
 def test_nothing_is_left_when_torchrun_is_killed(project: Project) -> None:
-    process = start_ranks(project, "started()\ntime.sleep(99)", grace=2)
+    process = start_ranks(project, "started()\ntime.sleep(999)", grace=2)
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     os.kill(int(children[0]), signal.SIGKILL)
     ended = project.end(process)
@@ -180,7 +180,7 @@ def test_nothing_is_left_when_the_launcher_is_killed_before_any_rank_runs(projec
 @pytest.mark.launch
 @needs_proc
 def test_signal_while_torchrun_starts(project: Project) -> None:
-    project.write("time.sleep(60)")  # on a fast machine the ranks are there already
+    project.write("time.sleep(999)")  # on a fast machine the ranks are there already
     process = project.start()
     project.wait_for("logs/torchrun.log")
     time.sleep(0.3)

@@ -60,7 +60,7 @@ signal.signal(signal.SIGTERM, signal.SIG_IGN)
 if rank == 0:
     time.sleep(0.3)
     raise RuntimeError("Connection closed by peer")
-time.sleep(99)
+time.sleep(999)
 """,
         head=RECORD_QUICKLY + HEAD,
     )
@@ -96,7 +96,7 @@ value = torch.ones(1)
 dist.all_reduce(value)
 print(f"attempt {attempt} sums to {value.item()}")
 if attempt < 2:
-    sleep = "import time; time.sleep(99)"
+    sleep = "import time; time.sleep(999)"
     server = subprocess.Popen([sys.executable, "-S", "-c", sleep], start_new_session=True)
     Path(f"server.{attempt}.{rank}").write_text(str(server.pid))
 else:

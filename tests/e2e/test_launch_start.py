@@ -145,9 +145,9 @@ def test_install_step_is_interrupted(project: Project, number: signal.Signals, c
     setup = install_step(
         project,
         "import subprocess, sys, time\n"
-        "subprocess.Popen([sys.executable, '-S', '-c', 'import time; time.sleep(99)'])\n"
+        "subprocess.Popen([sys.executable, '-S', '-c', 'import time; time.sleep(999)'])\n"
         "open('installing', 'w').close()\n"
-        "time.sleep(99)\n",
+        "time.sleep(999)\n",
     )
     project.write("started()")
     process = project.start(setup=setup)

@@ -10,6 +10,7 @@ import pytest
 
 from nb2ddp.ddp_folder import SUPPORT
 from nb2ddp.runtime import support_module
+from tests.support.limits import LONG
 
 pytestmark = pytest.mark.launch
 
@@ -102,7 +103,7 @@ def test_two_ranks_train_what_one_process_trains(tmp_path: Path) -> None:
     (tmp_path / SUPPORT).write_text(support_module())
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
     done = subprocess.run(
-        [*torchrun, "train.py"], cwd=tmp_path, capture_output=True, text=True, timeout=200, check=False
+        [*torchrun, "train.py"], cwd=tmp_path, capture_output=True, text=True, timeout=LONG, check=False
     )
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) == 60

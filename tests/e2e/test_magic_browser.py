@@ -18,6 +18,7 @@ import pytest
 
 from tests.e2e.test_magic import COLLECT, DATA, LOOP, MODEL, SAVE
 from tests.support.jupyterlab import lab_with, open_notebook, prompts, run_all_cells
+from tests.support.limits import LONG
 
 pytest.importorskip("jupyterlab")
 playwright = pytest.importorskip("playwright.sync_api")
@@ -48,7 +49,7 @@ def test_bar_and_curve_move_in_jupyterlab(lab: str) -> None:
             assert time.monotonic() < began + 240, prompts(page)
             page.wait_for_timeout(200)
         seen: list[tuple[float, int]] = []
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + LONG
         while not page.locator(".nb2ddp-result").count():
             assert time.monotonic() < deadline, seen
             html = page.locator(".nb2ddp-live").inner_html()

@@ -20,6 +20,7 @@ from xml.etree import ElementTree
 import pytest
 
 import nb2ddp
+from tests.support.limits import LONG
 from tests.unit.monitor.test_nvml import DRIVER
 
 PACKAGE_PARENT = Path(nb2ddp.__file__).parents[1]
@@ -116,7 +117,7 @@ def start(tmp_path: Path) -> Start:
 
 
 def ended(process: subprocess.Popen[bytes], folder: Path) -> Ended:
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=LONG)
     return Ended(process.returncode, out.decode(), err.decode(), folder / "logs")
 
 
@@ -151,7 +152,7 @@ def test_in_a_terminal_a_table_stands_below_the_output(start: Start, tmp_path: P
     process = start(LOOK, "--cpu", modules={}, to=theirs)
     os.close(theirs)
     shown = b""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + LONG
     while process.poll() is None or select.select([ours], [], [], 0.2)[0]:
         assert time.monotonic() < deadline
         if select.select([ours], [], [], 0.2)[0]:

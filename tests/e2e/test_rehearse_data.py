@@ -17,6 +17,7 @@ from nb2ddp.rehearse.runs import Patience, Settings
 from nb2ddp.rehearse.subject import Subject
 from tests.e2e.test_rehearse_faults import DDP_LOOP, LOOP
 from tests.support.hub_server import HubServer
+from tests.support.limits import LONG
 
 
 @pytest.fixture
@@ -28,6 +29,7 @@ def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[HubServe
         monkeypatch.setitem(PLAN, "datasets", str(tmp_path / "datasets"))
         for name in ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE"):
             monkeypatch.delenv(name, raising=False)
+        monkeypatch.setattr(hub, "_FETCH", LONG)
         yield running
 
 
@@ -99,7 +101,7 @@ def test_a_rehearsal_takes_its_rows_from_the_cache_and_from_the_hub(
     assert made in DDP_LOOP
     subject = Subject("data", DDP_LOOP.replace(made, reads), LOOP.replace(made, reads))
     keep = tmp_path / "keep"
-    result = rehearse(subject, Settings(patience=Patience(120, 60, 60)), keep=keep)
+    result = rehearse(subject, Settings(patience=Patience(LONG, LONG, LONG)), keep=keep)
     assert [fault.key for fault in result.faults] == ["printed-twice"]  # both ranks of this loop print
     replaced = {item.what: item.by for item in result.replaced}
     assert replaced == {

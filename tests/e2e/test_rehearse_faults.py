@@ -11,6 +11,7 @@ import pytest
 from nb2ddp.rehearse.rehearsal import Rehearsal, rehearse
 from nb2ddp.rehearse.runs import Patience, Settings
 from nb2ddp.rehearse.subject import Subject
+from tests.support.limits import LONG
 
 pytestmark = pytest.mark.launch
 
@@ -103,8 +104,8 @@ TRAINER = dedent("""\
 """)
 
 
-def rehearsed(script: str, reference: str, *, patience: float = 60, keep: Path | None = None) -> Rehearsal:
-    settings = Settings(steps=4, patience=Patience(120, patience, 60))
+def rehearsed(script: str, reference: str, *, patience: float = LONG, keep: Path | None = None) -> Rehearsal:
+    settings = Settings(steps=4, patience=Patience(LONG, patience, LONG))
     return rehearse(Subject("fault", script, reference), settings, keep=keep)
 
 
@@ -203,7 +204,7 @@ def test_a_hang_shows_where_each_rank_stood_and_leaves_nothing(tmp_path: Path) -
         "if rank == 0:"
     )
     script = broken(DDP_LOOP, "if rank == 0:", waits)
-    result = rehearsed(script, LOOP, patience=8, keep=tmp_path / "keep")
+    result = rehearsed(script, LOOP, patience=20, keep=tmp_path / "keep")
     assert {fault.key for fault in result.faults} == {"hang", "other-collectives"}
     line = DDP_LOOP[: DDP_LOOP.index("if rank == 0:")].count("\n") + 1
     assert f"rank 0 was at line {line + 4} of the script, waiting in barrier" in result.faults[0].sentence

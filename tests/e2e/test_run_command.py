@@ -17,6 +17,7 @@ import pytest
 
 from tests.support.helpers import notebook
 from tests.support.launches import PACKAGE_PARENT, needs_proc
+from tests.support.limits import LONG
 
 pytestmark = [pytest.mark.launch, needs_proc]
 
@@ -67,7 +68,7 @@ def start(folder: Path, script: str, *options: str, to: int = subprocess.PIPE) -
 
 def test_the_stage_and_the_closing_block_in_plain_text(tmp_path: Path) -> None:
     process = start(tmp_path, TRAIN)
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=LONG)
     assert process.returncode == 0, err
     assert re.search(r"^nb2ddp: 0:\d\d loading$", err, re.MULTILINE)
     block = err[err.index("nb2ddp: the run succeeded") :]
@@ -105,9 +106,9 @@ def test_on_a_terminal_of_80_columns(tmp_path: Path) -> None:
 
 def test_quiet_prints_rank_0_and_errors_alone(tmp_path: Path) -> None:
     process = start(tmp_path, "import sys\nprint('hello')\nprint('there', file=sys.stderr)", "-q")
-    assert process.communicate(timeout=120) == ("hello\n", "there\n")
+    assert process.communicate(timeout=LONG) == ("hello\n", "there\n")
     process = start(tmp_path, "import os\nif os.environ['RANK'] == '1': raise ValueError('boom')", "-q")
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=LONG)
     assert (process.returncode, out) == (1, "")
     assert "nb2ddp: rank 1 failed first (exit code 1)" in err
 
@@ -115,7 +116,7 @@ def test_quiet_prints_rank_0_and_errors_alone(tmp_path: Path) -> None:
 def test_what_follows_two_dashes_reaches_torchrun(tmp_path: Path) -> None:
     script = "import os\nprint(os.environ['TORCHELASTIC_MAX_RESTARTS'])"
     process = start(tmp_path, script, "-q", "--nproc", "1", "--", "--max-restarts=3")
-    assert process.communicate(timeout=120) == ("3\n", "")
+    assert process.communicate(timeout=LONG) == ("3\n", "")
     assert process.returncode == 0
 
 
@@ -125,18 +126,18 @@ from pathlib import Path
 Path("outputs/checkpoint-20").mkdir(parents=True, exist_ok=True)
 Path("outputs/checkpoint-20/trainer_state.json").write_text("{}")
 print("saved", flush=True)
-time.sleep(99)
+time.sleep(999)
 """
 
 
 @pytest.mark.parametrize("saves", [True, pytest.param(False, marks=pytest.mark.thorough)])
 def test_ctrl_c_ends_with_what_is_kept(tmp_path: Path, saves: bool) -> None:
-    process = start(tmp_path, SAVES if saves else "import time\nprint('saved', flush=True)\ntime.sleep(99)")
+    process = start(tmp_path, SAVES if saves else "import time\nprint('saved', flush=True)\ntime.sleep(999)")
     assert process.stdout is not None
     assert process.stdout.readline() == "saved\n"
     time.sleep(0.3)
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=LONG)
     assert process.returncode == 130
     last = err.splitlines()[-1]
     if saves:
@@ -163,7 +164,7 @@ def test_only_what_follows_two_dashes_goes_to_torchrun(
     tmp_path: Path, arguments: list[str], sentence: str
 ) -> None:
     process = start(tmp_path, "open('ran', 'w')", *arguments)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=LONG)
     assert process.returncode == 2
     assert sentence in err
     assert not (tmp_path / "ran").exists()
@@ -179,7 +180,7 @@ for _ in range(2):
     loss.backward()
     optimizer.step()
 print("its loop has ended", flush=True)
-time.sleep(100)
+time.sleep(999)
 """
 
 

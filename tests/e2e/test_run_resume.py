@@ -81,7 +81,7 @@ def test_each_rank_runs_the_script_from_its_own_folder(tmp_path: Path) -> None:
     (tmp_path / "there" / "beside.py").write_text("name = 'beside'\n")
     (tmp_path / "there" / "train.py").write_text(
         "import os, sys, time, beside\n# Trainer(\nprint(__name__, sys.argv[1:], beside.name, __file__, flush=True)\n"
-        "time.sleep(99) if os.environ['RANK'] == '1' else None; raise ValueError('broken')\n"
+        "time.sleep(999) if os.environ['RANK'] == '1' else None; raise ValueError('broken')\n"
     )
     done = run(tmp_path, "there/train.py", "--cpu", "--nproc", "2", "--resume")
     assert done.stdout.splitlines()[-1] == f"__main__ [] beside {tmp_path / 'there' / 'train.py'}"

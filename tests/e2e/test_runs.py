@@ -20,6 +20,7 @@ from nb2ddp import convert
 from nb2ddp.ddp_folder import SUPPORT
 from nb2ddp.runtime import support_module
 from tests.support import ROOT
+from tests.support.limits import LONG
 from tests.support.runs import STACKS, Run, plain_code, processes_of, run
 
 pytestmark = pytest.mark.launch
@@ -334,5 +335,5 @@ def test_a_process_ends_right_after_its_last_collective(tmp_path: Path) -> None:
         f"            rank(number, f'{tmp_path}/store{{pair}}')\n"
         "    print([os.waitpid(child, 0)[1] for child in children], flush=True)\n"
     )
-    done = subprocess.run([sys.executable, file], capture_output=True, text=True, timeout=200, check=False)
+    done = subprocess.run([sys.executable, file], capture_output=True, text=True, timeout=LONG, check=False)
     assert done.stdout.splitlines() == ["[0, 0]"] * 10, done.stderr

@@ -29,6 +29,7 @@ from nb2ddp.web import limits
 from tests.support import ROOT, SAMPLES
 from tests.support.browser import browser, needs_chromium
 from tests.support.helpers import notebook
+from tests.support.limits import LONG
 from tests.support.web_pages import (
     MARKER,
     PROBED,
@@ -69,7 +70,7 @@ class Shown:
         self.requests: list[str] = []
         self.page.on("request", lambda request: self.requests.append(request.url))
         self.page.goto(served.address)
-        self.page.get_by_role("button", name="Convert").wait_for(timeout=60_000)
+        self.page.get_by_role("button", name="Convert").wait_for(timeout=LONG * 1000)
 
     def drop(self, path: Path) -> None:
         self.page.locator("input[type=file]").set_input_files(path)
@@ -109,7 +110,7 @@ def downloaded(shown: Shown) -> str:
 def test_a_dropped_notebook_is_shown_and_its_folder_downloaded(browser: Any, served: Served) -> None:
     shown = Shown(browser, served)
     shown.drop(ALPACA)
-    shown.view.get_by_role("heading", name="alpaca_sft.ipynb").wait_for(timeout=60_000)
+    shown.view.get_by_role("heading", name="alpaca_sft.ipynb").wait_for(timeout=LONG * 1000)
     assert "2 x 4 on one GPU -> 2 x 2 x 2 GPUs = 8" in shown.view.locator("main").inner_text()
     assert downloaded(shown) == convert(ALPACA).files["train_ddp.py"]
     with shown.page.expect_download() as download:
@@ -130,7 +131,7 @@ def test_a_dropped_notebook_is_shown_and_its_folder_downloaded(browser: Any, ser
     shown.page.get_by_label("nproc").fill("4")
     shown.page.get_by_label("single file").check()
     shown.page.get_by_role("button", name="Convert").click()
-    shown.view.get_by_text("2 x 1 x 4 GPUs = 8").wait_for(timeout=60_000)
+    shown.view.get_by_text("2 x 1 x 4 GPUs = 8").wait_for(timeout=LONG * 1000)
     assert downloaded(shown) == convert(ALPACA, nproc=4, single_file=True).files["train_ddp.py"]
     assert not [url for url in shown.requests if not url.startswith((served.address, "blob:", "data:"))]
     shown.page.close()
@@ -142,7 +143,7 @@ def test_a_declined_notebook_on_a_dark_phone(browser: Any, served: Served, tmp_p
     shown = Shown(browser, served, 390, "dark")
     shown.page.get_by_role("button", name="Options").click()
     shown.drop(declined)
-    shown.view.get_by_role("heading", name="Declined", exact=True).wait_for(timeout=60_000)
+    shown.view.get_by_role("heading", name="Declined", exact=True).wait_for(timeout=LONG * 1000)
     picture(shown.page, "390-dark")
     assert not shown.page.get_by_role("button", name="Download the folder").count()
     assert shown.page.evaluate("document.documentElement.scrollWidth") <= 390
@@ -155,14 +156,14 @@ def test_what_cannot_be_converted_is_a_sentence(browser: Any, served: Served, tm
     broken.write_text("{")
     shown = Shown(browser, served)
     shown.page.get_by_role("button", name="Convert").click()
-    shown.page.get_by_text("Drop a notebook, or paste a link, first.").wait_for(timeout=60_000)
+    shown.page.get_by_text("Drop a notebook, or paste a link, first.").wait_for(timeout=LONG * 1000)
     shown.drop(broken)
-    shown.page.get_by_text("is not a Jupyter notebook").wait_for(timeout=60_000)
+    shown.page.get_by_text("is not a Jupyter notebook").wait_for(timeout=LONG * 1000)
     assert not shown.page.locator("#result img").count()
     shown.page.get_by_label("Or paste a link").fill("http://127.0.0.1:9/a.ipynb")
     shown.page.get_by_label("Or paste a link").press("Enter")
     alert = shown.page.get_by_role("alert").get_by_text("127.0.0.1 is not on the public internet")
-    alert.wait_for(timeout=60_000)
+    alert.wait_for(timeout=LONG * 1000)
     shown.page.close()
 
 
@@ -294,7 +295,7 @@ def test_a_port_that_is_taken_is_a_sentence(tmp_path: Path) -> None:
             env={**os.environ, "PYTHONPATH": str(ROOT)},
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=LONG,
         )
     assert done.returncode == 1
     assert "the page cannot be served at 127.0.0.1, port" in done.stderr

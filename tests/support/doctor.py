@@ -16,6 +16,7 @@ from nb2ddp.doctor import examination
 from nb2ddp.doctor.machine import Gpu, Machine, Settings, Torch, look
 from nb2ddp.doctor.outcome import Outcome, skip
 from nb2ddp.launch.command import LAUNCHER_VARIABLES
+from tests.support.limits import LONG
 
 ROOT = Path(nb2ddp.__file__).parents[1]
 GIB = 1 << 30
@@ -34,7 +35,7 @@ def doctor(
         env=environment(**more),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=LONG,
     )
 
 

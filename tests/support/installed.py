@@ -22,6 +22,7 @@ from typing import Literal
 from packaging.requirements import Requirement
 
 from tests.support import ROOT
+from tests.support.limits import LONG
 
 SITE = Path(sysconfig.get_path("purelib"))
 
@@ -65,7 +66,7 @@ class Installed:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=LONG,
         )
 
     def nb2ddp(self, *arguments: object, cwd: Path, **more: str) -> subprocess.CompletedProcess[str]:

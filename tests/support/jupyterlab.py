@@ -19,6 +19,8 @@ from typing import Any
 import nbformat
 from nbformat.v4 import new_code_cell, new_notebook
 
+from tests.support.limits import LONG
+
 # All cells are in the page, whether they can be seen or not, and nothing pops up.
 SETTINGS = {
     "@jupyterlab/notebook-extension/tracker": {"windowingMode": "none"},
@@ -58,7 +60,7 @@ def lab_with(
         server = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
     try:
         address = f"http://127.0.0.1:{port}"
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + LONG
         while True:
             try:
                 urllib.request.urlopen(f"{address}/api/status").close()
@@ -89,7 +91,7 @@ def open_notebook(page: Any, address: str) -> None:
 
 def run_all_cells(page: Any) -> None:
     """Click, and wait until the first cell has run; answer where JupyterLab asks for a kernel, and click again."""
-    deadline = time.monotonic() + 240
+    deadline = time.monotonic() + LONG
     clicked = False
     while not re.search(r"\d", page.locator(".jp-InputPrompt").first.inner_text()):
         assert time.monotonic() < deadline, prompts(page)

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from nb2ddp.targets.kaggle import METADATA_FILE, kaggle_bundle
+from tests.support.limits import LONG
 
 needs_torch = pytest.mark.skipif(
     importlib.util.find_spec("torch") is None, reason="torchrun comes with torch"
@@ -87,7 +88,7 @@ class Kaggle:
 
     def run(self, text: str, **environment: str) -> tuple[int, str]:
         with self.start(text, **environment) as process:
-            output, _ = process.communicate(timeout=300)  # a busy machine takes its time
+            output, _ = process.communicate(timeout=LONG)
         assert os.listdir(self.source) == ["script.py"]
         return process.returncode, output
 

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 import nb2ddp
+from tests.support.limits import LONG
 
 PACKAGE_PARENT = Path(nb2ddp.__file__).parents[1]
 MARK = "NB2DDP_TEST_MARK"
@@ -129,7 +130,7 @@ class Project:
         return process
 
     def end(self, process: subprocess.Popen[str]) -> Ended:
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=LONG)
         return Ended(process.returncode, out, err)
 
     def run(self, **arguments: Any) -> Ended:
@@ -139,7 +140,7 @@ class Project:
         return ended
 
     def wait_for(self, *names: str) -> None:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + LONG
         while not all((self.folder / name).exists() for name in names):
             assert time.monotonic() < deadline, f"no {names}"
             time.sleep(0.02)

@@ -18,6 +18,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.limits import LONG
+
 _PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scontrol")
 # No cgroups, no accounting, quick to schedule.
 _CONF = """\
@@ -109,11 +111,11 @@ def slurm_cluster(folder: Path) -> Iterator[Slurm]:
                 daemon, env=slurm.environment, stdout=log, stderr=log, start_new_session=True
             )
             stack.callback(_end, process)
-            deadline = time.monotonic() + 20
+            deadline = time.monotonic() + LONG
             while daemon is daemons[0] and not (at / "socket").exists():
                 assert time.monotonic() < deadline, Path(log.name).read_text()
                 time.sleep(0.05)
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + LONG
         while "idle" not in _answer(slurm):
             assert time.monotonic() < deadline, "\n".join(p.read_text() for p in folder.glob("*.log"))
             time.sleep(0.2)
