@@ -17,6 +17,8 @@ import click
 from nb2ddp import errors
 from nb2ddp.cli import main as command_line
 from nb2ddp.cli.rules import page_of
+from nb2ddp.jupyter.arguments import ARGUMENTS
+from nb2ddp.jupyter.magic import DDPMagics
 from nb2ddp.options import Setting, settings
 from nb2ddp.rules import BALANCED_RULES, RULES
 from nb2ddp.targets import TARGETS
@@ -94,6 +96,17 @@ Colours appear on a terminal alone, and not where `NO_COLOR` is set. `-q` prints
 failed and what does not fit; `-v` prints each change with the notebook's line.
 """
 
+MAGIC = """
+## `%run_ddp` and `%%run_ddp` in a notebook
+
+{about}
+
+Besides the options of a conversion:
+
+| argument | what it does |
+|---|---|
+"""
+
 EXIT_CODES = f"""\
 # Exit codes
 
@@ -163,7 +176,23 @@ def commands() -> str:
         if own:
             page += "\n| option | what it does |\n|---|---|\n" + "".join(map(option_row, own))
     targets = ", ".join(f"`{name}`" for name in TARGETS)
-    return page.replace("## `nb2ddp emit`\n", f"## `nb2ddp emit`\n\nTargets: {targets}.\n")
+    page = page.replace("## `nb2ddp emit`\n", f"## `nb2ddp emit`\n\nTargets: {targets}.\n")
+    return page + magic()
+
+
+def magic() -> str:
+    """Return what is told of the magic: its docstring up to the examples, and the arguments of its own."""
+    told = inspect.cleandoc(DDPMagics.run_ddp.__doc__ or "").partition("\nExamples\n")[0]
+    usage = ("::", " ")  # IPython puts it before the prose
+    prose = "\n\n".join(text for text in told.strip().split("\n\n") if not text.startswith(usage))
+    rows = []
+    for argument in ARGUMENTS:
+        if argument.args[0] in {setting.flag for setting in settings()} - {"--nproc"}:
+            continue
+        value = argument.kwds.get("metavar", "")
+        names = ", ".join(argument.args) + f" {value}".rstrip()
+        rows.append(row(f"`{names}`", argument.kwds["help"]))
+    return MAGIC.format(about=prose) + "".join(rows)
 
 
 def setting_row(setting: Setting) -> str:

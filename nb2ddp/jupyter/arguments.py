@@ -24,7 +24,7 @@ def _process_count(text: str) -> int:
     return int(text)
 
 
-_ARGUMENTS = (
+ARGUMENTS = (
     argument("notebook", nargs="?", help="a notebook file; without it, the cells of this session are run"),
     argument("--nproc", type=_process_count, metavar="N", help="processes; else one for each GPU (--cpu: 2)"),
     argument("--cpu", action="store_true", help="train on the CPU"),
@@ -36,12 +36,13 @@ _ARGUMENTS = (
     argument("--free", action="store_true", help="first drop the kernel's objects that hold GPU memory"),
     argument("-h", "--help", action="store_true", help="show this, and run nothing"),
 )
+"""All of them in the order of ``%run_ddp --help``, those of a conversion among them."""
 
 
 def with_arguments(function: _Function) -> _Function:
     """Make a function a line and cell magic that takes these arguments."""
     decorated: Any = line_cell_magic(function)
-    for option in reversed(_ARGUMENTS):
+    for option in reversed(ARGUMENTS):
         decorated = option(decorated)
     decorated = magic_arguments()(decorated)
     return cast(_Function, decorated)

@@ -20,6 +20,7 @@ import nb2ddp.rules
 from nb2ddp import errors
 from nb2ddp.cli import main
 from nb2ddp.cli.rules import page_of
+from nb2ddp.jupyter.arguments import ARGUMENTS
 from nb2ddp.options import Options, settings
 from nb2ddp.rewriting.findings import Rule
 from nb2ddp.rules import RULES
@@ -117,6 +118,19 @@ def test_an_option_is_tested_and_documented(command: str, option: click.Option) 
     called = rf"""["' ]{command}["' ]""" + (r"|nb2ddp\.targets" if command == "emit" else "")
     with_command = "\n".join(text for text in TEST_FILES if re.search(called, text))
     assert option.name in SETTINGS or re.search(tried, with_command), f"no test uses {option.opts[-1]}"
+
+
+MAGIC_FLAGS = [flag for argument in ARGUMENTS for flag in argument.args if flag.startswith("--")]
+
+
+@pytest.mark.parametrize("flag", MAGIC_FLAGS)
+def test_an_option_of_the_magic_is_tested_and_documented(flag: str) -> None:
+    known = {setting.flag for setting in settings()}
+    heading = "## Options of a conversion" if flag in known else "## `%run_ddp` and `%%run_ddp`"
+    section = page("commands.md").partition(heading)[2].partition("\n## ")[0]
+    assert re.search(rf"^\| `[^`]*{flag}[ `]", section, re.MULTILINE)
+    with_magic = "\n".join(text for text in TEST_FILES if "run_ddp" in text)
+    assert flag in known or re.search(rf"{flag}\b", with_magic), f"no test uses {flag}"
 
 
 @pytest.mark.parametrize("name", TARGETS)
