@@ -176,7 +176,7 @@ def _init_block(facts: Facts, needs: Iterable[Need], body: Sequence[Line], optio
             "except ModuleNotFoundError as missing:",
             f'    {facts.our("sys")}.exit(f"{{missing}}: this script needs PyTorch, and ddp_support.py beside it")',
         ]
-    device = "this process works on cuda:<local_rank>"
+    device = "this process works on cuda:<local_rank>; only rank 0 prints"
     return [
         *imports,
         "",
