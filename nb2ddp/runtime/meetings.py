@@ -87,9 +87,8 @@ def _text(value: Any) -> str:
 
 def _forms(error: BaseException) -> Iterator[Callable[[], Any]]:
     yield lambda: error
-    given = _builtin(type(error)).__reduce__(error)[
-        1
-    ]  # what it was made of: an OSError's `args` lack its file's name
+    # What it was made of: the `args` of an OSError lack its file's name.
+    _, given, *_ = _builtin(type(error)).__reduce__(error)
     made_of = tuple(value if _travels(value) else _text(value) for value in given)
     attributes = {name: value if _travels(value) else None for name, value in error.__dict__.items()}
     for kind in type(error).__mro__:

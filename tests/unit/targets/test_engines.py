@@ -69,6 +69,32 @@ def test_the_options_of_sbatch() -> None:
     assert "--container-image=docker://me/unsloth:1" in text
 
 
+@pytest.mark.parametrize(
+    ("nodes", "meet"),
+    [
+        (1, ["--rdzv_backend=c10d", "--rdzv_endpoint=localhost:0"]),  # two jobs on one node take two ports
+        (2, ["--master_addr=node1", "--master_port=20007"]),
+    ],
+)
+def test_where_the_ranks_of_a_slurm_job_meet(tmp_path: Path, nodes: int, meet: list[str]) -> None:
+    """The commands of SLURM are stood in for: there is no cluster of two nodes here."""
+    (tmp_path / "train.sbatch").write_text(files("slurm")["train.sbatch"])
+    for name, line in {
+        "scontrol": r"printf 'node1\nnode2\n'",
+        "srun": 'shift; SLURM_NODEID=0 exec "$@"',
+        "torchrun": r"""printf '%s\n' "$@" """,
+    }.items():
+        (tmp_path / name).write_text(f"#!/bin/bash\n{line}\n")
+        (tmp_path / name).chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_SUBMIT_DIR": str(tmp_path)}
+    environment |= {"SLURM_JOB_ID": "10007", "SLURM_JOB_NODELIST": "node[1-2]", "SLURM_NNODES": str(nodes)}
+    command = ["bash", "train.sbatch"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, text=True, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    head = [f"--nnodes={nodes}", "--node_rank=0", "--nproc_per_node=2"]
+    assert done.stdout.splitlines() == [*head, *meet, "--rdzv_id=10007", "resume.py"]
+
+
 def test_each_machine_gets_a_number_of_its_own(folder: Path) -> None:
     told = emit("--target", "accelerate", "--nodes", "3", "--main-process-ip", "node1", "tiny_ddp").output
     command = r"--machine_rank 0 train_ddp.py\s+\(on each machine, with its own number from 0 to 2\)\n"
