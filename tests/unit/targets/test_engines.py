@@ -80,7 +80,7 @@ def test_where_the_ranks_of_a_slurm_job_meet(tmp_path: Path, nodes: int, meet: l
     """The commands of SLURM are stood in for: there is no cluster of two nodes here."""
     (tmp_path / "train.sbatch").write_text(files("slurm")["train.sbatch"])
     for name, line in {
-        "scontrol": r"printf 'node1\nnode2\n'",
+        "scontrol": "seq -f node%g 20000",  # more than a pipe holds: who reads one line of it breaks the pipe
         "srun": 'shift; SLURM_NODEID=0 exec "$@"',
         "torchrun": r"""printf '%s\n' "$@" """,
     }.items():
