@@ -16,6 +16,7 @@ from textwrap import dedent
 import click
 import pytest
 
+import nb2ddp.analysis
 import nb2ddp.rules
 from nb2ddp import errors
 from nb2ddp.cli import main
@@ -34,6 +35,12 @@ NAMES = {module.name for module in pkgutil.iter_modules(nb2ddp.rules.__path__)}
 
 def test_every_rule_file_is_in_rules() -> None:
     assert {rule.name.replace("-", "_") for rule in RULES} == NAMES
+
+
+def test_a_module_of_analysis_has_a_test_file_of_its_name() -> None:
+    modules = {module.name for module in pkgutil.iter_modules(nb2ddp.analysis.__path__)} - {"facts"}
+    files = (ROOT / "tests" / "unit" / "analysis").glob("test_*.py")
+    assert not modules - {path.stem.removeprefix("test_") for path in files}
 
 
 def test_the_pages_made_from_the_code_are_up_to_date() -> None:

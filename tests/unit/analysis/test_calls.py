@@ -1,0 +1,73 @@
+"""Which functions of the notebook a call runs, and which calls run a function."""
+
+from __future__ import annotations
+
+import libcst as cst
+import pytest
+
+from nb2ddp.analysis.facts import Facts
+from nb2ddp.source import cst_nodes
+from tests.support.helpers import facts_of
+from tests.unit.analysis.questions import LOAD, call_to
+
+JOB = """\
+class Job:
+    def __init__(self, part=None):
+        self.part = part
+    def go(self):
+        self.step()
+        self.part.step()
+    def step(self):
+        pass
+"""
+MINE = f"{JOB}class Mine(Job):\n    def step(self):\n        super().step()\n"
+
+
+def name_of(facts: Facts, function: cst.FunctionDef) -> str:
+    """Return the name of a function, that of a method with its class."""
+    home = facts.scope(function)
+    return (
+        f"{home.name.value}.{function.name.value}" if isinstance(home, cst.ClassDef) else function.name.value
+    )
+
+
+@pytest.mark.parametrize(
+    ("code", "call", "functions"),
+    [
+        ("def f(): pass\nf()", "f()", ["f"]),
+        ("def f(): pass\nrows.map(f)", "rows.map", ["f"]),
+        (f"{MINE}Mine()", "Mine()", ["Job.__init__"]),
+        (f"{MINE}job = Mine()\njob.step()", "job.step", ["Mine.step"]),
+        (f"{MINE}def make():\n    return Mine()\njob = make()\njob.go()", "job.go", ["Job.go"]),
+        (MINE, "self.step", ["Job.step", "Mine.step"]),
+        (MINE, "super().step", ["Job.step"]),
+        (f"{MINE}Job(Mine())", "self.part.step", ["Mine.step"]),
+        (f"{MINE}x.go()", "x.go", ["Job.go"]),
+    ],
+)
+def test_what_a_call_runs(code: str, call: str, functions: list[str]) -> None:
+    facts = facts_of(code)
+    assert [name_of(facts, f) for f in facts.called_functions(call_to(facts, call))] == functions
+
+
+@pytest.mark.parametrize(
+    ("code", "call"),
+    [
+        (f"{JOB}class More:\n    def go(self): pass\nx.go()", "x.go"),  # two classes have one
+        (f"{JOB}import lib\nlib.go()", "lib.go"),
+        (f"{JOB}{LOAD}model.go()", "model.go"),
+        (f"{JOB}from lib import Thing\nthing = Thing()\nthing.go()", "thing.go"),
+        ("class Net:\n    def train(self): pass\nx.train()", "x.train"),  # as any model has
+        ("f = load()\nf()", "f()"),
+    ],
+)
+def test_what_cannot_be_resolved_runs_nothing(code: str, call: str) -> None:
+    facts = facts_of(code)
+    assert not facts.called_functions(call_to(facts, call))
+
+
+def test_the_callers_of_a_function_are_its_live_calls() -> None:
+    facts = facts_of("def f(): pass\nf(1)\nif False:\n    f(2)\nrows.map(f)\n", "def g():\n    f(3)")
+    function = facts.bindings("f")[0].node
+    assert isinstance(function, cst.FunctionDef)
+    assert [cst_nodes.code_of(call) for call in facts.callers(function)] == ["f(1)", "rows.map(f)", "f(3)"]

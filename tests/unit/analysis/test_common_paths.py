@@ -1,0 +1,130 @@
+"""Code that all ranks run alike, and what leads out of it or is changed by it."""
+
+from __future__ import annotations
+
+import libcst as cst
+import pytest
+
+from nb2ddp.analysis.common_paths import (
+    binds_for_later,
+    binds_outside,
+    called_by_all,
+    changes_state,
+    clock_decides,
+    leaves,
+    made_by_all,
+)
+from nb2ddp.analysis.facts import Facts
+from tests.support.helpers import facts_of
+from tests.unit.analysis.questions import call_to
+
+START = "import os, time\nimport numpy as np\nfrom lib import Base\nstart = time.time()\n"
+LATE = "time.time() - start > 60"
+TRAINING = "for batch in loader:\n    model(batch).backward()\n"
+
+
+def file_block(facts: Facts) -> cst.With:
+    """Return the one `with` of a notebook that stands in a cell or in its first function."""
+    blocks = [p for call in facts.calls for p in facts.parents(call) if isinstance(p, cst.With)]
+    return blocks[0]
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("work()", True),
+        ("def f():\n    work()\nf()", True),
+        ("class Plain:\n    def f(self):\n        work()\nPlain().f()", True),
+        ("def f():\n    work()\nf()\nrows.map(f)", False),
+        ("class Mine(Base):\n    def f(self):\n        work()\nMine().f()", False),
+        ("@hook\ndef f():\n    work()\nf()", False),
+        ("try:\n    load()\nexcept OSError:\n    work()", False),
+        ("if os.environ['RANK'] == '0':\n    work()", False),
+        (f"if {LATE}:\n    work()", False),
+    ],
+)
+def test_whether_all_ranks_come_to_a_call(code: str, expected: bool) -> None:
+    facts = facts_of(START, code)
+    assert called_by_all(facts, call_to(facts, "work(")) == expected
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("def f(x: Own) -> None:\n    pass\nf(Own())", True),
+        ("class More(Own):\n    pass\nOwn()", False),
+        ("if os.environ['RANK'] == '0':\n    Own()", False),
+        ("x = 1", False),
+    ],
+)
+def test_whether_all_ranks_make_the_objects_of_a_class(code: str, expected: bool) -> None:
+    facts = facts_of(START, "class Own:\n    pass", code)
+    definition = facts.bindings("Own")[0].node
+    assert isinstance(definition, cst.ClassDef)
+    assert made_by_all(facts, definition) == expected
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        (f"while {LATE}:\n    work()", True),
+        ("def f():\n    if time.time() - start < 60:\n        return\n    work()", True),
+        (
+            f"{TRAINING}    if {LATE}:\n        work()\n        break",
+            False,
+        ),  # rank 0's clock ends the training
+        (f"def f():\n    if {LATE}:\n        wait()\n    work()", False),
+    ],
+)
+def test_whether_a_ranks_own_clock_decides(code: str, expected: bool) -> None:
+    facts = facts_of(START, code)
+    assert clock_decides(facts, call_to(facts, "work(")) == expected
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("if x:\n    continue", True),
+        ("for x in y:\n    pass\nelse:\n    break", True),
+        ("with f():\n    yield 1", True),
+        ("for x in y:\n    break", False),
+        ("def f():\n    return 1", False),
+    ],
+)
+def test_what_leads_out_of_a_statement(code: str, expected: bool) -> None:
+    assert leaves(cst.parse_statement(code)) == expected
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("rows = []\nwith open(p) as f:\n    rows.append(f.read())", True),
+        ("rows = []\ndef add():\n    rows.append(1)\nwith open(p) as f:\n    add()", True),
+        ("rng = np.random.default_rng(0)\nwith open(p) as f:\n    x = rng.normal()", True),
+        ("rows = []\ndef f():\n    rows = []\n    rows.append(1)\nwith open(p) as g:\n    f()", False),
+        ("with open(p, 'w') as f:\n    f.write(x)", False),
+    ],
+)
+def test_what_a_block_changes(code: str, expected: bool) -> None:
+    facts = facts_of(START, code)
+    assert changes_state(facts, file_block(facts)) == expected
+
+
+@pytest.mark.parametrize(
+    ("code", "in_function", "in_cell"),
+    [
+        ("def f():\n    with open(p) as f:\n        x = f.read()\n    return x", True, False),
+        (
+            "def f():\n    with open(p) as f:\n        x = f.read()\n        print(x)\n    f.closed",
+            False,
+            False,
+        ),
+        ("with open(p) as f:\n    x = f.read()\nprint(x)", False, True),
+        ("with open(p) as f:\n    f.read()\nprint(f.closed)", False, False),
+    ],
+)
+def test_names_that_are_read_after_a_block(code: str, in_function: bool, in_cell: bool) -> None:
+    facts = facts_of(code, "end()")
+    block = file_block(facts)
+    assert binds_for_later(facts, block) == in_function
+    assert binds_outside(facts, block, facts.top_statements[-1]) == in_cell

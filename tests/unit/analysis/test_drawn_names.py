@@ -1,0 +1,57 @@
+"""Names with a time or a random id in them, and which of them have to be rank 0's."""
+
+from __future__ import annotations
+
+import pytest
+
+from nb2ddp.analysis.drawn_names import is_drawn_name, is_shared, shared_names
+from nb2ddp.source import cst_nodes
+from tests.support.helpers import facts_of
+from tests.unit.analysis.questions import MAKE, call_to
+
+START = "import os, tempfile, time, uuid\nfrom datetime import datetime\n"
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("f'run-{time.time()}'", True),
+        ("str(int(time.time()))", True),
+        ("datetime.now().strftime('%d')", True),
+        ("uuid.uuid4().hex[:8]", True),
+        ("time.time()", False),
+        ("f'took {time.time() - start}'", False),
+        ("'run-1'", False),
+        ("f'{load()}-{time.time()}'", False),
+    ],
+)
+def test_what_is_a_drawn_name(expression: str, expected: bool) -> None:
+    facts = facts_of(START, f"use({expression})")
+    assert is_drawn_name(facts, call_to(facts, "use(").args[0].value) == expected
+
+
+TRAINER = f"{MAKE}trainer = SFTTrainer(model=m)\ntrainer.train()\n"
+NAME = "f'run-{time.time()}'"
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        (f"run = {NAME}\nos.makedirs(run)", [NAME]),
+        (f"def folder():\n    return {NAME}\nos.makedirs(folder())", [NAME]),
+        ("folder = tempfile.mkdtemp()", ["tempfile.mkdtemp()"]),
+        ("class A:\n    base = 'a'\n    run = f'{base}-{time.time()}'", ["time.time()"]),
+        ("def own():\n    folder = tempfile.mkdtemp()\nown()", []),  # it may be meant to be the process's own
+        (f"print({NAME})", []),
+        (f"def now():\n    return {NAME}\nprint(now())", []),
+        (f"for row in rows:\n    name = {NAME}\n    os.makedirs(name)", []),
+        (f"if os.environ['RANK'] == '0':\n    run = {NAME}\n    os.makedirs(run)", []),
+        (f"{TRAINER}run = {NAME}\nos.makedirs(run)", []),
+    ],
+)
+def test_which_names_have_to_be_rank_0s(code: str, expected: list[str]) -> None:
+    facts = facts_of(START, code)
+    found = list(shared_names(facts))
+    assert [cst_nodes.code_of(name) for name in found] == expected
+    assert all(is_shared(facts, name) for name in found)
+    assert not is_shared(facts, None)

@@ -1,0 +1,60 @@
+"""Which expressions are paths, and which lie in a rank's own temporary directory."""
+
+from __future__ import annotations
+
+import libcst as cst
+import pytest
+
+from nb2ddp.analysis.paths import is_in_own_folder, is_path, may_be_path, names_file
+from tests.support.helpers import facts_of
+from tests.unit.analysis.questions import call_to
+
+START = "import io, os, tempfile, time\nfrom pathlib import Path\n"
+WITH = "with tempfile.TemporaryDirectory() as folder:\n"
+HOLDER = "class Holder:\n    def __init__(self):\n        self.folder = tempfile.TemporaryDirectory()\n"
+FUNCTION = f"def f(folder):\n    use(folder + '/a')\n{WITH}    f(folder)\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("folder = Path('a')\nuse(folder / name)", "path file"),
+        ("use(name / 'a.txt')", "path file"),
+        ("use(Path('a').resolve().parent)", "path file"),
+        ("use(f'{name}.txt')", "file"),
+        ("name = 'a'\nuse(name + suffix)", "file"),
+        (f"{WITH}    use(folder + '/a')", "file own"),
+        (FUNCTION, "file own"),
+        (f"{HOLDER}holder = Holder()\nuse(holder.folder.name)", "own"),
+        ("buffer = io.BytesIO()\nuse(buffer)", "own"),
+        ("folder = tempfile.mkdtemp()\nuse(folder + '/a')", "file"),  # rank 0's, which all ranks know
+        ("file = open('a')\nuse(file)", ""),
+        ("use(missing)", ""),
+        ("a = b\nb = a\nuse(a)", ""),
+    ],
+)
+def test_what_an_expression_names(code: str, expected: str) -> None:
+    facts = facts_of(START, code)
+    value = call_to(facts, "use(").args[0].value
+    answers = {
+        "path": is_path(facts, value),
+        "file": names_file(facts, value),
+        "own": is_in_own_folder(facts, value),
+    }
+    assert [name for name, answer in answers.items() if answer] == expected.split()
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("x.mkdir()", True),
+        ("x = Path('a')\nx.mkdir()", True),
+        ("from tree import Node\nx = Node()\nx.mkdir()", False),
+        ("class Tree:\n    def mkdir(self): pass\nx.mkdir()", False),
+        ("class Tree(Base):\n    def f(self):\n        self.mkdir()", False),
+    ],
+)
+def test_whether_a_method_may_be_a_paths(code: str, expected: bool) -> None:
+    facts = facts_of(START, code)
+    (call,) = [call for call in facts.calls if facts.method(call) == "mkdir"]
+    assert may_be_path(facts, cst.ensure_type(call.func, cst.Attribute).value, "mkdir") == expected
