@@ -1,5 +1,6 @@
 """Make a Trainer train through one DDP wrapper."""
 
+import os
 import re
 import sys
 from typing import Any
@@ -44,6 +45,7 @@ def wrap_trainer(trainer: Any, batches: str = "notebook") -> Any:
     model = trainer.accelerator.prepare_model(trainer.model, evaluation_mode=True)
     told = trainer.args.ddp_find_unused_parameters
     _allow_checkpoints(trainer)
+    _leave_experts_uncompiled(model)
     _synchronise_batch_norms(trainer, model)
     _tell_of_dropout(trainer, model)
     trained = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
@@ -95,6 +97,24 @@ def _allow_checkpoints(trainer: Any) -> None:
     if getattr(args, "gradient_checkpointing", False) and "unsloth" not in sys.modules:
         options = args.gradient_checkpointing_kwargs or {}
         args.gradient_checkpointing_kwargs = {**options, "use_reentrant": False}
+
+
+def _leave_experts_uncompiled(model: torch.nn.Module) -> None:
+    """Switch Unsloth's compiled blocks off for a mixture of experts, and say so on GPUs, where Unsloth compiles.
+
+    Under DDP gradient checkpoints are not re-entrant: they compare the tensors that a block saves with those that it
+    saves when it is recomputed, and a compiled block with experts saves fewer then (CheckpointError; seen with Unsloth
+    2026.10.9 and torch 2.11 on two H100). Unsloth reads the variable at each call of a block. One that is set stays.
+    """
+    with_experts = any("expert" in name for name, _ in model.named_parameters())
+    if "unsloth" in sys.modules and with_experts and "UNSLOTH_BLOCK_COMPILE" not in os.environ:
+        os.environ["UNSLOTH_BLOCK_COMPILE"] = "0"
+        if torch.cuda.is_available() and is_main_process:
+            print(
+                "nb2ddp: Unsloth's compiled blocks are off, for with experts they fail on several GPUs: in 16 bits "
+                "that rounds otherwise, so losses are near the notebook's (by about 1e-3 of the loss), not equal",
+                flush=True,
+            )
 
 
 def _synchronise_batch_norms(trainer: Any, model: torch.nn.Module) -> None:
