@@ -1,0 +1,292 @@
+"""Step time of hand-written training loops on one GPU, and of their scripts on two.
+
+    python benchmarks/loops.py prepare FOLDER [--old CHECKOUT]   write the notebooks and convert them (no GPU)
+    python benchmarks/loops.py run FOLDER [LOOP...] [--rounds 3] run them, print a row for each (needs GPUs)
+                                 [--ranks 2] [--cpu]             on gloo ranks: the benchmark's own code is tried so
+
+The two halves may run on different machines: FOLDER holds all that the second needs. Models and rows are made
+there, at random. The variants of a loop take turns, as many times over as there are rounds:
+
+``one``   the notebook in one process
+``ddp``   its script on the ranks
+``old``   the script of another revision (--old) on the ranks
+``part``  the notebook in one process with a rank's number of rows in each batch and no other rank to wait for: no
+          way of dividing its batches is faster
+
+A run's step is the median of the seconds between the lines that it prints with the losses, without its first ten
+steps. "times one" are the ratios of one's step to the variant's, round by round: the median, the lowest and the
+highest. "loss" is the largest difference from one's losses.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+STEPS = 32
+WARM = 10  # steps in which kernels are loaded, and batches are computed whole as well for comparison
+
+DATA = """\
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+torch.manual_seed(0)
+device = "cuda" if torch.cuda.is_available() else "cpu"
+"""
+TEXTS = """\
+ids = torch.randint(5, 30000, (STEPS * BATCH, 128))
+mask = (torch.arange(128) < torch.randint(40, 129, (STEPS * BATCH, 1))).long()
+labels = torch.randint(0, 2, (STEPS * BATCH,))
+loader = DataLoader(TensorDataset(ids, mask, labels), batch_size=BATCH, shuffle=True)
+
+from transformers import BertConfig, BertForSequenceClassification
+config = BertConfig(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, BERT)
+model = BertForSequenceClassification(config).to(device)
+"""
+OPTIMIZER = "optimizer = torch.optim.AdamW(model.parameters(), lr=2e-5)\n"
+END = """\
+    print(f"loss {loss.item():.6f}", flush=True)
+"""
+
+# The variables in capitals are filled in: on CPUs (--cpu) with small numbers.
+LOOPS = {
+    "loss of the model": DATA + TEXTS + OPTIMIZER + """\
+model.train()
+for ids, mask, labels in loader:
+    optimizer.zero_grad()
+    with torch.autocast(device, dtype=torch.bfloat16):
+        loss = model(input_ids=ids.to(device), attention_mask=mask.to(device), labels=labels.to(device)).loss
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+""" + END,
+    "loss of logits": DATA + TEXTS + OPTIMIZER + """\
+criterion = torch.nn.CrossEntropyLoss()
+model.train()
+for ids, mask, labels in loader:
+    optimizer.zero_grad()
+    with torch.autocast(device, dtype=torch.bfloat16):
+        logits = model(input_ids=ids.to(device), attention_mask=mask.to(device)).logits
+        loss = criterion(logits, labels.to(device))
+    loss.backward()
+    optimizer.step()
+""" + END,
+    "accelerate": DATA + TEXTS + OPTIMIZER + """\
+from accelerate import Accelerator
+accelerator = Accelerator(mixed_precision="bf16")
+model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+model.train()
+for ids, mask, labels in loader:
+    optimizer.zero_grad()
+    loss = model(input_ids=ids, attention_mask=mask, labels=labels).loss
+    accelerator.backward(loss)
+    optimizer.step()
+""" + END,
+    "accumulation": DATA + """\
+ids = torch.randint(5, 8000, (STEPS * ACCUMULATION * ROWS, LENGTH))
+loader = DataLoader(TensorDataset(ids), batch_size=ROWS, shuffle=True)
+
+from transformers import LlamaConfig, LlamaForCausalLM
+model = LlamaForCausalLM(LlamaConfig(vocab_size=8000, LLAMA)).to(device)
+""" + OPTIMIZER + """\
+accumulation_steps = ACCUMULATION
+model.train()
+for step, (ids,) in enumerate(loader):
+    ids = ids.to(device)
+    with torch.autocast(device, dtype=torch.bfloat16):
+        loss = model(input_ids=ids, labels=ids).loss / accumulation_steps
+    loss.backward()
+    if (step + 1) % accumulation_steps == 0:
+        optimizer.step()
+        optimizer.zero_grad()
+        print(f"loss {loss.item():.6f}", flush=True)
+""",
+    "images": DATA + """\
+images = torch.randn(4 * IMAGES, 3, SIDE, SIDE)
+labels = torch.randint(0, 10, (4 * IMAGES,))
+loader = DataLoader(TensorDataset(images, labels), batch_size=IMAGES, shuffle=True, pin_memory=True)
+
+class Block(torch.nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.layers = torch.nn.Sequential(
+            torch.nn.Conv2d(width, width, 3, padding=1), torch.nn.GroupNorm(8, width), torch.nn.ReLU(),
+            torch.nn.Conv2d(width, width, 3, padding=1), torch.nn.GroupNorm(8, width),
+        )
+
+    def forward(self, x):
+        return torch.relu(x + self.layers(x))
+
+class Net(torch.nn.Module):
+    def __init__(self, width=WIDTH):
+        super().__init__()
+        self.stem = torch.nn.Conv2d(3, width, 7, stride=4, padding=3)
+        self.blocks = torch.nn.Sequential(*[Block(width) for _ in range(8)])
+        self.head = torch.nn.Linear(width, 10)
+
+    def forward(self, x):
+        return self.head(self.blocks(self.stem(x)).mean(dim=(2, 3)))
+
+model = Net().to(device)
+criterion = torch.nn.CrossEntropyLoss()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+for epoch in range(STEPS // 4):
+    for x, y in loader:
+        x, y = x.to(device), y.to(device)
+        with torch.autocast(device, dtype=torch.bfloat16):
+            loss = criterion(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        print(f"loss {loss.item():.6f}", flush=True)
+""",
+}  # fmt: skip
+LOOPS["batch norm"] = LOOPS["images"].replace("GroupNorm(8, width)", "BatchNorm2d(width)")
+
+GPU = {
+    "STEPS": STEPS,
+    "BATCH": 256,
+    "BERT": "hidden_size=1024, num_hidden_layers=24, num_attention_heads=16, intermediate_size=4096",
+    "ACCUMULATION": 4,
+    "ROWS": 16,
+    "LENGTH": 1024,
+    "LLAMA": "hidden_size=2048, intermediate_size=5632, num_hidden_layers=12, num_attention_heads=16",
+    "IMAGES": 128,
+    "SIDE": 96,
+    "WIDTH": 512,
+}
+CPU = GPU | {
+    "BATCH": 8,
+    "IMAGES": 8,
+    "BERT": "hidden_size=64, num_hidden_layers=2, num_attention_heads=2, intermediate_size=128",
+    "ROWS": 4,
+    "LENGTH": 32,
+    "LLAMA": "hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=2",
+    "SIDE": 32,
+    "WIDTH": 16,
+}
+
+
+def filled(loop: str, sizes: dict[str, object], ranks: int = 1) -> str:
+    """Return a loop's code, with a rank's share of the rows in each batch."""
+    shared = {name: int(str(sizes[name])) // ranks for name in ("BATCH", "IMAGES", "ROWS")}
+    text = LOOPS[loop]
+    for name, value in (sizes | shared).items():
+        text = text.replace(name, str(value))
+    return text
+
+
+def prepare(folder: Path, old: Path | None, cpu: bool, ranks: int) -> None:
+    """Write each loop as the variants run it: the notebook, a rank's share of it, and scripts."""
+    import nbformat
+    from nbformat.v4 import new_code_cell, new_notebook
+
+    sizes = CPU if cpu else GPU
+    for loop in LOOPS:
+        here = folder / loop.replace(" ", "_")
+        here.mkdir(parents=True, exist_ok=True)
+        (here / "one.py").write_text(filled(loop, sizes))
+        (here / "part.py").write_text(filled(loop, sizes, ranks))
+        nbformat.write(new_notebook(cells=[new_code_cell(filled(loop, sizes))]), here / "notebook.ipynb")
+        for variant, checkout in (("ddp", Path(__file__).parent.parent), ("old", old)):
+            if checkout is not None:
+                (here / variant).mkdir(exist_ok=True)
+                for name, text in converted_by(checkout, here / "notebook.ipynb").items():
+                    (here / variant / name).write_text(text)
+
+
+def converted_by(checkout: Path, notebook: Path) -> dict[str, str]:
+    """Return the script and its module, as the package of a checkout writes them."""
+    program = """
+import json, sys, nb2ddp
+made = nb2ddp.convert(sys.argv[1])
+assert made.status == "converted", made.declined
+json.dump({name: text for name, text in made.files.items() if name in ("train_ddp.py", "ddp_support.py")}, sys.stdout)
+"""
+    env = {**os.environ, "PYTHONPATH": str(checkout.resolve())}
+    command = [sys.executable, "-c", program, str(notebook.resolve())]
+    made = subprocess.run(command, cwd=checkout, env=env, stdout=subprocess.PIPE, text=True, check=True)
+    return dict(json.loads(made.stdout))
+
+
+def measure(here: Path, variant: str, ranks: int) -> tuple[float, list[float]]:
+    """Run a variant; return its seconds a step and its losses.
+
+    Raises:
+        RuntimeError: it ended with another exit code than 0; its output is in the log beside it.
+    """
+    command = [sys.executable, "-u", f"{variant}.py"]
+    if (here / variant).is_dir():
+        torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={ranks}"]
+        command = [sys.executable, "-u", *torchrun, f"{variant}/train_ddp.py"]
+    times, losses = [], []
+    with open(here / f"{variant}.log", "w") as log:
+        process = subprocess.Popen(command, cwd=here, stdout=subprocess.PIPE, stderr=log, text=True)
+        assert process.stdout is not None
+        for line in process.stdout:
+            log.write(line)
+            if line.startswith("loss "):
+                times.append(time.perf_counter())
+                losses.append(float(line.split()[1]))
+    if process.wait() or len(losses) < STEPS:
+        raise RuntimeError(f"exit code {process.returncode}, {len(losses)} losses: see {here / variant}.log")
+    return statistics.median(b - a for a, b in zip(times[WARM:], times[WARM + 1 :], strict=False)), losses
+
+
+def run(folder: Path, loops: list[str], ranks: int, rounds: int) -> None:
+    """Let the variants of each loop take turns, and print a row for each."""
+    print(f"{'loop':20}{'variant':9}{'s/step':>8}  {'times one':22}  loss", flush=True)
+    for loop in loops or LOOPS:
+        here = folder / loop.replace(" ", "_")
+        variants = [
+            name
+            for name in ("one", "ddp", "old", "part")
+            if (here / f"{name}.py").exists() or (here / name).is_dir()
+        ]
+        steps: dict[str, list[float]] = {name: [] for name in variants}
+        curves: dict[str, list[float]] = {}
+        for _ in range(rounds):
+            for variant in list(variants):
+                try:
+                    step, curves[variant] = measure(here, variant, ranks)
+                    steps[variant].append(step)
+                except RuntimeError as error:
+                    print(f"{loop:20}{variant:9}{error}", flush=True)
+                    variants.remove(variant)
+        for variant in variants:
+            ratios = [one / own for one, own in zip(steps["one"], steps[variant], strict=True)]
+            spread = f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
+            apart = max(abs(a - b) for a, b in zip(curves["one"], curves[variant], strict=True))
+            loss = "" if variant == "part" else f"{apart:.1e}"
+            print(
+                f"{loop:20}{variant:9}{statistics.median(steps[variant]):>8.4f}  {spread:22}  {loss}",
+                flush=True,
+            )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("what", choices=["prepare", "run"])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("loops", nargs="*", help=", ".join(LOOPS))
+    parser.add_argument("--old", type=Path)
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--cpu", action="store_true")
+    arguments = parser.parse_args()
+    if arguments.what == "prepare":
+        prepare(arguments.folder, arguments.old, arguments.cpu, arguments.ranks)
+    else:
+        run(arguments.folder.resolve(), arguments.loops, arguments.ranks, arguments.rounds)
+
+
+if __name__ == "__main__":
+    main()
