@@ -46,7 +46,7 @@ RANKS_TRAINING := $(patsubst %,tests/unit/runtime/test_%.py,trainers trainer_fig
 ranks-training: .venv/.ready
 	$(bin)/pytest $(RANKS_TRAINING)
 
-RANKS_WAITING := $(patsubst %,tests/unit/runtime/test_%.py,ending faults meetings watchdog)
+RANKS_WAITING := $(patsubst %,tests/unit/runtime/test_%.py,ending faults object_collectives watchdog)
 ranks-waiting: .venv/.ready
 	$(bin)/pytest $(RANKS_WAITING)
 

@@ -17,31 +17,31 @@ from pathlib import Path
 # A part imports only those above it.
 PARTS = (
     "run_state",
-    "places",
+    "script_location",
     "random_numbers",
     "module_state",
     "random_rows",
     "store",
-    "meetings",
+    "object_collectives",
     "rank_zero",
     "same_data",
     "saving",
     "batch_share",
     "gradients",
     "split_classes",
-    "asked_gradients",
+    "autograd_collectives",
+    "autograd_patches",
     "replicas",
     "ending",
     "watchdog",
     "unsloth_sharding",
     "process_group",
     "loops",
-    "rows",
     "batch_parts",
     "call_results",
-    "forms",
-    "trials",
-    "joins",
+    "control_flow",
+    "dry_runs",
+    "output_gathering",
     "divided_calls",
     "even_shares",
     "even_batches",
@@ -50,7 +50,7 @@ PARTS = (
     "evaluation",
     "losses",
     "trl_losses",
-    "own_logs",
+    "rank_zero_logging",
     "streams",
     "trainer",
     "shards",
@@ -153,5 +153,5 @@ def _from_import(module: str, names: Iterable[tuple[str, str]]) -> list[str]:
 
 def _entry(part: str, public: Iterable[str]) -> str:
     """Return the lines of the docstring that name a part's functions."""
-    label = f"{part:<14}  "
+    label = f"{part:<18}  "
     return textwrap.fill(", ".join(public), 108, initial_indent=label, subsequent_indent=" " * len(label))

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from nb2ddp.runtime.rows import _TakeRows
+from nb2ddp.runtime.autograd_collectives import _TakeRows
 from nb2ddp.runtime.run_state import _run
 
 # Of an argument, the positions that a mean may run over; weights are what it holds, or those of its classes. No mean

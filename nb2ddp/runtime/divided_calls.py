@@ -13,10 +13,9 @@ from torch.utils import _pytree as pytree
 
 from nb2ddp.runtime.batch_parts import _Parts
 from nb2ddp.runtime.call_results import _are_close, _computes_in_16_bits, _opaque, _reached
-from nb2ddp.runtime.forms import _ENOUGH, _are_on_all_ranks, _Known, _learn, _Looks, _Start
+from nb2ddp.runtime.control_flow import _ENOUGH, _are_on_all_ranks, _Known, _learn, _Looks, _Start
+from nb2ddp.runtime.dry_runs import _Trial
 from nb2ddp.runtime.gradients import _average_after_backward, _take_rank_0s
-from nb2ddp.runtime.joins import _Joins
-from nb2ddp.runtime.meetings import from_all_ranks, from_main_process
 from nb2ddp.runtime.module_state import (
     _has_other_parameters,
     _hooks_of_notebook,
@@ -24,6 +23,8 @@ from nb2ddp.runtime.module_state import (
     _is_of_library,
     _without_effects,
 )
+from nb2ddp.runtime.object_collectives import from_all_ranks, from_main_process
+from nb2ddp.runtime.output_gathering import _Joins
 from nb2ddp.runtime.process_group import init_process_group
 from nb2ddp.runtime.random_numbers import _random_state, _set_random_state
 from nb2ddp.runtime.random_rows import _own_random_numbers
@@ -31,7 +32,6 @@ from nb2ddp.runtime.replicas import _ddp
 from nb2ddp.runtime.run_state import _run, is_main_process
 from nb2ddp.runtime.same_data import _are_same_batches, _is_looked_at, _Losses
 from nb2ddp.runtime.split_classes import _split_class, _splits
-from nb2ddp.runtime.trials import _Trial
 
 
 def parallelize(model: torch.nn.Module) -> torch.nn.Module:

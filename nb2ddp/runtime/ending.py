@@ -21,9 +21,9 @@ from typing import Any
 
 import torch.distributed as dist
 
-from nb2ddp.runtime.meetings import _rank_that_raised
-from nb2ddp.runtime.places import _place
+from nb2ddp.runtime.object_collectives import _rank_that_raised
 from nb2ddp.runtime.run_state import _PATIENCE, _RANK_VARIABLES, _run, is_main_process
+from nb2ddp.runtime.script_location import _place
 from nb2ddp.runtime.store import _end_of, _rank_ended, _report_end, _second_store, _store, _waiting
 
 

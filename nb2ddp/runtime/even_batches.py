@@ -12,8 +12,8 @@ import torch
 
 from nb2ddp.runtime.batch_share import _share_of, _tell_batch
 from nb2ddp.runtime.even_shares import _assign, _Cost, _count_micro_batches, _Share, _share_evenly
-from nb2ddp.runtime.meetings import from_all_ranks
 from nb2ddp.runtime.module_state import _without_effects
+from nb2ddp.runtime.object_collectives import from_all_ranks
 from nb2ddp.runtime.run_state import _run
 
 _LONG_RUN = 300  # optimizer steps

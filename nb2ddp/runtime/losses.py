@@ -11,8 +11,8 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 from nb2ddp.runtime.batch_share import _share_of
 from nb2ddp.runtime.batches import _take_each_sample_once, _weighted
 from nb2ddp.runtime.divided_calls import _Split
-from nb2ddp.runtime.meetings import from_all_ranks, from_main_process
 from nb2ddp.runtime.notebook_losses import _notes_figures, _takes_items, _without_notes
+from nb2ddp.runtime.object_collectives import from_all_ranks, from_main_process
 from nb2ddp.runtime.run_state import _run
 from nb2ddp.runtime.split_classes import _split_class, _splits
 

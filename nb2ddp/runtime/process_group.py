@@ -15,10 +15,10 @@ import torch
 import torch.distributed as dist
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from nb2ddp.runtime.asked_gradients import _average_asked_gradients, _average_repeated_backward
+from nb2ddp.runtime.autograd_patches import _average_asked_gradients, _average_repeated_backward
 from nb2ddp.runtime.ending import _end_on_error, _leave_script
 from nb2ddp.runtime.gradients import _count_step, _reduce_unseen
-from nb2ddp.runtime.meetings import from_all_ranks, from_main_process
+from nb2ddp.runtime.object_collectives import from_all_ranks, from_main_process
 from nb2ddp.runtime.random_numbers import _random_state, _seed_all, _set_random_state
 from nb2ddp.runtime.run_state import _GROUP_TIMEOUT, _run
 from nb2ddp.runtime.saving import _save_whole_files

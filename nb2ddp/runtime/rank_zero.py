@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from nb2ddp.runtime.meetings import _Meeting, from_all_ranks, from_main_process
+from nb2ddp.runtime.object_collectives import _Meeting, from_all_ranks, from_main_process
 from nb2ddp.runtime.random_numbers import _random_state, _set_random_state
 from nb2ddp.runtime.run_state import _LAUNCH_VARIABLES, _RANK_VARIABLES, _T, _run, is_main_process
 

@@ -5,7 +5,7 @@ import os
 import re
 from typing import Any
 
-from nb2ddp.runtime.meetings import from_main_process
+from nb2ddp.runtime.object_collectives import from_main_process
 from nb2ddp.runtime.run_state import _run
 from nb2ddp.runtime.same_data import _check_same_data
 from nb2ddp.runtime.saving import _unfinished_folder

@@ -13,7 +13,7 @@ from nb2ddp.runtime.evaluation import _evaluate_each_sample_once
 from nb2ddp.runtime.even_batches import _DEALT, _EVEN, _even, _module
 from nb2ddp.runtime.gradients import _clip_all_gradients, _fill_gradients, _leaves_out
 from nb2ddp.runtime.losses import _has_stock_loss, _keep_loss
-from nb2ddp.runtime.own_logs import _log_on_one_rank
+from nb2ddp.runtime.rank_zero_logging import _log_on_one_rank
 from nb2ddp.runtime.replicas import _ddp
 from nb2ddp.runtime.run_state import _run, is_main_process
 from nb2ddp.runtime.same_data import _check_same_data, _draws

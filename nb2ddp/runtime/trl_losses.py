@@ -8,10 +8,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from nb2ddp.runtime.autograd_collectives import _all_rows
 from nb2ddp.runtime.batch_share import _share_of
 from nb2ddp.runtime.batches import _take_each_sample_once, _weighted
 from nb2ddp.runtime.evaluation import _WholeBatches
-from nb2ddp.runtime.rows import _all_rows
 from nb2ddp.runtime.run_state import _run
 
 

@@ -17,8 +17,8 @@ from typing import Any
 import torch.distributed as dist
 
 from nb2ddp.runtime.ending import _exit, _kill_stopped, _process_state
-from nb2ddp.runtime.places import _place, _script_frames
 from nb2ddp.runtime.run_state import _GROUP_TIMEOUT, _LONG_PATIENCE, _PATIENCE, _run
+from nb2ddp.runtime.script_location import _place, _script_frames
 from nb2ddp.runtime.store import _end_of, _second_store
 
 _BEAT = 2.0  # seconds between two reports of the watchdog

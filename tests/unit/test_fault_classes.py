@@ -15,13 +15,13 @@ from tests.support import ROOT
 GUARDS = """
 A ranks that part
   A1  an exception of rank 0 inside the notebook's own try, suppress or retry loop
-      unit/runtime/test_meetings.py: "suppress"
-      unit/runtime/test_meetings.py: "retry"
+      unit/runtime/test_object_collectives.py: "suppress"
+      unit/runtime/test_object_collectives.py: "retry"
       ../benchmarks/programs/hang_accelerate_filework_retry.py: hang
       ../benchmarks/programs/hang_loop_filework_urlretrieve_try.py: hang
   A2  break, continue or return inside a gated block
-      unit/runtime/test_meetings.py: "break"
-      unit/runtime/test_meetings.py: "return"
+      unit/runtime/test_object_collectives.py: "break"
+      unit/runtime/test_object_collectives.py: "return"
       rules/cases/rank_zero/in_turn.py: break in an else
       ../benchmarks/programs/loop_file_guard_continue.py: continue
   A3  a decision on a rank's own numbers
@@ -34,7 +34,7 @@ A ranks that part
       e2e/test_faults.py: def test_a_fault_ends_the_run_with_its_cause
       unit/runtime/test_watchdog.py: def test_a_rank_that_leaves_the_others_waiting_is_named_within_the_patience
   A5  a restart that finds the keys of the attempt before
-      unit/runtime/test_meetings.py: def test_a_restart_meets_anew_in_the_same_store
+      unit/runtime/test_object_collectives.py: def test_a_restart_meets_anew_in_the_same_store
       e2e/test_launch.py: def test_restarts
   A6  the final save on several machines
       unit/runtime/test_ending.py: def test_another_machine_stays_until_rank_0_has_saved

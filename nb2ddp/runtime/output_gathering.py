@@ -6,11 +6,11 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from nb2ddp.runtime.autograd_collectives import _GatherRows, _SumOverRanks
 from nb2ddp.runtime.batch_parts import _Parts
 from nb2ddp.runtime.call_results import _difference, _opaque, _tolerance
-from nb2ddp.runtime.rows import _GatherRows, _SumOverRanks
+from nb2ddp.runtime.dry_runs import _Trial
 from nb2ddp.runtime.run_state import _run
-from nb2ddp.runtime.trials import _Trial
 
 
 class _Joins:

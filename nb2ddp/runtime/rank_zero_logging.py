@@ -4,8 +4,8 @@ import sys
 from types import FrameType
 from typing import Any
 
-from nb2ddp.runtime.places import _place
 from nb2ddp.runtime.run_state import _run
+from nb2ddp.runtime.script_location import _place
 
 _RANK_NAMES = frozenset(
     "is_world_process_zero is_local_process_zero is_main_process is_local_main_process get_rank "

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from nb2ddp.runtime.batch_parts import _Parts
-from nb2ddp.runtime.forms import _Looks, _looks_compiled
+from nb2ddp.runtime.control_flow import _Looks, _looks_compiled
 from nb2ddp.runtime.module_state import _holder_of, _is_batch_norm, _without_effects
 from nb2ddp.runtime.random_numbers import _random_state, _set_random_state
 from nb2ddp.runtime.random_rows import _generators, _RandomRows, _set_generators

@@ -7,14 +7,13 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from nb2ddp.runtime.autograd_collectives import _GatherRows, _SumOverRanks
 from nb2ddp.runtime.gradients import _average_after_backward
 from nb2ddp.runtime.run_state import _run
 from nb2ddp.runtime.split_classes import _splits
 
-_OF_PARTS = (
-    "_GatherRowsBackward",
-    "_SumOverRanksBackward",
-)  # what joins the ranks' parts of a model's outputs
+# what joins the ranks' parts of a model's outputs, as PyTorch names the nodes of the graph
+_OF_PARTS = tuple(f"{function.__name__}Backward" for function in (_GatherRows, _SumOverRanks))
 
 
 class _MeanOverRanks(torch.autograd.Function):

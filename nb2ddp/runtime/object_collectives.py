@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from nb2ddp.runtime.places import _place, _script_frames
 from nb2ddp.runtime.run_state import _T, _run
+from nb2ddp.runtime.script_location import _place, _script_frames
 from nb2ddp.runtime.store import _CHUNK, _store, _wait_for_key
 
 
