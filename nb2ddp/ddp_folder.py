@@ -253,7 +253,9 @@ def _create(folder: Path, contents: Mapping[str, bytes]) -> bool:
     while True:
         staged = folder.parent / f"{prefix}{secrets.token_hex(4)}"
         staged.mkdir()
-        with locked(staged):
+        with contextlib.ExitStack() as held:
+            with contextlib.suppress(FileNotFoundError):
+                held.enter_context(locked(staged))
             if not staged.exists():  # taken for abandoned before it was locked
                 continue
             try:

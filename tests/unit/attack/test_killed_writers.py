@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -16,6 +17,7 @@ import pytest
 
 from nb2ddp.ddp_folder import edited_since, read, settle, write
 from nb2ddp.errors import OutputError
+from nb2ddp.folder_lock import locked
 
 OLD = {"train_ddp.py": "print('old')\n", "setup_env.py": "# old\n", "kaggle/old.py": "old\n"}
 NEW = {"train_ddp.py": "print('new')\n", "ddp_support.py": "# new\n", "kaggle/new.py": "new\n"}
@@ -174,6 +176,24 @@ def test_two_writers_do_not_mix(tmp_path: Path) -> None:
     assert found(folder) in (OLD, NEW)
     write(folder, OLD, {}, force=False)
     assert found(folder) == OLD
+
+
+def test_a_staged_folder_that_another_writer_takes_for_abandoned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[Path] = []
+
+    def lock(folder: Path, *arguments: float) -> contextlib.AbstractContextManager[bool]:
+        if not taken and folder.name.startswith(".nb2ddp-"):  # it is made, and not locked yet
+            taken.append(folder)
+            folder.rmdir()
+        return locked(folder, *arguments)
+
+    monkeypatch.setattr("nb2ddp.ddp_folder.locked", lock)
+    write(tmp_path / "out", OLD, {}, force=False)
+    assert taken
+    assert found(tmp_path / "out") == OLD
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 def test_a_writer_that_takes_long_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
