@@ -11,8 +11,8 @@ from torch.utils import _pytree as pytree
 from nb2ddp.runtime.autograd_collectives import _TakeRows
 from nb2ddp.runtime.run_state import _run
 
-# Of an argument, the positions that a mean may run over; weights are what it holds, or those of its classes. No mean
-# runs over those that are not as the first: they tell that an argument whose values were alike has another one now.
+# Of an argument, the positions that a mean may run over; weights are what it holds, or those of its classes.
+# "not as the first" is no weighting: it marks an argument whose values were all equal and now differ.
 _COUNTED = ("not -100", "not -1", "not 0", "not as the first")
 _COUNTED_OF_FLOATS = ("above 0", "a number")
 _MOST_OF_ROW = 4096  # of a row of floats that are all looked at; but their sum is that of all
@@ -39,14 +39,23 @@ class _Parts:
         self._uneven = set[Any]()
 
     @property
-    def known(self) -> bool:
-        """Whether nothing is passed whose rows cannot be told."""
+    def obstacle(self) -> str:
+        """Return why the arguments cannot be divided; "" where they can."""
         plain = (torch.Tensor, list, str, int, float, bool, type(None), torch.dtype, torch.device)
-        return min(self.sizes) > 0 and all(isinstance(leaf, plain) for leaf in self.leaves)
+        if not all(isinstance(leaf, plain) for leaf in self.leaves):
+            return "its arguments hold an object that is no tensor, list or plain value"
+        if not self.rows:
+            return "its arguments hold no tensor with a batch dimension"
+        return "" if min(self.sizes) > 0 else "it holds fewer rows than there are ranks"
+
+    @property
+    def known(self) -> bool:
+        """Return whether the arguments can be divided."""
+        return not self.obstacle
 
     @property
     def mean_over_rows(self) -> list[float]:
-        """What each rank's number counts where all rows count alike."""
+        """Return each rank's weight in a mean over rows: its share of the batch's rows."""
         return [size / self.rows for size in self.sizes]
 
     @property

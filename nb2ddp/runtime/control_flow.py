@@ -1,4 +1,4 @@
-"""Agree on the form of a call's outputs, where each rank's rows may give another one."""
+"""Detect data-dependent control flow in a model's call, and check that all ranks took the same branch."""
 
 import hashlib
 import sys
@@ -35,16 +35,19 @@ _DIVISIONS = frozenset(
 # What is known of a kind of call in which Python sees values: whether it changes the model's state; and by place in the
 # code where values choose what is computed, how often ranks chose differently and it was right.
 _Known = tuple[bool, dict[Any, int]]
-_ENOUGH = 3  # times, for one may look right by chance
+_ENOUGH = 3  # right results after which ranks may choose differently at a place; a single one may be chance
 
 
 class _Looks(TorchFunctionMode):
-    """Within this, notices where Python sees values of tensors: it may go another way for other rows.
+    """Record where Python reads tensor values during a call (`.item()`, `bool(x)`, boolean indexing).
 
-    ``chosen`` holds, by place in the code, what was true, and per row of so many ``rows`` how many were selected and
-    by which number was divided, for a mean may run over so many, or which Python saw;
-    ``weighted`` the labels of means with class weights or an ignored label of their own, the weights, and that label.
+    A rank's rows may take another branch there than the whole batch. ``chosen`` holds, by function and line, the
+    booleans that were read; and, divided by the number of ``rows``, how many elements were selected, the numbers that
+    were read, and the divisors: a mean may run over so many. ``weighted`` holds, for each mean cross entropy with class
+    weights or another ignored label than -100, its labels, the weights and that label.
     """
+
+    other_branch = "data-dependent control flow: one rank's rows took another branch than the rest"
 
     def __init__(self, rows: int) -> None:
         super().__init__()

@@ -110,11 +110,11 @@ class _Split:
             self.hooks = torch.utils.hooks.RemovableHandle.next_id
             self.hooked = _hooks_of_notebook(self.model)
         if not parts.known:
-            why = "it holds fewer rows than there are ranks" if parts.rows else "its rows cannot be told"
-            self._warn(f"a batch is computed by every rank: {why}")
+            self._warn(f"a batch is computed by every rank: {parts.obstacle}")
         elif self.hooked:
             self._divide_no_more(
-                kind, f"the notebook has a hook on {self.hooked}, which is to see whole batches"
+                kind,
+                f"the notebook has a hook on {self.hooked}, which must see whole batches; remove it to divide the work",
             )
         elif self.batch_norm and self.model.training:
             self._divide_no_more(
@@ -168,7 +168,7 @@ class _Split:
                 form = self.joins.form(output, kind, size)
             of_one_form, of_one_choice = _are_on_all_ranks(form, looks.choices(known) if looks else "")
             if not of_one_form or (not of_one_choice and self.rechecks.get(kind, 0) >= self.most_rechecks):
-                self._warn("a batch is computed by every rank: the rows of one rank take another path")
+                self._warn(f"a batch is computed by every rank: {_Looks.other_branch}")
                 start.put_back()
                 return None
             if not of_one_choice:
@@ -179,8 +179,8 @@ class _Split:
             self._check_another_form(parts, kind, args, kwargs)
             if kind not in self.whole and not self.joins.know(output, kind):
                 self._warn(
-                    "a call returned outputs of another form than trials with the same batch: numbers among them are "
-                    "joined as in the calls before"
+                    "a call returned outputs of another structure than the compared ones: its scalars are combined "
+                    "with the weights found before"
                 )
         if kind in self.whole:
             if start is not None:
@@ -198,7 +198,7 @@ class _Split:
         return output
 
     def _take_over_parts(self) -> None:
-        """Divide no part of the model by itself: one that was trained alone, and compiled or given an adapter since."""
+        """Stop dividing the calls of submodules: this model divides its own calls now."""
         for part in list(self.model.modules()) if len(_splits) > 1 else ():
             if part in _splits and _splits[part] is not self:
                 del _splits[part]
@@ -215,24 +215,26 @@ class _Split:
         return self._run(args, kwargs, plain=True)
 
     def _must_wrap(self, parts: _Parts) -> bool:
-        """Return whether DDP is to be made: at first, where others are trained, or a call leaves out another head."""
+        """Return whether to build the DDP wrapper (again).
+
+        On the first call, when other parameters are trained or were replaced, or when this call leaves further
+        parameters unused.
+        """
         if self.ddp is None and not self.alone:
             return True
-        if any(p.requires_grad is not trained for p, _, trained in self.trained) or _has_other_parameters(
-            self.model, self.trained
-        ):
+        changed = any(p.requires_grad is not trained for p, _, trained in self.trained)
+        if changed or _has_other_parameters(self.model, self.trained):
             return True
-        if (
-            self.alone
-            or not self.trained
-            or parts.words in self.words
-            or len(self.words) >= self.most_rechecks
-        ):
+        known = parts.words in self.words or len(self.words) >= self.most_rechecks
+        if self.alone or not self.trained or known:
             return False
         return self._all_left(parts) > self.left
 
     def _all_left(self, parts: _Parts) -> set[str]:
-        """Return the parameters that this call leaves out, or another did, as long as DDP has others."""
+        """Return the names of trained parameters that this call or an earlier one leaves unused.
+
+        Only the earlier ones, or none, where that would be all.
+        """
         trained = {name for name, p in self.model.named_parameters() if p.requires_grad}
         old = self.left & trained
         both = old | self._names_apart(parts)
@@ -247,9 +249,8 @@ class _Split:
         if self.ddp is not None:
             self.ddp._remove_autograd_hooks()
             self.former, self.ddp = self.ddp, None  # a loss under way may ask for it
-            if any(
-                p.shape != shape for p, shape, _ in self.trained
-            ):  # which autograd remembers while DDP is there
+            # autograd remembers shapes while DDP is there
+            if any(p.shape != shape for p, shape, _ in self.trained):
                 self.former = None
         if any(isinstance(p, torch.nn.UninitializedParameter) for p in model.parameters()):
             with _without_effects(model, quiet=lambda _: True, keeps_state=False):
@@ -274,9 +275,8 @@ class _Split:
             _run.uncompared.append(weakref.ref(whole))
             return
         self.ddp = _ddp(whole, apart=apart, in_step=True)
-        if (
-            self.batch_norm
-        ):  # every rank has the gradients of whole batches, and a mean of three equal ones rounds
+        # every rank has the gradients of whole batches, and a mean of three equal ones rounds
+        if self.batch_norm:
             self.ddp.register_comm_hook(None, _take_rank_0s)
 
     def leave_ddp(self) -> None:
@@ -296,13 +296,12 @@ class _Split:
     def _names_apart(self, parts: _Parts) -> set[str]:
         """Return the names of trained parameters that no output of a batch depends on.
 
-        DDP counts them as ready when the model has been called, and fails where the loss depends on them still: on
-        weights that a notebook gives its losses, say.
+        DDP counts them as ready after the call, and fails where the loss still depends on them: its own weights, say.
         """
         own = parts.ranges[_run.rank] if parts.known else (0, parts.rows)
         trained = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
         left, opaque = set(), ""
-        with _without_effects(self.model, quiet=_is_batch_norm), torch.enable_grad():
+        with _without_effects(self.model, quiet=_is_batch_norm, parameters=True), torch.enable_grad():
             try:
                 output = self._plain(*parts.of(*own))
                 opaque = _opaque(output)
@@ -310,17 +309,17 @@ class _Split:
                 left = {name for name, p in trained.items() if reached is not None and id(p) not in reached}
             except Exception:  # not alone, perhaps
                 left = set()
-        # the rows of one rank may miss an expert that those of another reach
-        of_ranks = from_all_ranks((left, opaque))
+        of_ranks = from_all_ranks((left, opaque))  # one rank's rows may miss an expert that another's reach
         self.alone = self.repeats or any(of_rank[1] for of_rank in of_ranks)
         left = set.intersection(*(of_rank[0] for of_rank in of_ranks))
         return left if len(left) < len(trained) else set()
 
     def _check(self, parts: _Parts, kind: Any, args: Any, kwargs: Any, *, late: bool = False) -> bool:
-        """Compare what parts of a batch give with what the whole batch gives; return whether to divide this one.
+        """Compare the whole batch's outputs with those of its parts; return whether to divide this call.
 
-        Where they differ, calls of this kind are divided no more. A ``late`` one may be an exception, where rows may
-        take another path. A number may look right by chance: its batch is computed whole.
+        If they differ, every rank computes whole batches for this kind of call from now on; but ``late``, after the
+        first calls, a kind with data-dependent control flow may have up to 16 exceptions, each computed whole. A
+        compared batch with scalar outputs is computed whole.
         """
         before, ways, draws = self.joins.of(kind), self.joins.ways(kind), set(self.draws)
         # a library's modules may draw random numbers where they train, in ways that cannot be told
@@ -346,7 +345,7 @@ class _Split:
         exceptions = self.rechecks.get(kind, 0)
         if late and kind in self.looks and kind not in self.keeps and exceptions < self.most_rechecks:
             if problem is None and exceptions and ways - self.joins.ways(kind):  # right by chance, perhaps
-                problem = "the rows of one rank take another path"
+                problem = _Looks.other_branch
             if problem is not None:
                 self.rechecks[kind] = exceptions + 1
                 self._warn(f"a batch is computed by every rank: {problem}")
@@ -364,7 +363,7 @@ class _Split:
         if self.rechecks[kind] <= self.most_rechecks:
             self._check(parts, kind, args, kwargs)
             return
-        self._divide_no_more(kind, "its outputs have another structure again and again")
+        self._divide_no_more(kind, "the structure of its outputs keeps changing")
 
     def _try_parts(self, parts: _Parts, kind: Any, quiet: Callable[[torch.nn.Module], bool]) -> str | None:
         """Return what differs between a whole batch and its parts, or None."""
@@ -377,7 +376,10 @@ class _Split:
             known, right = self.looks.get(kind), problem is None
             self.looks[kind] = _learn(known, trial.looks[1:], changes=trial.changed, is_right=right)
         if trial.printed:
-            problem = "the model prints, which is to tell of whole batches; without that the ranks would share the work"
+            problem = (
+                "the model prints during forward(), and its prints are of whole batches; remove the print to divide "
+                "the work"
+            )
         if trial.drawn and problem is None and quiet is _is_batch_norm:
             self.draws.add(kind)
         elif trial.drawn:

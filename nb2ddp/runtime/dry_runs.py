@@ -33,17 +33,19 @@ class _Trial:
         self.looks: list[_Looks] = []
         self.drawn = False  # random numbers
         compiled |= any(hasattr(part, "_orig_mod") or part._compiled_call_impl for part in model.modules())
-        with _without_effects(model, quiet=quiet) as state:
+        with _without_effects(model, quiet=quiet, parameters=True) as state:
             start, of_gpus = _random_state(), _generators()
             for first, end in [(0, parts.rows), *parts.ranges]:
                 _set_random_state(start)
                 _set_generators(of_gpus)
                 self.looks.append(_Looks(end - first))
+                random_rows = _RandomRows(first, end, parts.rows, self._draws)
                 with contextlib.ExitStack() as modes:
                     if not compiled:
-                        modes.enter_context(_RandomRows(first, end, parts.rows, self._draws))
+                        modes.enter_context(random_rows)
                         modes.enter_context(self.looks[-1])
                     self.outputs.append(compute(*parts.of(first, end)))
+                self.drawn |= random_rows.from_given
                 self.changes.append(state.changes())
                 state.put_back()
             # whether Python sees values of the rows

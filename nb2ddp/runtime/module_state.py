@@ -3,111 +3,102 @@
 import collections
 import contextlib
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 
 from nb2ddp.runtime.random_numbers import _random_state, _set_random_state
+from nb2ddp.runtime.value_copies import _class_attributes, _copies, _globals_of, _is_of_own_class, _reachable
 
 _OF_ALL_MODULES = frozenset(
     torch.nn.Module().__dict__
 )  # parameters, hooks and the like; buffers are held apart
-_MOST_VALUES = 2**26  # of a tensor that is copied, to be put back
 _MISSING = object()
+_MOST_OBJECTS = 1000  # of the notebook's own classes that are looked into
 
 
 class _ModuleState:
-    """The buffers and attributes of a model's modules, and those of objects of the notebook's own in them."""
+    """The buffers and attributes of a model's modules, and what else of the notebook's own their calls may change.
 
-    def __init__(self, model: torch.nn.Module) -> None:
+    These are objects in the modules, attributes of their classes, and global names that their methods use. With
+    ``parameters`` also those of the modules, which `forward()` may move, as an average of another model's, or replace.
+    """
+
+    def __init__(self, model: torch.nn.Module, *, parameters: bool = False) -> None:
         self.holders = list(_holders(model))
+        if parameters:
+            self.holders += [(name, part._parameters) for name, part in model.named_modules()]
         self.old = [_values(holder) for _, holder in self.holders]
-        values = {id(value): value for old in self.old for value in old.values()}
-        self.copies = {key: _Copy(value) for key, value in values.items()}
+        self.copies = _copies([x for old in self.old for value in old.values() for x in _reachable(value)])
         self.printed = io.StringIO()
 
     def changes(self) -> dict[str, list[Any]]:
         """Return by name the numbers and tensors of what is not as it was."""
+        changed = {key for key, copy in self.copies.items() if copy.is_changed()}
         found = {}
         for (of, holder), old in zip(self.holders, self.old, strict=True):
             for name, value in _values(holder).items():
-                if value is not old.get(name, _MISSING) or self.copies[id(value)].is_changed():
-                    found[f"{of}.{name}" if of else name] = [
-                        leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf
-                        for leaf in pytree.tree_leaves(value)
-                        if isinstance(leaf, torch.Tensor | int | float)
-                    ]
+                if value is not old.get(name, _MISSING) or any(id(x) in changed for x in _reachable(value)):
+                    found[f"{of}.{name}" if of else name] = list(_numbers(value))
         return found
 
     def put_back(self) -> None:
         """Make all values what they were."""
         for (_, holder), old in zip(self.holders, self.old, strict=True):
-            for name in _values(holder).keys() - old.keys():
+            now = _values(holder)
+            for name in now.keys() - old.keys():
                 del holder[name]
-            holder.update(old)
+            holder.update(
+                {name: value for name, value in old.items() if now.get(name, _MISSING) is not value}
+            )
         for kept in self.copies.values():
             kept.put_back()
 
 
-class _Copy:
-    """A value, and what it held when this was made."""
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-        self.held: Any = None
-        if isinstance(value, torch.Tensor):
-            if not value.is_inference() and not isinstance(value, torch.nn.UninitializedBuffer):
-                self.version = value._version
-                self.held = value.detach().clone() if value.numel() <= _MOST_VALUES else None
-        elif isinstance(value, list | dict | set | collections.deque):
-            self.held = value.copy()
-
-    def is_changed(self) -> bool:
-        if self.held is None:
-            return False
-        if isinstance(self.value, torch.Tensor):
-            return bool(self.value._version != self.version)
-        if len(self.value) != len(self.held):
-            return True
-        pairs = zip(_items(self.value), _items(self.held), strict=True)
-        return any(one is not other for one, other in pairs)
-
-    def put_back(self) -> None:
-        if not self.is_changed():
-            return
-        if isinstance(self.value, torch.Tensor):
-            with torch.no_grad():
-                self.value.copy_(self.held)
-            return
-        self.value.clear()
-        add = self.value.update if isinstance(self.value, dict | set) else self.value.extend
-        add(self.held)
+def _numbers(value: Any) -> Iterator[Any]:
+    """Yield the numbers in a value, and copies of its tensors."""
+    for leaf in pytree.tree_leaves(value):
+        if isinstance(leaf, torch.Tensor | int | float):
+            yield leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf
+        elif isinstance(leaf, dict | collections.deque):  # pytree knows no Counter
+            yield from _numbers(list(leaf.values()) if isinstance(leaf, dict) else list(leaf))
 
 
-def _items(value: Any) -> Iterator[Any]:
-    """Yield what a container holds; of a dict, keys and values."""
-    for item in value:
-        yield item
-        if isinstance(value, dict):
-            yield value[item]
-
-
-def _holders(model: torch.nn.Module) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the dicts that hold the values of modules, and of objects of the notebook's own classes in them."""
+def _holders(model: torch.nn.Module) -> Iterator[tuple[str, Any]]:
+    """Yield the mappings that hold the values of modules, and of what else of the notebook's their calls may change."""
     seen: set[int] = set()
+    kinds: set[type] = set()
+
+    def of_objects(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+        waiting = [(name, value)]
+        while waiting and len(seen) < _MOST_OBJECTS:
+            name, value = waiting.pop()
+            for found in _reachable(value):
+                own = _is_of_own_class(found) and not isinstance(found, torch.nn.Module | type)
+                if own and hasattr(found, "__dict__") and id(found) not in seen:
+                    seen.add(id(found))
+                    kinds.add(type(found))
+                    yield name, found.__dict__
+                    waiting += [(f"{name}.{attribute}", inner) for attribute, inner in found.__dict__.items()]
+
     for name, module in model.named_modules():
         yield name, module._buffers
         yield name, module.__dict__
+        kinds.update(type(module).__mro__)
         for attribute, value in _values(module.__dict__).items():
-            own = type(value).__module__ == "__main__" and not isinstance(value, torch.nn.Module)
-            if own and hasattr(value, "__dict__") and id(value) not in seen:
-                seen.add(id(value))
-                yield f"{name}.{attribute}" if name else attribute, value.__dict__
+            yield from of_objects(f"{name}.{attribute}" if name else attribute, value)
+    own = {kind for kind in kinds if kind.__module__ == "__main__"}
+    for names in _globals_of(own):
+        yield "", names
+        for name, value in list(names.items()):
+            yield from of_objects(name, value)
+    for kind in sorted(own, key=lambda kind: kind.__qualname__):
+        yield kind.__name__, _class_attributes(kind)
 
 
-def _values(holder: dict[str, Any]) -> dict[str, Any]:
+def _values(holder: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in holder.items() if name not in _OF_ALL_MODULES}
 
 
@@ -123,17 +114,21 @@ def _holder_of(model: torch.nn.Module, tensor: torch.Tensor | None) -> tuple[dic
 
 @contextlib.contextmanager
 def _without_effects(
-    model: torch.nn.Module, *, quiet: Callable[[torch.nn.Module], bool], keeps_state: bool = True
+    model: torch.nn.Module,
+    *,
+    quiet: Callable[[torch.nn.Module], bool],
+    keeps_state: bool = True,
+    parameters: bool = False,
 ) -> Iterator[_ModuleState]:
     """Compute without gradients, prints, random numbers and running statistics; ``quiet`` modules do not train.
 
     Forward hooks of the notebook do not see these calls, which are none of the notebook's. Gives what the modules
-    hold, which is put back at the end, but where a call is to leave its state.
+    hold, with their ``parameters`` if asked; it is put back at the end, but where a call is to leave its state.
     """
     modes = {part: part.training for part in model.modules()}
     state = _random_state()
     gpu = torch.cuda.get_rng_state() if torch.cuda.is_available() else None
-    held = _ModuleState(model)
+    held = _ModuleState(model, parameters=parameters)
     for part in modes:
         part.training = part.training and not quiet(part)
     try:

@@ -56,6 +56,7 @@ class _RandomRows(TorchFunctionMode):
         self.start, self.end, self.rows, self.draws = start, end, rows, draws
         self.gradients = gradients  # wanted here, so that a block without them is a re-entrant checkpoint's
         self.replaced: dict[str, Any] = {}
+        self.from_given = False  # whether numbers came from a generator that the notebook gives
 
     def __enter__(self) -> Any:
         # nn.MultiheadAttention calls these where this mode does not reach; a notebook's own are left alone
@@ -90,6 +91,7 @@ class _RandomRows(TorchFunctionMode):
             return self._dropout(func, *args, **kwargs)
         if func in _DRAWING and not self._recomputed():
             given = kwargs.get("generator") is not None
+            self.from_given |= given
             with contextlib.nullcontext() if given else self.draws():
                 return self._drawn(func, args, kwargs)
         return func(*args, **kwargs)

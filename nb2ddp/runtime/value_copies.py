@@ -1,0 +1,226 @@
+"""Copy values that a call may change, find what has changed, and put it back."""
+
+import collections
+import contextlib
+import functools
+import random
+import types
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from typing import Any
+
+import torch
+
+_MOST_VALUES = 2**26  # of a tensor that is copied
+_MOST_OF_PARAMETERS = 2**29  # of all parameters together that are copied
+_MOST_ITEMS = 1000  # of a container that is looked into
+_CONTAINERS = (list, dict, set, collections.deque)
+
+
+class _Copy:
+    """A tensor, a container or a random generator, and what it held when this was made."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+        self.held: Any = None
+        if isinstance(value, torch.Tensor):
+            # a subclass for quantised weights may know neither
+            with contextlib.suppress(RuntimeError, NotImplementedError, TypeError):
+                self.version = value._version
+                self.held = value.detach().clone()
+        elif isinstance(value, _CONTAINERS):
+            self.held = value.copy()
+        else:
+            self.held = _generator_state(value)
+
+    def is_changed(self) -> bool:
+        """Return whether the value holds something else; False where it could not be copied."""
+        if self.held is None:
+            return False
+        if isinstance(self.value, torch.Tensor):
+            # what is written through `.data`, and by some kernels, leaves the version as it was
+            return bool(self.value._version != self.version) or not _are_equal(self.value, self.held)
+        if not isinstance(self.value, _CONTAINERS):
+            return bool(_generator_state(self.value) != self.held)
+        if len(self.value) != len(self.held):
+            return True
+        pairs = zip(_items(self.value), _items(self.held), strict=True)
+        return any(one is not other for one, other in pairs)
+
+    def put_back(self) -> None:
+        """Make the value hold what it held."""
+        if not self.is_changed():
+            return
+        if isinstance(self.value, torch.Tensor):
+            if self.value.shape != self.held.shape:
+                self.value.data = self.held.clone()
+            with torch.no_grad():
+                self.value.copy_(self.held)
+        elif isinstance(self.value, _CONTAINERS):
+            self.value.clear()
+            add = self.value.update if isinstance(self.value, dict | set) else self.value.extend
+            add(self.held)
+        else:
+            _set_generator_state(self.value, self.held)
+
+
+def _are_equal(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Return whether two tensors hold the same values, NaN included. Those that cannot be compared count as equal."""
+    with contextlib.suppress(RuntimeError, NotImplementedError, TypeError):
+        if one.shape != other.shape:
+            return False
+        return torch.equal(one, other) or bool(((one == other) | ((one != one) & (other != other))).all())
+    return True
+
+
+def _generator_state(value: Any) -> Any:
+    """Return the state of a random generator, to be compared and set; None for what is no generator."""
+    if isinstance(value, torch.Generator):
+        return value.get_state().tolist()
+    if isinstance(value, random.Random) and not isinstance(value, random.SystemRandom):
+        return value.getstate()
+    bits = (
+        getattr(value, "bit_generator", None) if type(value).__module__.startswith("numpy.random") else None
+    )
+    return None if bits is None else _Comparable(bits.state)
+
+
+def _set_generator_state(value: Any, state: Any) -> None:
+    if isinstance(value, torch.Generator):
+        value.set_state(torch.tensor(state, dtype=torch.uint8))
+    elif isinstance(value, random.Random):
+        value.setstate(state)
+    else:
+        value.bit_generator.state = state.state
+
+
+class _Comparable:
+    """The state of a NumPy generator: a dict, of arrays too in some kinds, which compare by their text."""
+
+    def __init__(self, state: Any) -> None:
+        self.state = state
+        self.text = repr({name: getattr(of, "tolist", lambda of=of: of)() for name, of in _flat(state)})
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Comparable) and self.text == other.text
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _flat(state: Any) -> Iterator[tuple[str, Any]]:
+    for name, value in state.items():
+        yield from _flat(value) if isinstance(value, dict) else [(name, value)]
+
+
+def _items(value: Any) -> Iterator[Any]:
+    """Yield what a container holds; of a dict, keys and values."""
+    for item in value:
+        yield item
+        if isinstance(value, dict):
+            yield value[item]
+
+
+def _reachable(value: Any) -> Iterator[Any]:
+    """Yield a value, and what containers in it hold that are not very long."""
+    seen: set[int] = set()
+    waiting = [value]
+    while waiting:
+        found = waiting.pop()
+        if id(found) not in seen:
+            seen.add(id(found))
+            yield found
+            if isinstance(found, (*_CONTAINERS, tuple)) and len(found) <= _MOST_ITEMS:
+                waiting += _items(found)
+
+
+def _copies(values: list[Any]) -> dict[int, _Copy]:
+    """Return copies by the ids of what they copy: of no very large tensor, and of parameters as far as memory allows.
+
+    Before the first step there is room for as many numbers as gradients and an optimizer will need.
+    """
+    copies: dict[int, _Copy] = {}
+    left = _MOST_OF_PARAMETERS
+    for value in values:
+        if id(value) in copies:
+            continue
+        if isinstance(value, torch.Tensor):
+            lazy = isinstance(value, torch.nn.parameter.UninitializedTensorMixin)
+            if lazy or value.is_meta or value.is_inference() or value.numel() > _MOST_VALUES:
+                continue
+            if isinstance(value, torch.nn.Parameter):
+                left -= value.numel()
+                if left < 0 or not value.is_floating_point():  # of quantised weights, say
+                    continue
+        copies[id(value)] = _Copy(value)
+    return copies
+
+
+class _Chosen(MutableMapping[str, Any]):
+    """Some of the names of a script or a class, as a mapping that changes them."""
+
+    def __init__(
+        self,
+        values: Mapping[str, Any],
+        names: set[str],
+        store: Callable[[str, Any], None],
+        drop: Callable[[str], None],
+    ) -> None:
+        self.values_of, self.names = values, names
+        self.store, self.drop = store, drop
+
+    def __getitem__(self, name: str) -> Any:
+        return self.values_of[name]
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self.store(name, value)
+
+    def __delitem__(self, name: str) -> None:
+        self.drop(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name in sorted(self.names) if name in self.values_of)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def _class_attributes(kind: type) -> _Chosen:
+    """Return what a class of the notebook's keeps beside its functions."""
+    names = {name for name, value in vars(kind).items() if not name.startswith("__") and _is_kept(value)}
+    return _Chosen(vars(kind), names, functools.partial(setattr, kind), functools.partial(delattr, kind))
+
+
+def _globals_of(kinds: set[type]) -> list[_Chosen]:
+    """Return the global names that methods of the notebook's classes use, and the functions that these call."""
+    used: dict[int, tuple[dict[str, Any], set[str]]] = {}
+    functions = [of for kind in kinds for of in vars(kind).values() if isinstance(of, types.FunctionType)]
+    seen: set[int] = set()
+    while functions:
+        function = functions.pop()
+        if id(function) in seen or function.__module__ != "__main__":
+            continue
+        seen.add(id(function))
+        space, names = used.setdefault(id(function.__globals__), (function.__globals__, set()))
+        for name in _names_in(function.__code__) & space.keys():
+            if isinstance(space[name], types.FunctionType):
+                functions.append(space[name])
+            elif _is_kept(space[name]):
+                names.add(name)
+    return [_Chosen(space, names, space.__setitem__, space.__delitem__) for space, names in used.values()]
+
+
+def _names_in(code: types.CodeType) -> set[str]:
+    inner = [part for part in code.co_consts if isinstance(part, types.CodeType)]
+    return set(code.co_names).union(*map(_names_in, inner))
+
+
+def _is_kept(value: Any) -> bool:
+    """Return whether a value is state: a number, a text, a container, a tensor, a generator or an own object."""
+    if isinstance(value, type | types.FunctionType | types.ModuleType | torch.nn.Module):
+        return False
+    plain = isinstance(value, (bool, int, float, str, tuple, torch.Tensor, *_CONTAINERS)) or value is None
+    return plain or _is_of_own_class(value) or _generator_state(value) is not None
+
+
+def _is_of_own_class(value: Any) -> bool:
+    """Return whether an object is of a class of the notebook's, or a namespace."""
+    return type(value).__module__ == "__main__" or isinstance(value, types.SimpleNamespace)

@@ -1,0 +1,166 @@
+"""A `forward()` that changes more than its outputs: the calls that compare a batch with its parts leave no trace."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from tests.support.ranks import RankServer
+from tests.unit.runtime.test_parallelize import assert_as_one_process, program
+
+TRAIN = "train(model, batches(x, y), lambda x, y: F.cross_entropy(model(x), y))\n"
+
+# Every call changes the same, whatever its rows: the ranks divide the batches.
+DIVIDED = {
+    "a parameter is averaged with another one's": """
+        class Net(Body):
+            def __init__(self):
+                super().__init__()
+                self.slow = copy.deepcopy(self.body).requires_grad_(False)
+            def forward(self, x):
+                for slow, fast in zip(self.slow.parameters(), self.body.parameters()):
+                    slow.data = slow.data * 0.9 + fast.data * 0.1
+                return self.body(x) - 0.5 * self.slow(x)
+        model = ddp.parallelize(Net())
+    """,
+    "a weight is scaled in place": """
+        class Net(Body):
+            def forward(self, x):
+                self.body[0].weight.data.div_(self.body[0].weight.data.norm() / 2)
+                return self.body(x)
+        model = ddp.parallelize(Net())
+    """,
+    "a buffer is resized": """
+        class Net(Body):
+            def __init__(self):
+                super().__init__()
+                self.register_buffer("seen", torch.empty(0))
+            def forward(self, x):
+                if not self.seen.numel():
+                    self.seen.resize_(3).zero_()
+                self.seen += 1
+                return self.body(x) / (1 + 0.1 * self.seen)
+        model = ddp.parallelize(Net())
+    """,
+    "a global name counts": """
+        calls = 0
+        def temperature():
+            global calls
+            calls += 1
+            return 1 + 0.1 * calls
+        class Net(Body):
+            def forward(self, x):
+                return self.body(x) / temperature()
+        model = ddp.parallelize(Net())
+    """,
+    "a class counts": """
+        class Net(Body):
+            calls = 0
+            def forward(self, x):
+                Net.calls += 1
+                return self.body(x) / (1 + 0.1 * Net.calls)
+        model = ddp.parallelize(Net())
+    """,
+    "an object deep in an attribute counts": """
+        from types import SimpleNamespace
+        class Counts:
+            def __init__(self):
+                self.inner = SimpleNamespace(calls=0)
+        class Net(Body):
+            def __init__(self):
+                super().__init__()
+                self.state = {"of": [Counts()]}
+            def forward(self, x):
+                self.state["of"][0].inner.calls += 1
+                return self.body(x) / (1 + 0.1 * self.state["of"][0].inner.calls)
+        model = ddp.parallelize(Net())
+    """,
+    "Python's generator of its own": """
+        class Net(Body):
+            def __init__(self):
+                super().__init__()
+                self.dice = random.Random(3)
+            def forward(self, x):
+                return self.body(x) * (0.5 + self.dice.random())
+        model = ddp.parallelize(Net())
+    """,
+    "NumPy's generators of its own": """
+        import numpy
+        class Net(Body):
+            def __init__(self):
+                super().__init__()
+                self.dice, self.old = numpy.random.default_rng(3), numpy.random.Generator(numpy.random.MT19937(3))
+            def forward(self, x):
+                return self.body(x) * (0.5 + self.dice.random() + self.old.random())
+        model = ddp.parallelize(Net())
+    """,
+    "PyTorch's generator draws for each row": """
+        class Net(Body):
+            def __init__(self):
+                super().__init__()
+                self.dice = torch.Generator().manual_seed(3)
+            def forward(self, x):
+                return self.body(x + torch.randn(x.shape, generator=self.dice))
+        model = ddp.parallelize(Net())
+    """,
+}
+# What a call leaves depends on its rows: every rank computes whole batches, and a warning names what holds it.
+WHOLE = {
+    "a parameter is replaced": """
+        class Net(Body):
+            def __init__(self):
+                super().__init__()
+                self.centre = nn.Parameter(torch.zeros(3))
+            def forward(self, x):
+                out = self.body(x)
+                self.centre = nn.Parameter(self.centre.data * 0.9 + out.detach().mean(0) * 0.1)
+                return out + self.centre.data
+        model = ddp.parallelize(Net())
+    """,
+    "a buffer is written through its data": """
+        class Net(Body):
+            def __init__(self):
+                super().__init__()
+                self.register_buffer("mean", torch.zeros(5))
+            def forward(self, x):
+                self.mean.data.mul_(0.9).add_(0.1 * x.detach().mean(0))
+                return self.body(x - self.mean)
+        model = ddp.parallelize(Net())
+    """,
+    "figures are counted outside": """
+        import collections
+        figures = collections.Counter()
+        class Net(Body):
+            def forward(self, x):
+                figures["rows"] += len(x)
+                return self.body(x)
+        model = ddp.parallelize(Net())
+    """,
+    "Python's generator draws for each row": """
+        class Net(Body):
+            def __init__(self):
+                super().__init__()
+                self.dice = random.Random(3)
+            def forward(self, x):
+                return self.body(x * torch.tensor([[self.dice.random()] for _ in x]))
+        model = ddp.parallelize(Net())
+    """,
+}
+
+
+@pytest.mark.parametrize("case", DIVIDED)
+def test_the_same_whatever_the_rows(server: RankServer, tmp_path: Path, case: str) -> None:
+    one, several = server.compare(tmp_path, program(f"{textwrap.dedent(DIVIDED[case])}{TRAIN}"), 2)
+    assert_as_one_process(one, several)
+    assert "whole batches" not in several.ranks[0].err, several.text
+
+
+@pytest.mark.parametrize("ranks", [2, pytest.param(3, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("case", WHOLE)
+def test_what_depends_on_the_rows(server: RankServer, tmp_path: Path, case: str, ranks: int) -> None:
+    note = "note(figures=figures['rows'])\n" if "figures" in case else ""
+    one, several = server.compare(tmp_path, program(f"{textwrap.dedent(WHOLE[case])}{TRAIN}{note}"), ranks)
+    assert_as_one_process(one, several)
+    assert "every rank computes whole batches" in several.ranks[0].err, several.text
