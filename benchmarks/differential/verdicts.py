@@ -30,7 +30,9 @@ TRAINS_OTHERWISE = re.compile(
     r"in another order|not the notebook's|does not divide",
     re.IGNORECASE,
 )
-COUNTS_OTHERWISE = re.compile(r"own share|one rank's share|rank 0's share|not what all ranks", re.IGNORECASE)
+COUNTS_OTHERWISE = re.compile(
+    r"own share|one rank's share|rank 0's share|not what all ranks|does so once", re.IGNORECASE
+)
 TRAINING = ("ranks", "steps", "gradient", "parameters", "lr")
 
 

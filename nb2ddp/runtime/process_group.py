@@ -20,6 +20,7 @@ from nb2ddp.runtime.ending import _end_on_error, _leave_script
 from nb2ddp.runtime.gradients import _count_step, _reduce_unseen
 from nb2ddp.runtime.object_collectives import from_all_ranks, from_main_process
 from nb2ddp.runtime.random_numbers import _random_state, _seed_all, _set_random_state
+from nb2ddp.runtime.repeated_writes import _warn_of_repeated_writes
 from nb2ddp.runtime.run_state import _GROUP_TIMEOUT, _run
 from nb2ddp.runtime.saving import _save_whole_files
 from nb2ddp.runtime.store import _store
@@ -74,6 +75,7 @@ def init(seed: int | None = None, strategy: str = "ddp", loads_share: bool = Fal
     register_optimizer_step_pre_hook(_reduce_unseen)
     register_optimizer_step_post_hook(_count_step)
     _save_whole_files()
+    _warn_of_repeated_writes()
     _store()  # without torchrun's own, rank 0 opens it here; the watchdog's connection would wait for it
     _run.watchdog = _Watchdog()
     _run.watchdog.report()  # at once: a rank that ends without a word is missed from here on
