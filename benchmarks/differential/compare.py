@@ -20,10 +20,6 @@ TIMES = re.compile(
     r"""(['"]?(?:[a-z_]*runtime|[a-z_]*per_second|total_flos|[a-z_]*_time|time|elapsed)['"]?\s*[:=]\s*)['"]?[-\d.e+]+['"]?"""
     r"|\b\d+(?:\.\d+)?\s?(?:s|sec|secs|seconds|ms|min|minutes)\b|\d\d:\d\d:\d\d(?:[.,]\d+)?|0x[0-9a-f]{6,}"
 )
-# Trainers note it where a model is prepared when it is evaluated; a script has prepared it for training
-PREPARATION = re.compile(
-    r"'eval_model_preparation_time': '?[-\d.e]+'?, |, 'eval_model_preparation_time': '?[-\d.e]+'?"
-)
 IGNORED = re.compile(
     r"(^|/)(ddp_support\.py|train_ddp\.py|setup_env\.py|plain\.py|report\.json|__pycache__|training_args\.bin|"
     r"rng_state(_\d+)?\.pth|README\.md|hf|unsloth_compiled_cache.*|\.cache)(/|$)"
@@ -50,7 +46,7 @@ def close(one: float, other: float, relative: float, least: float = 1e-6) -> boo
 
 def same_text(one: str, other: str, relative: float = 1e-4) -> bool:
     """Whether two texts are equal but for the rounding of their numbers, and times."""
-    one, other = (TIMES.sub("T", PREPARATION.sub("", text)) for text in (one, other))
+    one, other = (TIMES.sub("T", text) for text in (one, other))
     if one == other:
         return True
     if NUMBER.sub("#", one).split() != NUMBER.sub("#", other).split():
@@ -162,10 +158,7 @@ def _contents(one: Path, other: Path) -> str:
     if one.suffix in (".pt", ".pth", ".bin", ".npy", ".safetensors", ".npz"):
         return _tensors(_load(one), _load(other))
     try:
-        left, right = (
-            [line for line in file.read_text().splitlines() if "eval_model_preparation_time" not in line]
-            for file in (one, other)
-        )
+        left, right = (file.read_text().splitlines() for file in (one, other))
     except UnicodeDecodeError:
         return ""
     if len(left) != len(right):

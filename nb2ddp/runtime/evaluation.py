@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils import _pytree as pytree
 
 from nb2ddp.runtime.batches import _Filler
@@ -18,8 +19,8 @@ class _WholeBatches:
     """A rank's evaluation batches: batch ``k * world_size + rank`` of the notebook's, in round ``k``.
 
     In an incomplete last round a rank without a batch gets one row that `gather` leaves out. Accelerate would
-    repeat rows of the first batch there, and count them. With ``all_of_them`` each rank takes every batch: what the
-    notebook's own loss notes of each is the same on all ranks.
+    repeat rows of the first batch there, and count them. With ``all_of_them`` each rank takes every batch, and gathers
+    nothing: what the notebook's own loss or metric notes of each batch is the same on all ranks.
     """
 
     def __init__(self, batches: Any, *, all_of_them: bool) -> None:
@@ -65,7 +66,7 @@ class _WholeBatches:
         if value.ndim == 0:
             rows, sizes = value.reshape(1), [min(size, 1) for size in sizes]
         if self.all_of_them:
-            return rows[: sizes[0]]
+            return rows if self.as_given else rows[: sizes[0]]
         if self.as_given:
             given = rows.new_empty(_run.world_size, dtype=torch.long)
             dist.all_gather_into_tensor(given, given.new_tensor([len(rows)]))
@@ -92,6 +93,14 @@ def _rows_of_stream(trainer: Any, data: Any) -> list[Any] | None:
     return list(data) if is_stream else None
 
 
+def _shows_batches(trainer: Any) -> bool:
+    """Return whether an evaluation's metrics or predictions are of one batch each: they may not be of a round."""
+    args = trainer.args
+    if getattr(args, "batch_eval_metrics", False) and trainer.compute_metrics is not None:
+        return True
+    return not getattr(args, "eval_do_concat_batches", True)
+
+
 def _evaluate_each_sample_once(trainer: Any) -> "list[_WholeBatches]":
     """Let evaluation count each sample once, in the notebook's batches, where rows do not divide by the ranks.
 
@@ -113,7 +122,8 @@ def _evaluate_each_sample_once(trainer: Any) -> "list[_WholeBatches]":
             shard: Any = getattr(loader, "batch_sampler", None)
             current.clear()
             if type(shard).__name__ == "BatchSamplerShard" and not shard.split_batches:
-                shard = _WholeBatches(shard.batch_sampler, all_of_them=notes_figures)
+                all_of_them = notes_figures or _shows_batches(trainer)
+                shard = _WholeBatches(shard.batch_sampler, all_of_them=all_of_them)
                 for owner in (loader, getattr(loader, "base_dataloader", loader)):
                     object.__setattr__(owner, "batch_sampler", shard)
             if isinstance(shard, _WholeBatches):
@@ -136,6 +146,9 @@ def _evaluate_each_sample_once(trainer: Any) -> "list[_WholeBatches]":
         if current:  # Seq2SeqTrainer has put this there: it counts the loss of a short batch as of a full one
             current[0].as_given = trainer.gather_function == accelerator.gather
         trainer.gather_function = gather_once
+        # wrap_trainer() has prepared the model: Transformers would do so again, and log how long it takes
+        if isinstance(trainer.model_wrapped, DDP) and not accelerator._models:
+            accelerator._models.append(trainer.model)
         return evaluation_loop(*args, **options)
 
     gather_once._counts_once = True  # type: ignore[attr-defined]

@@ -106,6 +106,38 @@ def _keep_loss(trainer: Any) -> None:
     trainer.compute_loss = loss_of_all
 
 
+def _average_last_losses(trainer: Any) -> None:
+    """Let the losses since the last log be the mean of all ranks' when training ends, as those that are logged are.
+
+    Transformers adds them to ``train_loss`` as they are on each rank. They become the mean at the end of each epoch,
+    where all ranks are, in the tensor that the loop goes on with: a later mean of them is the same.
+    """
+    from transformers import TrainerCallback
+
+    log_save_evaluate = trainer._maybe_log_save_evaluate
+    if getattr(log_save_evaluate, "_averages_last", False):
+        return
+    epoch_ends = False
+
+    class AverageLosses(TrainerCallback):
+        def on_epoch_end(self, *_: Any, **__: Any) -> None:
+            nonlocal epoch_ends
+            epoch_ends = True
+
+    def log_and_average(*args: Any, **options: Any) -> None:
+        nonlocal epoch_ends
+        log_save_evaluate(*args, **options)
+        if epoch_ends and _run.meets:
+            losses = args[0] if args else options["tr_loss"]
+            dist.all_reduce(losses)
+            losses /= _run.world_size
+        epoch_ends = False
+
+    log_and_average._averages_last = True  # type: ignore[attr-defined]
+    trainer._maybe_log_save_evaluate = log_and_average
+    trainer.callback_handler.callbacks.insert(0, AverageLosses())
+
+
 def _count_rows(inputs: Any) -> int:
     """Return the number of rows of a batch."""
     counts = [len(value) for value in inputs.values() if isinstance(value, torch.Tensor) and value.ndim]

@@ -34,7 +34,8 @@ def _log_on_one_rank(trainer: Any) -> None:
         if place not in said:
             said.add(place)
             print(
-                f"nb2ddp: log() at {place} may run on one rank alone; the averaged figures follow in the next row"
+                f"nb2ddp: log() at {place} is called from code that asks for its rank: it logs its own values only; "
+                "the Trainer's averages come with its next log"
             )
         kept, logs_later = (
             {mode: dict(figures) for mode, figures in notes.items()},

@@ -12,7 +12,7 @@ from nb2ddp.runtime.batches import _take_each_sample_once
 from nb2ddp.runtime.evaluation import _evaluate_each_sample_once
 from nb2ddp.runtime.even_batches import _DEALT, _EVEN, _even, _module
 from nb2ddp.runtime.gradients import _clip_all_gradients, _fill_gradients, _leaves_out
-from nb2ddp.runtime.losses import _has_stock_loss, _keep_loss
+from nb2ddp.runtime.losses import _average_last_losses, _has_stock_loss, _keep_loss
 from nb2ddp.runtime.rank_zero_logging import _log_on_one_rank
 from nb2ddp.runtime.replicas import _ddp
 from nb2ddp.runtime.run_state import _run, is_main_process
@@ -186,6 +186,7 @@ def prepare_trainer(trainer: Any) -> None:
         _wait_for_saves(trainer)
         _share_stream(trainer)
         evaluated = _evaluate_each_sample_once(trainer)
+        _average_last_losses(trainer)
         if getattr(trainer.compute_loss, "_keeps_loss", False):
             return
         if _has_stock_loss(trainer):

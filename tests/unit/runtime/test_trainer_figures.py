@@ -100,10 +100,8 @@ def test_a_log_of_rank_0_alone_leaves_the_figures_of_all_ranks_whole(
     assert first["own"] == expected["own"] == [1, 2, 3]
     assert len(first["sizes"]) == 3
     assert distance(expected["sizes"], first["sizes"]) < 1e-5
-    assert (
-        several.ranks[0].out.count("may run on one rank alone; the averaged figures follow in the next row")
-        == 1
-    )
+    says = "is called from code that asks for its rank: it logs its own values only; the Trainer's averages come with"
+    assert several.ranks[0].out.count(f"{says} its next log") == 1
 
 
 WRITES = """
@@ -148,3 +146,106 @@ def test_what_a_seq2seq_trainer_writes_in_an_evaluation_is_one_processs(
     for notes in ranks:
         assert distance(notes["log"], single["log"]) < 1e-5
         assert distance(notes["last"], single["last"]) < 1e-5
+
+
+TRAINS = """
+trainer = KIND(BertForSequenceClassification(config()), arguments(OPTIONS), train_dataset=examples(ROWS),
+    eval_dataset=examples(7))
+trainer.model_accepts_loss_kwargs = False
+ddp.init_process_group()
+ddp.wrap_trainer(trainer)
+ended = trainer.train()
+history = trainer.state.log_history
+note(figures=[ended.training_loss, ended.metrics["train_loss"], history[-1]["train_loss"]],
+     log=[row["loss"] for row in history if "loss" in row], keys=[sorted(row) for row in history])
+"""
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        pytest.param("Trainer", "logging_steps=500", id="no log"),
+        pytest.param(
+            "Trainer",
+            "logging_steps=2, max_steps=-1, num_train_epochs=3, eval_strategy='steps', eval_steps=1",
+            id="logs, evaluations, steps of 3 epochs",
+        ),
+        pytest.param("SFTTrainer", "logging_steps=2", id="TRL"),
+    ],
+)
+def test_the_loss_of_a_training_is_of_all_ranks_to_its_last_step(
+    server: RankServer, tmp_path: Path, kind: str, options: str, ranks: int
+) -> None:
+    """Transformers averages over the ranks what it logs, and adds each rank's own losses after the last log."""
+    batch, rows = ((6, 3), 18 * 2 + 5) if ranks == 3 else ((4, 2), 8 * 2 + 5)  # an epoch has 3 steps
+    train = TRAINS.replace("KIND", kind).replace("OPTIONS", options).replace("ROWS", str(rows))
+    script = f"{START}BATCH, STEPS = {batch}\n{TOOLS}\n{NOTES_FIGURES}\n{train}"
+    one, several = server.compare(tmp_path, script, ranks)
+    assert not any((*one.codes, *several.codes)), several.text
+    for notes in several.notes:
+        assert distance(notes["figures"], one.notes[0]["figures"]) < 1e-6
+        assert distance(notes["log"], one.notes[0]["log"]) < 1e-6
+        assert notes["keys"] == one.notes[0]["keys"]
+
+
+EVALUATES_BATCHES = """
+class OfBatches:
+    of_each = []
+    def __call__(self, prediction, compute_result=False):
+        hits = prediction.predictions.argmax(-1) == prediction.label_ids
+        self.of_each.append(float((hits * torch.arange(1.0, 1 + len(hits))).sum()))
+        if compute_result:
+            of_each, self.of_each = self.of_each, []
+            return {"accuracy": sum(of_each) / len(of_each), "rows": len(of_each)}
+def of_list(prediction):
+    of_each = [float((logits.argmax(-1) == labels).mean())
+               for logits, labels in zip(prediction.predictions, prediction.label_ids)]
+    return {"accuracy": sum(of_each) / len(of_each), "rows": len(of_each)}
+trainer = Trainer(BertForSequenceClassification(config()), arguments(eval_strategy="steps", eval_steps=2, OPTION),
+    train_dataset=examples(32), eval_dataset=examples(15), compute_metrics=METRICS)
+ddp.init_process_group()
+ddp.prepare_trainer(trainer)
+before = trainer.evaluate(examples(7))
+train(trainer)
+predictions = trainer.predict(examples(9)).predictions
+note(before=[before[f"eval_{key}"] for key in ("loss", "accuracy", "rows")],
+     predicted=[len(each) for each in predictions] if isinstance(predictions, list) else len(predictions))
+figures(trainer)
+"""
+
+
+@pytest.mark.parametrize(
+    ("option", "metrics"),
+    [("batch_eval_metrics=True", "OfBatches()"), ("eval_do_concat_batches=False", "of_list")],
+)
+def test_metrics_that_are_given_batches_are_given_the_notebooks(
+    server: RankServer, tmp_path: Path, option: str, metrics: str
+) -> None:
+    evaluates = EVALUATES_BATCHES.replace("OPTION", option).replace("METRICS", metrics)
+    one, several = server.compare(tmp_path, f"{START}BATCH, STEPS = 4, 2\n{TOOLS}{evaluates}")
+    assert not any((*one.codes, *several.codes)), several.text
+    expected = one.notes[0]
+    for notes in several.notes:
+        assert distance(notes["log"], expected["log"]) < 1e-5
+        assert distance(notes["before"], expected["before"]) < 1e-5
+        assert notes["predicted"] == expected["predicted"]
+        assert notes["keys"] == expected["keys"]
+
+
+def test_what_has_more_rows_than_its_batch_stays_whole_where_each_rank_takes_every_batch(run: Run) -> None:
+    """A Seq2SeqTrainer counts the loss of a short batch as of a full one."""
+    ended = run(
+        """
+        import torch
+        ddp.init_process_group()
+        batches = ddp._WholeBatches([[0, 1, 2], [3]], all_of_them=True)
+        batches.as_given = True
+        note(gathered=[
+            batches.gather(torch.tensor(float(len(batch))).repeat(3)).tolist()
+            for batches.round, batch in enumerate(batches)
+        ])
+        """
+    )
+    assert ended.codes == [0, 0], ended.text
+    assert [notes["gathered"] for notes in ended.notes] == [[[3.0] * 3, [1.0] * 3]] * 2

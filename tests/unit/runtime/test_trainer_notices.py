@@ -181,3 +181,36 @@ train(Trainer(LlamaForCausalLM(small), arguments(), train_dataset=rows, data_col
     assert ended.codes == [0, 0], ended.text
     assert ended.ranks[0].err.count("the tokenizer pads on the left, and each rank pads its 2 of") == says
     assert "pads on the left" not in ended.ranks[1].err
+
+
+WITH_EXPERTS = """
+import os, sys, types
+
+class Net(nn.Module):
+    def __init__(self, name):
+        super().__init__()
+        self.add_module(name, nn.Linear(6, 3))
+    def forward(self, input_ids, attention_mask=None, labels=None):
+        logits = next(self.children())(input_ids.float())
+        return {"loss": nn.functional.cross_entropy(logits, labels), "logits": logits}
+
+ddp.init_process_group()
+trainers = {name: Trainer(Net(name), arguments(), train_dataset=examples(24)) for name in ("experts", "dense")}
+def compiles(name, given=None):
+    os.environ.pop("UNSLOTH_BLOCK_COMPILE", None)
+    os.environ.update({"UNSLOTH_BLOCK_COMPILE": given} if given else {})
+    ddp.wrap_trainer(trainers[name])
+    return os.environ.get("UNSLOTH_BLOCK_COMPILE", "not set")
+note(without=compiles("experts"))
+sys.modules["unsloth"] = types.ModuleType("unsloth")
+note(experts=compiles("experts"), dense=compiles("dense"), given=compiles("experts", "1"))
+"""
+
+
+def test_unsloths_compiled_blocks_are_off_for_experts_alone(run: Run) -> None:
+    """A variable that is set already, and a model without experts, are left alone."""
+    ended = run(f"BATCH, STEPS = 4, 2\n{TOOLS}{WITH_EXPERTS}")
+    assert ended.codes == [0, 0], ended.text
+    for notes in ended.notes:
+        assert notes == {"without": "not set", "experts": "0", "dense": "not set", "given": "1"}
+    assert "compiled blocks are off" not in ended.text  # there are no GPUs

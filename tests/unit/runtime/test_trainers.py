@@ -53,7 +53,8 @@ def figures(trainer):
     note(log=[entry[key] for entry in trainer.state.log_history for key in keys if key in entry],
          parameters=[p.detach() for p in trainer.model.parameters()], best=trainer.state.best_metric,
          best_step=trainer.state.best_global_step, seen=getattr(trainer, "seen", []),
-         epochs=[entry["epoch"] for entry in trainer.state.log_history])
+         epochs=[entry["epoch"] for entry in trainer.state.log_history],
+         keys=[sorted(entry) for entry in trainer.state.log_history])
 def train(trainer):
     ddp.init_process_group()
     ddp.wrap_trainer(trainer)
@@ -292,6 +293,7 @@ def check_as_in_one_process(
     assert not any(several.codes), several.text
     expected, first, *others = one.notes[0], *several.notes
     assert expected["log"]
+    assert first["keys"] == expected["keys"]
     for other in others:
         assert other["parameters"] == first["parameters"]
         assert (other["best"], other["best_step"]) == (first["best"], first["best_step"])
