@@ -14,10 +14,10 @@ import libcst as cst
 
 from nb2ddp import libraries
 from nb2ddp.analysis.facts import Facts
+from nb2ddp.analysis.own_objects import in_comprehension
 from nb2ddp.analysis.side_effects import (
     WITHOUT_GRADIENTS,
     Effects,
-    in_comprehension,
     is_ordered,
     names_switch,
 )

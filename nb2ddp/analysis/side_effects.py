@@ -9,17 +9,20 @@ import libcst as cst
 
 from nb2ddp import libraries
 from nb2ddp.analysis.facts import Facts
+from nb2ddp.analysis.own_objects import (
+    HARMLESS_METHODS,
+    LIST_METHODS,
+    PASSING,
+    Objects,
+    called_on,
+    in_comprehension,
+)
 from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Scope
 
 WITHOUT_GRADIENTS = ("no_grad", "inference_mode")
-# Iterate over their argument, in its order.
-_PASSING = frozenset("enumerate tqdm zip list tuple reversed track".split())
 # Return a list, or something else that has the same order on every rank.
 _LISTS = frozenset("range trange sorted load loads read_csv read_json read_parquet".split())
-_LIST_METHODS = frozenset(
-    "tolist to_list to_dict iterrows itertuples splitlines readlines split items keys values copy".split()
-)
 # Return a new object, to which there is no other reference.
 _FRESH_CALLS = frozenset("dict list set str int float copy.copy copy.deepcopy".split())
 _FRESH_METHODS = frozenset("copy decode join strip replace format item".split())
@@ -44,6 +47,7 @@ _STATEFUL_METHODS = frozenset(
     "manual_seed seed popleft get_nowait put log add_scalar fast_generate load_adapter load_lora".split()
 )
 _SEEDING = frozenset({"set_seed", "enable_full_determinism", "seed_everything"})
+_BUILT_IN = frozenset({*dir(builtins), "display"})
 _DEPTH = 8  # how many times a name is followed to the value that it is bound to
 
 
@@ -81,38 +85,13 @@ def is_ordered(facts: Facts, node: cst.BaseExpression | None, depth: int = 0) ->
             return ordered(value)
         case cst.Call():
             last = facts.qualified(node.func).rpartition(".")[2]
-            if facts.kind(node) == "dataset" or last in _LISTS or facts.method(node) in _LIST_METHODS:
+            if facts.kind(node) == "dataset" or last in _LISTS or facts.method(node) in LIST_METHODS:
                 return True
             unnamed = [argument.value for argument in node.args if argument.keyword is None]
             if last in ("list", "dict") and not node.args:
                 return True
-            return (
-                last in _PASSING and bool(unnamed) and ordered(*(unnamed if last == "zip" else unnamed[:1]))
-            )
+            return last in PASSING and bool(unnamed) and ordered(*(unnamed if last == "zip" else unnamed[:1]))
     return False
-
-
-def in_comprehension(facts: Facts, use: cst.Name) -> bool:
-    """Return whether a name is the variable of a comprehension around it."""
-    for parent in facts.parents(use):
-        part = parent.for_in if isinstance(parent, cst.BaseComp) else None
-        while part is not None:
-            if use.value in _targets(part.target):
-                return True
-            part = part.inner_for_in
-        if isinstance(parent, cst.BaseSmallStatement):
-            return False
-    return False
-
-
-def _targets(target: cst.BaseExpression) -> set[str]:
-    match target:
-        case cst.Name(value=name):
-            return {name}
-        case cst.Tuple(elements=elements) | cst.List(elements=elements):
-            return {name for element in elements for name in _targets(element.value)}
-        case _:
-            return set()
 
 
 class Effects:
@@ -122,10 +101,13 @@ class Effects:
         self._facts = facts
         self._results = frozenset(results)
         self._seen: set[cst.FunctionDef] = set()
+        self._objects: Objects | None = None
 
     def is_contained(self, body: cst.BaseSuite, scope: Scope | None, *, is_function: bool = False) -> bool:
         """Return whether ``body``, of a loop or of a function that the loop calls, changes nothing else."""
         facts, look = self._facts, _Look()
+        if self._objects is None:  # not a function that the loop calls
+            self._objects = Objects(facts, body, self._is_steady_outside)
         body.visit(look)
         if look.forbidden or (look.returns and not is_function):
             return False
@@ -135,34 +117,49 @@ class Effects:
                 isinstance(b.node, cst.AugAssign) or _is_fresh(facts, b.value) for b in made
             ):
                 return False
-        uses = [use for use in facts.name_loads_in(body) if not in_comprehension(facts, use)]
+        objects = self._objects
         return (
-            all(self._is_steady_use(body, use, is_function) for use in uses)
+            all(self._is_steady_use(body, objects, use, is_function) for use in facts.name_loads_in(body))
             and all(self._has_no_effect(call) for call in facts.calls_in(body))
             and all(self._runs_only_contained(name) for name in look.attributes | {"forward", "__call__"})
             and all(self._may_be_dropped(body, value) for value in look.dropped)
         )
 
-    def _is_steady_use(self, body: cst.BaseSuite, use: cst.Name, is_function: bool) -> bool:
+    def _is_steady_use(self, body: cst.BaseSuite, objects: Objects, use: cst.Name, is_function: bool) -> bool:
         """Return whether a name's value is the same for every iteration, or created by the current one."""
         facts = self._facts
+        method, is_item = called_on(facts, use)
+        harmless = not method or method in HARMLESS_METHODS
+        if in_comprehension(facts, use):
+            return harmless or objects.is_own(use)
         binding = facts.binding(use)
         if is_function and use.value in self._results and (binding is None or binding.scope is None):
             return False  # the function reads a list that depends on the iterations before
-        top: cst.CSTNode = use
-        while isinstance(around := facts.parent(top), cst.Attribute):
-            top = around
-        called = isinstance(around, cst.Call) and around.func is top
+        called = bool(method) and not is_item
         if binding is None:
             imported = use.value in facts.bound_names
-            return not called or imported or (top is use and use.value in (*dir(builtins), "display"))
-        if use.value in self._results or facts.contains(body, binding.node):
+            return not called or imported or (method == "()" and use.value in _BUILT_IN)
+        if use.value in self._results:
             return True
-        if isinstance(binding.node, cst.Param):
+        if is_item and not harmless and not objects.holds_own(use):
+            return False
+        if facts.contains(body, binding.node):
+            return harmless or is_item or objects.is_own(use)
+        if harmless and objects.is_current_item(binding):
+            return True
+        return self._is_steady_outside(use, called)
+
+    def _is_steady_outside(self, node: cst.BaseExpression, called: bool = True) -> bool:
+        """Return whether a value from outside the loop is the same for every iteration."""
+        facts = self._facts
+        binding = facts.binding(node) if isinstance(node, cst.Name) else None
+        if isinstance(node, cst.Name) and binding is None and node.value in _BUILT_IN:
+            return True
+        if binding is not None and isinstance(binding.node, cst.Param):
             given = list(facts.given(binding))
             of_class = isinstance(binding.scope, cst.FunctionDef) and facts.scope(binding.scope) is not None
             return of_class or (bool(given) and all(self._is_steady(value, called) for value in given))
-        return self._is_steady(use, called)
+        return self._is_steady(node, called)
 
     def _is_steady(self, node: cst.BaseExpression | None, called: bool, depth: int = 0) -> bool:
         facts = self._facts
@@ -193,7 +190,7 @@ class Effects:
                 if not called or facts.kind(node) in ("model", "dataset"):
                     return True
                 last = facts.method(node) or name.rpartition(".")[2]
-                return last in _STEADY | _LIST_METHODS or libraries.is_model_class(last)
+                return last in _STEADY | LIST_METHODS or libraries.is_model_class(last)
             case _:
                 return True
 

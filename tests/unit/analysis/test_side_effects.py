@@ -6,11 +6,14 @@ from textwrap import indent
 
 import pytest
 
-from nb2ddp.analysis.side_effects import Effects, in_comprehension, is_ordered, names_switch
+from nb2ddp.analysis.side_effects import Effects, is_ordered, names_switch
 from tests.support.helpers import facts_of
 from tests.unit.analysis.questions import LOAD, call_to
 
-START = f"import random\nfrom datasets import load_dataset\n{LOAD}answers = []\nrows = ['a', 'b']\n"
+START = (
+    "import random\nfrom datasets import load_dataset\nfrom lib import Ids\n"
+    f"{LOAD}ids = Ids()\nanswers = []\nrows = ['a', 'b']\n"
+)
 
 
 @pytest.mark.parametrize(
@@ -36,6 +39,8 @@ CONTAINED = {
     "a model that generates": "answers.append(model.generate(row))",
     "a dict of its own": "record = dict(row=row)\nrecord['n'] = 1\nanswers.append(record)",
     "a function without effects": "answers.append(clean(row))",
+    "a text": "answers.append(row.strip())",
+    "a text by another name": "text = row\nanswers.append(text.strip())",
 }
 LASTING = {
     "another list": "others.append(row)",
@@ -46,6 +51,8 @@ LASTING = {
     "a function with an effect": "answers.append(note(row))",
     "a call for its effect": "model.load(row)",
     "a cache": "answers.append(model(row, past_key_values=cache))",
+    "an object of an unknown class": "answers.append(ids.next_id())",
+    "an object by another name": "own = ids\nanswers.append(own.next_id())",
     "a way out": "break",
 }
 FUNCTIONS = (
@@ -67,20 +74,6 @@ def test_what_leaves_nothing_behind(body: str) -> None:
 @pytest.mark.parametrize("body", LASTING.values(), ids=LASTING)
 def test_what_lasts(body: str) -> None:
     assert not is_contained(body)
-
-
-@pytest.mark.parametrize(
-    ("code", "expected"),
-    [
-        ("[x for x in rows]", True),
-        ("{y: z for y, (x, z) in rows if x}", True),
-        ("[y for y in rows if x]", False),
-        ("[lambda: x for y in rows]", False),
-    ],
-)
-def test_whether_a_name_is_a_comprehensions(code: str, expected: bool) -> None:
-    facts = facts_of(code)
-    assert in_comprehension(facts, facts.uses("x", facts.cells[0].module)[0]) == expected
 
 
 @pytest.mark.parametrize(

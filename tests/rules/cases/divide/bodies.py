@@ -151,6 +151,25 @@ for q in ddp.share_loop(questions, answers):  # nb2ddp: divided over the ranks
     out = [x.strip() for x in tok.batch_decode(llm.generate(q, do_sample=False))]
     answers.extend(sorted(out, key=lambda x: len(x)))
 
+# case: texts by other names
+templates = ['a {}', 'b {}']
+answers = []
+for q in questions:
+    text = q
+    text = text.strip()
+    same = text
+    prompts = [t.format(same.title()) for t in templates]
+    answers.append(llm.generate(prompts, q.strip(), do_sample=False))
+# output
+templates = ['a {}', 'b {}']
+answers = []
+for q in ddp.share_loop(questions, answers):  # nb2ddp: divided over the ranks
+    text = q
+    text = text.strip()
+    same = text
+    prompts = [t.format(same.title()) for t in templates]
+    answers.append(llm.generate(prompts, q.strip(), do_sample=False))
+
 # case: the GPU's cache is emptied
 answers = []
 for q in questions:

@@ -330,6 +330,41 @@ for q in questions:
     out = llm.generate(q, do_sample=False)
     answers.append(out)
 
+# case: an object of an unknown class, by another name
+from lib import Ids
+ids = Ids()
+answers = []
+for q in questions:
+    it = ids
+    n = it.next_id()
+    answers.append(llm.generate(n))
+
+# case: an object of an unknown class, in a comprehension
+from lib import Ids
+ids = Ids()
+answers = []
+for q in questions:
+    n = [it.next_id() for it in [ids]]
+    answers.append(llm.generate(n))
+
+# case: an object of an unknown class, as an item
+from lib import Ids
+several = {'ids': Ids()}
+answers = []
+for q in questions:
+    n = several['ids'].next_id()
+    answers.append(llm.generate(n))
+
+# case: an object of an unknown class, that a function returns
+from lib import Ids
+ids = Ids()
+def current():
+    return ids
+answers = []
+for q in questions:
+    it = current()
+    answers.append(llm.generate(it.next_id()))
+
 # case: a cache of keys
 answers = []
 for q in questions:
