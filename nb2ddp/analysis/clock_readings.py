@@ -11,10 +11,12 @@ from nb2ddp import libraries
 from nb2ddp.analysis import reaching
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.solver import Solver
+from nb2ddp.source import cst_nodes
 
 _ORDERING = cst.LessThan | cst.LessThanEqual | cst.GreaterThan | cst.GreaterThanEqual
 # What a value computed from the time tells it too.
 _COMPUTING = frozenset("int float round abs min max bool".split())
+_TRUTH = matchers.Name("True") | matchers.Name("False")
 _Steps = Generator[cst.CSTNode, str, str]
 _TIME, _ANSWER, _NEITHER = "time", "answer", ""
 
@@ -82,7 +84,7 @@ def _sources(facts: Facts, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
         case cst.Call():
             yield from _of_call(facts, node)
         case cst.FunctionDef():
-            yield from _returned(node)
+            yield from _returned(facts, node)
 
 
 def _alternatives(facts: Facts, node: cst.CSTNode) -> list[cst.CSTNode]:
@@ -159,16 +161,22 @@ def _names(node: cst.Name | cst.Attribute) -> str:
     return node.value if isinstance(node, cst.Name) else node.attr.value
 
 
-def _returned(function: cst.FunctionDef) -> Iterator[cst.CSTNode]:
-    """Yield what a function returns, and the tests below which it returns True or False."""
+def _returned(facts: Facts, function: cst.FunctionDef) -> Iterator[cst.CSTNode]:
+    """Yield what a function returns, and the tests below which it returns True or False, or sets a flag to them."""
     look = _Returns()
     function.body.visit(look)
     yield from look.found
+    for flag in sorted(look.returned):
+        if flag not in look.shared or all(facts.contains(function, use) for use in facts.loads_of(flag)):
+            yield from look.flags.get(flag, ())
 
 
 class _Returns(cst.CSTVisitor):
     def __init__(self) -> None:
         self.found: list[cst.CSTNode] = []
+        self.flags: dict[str, list[cst.CSTNode]] = {}  # ``over = True`` and ``self.over = True``
+        self.returned: set[str] = set()
+        self.shared: set[str] = set()  # global names: a test elsewhere may ask for one
         self._tests: list[cst.BaseExpression] = []
 
     def visit_FunctionDef(self, node: cst.FunctionDef) -> bool:
@@ -183,10 +191,37 @@ class _Returns(cst.CSTVisitor):
     def leave_If(self, original_node: cst.If) -> None:
         self._tests.pop()
 
+    def visit_While(self, node: cst.While) -> None:
+        self._tests.append(node.test)
+
+    def leave_While(self, original_node: cst.While) -> None:
+        self._tests.pop()
+
+    def visit_NameItem(self, node: cst.NameItem) -> None:
+        self.shared.add(node.name.value)
+
+    def visit_Assign(self, node: cst.Assign) -> None:
+        if matchers.matches(node.value, _TRUTH):
+            for target in node.targets:
+                self.flags.setdefault(cst_nodes.code_of(target.target), []).extend(self._tests)
+
     def visit_Return(self, node: cst.Return) -> None:
         if node.value is None:
             return
-        if matchers.matches(node.value, matchers.Name("True") | matchers.Name("False")):
+        if matchers.matches(node.value, _TRUTH):
             self.found += self._tests
         else:
             self.found.append(node.value)
+            self.returned.update(_asked(node.value))
+
+
+def _asked(value: cst.BaseExpression) -> Iterator[str]:
+    """Yield the names and attributes whose truth an expression is made of."""
+    match value:
+        case cst.Name() | cst.Attribute():
+            yield cst_nodes.code_of(value)
+        case cst.BooleanOperation(left=left, right=right):
+            yield from _asked(left)
+            yield from _asked(right)
+        case cst.UnaryOperation(operator=cst.Not(), expression=inner):
+            yield from _asked(inner)

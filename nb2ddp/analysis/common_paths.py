@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 import libcst as cst
 from libcst import matchers
 
 from nb2ddp import libraries
-from nb2ddp.analysis.clock_readings import answers_by_clock
+from nb2ddp.analysis.clock_readings import answers_by_clock, has_clock
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.rank_tests import rank_test_above
 from nb2ddp.source import cst_nodes
@@ -201,32 +202,84 @@ def _reached(facts: Facts, node: cst.CSTNode, seen: set[cst.CSTNode]) -> bool:
 
 def clock_decides(facts: Facts, node: cst.CSTNode) -> bool:
     """Return whether each rank's own clock decides if it comes to ``node``, within its function or cell."""
-    inner = node
+    if not has_clock(facts):
+        return False
+    home = _function_around(facts, node)
     for parent in facts.parents(node):
-        if isinstance(parent, cst.FunctionDef):
-            return False
+        if parent is home:
+            break
         if isinstance(parent, cst.If | cst.While) and _is_own_clocks(facts, parent):
             return True
-        if isinstance(parent, cst.IndentedBlock) and _left_by_clock(facts, parent, inner):
-            return True
-        inner = parent
-    return False
+    ways: list[_WayOut] = facts.once(_ways_out_by_clock)
+    return any(way.home is home and _misses(facts, way, node) for way in ways)
 
 
-def _left_by_clock(facts: Facts, block: cst.IndentedBlock, until: cst.CSTNode) -> bool:
-    """Return whether a statement above leaves a block by the clock: ``if time.time() - last < 60: return``."""
-    before = block.body[: block.body.index(until)] if until in block.body else ()
+@dataclass(frozen=True, eq=False)
+class _WayOut:
+    """A ``continue``, ``break``, ``return`` or ``yield``; the loop or function that it leaves, and its function."""
+
+    node: cst.CSTNode
+    left: cst.For | cst.While | cst.FunctionDef
+    home: cst.FunctionDef | None
+
+
+def _ways_out_by_clock(facts: Facts) -> list[_WayOut]:
+    """List the ways out of loops and functions that the clock decides: ``if time.time() - last < 60: return``."""
+    sought = matchers.Break() | matchers.Continue() | matchers.Return() | matchers.Yield()
+    ways: list[_WayOut] = []
+    for node in (found for cell in facts.cells for found in matchers.findall(cell.module, sought)):
+        inner, by_clock = node, False
+        for parent in facts.parents(node):
+            if isinstance(parent, cst.FunctionDef) or (
+                isinstance(parent, cst.For | cst.While)
+                and inner is parent.body
+                and isinstance(node, cst.Break | cst.Continue)
+            ):
+                if by_clock and not facts.is_dead(node):
+                    ways.append(_WayOut(node, parent, _function_around(facts, node)))
+                break
+            by_clock |= isinstance(parent, cst.If | cst.While) and _is_own_clocks(facts, parent)
+            inner = parent
+    return ways
+
+
+def _function_around(facts: Facts, node: cst.CSTNode) -> cst.FunctionDef | None:
+    return next((parent for parent in facts.parents(node) if isinstance(parent, cst.FunctionDef)), None)
+
+
+def _misses(facts: Facts, way: _WayOut, node: cst.CSTNode) -> bool:
+    """Return whether who takes a way out does not come to a node, at once or in a loop's next iterations."""
+    if not facts.contains(way.left, node):
+        return False
+    orelse = None if isinstance(way.left, cst.FunctionDef) else way.left.orelse
+    if orelse is not None and isinstance(way.node, cst.Break) and facts.contains(orelse, node):
+        return True
+    for parent in facts.parents(way.node):
+        if isinstance(parent, cst.IndentedBlock) and facts.contains(parent, node):
+            if facts.order(way.node) < facts.order(node) and not _are_apart(facts, parent, way.node, node):
+                return True
+            break
+    if isinstance(way.node, cst.Continue | cst.Yield):
+        return False
+    loops = [p for p in facts.parents(way.node) if isinstance(p, cst.For | cst.While)]
     return any(
-        isinstance(statement, cst.If) and leaves(statement.body) and _is_own_clocks(facts, statement)
-        for statement in before
+        facts.contains(way.left, loop)
+        and facts.contains(loop.body, way.node)
+        and facts.contains(loop.body, node)
+        for loop in loops
     )
+
+
+def _are_apart(facts: Facts, block: cst.IndentedBlock, one: cst.CSTNode, other: cst.CSTNode) -> bool:
+    """Return whether two nodes stand in one statement of a block: in two branches of it."""
+    return any(facts.contains(part, one) and facts.contains(part, other) for part in block.body)
 
 
 def _is_own_clocks(facts: Facts, statement: cst.If | cst.While) -> bool:
     """Return whether each rank's own clock decides. Where a test ends the training, rank 0's clock decides for all."""
     if not answers_by_clock(facts, statement.test) or _is_training(facts, statement):
         return False
-    ends = matchers.findall(statement.body, matchers.Break() | matchers.Return() | matchers.Raise())
+    ends = matchers.findall(statement, matchers.Break() | matchers.Return() | matchers.Raise())
     return not ends or not any(_is_training(facts, parent) for parent in facts.parents(statement))
 
 

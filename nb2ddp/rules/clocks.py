@@ -36,6 +36,9 @@ from nb2ddp.rewriting.deferring import deferring
 from nb2ddp.rewriting.findings import Edit, Finding, Rule
 from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
+from nb2ddp.source.cells import Scope
+
+_Flag = tuple[str, Scope | None]
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
@@ -147,25 +150,28 @@ def _sets_flag(facts: Facts, asked: cst.If | cst.While, tests: Sequence[cst.If |
     if rank_test_above(facts, asked) is not None or parts_ranks(facts, asked.test):
         return False
     targets = {
-        _flag_name(target.target)
+        _flag(facts, target.target)
         for assigned in matchers.findall(asked.body, _FLAG)
         if isinstance(assigned, cst.Assign)
         for target in assigned.targets
     }
     return any(
-        other is not asked and targets & _read_in(other.test) and _stops_training(facts, other)
+        other is not asked and targets & _read_in(facts, other.test) and _stops_training(facts, other)
         for other in tests
         if targets
     )
 
 
-def _read_in(test: cst.BaseExpression) -> set[str]:
-    return {_flag_name(node) for node in matchers.findall(test, matchers.Name() | matchers.Attribute())}
+def _read_in(facts: Facts, test: cst.BaseExpression) -> set[_Flag]:
+    return {_flag(facts, node) for node in matchers.findall(test, matchers.Name() | matchers.Attribute())}
 
 
-def _flag_name(node: cst.CSTNode) -> str:
-    """Return ``.stop`` for ``self.stop``, which has another owner where it is read."""
-    return f".{node.attr.value}" if isinstance(node, cst.Attribute) else cst_nodes.code_of(node)
+def _flag(facts: Facts, node: cst.CSTNode) -> _Flag:
+    """Return a name and where it is bound; ``.stop`` for ``self.stop``, which has another owner where it is read."""
+    if isinstance(node, cst.Attribute):
+        return f".{node.attr.value}", None
+    binding = facts.binding(node) if isinstance(node, cst.Name) else None
+    return cst_nodes.code_of(node), binding.scope if binding is not None else None
 
 
 _FLAG = matchers.Assign(value=matchers.Name("True") | matchers.Name("False") | matchers.Integer())

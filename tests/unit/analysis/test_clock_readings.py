@@ -9,7 +9,12 @@ from tests.support.helpers import facts_of
 from tests.unit.analysis.questions import call_to
 
 START = "import time, datetime\nstart = time.time()\n"
-OVER = "def over():\n    if time.time() - start > 60:\n        return True\n    return False\n"
+LATE = "time.time() - start > 60"
+OVER = f"def over():\n    if {LATE}:\n        return True\n    return False\n"
+FLAG = f"def over():\n    ans = False\n    if {LATE}:\n        ans = True\n    return ans\n"
+WHILE = f"def over():\n    while {LATE}:\n        return True\n    return False\n"
+OF_OBJECT = f"class A:\n    def over(self):\n        if {LATE}:\n            self.ans = True\n        return self.ans\n"
+SHARED = f"{FLAG.replace('    ans = False', '    global ans')}"
 TIMER = "class Timer:\n    def stop(self):\n        self.spent = time.time() - start\n"
 
 
@@ -30,8 +35,16 @@ def reading(code: str) -> str:
         ("use(round(time.time() - start) > 60)", "answer"),
         ("use(step > 9 and time.time() - start > 60)", "answer"),
         (f"{OVER}use(over())", "answer"),
+        (f"{FLAG}use(over())", "answer"),
+        (f"{FLAG.replace('return ans', 'return not ans or x')}use(over())", "answer"),
+        (f"{WHILE}use(over())", "answer"),
+        (f"{OF_OBJECT}use(a.over())", "answer"),
+        (f"{SHARED}use(over())", "answer"),
         (f"{TIMER}use(timer.spent > 60)", "answer"),
         ("use(time.time() == start)", ""),
+        (f"{FLAG.replace('return ans', 'return x')}use(over())", ""),
+        (f"{FLAG.replace(LATE, 'x')}use(over())", ""),
+        (f"{SHARED}over()\nif ans:\n    use(over())", ""),  # the other test asks for the flag
         ("use(step > 60)", ""),
         (f"{TIMER}other.spent = load()\nuse(other.spent > 60)", ""),
         ("def from_main_process():\n    return time.time() - start > 60\nuse(from_main_process())", ""),

@@ -69,6 +69,22 @@ def test_whether_all_ranks_make_the_objects_of_a_class(code: str, expected: bool
     [
         (f"while {LATE}:\n    work()", True),
         ("def f():\n    if time.time() - start < 60:\n        return\n    work()", True),
+        (f"for x in y:\n    if x:\n        if {LATE}:\n            continue\n    work()", True),
+        (f"for x in y:\n    if x:\n        wait()\n    elif {LATE}:\n        continue\n    work()", True),
+        (f"for x in y:\n    if {LATE}:\n        wait()\n    else:\n        break\n    work()", True),
+        (f"for x in y:\n    with x:\n        if {LATE}:\n            continue\n    work()", True),
+        (f"for x in y:\n    work()\n    if {LATE}:\n        break", True),
+        (f"def f():\n    for x in y:\n        while {LATE}:\n            return\n    work()", True),
+        (f"for x in y:\n    work()\n    if {LATE}:\n        continue", False),
+        (f"for x in y:\n    for z in x:\n        if {LATE}:\n            break\n    work()", False),
+        (
+            f"for x in y:\n    if x:\n        if {LATE}:\n            continue\n    else:\n        work()",
+            False,
+        ),
+        (f"for x in y:\n    if {LATE}:\n        break\nelse:\n    work()", True),
+        (f"for x in work():\n    if {LATE}:\n        break\nelse:\n    wait()", False),
+        (f"def f():\n    if {LATE}:\n        return\nwork()", False),
+        (f"{TRAINING}    if {LATE}:\n        wait()\n    else:\n        break\n    work()", False),
         (
             f"{TRAINING}    if {LATE}:\n        work()\n        break",
             False,

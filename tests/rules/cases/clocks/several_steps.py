@@ -50,6 +50,56 @@ for row in rows:
     if ddp.from_main_process(lambda: is_over()):
         break
 
+# case: a function that answers by a flag, with a test of the same name elsewhere
+def is_over():
+    stop = False
+    if time.time() - START > 60:
+        stop = True
+    return stop
+for row in rows:
+    loss.backward()
+    if is_over():
+        break
+stop = loss < 1
+for row in rows:
+    loss.backward()
+    if stop:
+        break
+# output
+def is_over():
+    stop = False
+    if time.time() - START > 60:
+        stop = True
+    return stop
+for row in rows:
+    loss.backward()
+    if ddp.from_main_process(lambda: is_over()):
+        break
+stop = loss < 1
+for row in rows:
+    loss.backward()
+    if stop:
+        break
+
+# case: a function that answers below a while
+def is_over():
+    while time.time() - START > 60:
+        return True
+    return False
+for row in rows:
+    loss.backward()
+    if is_over():
+        break
+# output
+def is_over():
+    while time.time() - START > 60:
+        return True
+    return False
+for row in rows:
+    loss.backward()
+    if ddp.from_main_process(lambda: is_over()):
+        break
+
 # case: a name made of another, and a flag
 stop = False
 for row in rows:

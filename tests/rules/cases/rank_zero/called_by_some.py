@@ -276,6 +276,52 @@ for b in loader:
     llm(b).loss.backward()
     keeper.maybe(b)
 
+# case: by a clock, below another test
+import time
+start = time.time()
+for part in parts:
+    if part in wanted:
+        if time.time() - start > 60:
+            continue
+    os.makedirs(part)
+for b in DataLoader(data):
+    llm(b).loss.backward()
+# output
+import time
+start = time.time()
+for part in parts:
+    if part in wanted:
+        if time.time() - start > 60:
+            continue
+    if ddp.is_main_process:  # nb2ddp: only rank 0 writes
+        os.makedirs(part)
+for b in DataLoader(data):
+    llm(b).loss.backward()
+
+# case: by a clock, which may end the loop after it
+import time
+start = time.time()
+for part in parts:
+    os.makedirs(part)
+    if part in wanted:
+        print(part)
+    elif time.time() - start > 60:
+        break
+for b in DataLoader(data):
+    llm(b).loss.backward()
+# output
+import time
+start = time.time()
+for part in parts:
+    if ddp.is_main_process:  # nb2ddp: only rank 0 writes
+        os.makedirs(part)
+    if part in wanted:
+        print(part)
+    elif time.time() - start > 60:
+        break
+for b in DataLoader(data):
+    llm(b).loss.backward()
+
 # case: by a clock, over two names, and in a loop that goes on
 import time
 def train():
