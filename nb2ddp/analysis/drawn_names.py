@@ -20,13 +20,19 @@ _CLOCKS = frozenset(
 # A process makes what it names so for itself: in a function, it may be meant to be its own.
 _OF_PROCESS = frozenset({"tempfile.mkdtemp", "os.getpid"})
 _IDS = _OF_PROCESS | frozenset(
-    "time.strftime time.ctime uuid.uuid1 uuid.uuid4 secrets.token_hex secrets.token_urlsafe".split()
+    "time.strftime time.ctime uuid.uuid1 uuid.uuid4 secrets.token_hex secrets.token_urlsafe secrets.token_bytes "
+    "secrets.choice secrets.randbelow secrets.randbits os.urandom".split()
+)
+# Make a generator that reads the system's random numbers: no seed reaches it.
+_SYSTEM_GENERATORS = frozenset({"random.SystemRandom", "secrets.SystemRandom"})
+_SYSTEM_DRAWS = frozenset(
+    "random randint randrange choice choices sample uniform getrandbits randbytes gauss".split()
 )
 # Other calls in such a name: they return the same on every rank, without the other ranks.
 _PLAIN = libraries.TEXT_FUNCTIONS | frozenset(
-    "int round os.environ.get os.getenv pytz.timezone zoneinfo.ZoneInfo".split()
+    "int round range os.environ.get os.getenv pytz.timezone zoneinfo.ZoneInfo".split()
 )
-_TO_TEXT = libraries.TEXT_METHODS
+_TO_TEXT = libraries.TEXT_METHODS | {"hex"}
 
 # What a name is not a part of, but an item of: an argument is rated by its call.
 _APART = cst.Lambda | cst.BaseComp | cst.Dict | cst.List | cst.Set | cst.Tuple | cst.BaseSmallStatement
@@ -35,22 +41,33 @@ _OF_ITS_OWN_SCOPE = matchers.NamedExpr() | matchers.Await() | matchers.Yield()
 
 def is_drawn_name(facts: Facts, value: cst.BaseExpression) -> bool:
     """Return whether ``value`` is text with a time or an id in it; a time alone is used to measure something."""
-    calls = list(facts.calls_in(value))
-    names = [facts.qualified(call.func) for call in calls]
-    drawn = [
-        call
-        for call, name in zip(calls, names, strict=True)
-        if name in _CLOCKS | _IDS and not _is_measured(facts, call)
-    ]
-    others = [
-        call
-        for call, name in zip(calls, names, strict=True)
-        if name not in _CLOCKS | _IDS | _PLAIN and facts.method(call) not in _TO_TEXT
-    ]
-    if not drawn or others or matchers.findall(value, _OF_ITS_OWN_SCOPE):
-        return False
-    is_text = any(name in _IDS for name in names) or any(facts.method(call) in _TO_TEXT for call in calls)
-    return is_text or "str" in names or cst_nodes.holds_text(value)
+    drawn, is_text = False, cst_nodes.holds_text(value)
+    for call in facts.calls_in(value):
+        name, method = facts.qualified(call.func), facts.method(call)
+        is_id = name in _IDS or _draws_from_system(facts, call)
+        if is_id or name in _CLOCKS:
+            drawn |= not _is_measured(facts, call)
+        elif name not in _PLAIN | _SYSTEM_GENERATORS and method not in _TO_TEXT:
+            return False
+        is_text |= is_id or name == "str" or method in _TO_TEXT
+    return drawn and is_text and not matchers.findall(value, _OF_ITS_OWN_SCOPE)
+
+
+def makes_system_generator(facts: Facts, node: cst.BaseExpression | None) -> bool:
+    """Return whether an expression is a ``random.SystemRandom()``, or a name for one."""
+    if isinstance(node, cst.Name):
+        binding = facts.binding(node)
+        node = binding.value if binding is not None and binding.index is None else None
+    return isinstance(node, cst.Call) and facts.qualified(node.func) in _SYSTEM_GENERATORS
+
+
+def _draws_from_system(facts: Facts, call: cst.Call) -> bool:
+    """Match ``random.SystemRandom().choices(letters)``."""
+    return (
+        isinstance(call.func, cst.Attribute)
+        and call.func.attr.value in _SYSTEM_DRAWS
+        and makes_system_generator(facts, call.func.value)
+    )
 
 
 def _is_measured(facts: Facts, call: cst.Call) -> bool:
@@ -72,7 +89,9 @@ def shared_names(facts: Facts) -> Iterator[cst.BaseExpression]:
 def _shared(facts: Facts) -> dict[cst.BaseExpression, None]:
     found: dict[cst.BaseExpression, None] = {}
     for call in facts.live_calls:
-        if facts.qualified(call.func) not in _CLOCKS | _IDS or facts.is_after_training(call):
+        if facts.is_after_training(call):
+            continue
+        if facts.qualified(call.func) not in _CLOCKS | _IDS and not _draws_from_system(facts, call):
             continue
         value = _name_around(facts, call)
         if value is not None and _is_for_all(facts, value):
@@ -87,9 +106,11 @@ def _name_around(facts: Facts, call: cst.Call) -> cst.BaseExpression | None:
     """
     around: list[cst.BaseExpression] = []
     for node in (call, *facts.parents(call)):
-        if isinstance(node, _APART):
+        if isinstance(node, cst.BaseSimpleComp) and _is_joined(facts, node):
+            around.clear()  # "".join(secrets.choice(letters) for _ in range(8)): only all of it is a name
+        elif isinstance(node, _APART):
             break
-        if isinstance(node, cst.BaseExpression):
+        elif isinstance(node, cst.BaseExpression):
             around.append(node)
     whole = next((node for node in reversed(around) if is_drawn_name(facts, node)), None)
     home = facts.scope(call)
@@ -99,6 +120,12 @@ def _name_around(facts: Facts, call: cst.Call) -> cst.BaseExpression | None:
     parts = around[: around.index(whole) + 1]
     free = [n for n in parts if not isinstance(n, cst.Attribute) and not own & facts.loads_in(n)]
     return free[-1] if free else None
+
+
+def _is_joined(facts: Facts, items: cst.BaseSimpleComp) -> bool:
+    argument = facts.parent(items)
+    call = facts.parent(argument) if isinstance(argument, cst.Arg) else None
+    return isinstance(call, cst.Call) and facts.method(call) == "join"
 
 
 def _is_for_all(facts: Facts, value: cst.BaseExpression) -> bool:

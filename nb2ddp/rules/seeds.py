@@ -23,6 +23,7 @@ import libcst as cst
 
 from nb2ddp import libraries
 from nb2ddp.analysis import rank_zero_work
+from nb2ddp.analysis.drawn_names import makes_system_generator
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.rank_tests import rank_test_above
 from nb2ddp.options import Options
@@ -94,6 +95,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             )
     yield from _orders_of_sets(facts, calls)
     yield from _on_some_ranks(facts, calls)
+    yield from _shuffled_by_system(facts, calls)
     drawing = [
         call
         for package in ("random", "numpy")
@@ -164,7 +166,7 @@ def _samples_group(facts: Facts, call: cst.Call) -> bool:
 
 
 def _orders_of_sets(facts: Facts, calls: list[cst.Call]) -> Iterator[Finding]:
-    """Strings in a set have another order in each process: where it is read, all ranks take rank 0's.
+    """Yield edits that give every rank rank 0's iteration order of a set: string hashes differ between processes.
 
     Each rank keeps its own objects: an optimizer is to get a rank's own parameters, not copies of rank 0's.
     """
@@ -206,6 +208,20 @@ def _on_some_ranks(facts: Facts, calls: list[cst.Call]) -> Iterator[Note]:
             )
 
 
+def _shuffled_by_system(facts: Facts, calls: list[cst.Call]) -> Iterator[Note]:
+    """Note the first ``random.SystemRandom().shuffle(rows)``, which each rank does in its own way."""
+    for call in calls:
+        owner = call.func.value if isinstance(call.func, cst.Attribute) else None
+        shuffles = facts.method(call) == "shuffle" and makes_system_generator(facts, owner)
+        if shuffles and rank_test_above(facts, call) is None:
+            yield Note(
+                "no seed reaches a SystemRandom, so that each rank shuffles in another order; "
+                f"shuffle with random.Random({SEED})",
+                call,
+            )
+            return
+
+
 def _is_set(facts: Facts, node: cst.BaseExpression) -> bool:
     """Return whether an expression is a set, or a name for one."""
     if isinstance(node, cst.Name):
@@ -241,7 +257,9 @@ def _draws(facts: Facts, call: cst.Call) -> bool:
     name = facts.qualified(call.func)
     if name in _SEEDING | libraries.GENERATORS:
         return False
-    return name.startswith(libraries.RANDOM_MODULES) and not name.endswith("seed")
+    if name.endswith(("seed", ".SystemRandom")):
+        return False  # no seed reaches a SystemRandom
+    return name.startswith(libraries.RANDOM_MODULES)
 
 
 rule = Rule("seeds", __doc__, find)

@@ -9,7 +9,10 @@ from nb2ddp.source import cst_nodes
 from tests.support.helpers import facts_of
 from tests.unit.analysis.questions import MAKE, call_to
 
-START = "import os, tempfile, time, uuid\nfrom datetime import datetime\n"
+START = (
+    "import os, random, secrets, tempfile, time, uuid\nfrom datetime import datetime\n"
+    "system = random.SystemRandom()\n"
+)
 
 
 @pytest.mark.parametrize(
@@ -19,6 +22,12 @@ START = "import os, tempfile, time, uuid\nfrom datetime import datetime\n"
         ("str(int(time.time()))", True),
         ("datetime.now().strftime('%d')", True),
         ("uuid.uuid4().hex[:8]", True),
+        ("''.join(random.SystemRandom().choices('ab', k=8))", True),
+        ("'run-%d' % system.randint(0, 9)", True),
+        ("''.join(secrets.choice('ab') for _ in range(8))", True),
+        ("os.urandom(4).hex()", True),
+        ("random.SystemRandom()", False),
+        ("''.join(random.choices('ab', k=8))", False),
         ("time.time()", False),
         ("f'took {time.time() - start}'", False),
         ("'run-1'", False),
@@ -31,6 +40,7 @@ def test_what_is_a_drawn_name(expression: str, expected: bool) -> None:
 
 
 TRAINER = f"{MAKE}trainer = SFTTrainer(model=m)\ntrainer.train()\n"
+LETTERS = "''.join([secrets.choice('ab') for _ in range(8)])"
 NAME = "f'run-{time.time()}'"
 
 
@@ -40,6 +50,9 @@ NAME = "f'run-{time.time()}'"
         (f"run = {NAME}\nos.makedirs(run)", [NAME]),
         (f"def folder():\n    return {NAME}\nos.makedirs(folder())", [NAME]),
         ("folder = tempfile.mkdtemp()", ["tempfile.mkdtemp()"]),
+        (f"run = {LETTERS}\nos.makedirs(run)", [LETTERS]),
+        ("run = ''.join(system.choices('ab'))\nos.makedirs(run)", ["''.join(system.choices('ab'))"]),
+        ("run = f(x.join(load(uuid.uuid4()) for x in rows))\nos.makedirs(run)", []),
         ("class A:\n    base = 'a'\n    run = f'{base}-{time.time()}'", ["time.time()"]),
         ("def own():\n    folder = tempfile.mkdtemp()\nown()", []),  # it may be meant to be the process's own
         (f"print({NAME})", []),

@@ -225,3 +225,32 @@ class Setup:
     args = SFTConfig(output_dir=ddp.from_main_process(lambda run=run: f"{run}/{time.time()}"))
 trainer = SFTTrainer(model, args=Setup.args)
 trainer.train()
+
+# case: the system's random numbers
+import os, random, secrets, string
+from trl import SFTConfig, SFTTrainer
+rng = random.SystemRandom()
+out = "runs/" + "".join(random.SystemRandom().choices(string.ascii_letters, k=8))
+logs = "".join(rng.choice(string.digits) for _ in range(4))
+tag = secrets.token_hex(4)
+def folder(letters):
+    name = "".join(secrets.choice(letters) for _ in range(4))
+    return os.path.join("a", name)
+os.makedirs(out)
+os.makedirs(f"{folder('ab')}/{logs}/{tag}")
+trainer = SFTTrainer(model)
+trainer.train()
+# output
+import os, random, secrets, string
+from trl import SFTConfig, SFTTrainer
+rng = random.SystemRandom()
+out = ddp.from_main_process(lambda: "runs/" + "".join(random.SystemRandom().choices(string.ascii_letters, k=8)))
+logs = ddp.from_main_process(lambda: "".join(rng.choice(string.digits) for _ in range(4)))
+tag = ddp.from_main_process(lambda: secrets.token_hex(4))
+def folder(letters):
+    name = ddp.from_main_process(lambda: "".join(secrets.choice(letters) for _ in range(4)))
+    return os.path.join("a", name)
+os.makedirs(out)
+os.makedirs(f"{folder('ab')}/{logs}/{tag}")
+trainer = SFTTrainer(model)
+trainer.train()

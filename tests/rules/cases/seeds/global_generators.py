@@ -10,6 +10,12 @@ random.shuffle(d)
 # note, line 2: this draws random numbers without a seed; the script sets one, because all ranks must draw the same
 # head: seed=3407
 
+# case: the system's random numbers
+import random
+order = random.SystemRandom()
+order.shuffle(rows)
+# note, line 3: no seed reaches a SystemRandom, so that each rank shuffles in another order; shuffle with random.Random(3407)
+
 # case: NumPy
 import numpy as np
 x = np.random.randn(3)

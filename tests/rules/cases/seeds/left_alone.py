@@ -71,6 +71,12 @@ import torch
 for row in rows:
     mixed = row[torch.randperm(9)]
 
+# case: the system's random numbers, which no seed reaches
+import random, secrets
+x = random.SystemRandom().sample(rows, 3)
+y = random.SystemRandom(1)
+z = y.random() + secrets.randbelow(3)
+
 # case: random is seeded
 import random
 random.seed(1)
