@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 import libcst as cst
 
 from nb2ddp import libraries
-from nb2ddp.analysis import paths
+from nb2ddp.analysis import folder_tests, paths
 from nb2ddp.analysis.drawn_names import is_shared
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.parallel_loops import IndependentLoop, generates, independent_loops
@@ -159,8 +159,7 @@ def writes(facts: Facts, call: cst.Call) -> bool:
 def _writes_somewhere(facts: Facts, call: cst.Call) -> bool:
     name, method = facts.qualified(call.func), facts.method(call)
     if name in libraries.WRITING_FUNCTIONS or _changes_path(facts, call):
-        may_exist = facts.keyword(call, "exist_ok")
-        return may_exist is None or cst_nodes.code_of(may_exist) != "True"
+        return not folder_tests.may_exist(facts, call) or folder_tests.is_looked_for(facts, call)
     if method in libraries.WRITING_METHODS:
         assert isinstance(call.func, cst.Attribute)
         if method in libraries.WRITING_WITH_PATH and not call.args:

@@ -23,6 +23,7 @@ from functools import partial
 import libcst as cst
 
 from nb2ddp import libraries
+from nb2ddp.analysis import folder_tests
 from nb2ddp.analysis.common_paths import leaves
 from nb2ddp.analysis.drawn_names import shared_names
 from nb2ddp.analysis.facts import Facts
@@ -54,6 +55,8 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         test = _test(facts, call)
         if rank_test_above(facts, statement) is not None:
             continue  # the other ranks do not come here
+        if isinstance(statement, cst.If) and folder_tests.is_numbered(facts, statement):
+            continue  # all ranks look for a free name before rank 0 makes the folder: the rule rank-zero sees to that
         names_one = any(facts.contains(statement, name) for name in shared_names(facts))
         if test is not None and (
             leaves(statement) or names_one

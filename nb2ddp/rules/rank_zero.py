@@ -24,7 +24,7 @@ from functools import partial
 import libcst as cst
 
 from nb2ddp import libraries
-from nb2ddp.analysis import rank_zero_work
+from nb2ddp.analysis import folder_tests, rank_zero_work
 from nb2ddp.analysis.common_paths import (
     binds_for_later,
     binds_outside,
@@ -222,6 +222,11 @@ def _in_function(facts: Facts, call: cst.Call, statement: Statement) -> Iterator
         return
     all_call = called_by_all(facts, call)
     apart = leaves(statement) or binds_for_later(facts, statement) or changes_state(facts, statement)
+    if all_call and not apart and folder_tests.is_looked_for(facts, call):
+        yield Gate(
+            statement, "rank-zero-then-wait", rank_zero_work.WRITES
+        )  # all ranks look before rank 0 makes it
+        return
     closed = apart and rank_zero_work.kept_open(facts, call) is not None  # by a later line, and read then
     in_place = all_call and not closed and not rank_zero_work.maps_file(facts, call)
     in_place = in_place and not any(facts.runs(top, facts.once(_saving)) for top in runners)

@@ -1,0 +1,191 @@
+"""Tell which folders are made after a look at the files that are there: all ranks look before rank 0 makes them.
+
+``os.makedirs(folder, exist_ok=True)`` may run on every rank. Where a test above it decides what it is called, or
+whether it is new, a rank that looks when rank 0 has made it goes another way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import libcst as cst
+
+from nb2ddp import libraries
+from nb2ddp.analysis.common_paths import binds_for_later, called_by_all, changes_state, leaves
+from nb2ddp.analysis.facts import Facts
+from nb2ddp.source import cst_nodes
+from nb2ddp.source.cells import Binding, Statement
+
+_FUNCTIONS = libraries.FILE_TESTS | {"os.scandir", "os.walk", "os.path.lexists", "glob.iglob"}
+_METHODS = libraries.FILE_TEST_METHODS | {"rglob"}
+_MAKING = frozenset({"os.makedirs", "os.mkdir"})
+
+
+def may_exist(facts: Facts, call: cst.Call) -> bool:
+    """Match ``os.makedirs(folder, exist_ok=True)``, and ``mkdir`` with it."""
+    given = facts.keyword(call, "exist_ok")
+    return given is not None and cst_nodes.code_of(given) == "True"
+
+
+def is_looked_for(facts: Facts, call: cst.Call) -> bool:
+    """Return whether code above a call that makes a folder looks at files, and rank 0 alone can make the folder.
+
+    Where it may not be called by all ranks, and where its statement does more than make folders, each rank makes it.
+    """
+    known = facts.once(_known)
+    if call not in known:
+        known[call] = False  # while it is looked at
+        by_one = _makes_folder(facts, call) and _can_be_made_by_one(facts, call)
+        known[call] = by_one and next(_tests(facts, call), None) is not None
+    return known[call]
+
+
+def _known(facts: Facts) -> dict[cst.Call, bool]:
+    """Return where answers are kept."""
+    return {}
+
+
+def is_numbered(facts: Facts, statement: Statement) -> bool:
+    """Return whether a statement counts to a name that is free yet, and makes a folder then.
+
+    A rank that counts when another one has made its folder would take the next name.
+    """
+    return any(
+        _makes_folder(facts, call)
+        and any(_counts(facts, binding) for binding in _above(facts, call, statement))
+        for call in facts.calls_in(statement)
+    )
+
+
+def _counts(facts: Facts, binding: Binding) -> bool:
+    """Match ``while os.path.exists(f"run{n}"): n += 1``, and ``n = len(os.listdir("runs"))``."""
+    value, test = binding.value, facts.once(_looking)
+    if isinstance(value, cst.Call) and facts.qualified(value.func) == "len" and facts.runs(value, test):
+        return True
+    return any(
+        isinstance(parent, cst.While) and facts.runs(parent.test, test)
+        for parent in facts.parents(binding.node)
+    )
+
+
+def _above(facts: Facts, call: cst.Call, *regions: cst.CSTNode) -> Iterator[Binding]:
+    """Yield where the names of a call, and those that they are made of, get their values above it in ``regions``."""
+    names = set(facts.loads_in(call))
+    for binding in (b for region in reversed(regions) for b in reversed(facts.bindings_in(region))):
+        if binding.name not in names or facts.order(binding.node) >= facts.order(call):
+            continue
+        if _function(facts, binding.node) is _function(facts, call):
+            names |= facts.loads_in(binding.value) if binding.value is not None else set()
+            yield binding
+
+
+def _makes_folder(facts: Facts, call: cst.Call) -> bool:
+    return facts.qualified(call.func) in _MAKING or facts.method(call) == "mkdir"
+
+
+def _can_be_made_by_one(facts: Facts, call: cst.Call) -> bool:
+    statement, scope = facts.statement(call), facts.scope(call)
+    if leaves(statement) or changes_state(facts, statement):
+        return False
+    if isinstance(scope, cst.FunctionDef):
+        return called_by_all(facts, call) and not binds_for_later(facts, statement)
+    names = facts.binds_in(statement)
+    return scope is None and not any(facts.is_read_outside(name, statement) for name in names)
+
+
+def _tests(facts: Facts, call: cst.Call) -> Iterator[cst.Call]:
+    """Yield the calls above, in the function or the cell of a call, that look at files the call may change."""
+    scope, test = facts.scope(call), facts.once(_looking)
+    region = scope.body if isinstance(scope, cst.FunctionDef) else facts.cell(call).module
+    for other in facts.calls_in(region):
+        if facts.order(other) >= facts.order(call):
+            break
+        if _function(facts, other) is not _function(facts, call) or facts.is_dead(other):
+            continue
+        if test(other) and not _only_guards(facts, other, call) and not _lie_apart(facts, other, call):
+            yield other
+    if _is_named_by_test(facts, call):
+        yield call
+
+
+def _looking(facts: Facts) -> Callable[[cst.Call], bool]:
+    """Return a test for calls that look at files."""
+
+    def looks(call: cst.Call) -> bool:
+        return facts.qualified(call.func) in _FUNCTIONS or facts.method(call) in _METHODS
+
+    return looks
+
+
+def _function(facts: Facts, node: cst.CSTNode) -> cst.CSTNode | None:
+    """Return the function or class that a node stands in; a lambda counts as the code around it."""
+    parents = facts.parents(node)
+    return next((p for p in parents if isinstance(p, cst.FunctionDef | cst.ClassDef)), None)
+
+
+def _only_guards(facts: Facts, test: cst.Call, call: cst.Call) -> bool:
+    """Match ``if not os.path.exists(d): os.makedirs(d, exist_ok=True)``: each rank goes on the same way."""
+    for parent in facts.parents(test):
+        if isinstance(parent, cst.If) and facts.contains(parent.test, test):
+            match parent.body.body:
+                case [cst.SimpleStatementLine(body=[cst.Expr(value=only)]) | cst.Expr(value=only)]:
+                    return only is call and parent.orelse is None
+    return False
+
+
+def _is_named_by_test(facts: Facts, call: cst.Call) -> bool:
+    """Return whether the path of a new folder is made of what a look at files gives: in a function, in another cell."""
+    test, scope, own = facts.once(_looking), facts.scope(call), facts.cell(call)
+    cells = [cell.module for cell in facts.cells if cell.number <= own.number]
+    regions = [scope.body] if isinstance(scope, cst.FunctionDef) else cells
+    return facts.runs(call, test) or any(
+        _gives_name(facts, binding, call) for binding in _above(facts, call, *regions)
+    )
+
+
+def _gives_name(facts: Facts, binding: Binding, call: cst.Call) -> bool:
+    value, test = binding.value, facts.once(_looking)
+    if value is None or not facts.runs(value, test):
+        return _counts(facts, binding)
+    looks = [other for other in facts.calls_in(value) if test(other)]
+    return not looks or not all(_lie_apart(facts, other, call) for other in looks)
+
+
+def _lie_apart(facts: Facts, test: cst.Call, call: cst.Call) -> bool:
+    """Return whether two paths are known, and neither lies below the other: ``data.csv`` and ``out``."""
+    looked, made = _path(facts, test), _path(facts, call)
+    if looked is None or made is None or looked.startswith("/") != made.startswith("/"):
+        return False
+    return any(a != b for a, b in zip(_parts(looked), _parts(made), strict=False))
+
+
+def _path(facts: Facts, call: cst.Call) -> str | None:
+    """Return the path that a call is for, as far as the notebook spells it out: ``runs`` of ``f"runs/{name}"``."""
+    if facts.qualified(call.func) in _FUNCTIONS | _MAKING:
+        path = _spelled(facts, call.args[0].value) if call.args and not call.args[0].star else None
+    else:
+        path = _spelled(facts, call.func.value) if isinstance(call.func, cst.Attribute) else None
+    if path is None or any(sign in path for sign in ("..", "?", "[", "~", "\\")):
+        return None
+    before, star, _ = path.partition("*")
+    return before.rpartition("/")[0] if star else path
+
+
+def _spelled(facts: Facts, node: cst.BaseExpression) -> str | None:
+    match node:
+        case cst.Name():
+            bindings = facts.bindings(node.value)
+            value = bindings[0].value if len(bindings) == 1 and bindings[0].index is None else None
+            return None if value is None or isinstance(value, cst.Name) else _spelled(facts, value)
+        case cst.FormattedString(parts=[cst.FormattedStringText(value=text), *_]):
+            return text.rpartition("/")[0]
+        case cst.Call(args=[cst.Arg(value=cst.BaseString() as value), *_]):
+            is_path = facts.qualified(node.func) in ("pathlib.Path", "os.path.join")
+            return _spelled(facts, value) if is_path else None
+        case _:
+            return cst_nodes.string_value(node)
+
+
+def _parts(path: str) -> list[str]:
+    """Return the names in a path one by one; none for the working folder."""
+    return [part for part in path.split("/") if part not in ("", ".")]

@@ -1,0 +1,73 @@
+"""Folders that are made after a look at the files that are there: rank 0 makes them when all ranks have looked."""
+
+from __future__ import annotations
+
+import pytest
+
+from nb2ddp.analysis import folder_tests
+from nb2ddp.analysis import rank_zero_work as work
+from tests.support.helpers import facts_of
+from tests.unit.analysis.questions import call_to
+
+START = "import os\nfrom pathlib import Path\nfrom trl import SFTTrainer\ntrainer = SFTTrainer(model=m)\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "alone"),
+    [
+        ("n = len(os.listdir('a'))\nos.makedirs(f'a/{n}', exist_ok=True)", True),
+        ("found = os.path.isdir('a')\nos.makedirs('a/b', exist_ok=True)", True),
+        ("here = os.listdir('.')\nos.makedirs('a', exist_ok=True)", True),
+        ("os.makedirs('a', exist_ok=True)\nfound = os.path.isdir('a')", False),
+        ("found = os.path.isdir('b')\nos.makedirs('a', exist_ok=True)", False),
+        ("found = os.path.isdir('/a')\nos.makedirs('a', exist_ok=True)", True),  # it may be the same
+        ("found = os.path.isdir('../a')\nos.makedirs('b', exist_ok=True)", True),
+        ("d = 'b'\nfound = os.path.isdir(d)\nos.makedirs(os.path.join('a', x), exist_ok=True)", False),
+        ("d = 'a'\nd = 'b'\nfound = os.path.isdir(d)\nos.makedirs('a', exist_ok=True)", True),
+        ("def find():\n    return os.path.isdir('a')\nd = find()\nos.makedirs(d, exist_ok=True)", True),
+        ("def find():\n    return os.path.isdir('a')\nd = find()\nos.makedirs('b', exist_ok=True)", False),
+        ("def look():\n    os.listdir('a')\nos.makedirs('a', exist_ok=True)", False),
+    ],
+)
+def test_a_folder_that_may_exist_is_for_rank_0_where_its_files_are_looked_for(code: str, alone: bool) -> None:
+    facts = facts_of(START, code)
+    assert work.writes(facts, call_to(facts, "os.makedirs")) == alone
+
+
+@pytest.mark.parametrize(
+    ("before", "alone"),
+    [
+        ("n = len(os.listdir('a'))", True),
+        ("n = 0\nwhile os.path.exists(f'a/{n}'):\n    n += 1", True),
+        ("m = len(os.listdir('a'))\n# %%\nn = m + 1", True),
+        ("n = len(os.listdir('b'))", False),
+        ("rest = os.listdir('a')", False),
+    ],
+)
+def test_a_look_in_another_cell_counts_where_it_names_the_folder(before: str, alone: bool) -> None:
+    facts = facts_of(START, *before.split("# %%"), "os.makedirs(f'a/{n}', exist_ok=True)")
+    assert work.writes(facts, call_to(facts, "os.makedirs")) == alone
+
+
+@pytest.mark.parametrize(
+    ("code", "numbered"),
+    [
+        ("if x:\n    n = len(os.listdir('a'))\n    os.makedirs(f'a/{n}')", True),
+        (
+            "if x:\n    while Path(f'a{n}').exists():\n        n += 1\n    p = Path(f'a{n}')\n    p.mkdir()",
+            True,
+        ),
+        ("if x:\n    n = len(os.listdir('a'))\n    os.makedirs('b')", False),
+        ("if x:\n    for n in os.listdir('a'):\n        os.makedirs(f'b/{n}')", False),
+        ("if x:\n    n = len(os.listdir('a'))\n    print(n)", False),
+    ],
+)
+def test_a_statement_that_counts_to_a_free_name_is_numbered(code: str, numbered: bool) -> None:
+    facts = facts_of(START, code)
+    assert folder_tests.is_numbered(facts, facts.top_statements[-1]) == numbered
+
+
+def test_only_a_literal_true_lets_a_folder_exist() -> None:
+    facts = facts_of(START, "os.makedirs('a', exist_ok=True)", "os.mkdir('b')", "Path('c').mkdir(exist_ok=y)")
+    calls = [call_to(facts, name) for name in ("os.makedirs", "os.mkdir", "Path('c').mkdir")]
+    assert [folder_tests.may_exist(facts, call) for call in calls] == [True, False, False]
