@@ -1,7 +1,8 @@
 """Replace notebook magics by the Python that they stand for.
 
 ``%env`` sets ``os.environ``, ``%cd`` changes the folder, ``%%writefile`` writes its file once. Magics that
-only shape the notebook's display are dropped. A magic that nb2ddp does not know stops the conversion.
+only shape the notebook's display are dropped, and what reads the result of ``%run_ddp``. A magic that nb2ddp does not
+know stops the conversion.
 
 .. code-block:: diff
 
@@ -12,7 +13,7 @@ only shape the notebook's display are dropped. A magic that nb2ddp does not know
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import partial
 
 import libcst as cst
@@ -24,9 +25,14 @@ from nb2ddp.options import Options
 from nb2ddp.rewriting.findings import Decline, Drop, Edit, Finding, Note, Rule
 from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
+from nb2ddp.source.cells import Statement
 
 # Line magics that are shell commands.
 COMMANDS = frozenset("ls cat cp mv rm mkdir rmdir pwd man less more ll pip conda mamba uv".split())
+
+# What %run_ddp binds its result to: `nb2ddp.jupyter.history.RESULT_NAME`.
+_RESULT = "_ddp"
+_NO_RESULT = f"`{_RESULT}` is the result of %run_ddp; a script has none"
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
@@ -43,6 +49,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             yield Decline(f"get_ipython().{shell.name} has no meaning in a script; remove it", shell.call)
     if "get_ipython" in facts.bound_names:
         yield from _imports(facts)
+    yield from _of_results(facts)
 
 
 def _imports(facts: Facts) -> Iterator[Finding]:
@@ -157,6 +164,10 @@ def _value(facts: Facts, shell: ShellCall) -> Iterator[Finding]:
 def _cell(facts: Facts, shell: ShellCall) -> Iterator[Finding]:
     if shell.name == "bash":
         return
+    if shell.name == "run_ddp":
+        why = f"%%run_ddp {shell.text} trains nothing"
+        yield Drop(facts.statement(shell.call), why, comment=f"{why}: what stood below it is left out")
+        return
     if shell.name == "writefile":
         append = shell.text.startswith("-a ")
         path = command_code(shell.text.removeprefix("-a ").strip().strip("\"'"), facts.bound_names)
@@ -171,6 +182,56 @@ def _cell(facts: Facts, shell: ShellCall) -> Iterator[Finding]:
         yield Decline(
             f"%%{shell.name} is a cell magic that nb2ddp does not know; write it in Python", shell.call
         )
+
+
+def _of_results(facts: Facts) -> Iterator[Finding]:
+    """Leave out the statements that read a result of %run_ddp, and those that read what only they have bound."""
+    lost = {} if _RESULT in facts.bound_names else {_RESULT: _NO_RESULT}
+    left_out: set[Statement] = set()
+    found = bool(lost) and _RESULT in facts.loaded_names
+    while found:
+        found = False
+        for statement in facts.top_statements:
+            name = next((name for name in lost if name in facts.loads_in(statement)), None)
+            if name is None or statement in left_out:
+                continue
+            found = True
+            left_out.add(statement)
+            if facts.runs(statement, facts.is_collective):
+                yield Decline(f"{lost[name]}, and this trains with it: take it out here", statement)
+                continue
+            yield from _without(facts, statement, lost)
+            for bound in facts.binds_in(statement) - lost.keys():
+                if _binds_alone(facts, bound, left_out):
+                    lost[bound] = (
+                        f"`{bound}` is made of `{_RESULT}`, the result of %run_ddp; a script has none"
+                    )
+
+
+def _without(facts: Facts, statement: Statement, lost: dict[str, str]) -> Iterator[Finding]:
+    """Leave out a statement; of a line of several, those parts that read what is lost."""
+    parts = statement.body if isinstance(statement, cst.SimpleStatementLine) else (statement,)
+    whys = [next((lost[name] for name in lost if name in facts.loads_in(part)), None) for part in parts]
+    if all(whys):
+        why = next(filter(None, whys))
+        yield Drop(statement, why, comment=why)
+        return
+    for part, why_or_none in zip(parts, whys, strict=True):
+        if why_or_none is not None:
+            yield Edit(part, why_or_none, _to_pass)
+
+
+def _to_pass(node: cst.CSTNode) -> cst.CSTNode:
+    assert isinstance(node, cst.BaseSmallStatement)
+    return cst.Pass(semicolon=node.semicolon)
+
+
+def _binds_alone(facts: Facts, name: str, left_out: Collection[Statement]) -> bool:
+    """Return whether nothing but the statements that are left out binds a name."""
+    others = (other for other in facts.top_statements if other not in left_out)
+    return all(name not in facts.binds_in(other) for other in others) and all(
+        facts.top_statement(binding.node) in left_out for binding in facts.bindings(name)
+    )
 
 
 def _small_statement(node: cst.CSTNode, code: str) -> cst.CSTNode:

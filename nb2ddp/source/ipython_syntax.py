@@ -16,6 +16,8 @@ from dataclasses import dataclass
 
 # Cell magics whose body is the notebook's own Python, run in its namespace.
 PYTHON_CELL_MAGICS = frozenset({"capture", "time", "timeit", "prun", "run_ddp"})
+# Options of %%run_ddp with which it trains nothing, and its cell is not run: `nb2ddp.jupyter.arguments` has them all.
+_RUNS_NOTHING = ("--show", "--help")
 # Cell magics that only show something.
 DISPLAY_CELL_MAGICS = frozenset({"html", "HTML", "javascript", "js", "latex", "markdown", "svg", "SVG"})
 
@@ -66,7 +68,7 @@ def to_python(source: str) -> PythonText:
     if cell_magic:
         before, name, arguments, body = cell_magic.groups()
         skipped = before.count("\n") + 1
-        if name in PYTHON_CELL_MAGICS:
+        if name in PYTHON_CELL_MAGICS and not (name == "run_ddp" and runs_nothing(arguments)):
             inner = to_python(body)
             caught = arguments.split()[:1] if name == "capture" else []
             if caught and not caught[0].startswith(("-", "#")):  # the name that is to hold the output
@@ -81,6 +83,14 @@ def to_python(source: str) -> PythonText:
     if not _MAYBE_MAGIC.search(source) and not _INDENTED.match(source):
         return PythonText(source, lines)
     return _transform(source)
+
+
+def runs_nothing(arguments: str) -> bool:
+    """Return whether %%run_ddp with these arguments only shows something: the script, or its options."""
+    return any(
+        word == "-h" or (len(word) > 3 and any(option.startswith(word) for option in _RUNS_NOTHING))
+        for word in arguments.split()  # argparse takes the beginning of an option for the whole
+    )
 
 
 def _transform(source: str) -> PythonText:

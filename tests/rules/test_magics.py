@@ -6,6 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from nb2ddp.jupyter import history
+from nb2ddp.rules import magics
 from nb2ddp.rules.magics import rule
 from tests.support.helpers import apply, check_rewritten, check_settles
 
@@ -89,3 +91,7 @@ def test_the_written_file_is_the_cell_byte_for_byte() -> None:
     ddp = SimpleNamespace(write_file=lambda path, text: written.append(text))
     exec(script, {"ddp": ddp})
     assert written == [body]
+
+
+def test_the_name_of_a_result_is_that_of_the_magic() -> None:
+    assert magics._RESULT == history.RESULT_NAME

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from nb2ddp.source.ipython_syntax import _transformed, to_python
+from nb2ddp.jupyter.arguments import ARGUMENTS
+from nb2ddp.source.ipython_syntax import _transformed, runs_nothing, to_python
 from tests.support import CORPUS
 
 
@@ -264,3 +265,22 @@ def test_pieces_of_a_cell_give_what_the_whole_cell_gives(seed: int) -> None:
     )
     source = "\n".join(["a = 1", *(rng.choice(chosen).format(i=i) for i in range(70))])
     assert to_python(source) == _transformed(source)
+
+
+def test_a_cell_that_run_ddp_only_shows_is_no_code_of_the_script() -> None:
+    python = to_python("# a look\n%%run_ddp --show\ntrainer.train()\n")
+    call = "get_ipython().run_cell_magic('run_ddp', '--show', 'trainer.train()\\n')"
+    assert python.text == f"# a look\n{call}\n"
+    assert [python.notebook_line(line) for line in (1, 2)] == [1, 2]
+    assert to_python("%%run_ddp --nproc 2\ntrainer.train()\n").text == "trainer.train()\n"
+
+
+def test_the_options_with_which_run_ddp_trains_nothing_are_all_known() -> None:
+    found = {
+        name: "run nothing" in options.get("help", "")
+        for names, options in ((a.args, a.kwds) for a in ARGUMENTS)
+        for name in names
+        if name.startswith("-")
+    }
+    assert {name for name, nothing in found.items() if nothing} == {"--show", "-h", "--help"}
+    assert {name: runs_nothing(f"{name} 2") for name in found} == found
