@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 
@@ -9,9 +10,12 @@ import libcst as cst
 
 from nb2ddp import libraries
 from nb2ddp.analysis.facts import Facts
+from nb2ddp.analysis.shell_commands import shell_calls
 from nb2ddp.source.cells import imported_modules
 
 _START = "this notebook does not train"
+_UNSEEN = "nb2ddp cannot follow the training of"
+_TRAINS = re.compile(r"\.backward\(|\b\w*trainer\.train\(")
 
 
 def missing(facts: Facts) -> tuple[str, cst.CSTNode | None]:
@@ -25,6 +29,8 @@ def missing(facts: Facts) -> tuple[str, cst.CSTNode | None]:
         _trainer(facts)
         or _framework(facts)
         or _loop(facts)
+        or _written(facts)
+        or _fitted(facts)
         or _inference(facts)
         or (f"{_START}: {_without_torch(facts)}", None)
     )
@@ -70,7 +76,31 @@ def _loop(facts: Facts) -> tuple[str, cst.CSTNode] | None:
         if facts.method(call) == "backward":
             if facts.is_dead(call):
                 return f"{_START}: the only backward() is in code that never runs", call
-            return f"{_START}: this backward() is in no loop over batches that nb2ddp can follow", call
+            why = "this backward() is in no loop over batches that nb2ddp can follow"
+            return f"{_UNSEEN} this notebook: {why}", call
+    return None
+
+
+def _written(facts: Facts) -> tuple[str, cst.CSTNode] | None:
+    """Find a training loop in a module that a cell writes: ``%%writefile engine.py``."""
+    for shell in shell_calls(facts):
+        if shell.kind == "cell" and shell.name == "writefile" and _TRAINS.search(shell.body):
+            file = shell.text.removeprefix("-a ").strip().strip("\"'")
+            return f"{_UNSEEN} {file}, which %%writefile writes here: put its code into a cell", shell.call
+    return None
+
+
+def _fitted(facts: Facts) -> tuple[str, cst.CSTNode] | None:
+    """Find ``model.fit(train_objectives=...)`` of sentence-transformers, whose loop is in the library."""
+    for call in facts.live_calls:
+        if facts.method(call) not in ("fit", "old_fit") or not isinstance(call.func, cst.Attribute):
+            continue
+        if facts.keyword(call, "train_objectives") is None and not facts.comes_from(
+            call.func.value, "sentence_transformers"
+        ):
+            continue
+        why = "its loop over batches is in sentence-transformers; train with a SentenceTransformerTrainer"
+        return f"{_UNSEEN} this {facts.method(call)}(): {why}", call
     return None
 
 

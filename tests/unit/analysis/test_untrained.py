@@ -66,7 +66,38 @@ KINDS: dict[str, tuple[list[str], str, int | None]] = {
         "train() is called on trainer here, but no cell makes trainer",
         2,
     ),
-    "no loop": (["import torch", "loss = f(x)\nloss.backward()"], "in no loop over batches", 2),
+    "no loop": (
+        ["import torch", "loss = f(x)\nloss.backward()"],
+        "nb2ddp cannot follow the training of this notebook: this backward() is in no loop over batches",
+        2,
+    ),
+    "a loop in a module that is written": (
+        [
+            "%%writefile 'engine.py'\nfor x in loader:\n    model(x).backward()",
+            "import engine, timm\nmodel = timm.create_model('a')\nengine.train(model)",
+        ],
+        "nb2ddp cannot follow the training of engine.py, which %%writefile writes here: put its code into a cell",
+        1,
+    ),
+    "a module without a loop": (
+        ["%%writefile engine.py\nx = 1", "from transformers import pipeline", "p = pipeline('x')"],
+        "it loads a model here",
+        3,
+    ),
+    "fit() of sentence-transformers": (
+        [
+            "from sentence_transformers import SentenceTransformer",
+            "model = SentenceTransformer('a')",
+            "model.fit([(loader, loss)], epochs=2)",
+        ],
+        "nb2ddp cannot follow the training of this fit(): its loop over batches is in sentence-transformers",
+        3,
+    ),
+    "fit() of a model that a function makes": (
+        ["import sentence_transformers", "model = make()", "model.fit(train_objectives=[(loader, loss)])"],
+        "nb2ddp cannot follow the training of this fit(): its loop over batches is in sentence-transformers",
+        3,
+    ),
     "a dead loop": (
         ["import torch", "if False:\n    for b in loader:\n        f(b).backward()"],
         "code that never runs",
@@ -89,4 +120,4 @@ def test_what_is_missing_is_said_with_its_place(cells: list[str], sentence: str,
 
 def test_no_two_kinds_get_the_same_text() -> None:
     texts = [missing(facts_of(*cells))[0] for cells, _, _ in KINDS.values()]
-    assert len(texts) - len(set(texts)) == 3  # two are empty, three load a model
+    assert len(texts) - len(set(texts)) == 5  # two are empty, four load a model, two fit one
