@@ -119,7 +119,8 @@ def _sections() -> dict[str, str]:
 
 
 def _start() -> str:
-    return _sections()[""]
+    """Return what stands above the README's first section; the sections that it links to are on another page."""
+    return _sections()[""].replace("](#", "](promise.md#")
 
 
 def _from_readme(name: str, headings: list[str]) -> str:

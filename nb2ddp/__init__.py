@@ -25,14 +25,14 @@ def __getattr__(name: str) -> Any:
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """``%load_ext nb2ddp``: gives the notebook the magics ``%run_ddp`` and ``%%run_ddp``."""
+    """Give the notebook the magics ``%run_ddp`` and ``%%run_ddp``: IPython calls this for ``%load_ext nb2ddp``."""
     from nb2ddp.jupyter.magic import load
 
     load(shell)
 
 
 def unload_ipython_extension(shell: Any) -> None:
-    """``%unload_ext nb2ddp``."""
+    """Take the magics back: IPython calls this for ``%unload_ext nb2ddp``."""
     from nb2ddp.jupyter.magic import unload
 
     unload(shell)

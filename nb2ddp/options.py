@@ -55,10 +55,9 @@ class Options:
     batches: Batches = field(
         default="notebook",
         metadata=_about(
-            "Let GPUs take the notebook's micro-batches of each step in turns (notebook), or deal them by length, so "
-            "that GPUs wait less for one another (dealt). With even, micro-batches are made anew of the step's "
-            "samples, so that all GPUs have equally many tokens; in 16 bits losses then round otherwise. Both need "
-            "a Trainer whose loss is a mean over the step's tokens, and rows of unlike length."
+            "How the ranks share a step's micro-batches: the notebook's, in turn (notebook); the notebook's, dealt by "
+            "length (dealt); new ones of equal token count, which rounds losses otherwise in 16 bits (even). dealt and "
+            "even need a Trainer whose loss is a mean over the step's tokens."
         ),
     )
     wrap: Wrap = field(

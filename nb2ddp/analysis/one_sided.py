@@ -1,4 +1,4 @@
-"""Find what a test of the rank lets some ranks alone do to the training that all of them do together."""
+"""Find optimizer steps, model calls and Trainer controls that a rank test lets only some ranks run."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def _makes_accelerator(facts: Facts) -> bool:
 
 
 def as_ranks(facts: Facts, world_size: int) -> list[OneRank]:
-    """Return what evaluates expressions on each rank of a run; kept for the notebook."""
+    """Return one evaluator per rank, cached per notebook."""
     of_size: dict[int, list[OneRank]] = facts.once(_evaluators)
     return of_size[world_size]
 

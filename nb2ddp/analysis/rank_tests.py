@@ -1,4 +1,4 @@
-"""Find code that the notebook's own test of the rank keeps from some ranks."""
+"""Find code that a rank test of the notebook lets only some ranks run."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ SHARE = Value((), by_rank=True, share=True)
 
 
 def opened_from(value: Value) -> Value:
-    """Return what is made of a value: anything, which may differ between ranks where the value does."""
+    """Return an unknown value, marked as differing between ranks if ``value`` is."""
     return Value((), value.by_rank, value.share)
 
 

@@ -84,7 +84,7 @@ def _first_sentence(command: click.Command) -> str:
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="nb2ddp")
 def main() -> None:
-    """Train a single-GPU fine-tuning notebook on several GPUs: the same run, in 1/N of the time.
+    """Turn a single-GPU fine-tuning notebook into a script that trains the same run on several GPUs.
 
     \b
     Example:

@@ -26,7 +26,7 @@ from nb2ddp.source import ipython_syntax
 from nb2ddp.source.cells import CodeCell, Place, parse_cell
 from nb2ddp.source.notebook import Notebook, read_notebook
 from nb2ddp.source.syntax_check import TopLevelAsyncError, check
-from nb2ddp.targets.kaggle import GPUS, input_sources, kaggle_bundle, oversize
+from nb2ddp.targets.kaggle import GPUS, METADATA_FILE, input_sources, kaggle_bundle, oversize
 
 _MOST_CODE = 150_000  # real notebooks have up to 7,000; a conversion takes seconds then
 Status = Literal["converted", "declined", "failed"]
@@ -74,7 +74,7 @@ def convert(
 def convert_notebook(
     notebook: Notebook, *, options: Options | None = None, **keywords: Unpack[OptionKeywords]
 ) -> Conversion:
-    """`convert` for a notebook that has been read already."""
+    """Convert a notebook that has been read already."""
     options = (options or Options()).with_(**keywords)
     if notebook.language != "python":
         why = f"its kernel speaks {notebook.language}; nb2ddp converts Python notebooks"
@@ -151,13 +151,13 @@ def _parse(notebook: Notebook) -> tuple[list[CodeCell], list[Change]]:
         try:
             cells.append(parse_cell(cell.number, cell.source))
         except cst.ParserSyntaxError as error:
-            why = "this is not valid Python (the parser stumbles over it); mend or delete it"
+            why = "this is not valid Python (the parser stumbles over it); fix or delete it"
             broken.append(Change("read", Place(cell.number, _line(cell.source, error.raw_line)), why))
         except TopLevelAsyncError as error:
             broken.append(Change("read", Place(cell.number, _line(cell.source, error.lineno)), error.msg))
         except (SyntaxError, ValueError) as error:
             line = _line(cell.source, getattr(error, "lineno", None))
-            why = f"this is not valid Python ({getattr(error, 'msg', error)}); mend or delete it"
+            why = f"this is not valid Python ({getattr(error, 'msg', error)}); fix or delete it"
             broken.append(Change("read", Place(cell.number, line), why))
         except (RecursionError, MemoryError):
             why = "an expression here is nested too deeply to be read; split it up"
@@ -190,7 +190,7 @@ def _syntax_error(text: str, script: Script | None) -> Change | None:
         for sign, why in _ACROSS_CELLS.items():
             if sign in said and place is not None:
                 return Change("compile", place, why)
-        why = f"the converted script would not be valid Python here ({said}); mend or delete it"
+        why = f"the converted script would not be valid Python here ({said}); fix or delete it"
         if place is None:
             why = f"the converted script would not be valid Python ({error}); please report this notebook"
         return Change("compile", place, why)
@@ -235,7 +235,7 @@ def _bundle(
             Change(
                 "kaggle",
                 None,
-                f"/kaggle/input/{name} does not tell its owner: add it to kernel-metadata.json",
+                f"/kaggle/input/{name} does not tell its owner: add it to {METADATA_FILE}",
             )
         )
     bundle = kaggle_bundle(

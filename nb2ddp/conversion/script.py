@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from nb2ddp.analysis.facts import Facts
+from nb2ddp.ddp_folder import SETUP
 from nb2ddp.options import Options
 from nb2ddp.rewriting.engine import Rewritten
 from nb2ddp.rewriting.findings import Need
@@ -126,15 +127,25 @@ def _body(notebook: Notebook, rewritten: Rewritten) -> list[Line]:
             body.append(lines.pop(at))  # the block stands above the whole cell
             lines = _stripped(lines)
         if not lines and cell.source.strip():
-            empty = "this cell's installs run once, in setup_env.py"
+            empty = f"this cell's installs run once, in {SETUP}"
             if cell.number not in with_installs:
-                empty = "a script needs nothing of this cell"
+                empty = _left_out(cell.source)
             lines = [Line(f"# nb2ddp: {empty}", cell.number)]
         if lines or comments:
             above = (Line(text, heads=cell.number) for text in (_ruler(cell.number), *comments))
             body += [*above, *lines, Line("")]
             comments = []
     return [*body, *map(Line, comments)]
+
+
+def _left_out(source: str) -> str:
+    """Return why a cell is not in the script: its magics by name, if it holds nothing else."""
+    lines = [line for line in source.splitlines() if line.strip()]
+    magics = [found[0] for line in lines if (found := re.match(r"%\w+", line))]
+    if len(magics) < len(lines):
+        return "a script needs nothing of this cell"
+    names = [f"`{name}`" for name in dict.fromkeys(magics)]
+    return f"{' and '.join(names)} {'is' if len(names) == 1 else 'are'} for the notebook alone"
 
 
 def _stripped(lines: list[Line]) -> list[Line]:
@@ -176,7 +187,7 @@ def _init_block(facts: Facts, needs: Iterable[Need], body: Sequence[Line], optio
             "except ModuleNotFoundError as missing:",
             f'    {facts.our("sys")}.exit(f"{{missing}}: this script needs PyTorch, and ddp_support.py beside it")',
         ]
-    device = "this process works on cuda:<local_rank>; only rank 0 prints"
+    device = "this rank's GPU is cuda:<local_rank>, if there is one; only rank 0 prints"
     return [
         *imports,
         "",

@@ -15,7 +15,7 @@ from nb2ddp.source import cst_nodes
 
 
 def setup_rule(step: InstallPlan) -> Rule:
-    """The rule that leaves only the install step of a notebook."""
+    """Return the rule that leaves only the install step of a notebook."""
     kept = set(step.slice)
 
     def find(facts: Facts, options: Options) -> Iterator[Finding]:

@@ -86,7 +86,7 @@ def verdict(outcomes: Sequence[Outcome]) -> str:
 
 
 def as_json(results: Sequence[tuple[str, Outcome]], machine: Machine) -> dict[str, Any]:
-    """{"passed", "python", "nproc", "checks": [{"name", "status", "seen", "to_do"}]}."""
+    """Return {"passed", "python", "nproc", "checks": [{"name", "status", "seen", "to_do"}]}."""
     return {
         "passed": all(outcome.status != "fail" for _, outcome in results),
         "python": machine.settings.python,

@@ -55,7 +55,7 @@ class Tried:
 
 
 def bus_bandwidth(count: int, seconds: float, world_size: int) -> float:
-    """GB/s (10**9 bytes) over the busiest link, for ``count`` bytes that were all-reduced in ``seconds``.
+    """Return GB/s (10**9 bytes) over the busiest link, for ``count`` bytes that were all-reduced in ``seconds``.
 
     As nccl-tests do (its doc/PERFORMANCE.md): the algorithm's bandwidth, count / seconds, times 2(n-1)/n, so
     that numbers of different world sizes can be compared with one another and with the hardware's.

@@ -52,7 +52,7 @@ def variables_clean(machine: Machine) -> Outcome:
 
 
 def port_free(machine: Machine) -> Outcome:
-    """Whether the ranks' usual meeting place is free. ``nb2ddp run`` and ``torchrun --standalone`` do not
+    """Check whether the ranks' usual meeting place is free. ``nb2ddp run`` and ``torchrun --standalone`` do not
     need it: they take any free port."""
     text = machine.environ.get("MASTER_PORT", "")
     port = int(text) if text.isdigit() and 0 < int(text) < 1 << 16 else DEFAULT_PORT

@@ -57,7 +57,7 @@ def is_older(version: str, wanted: str) -> bool:
 
 
 def versions_fit(machine: Machine) -> Outcome:
-    """Whether installed packages contradict what the training packages ask for; pip does not keep watch
+    """Check whether installed packages contradict what the training packages ask for; pip does not keep watch
     over that once they are installed."""
     here = [f"{name} {machine.installed[name]}" for name in _SHOWN if name in machine.installed]
     if not here:

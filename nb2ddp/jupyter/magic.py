@@ -115,7 +115,7 @@ class DDPMagics(Magics):
 
     @with_arguments
     def run_ddp(self, line: str, cell: str | None = None) -> Result | None:
-        """Train on several GPUs, in processes of their own: the same run, in 1/N of the time.
+        """Train on several GPUs, in processes of their own: the same run, its work divided.
 
         The cells that ran in this session, as they were when they last succeeded, become a DDP script,
         which torchrun runs. What trains is a copy: no variable of this kernel changes. Save the result in the

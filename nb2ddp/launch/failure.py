@@ -61,7 +61,8 @@ _ADVICE = (
     (r"ModuleNotFoundError|ImportError", "install what is missing; --setup runs the notebook's own installs"),
     (
         r"mark a variable ready only once|did not receive grad|Expected to have finished reduction",
-        "a parameter got no gradient, or two: look at what is trainable in this step",
+        "DDP saw a parameter with no gradient, or with two, in one step: freeze parameters that the step does not use, "
+        "or do not call backward() twice through them",
     ),
     (r"No space left on device", "free some disk, or write the outputs elsewhere"),
     (r"401 Client Error|GatedRepoError|403 Client Error", "sign in to Hugging Face: `hf auth login`"),
@@ -169,7 +170,7 @@ class Failure:
         if self.after:
             return "look at the log of the rank that had ended: the others still needed it"
         place = f"{self.place[1]} of the notebook" if self.place else "the notebook"
-        return f"mend {place} and run it again"
+        return f"fix {place} and run again"
 
 
 def describe(

@@ -70,13 +70,13 @@ class Observer(Protocol):
         """Return the file descriptors for rank 0's stdout and stderr. Called when the run starts."""
 
     def started(self, rank: int, local_rank: int, pid: int) -> None:
-        """A rank starts, or starts again. ``pid``: of its guard, whose child is the script."""
+        """Note that a rank starts, or starts again. ``pid``: of its guard, whose child is the script."""
 
     def ended(self, rank: int, code: int) -> None:
-        """A rank's script has ended; ``code`` is negative for a signal."""
+        """Note that a rank's script has ended; ``code`` is negative for a signal."""
 
     def end(self, stopped: Callable[[], bool]) -> None:
-        """All processes have ended. Called whatever happens; ``stopped`` says whether we got a signal."""
+        """Note that all processes have ended. Called whatever happens; ``stopped`` says whether we got a signal."""
 
 
 def default_log_dir(script: Path) -> Path:

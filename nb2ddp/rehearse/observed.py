@@ -120,7 +120,7 @@ class Rank:
         )
 
     def numbers(self) -> array[float] | None:
-        """What it holds of the trained parameters after the last step."""
+        """Return what it holds of the trained parameters after the last step."""
         values = array("f")
         with contextlib.suppress(OSError):
             values.frombytes(self.parameters.read_bytes())

@@ -1,7 +1,7 @@
 """Split the notebook's batch over the ranks, so that the effective batch and the training run stay the same.
 
 ``per_device x accumulation x ranks`` must equal the notebook's ``per_device x accumulation``: with the
-accumulation steps divided by the number of ranks, two GPUs give the same losses in half the time. Left
+accumulation steps divided by the number of ranks, two GPUs give the same losses in less time. Left
 alone, every step would take twice the data and save no time at all.
 
 .. code-block:: diff
@@ -127,7 +127,7 @@ def _in_numbers(values: list[str]) -> Batch | None:
 
 
 def _out_of_sight(facts: Facts, any_in_sight: bool) -> Iterator[Finding]:
-    """Batches that are set where they cannot be split."""
+    """Decline batches that are set where they cannot be split."""
     for target in facts.attribute_targets:
         if (
             target.attr.value in DEFAULTS
@@ -164,7 +164,7 @@ def _out_of_sight(facts: Facts, any_in_sight: bool) -> Iterator[Finding]:
 
 
 def _own_batches(facts: Facts) -> Iterator[Finding]:
-    """Batches that the run finds for itself, or that a Trainer of the notebook's own makes."""
+    """Decline a batch size that the run searches for, and an unprepared `get_train_dataloader`."""
     for call in facts.live_calls:
         finds = facts.keyword(call, "auto_find_batch_size")
         if finds is not None and cst_nodes.code_of(finds) != "False" and makes_arguments(facts, call):
@@ -251,8 +251,8 @@ def _by_kind(facts: Facts, node: cst.Call | cst.Dict) -> Iterator[Finding]:
         )
     elif name.startswith(("GRPO", "RLOO", "OnlineDPO")):
         yield Note(
-            "the completions are drawn at random, and each rank draws its own: rewards and losses are those of such a "
-            "run, but not equal to the notebook's",
+            "each rank samples its own completions: rewards and losses are of an equivalent run, not equal to the "
+            "notebook's",
             node,
         )
     elif name.startswith(("ORPO", "CPO")):

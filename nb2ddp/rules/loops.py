@@ -130,8 +130,8 @@ def _backward(
         seen.add((code, statement))
         if trained.each and (trained.once or not _stays(facts, trained)):
             yield Decline(
-                f"nb2ddp cannot tell which models an optimizer is given here (`{trained.each}`): give their list a "
-                "name, and take the parameters from that",
+                f"nb2ddp cannot tell which models this optimizer trains (`{trained.each}`): bind the list of models to "
+                "a name, and take the parameters from that list",
                 statement,
             )
             continue
@@ -319,7 +319,8 @@ def _take_turns(
     yield Insert(
         statement,
         "before",
-        f"{ddp_model} = {helper(facts, 'wrap')}({model})  # nb2ddp: `{model}` itself stays as it is",
+        f"{ddp_model} = {helper(facts, 'wrap')}({model})"
+        f"  # nb2ddp: train through one DDP wrapper; `{model}` is still the plain model",
         "train through one DDP wrapper",
     )
     if turns.draws:

@@ -35,7 +35,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
 
 
 def _arguments(facts: Facts) -> Iterator[Edit]:
-    """Training arguments with ``bf16=True``, written as keywords or in a dict that becomes them."""
+    """Yield edits of training arguments with ``bf16=True``, or that need bf16, as keywords or in a dict."""
     has_bf16 = helper(facts, "has_bf16")
     for call in facts.live_calls:
         if facts.kind(call) not in ("arguments", "trainer") and not _is_partial(facts, call):

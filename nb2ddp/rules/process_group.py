@@ -130,7 +130,7 @@ def _one_sided(facts: Facts, told: set[cst.CSTNode]) -> Iterator[Finding]:
 
 
 def _apart(facts: Facts, test: cst.BaseExpression, method: str) -> Decline:
-    """Say what lets some ranks alone come to a call: the rows of a loop, its condition, or a test."""
+    """Say what lets only some ranks reach a call: the rows of a loop, its condition, or a test."""
     code = cst_nodes.one_line(test)
     around = facts.parent(test)
     if isinstance(around, cst.For):
@@ -146,7 +146,7 @@ def _apart(facts: Facts, test: cst.BaseExpression, method: str) -> Decline:
             test,
         )
     return Decline(
-        f"`{code}` lets some ranks alone come to {method}(), and they would wait for the others there; take the "
+        f"`{code}` lets only some ranks reach {method}(), and they would wait for the others there; take the "
         "condition away, since the script prints and saves on rank 0 by itself",
         test,
     )

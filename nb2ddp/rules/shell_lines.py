@@ -33,7 +33,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         test = rank_test_above(facts, shell.call)
         if test is not None and not facts.is_after_training(shell.call):
             yield Decline(
-                f"`{cst_nodes.one_line(test)}` lets some ranks alone come to a command that the "
+                f"`{cst_nodes.one_line(test)}` lets only some ranks reach a command that the "
                 "script runs once, on rank 0, by itself; take the condition away",
                 shell.call,
             )

@@ -77,7 +77,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 )
                 if attribute.attr.value in ("name", "id") and of_run and not facts.is_dead(attribute):
                     yield Note(
-                        "only rank 0 has this W&B run, the others read another name here: do not name folders by it",
+                        "only rank 0 has this W&B run: on the other ranks its name differs, so do not use it in a path",
                         attribute,
                     )
         yield from _ports(facts)

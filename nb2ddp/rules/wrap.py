@@ -16,9 +16,9 @@ images or sound), they get a gradient of zero.
 .. code-block:: diff
 
      from trl import SFTTrainer
-     trainer = SFTTrainer(model)
-    +ddp_model = ddp.wrap_trainer(trainer)  # nb2ddp: `model` itself stays as it is
-     trainer_stats = trainer.train()
+     t = SFTTrainer(model)
+    +ddp_model = ddp.wrap_trainer(t)  # nb2ddp: train through one DDP wrapper; `t.model` is still the plain model
+     trainer_stats = t.train()
     +ddp.check_replicas(ddp_model)
 """
 
@@ -78,7 +78,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 statement,
                 "before",
                 f"{ddp_model} = {helper(facts, 'wrap_trainer')}({arguments})"
-                "  # nb2ddp: `model` itself stays as it is",
+                f"  # nb2ddp: train through one DDP wrapper; `{code}.model` is still the plain model",
                 why,
                 None if in_turns or reason else EvenBatches(),
             )

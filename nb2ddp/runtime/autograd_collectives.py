@@ -53,7 +53,7 @@ class _SumOverRanks(torch.autograd.Function):
 # The gradient of one of this rank's rows is world_size times the row's, for DDP to average. Where a gradient is
 # itself differentiated (a penalty on its norm), these go back from one kind to the other.
 class _TakeGradient(torch.autograd.Function):
-    """Of the gradient of all rows, that of this rank's rows."""
+    """Slice this rank's rows out of the whole batch's gradient, times world_size because DDP averages."""
 
     @staticmethod
     def forward(ctx: Any, whole: torch.Tensor, sizes: list[int], rank: int) -> torch.Tensor:

@@ -12,7 +12,7 @@ from nb2ddp.runtime.run_state import _run
 
 
 class _DividedBatches:
-    """A rank's training batches: in each round all ranks together take so many of the notebook's ``micro_batches``.
+    """Batch sampler of one rank: in each round the ranks take ``micro_batches`` of the notebook's micro-batches.
 
     Each of these is divided over as many ranks, or is one rank's, where there are as many as ranks.
     A rank without a row of the last one gets a row that does not count. Accelerate would repeat rows of the first
@@ -74,9 +74,8 @@ def _take_each_sample_once(trainer: Any, micro_batches: int = 0) -> list[tuple[l
     """Let training take each sample of an epoch once, in the notebook's batches or in those shared out by length.
 
     In each round all ranks take so many of the notebook's ``micro_batches``. With 0, only batches that are shared out
-    by length are taken so; all others stay as Accelerate makes them. Returns a list that holds, for each batch of the
-    optimizer step, the rows of each rank that count, and what a mean of all ranks' means over the step is to be
-    multiplied by.
+    by length are taken so; all others stay as Accelerate makes them. Return a list with one entry per round of the
+    current accumulation step: how many rows of each rank count, and the factor for the mean of the ranks' losses.
     """
     step: list[tuple[list[int], float]] = []
     if hasattr(trainer.get_train_dataloader, "_takes_once") or not hasattr(trainer, "get_batch_samples"):

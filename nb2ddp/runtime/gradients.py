@@ -127,7 +127,7 @@ def _average(bucket: list[torch.Tensor]) -> None:
 def _average_after_backward(output: Any, parameters: list[Any]) -> None:
     """Average the gradients of parameters that DDP leaves alone in each backward() that comes through ``output``.
 
-    The list may be filled until then.
+    ``parameters`` is read during backward(), so callers may fill it until then.
     """
     through = [x for x in pytree.tree_leaves(output) if isinstance(x, torch.Tensor) and x.grad_fn is not None]
     engine: Any = torch.autograd.Variable._execution_engine

@@ -44,8 +44,8 @@ def share_loop(items: Iterable[_T], *results: list[Any]) -> Iterator[_T]:
 def takes_turn(turn: int, turns: int, ddp_model: Any) -> bool:
     """Return whether micro-batch ``turn`` of the ``turns`` of an accumulation step is this rank's.
 
-    With a rank's last one, gradients are averaged over the ranks: its backward() waits for them. The step wants
-    their sum: that is why backward() starts from the loss times world_size.
+    The backward() of a rank's last micro-batch all-reduces the gradients and waits for the other ranks. DDP averages;
+    the script multiplies each loss by world_size, so the result is the sum over the accumulation step.
 
     Raises:
         RuntimeError: a step has fewer micro-batches than there are ranks.

@@ -87,7 +87,7 @@ def _text(value: Any) -> str:
 
 def _forms(error: BaseException) -> Iterator[Callable[[], Any]]:
     yield lambda: error
-    # What it was made of: the `args` of an OSError lack its file's name.
+    # `__reduce__` gives the constructor's arguments; `OSError.args` lacks the file name.
     _, given, *_ = _builtin(type(error)).__reduce__(error)
     made_of = tuple(value if _travels(value) else _text(value) for value in given)
     attributes = {name: value if _travels(value) else None for name, value in error.__dict__.items()}

@@ -14,7 +14,11 @@ from nb2ddp.runtime.run_state import _run
 
 
 class _Joins:
-    """How each output of each kind of call is joined. A leaf is known by its kind of call, structure and number."""
+    """Learn from the first calls how to combine each output over the ranks.
+
+    Rows are all-gathered; a number is all-reduced with per-rank weights. An output is identified by its kind of call,
+    the structure of that call's outputs, and its number among them.
+    """
 
     first_calls = 3  # of one kind, which are compared before the way to join their outputs is settled
     most_in_vain = 16
@@ -60,8 +64,9 @@ class _Joins:
     def must_compare(self, parts: _Parts, kind: Any) -> bool:
         """Return whether a call is to be compared with its parts.
 
-        So are the first, those for which ways to join a number that agreed so far give different results, and those
-        in which other positions of an argument count than in all that were compared: a mean may run over them.
+        True for the first three calls of a kind; and, if an output is a number, for calls where ways to weight it that
+        agreed so far give different results (until comparing has ruled out none of them too often); and where positions
+        of an argument count unevenly in a way compared fewer than three times, since a mean may run over them.
         """
         self.calls[kind] = self.calls.get(kind, 0) + 1
         if self.calls[kind] <= self.first_calls:

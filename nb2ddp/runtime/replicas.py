@@ -26,7 +26,7 @@ def wrap(model: torch.nn.Module) -> Any:
 def _ddp(
     model: Any, find_unused: bool | None = None, apart: Collection[str] = (), *, in_step: bool = False
 ) -> DDP:
-    """Wrap a model. ``find_unused`` None: search each step for parameters without a gradient where that may be.
+    """Wrap a model. With ``find_unused=None`` DDP searches for unused parameters if the model may have some.
 
     DDP leaves the parameters named in ``apart`` alone. With ``in_step`` a loss may be under way that already depends
     on the parameters: they are made equal so that autograd does not take them for changed.
@@ -181,7 +181,7 @@ def _take_uncompared(model: Any) -> dict[str, Any]:
 
 
 def _reshard(model: Any) -> None:
-    """Let go of what FSDP keeps gathered after an evaluation: what is sharded looks whole until then."""
+    """Reshard FSDP modules: after an evaluation they still hold gathered parameters, which look whole."""
     for part in model.modules():
         reshard = getattr(part, "reshard", None)
         if reshard is not None and hasattr(part, "unshard"):

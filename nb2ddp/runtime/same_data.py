@@ -1,4 +1,8 @@
-"""Compare what the ranks train on: their data before the first step, and what the loss makes of a batch."""
+"""Compare what the ranks train on.
+
+That is their training data before the first step, and during training the gradients of their losses with respect to
+the model's outputs.
+"""
 
 import contextlib
 import copy

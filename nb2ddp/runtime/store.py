@@ -57,7 +57,8 @@ def _wait_for_key(key: str, rank: int, place: str) -> bytes:
         return b"".join(store.get(f"{key} {start}") for start in range(0, size, _CHUNK))
     except dist.DistNetworkError:
         pass
-    # Raised here, it follows an exception whose `finally` waits, and hides it not.
+    # Raised outside the except block: `__context__` is then the exception whose `finally` waits here, not the
+    # DistNetworkError.
     raise _lost(
         f"torchrun's store is gone, while rank {_run.rank} waits for rank {rank} at {place}", "is gone"
     )

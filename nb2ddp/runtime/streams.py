@@ -37,7 +37,7 @@ class _CountedStream(torch.utils.data.IterableDataset[Any]):
 
 
 def _share_stream(trainer: Any) -> None:
-    """Let all ranks read a stream's rows in the notebook's order, and say once that its end made another step.
+    """Let all ranks read a streamed data set in the notebook's order, and warn once if its end changes a step.
 
     With accumulation, one process keeps the last micro-batches that do not fill a step for the next epoch's first one:
     Transformers does not know that they are the last. Ranks accumulate fewer and may take a step of their own. And

@@ -34,7 +34,7 @@ def statements(code: str) -> tuple[cst.SimpleStatementLine | cst.BaseCompoundSta
 
 
 def with_keyword(call: cst.Call, name: str, value: str, comment: str = "") -> cst.Call:
-    """``call`` with the keyword argument ``name=value``: its value swapped, or a new last argument.
+    """Return ``call`` with the keyword argument ``name=value``: its value swapped, or a new last argument.
 
     ``comment`` is written behind a new argument when arguments stand one per line.
     """
@@ -75,7 +75,7 @@ def with_keyword(call: cst.Call, name: str, value: str, comment: str = "") -> cs
 
 
 def without_keyword(call: cst.Call, name: str) -> cst.Call:
-    """``call`` without the keyword argument ``name``; the last argument keeps the closing layout."""
+    """Return ``call`` without the keyword argument ``name``; the last argument keeps the closing layout."""
     kept = [a for a in call.args if a.keyword is None or a.keyword.value != name]
     if len(kept) == len(call.args):
         return call
@@ -85,7 +85,7 @@ def without_keyword(call: cst.Call, name: str) -> cst.Call:
 
 
 def with_dict_items(node: cst.Dict, items: dict[str, str]) -> cst.Dict:
-    """``node`` with further ``"key": value`` items at its start, one per line where its own are."""
+    """Return ``node`` with further ``"key": value`` items at its start, one per line where its own are."""
     if not items:
         return node
     brace = node.lbrace
@@ -106,7 +106,7 @@ def with_dict_items(node: cst.Dict, items: dict[str, str]) -> cst.Dict:
 
 
 def wrapped(inner: cst.CSTNode, function: str) -> cst.Call:
-    """``function(inner)``, with ``inner`` as it stands; a bare tuple stays one argument."""
+    """Return ``function(inner)``, with ``inner`` as it stands; a bare tuple stays one argument."""
     assert isinstance(inner, cst.BaseExpression)
     if isinstance(inner, cst.Tuple | cst.NamedExpr | cst.Yield | cst.GeneratorExp):
         inner = parenthesised(inner)
@@ -135,7 +135,7 @@ def agreed(node: cst.CSTNode, function: str) -> cst.Call:
 
 
 def multiplied(node: cst.CSTNode, factor: str) -> cst.BaseExpression:
-    """``node * factor`` in parentheses; ``(a / b)`` becomes ``(a / b * factor)``."""
+    """Return ``node * factor`` in parentheses; ``(a / b)`` becomes ``(a / b * factor)``."""
     assert isinstance(node, cst.BaseExpression)
     product = isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.Multiply | cst.Divide)
     inner = node.with_changes(lpar=(), rpar=()) if product else parenthesised(node)
@@ -144,7 +144,7 @@ def multiplied(node: cst.CSTNode, factor: str) -> cst.BaseExpression:
 
 
 def parenthesised(node: cst.BaseExpression) -> cst.BaseExpression:
-    """``node`` in parentheses, unless it needs none wherever an expression may stand."""
+    """Return ``node`` in parentheses, unless it needs none wherever an expression may stand."""
     if isinstance(
         node, cst.Name | cst.Call | cst.Attribute | cst.Subscript | cst.BaseNumber | cst.BaseString
     ):
@@ -155,7 +155,7 @@ def parenthesised(node: cst.BaseExpression) -> cst.BaseExpression:
 
 
 def with_comment(loop: cst.For, comment: str) -> cst.For:
-    """``loop`` with a comment behind its first line, unless there is one or its body stands there."""
+    """Return ``loop`` with a comment behind its first line, unless there is one or its body stands there."""
     if not isinstance(loop.body, cst.IndentedBlock) or loop.body.header.comment is not None:
         return loop
     header = loop.body.header.with_changes(
@@ -165,7 +165,7 @@ def with_comment(loop: cst.For, comment: str) -> cst.For:
 
 
 def with_trailing_comment(statement: cst.SimpleStatementLine, comment: str) -> cst.SimpleStatementLine:
-    """``statement`` with a comment behind it, unless there is one."""
+    """Return ``statement`` with a comment behind it, unless there is one."""
     end = statement.trailing_whitespace
     if end.comment is not None:
         return statement
@@ -176,7 +176,7 @@ def with_trailing_comment(statement: cst.SimpleStatementLine, comment: str) -> c
 def block_under(
     header: str, body: Sequence[cst.SimpleStatementLine | cst.BaseCompoundStatement], comment: str = ""
 ) -> cst.BaseCompoundStatement:
-    """``body`` indented under ``if ...:`` or ``with ...:``; comments above the first stay above the block."""
+    """Return ``body`` indented under ``if ...:`` or ``with ...:``; comments above the first stay above the block."""
     first, *rest = body
     shell = cst.parse_statement(f"{header}\n    pass")
     assert isinstance(shell, cst.If | cst.With)
@@ -193,7 +193,7 @@ def block_under(
 def _without_blanks(
     statement: cst.SimpleStatementLine | cst.BaseCompoundStatement,
 ) -> cst.SimpleStatementLine | cst.BaseCompoundStatement:
-    """``statement`` with nothing on the empty lines above it: those of a module would be indented with it."""
+    """Return ``statement`` with nothing on the empty lines above it: those of a module would be indented with it."""
     lines = [line if line.comment else line.with_changes(indent=False) for line in statement.leading_lines]
     return statement.with_changes(leading_lines=lines)
 
@@ -333,7 +333,7 @@ def one_line(node: cst.CSTNode) -> str:
 
 
 def _equal_like(arguments: Sequence[cst.Arg]) -> cst.AssignEqual:
-    """``x = y`` or ``x=y``, as the call's other keyword arguments are written."""
+    """Return ``x = y`` or ``x=y``, as the call's other keyword arguments are written."""
     for argument in reversed(arguments):
         if argument.keyword is not None and isinstance(argument.equal, cst.AssignEqual):
             spaced = not argument.equal.whitespace_before.empty
@@ -342,7 +342,7 @@ def _equal_like(arguments: Sequence[cst.Arg]) -> cst.AssignEqual:
 
 
 def _separator_like(before: Sequence[cst.Arg]) -> cst.BaseParenthesizableWhitespace:
-    """What follows the commas between the arguments; a comment there is not repeated."""
+    """Return what follows the commas between the arguments; a comment there is not repeated."""
     if before and isinstance(before[-1].comma, cst.Comma):
         space = before[-1].comma.whitespace_after
         if isinstance(space, cst.ParenthesizedWhitespace):
@@ -354,14 +354,14 @@ def _separator_like(before: Sequence[cst.Arg]) -> cst.BaseParenthesizableWhitesp
 def _line_start(
     opening: cst.BaseParenthesizableWhitespace, before: Sequence[cst.Arg]
 ) -> cst.ParenthesizedWhitespace | None:
-    """The line break that a line of arguments begins with; None where all stand on one line."""
+    """Return the line break that a line of arguments begins with; None where all stand on one line."""
     commas = (argument.comma for argument in reversed(before))
     spaces = (opening, *(comma.whitespace_after for comma in commas if isinstance(comma, cst.Comma)))
     return next((space for space in spaces if isinstance(space, cst.ParenthesizedWhitespace)), None)
 
 
 def _line_end(gap: cst.ParenthesizedWhitespace, comment: str) -> cst.Comma:
-    """A comma with a comment behind it; the closing bracket stands where ``gap`` has it."""
+    """Return a comma with a comment behind it; the closing bracket stands where ``gap`` has it."""
     note = cst.Comment(f"# {comment}") if comment else None
     spaces = cst.SimpleWhitespace("  ") if note else _NO_SPACE
     ending = cst.ParenthesizedWhitespace(
@@ -373,7 +373,7 @@ def _line_end(gap: cst.ParenthesizedWhitespace, comment: str) -> cst.Comma:
 
 
 def _closing_like(argument: cst.Arg, gone: cst.Arg) -> cst.Arg:
-    """``argument`` as the last one, closed as ``gone`` was; its own comment stays."""
+    """Return ``argument`` as the last one, closed as ``gone`` was; its own comment stays."""
     comma, after = gone.comma, gone.whitespace_after_arg
     own = argument.comma.whitespace_after if isinstance(argument.comma, cst.Comma) else None
     if not isinstance(own, cst.ParenthesizedWhitespace):

@@ -143,7 +143,7 @@ def _percent(path: Path, text: str) -> Any:
             return jupytext.reads(text, fmt="py:percent")
     except Exception as error:  # its header is YAML, which may be anything
         raise NotebookError(
-            f"{path} is not a script that jupytext can read ({type(error).__name__}); mend its header."
+            f"{path} is not a script that jupytext can read ({type(error).__name__}); fix its header."
         ) from None
 
 

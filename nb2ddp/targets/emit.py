@@ -9,12 +9,12 @@ from typing import Any
 from nb2ddp.ddp_folder import SCRIPT, read, write
 from nb2ddp.errors import EmitError
 from nb2ddp.targets import TARGETS, Target
-from nb2ddp.targets.job import Job, has_trainer
+from nb2ddp.targets.job import RESUME, Job, has_trainer
 from nb2ddp.targets.option import options_of
 
 
 def job_of(folder: Path, **numbers: Any) -> Job:
-    """The job of a conversion's folder; ``numbers`` are those of Job.
+    """Return the job of a conversion's folder; ``numbers`` are those of Job.
 
     Raises FolderError when the folder cannot be read, EmitError for numbers that cannot be, or a script that
     is not Python any more.
@@ -31,7 +31,7 @@ def job_of(folder: Path, **numbers: Any) -> Job:
 
 
 def target_of(name: str, options: Mapping[str, Any]) -> Target:
-    """The target ``name`` with those ``options`` that are given (not None, not empty).
+    """Return the target ``name`` with those ``options`` that are given (not None, not empty).
 
     Raises EmitError for an option that belongs to another target, or a value that cannot be.
     """
@@ -58,8 +58,8 @@ def emit(job: Job, name: str, target: Target, folder: Path, *, force: bool) -> l
     files = target.files(job)
     write(folder, files, {"target": name, "notebook": job.notebook}, force=force)
     notes = []
-    if "resume.py" in files and not has_trainer(job.script):
+    if RESUME in files and not has_trainer(job.script):
         notes.append("the script trains without a Trainer, so a restart begins anew: it saves no checkpoints")
     if job.world_size == 1:
-        notes.append("one process on one machine: nothing is shared out")
+        notes.append("one process on one machine: this is the run of plain python, without DDP")
     return notes

@@ -12,6 +12,9 @@ from typing import Any
 from nb2ddp.ddp_folder import SCRIPT, SETUP, SUPPORT, shards, spreads
 from nb2ddp.errors import EmitError
 
+RESUME = "resume.py"
+"""The program that starts the script from its last checkpoint, beside the script."""
+
 # A Trainer is made; the tokenizers library has classes of that name too, which train no model.
 _TRAINER = re.compile(r"(?<!Bpe)(?<!WordPiece)(?<!Unigram)(?<!WordLevel)Trainer\(")
 
@@ -79,7 +82,7 @@ class Job:
         return f"{count} machines with {self.gpus} {what} each"
 
     def fixed_nodes(self, engine: str) -> None:
-        """Raises EmitError where ``engine`` needs to know the number of machines and it is a range."""
+        """Raise EmitError where ``engine`` needs to know the number of machines and it is a range."""
         if self.min_nodes != self.max_nodes:
             raise EmitError(f"--nodes {self.nodes}: {engine} starts a fixed number of machines; give one.")
 
@@ -114,7 +117,7 @@ def files(job: Job, name: str, template: str, options: object, *, resumes: bool)
     if job.support is not None:
         made[SUPPORT] = job.support
     if resumes:
-        made["resume.py"] = rendering.render("cluster/resume.py.j2")
+        made[RESUME] = rendering.render("cluster/resume.py.j2")
     filters: dict[str, Callable[..., Any]] = {
         "sh": shlex.quote,
         "yaml": yaml_string,
@@ -126,13 +129,13 @@ def files(job: Job, name: str, template: str, options: object, *, resumes: bool)
 
 
 def checked(option: str, value: str | None, pattern: str, form: str) -> None:
-    """Raises EmitError for a value that its engine would not take, or that would break out of its place."""
+    """Raise EmitError for a value that its engine would not take, or that would break out of its place."""
     if value is not None and not re.fullmatch(pattern, value):
         raise EmitError(f"{option} {value!r} cannot be used: it has to look like {form}.")
 
 
 def port(option: str, value: int) -> None:
-    """Raises EmitError for a number that is no port of a user's program."""
+    """Raise EmitError for a number that is no port of a user's program."""
     if not 1024 <= value < 65536:
         raise EmitError(f"{option} {value} is no port to use: it has to be between 1024 and 65535.")
 
@@ -147,12 +150,12 @@ _SPECIAL = re.compile(r"[^\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\
 
 
 def yaml_string(text: str) -> str:
-    """``text`` between double quotes, as YAML reads it back."""
+    """Return ``text`` between double quotes, as YAML reads it back."""
     return _SPECIAL.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(text, ensure_ascii=False))
 
 
 def yaml_block(text: str, indent: int) -> str:
-    """``text`` as a literal block with its lines as they are, ``indent`` spaces in; else between quotes."""
+    """Return ``text`` as a literal block with its lines as they are, ``indent`` spaces in; else between quotes."""
     first = text.split("\n", 1)[0]
     if not _PLAIN.fullmatch(text) or not first.strip() or first.startswith((" ", "\t")):
         return yaml_string(text)

@@ -51,7 +51,7 @@ _SOURCES = {  # how an entry has to look for the kaggle client, in a pattern and
 
 
 def kernel_title(title: str) -> str:
-    """The title that the kernel gets: ASCII words, first a letter, 5 to 50 characters.
+    """Return the title that the kernel gets: ASCII words, first a letter, 5 to 50 characters.
 
     Kaggle makes the slug from the title by rules of its own and refuses or renames a kernel that says
     otherwise. Of a title like this there is only one slug to make.
@@ -73,7 +73,7 @@ def kernel_title(title: str) -> str:
 
 
 def slugify(title: str) -> str:
-    """The last part of the kernel's address: a letter, then ``a-z0-9-``, 5 to 50 characters.
+    """Return the last part of the kernel's address: a letter, then ``a-z0-9-``, 5 to 50 characters.
 
     >>> slugify("Gemma 3 (4B): Schnellkurs für Anfänger")
     'gemma-3-4b-schnellkurs-fur-anfanger'
@@ -103,7 +103,7 @@ _INPUT_PATH = re.compile(r"(?:/kaggle|(?<![\w./])\.\.)/input/([\w.-]+(?:/[\w.-]+
 
 
 def input_sources(text: str) -> InputSources:
-    """What can be known from the ``/kaggle/input/…`` and ``../input/…`` paths in a text."""
+    """Return what can be known from the ``/kaggle/input/…`` and ``../input/…`` paths in a text."""
     found: dict[str, dict[str, None]] = {kind: {} for kind in (*_SOURCES, "unresolved")}
     for path, open_end in _INPUT_PATH.findall(text):
         kind, *parts = path.rstrip(".").split("/")
@@ -144,7 +144,7 @@ def kaggle_bundle(
     timeout: int | None = None,
     resume_from: str | None = None,
 ) -> dict[str, str]:
-    """The files of the kernel by name: ``kernel-metadata.json`` and ``<slug>.py``.
+    """Return the files of the kernel by name: ``kernel-metadata.json`` and ``<slug>.py``.
 
     script: the converted training script.
     title: see ``kernel_title`` for what becomes of it.
@@ -238,7 +238,7 @@ def _train_for(script: str, timeout: int | None) -> int | None:
 
 
 def oversize(bundle: Mapping[str, str]) -> str | None:
-    """The sentence to say when Kaggle would not take the code file, else None."""
+    """Return the sentence to say when Kaggle would not take the code file, else None."""
     for name, text in bundle.items():
         size = len(text.encode())
         if name.endswith(".py") and size > CODE_FILE_LIMIT:
@@ -261,7 +261,7 @@ def _checked(kind: str, sources: Iterable[str]) -> list[str]:
 
 
 def literal(text: str) -> str:
-    """A Python expression for a text: its very lines in raw quotes, else one string per line.
+    """Return a Python expression for a text: its very lines in raw quotes, else one string per line.
 
     Kaggle's editor shows the lines as they are, and a diff of two versions shows the lines that changed.
     The expression is tried out, so whatever is returned is exact.
@@ -293,7 +293,7 @@ _MAY_NOT_RUN = ast.IfExp | ast.BoolOp | ast.Lambda
 
 
 def tokens_read(script: str) -> dict[str, str]:
-    """The names of the tokens a script reads, and how: "optional", "required" or "secret".
+    """Return the names of the tokens a script reads, and how: "optional", "required" or "secret".
 
     "required" is ``os.environ["NAME"]`` and "secret" is ``get_secret("NAME")`` of kaggle_secrets, where the
     script cannot go on without them: at the top level, not in a branch or a try, and not set before.
@@ -317,7 +317,7 @@ def tokens_read(script: str) -> dict[str, str]:
 
 
 def _read(node: ast.AST) -> tuple[str, str]:
-    """The token that this one expression reads or sets and how, or two empty strings."""
+    """Return the token that this one expression reads or sets and how, or two empty strings."""
     match node:
         case ast.Call(ast.Attribute(attr="get_secret"), [ast.Constant(str(name))]):
             return name, "secret"

@@ -167,6 +167,6 @@ def test_the_cell_and_the_line_are_named(project: Project, bad: int) -> None:
     said = f"nb2ddp: rank {bad} failed first (exit code 1): ValueError: boom\n"
     said += f"        at cell 7, line 9 (train_ddp.py, line {line})\n"
     assert said in ended.err
-    assert "        what to do: mend cell 7, line 9 of the notebook" in ended.err
+    assert "        what to do: fix cell 7, line 9 of the notebook" in ended.err
     if bad == 1:
         assert f'train_ddp.py", line {line}, in <module>  # cell 7, line 9\n' in ended.err

@@ -48,6 +48,16 @@ def test_each_rule_command_and_error_has_its_place(site: Path) -> None:
     assert "python benchmarks/gpus.py prepare FOLDER" in text_of(site / "measured.html")
 
 
+def test_a_link_of_the_first_page_to_a_section_leads_to_one(site: Path) -> None:
+    links = re.findall(r'href="([\w./]*)#([\w-]+)"', (site / "index.html").read_text(encoding="utf-8"))
+    assert ("promise.html", "limits") in links
+    for page, section in links:
+        assert f'id="{section}"' in (site / (page or "index.html")).read_text(encoding="utf-8"), (
+            page,
+            section,
+        )
+
+
 def test_the_site_loads_nothing_from_elsewhere(site: Path) -> None:
     pages = [*site.rglob("*.html"), *site.rglob("*.css")]
     assert len(pages) > 30

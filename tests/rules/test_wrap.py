@@ -49,7 +49,8 @@ EVEN = {
 def wrapped(train: str, batches: str = "") -> str:
     told = f', batches="{batches}"' if batches else ""
     return (
-        f"ddp_model = ddp.wrap_trainer(t{told})  # nb2ddp: `model` itself stays as it is\n"
+        f"ddp_model = ddp.wrap_trainer(t{told})"
+        "  # nb2ddp: train through one DDP wrapper; `t.model` is still the plain model\n"
         f"{train}\nddp.check_replicas(ddp_model)\n"
     )
 

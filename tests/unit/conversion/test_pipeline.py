@@ -53,6 +53,19 @@ def imported_by(code: str) -> list[str]:
     return names
 
 
+@pytest.mark.parametrize(
+    ("cell", "told"),
+    [
+        ("%load_ext autoreload\n%autoreload 2\n", "`%load_ext` and `%autoreload` are for the notebook alone"),
+        ("%matplotlib inline", "`%matplotlib` is for the notebook alone"),
+        ("from google.colab import drive", "a script needs nothing of this cell"),
+        ("!pip install trl", "this cell's installs run once, in setup_env.py"),
+    ],
+)
+def test_a_cell_that_is_left_out_says_why(cell: str, told: str) -> None:
+    assert f"# nb2ddp: {told}\n" in script_of(cell, TRAIN)
+
+
 def test_nothing_of_the_notebook_is_executed(tmp_path: Path) -> None:
     seen = tmp_path / "seen"
     conversion = converted(

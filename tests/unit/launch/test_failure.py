@@ -180,8 +180,11 @@ def test_who_the_launcher_has_killed_is_no_cause(tmp_path: Path) -> None:
     [
         ("OutOfMemoryError: CUDA out of memory. Tried", "halve per_device_train_batch_size"),
         ("ModuleNotFoundError: No module named 'x'", "--setup"),
-        ("RuntimeError: Expected to mark a variable ready only once", "what is trainable"),
-        ("ValueError: boom", "mend the notebook"),
+        (
+            "RuntimeError: Expected to mark a variable ready only once",
+            "freeze parameters that the step does not use",
+        ),
+        ("ValueError: boom", "fix the notebook"),
     ],
 )
 def test_what_to_do(tmp_path: Path, words: str, advice: str) -> None:

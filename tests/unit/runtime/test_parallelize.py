@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
@@ -116,7 +117,35 @@ def test_a_model_prints_of_whole_batches_and_once_for_each_call(server: RankServ
     runs = [server.run(tmp_path / str(n), START + TOOLS + textwrap.dedent(script), n) for n in (0, 2)]
     assert_as_one_process(*runs)
     assert [run.ranks[0].out for run in runs] == ["rows: 4\n" * 5] * 2
-    assert "the model prints" in runs[1].ranks[0].err
+    assert "remove the print to divide the work" in runs[1].ranks[0].err
+
+
+@pytest.mark.parametrize(
+    ("forward", "call", "why"),
+    [
+        ("x, mode", "x, Mode()", "an object that is no tensor, list or plain value"),
+        ("x", "x[0].sum()", "no tensor with a batch dimension"),
+        ("x", "x[:1]", "fewer rows than there are ranks"),
+    ],
+)
+def test_why_a_batch_cannot_be_divided(
+    server: RankServer, tmp_path: Path, forward: str, call: str, why: str
+) -> None:
+    script = f"""
+        class Mode:
+            pass
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.weight = nn.Parameter(torch.ones(1))
+            def forward(self, {forward}):
+                return x * self.weight
+        model = ddp.parallelize(Net())
+        model({call}).sum().backward()
+    """
+    ended = server.run(tmp_path, START + TOOLS + textwrap.dedent(script), 2)
+    assert not any(ended.codes), ended.text
+    assert re.search(f"a batch is computed by every rank: it.* {why}", ended.ranks[0].err), ended.text
 
 
 IN_16_BITS = """

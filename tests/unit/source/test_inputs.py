@@ -367,7 +367,7 @@ def test_a_percent_script_has_cells_and_magics(tmp_path: Path) -> None:
     ("text", "why"),
     [
         ("print(1)\n", "without `# %%` lines"),
-        ("# ---\n# jupyter:\n#   kernelspec: {}\n# ---\n# %%\nx = 1\n", "mend its header"),
+        ("# ---\n# jupyter:\n#   kernelspec: {}\n# ---\n# %%\nx = 1\n", "fix its header"),
     ],
 )
 def test_a_script_that_is_no_notebook(tmp_path: Path, text: str, why: str) -> None:

@@ -87,7 +87,7 @@ optimizers = [torch.optim.Adam(net.parameters()) for net in make_nets(3)]
 for x in loader:
     model(x).loss.backward()
     optimizers[0].step()
-# decline, line 1: nb2ddp cannot tell which models an optimizer is given here (`for net in make_nets(3)`): give their list a name, and take the parameters from that
+# decline, line 1: nb2ddp cannot tell which models this optimizer trains (`for net in make_nets(3)`): bind the list of models to a name, and take the parameters from that list
 
 # case: some of the models, by a condition
 optimizer = torch.optim.Adam([p for i, net in enumerate(nets) if i != 1 for p in net.parameters() if p.requires_grad])
@@ -134,7 +134,7 @@ optimizer = torch.optim.Adam([p for net in models for p in net.parameters()])
 for x in loader:
     sum(net(x).sum() for net in nets).backward()
     optimizer.step()
-# decline, line 2: nb2ddp cannot tell which models an optimizer is given here (`for net in models`): give their list a name, and take the parameters from that
+# decline, line 2: nb2ddp cannot tell which models this optimizer trains (`for net in models`): bind the list of models to a name, and take the parameters from that list
 
 # case: a generator expression with a name
 models = (net for net in nets)
@@ -142,7 +142,7 @@ optimizers = [torch.optim.Adam(net.parameters()) for net in models]
 for x in loader:
     sum(net(x).sum() for net in nets).backward()
     optimizers[0].step()
-# decline, line 2: nb2ddp cannot tell which models an optimizer is given here (`for net in models`): give their list a name, and take the parameters from that
+# decline, line 2: nb2ddp cannot tell which models this optimizer trains (`for net in models`): bind the list of models to a name, and take the parameters from that list
 
 # case: what a generator function gave
 def trained_nets():
@@ -152,7 +152,7 @@ optimizer = torch.optim.Adam([p for net in models for p in net.parameters()])
 for x in loader:
     sum(net(x).sum() for net in nets).backward()
     optimizer.step()
-# decline, line 4: nb2ddp cannot tell which models an optimizer is given here (`for net in models`): give their list a name, and take the parameters from that
+# decline, line 4: nb2ddp cannot tell which models this optimizer trains (`for net in models`): bind the list of models to a name, and take the parameters from that list
 
 # case: the list of an iterator
 models = list(iter(nets))

@@ -23,7 +23,7 @@ for step in range(100):
     opt.step()
     print(total)
 # output
-ddp_model = ddp.wrap(llm)  # nb2ddp: `llm` itself stays as it is
+ddp_model = ddp.wrap(llm)  # nb2ddp: train through one DDP wrapper; `llm` is still the plain model
 for step in range(100):
     total = 0.0
     for i in range(4):
@@ -47,7 +47,7 @@ for step in range(100):
     opt.step()
     print(total)
 # output
-ddp_model = ddp.wrap(llm)  # nb2ddp: `llm` itself stays as it is
+ddp_model = ddp.wrap(llm)  # nb2ddp: train through one DDP wrapper; `llm` is still the plain model
 for step in range(100):
     total = 0.0
     for i in range(4):
@@ -69,7 +69,7 @@ for step in range(100):
     opt.step()
     print(total)
 # output
-ddp_model = ddp.wrap(llm)  # nb2ddp: `llm` itself stays as it is
+ddp_model = ddp.wrap(llm)  # nb2ddp: train through one DDP wrapper; `llm` is still the plain model
 for step in range(100):
     total = 0.0
     for i in range(4):
@@ -93,7 +93,7 @@ for step in range(100):
     opt.step()
     print(total)
 # output
-ddp_model = ddp.wrap(llm)  # nb2ddp: `llm` itself stays as it is
+ddp_model = ddp.wrap(llm)  # nb2ddp: train through one DDP wrapper; `llm` is still the plain model
 for step in range(100):
     total = 0.0
     for i in range(4):

@@ -16,7 +16,7 @@ if rank == 0:
     for x in loader:
         model(x).loss.backward()
         optimizer.step()
-# decline, line 4: `rank == 0` lets some ranks alone come to backward(), and they would wait for the others there; take the condition away, since the script prints and saves on rank 0 by itself
+# decline, line 4: `rank == 0` lets only some ranks reach backward(), and they would wait for the others there; take the condition away, since the script prints and saves on rank 0 by itself
 
 # case: the call of a function with the loop, by a name for the test
 model = AutoModelForCausalLM.from_pretrained("m")
@@ -28,7 +28,7 @@ def fit():
 is_main = os.environ.get("LOCAL_RANK", "0") == "0"
 if is_main:
     fit()
-# decline, line 8: `is_main` lets some ranks alone come to backward(), and they would wait for the others there; take the condition away, since the script prints and saves on rank 0 by itself
+# decline, line 8: `is_main` lets only some ranks reach backward(), and they would wait for the others there; take the condition away, since the script prints and saves on rank 0 by itself
 
 # case: an evaluation
 model = AutoModelForCausalLM.from_pretrained("m")
@@ -37,7 +37,7 @@ trainer = Trainer(model, TrainingArguments("o", per_device_train_batch_size=4, g
 trainer.train()
 if trainer.is_world_process_zero():
     trainer.evaluate()
-# decline, line 5: `trainer.is_world_process_zero()` lets some ranks alone come to evaluate(), and they would wait for the others there; take the condition away, since the script prints and saves on rank 0 by itself
+# decline, line 5: `trainer.is_world_process_zero()` lets only some ranks reach evaluate(), and they would wait for the others there; take the condition away, since the script prints and saves on rank 0 by itself
 
 # case: a test of whether there are ranks, and a print below a test of the rank
 model = AutoModelForCausalLM.from_pretrained("m")
@@ -93,7 +93,7 @@ def fit():
 fit()
 if dist.get_rank() == 0:
     fit()
-# decline, line 8: `dist.get_rank() == 0` lets some ranks alone come to backward(), and they would wait for the others there; take the condition away, since the script prints and saves on rank 0 by itself
+# decline, line 8: `dist.get_rank() == 0` lets only some ranks reach backward(), and they would wait for the others there; take the condition away, since the script prints and saves on rank 0 by itself
 
 # case: a test of the variable as it is
 model = AutoModelForCausalLM.from_pretrained("m")
@@ -101,7 +101,7 @@ trainer = Trainer(model, TrainingArguments("o", per_device_train_batch_size=4, g
 trainer.train()
 if os.environ.get("RANK", "0") == "0":
     trainer.evaluate()
-# decline, line 4: `os.environ.get("RANK", "0") == "0"` lets some ranks alone come to evaluate(), and they would wait for the others there; take the condition away, since the script prints and saves on rank 0 by itself
+# decline, line 4: `os.environ.get("RANK", "0") == "0"` lets only some ranks reach evaluate(), and they would wait for the others there; take the condition away, since the script prints and saves on rank 0 by itself
 
 # case: a parameter that is the rank of an adapter
 model = AutoModelForCausalLM.from_pretrained("m")
@@ -309,8 +309,8 @@ if rank % 2 == 0:
     for x in loader:
         model(x).loss.backward()
         optimizer.step()
-# decline, line 4: `rank` lets some ranks alone come to backward(), ...
-# decline, line 9: `rank % 2 == 0` lets some ranks alone come to backward(), ...
+# decline, line 4: `rank` lets only some ranks reach backward(), ...
+# decline, line 9: `rank % 2 == 0` lets only some ranks reach backward(), ...
 
 # case: the rounds that a rank takes for itself
 model = AutoModelForCausalLM.from_pretrained("m")

@@ -9,7 +9,7 @@ rank = int(os.environ["RANK"])
 if rank == 0:
     !wget https://example.org/data.json
 SFTTrainer(model).train()
-# decline, line 2: `rank == 0` lets some ranks alone come to a command that the script runs once, on rank 0, by itself; take the condition away
+# decline, line 2: `rank == 0` lets only some ranks reach a command that the script runs once, on rank 0, by itself; take the condition away
 
 # case: after training
 SFTTrainer(model).train()
@@ -41,7 +41,7 @@ if not rank:
 SFTTrainer(model).train()
 if rank == 0:
     show()
-# decline, line 2: `not rank` lets some ranks alone come to a command...
+# decline, line 2: `not rank` lets only some ranks reach a command...
 
 # case: behind the return of the other ranks
 def fetch():
@@ -50,4 +50,4 @@ def fetch():
     !wget https://example.org/data.json
 fetch()
 SFTTrainer(model).train()
-# decline, line 4: `rank != 0` lets some ranks alone come to a command...
+# decline, line 4: `rank != 0` lets only some ranks reach a command...

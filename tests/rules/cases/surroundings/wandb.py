@@ -9,7 +9,7 @@ wandb.log({'a': 1})
 import wandb
 run = wandb.init()
 folder = wandb.run.name
-# note, line 3: only rank 0 has this W&B run, the others read another name here: do not name folders by it
+# note, line 3: only rank 0 has this W&B run: on the other ranks its name differs, so do not use it in a path
 
 # case: the id of the run
 import wandb

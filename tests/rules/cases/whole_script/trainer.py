@@ -55,7 +55,7 @@ trainer = SFTTrainer(
         output_dir = "outputs",
     ),
 )
-ddp_model = ddp.wrap_trainer(trainer)  # nb2ddp: `model` itself stays as it is
+ddp_model = ddp.wrap_trainer(trainer)  # nb2ddp: train through one DDP wrapper; `trainer.model` is still the plain model
 trainer_stats = trainer.train()
 ddp.check_replicas(ddp_model)
 ddp.finish()  # nb2ddp: only rank 0 runs what follows

@@ -11,7 +11,7 @@ from transformers import Trainer
 class Mine(Trainer):
     pass
 t = Mine(llm)
-ddp_model = ddp.wrap_trainer(t)  # nb2ddp: `model` itself stays as it is
+ddp_model = ddp.wrap_trainer(t)  # nb2ddp: train through one DDP wrapper; `t.model` is still the plain model
 t.train()
 ddp.check_replicas(ddp_model)
 
@@ -22,7 +22,7 @@ t.train()
 # output
 from trl import *
 t = SFTTrainer(llm)
-ddp_model = ddp.wrap_trainer(t)  # nb2ddp: `model` itself stays as it is
+ddp_model = ddp.wrap_trainer(t)  # nb2ddp: train through one DDP wrapper; `t.model` is still the plain model
 t.train()
 ddp.check_replicas(ddp_model)
 
@@ -33,7 +33,7 @@ t.train()
 # output
 import trl as rl
 t = rl.GRPOTrainer(llm)
-ddp_model = ddp.wrap_trainer(t)  # nb2ddp: `model` itself stays as it is
+ddp_model = ddp.wrap_trainer(t)  # nb2ddp: train through one DDP wrapper; `t.model` is still the plain model
 t.train()
 ddp.check_replicas(ddp_model)
 
@@ -44,7 +44,7 @@ t.train()
 # output
 from unsloth import UnslothTrainer
 t = UnslothTrainer(llm)
-ddp_model = ddp.wrap_trainer(t)  # nb2ddp: `model` itself stays as it is
+ddp_model = ddp.wrap_trainer(t)  # nb2ddp: train through one DDP wrapper; `t.model` is still the plain model
 t.train()
 ddp.check_replicas(ddp_model)
 
@@ -59,7 +59,7 @@ from trl import SFTTrainer
 t = SFTTrainer(llm)
 from unsloth.chat_templates import train_on_responses_only as only
 t = only(t, a = 1)
-ddp_model = ddp.wrap_trainer(t)  # nb2ddp: `model` itself stays as it is
+ddp_model = ddp.wrap_trainer(t)  # nb2ddp: train through one DDP wrapper; `t.model` is still the plain model
 t.train()
 ddp.check_replicas(ddp_model)
 
@@ -74,7 +74,7 @@ from trl import SFTTrainer
 def make():
     return SFTTrainer(llm)
 t = make()
-ddp_model = ddp.wrap_trainer(t)  # nb2ddp: `model` itself stays as it is
+ddp_model = ddp.wrap_trainer(t)  # nb2ddp: train through one DDP wrapper; `t.model` is still the plain model
 t.train()
 ddp.check_replicas(ddp_model)
 
@@ -147,7 +147,7 @@ from transformers import Trainer
 t = Trainer(model, eval_dataset=ds)
 ddp.prepare_trainer(t)  # nb2ddp: evaluate each sample once over all ranks
 t.evaluate()
-ddp_model = ddp.wrap_trainer(t)  # nb2ddp: `model` itself stays as it is
+ddp_model = ddp.wrap_trainer(t)  # nb2ddp: train through one DDP wrapper; `t.model` is still the plain model
 t.train()
 ddp.check_replicas(ddp_model)
 t = Trainer(model, eval_dataset=ds)
