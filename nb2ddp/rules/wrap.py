@@ -39,6 +39,7 @@ from nb2ddp.source.cells import Statement
 
 # Trainers whose loss is a mean over the tokens of a step, as Transformers' and TRL's is.
 _MEAN_OVER_TOKENS = re.compile(r"(?:Unsloth|SFT|Seq2Seq)?Trainer")
+_LOADERS = frozenset({"get_train_dataloader", "get_eval_dataloader", "get_test_dataloader"})
 _HOW = {
     "dealt": "; the notebook's micro-batches are dealt to the ranks by length",
     "even": "; each step's samples are shared out by their lengths, which rounds losses otherwise in bf16 or fp16",
@@ -126,7 +127,7 @@ def _is_true(value: cst.BaseExpression | None) -> bool:
 
 
 def _prepared(facts: Facts, options: Options) -> Iterator[Finding]:
-    """Prepare a Trainer that evaluates before it trains, or that wraps its model by itself.
+    """Prepare a Trainer that evaluates or gives a loader before it trains, or that wraps its model by itself.
 
     Its loss has one process's weight then too: the Trainer multiplies a mean by the number of ranks.
     """
@@ -142,12 +143,20 @@ def _prepared(facts: Facts, options: Options) -> Iterator[Finding]:
         trains = (
             wraps and method in ("train", "hyperparameter_search") and _is_of_transformers(facts, trainer)
         )
-        if which not in prepared and (trains or method in ("evaluate", "predict")):
+        loads = method in _LOADERS and _is_made_here(facts, trainer, call)
+        if which not in prepared and (trains or loads or method in ("evaluate", "predict")):
             why = "the loss of one process" if trains else "evaluate each sample once over all ranks"
+            why = "the notebook's whole batches for its own code" if loads else why
             prepare = f"{helper(facts, 'prepare_trainer')}({code})  # nb2ddp: {why}"
             yield Insert(facts.statement(call), "before", prepare, why)
-        if facts.is_collective(call):
+        if facts.is_collective(call) or loads:
             prepared.add(which)
+
+
+def _is_made_here(facts: Facts, trainer: cst.BaseExpression, call: cst.Call) -> bool:
+    """Return whether a Trainer's name is bound where it is used: a callback's method runs later, in its training."""
+    binding = facts.binding(trainer) if isinstance(trainer, cst.Name) else None
+    return binding is not None and facts.scope(binding.node) is facts.scope(call)
 
 
 def _checked(call: cst.Call, statement: Statement, check: str, model: str) -> Iterator[Finding]:

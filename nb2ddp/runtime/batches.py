@@ -1,12 +1,15 @@
 """Let a Trainer take each sample of an epoch once, in the notebook's micro-batches."""
 
+import functools
 import itertools
 import math
+import sys
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 
+from nb2ddp.runtime.batch_share import _share_of
 from nb2ddp.runtime.even_batches import _even_out
 from nb2ddp.runtime.run_state import _run
 
@@ -125,6 +128,40 @@ def _take_each_sample_once(trainer: Any, micro_batches: int = 0) -> list[tuple[l
     if micro_batches == _run.world_size:
         _count_epochs_in_batches(trainer, current)
     return step
+
+
+def _give_whole_loaders(trainer: Any) -> None:
+    """Let loaders that the notebook's own code asks a Trainer for give its batches, whole, on every rank that asks.
+
+    Accelerate gives each rank a share of the batches: that is for the Trainer's own loops.
+    """
+    for name in ("get_train_dataloader", "get_eval_dataloader", "get_test_dataloader"):
+        make = getattr(trainer, name, None)
+        if make is not None and not hasattr(make, "_gives_whole"):
+            setattr(trainer, name, _giving_whole(trainer, name, make))
+
+
+def _giving_whole(trainer: Any, name: str, make: Any) -> Any:
+    @functools.wraps(make)
+    def made(*args: Any, **options: Any) -> Any:
+        if sys._getframe(1).f_globals.get("__name__") != "__main__":
+            return make(*args, **options)
+        of_rank = getattr(trainer, "_train_batch_size", None)
+        trainer._train_batch_size = _share_of(trainer.args).batch_size
+        try:  # what the Trainer's own loops count in `make` stays as it is
+            loader = getattr(type(trainer), name)(trainer, *args, **options)
+        finally:
+            trainer._train_batch_size = of_rank
+        shard: Any = getattr(loader, "batch_sampler", None)
+        if type(shard).__name__ != "BatchSamplerShard" or shard.split_batches:  # of a stream
+            return make(*args, **options)
+        for owner in (loader, getattr(loader, "base_dataloader", loader)):
+            object.__setattr__(owner, "batch_sampler", shard.batch_sampler)
+        loader.rng_types = None  # the ranks' random numbers agree, and a rank may come alone
+        return loader
+
+    made._gives_whole = True  # type: ignore[attr-defined]
+    return made
 
 
 def _count_epochs_in_batches(trainer: Any, current: list[_DividedBatches]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from nb2ddp.runtime.batch_share import _share_of
-from nb2ddp.runtime.batches import _take_each_sample_once
+from nb2ddp.runtime.batches import _give_whole_loaders, _take_each_sample_once
 from nb2ddp.runtime.evaluation import _evaluate_each_sample_once
 from nb2ddp.runtime.even_batches import _DEALT, _EVEN, _even, _module
 from nb2ddp.runtime.gradients import _clip_all_gradients, _fill_gradients, _leaves_out
@@ -41,6 +41,7 @@ def wrap_trainer(trainer: Any, batches: str = "notebook") -> Any:
     if batches != "notebook":
         _even.setdefault(trainer, _DEALT if batches == "dealt" else _EVEN)
         _take_each_sample_once(trainer)
+        _give_whole_loaders(trainer)
     # Accelerate prepares mixed precision as always; evaluation_mode keeps it from wrapping.
     model = trainer.accelerator.prepare_model(trainer.model, evaluation_mode=True)
     told = trainer.args.ddp_find_unused_parameters
@@ -180,24 +181,29 @@ def prepare_trainer(trainer: Any) -> None:
     Raises:
         RuntimeError: the Trainer was made where it did not know of the other ranks.
     """
-    if trainer.args.world_size != _run.world_size:
+    if trainer.args.world_size != _run.world_size > 1:
         raise RuntimeError(f"the Trainer knows of {trainer.args.world_size} of {_run.world_size} processes")
     if _run.world_size > 1:
         _wait_for_saves(trainer)
         _share_stream(trainer)
         evaluated = _evaluate_each_sample_once(trainer)
         _average_last_losses(trainer)
-        if getattr(trainer.compute_loss, "_keeps_loss", False):
-            return
-        if _has_stock_loss(trainer):
-            _keep_loss(trainer)
+        if not getattr(trainer.compute_loss, "_keeps_loss", False):
+            _prepare_loss(trainer, evaluated)
+        _give_whole_loaders(trainer)
+
+
+def _prepare_loss(trainer: Any, evaluated: Any) -> None:
+    """Weigh a Trainer's loss as one process does, where its class is known. ``evaluated``: its evaluation's batches."""
+    if _has_stock_loss(trainer):
+        _keep_loss(trainer)
+        _tell_rounding(trainer.args)
+        _tell_padding(trainer)
+    else:
+        # ORPO's and CPO's loss is a mean over tokens and one over rows: a part of a batch has no one weight
+        whole = _share_of(trainer.args).micro_batches == _run.world_size
+        weighed = "(SFT|DPO|Reward|KTO|ORPO|CPO)Trainer$" if whole else "(SFT|DPO|Reward|KTO)Trainer$"
+        if any(re.search(weighed, kind.__name__) for kind in type(trainer).__mro__):
+            _keep_loss_of_trl(trainer, evaluated)
             _tell_rounding(trainer.args)
-            _tell_padding(trainer)
-        else:
-            # ORPO's and CPO's loss is a mean over tokens and one over rows: a part of a batch has no one weight
-            whole = _share_of(trainer.args).micro_batches == _run.world_size
-            weighed = "(SFT|DPO|Reward|KTO|ORPO|CPO)Trainer$" if whole else "(SFT|DPO|Reward|KTO)Trainer$"
-            if any(re.search(weighed, kind.__name__) for kind in type(trainer).__mro__):
-                _keep_loss_of_trl(trainer, evaluated)
-                _tell_rounding(trainer.args)
-        _log_on_one_rank(trainer)
+    _log_on_one_rank(trainer)

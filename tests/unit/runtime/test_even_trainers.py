@@ -201,7 +201,7 @@ OFF = {
         trainer = make(auto_find_batch_size=True)
         ddp.init_process_group()
         ddp.wrap_trainer(trainer, "even")
-        trainer.get_train_dataloader()
+        eval("make()", {"make": trainer.get_train_dataloader})  # as code of a library, not the notebook's
         """,
         "auto_find_batch_size looks for a batch that fits",
     ),

@@ -181,3 +181,34 @@ class B:
         self.t.evaluate()
 A().check()
 B().check()
+
+# case: loaders that the notebook's own code goes through before training
+from transformers import Trainer
+t = Trainer(model, train_dataset=ds)
+print(len(t.get_train_dataloader()), len(t.get_eval_dataloader()))
+t.train()
+# output
+from transformers import Trainer
+t = Trainer(model, train_dataset=ds)
+ddp.prepare_trainer(t)  # nb2ddp: the notebook's whole batches for its own code
+print(len(t.get_train_dataloader()), len(t.get_eval_dataloader()))
+ddp_model = ddp.wrap_trainer(t)  # nb2ddp: train through one DDP wrapper; `t.model` is still the plain model
+t.train()
+ddp.check_replicas(ddp_model)
+
+# case: loaders in a callback, which runs while the Trainer trains
+from transformers import Trainer, TrainerCallback
+class Looks(TrainerCallback):
+    def on_epoch_end(self, args, state, control, **kwargs):
+        print(len(t.get_eval_dataloader()))
+t = Trainer(model, train_dataset=ds, callbacks=[Looks()])
+t.train()
+# output
+from transformers import Trainer, TrainerCallback
+class Looks(TrainerCallback):
+    def on_epoch_end(self, args, state, control, **kwargs):
+        print(len(t.get_eval_dataloader()))
+t = Trainer(model, train_dataset=ds, callbacks=[Looks()])
+ddp_model = ddp.wrap_trainer(t)  # nb2ddp: train through one DDP wrapper; `t.model` is still the plain model
+t.train()
+ddp.check_replicas(ddp_model)

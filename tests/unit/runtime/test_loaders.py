@@ -1,0 +1,45 @@
+"""Loaders that the notebook's own code asks a Trainer for: its whole batches, before, during and after training."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.ranks import RankServer
+from tests.unit.runtime.conftest import START
+from tests.unit.runtime.test_trainers import TOOLS
+
+LOOKS = """
+from transformers import TrainerCallback
+def batches(loader):
+    return [batch["input_ids"].tolist() for batch in loader]
+class Looks(TrainerCallback):
+    seen = []
+    def on_epoch_end(self, args, state, control, **kwargs):
+        self.seen.append([len(trainer.get_train_dataloader()), batches(trainer.get_eval_dataloader())])
+trainer = Trainer(BertForSequenceClassification(config()), arguments(max_steps=-1, num_train_epochs=2),
+    train_dataset=examples(22), eval_dataset=examples(7), callbacks=[Looks()])
+ddp.prepare_trainer(trainer)
+before = [len(trainer.get_train_dataloader()), batches(trainer.get_eval_dataloader())]
+train(trainer)
+ddp.finish()
+note(before=before, seen=Looks.seen, losses=[row["loss"] for row in trainer.state.log_history if "loss" in row],
+    test=batches(trainer.get_test_dataloader(examples(5))),
+    sizes=[len(batch) for batch in batches(trainer.get_train_dataloader())])
+"""
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("batch", ["4, 6", "6, 1"], ids=["steps are divided", "batches are divided"])
+def test_the_notebooks_own_code_gets_whole_batches(
+    server: RankServer, tmp_path: Path, batch: str, ranks: int
+) -> None:
+    one, several = server.compare(tmp_path, f"{START}BATCH, STEPS = {batch}\n{TOOLS}\n{LOOKS}", ranks)
+    assert not any((*one.codes, *several.codes)), several.text
+    notes, expected = several.notes[0], one.notes[0]
+    assert expected["sizes"][0] == int(batch[0])
+    assert notes["losses"] == pytest.approx(expected["losses"], abs=1e-5)
+    assert {name: notes[name] for name in notes if name != "losses"} == {
+        name: expected[name] for name in expected if name != "losses"
+    }
