@@ -5,6 +5,7 @@ import itertools
 import math
 import sys
 from collections.abc import Iterator
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
@@ -133,7 +134,8 @@ def _take_each_sample_once(trainer: Any, micro_batches: int = 0) -> list[tuple[l
 def _give_whole_loaders(trainer: Any) -> None:
     """Let loaders that the notebook's own code asks a Trainer for give its batches, whole, on every rank that asks.
 
-    Accelerate gives each rank a share of the batches: that is for the Trainer's own loops.
+    Accelerate gives each rank a share of the batches: that is for the Trainer's own loops, and for one that the
+    notebook writes in its place.
     """
     for name in ("get_train_dataloader", "get_eval_dataloader", "get_test_dataloader"):
         make = getattr(trainer, name, None)
@@ -144,7 +146,8 @@ def _give_whole_loaders(trainer: Any) -> None:
 def _giving_whole(trainer: Any, name: str, make: Any) -> Any:
     @functools.wraps(make)
     def made(*args: Any, **options: Any) -> Any:
-        if sys._getframe(1).f_globals.get("__name__") != "__main__":
+        frame: FrameType | None = sys._getframe(1)
+        if not _is_notebooks_own(frame) or (_run.world_size > 1 and _trains(frame)):
             return make(*args, **options)
         of_rank = getattr(trainer, "_train_batch_size", None)
         trainer._train_batch_size = _share_of(trainer.args).batch_size
@@ -162,6 +165,24 @@ def _giving_whole(trainer: Any, name: str, make: Any) -> Any:
 
     made._gives_whole = True  # type: ignore[attr-defined]
     return made
+
+
+def _is_notebooks_own(frame: FrameType | None) -> bool:
+    return frame is not None and frame.f_globals.get("__name__") == "__main__"
+
+
+def _trains(frame: FrameType | None) -> bool:
+    """Return whether code of the notebook takes training steps by itself, here or in what calls it."""
+    while _is_notebooks_own(frame):
+        assert frame is not None
+        code = frame.f_code
+        comprehensions = [
+            of for of in code.co_consts if isinstance(of, CodeType) and of.co_name.startswith("<")
+        ]
+        if any({"backward", "training_step"} & {*of.co_names} for of in (code, *comprehensions)):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _count_epochs_in_batches(trainer: Any, current: list[_DividedBatches]) -> None:

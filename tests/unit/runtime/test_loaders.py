@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.support.ranks import RankServer
+from tests.support.ranks import Ended, RankServer
 from tests.unit.runtime.conftest import START
 from tests.unit.runtime.test_trainers import TOOLS
+
+Run = Callable[..., Ended]
 
 LOOKS = """
 from transformers import TrainerCallback
@@ -43,3 +46,22 @@ def test_the_notebooks_own_code_gets_whole_batches(
     assert {name: notes[name] for name in notes if name != "losses"} == {
         name: expected[name] for name in expected if name != "losses"
     }
+
+
+def test_a_training_loop_of_the_notebooks_keeps_its_share(run: Run) -> None:
+    """It counts its steps by arguments that are this rank's."""
+    ended = run(
+        "BATCH, STEPS = 4, 2\n"
+        + TOOLS
+        + """
+class Own(Trainer):
+    def train(self):
+        return [self.accelerator.backward(self.model(**batch).loss) for batch in self.get_train_dataloader()]
+trainer = Own(BertForSequenceClassification(config()), arguments(), train_dataset=examples(16))
+ddp.init_process_group()
+ddp.prepare_trainer(trainer)
+note(batches=len(trainer.train()), whole=len(trainer.get_train_dataloader()))
+"""
+    )
+    assert ended.codes == [0, 0], ended.text
+    assert ended.notes == [{"batches": 2, "whole": 4}] * 2
