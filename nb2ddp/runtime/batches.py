@@ -147,7 +147,7 @@ def _giving_whole(trainer: Any, name: str, make: Any) -> Any:
     @functools.wraps(make)
     def made(*args: Any, **options: Any) -> Any:
         frame: FrameType | None = sys._getframe(1)
-        if not _is_notebooks_own(frame) or (_run.world_size > 1 and _trains(frame)):
+        if not _is_notebooks_own(frame) or _takes_shares(trainer, frame):
             return make(*args, **options)
         of_rank = getattr(trainer, "_train_batch_size", None)
         trainer._train_batch_size = _share_of(trainer.args).batch_size
@@ -171,15 +171,24 @@ def _is_notebooks_own(frame: FrameType | None) -> bool:
     return frame is not None and frame.f_globals.get("__name__") == "__main__"
 
 
-def _trains(frame: FrameType | None) -> bool:
-    """Return whether code of the notebook takes training steps by itself, here or in what calls it."""
+# what a training or evaluation of the notebook's own calls, which counts on shares
+_IN_LOOPS = frozenset(
+    "backward training_step evaluation_loop prediction_loop prediction_step gather gather_for_metrics "
+    "gather_function".split()
+)
+
+
+def _takes_shares(trainer: Any, frame: FrameType | None) -> bool:
+    """Return whether a loader is for a loop in place of the Trainer's: in a method of its, or one that takes steps."""
     while _is_notebooks_own(frame):
         assert frame is not None
         code = frame.f_code
         comprehensions = [
             of for of in code.co_consts if isinstance(of, CodeType) and of.co_name.startswith("<")
         ]
-        if any({"backward", "training_step"} & {*of.co_names} for of in (code, *comprehensions)):
+        if any(_IN_LOOPS & {*of.co_names} for of in (code, *comprehensions)):
+            return True
+        if code.co_varnames[:1] == ("self",) and frame.f_locals.get("self") is trainer:
             return True
         frame = frame.f_back
     return False

@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils import _pytree as pytree
 
 from nb2ddp.runtime.batch_parts import _Parts
-from nb2ddp.runtime.call_results import _are_close, _computes_in_16_bits, _opaque, _reached
+from nb2ddp.runtime.call_results import _computes_in_16_bits, _opaque, _reached
 from nb2ddp.runtime.control_flow import _ENOUGH, _are_on_all_ranks, _Known, _learn, _Looks, _Start
 from nb2ddp.runtime.dry_runs import _Trial
 from nb2ddp.runtime.gradients import _average_after_backward, _take_rank_0s
@@ -368,9 +368,8 @@ class _Split:
     def _try_parts(self, parts: _Parts, kind: Any, quiet: Callable[[torch.nn.Module], bool]) -> str | None:
         """Return what differs between a whole batch and its parts, or None."""
         trial = _Trial(self.model, self._plain, parts, quiet=quiet, compiled=self.compiled)
-        for name, values in trial.changes[0].items():
-            if any(not _are_close(values, other.get(name)) for other in trial.changes[1:]):
-                self.keeps.setdefault(kind, name)
+        for name in trial.kept:
+            self.keeps.setdefault(kind, name)
         problem = self.joins.compare(trial, parts, kind)
         if trial.looked:
             known, right = self.looks.get(kind), problem is None

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from nb2ddp.runtime.batch_parts import _Parts
+from nb2ddp.runtime.call_results import _are_close
 from nb2ddp.runtime.control_flow import _Looks, _looks_compiled
 from nb2ddp.runtime.module_state import _holder_of, _is_batch_norm, _without_effects
 from nb2ddp.runtime.random_numbers import _random_state, _set_random_state
@@ -48,6 +49,14 @@ class _Trial:
                 self.drawn |= random_rows.from_given
                 self.changes.append(state.changes())
                 state.put_back()
+            self.kept = self._differing(self.changes[1:])
+            if self.kept:  # by itself, as a time that is measured? The whole batch once more
+                _set_random_state(start)
+                _set_generators(of_gpus)
+                compute(*parts.of(0, parts.rows))
+                by_itself = self._differing([state.changes()])
+                self.kept = [name for name in self.kept if name not in by_itself]
+                state.put_back()
             # whether Python sees values of the rows
             self.looked = parts.has_lists or any(looks.found for looks in self.looks)
             self.classes, self.hides_classes = _classes_of(model, self.looks[0], parts)
@@ -55,6 +64,14 @@ class _Trial:
             self.looked |= compiled and _looks_compiled(lambda: compute(*parts.of(*parts.ranges[0])))
         # whether a call changes the model; batch norms are quiet in trials
         self.changed = bool(self.changes[0]) or any(map(_is_batch_norm, model.modules()))
+
+    def _differing(self, changes: list[dict[str, list[Any]]]) -> list[str]:
+        """Return what the whole batch's call has left otherwise than others did."""
+        return [
+            name
+            for name, values in self.changes[0].items()
+            if any(not _are_close(values, other.get(name)) for other in changes)
+        ]
 
     @contextlib.contextmanager
     def _draws(self) -> Iterator[None]:

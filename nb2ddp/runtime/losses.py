@@ -127,8 +127,8 @@ def _average_last_losses(trainer: Any) -> None:
     def log_and_average(*args: Any, **options: Any) -> None:
         nonlocal epoch_ends
         log_save_evaluate(*args, **options)
-        if epoch_ends and _run.meets:
-            losses = args[0] if args else options["tr_loss"]
+        losses = args[0] if args else options.get("tr_loss")
+        if epoch_ends and _run.meets and isinstance(losses, torch.Tensor):
             dist.all_reduce(losses)
             losses /= _run.world_size
         epoch_ends = False

@@ -135,13 +135,15 @@ def _without_effects(
         with torch.no_grad(), contextlib.redirect_stdout(held.printed), _without_hooks_of_notebook(model):
             yield held
     finally:
-        if keeps_state:
-            held.put_back()
-        for part, training in modes.items():
-            part.training = training
-        _set_random_state(state)
-        if gpu is not None:
-            torch.cuda.set_rng_state(gpu)
+        try:
+            if keeps_state:
+                held.put_back()
+        finally:
+            for part, training in modes.items():
+                part.training = training
+            _set_random_state(state)
+            if gpu is not None:
+                torch.cuda.set_rng_state(gpu)
 
 
 @contextlib.contextmanager

@@ -44,8 +44,8 @@ def _warn_of_repeated_writes() -> None:
         return
     writes = _RepeatedWrites()
 
-    def hook(event: str, args: tuple[Any, ...]) -> None:
-        if event in _EVENTS:
+    def hook(event: str, args: tuple[Any, ...], events: frozenset[str] = frozenset(_EVENTS)) -> None:
+        if event in events and not writes.ended:
             writes.see(event, args)
 
     sys.addaudithook(hook)

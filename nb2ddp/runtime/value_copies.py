@@ -2,6 +2,7 @@
 
 import collections
 import contextlib
+import dis
 import functools
 import random
 import types
@@ -12,7 +13,9 @@ import torch
 
 _MOST_VALUES = 2**26  # of a tensor that is copied
 _MOST_OF_PARAMETERS = 2**29  # of all parameters together that are copied
+_MOST_OF_OTHERS = 2**28  # of all other tensors together
 _MOST_ITEMS = 1000  # of a container that is looked into
+_MOST_REACHED = 2000  # values that are looked at in one of the notebook's
 _CONTAINERS = (list, dict, set, collections.deque)
 
 
@@ -28,7 +31,7 @@ class _Copy:
                 self.version = value._version
                 self.held = value.detach().clone()
         elif isinstance(value, _CONTAINERS):
-            self.held = value.copy()
+            self.held = list(_items(value))
         else:
             self.held = _generator_state(value)
 
@@ -41,10 +44,8 @@ class _Copy:
             return bool(self.value._version != self.version) or not _are_equal(self.value, self.held)
         if not isinstance(self.value, _CONTAINERS):
             return bool(_generator_state(self.value) != self.held)
-        if len(self.value) != len(self.held):
-            return True
-        pairs = zip(_items(self.value), _items(self.held), strict=True)
-        return any(one is not other for one, other in pairs)
+        items = list(_items(self.value))
+        return len(items) != len(self.held) or any(a is not b for a, b in zip(items, self.held, strict=True))
 
     def put_back(self) -> None:
         """Make the value hold what it held."""
@@ -56,9 +57,14 @@ class _Copy:
             with torch.no_grad():
                 self.value.copy_(self.held)
         elif isinstance(self.value, _CONTAINERS):
-            self.value.clear()
-            add = self.value.update if isinstance(self.value, dict | set) else self.value.extend
-            add(self.held)
+            base = _base(self.value)
+            base.clear(self.value)
+            if isinstance(self.value, dict):
+                for key, value in zip(self.held[::2], self.held[1::2], strict=True):
+                    base.__setitem__(self.value, key, value)
+            else:
+                add: Any = base.update if base is set else base.extend
+                add(self.value, self.held)
         else:
             _set_generator_state(self.value, self.held)
 
@@ -111,34 +117,39 @@ def _flat(state: Any) -> Iterator[tuple[str, Any]]:
         yield from _flat(value) if isinstance(value, dict) else [(name, value)]
 
 
+def _base(value: Any) -> Any:
+    """Return Python's own class of a container, whose methods do nothing of a subclass's own."""
+    return next(kind for kind in (collections.OrderedDict, *_CONTAINERS, tuple) if isinstance(value, kind))
+
+
 def _items(value: Any) -> Iterator[Any]:
     """Yield what a container holds; of a dict, keys and values."""
-    for item in value:
+    for item in _base(value).__iter__(value):
         yield item
         if isinstance(value, dict):
-            yield value[item]
+            yield dict.__getitem__(value, item)
 
 
 def _reachable(value: Any) -> Iterator[Any]:
-    """Yield a value, and what containers in it hold that are not very long."""
+    """Yield a value, and what containers in it hold that are not very long; no plain numbers and texts."""
     seen: set[int] = set()
     waiting = [value]
-    while waiting:
+    while waiting and len(seen) < _MOST_REACHED:
         found = waiting.pop()
-        if id(found) not in seen:
-            seen.add(id(found))
-            yield found
-            if isinstance(found, (*_CONTAINERS, tuple)) and len(found) <= _MOST_ITEMS:
-                waiting += _items(found)
+        if isinstance(found, int | float | str | bytes) or found is None or id(found) in seen:
+            continue
+        seen.add(id(found))
+        yield found
+        if isinstance(found, (*_CONTAINERS, tuple)) and len(found) <= _MOST_ITEMS:
+            waiting += _items(found)
 
 
 def _copies(values: list[Any]) -> dict[int, _Copy]:
-    """Return copies by the ids of what they copy: of no very large tensor, and of parameters as far as memory allows.
-
-    Before the first step there is room for as many numbers as gradients and an optimizer will need.
-    """
+    """Return copies by the ids of what they copy: of no very large tensor, and of tensors as far as memory allows."""
     copies: dict[int, _Copy] = {}
-    left = _MOST_OF_PARAMETERS
+    left, left_of_others = _MOST_OF_PARAMETERS, _MOST_OF_OTHERS
+    if torch.cuda.is_available():
+        left = min(left, torch.cuda.mem_get_info()[0] // 16)  # a quarter of what is free, at four bytes each
     for value in values:
         if id(value) in copies:
             continue
@@ -150,7 +161,10 @@ def _copies(values: list[Any]) -> dict[int, _Copy]:
                 left -= value.numel()
                 if left < 0 or not value.is_floating_point():  # of quantised weights, say
                     continue
-        copies[id(value)] = _Copy(value)
+            elif (left_of_others := left_of_others - value.numel()) < 0:
+                continue
+        if (copy := _Copy(value)).held is not None:
+            copies[id(value)] = copy
     return copies
 
 
@@ -208,9 +222,12 @@ def _globals_of(kinds: set[type]) -> list[_Chosen]:
     return [_Chosen(space, names, space.__setitem__, space.__delitem__) for space, names in used.values()]
 
 
-def _names_in(code: types.CodeType) -> set[str]:
+@functools.lru_cache(maxsize=1024)
+def _names_in(code: types.CodeType) -> frozenset[str]:
+    """Return the global names that code reads and sets, in functions inside of it too."""
     inner = [part for part in code.co_consts if isinstance(part, types.CodeType)]
-    return set(code.co_names).union(*map(_names_in, inner))
+    own = [step.argval for step in dis.get_instructions(code) if step.opname.endswith(("_GLOBAL", "_NAME"))]
+    return frozenset(own).union(*map(_names_in, inner))
 
 
 def _is_kept(value: Any) -> bool:

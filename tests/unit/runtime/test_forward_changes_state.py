@@ -96,6 +96,41 @@ DIVIDED = {
                 return self.body(x) * (0.5 + self.dice.random() + self.old.random())
         model = ddp.parallelize(Net())
     """,
+    "a dict that makes a module of what is asked for": """
+        from transformers.activations import ACT2FN
+        class Net(Body):
+            def __init__(self):
+                super().__init__()
+                self.act = ACT2FN["gelu"]
+            def forward(self, x):
+                return self.act(self.body(x)) if "gelu" in ACT2FN else x
+        model = ddp.parallelize(Net())
+    """,
+    "a container that is made otherwise": """
+        import collections
+        class Memory(collections.deque):
+            def __init__(self, most):
+                super().__init__(maxlen=most)
+        class Net(Body):
+            def __init__(self):
+                super().__init__()
+                self.calls = Memory(4)
+            def forward(self, x):
+                self.calls.append(1.0)
+                return self.body(x) / (1 + 0.1 * len(self.calls))
+        model = ddp.parallelize(Net())
+    """,
+    "a time is measured": """
+        import time
+        times = {"forward": 0.0}
+        class Net(Body):
+            def forward(self, x):
+                start = time.perf_counter()
+                out = self.body(x)
+                times["forward"] += time.perf_counter() - start
+                return out
+        model = ddp.parallelize(Net())
+    """,
     "PyTorch's generator draws for each row": """
         class Net(Body):
             def __init__(self):

@@ -65,3 +65,25 @@ note(batches=len(trainer.train()), whole=len(trainer.get_train_dataloader()))
     )
     assert ended.codes == [0, 0], ended.text
     assert ended.notes == [{"batches": 2, "whole": 4}] * 2
+
+
+OWN_EVALUATION = """
+class Own(Trainer):
+    def evaluate(self, *args, **kwargs):
+        output = self.looked_at(self.get_eval_dataloader())
+        note(rows=len(output.predictions), loss=output.metrics["eval_loss"])
+    def looked_at(self, loader):
+        return self.evaluation_loop(loader, description="own", prediction_loss_only=False)
+trainer = Own(BertForSequenceClassification(config()), arguments(), eval_dataset=examples(7))
+ddp.init_process_group()
+ddp.prepare_trainer(trainer)
+trainer.evaluate()
+"""
+
+
+def test_an_evaluation_of_the_notebooks_counts_each_row_once(server: RankServer, tmp_path: Path) -> None:
+    one, several = server.compare(tmp_path, f"{START}BATCH, STEPS = 4, 2\n{TOOLS}\n{OWN_EVALUATION}", 2)
+    assert not any((*one.codes, *several.codes)), several.text
+    for notes in several.notes:
+        assert notes["rows"] == one.notes[0]["rows"] == 7
+        assert notes["loss"] == pytest.approx(one.notes[0]["loss"], abs=1e-6)
