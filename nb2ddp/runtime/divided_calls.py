@@ -338,9 +338,10 @@ class _Split:
                 f"it keeps in `{self.keeps[kind]}` what it computes from the rows of a batch; without that, or in "
                 "evaluation alone, the ranks would share the work"
             )
-        known, drawn, looks = self.joins.of(kind), kind in self.draws, self.looks.get(kind)
-        problem, known, drawn, looks = from_main_process(lambda: (problem, known, drawn, looks))
+        found = self.joins.of(kind), kind in self.draws, self.looks.get(kind), self.keeps.get(kind)
+        problem, (known, drawn, looks, kept) = from_main_process(lambda: (problem, found))
         self.looks.update({} if looks is None else {kind: looks})
+        self.keeps.update({kind: kept} if kept else {})
         self.joins.take(kind, known)
         exceptions = self.rechecks.get(kind, 0)
         if late and kind in self.looks and kind not in self.keeps and exceptions < self.most_rechecks:
@@ -368,7 +369,7 @@ class _Split:
     def _try_parts(self, parts: _Parts, kind: Any, quiet: Callable[[torch.nn.Module], bool]) -> str | None:
         """Return what differs between a whole batch and its parts, or None."""
         trial = _Trial(self.model, self._plain, parts, quiet=quiet, compiled=self.compiled)
-        for name in trial.kept:
+        for name in trial.kept if is_main_process else ():  # which tells the others
             self.keeps.setdefault(kind, name)
         problem = self.joins.compare(trial, parts, kind)
         if trial.looked:

@@ -36,27 +36,31 @@ class _Trial:
         compiled |= any(hasattr(part, "_orig_mod") or part._compiled_call_impl for part in model.modules())
         with _without_effects(model, quiet=quiet, parameters=True) as state:
             start, of_gpus = _random_state(), _generators()
-            for first, end in [(0, parts.rows), *parts.ranges]:
+
+            def call(first: int, end: int) -> tuple[Any, dict[str, list[Any]], _Looks]:
                 _set_random_state(start)
                 _set_generators(of_gpus)
-                self.looks.append(_Looks(end - first))
+                looks = _Looks(end - first)
                 random_rows = _RandomRows(first, end, parts.rows, self._draws)
                 with contextlib.ExitStack() as modes:
                     if not compiled:
                         modes.enter_context(random_rows)
-                        modes.enter_context(self.looks[-1])
-                    self.outputs.append(compute(*parts.of(first, end)))
+                        modes.enter_context(looks)
+                    output = compute(*parts.of(first, end))
                 self.drawn |= random_rows.from_given
-                self.changes.append(state.changes())
+                changes = state.changes()
                 state.put_back()
+                return output, changes, looks
+
+            for first, end in [(0, parts.rows), *parts.ranges]:
+                output, changes, looks = call(first, end)
+                self.outputs.append(output)
+                self.changes.append(changes)
+                self.looks.append(looks)
             self.kept = self._differing(self.changes[1:])
             if self.kept:  # by itself, as a time that is measured? The whole batch once more
-                _set_random_state(start)
-                _set_generators(of_gpus)
-                compute(*parts.of(0, parts.rows))
-                by_itself = self._differing([state.changes()])
+                by_itself = self._differing([call(0, parts.rows)[1]])
                 self.kept = [name for name in self.kept if name not in by_itself]
-                state.put_back()
             # whether Python sees values of the rows
             self.looked = parts.has_lists or any(looks.found for looks in self.looks)
             self.classes, self.hides_classes = _classes_of(model, self.looks[0], parts)
