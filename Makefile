@@ -19,9 +19,13 @@ demo: .venv/.ready
 check: .venv/.ready
 	@$(MAKE) --no-print-directory --jobs --output-sync=target units ranks-meeting ranks-waiting lint
 
+# The lanes below leave out the thorough tests unless `make test-all` sets THOROUGH.
+FAST := $(if $(THOROUGH),,and not thorough)
+ALL := $(if $(THOROUGH),-m "")
+
 # `check`, hostile input, ranks that train, and whole commands. Five lanes on two cores, the longest first.
 test: .venv/.ready .venv-kaggle/.ready .venv-web/.ready
-	@echo "The tests run side by side, 15 minutes on two cores, more where they are busy"
+	@echo "The tests run side by side, $(if $(THOROUGH),40,15) minutes on two cores, more where they are busy"
 	@$(MAKE) --no-print-directory --jobs=5 --output-sync=target lint trainings machines launches pages clients ranks-waiting ranks-training ranks-meeting units attacks
 
 # The package's rooms: commands, pages and targets, and all else with the rules.
@@ -29,14 +33,14 @@ units: units-conversion units-commands
 
 COMMANDS := $(addprefix tests/unit/,cli jupyter launch monitor page rehearse targets web)
 units-conversion: .venv/.ready
-	$(bin)/pytest tests/unit tests/rules $(patsubst %,--ignore=%,tests/unit/runtime tests/unit/attack $(COMMANDS))
+	$(bin)/pytest tests/unit tests/rules $(patsubst %,--ignore=%,tests/unit/runtime tests/unit/attack $(COMMANDS)) $(ALL)
 
 units-commands: .venv/.ready
-	$(bin)/pytest $(COMMANDS)
+	$(bin)/pytest $(COMMANDS) $(ALL)
 
 # Hostile notebooks, folders and command lines, with a part of the fuzzer.
 attacks: .venv/.ready
-	$(bin)/pytest tests/unit/attack
+	$(bin)/pytest tests/unit/attack $(ALL)
 
 # The runtime module, on two and three processes with gloo: Trainers and loops that train, ranks that wait for one
 # that is gone, and all else.
@@ -44,41 +48,42 @@ ranks: ranks-training ranks-waiting ranks-meeting
 
 RANKS_TRAINING := $(patsubst %,tests/unit/runtime/test_%.py,trainers trainer_figures trainer_notices even_trainers parallelize)
 ranks-training: .venv/.ready
-	$(bin)/pytest $(RANKS_TRAINING)
+	$(bin)/pytest $(RANKS_TRAINING) $(ALL)
 
 RANKS_WAITING := $(patsubst %,tests/unit/runtime/test_%.py,ending faults object_collectives watchdog)
 ranks-waiting: .venv/.ready
-	$(bin)/pytest $(RANKS_WAITING)
+	$(bin)/pytest $(RANKS_WAITING) $(ALL)
 
 ranks-meeting: .venv/.ready
-	$(bin)/pytest tests/unit/runtime $(patsubst %,--ignore=%,$(RANKS_TRAINING) $(RANKS_WAITING))
+	$(bin)/pytest tests/unit/runtime $(patsubst %,--ignore=%,$(RANKS_TRAINING) $(RANKS_WAITING)) $(ALL)
 
 # Whole commands that start no training: Kaggle's client against a server of ours and the doctor, and all else.
 e2e: clients pages
 
 CLIENTS := $(wildcard tests/e2e/test_kaggle_*.py tests/e2e/test_doctor*.py)
 clients: .venv/.ready
-	$(bin)/pytest $(CLIENTS) -m "not launch and not thorough"
+	$(bin)/pytest $(CLIENTS) -m "not launch $(FAST)"
 
 pages: .venv/.ready .venv-web/.ready
-	$(bin)/pytest tests/e2e $(patsubst %,--ignore=%,$(CLIENTS)) -m "not launch and not thorough"
+	$(bin)/pytest tests/e2e $(patsubst %,--ignore=%,$(CLIENTS)) -m "not launch $(FAST)"
 
 # Training runs, most of them forked from a process that has imported a stack once.
 TRAININGS := $(patsubst %,tests/e2e/test_%.py,runs kinds ledger differential handmade left_out sharding)
 trainings: .venv/.ready .venv-kaggle/.ready
-	$(bin)/pytest $(TRAININGS) -m "launch and not thorough"
+	$(bin)/pytest $(TRAININGS) -m "launch $(FAST)"
 
 # What another machine does with our files: Kaggle's, hosts, SLURM, Jupyter's kernels, one without a checkout.
 MACHINES := $(patsubst %,tests/e2e/test_%.py,kaggle_bundle kaggle_faults kaggle_resume emit_hosts magic magic_browser installed)
 machines: .venv/.ready .venv-kaggle/.ready
-	$(bin)/pytest $(MACHINES) -m "launch and not thorough"
+	$(bin)/pytest $(MACHINES) -m "launch $(FAST)"
 
 # Commands of ours and torchrun as users start them, and what may happen to their processes.
 launches: .venv/.ready .venv-kaggle/.ready
-	$(bin)/pytest tests/e2e $(patsubst %,--ignore=%,$(TRAININGS) $(MACHINES)) -m "launch and not thorough"
+	$(bin)/pytest tests/e2e $(patsubst %,--ignore=%,$(TRAININGS) $(MACHINES)) -m "launch $(FAST)"
 
-test-all: lint .venv-kaggle/.ready .venv-web/.ready
-	$(bin)/pytest -m ""
+# The same lanes with their thorough tests.
+test-all:
+	@$(MAKE) --no-print-directory test THOROUGH=yes
 
 # Debian's SLURM, what makes several hosts of one machine, and a browser: tests that need them skip without. Needs root.
 engines:
