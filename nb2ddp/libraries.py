@@ -124,9 +124,8 @@ DOWNLOADING_MODULES = ("torchvision.datasets.", "torchaudio.datasets.", "medmnis
 CACHED_METHODS = frozenset({"map", "filter", "cast", "cast_column"})
 
 # DDP and DataParallel, with which a notebook may wrap its model by hand.
-PARALLEL_WRAPPERS = frozenset(
-    {"torch.nn.parallel.DistributedDataParallel", "torch.nn.DataParallel", "torch.nn.parallel.DataParallel"}
-)
+DATA_PARALLEL = frozenset({"torch.nn.DataParallel", "torch.nn.parallel.DataParallel"})
+PARALLEL_WRAPPERS = DATA_PARALLEL | {"torch.nn.parallel.DistributedDataParallel"}
 # Functions that return their first argument, ready to run.
 PASSING_FUNCTIONS = frozenset({"torch.compile"})
 ACCELERATORS = frozenset({"accelerate.Accelerator", "accelerate.accelerator.Accelerator"})

@@ -64,6 +64,7 @@ save: none*2 last*2 each checkpoint state_dir pickle_model
 log: none*4 json csv csv_open jsonl_append with_loop logging_file numpy
 order: zero_first*2 zero_after
 own_loss: no*12 mean class_weights ignored row_mask row_weights selected two
+wrapper: none*16 data_parallel data_parallel_function counted
 """)
 
 ACCELERATE = LOOP | _table("""
@@ -84,6 +85,7 @@ report: fstring plain accelerator_print
 eval: none each after
 save: none last unwrap
 control: none*4 max_steps patience nan
+wrapper: none
 """)
 
 TRAINER = COMMON | _table("""

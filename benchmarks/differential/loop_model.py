@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from differential.loop_base import CLASSES, VOCABULARY, needs_validation
 from differential.loop_data import LoopData
-from differential.text import Lines, lines
+from differential.text import Lines, lines, under
 
 TEACHER = "teacher = nn.Linear(8, 3).eval()"
 
@@ -158,6 +158,14 @@ config = BertConfig(
         made.append(f"model = {self._make_model()}" + (".to(device)" if f["device"] == "yes" else ""))
         if f["model"] == "lazy" and self.task not in ("tokens", "lm", "image"):
             made.append("model(torch.zeros(2, 8))  # lazy layers")
+        match f["wrapper"]:
+            case "data_parallel":
+                made.append("model = nn.DataParallel(model)")
+            case "data_parallel_function":
+                wraps = under("def on_all_gpus(net):", ["return nn.DataParallel(net, device_ids=[0])"])
+                made += [*wraps, "", "model = on_all_gpus(model)"]
+            case "counted":
+                made += ["if torch.cuda.device_count() > 1:", "    model = torch.nn.DataParallel(model)"]
         lr = self.value("lr")
         made.append(
             {

@@ -225,10 +225,18 @@ else:
 
     def _last_saves(self) -> Lines:
         model = "accelerator.unwrap_model(model)" if self.accelerate else "model"
+        wrapped = self.f["wrapper"].startswith("data_parallel")
         match self.f["save"]:
             case "last":
+                if self.hf_model and self.f["wrapper"] == "counted":
+                    return [
+                        'to_save = model.module if hasattr(model, "module") else model',
+                        'to_save.save_pretrained("final")',
+                    ]
                 if self.hf_model:
-                    return [f'{model}.save_pretrained("final")']
+                    return [f'{model}{".module" if wrapped else ""}.save_pretrained("final")']
+                if wrapped:
+                    return ['torch.save(model.module.state_dict(), "model.pt")']
                 return [f'torch.save({model}.state_dict(), "model.pt")']
             case "state_dir":
                 self.use("import os")

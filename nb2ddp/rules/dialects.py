@@ -2,9 +2,11 @@
 
 Guides recommend to set variables that Unsloth does not read, to wrap the model with DDP and unwrap it again, to
 join the process group before Unsloth compiles, and to pass each rank other arguments, which leaves the ranks
-waiting for one another. The script does by itself what is needed of these. Imports of forks that kept Unsloth's names
-become imports of Unsloth. Two barriers that let rank 0 load or download first become ddp_support's own form of it. A
-batch or a learning rate that the notebook divides by the number of ranks is declined, for it would be divided twice.
+waiting for one another. The script does by itself what is needed of these. In a loop of the notebook's, DataParallel
+stays, with this rank's GPU alone: the names of parameters in saved files begin with ``module.``, as the notebook's do.
+Imports of forks that kept Unsloth's names become imports of Unsloth. Two barriers that let rank 0 load or download
+first become ddp_support's own form of it. A batch or a learning rate that the notebook divides by the number of ranks
+is declined, for it would be divided twice.
 
 .. code-block:: diff
 
@@ -70,10 +72,11 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             return
     yield from _switches(facts)
     yield from _fork(facts)
-    yield from _by_hand(facts)
+    keeps = options.strategy == "ddp" and _calls_models_itself(facts)
+    yield from _by_hand(facts, keeps_wrapper=keeps)
     if options.strategy != "balanced":  # which runs one process
         yield from _by_world_size(facts)
-    yield from _unwrapped(facts)
+    yield from _unwrapped(facts, keeps_wrapper=keeps)
 
 
 def _switches(facts: Facts) -> Iterator[Finding]:
@@ -133,7 +136,12 @@ def _from_unsloth(node: cst.CSTNode) -> cst.CSTNode:
     return node.with_changes(module=cst.Name("unsloth"), names=kept)
 
 
-def _by_hand(facts: Facts) -> Iterator[Finding]:
+def _calls_models_itself(facts: Facts) -> bool:
+    """Return whether there is no trainer and no Accelerator, which would wrap the model once more."""
+    return not any(facts.kind(call) in ("trainer", "accelerator") for call in facts.live_calls)
+
+
+def _by_hand(facts: Facts, *, keeps_wrapper: bool) -> Iterator[Finding]:
     if any(facts.qualified(call.func).endswith("DistributedSampler") for call in facts.live_calls):
         yield Decline(
             "this loop uses DDP with a DistributedSampler already: save it as a script and start that with torchrun"
@@ -163,6 +171,11 @@ def _by_hand(facts: Facts) -> Iterator[Finding]:
             else:
                 wait = f"{helper(facts, 'from_all_ranks')}(None)"
                 yield Edit(call, "waits without a process group", partial(cst_nodes.replaced, code=wait))
+        elif keeps_wrapper and name in libraries.DATA_PARALLEL and call.args:
+            on_one = partial(_on_one_gpu, local_rank=facts.our("local_rank"))
+            if not cst.ensure_type(on_one(call), cst.Call).deep_equals(call):
+                why = "this rank's GPU alone; saved files keep the names of its parameters"
+                yield Edit(call, why, on_one)
         elif name in libraries.PARALLEL_WRAPPERS and call.args:
             if isinstance(statement, cst.SimpleStatementLine) and _rebinds(statement, call):
                 yield Drop(statement, "the script wraps the model once, when training starts")
@@ -232,8 +245,9 @@ def _is_cached(facts: Facts, call: cst.Call) -> bool:
     return any("exists" in cst_nodes.code_of(test) for test in tests)
 
 
-def _unwrapped(facts: Facts) -> Iterator[Finding]:
-    """Replace ``model.module`` by ``model``, which is no longer wrapped."""
+def _unwrapped(facts: Facts, *, keeps_wrapper: bool) -> Iterator[Finding]:
+    """Replace ``model.module`` by ``model`` where it is no longer wrapped."""
+    removed = libraries.PARALLEL_WRAPPERS - (libraries.DATA_PARALLEL if keeps_wrapper else frozenset())
     for name in facts.name_loads:
         around = facts.parent(name)
         if not isinstance(around, cst.Attribute) or around.attr.value != "module":
@@ -241,8 +255,7 @@ def _unwrapped(facts: Facts) -> Iterator[Finding]:
         wraps = [
             binding
             for binding in facts.bindings(name.value)
-            if isinstance(binding.value, cst.Call)
-            and facts.qualified(binding.value.func) in libraries.PARALLEL_WRAPPERS
+            if isinstance(binding.value, cst.Call) and facts.qualified(binding.value.func) in removed
         ]
         if wraps:
             yield Edit(around, "nothing is wrapped around it", partial(cst_nodes.replaced, code=name.value))
@@ -268,6 +281,18 @@ def _rebinds(statement: cst.SimpleStatementLine, call: cst.Call) -> bool:
 def _first_argument(node: cst.CSTNode) -> cst.CSTNode:
     assert isinstance(node, cst.Call)
     return cst_nodes.parenthesised(node.args[0].value)
+
+
+def _on_one_gpu(node: cst.CSTNode, local_rank: str) -> cst.CSTNode:
+    """Give DataParallel one GPU, with which it calls its module as it is."""
+    assert isinstance(node, cst.Call)
+    kept = [
+        argument
+        for place, argument in enumerate(node.args)
+        if place == 0 or (argument.keyword is not None and argument.keyword.value in ("dim", "device_ids"))
+    ]
+    kept[-1] = kept[-1].with_changes(comma=node.args[-1].comma)
+    return cst_nodes.with_keyword(node.with_changes(args=kept), "device_ids", f"[{local_rank}]")
 
 
 def _by_world_size(facts: Facts) -> Iterator[Finding]:

@@ -50,9 +50,9 @@ class _ModuleState:
             now = _values(holder)
             for name in now.keys() - old.keys():
                 del holder[name]
-            holder.update(
-                {name: value for name, value in old.items() if now.get(name, _MISSING) is not value}
-            )
+            for name, value in old.items():
+                if now.get(name, _MISSING) is not value:
+                    holder[name] = value
         for kept in self.copies.values():
             kept.put_back()
 

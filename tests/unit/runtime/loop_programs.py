@@ -54,6 +54,15 @@ x, y = rows()
 
 EXACT = {
     "mlp": "model = ddp.parallelize(mlp())\ntrain(model, batches(x, y), lambda x, y: F.cross_entropy(model(x), y))\n",
+    "a model in DataParallel": """
+        model = ddp.parallelize(nn.DataParallel(mlp()))
+        train(model, batches(x, y), lambda x, y: F.cross_entropy(model(x), y))
+        note(names=list(model.state_dict()), inner=type(model.module).__name__)
+    """,
+    "a scripted model": """
+        model = ddp.parallelize(torch.jit.script(mlp()))
+        train(model, batches(x, y), lambda x, y: F.cross_entropy(model(x), y))
+    """,
     "conv": """
         model = nn.Sequential(nn.Conv2d(1, 3, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(12, 3))
         model = ddp.parallelize(model)

@@ -72,6 +72,46 @@ if local_rank is not None:
 inner = model
 other = model
 
+# case: DataParallel in a loop of the notebook's
+import torch
+from torch import nn
+from torch.nn.parallel import DataParallel
+if torch.cuda.device_count() > 1:
+    model = nn.DataParallel(model, device_ids=[0, 1], output_device=0)
+    head = DataParallel(
+        Head(),
+        list(range(4)),
+        dim=1,  # sequence first
+    )
+net = nn.DataParallel(model).cuda()
+inner = net.module
+# output
+import torch
+from torch import nn
+from torch.nn.parallel import DataParallel
+if torch.cuda.device_count() > 1:
+    model = nn.DataParallel(model, device_ids=[local_rank])
+    head = DataParallel(
+        Head(),
+        dim=1,  # sequence first
+        device_ids=[local_rank],
+    )
+net = nn.DataParallel(model, device_ids=[local_rank]).cuda()
+inner = net.module
+
+# case: DataParallel around a Trainer's model
+import torch
+from transformers import Trainer
+net = torch.nn.DataParallel(model, device_ids=[0, 1])
+trainer = Trainer(net)
+net.module.save_pretrained("out")
+# output
+import torch
+from transformers import Trainer
+net = model
+trainer = Trainer(net)
+net.save_pretrained("out")
+
 # case: rank 0's arguments: is_main_process
 from trl import SFTConfig
 a = SFTConfig("o", save_strategy="steps" if is_main_process else "no")
