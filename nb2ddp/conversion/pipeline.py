@@ -251,5 +251,5 @@ def _bundle(
         notebook_name=notebook.path.name,
     )
     if sentence := oversize(bundle):
-        notes.append(Change("kaggle", None, sentence))
+        notes.append(Change("kaggle", None, sentence.removesuffix(".")))
     return bundle

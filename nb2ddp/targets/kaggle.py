@@ -8,9 +8,13 @@ carries the training script and the installs.
 from __future__ import annotations
 
 import ast
+import base64
+import functools
 import json
 import re
+import textwrap
 import unicodedata
+import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -164,7 +168,9 @@ def kaggle_bundle(
     metadata = _metadata(
         title, owner, enable_internet, dataset_sources, competition_sources, kernel_sources, model_sources
     )
-    code = rendering.render(
+    code_file = f"{slugify(title)}.py"
+    made = functools.partial(
+        rendering.render,
         "kaggle/kernel.py.j2",
         notebook=notebook_name,
         nproc=nproc,
@@ -176,9 +182,11 @@ def kaggle_bundle(
         reads_secrets="kaggle_secrets" in script,
         script=literal(script),
         setup=None if setup is None else literal(setup),
-        support=None if support is None else literal(support),
     )
-    return {METADATA_FILE: json.dumps(metadata, indent=2) + "\n", f"{slugify(title)}.py": code}
+    code = made(support=None if support is None else literal(support), is_packed=False)
+    if support is not None and oversize({code_file: code}):
+        code = made(support=packed(support), is_packed=True)
+    return {METADATA_FILE: json.dumps(metadata, indent=2) + "\n", code_file: code}
 
 
 def _check(nproc: int, owner: str | None, resume_from: str | None) -> None:
@@ -283,6 +291,12 @@ def literal(text: str) -> str:
             return f"{expression}[1:]"
     lines = "".join(f"    {line!r}\n" for line in text.splitlines(keepends=True))
     return f"(\n{lines})"
+
+
+def packed(text: str) -> str:
+    """Return a Python expression for a text that is compressed, where its lines would make the code file too large."""
+    lines = "\n".join(textwrap.wrap(base64.b64encode(zlib.compress(text.encode(), 9)).decode(), 100))
+    return f'zlib.decompress(base64.b64decode("""\n{lines}\n""")).decode()'
 
 
 # ---------------------------------------------------------------------------------------------------------

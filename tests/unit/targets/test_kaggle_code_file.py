@@ -92,6 +92,19 @@ def test_a_code_file_that_is_too_large_is_told() -> None:
     assert "Kaggle takes 700 KB" in sentence
 
 
+def test_the_support_module_is_compressed_where_it_would_make_the_file_too_large(tmp_path: Path) -> None:
+    support = "".join(f"print({number})  # größe\n" for number in range(15_000))
+    made = {script: code(script, support=support) for script in ("x = 1\n", "x = 1\n" * 80_000)}
+    for number, (script, text) in enumerate(made.items()):
+        path = tmp_path / f"kernel_{number}.py"
+        path.write_text(text, encoding="utf-8")
+        assert oversize({"kernel.py": text}) is None
+        kernel = runpy.run_path(str(path))
+        assert (kernel["TRAIN_DDP"], kernel["DDP_SUPPORT"]) == (script, support)
+        assert ("print(7)" in text, "zlib" in text) == ((True, False), (False, True))[number]
+        assert not [line for line in text.splitlines() if len(line) > 110]
+
+
 def test_templates_are_found_in_a_wheel_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rendering, "_PACKAGE", tmp_path)
     with pytest.raises(FileNotFoundError, match="installed without its templates"):
