@@ -48,6 +48,7 @@ PARTS = (
     "even_shares",
     "even_batches",
     "batches",
+    "whole_loaders",
     "notebook_losses",
     "evaluation",
     "losses",

@@ -1,16 +1,12 @@
 """Let a Trainer take each sample of an epoch once, in the notebook's micro-batches."""
 
-import functools
 import itertools
 import math
-import sys
 from collections.abc import Iterator
-from types import CodeType, FrameType
 from typing import Any
 
 import torch
 
-from nb2ddp.runtime.batch_share import _share_of
 from nb2ddp.runtime.even_batches import _even_out
 from nb2ddp.runtime.run_state import _run
 
@@ -129,69 +125,6 @@ def _take_each_sample_once(trainer: Any, micro_batches: int = 0) -> list[tuple[l
     if micro_batches == _run.world_size:
         _count_epochs_in_batches(trainer, current)
     return step
-
-
-def _give_whole_loaders(trainer: Any) -> None:
-    """Let loaders that the notebook's own code asks a Trainer for give its batches, whole, on every rank that asks.
-
-    Accelerate gives each rank a share of the batches: that is for the Trainer's own loops, and for one that the
-    notebook writes in its place.
-    """
-    for name in ("get_train_dataloader", "get_eval_dataloader", "get_test_dataloader"):
-        make = getattr(trainer, name, None)
-        if make is not None and not hasattr(make, "_gives_whole"):
-            setattr(trainer, name, _giving_whole(trainer, name, make))
-
-
-def _giving_whole(trainer: Any, name: str, make: Any) -> Any:
-    @functools.wraps(make)
-    def made(*args: Any, **options: Any) -> Any:
-        frame: FrameType | None = sys._getframe(1)
-        if not _is_notebooks_own(frame) or _takes_shares(trainer, frame):
-            return make(*args, **options)
-        of_rank = getattr(trainer, "_train_batch_size", None)
-        trainer._train_batch_size = _share_of(trainer.args).batch_size
-        try:  # what the Trainer's own loops count in `make` stays as it is
-            loader = getattr(type(trainer), name)(trainer, *args, **options)
-        finally:
-            trainer._train_batch_size = of_rank
-        shard: Any = getattr(loader, "batch_sampler", None)
-        if type(shard).__name__ != "BatchSamplerShard" or shard.split_batches:  # of a stream
-            return make(*args, **options)
-        for owner in (loader, getattr(loader, "base_dataloader", loader)):
-            object.__setattr__(owner, "batch_sampler", shard.batch_sampler)
-        loader.rng_types = None  # the ranks' random numbers agree, and a rank may come alone
-        return loader
-
-    made._gives_whole = True  # type: ignore[attr-defined]
-    return made
-
-
-def _is_notebooks_own(frame: FrameType | None) -> bool:
-    return frame is not None and frame.f_globals.get("__name__") == "__main__"
-
-
-# what a training or evaluation of the notebook's own calls, which counts on shares
-_IN_LOOPS = frozenset(
-    "backward training_step evaluation_loop prediction_loop prediction_step gather gather_for_metrics "
-    "gather_function".split()
-)
-
-
-def _takes_shares(trainer: Any, frame: FrameType | None) -> bool:
-    """Return whether a loader is for a loop in place of the Trainer's: in a method of its, or one that takes steps."""
-    while _is_notebooks_own(frame):
-        assert frame is not None
-        code = frame.f_code
-        comprehensions = [
-            of for of in code.co_consts if isinstance(of, CodeType) and of.co_name.startswith("<")
-        ]
-        if any(_IN_LOOPS & {*of.co_names} for of in (code, *comprehensions)):
-            return True
-        if code.co_varnames[:1] == ("self",) and frame.f_locals.get("self") is trainer:
-            return True
-        frame = frame.f_back
-    return False
 
 
 def _count_epochs_in_batches(trainer: Any, current: list[_DividedBatches]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from nb2ddp.runtime.batch_share import _share_of
-from nb2ddp.runtime.batches import _give_whole_loaders, _take_each_sample_once
+from nb2ddp.runtime.batches import _take_each_sample_once
 from nb2ddp.runtime.evaluation import _evaluate_each_sample_once
 from nb2ddp.runtime.even_batches import _DEALT, _EVEN, _even, _module
 from nb2ddp.runtime.gradients import _clip_all_gradients, _fill_gradients, _leaves_out
@@ -20,6 +20,7 @@ from nb2ddp.runtime.same_data import _check_same_data, _draws
 from nb2ddp.runtime.saving import _wait_for_saves
 from nb2ddp.runtime.streams import _share_stream
 from nb2ddp.runtime.trl_losses import _keep_loss_of_trl
+from nb2ddp.runtime.whole_loaders import _give_whole_loaders
 
 
 def wrap_trainer(trainer: Any, batches: str = "notebook") -> Any:

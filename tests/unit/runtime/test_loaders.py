@@ -67,6 +67,41 @@ note(batches=len(trainer.train()), whole=len(trainer.get_train_dataloader()))
     assert ended.notes == [{"batches": 2, "whole": 4}] * 2
 
 
+GIVEN = """
+from tqdm.auto import tqdm
+from transformers import TrainerCallback
+class Sees(TrainerCallback):
+    trained, evaluated = [], []
+    def on_epoch_end(self, args, state, control, train_dataloader=None, **kwargs):
+        self.trained.append([len(train_dataloader), [batch["input_ids"].tolist() for batch in tqdm(train_dataloader)]])
+    def on_evaluate(self, args, state, control, eval_dataloader=None, **kwargs):
+        rows = len(eval_dataloader.dataset)
+        self.evaluated.append([rows, len(eval_dataloader), [batch["input_ids"].tolist() for batch in eval_dataloader]])
+trainer = Trainer(BertForSequenceClassification(config()),
+    arguments(max_steps=-1, num_train_epochs=3, eval_strategy="epoch"),
+    train_dataset=examples(22), eval_dataset=examples(7), callbacks=[Sees()])
+ddp.prepare_trainer(trainer)
+train(trainer)
+note(trained=Sees.trained, evaluated=Sees.evaluated,
+    losses=[row["loss"] for row in trainer.state.log_history if "loss" in row])
+"""
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("batch", ["4, 6", "6, 1"], ids=["steps are divided", "batches are divided"])
+def test_a_callback_is_given_whole_batches(
+    server: RankServer, tmp_path: Path, batch: str, ranks: int
+) -> None:
+    """It counts on them, or decides by them, on every rank; those of a library count a rank's for a progress bar."""
+    one, several = server.compare(tmp_path, f"{START}BATCH, STEPS = {batch}\n{TOOLS}\n{GIVEN}", ranks)
+    assert not any((*one.codes, *several.codes)), several.text
+    expected = one.notes[0]
+    assert len(expected["trained"][0][1][0]) == int(batch[0])
+    for notes in several.notes:
+        assert notes["losses"] == pytest.approx(expected["losses"], abs=1e-5)
+        assert (notes["trained"], notes["evaluated"]) == (expected["trained"], expected["evaluated"])
+
+
 OWN_EVALUATION = """
 class Own(Trainer):
     def evaluate(self, *args, **kwargs):

@@ -1,0 +1,163 @@
+"""Give the notebook's own code whole batches where a Trainer's loader would give it a rank's share."""
+
+import copy
+import functools
+import sys
+from collections.abc import Iterator
+from types import CodeType, FrameType
+from typing import Any
+
+import torch
+
+from nb2ddp.runtime.batch_share import _share_of
+
+
+def _give_whole_loaders(trainer: Any) -> None:
+    """Let loaders that the notebook's own code gets from a Trainer give its batches, whole, on every rank that asks.
+
+    Accelerate gives each rank a share of the batches: that is for the Trainer's own loops, and for one that the
+    notebook writes in its place.
+    """
+    for name in ("get_train_dataloader", "get_eval_dataloader", "get_test_dataloader"):
+        make = getattr(trainer, name, None)
+        if make is not None and not hasattr(make, "_gives_whole"):
+            setattr(trainer, name, _giving_whole(trainer, name, make))
+    _give_callbacks_whole_loaders(trainer)
+
+
+def _giving_whole(trainer: Any, name: str, make: Any) -> Any:
+    @functools.wraps(make)
+    def made(*args: Any, **options: Any) -> Any:
+        frame: FrameType | None = sys._getframe(1)
+        if not _is_notebooks_own(frame) or _takes_shares(trainer, frame):
+            return make(*args, **options)
+        of_rank = getattr(trainer, "_train_batch_size", None)
+        trainer._train_batch_size = _share_of(trainer.args).batch_size
+        try:  # what the Trainer's own loops count in `make` stays as it is
+            loader = getattr(type(trainer), name)(trainer, *args, **options)
+        finally:
+            trainer._train_batch_size = of_rank
+        shard: Any = getattr(loader, "batch_sampler", None)
+        if type(shard).__name__ != "BatchSamplerShard" or shard.split_batches:  # of a stream
+            return make(*args, **options)
+        for owner in (loader, getattr(loader, "base_dataloader", loader)):
+            object.__setattr__(owner, "batch_sampler", shard.batch_sampler)
+        loader.rng_types = None  # the ranks' random numbers agree, and a rank may come alone
+        return loader
+
+    made._gives_whole = True  # type: ignore[attr-defined]
+    return made
+
+
+def _is_notebooks_own(frame: FrameType | None) -> bool:
+    return frame is not None and frame.f_globals.get("__name__") == "__main__"
+
+
+# what a training or evaluation of the notebook's own calls, which counts on shares
+_IN_LOOPS = frozenset(
+    "backward training_step evaluation_loop prediction_loop prediction_step gather gather_for_metrics "
+    "gather_function".split()
+)
+
+
+def _takes_shares(trainer: Any, frame: FrameType | None) -> bool:
+    """Return whether a loader is for a loop in place of the Trainer's: in a method of its, or one that takes steps."""
+    while _is_notebooks_own(frame):
+        assert frame is not None
+        code = frame.f_code
+        comprehensions = [
+            of for of in code.co_consts if isinstance(of, CodeType) and of.co_name.startswith("<")
+        ]
+        if any(_IN_LOOPS & {*of.co_names} for of in (code, *comprehensions)):
+            return True
+        if code.co_varnames[:1] == ("self",) and frame.f_locals.get("self") is trainer:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _give_callbacks_whole_loaders(trainer: Any) -> None:
+    """Let the loaders that a Trainer hands its callbacks give the notebook's own callbacks whole batches."""
+    handler = trainer.callback_handler
+    if isinstance(handler, _HandsWholeLoaders):
+        return
+
+    def given(name: str, batch_size: Any) -> property:
+        def get(handler: Any) -> Any:
+            loader = handler.__dict__.get(name)
+            shard = getattr(loader, "batch_sampler", None)
+            return loader if shard is None else _AsAsked(loader, batch_size())
+
+        def put(handler: Any, loader: Any) -> None:
+            handler.__dict__[name] = loader
+
+        return property(get, put)
+
+    loaders = {
+        "train_dataloader": given("train_dataloader", lambda: _share_of(trainer.args).batch_size),
+        "eval_dataloader": given("eval_dataloader", lambda: None),
+    }
+    kind = type(handler)
+    handler.__class__ = type(kind.__name__, (_HandsWholeLoaders, kind), loaders)
+
+
+class _HandsWholeLoaders:
+    """What a Trainer's callback handler is besides, once its loaders are whole."""
+
+
+class _AsAsked:
+    """A rank's loader as a callback is given it: the notebook's own get whole batches of it, others a rank's.
+
+    ``batch_size`` is the notebook's; None: the loader's batches have it. Library callbacks count a rank's batches.
+    """
+
+    def __init__(self, loader: Any, batch_size: int | None) -> None:
+        self.loader, self.of_notebook = loader, batch_size
+
+    def __getattr__(self, name: str) -> Any:
+        if "loader" not in self.__dict__:  # a copy that is being made
+            raise AttributeError(name)
+        return getattr(self.loader, name)
+
+    def __len__(self) -> int:
+        whole = self._whole() if _is_asked_by_notebook(sys._getframe(1)) else None
+        return len(self.loader) if whole is None else len(whole)
+
+    def __iter__(self) -> Iterator[Any]:
+        whole = self._whole() if _is_asked_by_notebook(sys._getframe(1)) else None
+        return iter(self.loader) if whole is None else self._batches(whole)
+
+    def _whole(self) -> Any:
+        """Return a loader of the whole batches, in the order of the rank's; None for one that is made otherwise."""
+        shard: Any = self.loader.batch_sampler
+        whole: Any = getattr(shard, "batches", None)  # of ours, else of Accelerate's
+        if whole is None and type(shard).__name__ == "BatchSamplerShard" and not shard.split_batches:
+            whole = shard.batch_sampler
+        if type(whole) is not torch.utils.data.BatchSampler:
+            return None
+        batches = copy.copy(whole)
+        batches.batch_size = self.of_notebook or batches.batch_size
+        base = copy.copy(getattr(self.loader, "base_dataloader", self.loader))
+        object.__setattr__(base, "batch_sampler", batches)
+        base._iterator = None  # of workers that stay
+        return base
+
+    def _batches(self, whole: Any) -> Iterator[Any]:
+        """Yield the whole batches on this rank's device, and count an epoch of the loader as it does itself."""
+        from accelerate.utils import send_to_device
+
+        loader, device = self.loader, getattr(self.loader, "device", None)
+        loader.set_epoch(loader.iteration)
+        for batch in whole:
+            yield batch if device is None else send_to_device(batch, device)
+        loader.iteration += 1
+
+
+def _is_asked_by_notebook(frame: FrameType | None) -> bool:
+    """Return whether code of the notebook asks, through a progress bar perhaps, and no callback of a library."""
+    while frame is not None:
+        name = frame.f_globals.get("__name__", "")
+        if name == "__main__" or name.startswith("transformers."):
+            return bool(name == "__main__")
+        frame = frame.f_back
+    return False
