@@ -176,10 +176,11 @@ def attempt(machine: Machine, backend: str, more: Mapping[str, str] | None = Non
                 while process.poll() is None and not timed_out:
                     time.sleep(0.05)
                     timed_out = time.monotonic() > deadline
+                # of processes that hang, one may fail because the other is ended first
+                notes = [_note(folder / f"rank{rank}.json") for rank in range(nproc)]
             finally:
                 end_processes(run_id, grace=0 if timed_out else _GRACE, groups=[process.pid])
                 process.wait()
-        notes = [_note(folder / f"rank{rank}.json") for rank in range(nproc)]
         text = log.read_text(encoding="utf-8", errors="replace")
     return judge(notes, text, timed_out=timed_out)
 

@@ -9,9 +9,11 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +22,7 @@ from nb2ddp.doctor.machine import Machine, Settings
 from nb2ddp.doctor.outcome import ok, skip, warn
 from nb2ddp.doctor.script import imports_of, script_fits
 from nb2ddp.errors import NotebookError
+from nb2ddp.launch.processes import end_processes
 from tests.support.doctor import GIB, TORCH, bare, check, doctor, environment, examined, install
 from tests.support.limits import LONG
 
@@ -80,6 +83,16 @@ def test_a_rank_that_hangs_is_ended_and_nothing_is_left(
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", site(tmp_path, STUCK_IN_THE_ALL_REDUCE))
     monkeypatch.setenv("NB2DDP_TEST_MARK", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    def end_rank_1_first(*args: Any, **options: Any) -> None:
+        end_processes(*args, **options)
+        for folder in tmp_path.glob("nb2ddp-*"):
+            (folder / "rank0.json").write_text(
+                json.dumps({"stage": "failed", "error": "Connection closed by peer"})
+            )
+
+    monkeypatch.setattr("nb2ddp.doctor.group.end_processes", end_rank_1_first)
     outcome = group.all_reduce(Machine(Settings(cpu=True, timeout=8)))
     check(outcome, "fail", "gloo over 2 processes: nothing came back within 8 seconds; it hung")
     assert running(f"NB2DDP_TEST_MARK={tmp_path}") == []

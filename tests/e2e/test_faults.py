@@ -129,8 +129,9 @@ def test_a_fault_ends_the_run_with_its_cause(
     assert run.exit_code != 0, run.output
     assert "trained" not in run.output
     met = float((run.folder / "met").read_text())
-    # torchrun waits 30 s for a rank that takes no SIGTERM: one that is stopped is killed before
-    assert run.ended - met < (40 if fault == "stop" else 60), run.output
+    # torchrun waits 30 s for a rank that takes no SIGTERM: one that is stopped is killed before. Of one that computes
+    # elsewhere the others are patient for 45 s, from when they wait: on a busy machine half a minute after the fault.
+    assert run.ended - met < (40 if fault == "stop" else 120), run.output
     assert not processes_of(run.folder)
     if fault == "exception":
         said, _, _ = run.output.partition("Root Cause")  # torchrun's own report comes after it

@@ -192,7 +192,14 @@ def test_a_second_run_of_a_notebook_leaves_the_first_ones_script_alone(tmp_path:
     environment = {**os.environ, "PYTHONPATH": str(PACKAGE_PARENT)}
     nbformat.write(notebook(LOOP), path)
     with subprocess.Popen(
-        command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        command,
+        cwd=tmp_path,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        # it is ignored in the background of a shell
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as first:
         assert first.stdout is not None
         assert any("its loop has ended" in line for line in first.stdout)
