@@ -57,12 +57,22 @@ def _keep_loss(trainer: Any) -> None:
     if counts_items:
         args.average_tokens_across_devices = True
 
-    def loss_of_one(model: Any, inputs: Any, items: Any) -> Any:
+    def loss_of_one(model: Any, inputs: Any, items: Any, **options: Any) -> Any:
         average, args.average_tokens_across_devices = args.average_tokens_across_devices, False
         try:  # the Trainer multiplies nothing
-            return compute_loss(model, inputs, num_items_in_batch=items)
+            return compute_loss(model, inputs, num_items_in_batch=items, **options)
         finally:
             args.average_tokens_across_devices = average
+
+    def loss_in_evaluation(model: Any, inputs: Any, items: Any, **options: Any) -> Any:
+        if items is None:
+            return compute_loss(model, inputs, **options)
+        average, args.average_tokens_across_devices = args.average_tokens_across_devices, False
+        try:  # of this rank's batch, which is the notebook's
+            items = trainer._get_num_items_in_batch([inputs], args.device)
+        finally:
+            args.average_tokens_across_devices = average
+        return loss_of_one(model, inputs, items, **options)
 
     def loss_of_all(
         model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
@@ -71,7 +81,7 @@ def _keep_loss(trainer: Any) -> None:
         items, trains = num_items_in_batch, model.training
         sizes, factor = step.pop(0) if step and trains else (None, 1.0)
         if return_outputs or not torch.is_grad_enabled():  # evaluation
-            return compute_loss(model, inputs, return_outputs=return_outputs)
+            return loss_in_evaluation(model, inputs, items, return_outputs=return_outputs)
         if (
             sizes is None and trains and notes_figures and share > 1
         ):  # streamed: nothing says how many rows came

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
+from torch.nn.utils import parametrize
 from torch.utils import _pytree as pytree
 
 from nb2ddp.runtime.random_numbers import _random_state, _set_random_state
@@ -129,6 +130,10 @@ def _without_effects(
     state = _random_state()
     gpu = torch.cuda.get_rng_state() if torch.cuda.is_available() else None
     held = _ModuleState(model, parameters=parameters)
+    parametrized, parametrize._cache = (
+        parametrize._cache,
+        {},
+    )  # of `parametrize.cached()`: values without gradients
     for part in modes:
         part.training = part.training and not quiet(part)
     try:
@@ -139,6 +144,7 @@ def _without_effects(
             if keeps_state:
                 held.put_back()
         finally:
+            parametrize._cache = parametrized
             for part, training in modes.items():
                 part.training = training
             _set_random_state(state)

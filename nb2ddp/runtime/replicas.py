@@ -63,19 +63,57 @@ def _ddp(
         for value in (*sent, *model.buffers()):
             dist.broadcast(value.data, 0)  # `data` is another tensor to autograd
     # gradient_as_bucket_view: gradients are exchanged where they lie, not in copies
-    ddp_model = DDP(
+    ddp_model = _Wrapper(
         model,
         device_ids=device_ids,
         find_unused_parameters=find_unused,
         gradient_as_bucket_view=True,
         **options,
     )
-    # a batch norm alone changes its buffers; for others every forward() would wait for rank 0's in vain
-    ddp_model.broadcast_buffers = any(getattr(part, "track_running_stats", False) for part in model.modules())
+    # A batch norm alone changes its buffers; for others every forward() would wait for rank 0's in vain. In a loop of
+    # the notebook's they are equal: and a second forward() before backward() must not write to what autograd has kept.
+    counts = any(getattr(part, "track_running_stats", False) for part in model.modules())
+    ddp_model.broadcast_buffers = counts and not in_step
     _run.uncompared.append(weakref.ref(model))
     averaged = [p for name, p in model.named_parameters() if p.requires_grad and name not in apart]
     _run.reduced.update({id(p): weakref.ref(p) for p in averaged})
     return ddp_model
+
+
+class _Wrapper(DDP):
+    """A DDP wrapper with the model's attributes: a Trainer gives it for the model to a notebook's `compute_loss`."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if "module" not in self.__dict__.get("_modules", ()):
+                raise
+        value = getattr(self._modules["module"], name)
+        if isinstance(value, torch.nn.Module | torch.nn.Parameter):
+            raise AttributeError(
+                f"`{name}` is a part of the model that DDP does not see used: its gradients would not be averaged. "
+                f"Call the model as a whole; to look at the part, take `trainer.model.{name}`"
+            )
+        if inspect.ismethod(value) and type(value.__self__).__module__ == "__main__":
+            return functools.partial(self._call_through, value)
+        return value
+
+    def _call_through(self, method: Any, *args: Any, **kwargs: Any) -> Any:
+        """Call a method of the notebook's model as DDP calls `forward()`, so that its gradients are averaged."""
+        model = method.__self__
+        if model is not self.module or not torch.is_grad_enabled() or "forward" in model.__dict__:
+            return method(*args, **kwargs)
+
+        def in_place_of_forward(*args: Any, **kwargs: Any) -> Any:
+            del model.forward
+            return method(*args, **kwargs)
+
+        model.forward = in_place_of_forward
+        try:
+            return self(*args, **kwargs)
+        finally:
+            model.__dict__.pop("forward", None)
 
 
 @functools.cache

@@ -29,8 +29,12 @@ def _giving_whole(trainer: Any, name: str, make: Any) -> Any:
     @functools.wraps(make)
     def made(*args: Any, **options: Any) -> Any:
         frame: FrameType | None = sys._getframe(1)
-        if not _is_notebooks_own(frame) or _takes_shares(trainer, frame):
+        if not _is_notebooks_own(frame) or _takes_steps(frame):
             return make(*args, **options)
+        if _is_in_method_of(trainer, frame):
+            loader = make(*args, **options)
+            evaluates = name != "get_train_dataloader" and getattr(loader, "batch_sampler", None) is not None
+            return _AsAsked(loader, None) if evaluates else loader
         of_rank = getattr(trainer, "_train_batch_size", None)
         trainer._train_batch_size = _share_of(trainer.args).batch_size
         try:  # what the Trainer's own loops count in `make` stays as it is
@@ -60,8 +64,8 @@ _IN_LOOPS = frozenset(
 )
 
 
-def _takes_shares(trainer: Any, frame: FrameType | None) -> bool:
-    """Return whether a loader is for a loop in place of the Trainer's: in a method of its, or one that takes steps."""
+def _takes_steps(frame: FrameType | None) -> bool:
+    """Return whether a loader is for a loop of the notebook's in place of the Trainer's, which takes steps itself."""
     while _is_notebooks_own(frame):
         assert frame is not None
         code = frame.f_code
@@ -70,7 +74,15 @@ def _takes_shares(trainer: Any, frame: FrameType | None) -> bool:
         ]
         if any(_IN_LOOPS & {*of.co_names} for of in (code, *comprehensions)):
             return True
-        if code.co_varnames[:1] == ("self",) and frame.f_locals.get("self") is trainer:
+        frame = frame.f_back
+    return False
+
+
+def _is_in_method_of(trainer: Any, frame: FrameType | None) -> bool:
+    """Return whether a method of the notebook's Trainer asks: it may train on the loader, or hand it on."""
+    while _is_notebooks_own(frame):
+        assert frame is not None
+        if frame.f_code.co_varnames[:1] == ("self",) and frame.f_locals.get("self") is trainer:
             return True
         frame = frame.f_back
     return False

@@ -72,7 +72,10 @@ class Served:
 
     def below(self) -> list[Path]:
         """Return all that lies in Gradio's folder, empty files and folders too."""
-        return [path for folder in self.folder.glob("nb2ddp-web-*") for path in folder.rglob("*")]
+        walks = [
+            step for folder in self.folder.glob("nb2ddp-web-*") for step in os.walk(folder)
+        ]  # some may go meanwhile
+        return [Path(above, name) for above, folders, files in walks for name in (*folders, *files)]
 
 
 @contextlib.contextmanager

@@ -59,6 +59,22 @@ EXACT = {
         train(model, batches(x, y), lambda x, y: F.cross_entropy(model(x), y))
         note(names=list(model.state_dict()), inner=type(model.module).__name__)
     """,
+    "parametrizations that are cached": """
+        class Halved(nn.Module):
+            def forward(self, weight):
+                return weight / 2
+        model = mlp()
+        nn.utils.parametrize.register_parametrization(model[0], "weight", Halved())
+        ddp.parallelize(model)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for a, b in batches(x, y):
+            with nn.utils.parametrize.cached():
+                loss = F.cross_entropy(model(a), b)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+    """,
     "a scripted model": """
         model = ddp.parallelize(torch.jit.script(mlp()))
         train(model, batches(x, y), lambda x, y: F.cross_entropy(model(x), y))
@@ -788,6 +804,22 @@ WHOLE = {
         note(running=model[1].running_mean)
         model.eval()
         losses.append(F.cross_entropy(model(x), y).item())
+    """,
+    "batch norm, and two calls for a loss": """
+        model = ddp.parallelize(nn.Sequential(nn.Linear(5, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3)))
+        train(model, batches(x[:20], y[:20]), lambda x, y: F.cross_entropy(model(x), y) + model(x + 1).pow(2).mean())
+        note(running=model[1].running_mean)
+    """,
+    "a sparse matrix": """
+        class Graph(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layer = nn.Linear(5, 3)
+            def forward(self, x, adjacency):
+                return torch.sparse.mm(adjacency, self.layer(x))
+        model = ddp.parallelize(Graph())
+        adjacency = torch.eye(22).roll(1, 0).to_sparse()
+        train(model, [(x, y)] * 3, lambda x, y: F.cross_entropy(model(x, adjacency), y))
     """,
     "batch norm, and a backward() for each loss": """
         model = ddp.parallelize(nn.Sequential(nn.Linear(5, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3)))

@@ -116,6 +116,35 @@ trainer.evaluate()
 """
 
 
+LOOP_IN_EVALUATE = """
+class Own(Trainer):
+    def evaluate(self, *args, **kwargs):
+        metrics = super().evaluate(*args, **kwargs)
+        self.model.eval()
+        loader, hits, rows = self.get_eval_dataloader(), 0, 0
+        with torch.no_grad():
+            for batch in loader:
+                batch = self._prepare_inputs(batch)
+                hits += (self.model(**batch).logits.argmax(-1) == batch["labels"]).sum().item()
+                rows += len(batch["labels"])
+        note(batches=len(loader), rows=rows, hits=hits, loss=metrics["eval_loss"])
+trainer = Own(BertForSequenceClassification(config()), arguments(), eval_dataset=examples(23))
+ddp.init_process_group()
+ddp.prepare_trainer(trainer)
+trainer.evaluate()
+"""
+
+
+def test_a_loop_in_an_evaluation_of_the_notebooks_sees_each_row(server: RankServer, tmp_path: Path) -> None:
+    one, several = server.compare(tmp_path, f"{START}BATCH, STEPS = 4, 2\n{TOOLS}\n{LOOP_IN_EVALUATE}", 2)
+    assert not any((*one.codes, *several.codes)), several.text
+    expected = one.notes[0]
+    assert expected["rows"] == 23
+    for notes in several.notes:
+        assert notes["loss"] == pytest.approx(expected.pop("loss", notes["loss"]), abs=1e-6)
+        assert {**notes, "loss": 0} == {**expected, "loss": 0}
+
+
 def test_an_evaluation_of_the_notebooks_counts_each_row_once(server: RankServer, tmp_path: Path) -> None:
     one, several = server.compare(tmp_path, f"{START}BATCH, STEPS = 4, 2\n{TOOLS}\n{OWN_EVALUATION}", 2)
     assert not any((*one.codes, *several.codes)), several.text

@@ -132,6 +132,45 @@ CASES = {
             callbacks=[Unfreeze()])
         train(trainer)
     """,
+    "a loss that asks the model for its configuration": """
+        class Asks(Trainer):
+            def compute_loss(self, model, inputs, return_outputs=False, **kwargs):
+                labels = inputs.pop("labels")
+                outputs = model(**inputs)
+                assert not hasattr(model, "nothing")
+                logits = outputs.logits.view(-1, model.config.num_labels)
+                loss = nn.functional.cross_entropy(logits, labels, weight=torch.tensor([0.1, 1.0, 5.0]))
+                return (loss, outputs) if return_outputs else loss
+        trainer = Asks(BertForSequenceClassification(config()), arguments(), train_dataset=examples(ROWS))
+        train(trainer)
+    """,
+    "a loss that calls a method of the notebook's model": """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.table, self.head = nn.Embedding(20, 8), nn.Linear(8, 3)
+            def score(self, ids):
+                return self.head(self.table(ids).mean(1))
+            def forward(self, input_ids, attention_mask=None, labels=None):
+                return {"logits": self.score(input_ids)}
+        class Scores(Trainer):
+            def compute_loss(self, model, inputs, return_outputs=False, **kwargs):
+                scores = model.score(inputs["input_ids"])
+                loss = nn.functional.cross_entropy(scores, inputs["labels"])
+                return (loss, {"logits": scores}) if return_outputs else loss
+        trainer = Scores(Net(), arguments(learning_rate=0.5), train_dataset=examples(ROWS), eval_dataset=examples(7))
+        train(trainer)
+        trainer.evaluate()
+    """,
+    "a language model whose labels Transformers counts before it shifts them": """
+        from transformers import GPT2Config, GPT2LMHeadModel
+        shape = dict(vocab_size=20, n_positions=8, n_embd=8, n_layer=1, n_head=2)
+        model = GPT2LMHeadModel(GPT2Config(**shape, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0))
+        trainer = Trainer(model, arguments(), train_dataset=examples(ROWS, tokens=True),
+            eval_dataset=examples(7, tokens=True))
+        train(trainer)
+        trainer.evaluate()
+    """,
     "classification": """
         trainer = Trainer(BertForSequenceClassification(config()), arguments(), train_dataset=examples(ROWS))
         train(trainer)
