@@ -62,7 +62,7 @@ def as_ranks(facts: Facts, world_size: int) -> list[OneRank]:
 
 
 def _evaluators(facts: Facts) -> dict[int, list[OneRank]]:
-    return {size: [OneRank(facts, rank, size) for rank in range(size)] for size in WORLD_SIZES}
+    return {size: [OneRank(facts, rank, size) for rank in range(size)] for size in (1, *WORLD_SIZES)}
 
 
 class OneRank:

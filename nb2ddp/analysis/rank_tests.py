@@ -167,12 +167,12 @@ def differing(facts: Facts, value: cst.BaseExpression) -> str | None:
 
 
 def by_world_size(facts: Facts, value: cst.BaseExpression) -> dict[int, str]:
-    """Return what a value is on two ranks, and on three, where that differs; nothing for other values."""
+    """Return what a value is in one process, on two ranks and on three, where these differ; else nothing."""
     if not facts.once(rank_evaluation.mentions_ranks):
         return {}
-    found = {size: rank_evaluation.as_ranks(facts, size)[0].value(value) for size in (2, 3)}
+    found = {size: rank_evaluation.as_ranks(facts, size)[0].value(value) for size in (1, 2, 3)}
     codes = {size: repr(value.known[0]) for size, value in found.items() if len(value.known) == 1}
-    return codes if len(codes) == len(set(codes.values())) == 2 else {}
+    return codes if len(codes) == 3 and len(set(codes.values())) > 1 else {}
 
 
 def is_share(facts: Facts, rows: cst.BaseExpression) -> bool:

@@ -314,9 +314,13 @@ def _by_world_size(facts: Facts) -> Iterator[Finding]:
                 continue
             if what.startswith("the step") and sizes[3] >= sizes[2]:
                 continue  # range(0, len(rows), world_size): no part of a batch
+            if sizes[2] != sizes[3]:
+                differs = f"is {sizes[2]} on two ranks and {sizes[3]} on three"
+            else:
+                differs = f"is {sizes[1]} in one process and {sizes[2]} on several ranks"
             yield Decline(
-                f"{what} is {sizes[2]} on two ranks and {sizes[3]} on three; write the value for one process, since "
-                "the script divides its batch over the ranks itself",
+                f"{what} {differs}; write the value for one process, since the script divides its batch over the ranks "
+                "itself",
                 argument.value,
             )
 

@@ -257,6 +257,17 @@ per_rank = 8 // world_size
 loader = DataLoader(rows, batch_size=per_rank)
 # decline, line 5: batch_size=per_rank is 4 on two ranks and 2 on three; write the value for one process, since the script divides its batch over the ranks itself
 
+# case: accumulation steps that the notebook divides, below a test
+import os
+from transformers import TrainingArguments
+steps = 12 // 4
+world_size = int(os.environ.get("WORLD_SIZE", 1))
+ddp = world_size != 1
+if ddp:
+    steps = max(steps // world_size, 1)
+args = TrainingArguments("out", per_device_train_batch_size=4, gradient_accumulation_steps=steps)
+# decline, line 8: gradient_accumulation_steps=steps is 3 in one process and 1 on several ranks; ...
+
 # case: a batch of the notebook's own
 import os
 from torch.utils.data import DataLoader
