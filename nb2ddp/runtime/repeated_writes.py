@@ -175,11 +175,14 @@ class _RepeatedWrites:
         whole = os.path.realpath(path)
         if whole.startswith(("/dev/", "/proc/", "/sys/")) or f"{os.sep}__pycache__{os.sep}" in whole:
             return True
-        in_run = any(_is_below(whole, folder) for folder in self.folders)
+        around = max((folder for folder in self.folders if _is_below(whole, folder)), key=len, default="")
+        in_run = bool(around)
         if (_is_below(whole, self.temporary) and not in_run) or f"{os.sep}.cache{os.sep}" in whole:
             return True
         if any(whole == own or _is_below(whole, own) for own in self.own_temporary):
             return True
+        if in_run:  # the folder that the run is in may have a number, too
+            path = os.path.relpath(whole, around)
         numbers = set(_OF_A_RANK.findall(path))
         if any(_asks_for_its_rank(code) for code in _codes(frame)):
             numbers |= {*re.findall(r"\d+", path)}
@@ -206,6 +209,6 @@ def _asks_for_its_rank(code: CodeType) -> bool:
     """Return whether code names its rank; every script does in its first lines."""
     names = {*code.co_names, *code.co_varnames, *code.co_freevars}
     if code.co_name == "<module>":
-        names -= {"rank", "local_rank"}
+        names -= {"rank", "local_rank", "from_all_ranks"}
     known = any("rank" in name or "process_index" in name for name in names)
     return known or bool({"RANK", "LOCAL_RANK"} & {*code.co_consts})

@@ -57,6 +57,15 @@ def test_a_write_on_every_rank_is_said_once(run: Run, form: str, ranks: int) -> 
     )
 
 
+def test_the_number_of_the_folder_that_a_run_is_in_is_no_ranks(run: Run) -> None:
+    script = (
+        f"{IMPORTS}\nos.mkdir('run_1') if rank == 0 else None\nddp.from_all_ranks(1)\nos.chdir('run_1')\n"
+    )
+    begins = "ddp.init_process_group()\n"  # where the run is found in its folder
+    (line,) = warnings(run(f"{script}{begins}torch.save(rank, 'log.txt')\n"))
+    assert 'writes "log.txt" on every rank' in line
+
+
 @pytest.mark.parametrize("ranks", [0, 1, 2, 3])
 def test_what_one_rank_may_write_or_every_rank_is_not_said(run: Run, ranks: int) -> None:
     script = """
