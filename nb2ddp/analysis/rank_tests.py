@@ -172,7 +172,7 @@ def by_world_size(facts: Facts, value: cst.BaseExpression) -> dict[int, str]:
         return {}
     found = {size: rank_evaluation.as_ranks(facts, size)[0].value(value) for size in (1, 2, 3)}
     codes = {size: repr(value.known[0]) for size, value in found.items() if len(value.known) == 1}
-    return codes if len(codes) == 3 and len(set(codes.values())) > 1 else {}
+    return codes if {2, 3} <= codes.keys() and len(set(codes.values())) > 1 else {}
 
 
 def is_share(facts: Facts, rows: cst.BaseExpression) -> bool:

@@ -286,11 +286,14 @@ def _first_argument(node: cst.CSTNode) -> cst.CSTNode:
 def _on_one_gpu(node: cst.CSTNode, local_rank: str) -> cst.CSTNode:
     """Give DataParallel one GPU, with which it calls its module as it is."""
     assert isinstance(node, cst.Call)
-    kept = [
-        argument
-        for place, argument in enumerate(node.args)
-        if place == 0 or (argument.keyword is not None and argument.keyword.value in ("dim", "device_ids"))
-    ]
+    kept = []
+    for place, argument in enumerate(node.args):
+        name = argument.keyword.value if argument.keyword is not None else ""
+        if name in ("module", "dim", "device_ids") or (place == 0 and not name):
+            kept.append(argument)
+        elif place == 3 and not name:
+            equal = cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))
+            kept.append(argument.with_changes(keyword=cst.Name("dim"), equal=equal))
     kept[-1] = kept[-1].with_changes(comma=node.args[-1].comma)
     return cst_nodes.with_keyword(node.with_changes(args=kept), "device_ids", f"[{local_rank}]")
 
@@ -314,13 +317,16 @@ def _by_world_size(facts: Facts) -> Iterator[Finding]:
                 continue
             if what.startswith("the step") and sizes[3] >= sizes[2]:
                 continue  # range(0, len(rows), world_size): no part of a batch
-            if sizes[2] != sizes[3]:
-                differs = f"is {sizes[2]} on two ranks and {sizes[3]} on three"
-            else:
-                differs = f"is {sizes[1]} in one process and {sizes[2]} on several ranks"
+            if sizes[2] == sizes[3]:
+                yield Decline(
+                    f"{what} is {sizes[1]} in one process and {sizes[2]} on several ranks; write the value for one "
+                    "process, since the script divides its batch over the ranks itself",
+                    argument.value,
+                )
+                continue
             yield Decline(
-                f"{what} {differs}; write the value for one process, since the script divides its batch over the ranks "
-                "itself",
+                f"{what} is {sizes[2]} on two ranks and {sizes[3]} on three; write the value for one process, since "
+                "the script divides its batch over the ranks itself",
                 argument.value,
             )
 

@@ -47,13 +47,15 @@ def parallelize(model: torch.nn.Module) -> torch.nn.Module:
     computes whole batches: right, but no faster; a warning says so. Waits for rank 0, whose random generators
     all ranks take over.
     """
-    if _run.world_size == 1 or model in _splits:
+    # notebooks call what is in DataParallel past it, too
+    inner: Any = model.module if isinstance(model, torch.nn.DataParallel) else model
+    if _run.world_size == 1 or inner in _splits:
         return model
     init_process_group()
     _set_random_state(from_main_process(_random_state))
-    kind: Any = type(model)
-    model.__class__ = _split_class(kind)
-    _splits[model] = _Split(model)
+    kind: Any = type(inner)
+    inner.__class__ = _split_class(kind)
+    _splits[inner] = _Split(inner)
     return model
 
 
@@ -74,14 +76,14 @@ class _Split:
         self.repeats = False  # backward() comes several times through one call
         self.hooks = 0  # how many hooks there were
         self.hooked: str | None = None  # what the notebook has hooked a function to
-        self.calls = 0
-        self.said: set[str] = set()
+        self.calls, self.said = 0, set[str]()
         self.batch_norm = False  # one that cannot be synchronised: on CPUs
         self.joins = _Joins()
         self.rechecks: dict[Any, int] = {}  # by kind of call: outputs of another form, or by another path
         self.keeps: dict[Any, str] = {}  # kinds of calls that leave another state for a part: the attribute
-        # kinds of calls with random numbers that can be those of the whole batch
-        self.draws: set[Any] = set()
+        self.draws: set[Any] = (
+            set()
+        )  # kinds of calls with random numbers that can be those of the whole batch
         self.looks: dict[Any, _Known] = {}  # kinds of calls in which Python sees values of the rows
         self.compiled = False  # a function that the model calls cannot be compiled within _RandomRows
         self.whole: dict[Any, str] = {}  # kinds of calls for which every rank computes whole batches, and why
@@ -249,9 +251,8 @@ class _Split:
         if self.ddp is not None:
             self.ddp._remove_autograd_hooks()
             self.former, self.ddp = self.ddp, None  # a loss under way may ask for it
-            # autograd remembers shapes while DDP is there
             if any(p.shape != shape for p, shape, _ in self.trained):
-                self.former = None
+                self.former = None  # autograd remembers shapes while DDP is there
         if any(isinstance(p, torch.nn.UninitializedParameter) for p in model.parameters()):
             with _without_effects(model, quiet=lambda _: True, keeps_state=False):
                 self._plain(*parts.of(0, parts.rows))
@@ -275,8 +276,7 @@ class _Split:
             _run.uncompared.append(weakref.ref(whole))
             return
         self.ddp = _ddp(whole, apart=apart, in_step=True)
-        # every rank has the gradients of whole batches, and a mean of three equal ones rounds
-        if self.batch_norm:
+        if self.batch_norm:  # gradients are of whole batches, alike, and a mean of three equal ones rounds
             self.ddp.register_comm_hook(None, _take_rank_0s)
 
     def leave_ddp(self) -> None:

@@ -130,10 +130,8 @@ def _without_effects(
     state = _random_state()
     gpu = torch.cuda.get_rng_state() if torch.cuda.is_available() else None
     held = _ModuleState(model, parameters=parameters)
-    parametrized, parametrize._cache = (
-        parametrize._cache,
-        {},
-    )  # of `parametrize.cached()`: values without gradients
+    # parametrize.cached() would keep values without gradients
+    parametrized, parametrize._cache = parametrize._cache, {}
     for part in modes:
         part.training = part.training and not quiet(part)
     try:

@@ -70,8 +70,9 @@ def _ddp(
         gradient_as_bucket_view=True,
         **options,
     )
-    # A batch norm alone changes its buffers; for others every forward() would wait for rank 0's in vain. In a loop of
-    # the notebook's they are equal: and a second forward() before backward() must not write to what autograd has kept.
+    type(ddp_model).__name__ = DDP.__name__  # Unsloth knows a wrapper by this name
+    # Batch norms alone change their buffers; for others every forward() would wait for rank 0's in vain. In a loop the
+    # ranks' buffers are equal already, and a broadcast before a second forward() would overwrite what autograd saved.
     counts = any(getattr(part, "track_running_stats", False) for part in model.modules())
     ddp_model.broadcast_buffers = counts and not in_step
     _run.uncompared.append(weakref.ref(model))
@@ -81,7 +82,7 @@ def _ddp(
 
 
 class _Wrapper(DDP):
-    """A DDP wrapper with the model's attributes: a Trainer gives it for the model to a notebook's `compute_loss`."""
+    """A DDP wrapper with the model's own attributes: a Trainer passes it as `model` to a notebook's `compute_loss`."""
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -90,30 +91,12 @@ class _Wrapper(DDP):
             if "module" not in self.__dict__.get("_modules", ()):
                 raise
         value = getattr(self._modules["module"], name)
-        if isinstance(value, torch.nn.Module | torch.nn.Parameter):
+        if isinstance(value, torch.nn.Parameter) or (callable(value) and torch.is_grad_enabled()):
             raise AttributeError(
-                f"`{name}` is a part of the model that DDP does not see used: its gradients would not be averaged. "
-                f"Call the model as a whole; to look at the part, take `trainer.model.{name}`"
+                f"the loss uses `{name}` of the model, whose gradients DDP would not average: call the model as a "
+                f"whole, with what `{name}` does in its forward(); without gradients, take `trainer.model.{name}`"
             )
-        if inspect.ismethod(value) and type(value.__self__).__module__ == "__main__":
-            return functools.partial(self._call_through, value)
         return value
-
-    def _call_through(self, method: Any, *args: Any, **kwargs: Any) -> Any:
-        """Call a method of the notebook's model as DDP calls `forward()`, so that its gradients are averaged."""
-        model = method.__self__
-        if model is not self.module or not torch.is_grad_enabled() or "forward" in model.__dict__:
-            return method(*args, **kwargs)
-
-        def in_place_of_forward(*args: Any, **kwargs: Any) -> Any:
-            del model.forward
-            return method(*args, **kwargs)
-
-        model.forward = in_place_of_forward
-        try:
-            return self(*args, **kwargs)
-        finally:
-            model.__dict__.pop("forward", None)
 
 
 @functools.cache

@@ -98,7 +98,10 @@ def _digest(value: Any) -> str:
     """Return a digest of a row or a batch by its content."""
     digest = hashlib.sha256()
     for leaf in pytree.tree_leaves(dict(value) if hasattr(value, "keys") else value):
-        if isinstance(leaf, torch.Tensor) and leaf.layout != torch.strided:  # sparse
+        if isinstance(leaf, torch.Tensor) and leaf.layout == torch.sparse_coo:
+            whole = leaf.detach().coalesce()
+            digest.update(_digest([*whole.shape, whole.indices(), whole.values()]).encode())
+        elif isinstance(leaf, torch.Tensor) and leaf.layout != torch.strided:
             digest.update(_digest(leaf.detach().to_dense()).encode())
         elif isinstance(leaf, torch.Tensor):
             digest.update(leaf.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())

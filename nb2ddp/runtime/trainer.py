@@ -6,7 +6,6 @@ import sys
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
 from nb2ddp.runtime.batch_share import _share_of
 from nb2ddp.runtime.batches import _take_each_sample_once
@@ -38,12 +37,6 @@ def wrap_trainer(trainer: Any, batches: str = "notebook") -> Any:
     """
     prepare_trainer(trainer)
     if _run.world_size == 1:
-        if (
-            dist.is_initialized()
-        ):  # torchrun of one process, for which Transformers takes a wrapper of its own
-            model = trainer.accelerator.prepare_model(trainer.model, evaluation_mode=True)
-            trainer.model_wrapped = _ddp(model, find_unused=trainer.args.ddp_find_unused_parameters)
-            trainer.accelerator._models.append(trainer.model)  # or evaluations note the time to prepare it
         return trainer.model_wrapped
     _tell_of_drawn_data(trainer, _check_same_data(getattr(trainer, "train_dataset", None)))
     if batches != "notebook":

@@ -60,7 +60,8 @@ def _is_notebooks_own(frame: FrameType | None) -> bool:
 # what a training or evaluation of the notebook's own calls, which counts on shares
 _IN_LOOPS = frozenset(
     "backward training_step evaluation_loop prediction_loop prediction_step gather gather_for_metrics "
-    "gather_function".split()
+    "gather_function gather_object _nested_gather all_gather all_gather_into_tensor all_gather_object all_reduce "
+    "pad_across_processes".split()
 )
 
 
@@ -114,13 +115,14 @@ def _give_callbacks_whole_loaders(trainer: Any) -> None:
 
 
 class _HandsWholeLoaders:
-    """What a Trainer's callback handler is besides, once its loaders are whole."""
+    """Marks a callback handler whose loaders have been replaced."""
 
 
 class _AsAsked:
-    """A rank's loader as a callback is given it: the notebook's own get whole batches of it, others a rank's.
+    """A rank's loader that gives whole batches where the notebook's code iterates over it, else this rank's share.
 
-    ``batch_size`` is the notebook's; None: the loader's batches have it. Library callbacks count a rank's batches.
+    ``batch_size`` is the notebook's; None where the loader's own batches have it. A library's callback that shows
+    progress counts the rank's batches, and a loop of the notebook's that gathers what ranks compute takes its share.
     """
 
     def __init__(self, loader: Any, batch_size: int | None) -> None:
@@ -151,7 +153,7 @@ class _AsAsked:
         batches.batch_size = self.of_notebook or batches.batch_size
         base = copy.copy(getattr(self.loader, "base_dataloader", self.loader))
         object.__setattr__(base, "batch_sampler", batches)
-        base._iterator = None  # of workers that stay
+        base._iterator = None  # do not reuse persistent workers
         return base
 
     def _batches(self, whole: Any) -> Iterator[Any]:
@@ -166,10 +168,10 @@ class _AsAsked:
 
 
 def _is_asked_by_notebook(frame: FrameType | None) -> bool:
-    """Return whether code of the notebook asks, through a progress bar perhaps, and no callback of a library."""
+    """Return whether code of the notebook asks, through a progress bar perhaps, which gathers nothing from ranks."""
     while frame is not None:
         name = frame.f_globals.get("__name__", "")
         if name == "__main__" or name.startswith("transformers."):
-            return bool(name == "__main__")
+            return name == "__main__" and not _takes_steps(frame)
         frame = frame.f_back
     return False

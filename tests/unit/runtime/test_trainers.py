@@ -144,24 +144,6 @@ CASES = {
         trainer = Asks(BertForSequenceClassification(config()), arguments(), train_dataset=examples(ROWS))
         train(trainer)
     """,
-    "a loss that calls a method of the notebook's model": """
-        class Net(nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.table, self.head = nn.Embedding(20, 8), nn.Linear(8, 3)
-            def score(self, ids):
-                return self.head(self.table(ids).mean(1))
-            def forward(self, input_ids, attention_mask=None, labels=None):
-                return {"logits": self.score(input_ids)}
-        class Scores(Trainer):
-            def compute_loss(self, model, inputs, return_outputs=False, **kwargs):
-                scores = model.score(inputs["input_ids"])
-                loss = nn.functional.cross_entropy(scores, inputs["labels"])
-                return (loss, {"logits": scores}) if return_outputs else loss
-        trainer = Scores(Net(), arguments(learning_rate=0.5), train_dataset=examples(ROWS), eval_dataset=examples(7))
-        train(trainer)
-        trainer.evaluate()
-    """,
     "a language model whose labels Transformers counts before it shifts them": """
         from transformers import GPT2Config, GPT2LMHeadModel
         shape = dict(vocab_size=20, n_positions=8, n_embd=8, n_layer=1, n_head=2)

@@ -83,6 +83,8 @@ if torch.cuda.device_count() > 1:
         list(range(4)),
         dim=1,  # sequence first
     )
+    tail = nn.DataParallel(device_ids=[0, 1], module=Tail())
+    last = nn.DataParallel(Last(), None, None, 1)
 net = nn.DataParallel(model).cuda()
 inner = net.module
 # output
@@ -96,6 +98,8 @@ if torch.cuda.device_count() > 1:
         dim=1,  # sequence first
         device_ids=[local_rank],
     )
+    tail = nn.DataParallel(device_ids=[local_rank], module=Tail())
+    last = nn.DataParallel(Last(), dim=1, device_ids=[local_rank])
 net = nn.DataParallel(model, device_ids=[local_rank]).cuda()
 inner = net.module
 
@@ -267,6 +271,16 @@ if ddp:
     steps = max(steps // world_size, 1)
 args = TrainingArguments("out", per_device_train_batch_size=4, gradient_accumulation_steps=steps)
 # decline, line 8: gradient_accumulation_steps=steps is 3 in one process and 1 on several ranks; ...
+
+# case: a batch that the notebook divides below a test, of a size that is not known
+import os
+from torch.utils.data import DataLoader
+batch = pick()
+world_size = int(os.environ.get("WORLD_SIZE", 1))
+if world_size > 1:
+    batch = 64 // world_size
+loader = DataLoader(rows, batch_size=batch)
+# decline, line 7: batch_size=batch is 32 on two ranks and 21 on three; ...
 
 # case: a batch of the notebook's own
 import os
