@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -149,3 +150,6 @@ def test_a_fault_ends_the_run_with_its_cause(
         line = next((line for line in run.output.splitlines() if f"rank {who} " in line and says in line), "")
         assert line, run.output
         assert PHASES[phase] in line, line
+        if fault == "loop":  # by the watchdog's own clock, whatever the load
+            assert (waited := re.search(r"since (\d+) s", line)) is not None, line
+            assert 45 <= int(waited[1]) < 60, line
