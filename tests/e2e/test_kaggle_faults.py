@@ -127,6 +127,35 @@ def test_a_log_keeps_its_end_where_it_comes_at_once(tmp_path: Path) -> None:
     assert len(kept) < 410_000
 
 
+def test_a_log_loses_nothing_that_comes_while_it_is_emptied(tmp_path: Path) -> None:
+    """A rank may write its last lines between the reading of its raw log and the emptying, and then end."""
+    text = code("pass")
+    parts = [
+        text[text.index(begin) : text.index(end)]
+        for begin, end in (("class Log:", "def pass_on("), ("def take(", "def train("))
+    ]
+    names: dict[str, Any] = {"deque": deque, "suppress": contextlib.suppress, "LOG_LIMIT": 400_000}
+    exec("import ctypes, os\n" + "".join(parts), names)
+    raw = tmp_path / "stdout.log"
+    take = names["take"]
+
+    def take_and_write(raw: Path, log: Any) -> None:
+        take(raw, log)
+        with raw.open("ab") as file:
+            file.write(b"\nends\n")
+
+    names["take"] = take_and_write
+    log = names["Log"](tmp_path / "rank1.log")
+    raw.write_bytes(b"begins\n" + b"x" * 1_000_000)
+    names["keep_short"](raw, log)
+    assert raw.stat().st_blocks * 512 < 100_000, "it takes no more disk than what came last"
+    take(raw, log)
+    log.close()
+    kept = (tmp_path / "rank1.log").read_bytes()
+    assert kept.startswith(b"begins\n")
+    assert kept.endswith(b"x\nends\n")
+
+
 def test_a_reader_that_is_killed_ends_no_training(kaggle: Kaggle) -> None:
     """What streams a kernel's output dies where the disk is full: each print fails from then on."""
     with kaggle.start(code("for step in range(1000):\n    print('step', step, flush=True)\n")) as process:
