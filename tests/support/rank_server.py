@@ -165,9 +165,9 @@ def _note_steps(watch: str, rank: int) -> None:
 
 def _launch(job: dict[str, Any]) -> dict[str, Any]:
     """Fork the ranks and wait for them; after a failure they have ``grace`` seconds to end on their own."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    # Held until the store has it: a job that took the port meanwhile would get these ranks, and they would be orphans.
+    listener = socket.create_server(("127.0.0.1", 0))
+    port = listener.getsockname()[1]
     attempts = []
     for attempt in range(job["attempts"]):
         job["attempt"] = attempt
@@ -176,6 +176,8 @@ def _launch(job: dict[str, Any]) -> dict[str, Any]:
             pid = os.fork()
             if pid == 0:
                 try:
+                    _end_with_parent()
+                    listener.close()
                     _be_rank(job, rank, port)
                 except BaseException:
                     traceback.print_exc()
@@ -184,9 +186,22 @@ def _launch(job: dict[str, Any]) -> dict[str, Any]:
         if job["ranks"] and attempt == 0:
             import torch.distributed as dist
 
-            store = dist.TCPStore("127.0.0.1", port, None, True, wait_for_workers=False)  # noqa: F841
+            store = dist.TCPStore(  # noqa: F841
+                "127.0.0.1",
+                port,
+                None,
+                True,
+                wait_for_workers=False,
+                master_listen_fd=listener.detach(),
+            )
         attempts.append(_wait(ranks, job["limit"], job["grace"]))
     return {"attempts": attempts}
+
+
+def _end_with_parent() -> None:
+    """Have the kernel kill this rank when its job ends, whatever ends it."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
 
 
 def _wait(ranks: dict[int, int], limit: float, grace: float) -> dict[str, Any]:
