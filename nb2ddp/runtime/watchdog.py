@@ -38,6 +38,7 @@ class _Watchdog(threading.Thread):
         self._ended = threading.Event()
         self._connection: Any = None
         self._main = threading.main_thread().ident or 0
+        self._launcher = os.getppid()
         self._beats = 0
         self._stack: tuple[Any, ...] = ()
         self._since = time.monotonic()  # when the main thread's stack last changed
@@ -56,9 +57,20 @@ class _Watchdog(threading.Thread):
             try:
                 self._watch()
             except (dist.DistNetworkError, dist.DistStoreError):
+                self._end_without_launcher()
                 return  # torchrun has ended the store: it ends the ranks too
             except Exception:  # a stack that changes while it is read, say: the next look is another one
                 continue
+
+    def _end_without_launcher(self) -> None:
+        """End this rank where its launcher is gone and its store with it: it would hold its GPU, and nobody knows."""
+        for _ in range(50):  # a killed process closes its connections before its children have another parent
+            if os.getppid() != self._launcher:
+                said = f"nb2ddp: ERROR: rank {_run.rank} ends: torchrun was killed and has left it behind"
+                with contextlib.suppress(OSError):
+                    print(said, file=sys.__stderr__, flush=True)
+                _exit(1)
+            time.sleep(0.1)
 
     def _watch(self) -> None:
         """Tell the other ranks where this one stands, and look at where they stand."""

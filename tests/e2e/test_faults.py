@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -16,6 +17,7 @@ import pytest
 
 from nb2ddp.ddp_folder import SUPPORT
 from nb2ddp.runtime import support_module
+from tests.support.limits import LONG
 from tests.support.runs import processes_of
 
 pytestmark = pytest.mark.launch
@@ -69,8 +71,9 @@ class Broken:
     ended: float
 
 
-def break_run(folder: Path, fault: str, who: int, phase: str) -> Broken:
-    folder.mkdir(parents=True)
+def start(folder: Path, fault: str, who: int, phase: str) -> subprocess.Popen[str]:
+    """Start the script under torchrun, with the fault in it."""
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / "script.py").write_text(SCRIPT)
     (folder / SUPPORT).write_text(support_module())
     command = [
@@ -84,16 +87,30 @@ def break_run(folder: Path, fault: str, who: int, phase: str) -> Broken:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("COV")}
     environment |= {"WHO": str(who), "FAULT": fault, "PHASE": phase, "NB2DDP_WATCH": str(folder)}
     environment |= {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        command,
-        cwd=folder,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=240,
+    return subprocess.Popen(
+        command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
-    return Broken(folder, done.returncode, done.stdout, time.time())
+
+
+def break_run(folder: Path, fault: str, who: int, phase: str) -> Broken:
+    with start(folder, fault, who, phase) as process:
+        output, _ = process.communicate(timeout=240)
+    return Broken(folder, process.returncode, output, time.time())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a process is found in /proc")
+def test_ranks_end_when_torchrun_is_killed(tmp_path: Path) -> None:
+    """One that computes for ever, and one that waits for it: nothing else would end them, and they hold the GPUs."""
+    with start(tmp_path, "loop", 1, "middle") as torchrun:
+        deadline = time.monotonic() + LONG
+        while not (tmp_path / "met").exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        torchrun.kill()
+        output, _ = torchrun.communicate(timeout=LONG)  # both ranks hold the pipe until they end
+    assert torchrun.returncode == -signal.SIGKILL
+    assert not processes_of(tmp_path), output
+    assert "torchrun was killed and has left it behind" in output
 
 
 @pytest.fixture(scope="module")
