@@ -14,9 +14,13 @@ def _script_frames(innermost: FrameType | None = None) -> Iterator[FrameType]:
     """Yield the script's own frames, innermost first."""
     frame: FrameType | None = innermost or sys._getframe()
     while frame is not None:
-        if frame.f_globals.get("__name__") == "__main__":
+        if _is_notebooks_own(frame):
             yield frame
         frame = frame.f_back
+
+
+def _is_notebooks_own(frame: FrameType | None) -> bool:
+    return frame is not None and frame.f_globals.get("__name__") == "__main__"
 
 
 def _place(frame: FrameType | None = None) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from nb2ddp.runtime.batch_share import _share_of
+from nb2ddp.runtime.script_location import _is_notebooks_own
 
 
 def _give_whole_loaders(trainer: Any) -> None:
@@ -37,10 +38,16 @@ def _giving_whole(trainer: Any, name: str, make: Any) -> Any:
             return _AsAsked(loader, None) if evaluates else loader
         of_rank = getattr(trainer, "_train_batch_size", None)
         trainer._train_batch_size = _share_of(trainer.args).batch_size
+        kept = trainer.__dict__.pop(
+            "_eval_dataloaders", None
+        )  # with persistent workers; its own loops' shares
         try:  # what the Trainer's own loops count in `make` stays as it is
             loader = getattr(type(trainer), name)(trainer, *args, **options)
         finally:
             trainer._train_batch_size = of_rank
+            trainer.__dict__.pop("_eval_dataloaders", None)
+            if kept is not None:
+                trainer._eval_dataloaders = kept
         shard: Any = getattr(loader, "batch_sampler", None)
         if type(shard).__name__ != "BatchSamplerShard" or shard.split_batches:  # of a stream
             return make(*args, **options)
@@ -53,16 +60,29 @@ def _giving_whole(trainer: Any, name: str, make: Any) -> Any:
     return made
 
 
-def _is_notebooks_own(frame: FrameType | None) -> bool:
-    return frame is not None and frame.f_globals.get("__name__") == "__main__"
-
-
 # what a training or evaluation of the notebook's own calls, which counts on shares
 _IN_LOOPS = frozenset(
-    "backward training_step evaluation_loop prediction_loop prediction_step gather gather_for_metrics "
-    "gather_function gather_object _nested_gather all_gather all_gather_into_tensor all_gather_object all_reduce "
-    "pad_across_processes".split()
+    "training_step evaluation_loop prediction_loop prediction_step gather_for_metrics gather_function gather_object "
+    "_nested_gather all_gather all_gather_into_tensor all_gather_object all_reduce pad_across_processes".split()
 )
+# a tensor has methods of these names; with one of the others beside it they are of a training, or of the ranks
+_AMBIGUOUS = {
+    "backward": frozenset({"accelerator", "step"}),
+    "gather": frozenset({"accelerator", "dist", "distributed"}),
+    "reduce": frozenset({"accelerator", "dist", "distributed"}),
+}
+
+
+def _counts_on_shares(names: set[str]) -> bool:
+    """Return whether code with these names computes on a rank's share and joins what the ranks have."""
+    return bool(_IN_LOOPS & names) or any(
+        name in names and beside & names for name, beside in _AMBIGUOUS.items()
+    )
+
+
+def _variables(code: CodeType) -> set[str]:
+    """Return a function's own names, which may hold an accelerator; a `step` among them is a number."""
+    return {*code.co_varnames, *code.co_freevars} - {"step"}
 
 
 def _takes_steps(frame: FrameType | None) -> bool:
@@ -73,7 +93,7 @@ def _takes_steps(frame: FrameType | None) -> bool:
         comprehensions = [
             of for of in code.co_consts if isinstance(of, CodeType) and of.co_name.startswith("<")
         ]
-        if any(_IN_LOOPS & {*of.co_names} for of in (code, *comprehensions)):
+        if any(_counts_on_shares({*of.co_names, *_variables(of)}) for of in (code, *comprehensions)):
             return True
         frame = frame.f_back
     return False
@@ -122,7 +142,8 @@ class _AsAsked:
     """A rank's loader that gives whole batches where the notebook's code iterates over it, else this rank's share.
 
     ``batch_size`` is the notebook's; None where the loader's own batches have it. A library's callback that shows
-    progress counts the rank's batches, and a loop of the notebook's that gathers what ranks compute takes its share.
+    progress counts the rank's batches, and so does code that divides them by the rank's accumulation steps. A loop of
+    the notebook's that gathers what ranks compute takes its share.
     """
 
     def __init__(self, loader: Any, batch_size: int | None) -> None:
@@ -134,7 +155,9 @@ class _AsAsked:
         return getattr(self.loader, name)
 
     def __len__(self) -> int:
-        whole = self._whole() if _is_asked_by_notebook(sys._getframe(1)) else None
+        frame = sys._getframe(1)
+        counts_steps = "gradient_accumulation_steps" in frame.f_code.co_names
+        whole = self._whole() if _is_asked_by_notebook(frame) and not counts_steps else None
         return len(self.loader) if whole is None else len(whole)
 
     def __iter__(self) -> Iterator[Any]:
@@ -147,10 +170,11 @@ class _AsAsked:
         whole: Any = getattr(shard, "batches", None)  # of ours, else of Accelerate's
         if whole is None and type(shard).__name__ == "BatchSamplerShard" and not shard.split_batches:
             whole = shard.batch_sampler
-        if type(whole) is not torch.utils.data.BatchSampler:
+        if whole is None or (self.of_notebook and type(whole) is not torch.utils.data.BatchSampler):
             return None
         batches = copy.copy(whole)
-        batches.batch_size = self.of_notebook or batches.batch_size
+        if self.of_notebook:
+            batches.batch_size = self.of_notebook
         base = copy.copy(getattr(self.loader, "base_dataloader", self.loader))
         object.__setattr__(base, "batch_sampler", batches)
         base._iterator = None  # do not reuse persistent workers

@@ -102,6 +102,48 @@ def test_a_callback_is_given_whole_batches(
         assert (notes["trained"], notes["evaluated"]) == (expected["trained"], expected["evaluated"])
 
 
+LOOKED_AT = """
+from transformers import TrainerCallback
+class Measures(TrainerCallback):
+    probed, steps, norms = [], [], []
+    def on_train_begin(self, args, state, control, train_dataloader=None, **kwargs):
+        self.steps.append(len(train_dataloader) // args.gradient_accumulation_steps)
+    def on_epoch_end(self, args, state, control, model=None, eval_dataloader=None, train_dataloader=None, **kwargs):
+        model.eval()
+        self.probed.append([
+            torch.gather(batch["input_ids"], 1, batch["labels"][:, None]).tolist() for batch in train_dataloader])
+        for batch in trainer.get_eval_dataloader():
+            loss = model(**batch).loss
+            self.norms.append(torch.autograd.grad(loss, model.classifier.weight)[0].norm().item())
+        model.train()
+trainer = Trainer(BertForSequenceClassification(config()),
+    arguments(max_steps=-1, num_train_epochs=2, eval_strategy="epoch", dataloader_num_workers=WORKERS,
+        dataloader_persistent_workers=WORKERS > 0),
+    train_dataset=examples(16), eval_dataset=examples(7), callbacks=[Measures()])
+ddp.prepare_trainer(trainer)
+train(trainer)
+note(probed=Measures.probed, norms=Measures.norms, steps=Measures.steps, total=trainer.state.max_steps,
+    losses=[row["eval_loss"] for row in trainer.state.log_history if "eval_loss" in row])
+"""
+
+
+@pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.thorough)])
+def test_a_callback_that_computes_is_given_whole_batches(
+    server: RankServer, tmp_path: Path, workers: int
+) -> None:
+    """`gather` of a tensor is none of the ranks'; steps are counted with the arguments, which are a rank's."""
+    one, several = server.compare(
+        tmp_path, f"{START}BATCH, STEPS, WORKERS = 4, 2, {workers}\n{TOOLS}\n{LOOKED_AT}"
+    )
+    assert not any((*one.codes, *several.codes)), several.text
+    expected = one.notes[0]
+    for notes in several.notes:
+        assert notes["probed"] == expected["probed"]
+        assert notes["steps"] == expected["steps"]
+        for name in ("norms", "losses"):
+            assert notes[name] == pytest.approx(expected[name], abs=1e-6)
+
+
 OWN_EVALUATION = """
 class Own(Trainer):
     def evaluate(self, *args, **kwargs):
