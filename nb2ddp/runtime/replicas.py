@@ -11,11 +11,13 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils import _pytree as pytree
 
 from nb2ddp.runtime.gradients import _leaves_out
 from nb2ddp.runtime.object_collectives import from_all_ranks
 from nb2ddp.runtime.run_state import _T, _run, is_main_process
 from nb2ddp.runtime.same_data import _digest
+from nb2ddp.runtime.script_location import _is_notebooks_own
 
 
 def wrap(model: torch.nn.Module) -> Any:
@@ -71,6 +73,7 @@ def _ddp(
         **options,
     )
     type(ddp_model).__name__ = DDP.__name__  # Unsloth knows a wrapper by this name
+    del ddp_model.dim  # of DataParallel's times; a notebook's `model.dim` is the model's own
     # Batch norms alone change their buffers; for others every forward() would wait for rank 0's in vain. In a loop the
     # ranks' buffers are equal already, and a broadcast before a second forward() would overwrite what autograd saved.
     counts = any(getattr(part, "track_running_stats", False) for part in model.modules())
@@ -91,12 +94,52 @@ class _Wrapper(DDP):
             if "module" not in self.__dict__.get("_modules", ()):
                 raise
         value = getattr(self._modules["module"], name)
-        if isinstance(value, torch.nn.Parameter) or (callable(value) and torch.is_grad_enabled()):
-            raise AttributeError(
-                f"the loss uses `{name}` of the model, whose gradients DDP would not average: call the model as a "
-                f"whole, with what `{name}` does in its forward(); without gradients, take `trainer.model.{name}`"
-            )
+        if not torch.is_grad_enabled():
+            return value
+        if not _is_notebooks_own(sys._getframe(1)):
+            if isinstance(value, torch.nn.Parameter) or callable(value):
+                raise AttributeError(name)  # a library knows a wrapper by what it has not
+            return value
+        if _trains(value):  # hasattr() would take an AttributeError for "there is none", and go another way
+            raise RuntimeError(_not_averaged(name))
+        if inspect.ismethod(value) and _trains(value.__self__):
+            return _refusing_gradients(name, value)
         return value
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        own = name in self.__dict__ or "module" not in self.__dict__.get("_modules", ())
+        if own or name == "module" or not _is_notebooks_own(sys._getframe(1)):
+            super().__setattr__(name, value)
+        else:
+            setattr(self._modules["module"], name, value)
+
+
+def _trains(value: Any) -> bool:
+    """Return whether a value is a parameter that is trained, or a module that has some."""
+    if isinstance(value, torch.nn.Parameter):
+        return bool(value.requires_grad)
+    return isinstance(value, torch.nn.Module) and any(p.requires_grad for p in value.parameters())
+
+
+def _refusing_gradients(name: str, method: Any) -> Any:
+    """Return a model's method that raises RuntimeError where what it returns trains the model."""
+
+    @functools.wraps(method)
+    def checked(*args: Any, **options: Any) -> Any:
+        result = method(*args, **options)
+        for value in pytree.tree_leaves(result):
+            if _trains(value) or (isinstance(value, torch.Tensor) and value.requires_grad):
+                raise RuntimeError(_not_averaged(name))
+        return result
+
+    return checked
+
+
+def _not_averaged(name: str) -> str:
+    return (
+        f"the loss uses `{name}` of the model, whose gradients DDP would not average: call the model as a "
+        f"whole, with what `{name}` does in its forward(); without gradients, take `trainer.model.{name}`"
+    )
 
 
 @functools.cache

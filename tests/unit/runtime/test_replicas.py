@@ -394,3 +394,51 @@ def test_an_output_that_the_loss_does_not_use_is_not_noted() -> None:
     losses.note([used, unused])
     used.sum().backward()
     assert [number for number, _ in losses.noted] == [0]
+
+
+ASKS = """
+import torch
+ddp.init_process_group()
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.head, self.criterion = torch.nn.Linear(2, 2), torch.nn.Linear(2, 1), torch.nn.MSELoss()
+        self.scale = torch.nn.Parameter(torch.ones(1), requires_grad=False)
+    def forward(self, x):
+        return self.head(self.body(x))
+    def size(self):
+        return sum(p.numel() for p in self.parameters())
+    def penalty(self):
+        return self.head.weight.pow(2).sum()
+model = ddp.wrap(Model())
+"""
+
+
+@pytest.mark.parametrize(
+    "asks",
+    [
+        "model.head(torch.ones(1, 2))",
+        "hasattr(model, 'head')",  # an answer of "no" would be another way
+        "getattr(model, 'head', None)",
+        "model.penalty()",
+    ],
+)
+def test_a_part_of_the_model_that_ddp_would_not_see_ends_the_run(run: Run, asks: str) -> None:
+    ended = run(f"{ASKS}\n{asks}")
+    assert ended.codes == [1, 1]
+    assert "of the model, whose gradients DDP would not average: call the model as a whole" in ended.text
+
+
+def test_what_trains_nothing_is_the_models_own(run: Run) -> None:
+    ended = run(
+        ASKS
+        + """
+assert model.criterion(torch.ones(2), torch.ones(2)) == 0
+assert model.scale == 1 and model.size() == 10
+with torch.no_grad():
+    assert model.penalty() >= 0 and model.head is model.module.head
+note(dim=hasattr(model, "dim"), device=str(model.device))
+"""
+    )
+    assert ended.codes == [0, 0], ended.text
+    assert ended.notes == [{"dim": False, "device": "cpu"}] * 2

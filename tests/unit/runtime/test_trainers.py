@@ -138,10 +138,15 @@ CASES = {
                 labels = inputs.pop("labels")
                 outputs = model(**inputs)
                 assert not hasattr(model, "nothing")
+                model.asked = getattr(model, "asked", 0) + 1
+                assert self.model.asked == model.asked and not hasattr(self, "asked")
+                assert (model.dim, model.num_parameters()) == (7, self.model.num_parameters())
                 logits = outputs.logits.view(-1, model.config.num_labels)
-                loss = nn.functional.cross_entropy(logits, labels, weight=torch.tensor([0.1, 1.0, 5.0]))
+                loss = model.criterion(logits, labels) if hasattr(model, "criterion") else logits.sum()
                 return (loss, outputs) if return_outputs else loss
-        trainer = Asks(BertForSequenceClassification(config()), arguments(), train_dataset=examples(ROWS))
+        model = BertForSequenceClassification(config())
+        model.dim, model.criterion = 7, nn.CrossEntropyLoss(weight=torch.tensor([0.1, 1.0, 5.0]))
+        trainer = Asks(model, arguments(), train_dataset=examples(ROWS))
         train(trainer)
     """,
     "a language model whose labels Transformers counts before it shifts them": """
