@@ -19,6 +19,7 @@ PARTS = (
     "run_state",
     "script_location",
     "random_numbers",
+    "metrics",
     "value_copies",
     "module_state",
     "random_rows",

@@ -11,6 +11,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils import _pytree as pytree
 
 from nb2ddp.runtime.batches import _Filler
+from nb2ddp.runtime.metrics import _counting_metrics_once
 from nb2ddp.runtime.notebook_losses import _notes_figures
 from nb2ddp.runtime.run_state import _run
 
@@ -149,7 +150,8 @@ def _evaluate_each_sample_once(trainer: Any) -> "list[_WholeBatches]":
         # wrap_trainer() has prepared the model: Transformers would do so again, and log how long it takes
         if isinstance(trainer.model_wrapped, DDP) and not accelerator._models:
             accelerator._models.append(trainer.model)
-        return evaluation_loop(*args, **options)
+        with _counting_metrics_once():
+            return evaluation_loop(*args, **options)
 
     gather_once._counts_once = True  # type: ignore[attr-defined]
     accelerator.gather_for_metrics = gather_once

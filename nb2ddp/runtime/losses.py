@@ -11,7 +11,8 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 from nb2ddp.runtime.batch_share import _share_of
 from nb2ddp.runtime.batches import _take_each_sample_once, _weighted
 from nb2ddp.runtime.divided_calls import _Split
-from nb2ddp.runtime.notebook_losses import _notes_figures, _takes_items, _without_notes
+from nb2ddp.runtime.module_state import _without_effects
+from nb2ddp.runtime.notebook_losses import _notes_figures, _takes_items
 from nb2ddp.runtime.object_collectives import from_all_ranks, from_main_process
 from nb2ddp.runtime.run_state import _run
 from nb2ddp.runtime.split_classes import _split_class, _splits
@@ -87,10 +88,11 @@ def _keep_loss(trainer: Any) -> None:
         ):  # streamed: nothing says how many rows came
             sizes = from_all_ranks(_count_rows(inputs))
         if items is not None and is_mean is None:
-            model.eval()
-            with torch.no_grad(), _without_notes(trainer):
+            with _without_effects(trainer.model, quiet=lambda _: True, trainer=trainer):
+                model.training = False  # of the wrapper
+                trainer.log = lambda *_, **__: None
                 one, other = (loss_of_one(model, dict(inputs), n) for n in (items, 2 * items))
-            model.train(trains)
+            model.training = trains
             is_mean = from_main_process(lambda: _is_mean(one, other))
         even = sizes is None or min(sizes) == max(sizes)
         whole = share < _run.world_size and not (even and _is_mean_over_rows(trainer, inputs))

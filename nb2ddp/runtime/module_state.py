@@ -10,6 +10,7 @@ import torch
 from torch.nn.utils import parametrize
 from torch.utils import _pytree as pytree
 
+from nb2ddp.runtime.metrics import _is_metric
 from nb2ddp.runtime.random_numbers import _random_state, _set_random_state
 from nb2ddp.runtime.value_copies import _class_attributes, _copies, _globals_of, _is_of_own_class, _reachable
 
@@ -25,10 +26,11 @@ class _ModuleState:
 
     These are objects in the modules, attributes of their classes, and global names that their methods use. With
     ``parameters`` also those of the modules, which `forward()` may move, as an average of another model's, or replace.
+    With a ``trainer`` also what its loss may change, in the same way.
     """
 
-    def __init__(self, model: torch.nn.Module, *, parameters: bool = False) -> None:
-        self.holders = list(_holders(model))
+    def __init__(self, model: torch.nn.Module, *, parameters: bool = False, trainer: Any = None) -> None:
+        self.holders = list(_holders(model, trainer))
         if parameters:
             self.holders += [(name, part._parameters) for name, part in model.named_modules()]
         self.old = [_values(holder) for _, holder in self.holders]
@@ -67,7 +69,7 @@ def _numbers(value: Any) -> Iterator[Any]:
             yield from _numbers(list(leaf.values()) if isinstance(leaf, dict) else list(leaf))
 
 
-def _holders(model: torch.nn.Module) -> Iterator[tuple[str, Any]]:
+def _holders(model: torch.nn.Module, trainer: Any = None) -> Iterator[tuple[str, Any]]:
     """Yield the mappings that hold the values of modules, and of what else of the notebook's their calls may change."""
     seen: set[int] = set()
     kinds: set[type] = set()
@@ -78,7 +80,7 @@ def _holders(model: torch.nn.Module) -> Iterator[tuple[str, Any]]:
             name, value = waiting.pop()
             for found in _reachable(value):
                 own = _is_of_own_class(found) and not isinstance(found, torch.nn.Module | type)
-                if own and hasattr(found, "__dict__") and id(found) not in seen:
+                if (own or _is_metric(found)) and hasattr(found, "__dict__") and id(found) not in seen:
                     seen.add(id(found))
                     kinds.add(type(found))
                     yield name, found.__dict__
@@ -90,13 +92,23 @@ def _holders(model: torch.nn.Module) -> Iterator[tuple[str, Any]]:
         kinds.update(type(module).__mro__)
         for attribute, value in _values(module.__dict__).items():
             yield from of_objects(f"{name}.{attribute}" if name else attribute, value)
+    functions = []
+    if trainer is not None:
+        yield "trainer", trainer.__dict__
+        kinds.update(type(trainer).__mro__)
+        functions = [getattr(trainer, "compute_loss_func", None)]
+        for attribute, value in list(trainer.__dict__.items()):
+            yield from of_objects(attribute, value)
     own = {kind for kind in kinds if kind.__module__ == "__main__"}
-    for names in _globals_of(own):
+    for names in _globals_of(own, functions):
         yield "", names
         for name, value in list(names.items()):
             yield from of_objects(name, value)
     for kind in sorted(own, key=lambda kind: kind.__qualname__):
-        yield kind.__name__, _class_attributes(kind)
+        names = _class_attributes(kind)
+        yield kind.__name__, names
+        for name, value in list(names.items()):
+            yield from of_objects(name, value)
 
 
 def _values(holder: Mapping[str, Any]) -> dict[str, Any]:
@@ -120,16 +132,18 @@ def _without_effects(
     quiet: Callable[[torch.nn.Module], bool],
     keeps_state: bool = True,
     parameters: bool = False,
+    trainer: Any = None,
 ) -> Iterator[_ModuleState]:
     """Compute without gradients, prints, random numbers and running statistics; ``quiet`` modules do not train.
 
     Forward hooks of the notebook do not see these calls, which are none of the notebook's. Gives what the modules
-    hold, with their ``parameters`` if asked; it is put back at the end, but where a call is to leave its state.
+    hold, with their ``parameters`` and what a ``trainer`` holds if asked; it is put back at the end, but where a call
+    is to leave its state.
     """
     modes = {part: part.training for part in model.modules()}
     state = _random_state()
     gpu = torch.cuda.get_rng_state() if torch.cuda.is_available() else None
-    held = _ModuleState(model, parameters=parameters)
+    held = _ModuleState(model, parameters=parameters, trainer=trainer)
     # parametrize.cached() would keep values without gradients
     parametrized, parametrize._cache = parametrize._cache, {}
     for part in modes:

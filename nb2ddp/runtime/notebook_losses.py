@@ -1,10 +1,7 @@
 """Read the loss that a notebook has written for its Trainer: whether it notes figures, or counts items."""
 
-import contextlib
 import dis
 import inspect
-import io
-import sys
 from collections.abc import Iterator
 from types import CodeType
 from typing import Any
@@ -51,22 +48,3 @@ def _takes_items(trainer: Any) -> bool:
         if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
     }
     return bool(loaded & {"num_items_in_batch", *options})
-
-
-@contextlib.contextmanager
-def _without_notes(trainer: Any) -> Iterator[None]:
-    """Undo what a loss notes in a block: its logs and prints, the attributes that it sets, the lists that grow."""
-    before = dict(trainer.__dict__)
-    own = [kind for kind in type(trainer).__mro__ if kind.__module__ == "__main__"]
-    places = (before, *map(vars, own), vars(sys.modules["__main__"]))
-    lists = {id(value): value for place in places for value in place.values() if isinstance(value, list)}
-    lengths = {number: len(value) for number, value in lists.items()}
-    trainer.log = lambda *_, **__: None
-    try:
-        with contextlib.redirect_stdout(io.StringIO()):
-            yield
-    finally:
-        trainer.__dict__.clear()
-        trainer.__dict__.update(before)
-        for number, length in lengths.items():
-            del lists[number][length:]

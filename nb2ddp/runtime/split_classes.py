@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from nb2ddp.runtime.metrics import _count_metrics_once
 from nb2ddp.runtime.run_state import _run
 
 # by model, what divides its calls: a _Split of divided_calls
@@ -23,6 +24,8 @@ def _split_class(kind: Any) -> type:
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         split = _splits.get(self)
+        if split is not None:
+            _count_metrics_once()
         if split is None or split.inside or not _run.meets or not torch.is_grad_enabled():
             return called(self, *args, **kwargs)
         if _is_transformed():

@@ -6,10 +6,12 @@ import dis
 import functools
 import random
 import types
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from typing import Any
 
 import torch
+
+from nb2ddp.runtime.metrics import _is_metric
 
 _MOST_VALUES = 2**26  # of a tensor that is copied
 _MOST_OF_PARAMETERS = 2**29  # of all parameters together that are copied
@@ -203,10 +205,11 @@ def _class_attributes(kind: type) -> _Chosen:
     return _Chosen(vars(kind), names, functools.partial(setattr, kind), functools.partial(delattr, kind))
 
 
-def _globals_of(kinds: set[type]) -> list[_Chosen]:
-    """Return the global names that methods of the notebook's classes use, and the functions that these call."""
+def _globals_of(kinds: set[type], others: Iterable[Any] = ()) -> list[_Chosen]:
+    """Return the global names that methods of the notebook's classes use, ``others``, and the functions they call."""
     used: dict[int, tuple[dict[str, Any], set[str]]] = {}
-    functions = [of for kind in kinds for of in vars(kind).values() if isinstance(of, types.FunctionType)]
+    methods = [of for kind in kinds for of in vars(kind).values()]
+    functions = [of for of in (*methods, *others) if isinstance(of, types.FunctionType)]
     seen: set[int] = set()
     while functions:
         function = functions.pop()
@@ -233,7 +236,7 @@ def _names_in(code: types.CodeType) -> frozenset[str]:
 def _is_kept(value: Any) -> bool:
     """Return whether a value is state: a number, a text, a container, a tensor, a generator or an own object."""
     if isinstance(value, type | types.FunctionType | types.ModuleType | torch.nn.Module):
-        return False
+        return _is_metric(value)
     plain = isinstance(value, (bool, int, float, str, tuple, torch.Tensor, *_CONTAINERS)) or value is None
     return plain or _is_of_own_class(value) or _generator_state(value) is not None
 

@@ -75,6 +75,37 @@ note(sizes=[row["size"] for row in trainer.state.log_history if "size" in row],
 """
 
 
+COUNTS = """
+from collections import Counter
+calls = {"all": 0}
+class Counts(Trainer):
+    sizes, labels = {"rows": []}, Counter()
+    def compute_loss(self, model, inputs, return_outputs=False, **kwargs):
+        self.sizes["rows"].append(len(inputs["labels"]))
+        self.labels.update(inputs["labels"].tolist())
+        calls["all"] += 1
+        self.noise = torch.randn(1).item()
+        return super().compute_loss(model, inputs, return_outputs=return_outputs, **kwargs)
+model = BertForSequenceClassification(config())
+trainer = Counts(model, arguments(), train_dataset=examples(32))
+train(trainer)
+note(calls=[calls["all"], len(trainer.sizes["rows"])], rows=sum(trainer.sizes["rows"]), noise=trainer.noise,
+    labels=sum(trainer.labels.values()), steps=trainer.state.max_steps)
+"""
+
+
+def test_a_trial_of_a_loss_leaves_nothing_that_the_notebook_counts(
+    server: RankServer, tmp_path: Path
+) -> None:
+    """Whether a loss is a mean or a sum is tried once: what it counts in containers, and random numbers, are undone."""
+    one, several = server.compare(tmp_path, f"{START}BATCH, STEPS = 4, 2\n{TOOLS}\n{COUNTS}")
+    assert not any((*one.codes, *several.codes)), several.text
+    expected = one.notes[0]
+    assert expected["calls"] == [2 * expected["steps"]] * 2
+    for notes in several.notes:
+        assert notes == {**expected, "noise": notes["noise"]}
+
+
 IN_A_BLOCK = """with ddp.main_process_only() as is_main:
           if is_main:"""
 
