@@ -1,13 +1,16 @@
 """Average the gradients that DDP cannot: of `torch.autograd.grad`, and of several `backward()` through one call."""
 
 import functools
+import weakref
 from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.utils import _pytree as pytree
 
 from nb2ddp.runtime.autograd_collectives import _GatherRows, _SumOverRanks
+from nb2ddp.runtime.call_results import _graph
 from nb2ddp.runtime.gradients import _average_after_backward
 from nb2ddp.runtime.run_state import _run
 from nb2ddp.runtime.split_classes import _splits
@@ -58,10 +61,10 @@ def _average_asked_gradients() -> None:
 
 
 def _average_repeated_backward() -> None:
-    """Let ``backward()`` come several times through one call of a divided model.
+    """Let ``backward()`` come several times through one call of a divided model, and apart through several calls.
 
-    DDP averages a gradient once for each call. ``retain_graph=True`` says that more follow: from then on gradients are
-    averaged after each ``backward()``.
+    DDP averages a gradient once, after the latest call. ``retain_graph=True`` says that more follow, and so does a
+    ``backward()`` that leaves out an earlier call: from then on gradients are averaged after each ``backward()``.
     """
     backward: Callable[..., Any] = torch.autograd.backward
     if hasattr(backward, "__wrapped__"):
@@ -76,23 +79,49 @@ def _average_repeated_backward() -> None:
         *args: Any,
         **options: Any,
     ) -> Any:
-        if retain_graph or create_graph:
-            for split in list(_splits.values()):
+        splits = list(_splits.values())
+        given = [tensors] if isinstance(tensors, torch.Tensor) else tensors
+        waiting = _take_reached([of for of in given if isinstance(of, torch.Tensor)], splits)
+        for split in splits:
+            if retain_graph or create_graph or split in waiting:
                 split.leave_ddp()
         return backward(tensors, grad_tensors, retain_graph, create_graph, *args, **options)
 
     torch.autograd.backward = checked
 
 
+def _take_reached(tensors: list[Any], splits: list[Any]) -> list[Any]:
+    """Take the open calls that tensors depend on from their models' lists; return the models that keep others."""
+    reached: list[Any] = []
+    for split in splits:
+        split.open = [call for call in split.open if any(node() is not None for node in call)]
+    left = {node() for split in splits for call in split.open for node in call}
+    if not left:
+        return reached
+    met = set()
+    for node in _graph(tensors):
+        if node in left:
+            met.add(node)
+            if met == left:
+                break
+    for split in splits:
+        waiting = [call for call in split.open if not any(node() in met for node in call)]
+        if waiting and len(waiting) < len(split.open):
+            reached.append(split)
+        split.open = waiting
+    return reached
+
+
+def _open_call(output: Any) -> list[Any]:
+    """Return references to what joins the ranks' parts in a call's output; they end with its graph."""
+    found = []
+    for leaf in pytree.tree_leaves(output):
+        if isinstance(leaf, torch.Tensor) and leaf.requires_grad:
+            node = next((node for node in _graph([leaf]) if node.name() in _OF_PARTS), None)
+            found += [weakref.ref(node)] if node is not None else []
+    return found
+
+
 def _joins_parts(outputs: list[Any]) -> bool:
     """Return whether tensors depend on outputs that were joined from the ranks' parts."""
-    nodes = [output.grad_fn for output in outputs if getattr(output, "grad_fn", None) is not None]
-    seen = set(nodes)
-    while nodes:
-        node: Any = nodes.pop()
-        if node.name() in _OF_PARTS:
-            return True
-        following = {following for following, _ in node.next_functions if following is not None} - seen
-        seen |= following
-        nodes += following
-    return False
+    return any(node.name() in _OF_PARTS for node in _graph(outputs))

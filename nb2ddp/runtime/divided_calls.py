@@ -11,8 +11,10 @@ import torch
 from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils import _pytree as pytree
 
+from nb2ddp.runtime.autograd_patches import _open_call
 from nb2ddp.runtime.batch_parts import _Parts
 from nb2ddp.runtime.call_results import _computes_in_16_bits, _opaque, _reached
+from nb2ddp.runtime.call_settings import _Settings
 from nb2ddp.runtime.control_flow import _ENOUGH, _are_on_all_ranks, _Known, _learn, _Looks, _Start
 from nb2ddp.runtime.dry_runs import _Trial
 from nb2ddp.runtime.gradients import _average_after_backward, _take_rank_0s
@@ -31,7 +33,7 @@ from nb2ddp.runtime.random_rows import _own_random_numbers
 from nb2ddp.runtime.replicas import _ddp
 from nb2ddp.runtime.run_state import _run, is_main_process
 from nb2ddp.runtime.same_data import _are_same_batches, _is_looked_at, _Losses
-from nb2ddp.runtime.split_classes import _split_class, _splits
+from nb2ddp.runtime.split_classes import _divide_no_parts, _split_class, _splits
 
 
 def parallelize(model: torch.nn.Module) -> torch.nn.Module:
@@ -72,8 +74,10 @@ class _Split:
         self.trained: list[tuple[Any, Any, bool]] = []
         self.apart: list[Any] = []  # trained parameters that no output depends on: the loss may, elsewhere
         self.left, self.words = set[str](), set[Any]()  # their names; arguments of calls that are no tensors
+        self.settings = _Settings()
         self.alone = False  # the model is called without DDP: its outputs hide their tensors, or
-        self.repeats = False  # backward() comes several times through one call
+        self.repeats = False  # backward() comes several times through one call, or apart through several
+        self.open: list[Any] = []  # calls through which no backward() has come yet
         self.hooks = 0  # how many hooks there were
         self.hooked: str | None = None  # what the notebook has hooked a function to
         self.calls, self.said = 0, set[str]()
@@ -81,18 +85,16 @@ class _Split:
         self.joins = _Joins()
         self.rechecks: dict[Any, int] = {}  # by kind of call: outputs of another form, or by another path
         self.keeps: dict[Any, str] = {}  # kinds of calls that leave another state for a part: the attribute
-        self.draws: set[Any] = (
-            set()
-        )  # kinds of calls with random numbers that can be those of the whole batch
+        self.draws = set[Any]()  # kinds of calls with random numbers that can be those of the whole batch
         self.looks: dict[Any, _Known] = {}  # kinds of calls in which Python sees values of the rows
         self.compiled = False  # a function that the model calls cannot be compiled within _RandomRows
         self.whole: dict[Any, str] = {}  # kinds of calls for which every rank computes whole batches, and why
         self.losses = _Losses()
 
     def forward(self, args: Any, kwargs: Any) -> Any:
-        self._take_over_parts()
+        _divide_no_parts(self)
         parts, divides = _Parts(args, kwargs), True
-        kind = (parts.shape, self.model.training, parts.has_one_row)
+        kind = (parts.shape, self.settings.of(self.model), parts.has_one_row)
         parts.know_classes(self.joins.classes_of(kind))
         if _is_looked_at(self.calls):
             self.losses.compare()
@@ -141,6 +143,7 @@ class _Split:
                 "near the single process's (by about 1e-3 of them), not equal"
             )
         joined = self.joins.join(output, parts, kind)
+        self.open.append(_open_call(joined))
         if _is_looked_at(self.calls):
             self.losses.note(joined, of_rank=output)
         _average_after_backward(joined, self.apart)
@@ -199,19 +202,13 @@ class _Split:
         self.hooks = torch.utils.hooks.RemovableHandle.next_id  # those of ours are known
         return output
 
-    def _take_over_parts(self) -> None:
-        """Stop dividing the calls of submodules: this model divides its own calls now."""
-        for part in list(self.model.modules()) if len(_splits) > 1 else ():
-            if part in _splits and _splits[part] is not self:
-                del _splits[part]
-                part.__class__ = type(part).__bases__[0]
-
     def _run(self, args: Any, kwargs: Any, *, plain: bool = False) -> Any:
         self.inside = True
         try:
             return (self.model if plain or self.ddp is None else self.ddp)(*args, **kwargs)
         finally:
             self.inside = False
+            self.settings.leave_out_counts()
 
     def _plain(self, args: Any, kwargs: Any) -> Any:
         return self._run(args, kwargs, plain=True)

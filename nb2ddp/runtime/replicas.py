@@ -19,6 +19,8 @@ from nb2ddp.runtime.run_state import _T, _run, is_main_process
 from nb2ddp.runtime.same_data import _digest
 from nb2ddp.runtime.script_location import _is_notebooks_own
 
+_SMALL = 2**28  # bytes of trained parameters
+
 
 def wrap(model: torch.nn.Module) -> Any:
     """Return one DDP wrapper around a model: backward() averages its gradients over all ranks. Waits for them."""
@@ -64,12 +66,14 @@ def _ddp(
         sent = [p for name, p in model.named_parameters() if name not in ignored]
         for value in (*sent, *model.buffers()):
             dist.broadcast(value.data, 0)  # `data` is another tensor to autograd
-    # gradient_as_bucket_view: gradients are exchanged where they lie, not in copies
+    # gradient_as_bucket_view: gradients are exchanged where they lie, not in copies. In a loop a notebook may keep a
+    # gradient beyond zero_grad(), and the next one would be written over it: a copy of small models' costs little.
+    small = sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad) <= _SMALL
     ddp_model = _Wrapper(
         model,
         device_ids=device_ids,
         find_unused_parameters=find_unused,
-        gradient_as_bucket_view=True,
+        gradient_as_bucket_view=not (in_step and small),
         **options,
     )
     type(ddp_model).__name__ = DDP.__name__  # Unsloth knows a wrapper by this name

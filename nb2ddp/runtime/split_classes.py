@@ -44,6 +44,14 @@ def _split_class(kind: Any) -> type:
     return made
 
 
+def _divide_no_parts(split: Any) -> None:
+    """Stop dividing the calls of a model's submodules: it divides its own calls now."""
+    for part in list(split.model.modules()) if len(_splits) > 1 else ():
+        if part in _splits and _splits[part] is not split:
+            del _splits[part]
+            part.__class__ = type(part).__bases__[0]
+
+
 def _is_transformed() -> bool:
     """Return whether `torch.func.grad` or `vmap` is at work, which DDP cannot: each rank computes all rows there."""
     functorch: Any = torch._C._functorch

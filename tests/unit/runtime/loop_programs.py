@@ -76,6 +76,50 @@ EXACT = {
             optimizer.step()
             losses.append(loss.item())
     """,
+    "two calls before a backward() for each": """
+        model = ddp.parallelize(mlp())
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for (a, b), (c, d) in zip(batches(x[:12], y[:12]), batches(x[10:], y[10:])):
+            optimizer.zero_grad()
+            one, two = F.cross_entropy(model(a), b), F.cross_entropy(model(c), d)
+            one.backward()
+            two.backward()
+            optimizer.step()
+            losses.append(one.item() + two.item())
+    """,
+    "a discriminator that sees both kinds before a backward() for each": """
+        maker, judge = ddp.parallelize(mlp(5, 5)), ddp.parallelize(mlp(5, 1))
+        of_maker, of_judge = (torch.optim.SGD(of.parameters(), lr=0.1) for of in (maker, judge))
+        for a, _ in batches(x, y):
+            made = maker(torch.randn(len(a), 5))
+            real, fake = judge(a), judge(made.detach())
+            of_judge.zero_grad()
+            one, two = F.softplus(-real).mean(), F.softplus(fake).mean()
+            one.backward()
+            two.backward()
+            of_judge.step()
+            of_maker.zero_grad()
+            three = F.softplus(-judge(made)).mean()
+            three.backward()
+            of_maker.step()
+            losses.append(one.item() + two.item() + three.item())
+        end(maker, judge)
+    """,
+    "gradients that are kept beyond zero_grad()": """
+        model = ddp.parallelize(mlp())
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for a, b in batches(x, y):
+            kept = []
+            for loss_of in (lambda out: F.cross_entropy(out, b), lambda out: out.pow(2).mean()):
+                optimizer.zero_grad()
+                loss = loss_of(model(a))
+                loss.backward()
+                kept.append([p.grad for p in model.parameters()])
+            for p, one, other in zip(model.parameters(), *kept):
+                p.grad = one - (one * other).sum().clamp(max=0) / (other * other).sum() * other
+            optimizer.step()
+            losses.append(loss.item())
+    """,
     "a scripted model": """
         model = ddp.parallelize(torch.jit.script(mlp()))
         train(model, batches(x, y), lambda x, y: F.cross_entropy(model(x), y))

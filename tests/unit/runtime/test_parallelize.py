@@ -104,6 +104,91 @@ def test_rows_that_choose_differently_are_divided_where_it_is_right(
     assert "WARNING" not in runs[1].text
 
 
+# what a model computes by, and what changes it: from then on rows depend on one another
+SETTINGS = {
+    "a flag": ("net.centred", "net.centred = True"),
+    "a number": ("net.share > 0.1", "net.share = step / 10"),
+    "a text": ("net.mode == 'centred'", "net.mode = 'centred'"),
+    "an attribute that is new": ("getattr(net, 'stage', 1) > 1", "net.stage = 2"),
+    "an attribute of the class": ("net.shared", "Net.shared = True"),
+    "a global name": ("CENTRED", "CENTRED = True"),
+    "a configuration": ("net.config['mode'] == 'centred'", "net.config['mode'] = 'centred'"),
+    "an object": ("net.options.centred", "net.options.centred = True"),
+    "the mode of a part": ("not net.body[1].training", "net.body[1].eval()"),
+    "a layer that is added": ("False", "net.body.append(Centre())"),
+    "an attribute of a part": ("net.part.centred", "net.part.centred = True"),
+}
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, marks=() if case in ("a flag", "a global name") else pytest.mark.thorough)
+        for case in SETTINGS
+    ],
+)
+def test_a_setting_that_changes_later_is_compared_again(
+    server: RankServer, tmp_path: Path, case: str
+) -> None:
+    reads, changes = SETTINGS[case]
+    script = f"""
+        from types import SimpleNamespace
+        CENTRED = False
+        class Centre(nn.Module):
+            centred = False
+            def forward(self, x):
+                return x - x.mean(0)
+        class Net(Body):
+            shared = False
+            def __init__(self):
+                super().__init__()
+                self.centred, self.share, self.mode, self.config = False, 0.0, "plain", {{"mode": "plain"}}
+                self.options, self.part = SimpleNamespace(centred=False), Centre()
+            def forward(net, x):
+                out = net.body(x)
+                return out - out.mean(0) if {reads} else out
+        net = ddp.parallelize(Net())
+        x, y = rows(40)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        for step, (a, b) in enumerate(batches(x, y)):
+            if step > 4:
+                {changes}
+            loss = F.cross_entropy(net(a), b)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        end(net)
+    """
+    one, several = server.compare(tmp_path, START + TOOLS + textwrap.dedent(script))
+    assert_as_one_process(one, several)
+    assert several.ranks[0].err.count("every rank computes whole batches") == 1, several.text
+
+
+def test_a_count_that_each_call_changes_is_compared_seldom(run: Run) -> None:
+    ended = run(
+        """
+        import torch
+        class Net(torch.nn.Linear):
+            calls = 0
+            def forward(self, x):
+                self.calls += 1
+                return super().forward(x)
+        torch.manual_seed(0)
+        net = ddp.parallelize(Net(3, 1))
+        split, compared = ddp._splits[net], []
+        check = split._check
+        split._check = lambda *args, **options: compared.append(1) or check(*args, **options)
+        for _ in range(200):
+            net(torch.randn(4, 3)).sum().backward()
+        note(compared=len(compared), calls=net.calls)
+        """
+    )
+    assert ended.codes == [0, 0], ended.text
+    assert ended.notes[0]["calls"] == 200
+    assert ended.notes[0]["compared"] < 30, ended.notes
+
+
 def test_a_model_prints_of_whole_batches_and_once_for_each_call(server: RankServer, tmp_path: Path) -> None:
     script = """
         class Net(Body):
