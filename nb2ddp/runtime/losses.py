@@ -52,7 +52,7 @@ def _keep_loss(trainer: Any) -> None:
     compute_loss, args = trainer.compute_loss, trainer.args
     counts_items = getattr(trainer, "model_accepts_loss_kwargs", False)
     is_mean: bool | None = None if counts_items and _takes_items(trainer) else True
-    notes_figures = _notes_figures(trainer)
+    notes_figures, own = _notes_figures(trainer), _has_own_loss(trainer)
     share = _share_of(args).micro_batches
     step = _take_each_sample_once(trainer, share)
     if counts_items:
@@ -97,19 +97,25 @@ def _keep_loss(trainer: Any) -> None:
         even = sizes is None or min(sizes) == max(sizes)
         whole = share < _run.world_size and not (even and _is_mean_over_rows(trainer, inputs))
         sums = loss_of_all._sums_items = items is not None and not is_mean  # type: ignore[attr-defined]
-        if sizes is not None and share > 1 and (notes_figures or (whole and not sums)):
+        adds_up = sums and not (
+            whole and own
+        )  # a part of the notebook's own may be a mean over the micro-batch
+        if sizes is not None and share > 1 and (notes_figures or (whole and not adds_up)):
             tokenizer = getattr(trainer, "processing_class", None)
             losses = [
                 compute_loss(model, batch) if items is None else loss_of_one(model, batch, items)
                 for batch in _notebook_batches(model, inputs, sizes, share, tokenizer)
             ]
             return sum(losses) * (factor / share if items is None else 1.0)
-        if sums:
-            return loss_of_one(model, inputs, items) * _run.world_size
+        if adds_up:
+            counts = _run.world_size * float(not own or sizes is None or sizes[_run.rank] > 0)
+            return _weighted(loss_of_one(model, inputs, items), counts)
         if whole:
             inputs = _whole_batch(inputs, sizes, getattr(trainer, "processing_class", None))
         with _divides_calls(model, divides=whole):
             counts = 1.0 if whole or sizes is None else float(sizes[_run.rank] > 0)
+            if sums:
+                return loss_of_one(model, inputs, items)
             if items is None:
                 return _weighted(compute_loss(model, inputs), factor * counts)
             return _weighted(loss_of_one(model, inputs, None), share * counts)
@@ -178,6 +184,12 @@ def _notebook_batches(
                 yield _joined(inputs, of_ranks[ranks], sizes[ranks], tokenizer)
 
 
+def _has_own_loss(trainer: Any) -> bool:
+    """Return whether the notebook has written its Trainer's loss, or the last part of it."""
+    own = type(trainer).compute_loss.__module__ == "__main__"
+    return own or getattr(trainer, "compute_loss_func", None) is not None
+
+
 def _is_mean_over_rows(trainer: Any, inputs: Any) -> bool:
     """Return whether the loss weighs rows alike, so that the mean of the ranks' losses is the batch's.
 
@@ -185,10 +197,9 @@ def _is_mean_over_rows(trainer: Any, inputs: Any) -> bool:
     """
     model = trainer.accelerator.unwrap_model(trainer.model)
     base = model.get_base_model() if hasattr(model, "get_base_model") else model
-    own = type(trainer).compute_loss.__module__ == "__main__" or getattr(trainer, "compute_loss_func", None)
     labels = inputs.get("labels") if hasattr(inputs, "get") else None
     one_each = isinstance(labels, torch.Tensor) and labels.ndim == 1
-    return one_each and not own and type(base).__module__.startswith("transformers.")
+    return one_each and not _has_own_loss(trainer) and type(base).__module__.startswith("transformers.")
 
 
 def _whole_batch(inputs: Any, sizes: list[int] | None, tokenizer: Any) -> Any:

@@ -201,6 +201,14 @@ CASES = {
             train_dataset=examples(ROWS, tokens=True))
         train(trainer)
     """,
+    "a loss of a sum and a mean, of a batch that is divided": """
+        def loss_of(outputs, labels, num_items_in_batch=None):
+            entropy = nn.functional.cross_entropy(outputs.logits.transpose(1, 2), labels, reduction="sum")
+            return entropy / num_items_in_batch + 0.3 * outputs.logits.pow(2).mean()
+        trainer = Trainer(BertForTokenClassification(config()), arguments(6, 1, max_steps=-1, num_train_epochs=2),
+            train_dataset=examples(ROWS + 3, tokens=True), compute_loss_func=loss_of)
+        train(trainer)
+    """,
     "arguments of two batches that have one share": """
         wide, deep = arguments(BATCH * STEPS, 1), arguments()
         first = Weighted(BertForSequenceClassification(config()), wide, train_dataset=examples(ROWS))
