@@ -74,7 +74,6 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 node,
             )
             continue
-        yield from _order_of_rows(facts, node)
         shares = {BATCH: facts.our("batch_per_rank"), ACCUMULATION: facts.our("accumulation_per_rank")}
         by_length = options.batches != "notebook" and options.wrap == "explicit"
         yield _share_call(facts, node, given, shares, by_length=by_length)
@@ -197,20 +196,6 @@ def _generating_steps(given: Mapping[str, cst.BaseExpression], accumulation: str
     if steps.isdigit() and notebooks.isdigit() and int(steps) % int(notebooks) == 0:
         return f"{int(steps) // int(notebooks)} * {accumulation}"
     return None
-
-
-def _order_of_rows(facts: Facts, node: cst.Call | cst.Dict) -> Iterator[Finding]:
-    """Yield findings about options that decide which rows form a batch, and in what order."""
-    if not isinstance(node, cst.Call):
-        return
-    grouped = facts.keyword(node, "group_by_length")
-    strategy = cst_nodes.string_value(facts.keyword(node, "train_sampling_strategy"))
-    if strategy == "group_by_length" or (grouped is not None and cst_nodes.code_of(grouped) != "False"):
-        yield Note(
-            "rows are grouped by length within portions whose size depends on a rank's batch: each row is used "
-            "once, but in another order than in the notebook",
-            node,
-        )
 
 
 def _read_back(

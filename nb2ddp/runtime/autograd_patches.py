@@ -94,7 +94,7 @@ def _take_reached(tensors: list[Any], splits: list[Any]) -> list[Any]:
     """Take the open calls that tensors depend on from their models' lists; return the models that keep others."""
     reached: list[Any] = []
     for split in splits:
-        split.open = [call for call in split.open if any(node() is not None for node in call)]
+        split.open = _alive(split.open)
     left = {node() for split in splits for call in split.open for node in call}
     if not left:
         return reached
@@ -112,14 +112,19 @@ def _take_reached(tensors: list[Any], splits: list[Any]) -> list[Any]:
     return reached
 
 
-def _open_call(output: Any) -> list[Any]:
-    """Return references to what joins the ranks' parts in a call's output; they end with its graph."""
-    found = []
+def _open_call(split: Any, output: Any) -> None:
+    """Note a call of a model through which no backward() has come yet, by what joins the ranks' parts in its output."""
+    joining = []
     for leaf in pytree.tree_leaves(output):
         if isinstance(leaf, torch.Tensor) and leaf.requires_grad:
             node = next((node for node in _graph([leaf]) if node.name() in _OF_PARTS), None)
-            found += [weakref.ref(node)] if node is not None else []
-    return found
+            joining += [weakref.ref(node)] if node is not None else []
+    split.open = [*_alive(split.open), joining]
+
+
+def _alive(calls: list[Any]) -> list[Any]:
+    """Return the calls whose graph is still there."""
+    return [call for call in calls if any(node() is not None for node in call)]
 
 
 def _joins_parts(outputs: list[Any]) -> bool:

@@ -143,7 +143,7 @@ class _Split:
                 "near the single process's (by about 1e-3 of them), not equal"
             )
         joined = self.joins.join(output, parts, kind)
-        self.open.append(_open_call(joined))
+        _open_call(self, joined)
         if _is_looked_at(self.calls):
             self.losses.note(joined, of_rank=output)
         _average_after_backward(joined, self.apart)

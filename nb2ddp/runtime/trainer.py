@@ -1,5 +1,6 @@
 """Make a Trainer train through one DDP wrapper."""
 
+import functools
 import os
 import re
 import sys
@@ -189,9 +190,28 @@ def prepare_trainer(trainer: Any) -> None:
         _share_stream(trainer)
         evaluated = _evaluate_each_sample_once(trainer)
         _average_last_losses(trainer)
+        _group_by_length(trainer)
         if not getattr(trainer.compute_loss, "_keeps_loss", False):
             _prepare_loss(trainer, evaluated)
         _give_whole_loaders(trainer)
+
+
+def _group_by_length(trainer: Any) -> None:
+    """Let rows be grouped by length within the notebook's portions: Transformers takes 50 of a rank's steps for one."""
+    get = getattr(trainer, "_get_train_sampler", None)
+    if get is None or hasattr(get, "_groups_whole"):
+        return
+
+    @functools.wraps(get)
+    def sampler(*args: Any, **options: Any) -> Any:
+        made = get(*args, **options)
+        if type(made).__name__ == "LengthGroupedSampler":
+            share = _share_of(trainer.args)
+            made.batch_size = share.batch_size * share.accumulation_steps
+        return made
+
+    sampler._groups_whole = True  # type: ignore[attr-defined]
+    trainer._get_train_sampler = sampler
 
 
 def _prepare_loss(trainer: Any, evaluated: Any) -> None:

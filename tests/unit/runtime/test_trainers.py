@@ -201,6 +201,24 @@ CASES = {
             train_dataset=examples(ROWS, tokens=True))
         train(trainer)
     """,
+    "rows grouped by length": """
+        import inspect
+        old = "group_by_length" in inspect.signature(TrainingArguments.__init__).parameters
+        options = {"group_by_length": True} if old else {"train_sampling_strategy": "group_by_length"}
+        rows = [{name: value[: 2 + n % 5] for name, value in row.items() if value.ndim} | {"labels": row["labels"]}
+            for n, row in enumerate(examples(60))]
+        for row in rows:
+            row["input_ids"][0] = 1
+        class Pads:
+            def __call__(self, rows):
+                short = [6 - len(row["input_ids"]) for row in rows]
+                whole = {name: torch.stack([nn.functional.pad(row[name], (0, left)) for row, left in zip(rows, short)])
+                    for name in ("input_ids", "attention_mask")}
+                return whole | {"labels": torch.stack([row["labels"] for row in rows])}
+        trainer = Trainer(BertForSequenceClassification(config()), arguments(6, 1, max_steps=-1, num_train_epochs=2,
+            **options), train_dataset=rows, data_collator=Pads())
+        train(trainer)
+    """,
     "a loss of a sum and a mean, of a batch that is divided": """
         def loss_of(outputs, labels, num_items_in_batch=None):
             entropy = nn.functional.cross_entropy(outputs.logits.transpose(1, 2), labels, reduction="sum")

@@ -16,12 +16,11 @@ batch_per_rank = 1
 ddp_batch_per_rank, accumulation_per_rank = ddp.share_batch(8, 1)  # nb2ddp: the notebook's batch, split
 args = SFTConfig("o", per_device_train_batch_size=ddp_batch_per_rank, gradient_accumulation_steps=accumulation_per_rank)
 
-# case: rows grouped by length come in another order
+# case: rows grouped by length, which the run groups as one process does
 args = SFTConfig("o", group_by_length=True)
 # output
 batch_per_rank, accumulation_per_rank = ddp.share_batch(8, 1)  # nb2ddp: the notebook's batch, split
 args = SFTConfig("o", group_by_length=True, per_device_train_batch_size=batch_per_rank, gradient_accumulation_steps=accumulation_per_rank)
-# note, line 1: rows are grouped by length within portions whose size depends on a rank's batch: each row is used once, but in another order than in the notebook
 
 # case: a stream, which each rank reads for itself at run time
 from datasets import load_dataset
