@@ -2,7 +2,7 @@
 
 import functools
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -12,6 +12,7 @@ from torch.utils import _pytree as pytree
 from nb2ddp.runtime.autograd_collectives import _GatherRows, _SumOverRanks
 from nb2ddp.runtime.call_results import _graph
 from nb2ddp.runtime.gradients import _average_after_backward
+from nb2ddp.runtime.object_collectives import from_all_ranks
 from nb2ddp.runtime.run_state import _run
 from nb2ddp.runtime.split_classes import _splits
 
@@ -80,6 +81,8 @@ def _average_repeated_backward() -> None:
         **options: Any,
     ) -> Any:
         splits = list(_splits.values())
+        if isinstance(tensors, Iterator):  # it can be read once
+            tensors = tuple(tensors)
         given = [tensors] if isinstance(tensors, torch.Tensor) else tensors
         waiting = _take_reached([of for of in given if isinstance(of, torch.Tensor)], splits)
         for split in splits:
@@ -93,9 +96,7 @@ def _average_repeated_backward() -> None:
 def _take_reached(tensors: list[Any], splits: list[Any]) -> list[Any]:
     """Take the open calls that tensors depend on from their models' lists; return the models that keep others."""
     reached: list[Any] = []
-    for split in splits:
-        split.open = _alive(split.open)
-    left = {node() for split in splits for call in split.open for node in call}
+    left = {node() for split in splits for call in split.open for node in call} - {None}
     if not left:
         return reached
     met = set()
@@ -107,7 +108,11 @@ def _take_reached(tensors: list[Any], splits: list[Any]) -> list[Any]:
     for split in splits:
         waiting = [call for call in split.open if not any(node() in met for node in call)]
         if waiting and len(waiting) < len(split.open):
-            reached.append(split)
+            # whether a graph is still there depends on when Python collects garbage, on each rank for itself
+            alive = any(node() is not None for call in waiting for node in call)
+            if any(from_all_ranks(alive)):
+                reached.append(split)
+            waiting = []
         split.open = waiting
     return reached
 
@@ -119,12 +124,8 @@ def _open_call(split: Any, output: Any) -> None:
         if isinstance(leaf, torch.Tensor) and leaf.requires_grad:
             node = next((node for node in _graph([leaf]) if node.name() in _OF_PARTS), None)
             joining += [weakref.ref(node)] if node is not None else []
-    split.open = [*_alive(split.open), joining]
-
-
-def _alive(calls: list[Any]) -> list[Any]:
-    """Return the calls whose graph is still there."""
-    return [call for call in calls if any(node() is not None for node in call)]
+    if joining and not split.repeats:
+        split.open.append(joining)
 
 
 def _joins_parts(outputs: list[Any]) -> bool:

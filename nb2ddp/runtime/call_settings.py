@@ -14,8 +14,8 @@ _MISSING_YET = object()
 class _Settings:
     """The classes and modes of a model's modules, and the plain values that a notebook's own classes compute by.
 
-    These are numbers, texts and flags: attributes of such modules and of the objects in them, of their classes, and
-    global names that their methods use.
+    These are whole numbers, texts and flags: attributes of such modules and of the objects in them, of their classes,
+    and global names that their methods use. No fractions: a time that is measured is another one on each rank.
     """
 
     most_values = 8  # of one setting that count as different
@@ -28,13 +28,12 @@ class _Settings:
         self.changes: dict[Any, int] = {}  # by setting that has had more of them: how often it has changed
         self.places: dict[Any, int] = {}  # of the settings that are not at their first value
         self.counts = set[Any]()  # what calls of the model change by themselves: no settings
-        self.new = True  # whether a setting has changed before the present call
 
     def of(self, model: torch.nn.Module) -> frozenset[tuple[Any, int]]:
         """Return what tells the present settings from others.
 
-        It is the same on all ranks where a value is not: it says which of the setting's values this is, the first or
-        the third. From the ninth on it changes less and less often.
+        It says which of a setting's values this is, the first or the third. From the ninth on it changes less and less
+        often. Ranks have to change their settings in the same calls.
         """
         parts = tuple((type(part), part.training) for part in model.modules())
         if [kind for kind, _ in parts] != [kind for kind, _ in self.parts]:
@@ -44,8 +43,7 @@ class _Settings:
             self.holders = [holder for holder in self.holders if id(holder) not in left]
         self.parts = parts
         values = self._present()
-        self.new = values != self.now
-        if self.new:
+        if values != self.now:
             for setting in values.keys() | self.now.keys():
                 value = values.get(setting, _MISSING_YET)
                 if not _is_same(value, self.now.get(setting, _MISSING_YET)):
@@ -55,8 +53,6 @@ class _Settings:
 
     def leave_out_counts(self) -> None:
         """Leave out what the call that ends here has changed: the model counts its calls, say."""
-        if not self.new:
-            return
         now = self._present()
         for setting in now.keys() | self.now.keys():
             if not _is_same(now.get(setting, _MISSING_YET), self.now.get(setting, _MISSING_YET)):
@@ -71,11 +67,11 @@ class _Settings:
     def _plain_values(self) -> Iterator[tuple[Any, Any]]:
         for number, holder in enumerate(self.holders):
             for name, value in _values(holder).items():
-                if isinstance(value, int | float | str) or value is None:
+                if isinstance(value, int | str) or value is None:
                     yield (number, name), value
                 elif isinstance(value, dict) and len(value) <= _MOST_ENTRIES:
                     for key, inner in value.items():
-                        if isinstance(inner, int | float | str) or inner is None:
+                        if isinstance(inner, int | str) or inner is None:
                             yield (number, name, str(key)), inner
 
     def _note(self, setting: Any, value: Any) -> None:

@@ -278,7 +278,9 @@ class _Split:
 
     def leave_ddp(self) -> None:
         """Average gradients after each backward() instead of through DDP, which counts one for each call."""
-        self.repeats = True
+        if self.ddp is not None and not self.trained:  # a Trainer's own wrapper
+            return
+        self.repeats, self.open = True, []
         if self.ddp is None:
             return
         self.alone = True

@@ -3,7 +3,7 @@
 import dis
 import inspect
 from collections.abc import Iterator
-from types import CodeType
+from types import CodeType, FunctionType
 from typing import Any
 
 
@@ -13,10 +13,15 @@ def _own_code(trainer: Any) -> Iterator[CodeType]:
     for function in (*methods, getattr(trainer, "compute_loss_func", None)):
         code = getattr(inspect.unwrap(function) if function is not None else None, "__code__", None)
         if code is not None and getattr(function, "__module__", "") == "__main__":
-            codes = [code]
-            for code in codes:
-                codes += [inner for inner in code.co_consts if isinstance(inner, CodeType)]
-            yield from codes
+            yield from _with_inner(code)
+
+
+def _with_inner(code: CodeType) -> list[CodeType]:
+    """Return a function's code and that of the functions and comprehensions inside it."""
+    codes = [code]
+    for of in codes:  # which grows
+        codes += [inner for inner in of.co_consts if isinstance(inner, CodeType)]
+    return codes
 
 
 def _notes_figures(trainer: Any) -> bool:
@@ -30,6 +35,27 @@ def _notes_figures(trainer: Any) -> bool:
 _NOTING = frozenset(
     "log log_metrics log_dict print append extend update write writerow add_scalar add info item".split()
 )
+
+
+def _looks_at_gradients(trainer: Any) -> bool:
+    """Return whether a training step of the notebook's own looks at gradients, as adversarial training does."""
+    step = inspect.unwrap(type(trainer).training_step)
+    if getattr(step, "__module__", "") != "__main__":
+        return False
+    functions, seen = [step], set()
+    for (
+        function
+    ) in functions:  # which grows: by methods of its class, and by functions and classes that it names
+        if function not in seen and isinstance(function, FunctionType):
+            seen.add(function)
+            names = {name for code in _with_inner(function.__code__) for name in code.co_names}
+            if "grad" in names:
+                return True
+            named = [function.__globals__.get(name) for name in names]
+            for of in named + [getattr(type(trainer), name, None) for name in names]:
+                if getattr(of, "__module__", "") == "__main__":
+                    functions += list(vars(of).values()) if isinstance(of, type) else [of]
+    return False
 
 
 def _takes_items(trainer: Any) -> bool:

@@ -102,7 +102,7 @@ class _Wrapper(DDP):
             return value
         if not _is_notebooks_own(sys._getframe(1)):
             if isinstance(value, torch.nn.Parameter) or callable(value):
-                raise AttributeError(name)  # a library knows a wrapper by what it has not
+                raise AttributeError(_not_averaged(name))  # a library knows a wrapper by what it has not
             return value
         if _trains(value):  # hasattr() would take an AttributeError for "there is none", and go another way
             raise RuntimeError(_not_averaged(name))

@@ -14,6 +14,7 @@ from nb2ddp.runtime.evaluation import _evaluate_each_sample_once
 from nb2ddp.runtime.even_batches import _DEALT, _EVEN, _even, _module
 from nb2ddp.runtime.gradients import _clip_all_gradients, _fill_gradients, _leaves_out
 from nb2ddp.runtime.losses import _average_last_losses, _has_stock_loss, _keep_loss
+from nb2ddp.runtime.notebook_losses import _looks_at_gradients
 from nb2ddp.runtime.rank_zero_logging import _log_on_one_rank
 from nb2ddp.runtime.replicas import _ddp
 from nb2ddp.runtime.run_state import _run, is_main_process
@@ -51,6 +52,7 @@ def wrap_trainer(trainer: Any, batches: str = "notebook") -> Any:
     _leave_experts_uncompiled(model)
     _synchronise_batch_norms(trainer, model)
     _tell_of_dropout(trainer, model)
+    _tell_of_gradients(trainer)
     trained = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
     fills = told if told is not None else any(_leaves_out(name) for name in trained)
     trainer.model_wrapped = _ddp(model, find_unused=False if fills else told)
@@ -151,6 +153,19 @@ def _tell_of_dropout(trainer: Any, model: torch.nn.Module) -> None:
         print(
             f"nb2ddp: WARNING: the model has dropout ({parts[0]}), whose random numbers are drawn on each rank for its "
             "own samples: the losses are near the single process's and not equal",
+            file=sys.stderr,
+            flush=True,
+        )
+
+
+def _tell_of_gradients(trainer: Any) -> None:
+    """Say on rank 0 that a training step looks at gradients before they are averaged: in a step's last backward()."""
+    share, steps = _share_of(trainer.args), trainer.args.gradient_accumulation_steps
+    if (share.micro_batches > 1 or steps > 1) and _looks_at_gradients(trainer) and is_main_process:
+        print(
+            "nb2ddp: WARNING: the notebook's training_step() looks at gradients, which are of each rank's own samples "
+            "before a step's last backward(): the losses are near the single process's and not equal; with "
+            "gradient_accumulation_steps=1 in the notebook they are equal",
             file=sys.stderr,
             flush=True,
         )

@@ -150,6 +150,38 @@ def test_a_trainer_says_that_its_data_are_drawn_while_they_are_read(
     assert "WARNING" not in ended.ranks[1].err
 
 
+ATTACKS = """
+class Attack:
+    def __init__(self, model):
+        self.parameters = [p for p in model.parameters() if p.requires_grad]
+    def move(self):
+        return sum(p.grad.norm() for p in self.parameters if p.grad is not None)
+class Attacked(Trainer):
+    def training_step(self, model, inputs, *args, **kwargs):
+        loss = super().training_step(model, inputs, *args, **kwargs)
+        return loss + 0.0 * HERE
+trainer = Attacked(BertForSequenceClassification(config()), arguments(), train_dataset=examples(32))
+train(trainer)
+"""
+
+
+@pytest.mark.parametrize(
+    ("here", "shape", "says"),
+    [
+        ("Attack(model).move()", "4, 2", True),
+        ("Attack(model).move()", "6, 1", False),
+        ("loss", "4, 2", False),
+    ],
+)
+def test_a_trainer_says_that_its_training_step_looks_at_gradients(
+    run: Run, here: str, shape: str, says: bool
+) -> None:
+    ended = run(f"BATCH, STEPS = {shape}\n{TOOLS}\n{ATTACKS.replace('HERE', here)}")
+    assert ended.codes == [0, 0], ended.text
+    assert ("WARNING: the notebook's training_step() looks at gradients" in ended.ranks[0].err) is says
+    assert "looks at gradients" not in ended.ranks[1].err
+
+
 def test_a_trainer_whose_ranks_take_micro_batches_in_turns_says_that_it_has_dropout(run: Run) -> None:
     ended = run(f"BATCH, STEPS = 4, 2\n{TOOLS}{DROPOUT.replace('KIND', 'Trainer')}")
     assert not any(ended.codes), ended.text
