@@ -13,6 +13,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils import _pytree as pytree
 
+from nb2ddp.runtime.call_results import _opaque
 from nb2ddp.runtime.gradients import _leaves_out
 from nb2ddp.runtime.object_collectives import from_all_ranks
 from nb2ddp.runtime.run_state import _T, _run, is_main_process
@@ -131,6 +132,8 @@ def _refusing_gradients(name: str, method: Any) -> Any:
     @functools.wraps(method)
     def checked(*args: Any, **options: Any) -> Any:
         result = method(*args, **options)
+        if _opaque(result):  # a distribution, say, which holds tensors of the model's
+            raise RuntimeError(_not_averaged(name))
         for value in pytree.tree_leaves(result):
             if _trains(value) or (isinstance(value, torch.Tensor) and value.requires_grad):
                 raise RuntimeError(_not_averaged(name))

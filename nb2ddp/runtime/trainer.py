@@ -13,7 +13,7 @@ from nb2ddp.runtime.batches import _take_each_sample_once
 from nb2ddp.runtime.evaluation import _evaluate_each_sample_once
 from nb2ddp.runtime.even_batches import _DEALT, _EVEN, _even, _module
 from nb2ddp.runtime.gradients import _clip_all_gradients, _fill_gradients, _leaves_out
-from nb2ddp.runtime.losses import _average_last_losses, _has_stock_loss, _keep_loss
+from nb2ddp.runtime.losses import _average_last_losses, _has_own_loss, _has_stock_loss, _keep_loss
 from nb2ddp.runtime.notebook_losses import _looks_at_gradients
 from nb2ddp.runtime.rank_zero_logging import _log_on_one_rank
 from nb2ddp.runtime.replicas import _ddp
@@ -145,7 +145,7 @@ def _tell_of_dropout(trainer: Any, model: torch.nn.Module) -> None:
     A micro-batch that the ranks divide for a loss of the notebook's own has those of one process, or says so itself.
     """
     divided = _share_of(trainer.args).micro_batches < _run.world_size
-    if divided and type(trainer).compute_loss.__module__ == "__main__":
+    if divided and _has_own_loss(trainer):
         return
     dropout = torch.nn.modules.dropout._DropoutNd
     parts = [name for name, part in model.named_modules() if isinstance(part, dropout) and part.p > 0]

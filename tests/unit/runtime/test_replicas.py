@@ -408,6 +408,8 @@ class Model(torch.nn.Module):
         return self.head(self.body(x))
     def size(self):
         return sum(p.numel() for p in self.parameters())
+    def policy(self, x):
+        return torch.distributions.Categorical(logits=self.body(x))
     def penalty(self):
         return self.head.weight.pow(2).sum()
 model = ddp.wrap(Model())
@@ -421,6 +423,7 @@ model = ddp.wrap(Model())
         "hasattr(model, 'head')",  # an answer of "no" would be another way
         "getattr(model, 'head', None)",
         "model.penalty()",
+        "model.policy(torch.ones(1, 2))",
     ],
 )
 def test_a_part_of_the_model_that_ddp_would_not_see_ends_the_run(run: Run, asks: str) -> None:
