@@ -124,8 +124,27 @@ def _open_call(split: Any, output: Any) -> None:
         if isinstance(leaf, torch.Tensor) and leaf.requires_grad:
             node = next((node for node in _graph([leaf]) if node.name() in _OF_PARTS), None)
             joining += [weakref.ref(node)] if node is not None else []
+    if joining and split.open_whole:
+        split.leave_ddp()
     if joining and not split.repeats:
         split.open.append(joining)
+
+
+def _open_whole_call(split: Any, output: Any) -> None:
+    """Note a call that every rank computed whole, through which no backward() has come yet.
+
+    DDP would not average the gradients of a divided call that waits for its own backward() beside it.
+    """
+    through = [x for x in pytree.tree_leaves(output) if isinstance(x, torch.Tensor) and x.grad_fn is not None]
+    if through and split.open:
+        split.leave_ddp()
+    split.open_whole = bool(through) and not split.repeats
+
+    def close(_: Any) -> None:
+        split.open_whole = False
+
+    for tensor in through:
+        tensor.register_hook(close)
 
 
 def _joins_parts(outputs: list[Any]) -> bool:

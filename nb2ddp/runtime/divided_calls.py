@@ -11,7 +11,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils import _pytree as pytree
 
-from nb2ddp.runtime.autograd_patches import _open_call
+from nb2ddp.runtime.autograd_patches import _open_call, _open_whole_call
 from nb2ddp.runtime.batch_parts import _Parts
 from nb2ddp.runtime.call_results import _computes_in_16_bits, _opaque, _reached
 from nb2ddp.runtime.call_settings import _Settings
@@ -77,7 +77,7 @@ class _Split:
         self.settings = _Settings()
         self.alone = False  # the model is called without DDP: its outputs hide their tensors, or
         self.repeats = False  # backward() comes several times through one call, or apart through several
-        self.open: list[Any] = []  # calls through which no backward() has come yet
+        self.open, self.open_whole = list[Any](), False  # calls before their backward(): divided, whole
         self.hooks = 0  # how many hooks there were
         self.hooked: str | None = None  # what the notebook has hooked a function to
         self.calls, self.said = 0, set[str]()
@@ -198,6 +198,7 @@ class _Split:
         output = self._run(args, kwargs)
         if self.calls < 3:  # each rank's rounding is its own, which counts where the loss is near 0
             self.losses.note(output)
+        _open_whole_call(self, output)
         _average_after_backward(output, self.apart)
         self.hooks = torch.utils.hooks.RemovableHandle.next_id  # those of ours are known
         return output
@@ -280,7 +281,7 @@ class _Split:
         """Average gradients after each backward() instead of through DDP, which counts one for each call."""
         if self.ddp is not None and not self.trained:  # a Trainer's own wrapper
             return
-        self.repeats, self.open = True, []
+        self.repeats, self.open, self.open_whole = True, [], False
         if self.ddp is None:
             return
         self.alone = True

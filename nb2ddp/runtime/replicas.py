@@ -118,6 +118,13 @@ class _Wrapper(DDP):
         else:
             setattr(self._modules["module"], name, value)
 
+    def __delattr__(self, name: str) -> None:
+        inner = self._modules["module"] if "module" in self.__dict__.get("_modules", ()) else None
+        if name in self.__dict__ or inner is None or not _is_notebooks_own(sys._getframe(1)):
+            super().__delattr__(name)
+        else:
+            delattr(inner, name)
+
 
 def _trains(value: Any) -> bool:
     """Return whether a value is a parameter that is trained, or a module that has some."""

@@ -87,6 +87,28 @@ EXACT = {
             optimizer.step()
             losses.append(one.item() + two.item())
     """,
+    "two calls before a backward() for each, the second of fewer rows than ranks": """
+        model = ddp.parallelize(mlp())
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for a, c in [(x[16:20], x[20:21])] * 4:
+            optimizer.zero_grad()
+            one, two = model(a).pow(2).mean(), model(c).exp().mean()
+            two.backward()
+            one.backward()
+            optimizer.step()
+            losses.append(one.item() + two.item())
+    """,
+    "two calls before a backward() for each, the first of fewer rows than ranks": """
+        model = ddp.parallelize(mlp())
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for a, c in [(x[20:21], x[16:20])] * 4:
+            optimizer.zero_grad()
+            one, two = model(a).pow(2).mean(), model(c).exp().mean()
+            one.backward()
+            two.backward()
+            optimizer.step()
+            losses.append(one.item() + two.item())
+    """,
     "a discriminator that sees both kinds before a backward() for each": """
         maker, judge = ddp.parallelize(mlp(5, 5)), ddp.parallelize(mlp(5, 1))
         of_maker, of_judge = (torch.optim.SGD(of.parameters(), lr=0.1) for of in (maker, judge))

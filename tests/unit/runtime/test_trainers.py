@@ -138,7 +138,9 @@ CASES = {
                 labels = inputs.pop("labels")
                 outputs = model(**inputs)
                 assert not hasattr(model, "nothing")
-                model.asked = getattr(model, "asked", 0) + 1
+                model.asked, model.passing = getattr(model, "asked", 0) + 1, 1
+                del model.passing
+                assert not hasattr(self.model, "passing")
                 assert self.model.asked == model.asked and not hasattr(self, "asked")
                 assert (model.dim, model.num_parameters()) == (7, self.model.num_parameters())
                 logits = outputs.logits.view(-1, model.config.num_labels)
