@@ -140,14 +140,34 @@ def _percent(path: Path, text: str) -> Any:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return jupytext.reads(text, fmt="py:percent")
+            fmt = {"extension": ".py", "format_name": "percent", "comment_magics": False}
+            node = jupytext.reads(text, fmt=fmt)
     except Exception as error:  # its header is YAML, which may be anything
         raise NotebookError(
             f"{path} is not a script that jupytext can read ({type(error).__name__}); fix its header."
         ) from None
+    for cell in node.cells:
+        if cell.cell_type == "code":
+            cell.source = _with_magics(cell.source)
+    return node
 
 
 _CELL = re.compile(r"^# ?%%", re.MULTILINE)
+# `# !pip install`, `# %cd x`, `# files = !ls`. jupytext also takes `# copy the weights` for a command
+_COMMENTED_MAGIC = re.compile(r"\s*(# ?)+(\w+\s*=\s*)?(%{1,2}[a-zA-Z]|!!?\s*[\w.~$\\/{}])")
+
+
+def _with_magics(source: str) -> str:
+    """Return a cell's code with each magic one comment mark less. Texts over several lines stay as they are."""
+    from jupytext.stringparser import StringParser
+
+    parser, lines, goes_on = StringParser("python"), source.splitlines(), False
+    for number, line in enumerate(lines):
+        if not parser.is_quoted() and (goes_on or _COMMENTED_MAGIC.match(line)):
+            lines[number] = re.sub(r"# ?", "", line, count=1)
+            goes_on = line.endswith("\\")
+        parser.read_line(line)
+    return "\n".join(lines)
 
 
 def _text(path: Path) -> str:

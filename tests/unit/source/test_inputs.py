@@ -364,6 +364,26 @@ def test_a_percent_script_has_cells_and_magics(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("commented", "source"),
+    [
+        ("# !pip install a \\\n#   b\nx = 1", "!pip install a \\\n  b\nx = 1"),
+        ("if x:\n    # files = !ls\n    pass", "if x:\n    files = !ls\n    pass"),
+        ("# %%time\n# %cd x", "%%time\n%cd x"),
+        ("# # !pip install a", "# !pip install a"),  # a comment in the notebook, too
+        ("# copy the weights\n# ls them\n# why?\n# 5 % of all, x = % y", None),  # words, and no commands
+        ('x = """\n# !pip install a\n"""', None),
+    ],
+)
+def test_a_percent_script_has_magics_and_other_comments(
+    tmp_path: Path, commented: str, source: str | None
+) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(f"# %%\n{commented}\n")
+    found, _ = read_input(input_of(str(path)))
+    assert [cell.source for cell in found.cells] == [source or commented]
+
+
+@pytest.mark.parametrize(
     ("text", "why"),
     [
         ("print(1)\n", "without `# %%` lines"),
