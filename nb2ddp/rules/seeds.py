@@ -156,12 +156,13 @@ def _samples_frame(facts: Facts, call: cst.Call) -> bool:
 
 
 def _samples_group(facts: Facts, call: cst.Call) -> bool:
-    """Match ``group.sample(10)`` of a group that pandas made."""
+    """Match ``group.sample(10)`` of a group that pandas made, unless a class of the notebook has such a method."""
     return (
         len(call.args) == 1
         and isinstance(call.args[0].value, cst.Integer)
         and bool(facts.imports_of("pandas"))
         and not facts.imports_of("polars")
+        and not facts.bindings("sample")
     )
 
 

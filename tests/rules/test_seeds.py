@@ -84,3 +84,8 @@ def test_rows_of_a_frame_are_drawn_with_a_seed(rows: str) -> None:
 )
 def test_other_samples_get_no_argument(line: str) -> None:
     assert "random_state" not in apply(rule, LOADS + line + TRAINS).code[1]
+
+
+def test_a_sample_method_of_the_notebooks_own_gets_no_argument() -> None:
+    own = "import pandas\nclass Buffer:\n    def sample(self, n):\n        return n\nx = Buffer().sample(100)\n"
+    assert "random_state" not in apply(rule, LOADS + own + TRAINS).code[1]
