@@ -117,8 +117,12 @@ def _backward(
             "model that the notebook makes. Create the optimizer from model.parameters()",
             backward,
         )
+    branches = {trained: _branch(facts, trained) for trained in found}
+    sure = [trained for trained in found if branches[trained] is None]
     for trained in found:
-        code, statement = cst_nodes.code_of(trained.model), trained.statement
+        code, statement, branch = cst_nodes.code_of(trained.model), trained.statement, branches[trained]
+        if branch is not None and code not in {cst_nodes.code_of(other.model) for other in sure}:
+            statement = facts.statement(trained.model)
         if isinstance(facts.scope(trained.model), cst.Lambda):  # a statement would run where it is made
             if trained.model not in seen:
                 seen.add(trained.model)
@@ -135,15 +139,26 @@ def _backward(
                 statement,
             )
             continue
-        yield Insert(
-            statement,
-            "after" if models and _goes_on(statement) else "before",
-            f"{_each(trained, helper(facts, 'parallelize'))}  # nb2ddp: {_PARTS}",
-            _PARTS,
-        )
+        line = f"{_each(trained, helper(facts, 'parallelize'))}  # nb2ddp: {_PARTS}"
+        if statement is branch:  # on one line
+            yield Insert(statement, "after", f"if {cst_nodes.code_of(branch.test)}:\n    {line}", _PARTS)
+        else:
+            yield Insert(statement, "after" if models and _goes_on(statement) else "before", line, _PARTS)
     if loop is not None:
-        for trained in found:
+        for trained in sure or found:  # one that a branch alone makes is compared with the others
             yield from _check(facts, loop, trained.models or trained.model, seen, trained=trained)
+
+
+def _branch(facts: Facts, trained: Optimized) -> cst.If | None:
+    """Return an ``if`` without which an optimizer is not given a model's parameters: the model may not be made then."""
+    inner: cst.CSTNode = trained.model
+    for parent in facts.parents(trained.model):
+        if isinstance(parent, cst.FunctionDef | cst.Lambda | cst.ClassDef):
+            return None
+        if isinstance(parent, cst.If) and inner is parent.body:
+            return None if facts.contains(parent, trained.statement) else parent
+        inner = parent
+    return None
 
 
 def _each(trained: Optimized, function: str) -> str:

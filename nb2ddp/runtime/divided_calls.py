@@ -51,7 +51,7 @@ def parallelize(model: torch.nn.Module) -> torch.nn.Module:
     """
     # notebooks call what is in DataParallel past it, too
     inner: Any = model.module if isinstance(model, torch.nn.DataParallel) else model
-    if _run.world_size == 1 or inner in _splits:
+    if _run.world_size == 1 or inner is None or inner in _splits:
         return model
     init_process_group()
     _set_random_state(from_main_process(_random_state))

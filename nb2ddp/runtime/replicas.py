@@ -208,15 +208,17 @@ def _fingerprint(parameter: torch.Tensor) -> str:
 def check_replicas(model: Any, result: _T | None = None) -> _T | None:
     """Compare the trained parameters that each rank has whole, bit for bit, and return ``result``.
 
-    Compared are those of ``model``, and of all models that were wrapped since the last call and are still there: a
-    loop may train one after the other. Of those that are sharded every number is on one rank: there is nothing to
-    compare. A difference does not end the run: what rank 0 trained is saved first, then the script ends with exit code
-    1. Every rank waits for the digests of all ranks.
+    Compared are those of ``model`` (None where the notebook made none), and of all models that were wrapped since
+    the last call and are still there: a loop may train one after the other. Of those that are sharded every number
+    is on one rank: there is nothing to compare. A difference does not end the run: what rank 0 trained is saved
+    first, then the script ends with exit code 1. Every rank waits for the digests of all ranks.
     """
     if _run.world_size == 1:
         return result
-    _reshard(model)
-    models = {"": model, **_take_uncompared(model)}
+    models = {} if model is None else {"": model}
+    for of in models.values():
+        _reshard(of)
+    models |= _take_uncompared(model)
     trained = {
         (number, name): value
         for number, each in models.items()

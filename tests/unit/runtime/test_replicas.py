@@ -65,6 +65,22 @@ def test_replicas_that_differ_are_saved_first(run: Run) -> None:
     )
 
 
+def test_a_model_that_the_notebook_has_not_made_is_left_alone(run: Run) -> None:
+    ended = run(
+        """
+        import torch
+        model = ddp.parallelize(torch.nn.Linear(2, 2))
+        note(made=ddp.parallelize(None))
+        model(torch.ones(4, 2)).sum().backward()
+        ddp.check_replicas(None)
+        ddp.check_replicas(model)
+        """
+    )
+    assert ended.codes == [0, 0], ended.text
+    assert ended.notes[0] == {"made": None}
+    assert ended.ranks[0].out.count("2 replicas equal, bit for bit") == 2
+
+
 @pytest.mark.parametrize(("differs", "code"), [(0, 1), (1, 1), (None, 0)])
 def test_all_models_that_a_loop_trained_are_compared(run: Run, differs: int | None, code: int) -> None:
     ended = run(
