@@ -195,6 +195,20 @@ def finish() -> None:
     _run.world_size = 1
     for name in _RANK_VARIABLES:  # what rank 0 loads or starts from now on is on its own
         os.environ.pop(name, None)
+    _leave_accelerate_alone()
+
+
+def _leave_accelerate_alone() -> None:
+    """Let Accelerate know of one process: a Trainer from before predicts or saves on rank 0 then as in one process.
+
+    Its state is one dict for all that have it (accelerate/state.py); Transformers makes it anew for further arguments.
+    """
+    module = sys.modules.get("accelerate.state")
+    for kind in ("PartialState", "AcceleratorState"):
+        state = getattr(getattr(module, kind, None), "_shared_state", None)
+        if state:
+            alone = {"num_processes": 1, "process_index": 0, "local_process_index": 0}
+            state.update(alone, distributed_type=module.DistributedType.NO, backend=None)  # type: ignore[union-attr]
 
 
 def _check_that_all_have_left(world_size: int) -> None:

@@ -421,3 +421,31 @@ def test_training_goes_on_from_a_checkpoint_on_cpus(server: RankServer, tmp_path
     assert len(one.notes[0]["log"]) == 4
     assert distance(several.notes[0]["log"], one.notes[0]["log"]) < 1e-5
     assert distance(several.notes[0]["parameters"], one.notes[0]["parameters"]) < 1e-5
+
+
+@pytest.mark.parametrize("kind", ["Trainer", "Weighted"])
+def test_rank_0_predicts_and_saves_alone_after_the_others_have_left(
+    server: RankServer, tmp_path: Path, kind: str
+) -> None:
+    """A Trainer that a list or a dict holds may predict where no rank is there any more, as in one process."""
+    predicts = f"""
+    trainer = {kind}(BertForSequenceClassification(config()), arguments(), train_dataset=examples(ROWS),
+        eval_dataset=examples(9), compute_metrics=metrics)
+    train(trainer)
+    ddp.finish()
+    trainer.evaluate()
+    predicted = trainer.predict(examples(11))
+    trainer.save_model("saved")
+    trainer.save_state()
+    note(predicted=predicted.predictions, found=predicted.metrics["test_accuracy"], rows=predicted.metrics["test_rows"],
+        log=[entry["eval_loss"] for entry in trainer.state.log_history if "eval_loss" in entry],
+        saved=sorted(path.name for path in __import__("pathlib").Path("saved").iterdir()))
+    """
+    script = START + "BATCH, STEPS = 4, 2\nROWS = 32\n" + TOOLS + textwrap.dedent(predicts)
+    one, several = server.compare(tmp_path, script)
+    assert one.codes == [0], one.text
+    assert several.codes == [0, 0], several.text
+    for name in ("predicted", "found", "log"):
+        assert distance(one.notes[0][name], several.notes[0][name]) < 1e-5
+    assert several.notes[0]["rows"] == 11
+    assert several.notes[0]["saved"] == one.notes[0]["saved"]
