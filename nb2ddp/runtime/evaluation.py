@@ -144,6 +144,8 @@ def _evaluate_each_sample_once(trainer: Any) -> "list[_WholeBatches]":
         return prediction_step(*args, **options)
 
     def loop(*args: Any, **options: Any) -> Any:
+        if _run.world_size == 1:  # the other ranks have left
+            return evaluation_loop(*args, **options)
         if current:  # Seq2SeqTrainer has put this there: it counts the loss of a short batch as of a full one
             current[0].as_given = trainer.gather_function == accelerator.gather
         trainer.gather_function = gather_once

@@ -14,7 +14,8 @@ from nb2ddp.runtime.divided_calls import _Split
 from nb2ddp.runtime.module_state import _without_effects
 from nb2ddp.runtime.notebook_losses import _notes_figures, _takes_items
 from nb2ddp.runtime.object_collectives import from_all_ranks, from_main_process
-from nb2ddp.runtime.run_state import _run
+from nb2ddp.runtime.random_numbers import _random_state, _set_random_state
+from nb2ddp.runtime.run_state import _run, is_main_process
 from nb2ddp.runtime.split_classes import _split_class, _splits
 
 
@@ -230,14 +231,19 @@ def _joined(inputs: Any, of_ranks: list[Any], sizes: list[int] | None, tokenizer
 
 
 def _gather_batches(inputs: Any) -> list[Any]:
-    """Return the batches of all ranks, on the CPU. A collective."""
+    """Return the batches of all ranks, on the CPU. A collective.
+
+    All take over rank 0's random state: what the loss draws, a mixture of rows say, is to be the same, and reading rows
+    may have drawn numbers on each rank for its own.
+    """
     own = {
         name: value.detach().cpu() if isinstance(value, torch.Tensor) else value
         for name, value in inputs.items()
     }
     of_ranks: list[Any] = [None] * _run.world_size
-    dist.all_gather_object(of_ranks, own)
-    return of_ranks
+    dist.all_gather_object(of_ranks, (own, _random_state() if is_main_process else None))
+    _set_random_state(of_ranks[0][1])
+    return [batch for batch, _ in of_ranks]
 
 
 def _padded(rows: torch.Tensor, sizes: list[int], fill: float, *, left: bool) -> torch.Tensor:

@@ -179,6 +179,16 @@ def test_what_a_seq2seq_trainer_writes_in_an_evaluation_is_one_processs(
         assert distance(notes["last"], single["last"]) < 1e-5
 
 
+def test_a_seq2seq_trainer_predicts_on_rank_0_alone_as_in_one_process(
+    server: RankServer, tmp_path: Path
+) -> None:
+    """The loss of a short last batch counts as of a full one there, too."""
+    alone = WRITES.replace("ROWS", "9").replace("last = ", "ddp.finish()\nlast = ")
+    one, several = server.compare(tmp_path, START + "BATCH, STEPS = 4, 1\n" + TOOLS + alone)
+    assert several.codes == [0, 0], several.text
+    assert distance(one.notes[0]["last"], several.notes[0]["last"]) < 1e-5
+
+
 TRAINS = """
 trainer = KIND(BertForSequenceClassification(config()), arguments(OPTIONS), train_dataset=examples(ROWS),
     eval_dataset=examples(7))

@@ -449,3 +449,31 @@ def test_rank_0_predicts_and_saves_alone_after_the_others_have_left(
         assert distance(one.notes[0][name], several.notes[0][name]) < 1e-5
     assert several.notes[0]["rows"] == 11
     assert several.notes[0]["saved"] == one.notes[0]["saved"]
+
+
+def test_a_loss_that_mixes_rows_draws_alike_where_reading_rows_has_drawn(
+    server: RankServer, tmp_path: Path
+) -> None:
+    """Each rank reads rows of its own, and some of them draw more numbers than others."""
+    mixes = """
+    class Drawn(list):
+        def __getitem__(self, place):
+            np.random.rand(place % 3)
+            return super().__getitem__(place)
+    class Mixed(Trainer):
+        def compute_loss(self, model, inputs, return_outputs=False, **kwargs):
+            labels = inputs.pop("labels")
+            order = torch.from_numpy(np.random.permutation(len(labels)))
+            outputs = model(**{name: value[order] for name, value in inputs.items()})
+            loss = nn.functional.cross_entropy(outputs.logits, labels[order], weight=torch.tensor([0.1, 1.0, 5.0]))
+            return (loss, outputs) if return_outputs else loss
+    trainer = Mixed(BertForSequenceClassification(config()), arguments(), train_dataset=Drawn(examples(32)))
+    train(trainer)
+    figures(trainer)
+    """
+    script = START + "BATCH, STEPS = 6, 1\n" + TOOLS + textwrap.dedent(mixes)
+    one, several = server.compare(tmp_path, script)
+    assert several.codes == [0, 0], several.text
+    # a mean does not depend on the order of its rows
+    assert distance(one.notes[0]["log"], several.notes[0]["log"]) < 1e-4
+    assert "WARNING: a rank had drawn random numbers" not in several.ranks[0].err
