@@ -52,12 +52,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     yield from _out_of_sight(facts, bool(made))
     for node, given in made:
         if given is None:
-            written = isinstance(node, cst.Call) and cst_nodes.keyword_of(node, BATCH) is not None
-            yield Decline(
-                "nb2ddp cannot tell which batch these training arguments get; write "
-                f"{ACCUMULATION if written else BATCH} here",
-                node,
-            )
+            yield from _not_in_sight(facts, options, node)
             continue
         if options.batch == "scale":
             yield Note(
@@ -88,6 +83,36 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 continue
             shares[GENERATING_STEPS] = share
         yield Edit(node, "this rank's share of the batch", partial(_with_shares, names=shares))
+
+
+def _not_in_sight(facts: Facts, options: Options, node: cst.Call | cst.Dict) -> Iterator[Finding]:
+    """Let the run split a batch that is not in sight, or decline it."""
+    if options.batch == "preserve" and _shares_at_run_time(facts, node, options):
+        yield from _by_kind(facts, node)
+        function = helper(facts, "share_arguments")
+        yield Edit(node, "this rank's share of the batch", partial(cst_nodes.wrapped, function=function))
+        return
+    written = isinstance(node, cst.Call) and cst_nodes.keyword_of(node, BATCH) is not None
+    missing = ACCUMULATION if written else BATCH
+    yield Decline(f"nb2ddp cannot tell which batch these training arguments get; write {missing} here", node)
+
+
+def _shares_at_run_time(facts: Facts, node: cst.Call | cst.Dict, options: Options) -> bool:
+    """Return whether the run can split a batch that is not in sight, once the arguments are made.
+
+    GRPO's and the like derive other numbers from it as they are made, and a partial makes none.
+    """
+    if not isinstance(node, cst.Call) or not facts.is_arguments_class(node.func):
+        return False
+    package, _, name = facts.qualified(node.func).rpartition(".")
+    known = package.partition(".")[0] in libraries.TRAINER_PACKAGES and name in _SHARED_ONCE_MADE
+    return known and options.batches == "notebook"
+
+
+_SHARED_ONCE_MADE = frozenset(
+    "TrainingArguments Seq2SeqTrainingArguments UnslothTrainingArguments SFTConfig DPOConfig RewardConfig KTOConfig "
+    "ORPOConfig CPOConfig".split()
+)
 
 
 def _share_call(

@@ -42,6 +42,19 @@ def share_batch(
     return share, steps
 
 
+def share_arguments(args: Any) -> Any:
+    """Give training arguments this rank's share of the batch that they were made with, and return them.
+
+    The batch may come from a file or a function that the conversion cannot read. Every rank computes the same; none
+    waits.
+    """
+    batch, steps = args.per_device_train_batch_size, args.gradient_accumulation_steps
+    pairs = type(args).__name__.startswith("KTO") and getattr(args, "loss_type", "") != "apo_zero_unpaired"
+    shares = share_batch(batch, steps, least=2 if pairs else 1)
+    args.per_device_train_batch_size, args.gradient_accumulation_steps = shares
+    return args
+
+
 def _tell_batch(share: "_RankBatch | None" = None, *, by_length: bool = False) -> None:
     """Print how many samples a step takes, once for each share (or for all), and warn of another number.
 

@@ -51,6 +51,30 @@ def test_a_batch_is_shared(run: Run, ranks: int) -> None:
     assert not lines
 
 
+@pytest.mark.parametrize(
+    ("kind", "loss_type", "shares"),
+    [("Arguments", "", [2, 1]), ("KTOArguments", "kto", [2, 1]), ("KTOArguments", "apo_zero_unpaired", [1, 1])],
+)
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_arguments_get_their_share_once_they_are_made(
+    run: Run, ranks: int, kind: str, loss_type: str, shares: list[int]
+) -> None:
+    ended = run(
+        f"""
+        class {kind}:
+            per_device_train_batch_size, gradient_accumulation_steps, loss_type = 4, 1, {loss_type!r}
+        made = {kind}()
+        note(same=ddp.share_arguments(made) is made,
+             got=[made.per_device_train_batch_size, made.gradient_accumulation_steps])
+        """,
+        ranks,
+    )
+    assert not any(ended.codes), ended.text
+    expected = [2, 1] if ranks == 2 else shares if kind == "KTOArguments" else [1, 1]
+    assert [note["got"] for note in ended.notes] == [expected] * ranks
+    assert all(note["same"] for note in ended.notes)
+
+
 def test_the_report_of_a_conversion_splits_a_batch_as_the_run_does(run: Run) -> None:
     grid = list(itertools.product(range(1, 9), range(1, 9), (1, 2, 3, 4, 8), (1,), range(1, 9)))
     grid += itertools.product(range(1, 9), range(1, 9), (1,), (2, 3), range(1, 9))

@@ -3,43 +3,16 @@
 # first cell
 from trl import SFTConfig, SFTTrainer
 
-# case: arguments from a file
-args = SFTConfig(**yaml.safe_load(open("c")))
-# decline, line 1: nb2ddp cannot tell which batch these training arguments get; write per_device_train_batch_size here
+# case: GRPO's arguments from a file
+from trl import GRPOConfig
+args = GRPOConfig(**yaml.safe_load(open("c")))
+# decline, line 2: nb2ddp cannot tell which batch these training arguments get; write per_device_train_batch_size here
 
-# case: the rest of the arguments comes from several calls
-from transformers import TrainingArguments
-def arguments(folder, **rest):
-    return TrainingArguments(folder, per_device_train_batch_size=8, **rest)
-first = arguments("a")
-second = arguments("b", max_grad_norm=0.3)
-# decline, line 3: nb2ddp cannot tell which batch these training arguments get; write gradient_accumulation_steps here
-
-# case: half here and half there
-kw = dict(gradient_accumulation_steps=2)
-args = SFTConfig(per_device_train_batch_size=2, **kw)
-# decline, line 2: nb2ddp cannot tell which batch ...
-
-# case: a dict that a function gets in two ways
-def make(**kw):
-    return SFTConfig("o", **kw)
-a = make(per_device_train_batch_size=2)
-b = make(per_device_train_batch_size=4)
-# decline, line 2: nb2ddp cannot tell which batch ...
-
-# case: a dict that a parameter takes in two ways
-def make(cfg):
-    return SFTConfig("o", **cfg)
-a = make(dict(per_device_train_batch_size=2))
-b = make(dict(per_device_train_batch_size=4))
-# decline, line 2: nb2ddp cannot tell which batch ...
-
-# case: a dict that a parameter may not take
-def make(cfg={}):
-    return SFTConfig("o", **cfg)
-a = make(dict(per_device_train_batch_size=2))
-b = make()
-# decline, line 2: nb2ddp cannot tell which batch ...
+# case: a partial whose other arguments are not in sight
+import functools
+make = functools.partial(SFTConfig, per_device_train_batch_size=8, **rest)
+args = make("o")
+# decline, line 2: nb2ddp cannot tell which batch these training arguments get; write gradient_accumulation_steps here
 
 # case: a batch set later
 args = SFTConfig("o", per_device_train_batch_size=2)
