@@ -235,8 +235,11 @@ def _read_back(
         of_trainer = isinstance(of, cst.Attribute) and of.attr.value == "args"
         if facts.kind(of.value if of_trainer and isinstance(of, cst.Attribute) else of) not in (
             ("trainer",) if of_trainer else ("arguments",)
-        ):
+        ) and not _is_callbacks(facts, of):
             continue
+        beside = (other for other in facts.attributes if facts.contains(facts.statement(attribute), other))
+        if _COUNTS_RANKS & {other.attr.value for other in beside}:
+            continue  # a rank's share, times the ranks
         given = made[0][1] if len(made) == 1 else None
         number = None if given is None else cst_nodes.code_of(given.get(name, cst.Integer(DEFAULTS[name])))
         if number is not None and number.isdigit():
@@ -247,6 +250,26 @@ def _read_back(
                 "this reads one rank's share of the batch; write the number itself if the notebook's is meant",
                 attribute,
             )
+
+
+_COUNTS_RANKS = frozenset({"world_size", "num_processes"})
+
+
+def _is_callbacks(facts: Facts, node: cst.BaseExpression) -> bool:
+    """Return whether a node names the training arguments that a Trainer hands a callback of the notebook's."""
+    binding = facts.binding(node) if isinstance(node, cst.Name) else None
+    if (
+        binding is None
+        or not isinstance(binding.node, cst.Param)
+        or not isinstance(binding.scope, cst.FunctionDef)
+    ):
+        return False
+    function, home = binding.scope, facts.scope(binding.scope)
+    if not isinstance(home, cst.ClassDef) or not function.name.value.startswith("on_"):
+        return False
+    names = [parameter.name.value for parameter in function.params.params]
+    is_callback = any(cst_nodes.code_of(base.value).endswith("Callback") for base in home.bases)
+    return is_callback and names[1:2] == [binding.name]
 
 
 def _by_kind(facts: Facts, node: cst.Call | cst.Dict) -> Iterator[Finding]:

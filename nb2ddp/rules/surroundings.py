@@ -2,7 +2,7 @@
 
 Plots are saved to files, Colab's secrets come from the environment, and a login that asks for a token is removed,
 because HF_TOKEN gives it. Code that waits for the keyboard before training stops the conversion. A server on a
-fixed port, and a count of the GPUs, are noted.
+fixed port, a count of the GPUs, and code that goes through all global names, are noted.
 
 .. code-block:: diff
 
@@ -67,6 +67,12 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         elif name == "torch.cuda.device_count" and not _is_only_shown(facts, call):
             yield Note(
                 "this counts the GPUs of the machine, of which each rank uses one; check what the number is used for",
+                call,
+            )
+        elif name == "globals" and name not in facts.bound_names and _goes_through(facts, call):
+            yield Note(
+                "this goes through all global names: the script's own are among them, `rank`, `local_rank` and "
+                "`world_size` for example",
                 call,
             )
     if options.strategy == "ddp":
@@ -155,6 +161,23 @@ def _called(call: cst.Call) -> str:
             return name
         case _:
             return ""
+
+
+def _goes_through(facts: Facts, call: cst.Call) -> bool:
+    """Return whether all that a call returns is looked at: ``globals().items()``, ``for name in globals()``."""
+    parent = facts.parent(call)
+    if isinstance(parent, cst.Attribute):
+        return parent.attr.value in ("items", "keys", "values", "copy")
+    if isinstance(parent, cst.Arg):
+        outer = facts.parent(parent)
+        return isinstance(outer, cst.Call) and facts.qualified(outer.func) in (
+            "dict",
+            "list",
+            "set",
+            "sorted",
+            "tuple",
+        )
+    return isinstance(parent, cst.CompFor | cst.For)
 
 
 def _keyboard(facts: Facts, call: cst.Call, name: str) -> Iterator[Finding]:

@@ -54,3 +54,44 @@ batch_per_rank, accumulation_per_rank = ddp.share_batch(B, 1)  # nb2ddp: the not
 args = SFTConfig("o", per_device_train_batch_size=batch_per_rank, gradient_accumulation_steps=accumulation_per_rank)
 print(args.per_device_train_batch_size)
 # note, line 2: this reads one rank's share of the batch; write the number itself if the notebook's is meant
+
+# case: a callback reads the batch back
+from transformers import TrainerCallback
+class Count(TrainerCallback):
+    def on_step_end(self, args, state, control, **kwargs):
+        self.seen += args.train_batch_size * args.gradient_accumulation_steps
+    def on_the_side(self, numbers, args):
+        return args.train_batch_size
+args = SFTConfig("o", per_device_train_batch_size=2, gradient_accumulation_steps=4)
+# output
+from transformers import TrainerCallback
+class Count(TrainerCallback):
+    def on_step_end(self, args, state, control, **kwargs):
+        self.seen += 2 * 4
+    def on_the_side(self, numbers, args):
+        return args.train_batch_size
+batch_per_rank, accumulation_per_rank = ddp.share_batch(2, 4)  # nb2ddp: the notebook's batch, split
+args = SFTConfig("o", per_device_train_batch_size=batch_per_rank, gradient_accumulation_steps=accumulation_per_rank)
+
+# case: a callback reads back a batch that is not a literal
+from transformers import TrainerCallback
+class Count(TrainerCallback):
+    def on_step_end(self, args, state, control, **kwargs):
+        self.seen += args.train_batch_size
+args = SFTConfig("o", per_device_train_batch_size=size)
+# output
+from transformers import TrainerCallback
+class Count(TrainerCallback):
+    def on_step_end(self, args, state, control, **kwargs):
+        self.seen += args.train_batch_size
+batch_per_rank, accumulation_per_rank = ddp.share_batch(size, 1)  # nb2ddp: the notebook's batch, split
+args = SFTConfig("o", per_device_train_batch_size=batch_per_rank, gradient_accumulation_steps=accumulation_per_rank)
+# note, line 4: this reads one rank's share of the batch; write the number itself if the notebook's is meant
+
+# case: the batch is read back, and multiplied by the ranks
+args = SFTConfig("o", per_device_train_batch_size=2, gradient_accumulation_steps=4)
+n = args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
+# output
+batch_per_rank, accumulation_per_rank = ddp.share_batch(2, 4)  # nb2ddp: the notebook's batch, split
+args = SFTConfig("o", per_device_train_batch_size=batch_per_rank, gradient_accumulation_steps=accumulation_per_rank)
+n = args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
