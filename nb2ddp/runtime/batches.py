@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from nb2ddp.runtime.collating import _collates_whole, _WholeCollator
 from nb2ddp.runtime.even_batches import _even_out
 from nb2ddp.runtime.run_state import _run
 
@@ -25,6 +26,13 @@ class _DividedBatches:
         self.batch_size = shard.batch_size
         self.sizes: list[list[int]] = []  # rows that count, by batch and rank; of this epoch
         self.taken = -1  # the batch that the Trainer took last
+        self.all_rows = False  # a collator is given the rows of all ranks, and takes
+        self.of_rank = (
+            [0],
+            0,
+            0,
+            0,
+        )  # of these micro-batches, by their sizes, in that one from here to there
 
     def __len__(self) -> int:
         return math.ceil(self.whole(len(self.batches)) / _run.world_size)
@@ -55,7 +63,24 @@ class _DividedBatches:
                 start, count = bounds[-1], sum(map(len, own[first : first + together]))
                 bounds += [start - (-count * number // together) for number in range(1, together + 1)]
             self.sizes.append([end - start for start, end in itertools.pairwise(bounds)])
+            if self.all_rows:
+                self._note_own(bounds[::together], bounds[_run.rank], bounds[_run.rank + 1])
+                yield rows
+                continue
             yield rows[bounds[_run.rank] : bounds[_run.rank + 1]] or _Filler(filler)
+
+    def _note_own(self, firsts: list[int], start: int, end: int) -> None:
+        """Note which rows are this rank's, by the first rows of the round's micro-batches and of those after them.
+
+        A rank without a row gets one that does not count.
+        """
+        sizes = [after - first for first, after in itertools.pairwise(firsts) if after > first]
+        own = min(_run.rank * self.micro_batches // _run.world_size, len(sizes) - 1)
+        first, size = firsts[own], sizes[own]
+        start, end = start - first, end - first
+        if start == end:
+            start, end = min(start, size - 1), min(start, size - 1) + 1
+        self.of_rank = (sizes, own, start, end)
 
 
 class _Filler(list[int]):
@@ -91,8 +116,11 @@ def _take_each_sample_once(trainer: Any, micro_batches: int = 0) -> list[tuple[l
         divides = type(shard).__name__ == "BatchSamplerShard" and not shard.split_batches
         if divides and (even or micro_batches):
             current.append(_DividedBatches(shard, _run.world_size if even else micro_batches))
+            current[0].all_rows = not even and _collates_whole(trainer)
             for owner in (loader, getattr(loader, "base_dataloader", loader)):
                 object.__setattr__(owner, "batch_sampler", current[0])
+                if current[0].all_rows and not isinstance(owner.collate_fn, _WholeCollator):
+                    owner.collate_fn = _WholeCollator(owner.collate_fn, current[0])
         return loader
 
     def counted(batches: Iterator[Any]) -> Iterator[Any]:

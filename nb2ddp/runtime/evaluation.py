@@ -11,6 +11,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils import _pytree as pytree
 
 from nb2ddp.runtime.batches import _Filler
+from nb2ddp.runtime.collating import _draws_or_counts
 from nb2ddp.runtime.metrics import _counting_metrics_once
 from nb2ddp.runtime.notebook_losses import _notes_figures
 from nb2ddp.runtime.run_state import _run
@@ -113,7 +114,8 @@ def _evaluate_each_sample_once(trainer: Any) -> "list[_WholeBatches]":
         return current
     gather, prediction_step = accelerator.gather_for_metrics, trainer.prediction_step
     evaluation_loop = trainer.evaluation_loop
-    notes_figures = _notes_figures(trainer)
+    # a collator that draws or counts does so in evaluations too: all of it on each rank, as in one process
+    notes_figures = _notes_figures(trainer) or _draws_or_counts(getattr(trainer, "data_collator", None))
 
     def whole_batches(make: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(make)

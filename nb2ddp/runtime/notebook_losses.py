@@ -1,4 +1,4 @@
-"""Read the loss that a notebook has written for its Trainer: whether it notes figures, or counts items."""
+"""Read what a notebook has written for its Trainer: whether its loss notes figures, or counts items."""
 
 import dis
 import inspect
@@ -42,20 +42,26 @@ def _looks_at_gradients(trainer: Any) -> bool:
     step = inspect.unwrap(type(trainer).training_step)
     if getattr(step, "__module__", "") != "__main__":
         return False
-    functions, seen = [step], set()
-    for (
-        function
-    ) in functions:  # which grows: by methods of its class, and by functions and classes that it names
-        if function not in seen and isinstance(function, FunctionType):
-            seen.add(function)
-            names = {name for code in _with_inner(function.__code__) for name in code.co_names}
-            if "grad" in names:
-                return True
-            named = [function.__globals__.get(name) for name in names]
-            for of in named + [getattr(type(trainer), name, None) for name in names]:
-                if getattr(of, "__module__", "") == "__main__":
-                    functions += list(vars(of).values()) if isinstance(of, type) else [of]
-    return False
+    return any("grad" in code.co_names for code in _followed([step], type(trainer)))
+
+
+def _followed(functions: list[Any], owner: type) -> Iterator[CodeType]:
+    """Yield the code of functions, and of the notebook's functions, classes and methods that they name."""
+    seen = set()
+    for function in functions:  # which grows
+        if function in seen or not isinstance(function, FunctionType):
+            continue
+        seen.add(function)
+        codes = _with_inner(function.__code__)
+        yield from codes
+        names = {name for code in codes for name in code.co_names}
+        for of in [
+            source
+            for name in names
+            for source in (function.__globals__.get(name), getattr(owner, name, None))
+        ]:
+            if getattr(of, "__module__", "") == "__main__":
+                functions += list(vars(of).values()) if isinstance(of, type) else [of]
 
 
 def _takes_items(trainer: Any) -> bool:

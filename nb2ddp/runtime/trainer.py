@@ -10,6 +10,7 @@ import torch
 
 from nb2ddp.runtime.batch_share import _share_of
 from nb2ddp.runtime.batches import _take_each_sample_once
+from nb2ddp.runtime.collating import _collates_whole
 from nb2ddp.runtime.evaluation import _evaluate_each_sample_once
 from nb2ddp.runtime.even_batches import _DEALT, _EVEN, _even, _module
 from nb2ddp.runtime.gradients import _clip_all_gradients, _fill_gradients, _leaves_out
@@ -179,6 +180,8 @@ def _tell_of_drawn_data(trainer: Any, rows: list[Any] | None) -> None:
     """
     collator = getattr(trainer, "data_collator", None)
     what = "reading a training row draws" if rows is None else ""
+    if not what and getattr(trainer.compute_loss, "_keeps_loss", False) and _collates_whole(trainer):
+        return
     if rows is not None and getattr(collator, "mlm", False):
         what = f"{type(collator).__name__} draws"
     elif rows and _module(collator) == "__main__" and _draws(collator, rows):

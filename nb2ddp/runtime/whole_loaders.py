@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from nb2ddp.runtime.batch_share import _share_of
+from nb2ddp.runtime.collating import _WholeCollator
 from nb2ddp.runtime.script_location import _is_notebooks_own
 
 
@@ -177,6 +178,8 @@ class _AsAsked:
             batches.batch_size = self.of_notebook
         base = copy.copy(getattr(self.loader, "base_dataloader", self.loader))
         object.__setattr__(base, "batch_sampler", batches)
+        if isinstance(base.collate_fn, _WholeCollator):
+            base.collate_fn = base.collate_fn.collate
         base._iterator = None  # do not reuse persistent workers
         return base
 

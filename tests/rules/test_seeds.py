@@ -87,5 +87,7 @@ def test_other_samples_get_no_argument(line: str) -> None:
 
 
 def test_a_sample_method_of_the_notebooks_own_gets_no_argument() -> None:
-    own = "import pandas\nclass Buffer:\n    def sample(self, n):\n        return n\nx = Buffer().sample(100)\n"
+    own = (
+        "import pandas\nclass Buffer:\n    def sample(self, n):\n        return n\nx = Buffer().sample(100)\n"
+    )
     assert "random_state" not in apply(rule, LOADS + own + TRAINS).code[1]

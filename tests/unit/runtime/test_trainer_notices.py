@@ -123,24 +123,26 @@ class Masks:
 
 Masks.__module__ = "transformers.data"
 model = BertForSequenceClassification(config())
-train(Trainer(model, arguments(), train_dataset=ROWS, data_collator=COLLATOR))
+train(Trainer(model, arguments(dataloader_num_workers=WORKERS), train_dataset=ROWS, data_collator=COLLATOR))
 """
 
 
 @pytest.mark.parametrize(
-    ("rows", "collator", "says"),
+    ("rows", "collator", "workers", "says"),
     [
-        ("Drawn(examples(32))", "default_data_collator", "reading a training row draws random numbers"),
-        ("examples(32)", "masking", "the data collator draws random numbers"),
-        ("examples(32)", "Masks()", "Masks draws random numbers"),
-        ("examples(32)", "lambda rows: default_data_collator(rows)", ""),
-        ("examples(32)", "taking", ""),
+        ("Drawn(examples(32))", "default_data_collator", 0, "reading a training row draws random numbers"),
+        ("examples(32)", "masking", 1, "the data collator draws random numbers"),
+        ("examples(32)", "Masks()", 1, "Masks draws random numbers"),
+        ("examples(32)", "masking", 0, ""),  # is given what it is given in one process
+        ("examples(32)", "Masks()", 0, ""),
+        ("examples(32)", "lambda rows: default_data_collator(rows)", 0, ""),
+        ("examples(32)", "taking", 0, ""),
     ],
 )
 def test_a_trainer_says_that_its_data_are_drawn_while_they_are_read(
-    run: Run, rows: str, collator: str, says: str
+    run: Run, rows: str, collator: str, workers: int, says: str
 ) -> None:
-    case = DRAWN.replace("ROWS", rows).replace("COLLATOR", collator)
+    case = DRAWN.replace("ROWS", rows).replace("COLLATOR", collator).replace("WORKERS", str(workers))
     ended = run(f"BATCH, STEPS = 4, 2\n{TOOLS}{case}")
     assert not any(ended.codes), ended.text
     if says:

@@ -477,3 +477,81 @@ def test_a_loss_that_mixes_rows_draws_alike_where_reading_rows_has_drawn(
     # a mean does not depend on the order of its rows
     assert distance(one.notes[0]["log"], several.notes[0]["log"]) < 1e-4
     assert "WARNING: a rank had drawn random numbers" not in several.ranks[0].err
+
+
+COLLATORS = """
+from transformers import DataCollatorForLanguageModeling, TrainerCallback
+seen = 0
+def counted(rows):
+    global seen
+    seen += len(rows)
+class Masking:
+    def __init__(self):
+        self.rng, self.rows, self.masked = np.random.default_rng(3), 0, 0
+    def __call__(self, rows):
+        batch = {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
+        mask = torch.from_numpy(self.rng.random(batch["input_ids"].shape) < 0.3)
+        batch["input_ids"] = torch.where(mask, 0, batch["input_ids"])
+        self.rows += len(rows)
+        self.masked += int(mask.sum())
+        return batch
+def dropping(rows):
+    counted(rows)
+    batch = {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
+    return {**batch, "attention_mask": (torch.rand(batch["input_ids"].shape) < 0.8).long()}
+class Library:  # as DataCollatorForLanguageModeling, which draws what it masks
+    mlm = True
+    def __call__(self, rows):
+        return dropping(rows)
+Library.__module__ = "transformers.data.data_collator"
+class Trains(Trainer):
+    seen = []
+class Counts(TrainerCallback):
+    def on_epoch_end(self, args, state, control, **kwargs):
+        Trains.seen.append([getattr(collator, "rows", seen), getattr(collator, "masked", 0)])
+collator = COLLATOR
+trainer = Trains(BertForSequenceClassification(config()), arguments(max_steps=-1, num_train_epochs=2,
+    eval_strategy="epoch"), train_dataset=examples(ROWS + 5), eval_dataset=examples(7), data_collator=collator,
+    callbacks=[Counts()])
+train(trainer)
+"""
+
+
+@pytest.mark.parametrize("shape", [(6, 1), (4, 2)])
+@pytest.mark.parametrize("collator", ["Masking()", "dropping", "Library()"])
+def test_a_collator_that_draws_or_counts_does_as_in_one_process(
+    server: RankServer, tmp_path: Path, collator: str, shape: tuple[int, int]
+) -> None:
+    program = COLLATORS.replace("COLLATOR", collator).replace("ROWS", "24")
+    expected, first = check_as_in_one_process(server, tmp_path, program, 2, shape, 24)
+    assert first["seen"] == expected["seen"]
+    assert first["seen"][-1][0] > 0
+
+
+def test_a_collator_whose_rows_cannot_be_told_apart_is_told_of(server: RankServer, tmp_path: Path) -> None:
+    program = (
+        COLLATORS.replace(
+            "collator = COLLATOR",
+            """
+class Wide:
+    def __init__(self):
+        self.rows = 0
+    def __call__(self, rows):
+        self.rows += len(rows)
+        return {**{name: torch.stack([row[name] for row in rows]) for name in rows[0]}, "offsets": torch.arange(9)}
+class Trains(Trains):
+    def compute_loss(self, model, inputs, **options):
+        inputs.pop("offsets")
+        return super().compute_loss(model, inputs, **options)
+collator = Wide()
+""",
+        )
+        .replace("ROWS", "24")
+        .replace("data_collator=collator", "data_collator=collator")
+        .replace("max_steps=-1", "remove_unused_columns=False, max_steps=-1")
+    )
+    script = START + f"BATCH, STEPS = 6, 1\n{TOOLS}\n{program}\nfigures(trainer)\n"
+    one, several = server.compare(tmp_path, script, 2)
+    assert several.codes == [0, 0], several.text
+    assert distance(one.notes[0]["log"], several.notes[0]["log"]) < 1e-4
+    assert several.ranks[0].err.count("cannot be told apart") == 1
