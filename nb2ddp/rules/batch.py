@@ -52,7 +52,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     yield from _out_of_sight(facts, bool(made))
     for node, given in made:
         if given is None:
-            yield from _not_in_sight(facts, options, node)
+            yield from _not_in_sight(facts, options, node, others=[of for _, of in made])
             continue
         if options.batch == "scale":
             yield Note(
@@ -85,9 +85,12 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         yield Edit(node, "this rank's share of the batch", partial(_with_shares, names=shares))
 
 
-def _not_in_sight(facts: Facts, options: Options, node: cst.Call | cst.Dict) -> Iterator[Finding]:
-    """Let the run split a batch that is not in sight, or decline it."""
-    if options.batch == "preserve" and _shares_at_run_time(facts, node, options):
+def _not_in_sight(
+    facts: Facts, options: Options, node: cst.Call | cst.Dict, others: list[object]
+) -> Iterator[Finding]:
+    """Let the run split a batch that is not in sight, or decline it. ``others``: the parts that arguments set."""
+    # what is made from other arguments, or from a dict that others were made from, may have its share already
+    if not any(of is not None for of in others) and _shares_at_run_time(facts, node, options):
         yield from _by_kind(facts, node)
         function = helper(facts, "share_arguments")
         yield Edit(node, "this rank's share of the batch", partial(cst_nodes.wrapped, function=function))
@@ -100,13 +103,18 @@ def _not_in_sight(facts: Facts, options: Options, node: cst.Call | cst.Dict) -> 
 def _shares_at_run_time(facts: Facts, node: cst.Call | cst.Dict, options: Options) -> bool:
     """Return whether the run can split a batch that is not in sight, once the arguments are made.
 
-    GRPO's and the like derive other numbers from it as they are made, and a partial makes none.
+    GRPO's and the like derive other numbers from it as they are made, and a partial makes none. A loop of the
+    notebook's own would take its batch from the arguments: they are to go to a Trainer.
     """
     if not isinstance(node, cst.Call) or not facts.is_arguments_class(node.func):
         return False
     package, _, name = facts.qualified(node.func).rpartition(".")
     known = package.partition(".")[0] in libraries.TRAINER_PACKAGES and name in _SHARED_ONCE_MADE
-    return known and options.batches == "notebook"
+    has_trainer = any(facts.is_trainer_class(call.func) for call in facts.live_calls)
+    has_loop = any(facts.method(call) == "backward" for call in facts.live_calls)
+    copied = "to_dict" in {attribute.attr.value for attribute in facts.attributes}
+    plain = options.batch == "preserve" and options.batches == "notebook"
+    return known and plain and has_trainer and not has_loop and not copied
 
 
 _SHARED_ONCE_MADE = frozenset(
@@ -235,11 +243,13 @@ def _read_back(
         of_trainer = isinstance(of, cst.Attribute) and of.attr.value == "args"
         if facts.kind(of.value if of_trainer and isinstance(of, cst.Attribute) else of) not in (
             ("trainer",) if of_trainer else ("arguments",)
-        ) and not _is_callbacks(facts, of):
+        ) and not _callback(facts, of):
             continue
-        beside = (other for other in facts.attributes if facts.contains(facts.statement(attribute), other))
-        if _COUNTS_RANKS & {other.attr.value for other in beside}:
-            continue  # a rank's share, times the ranks
+        callback = _callback(facts, of)
+        if callback is not None and "dataloader" in cst_nodes.code_of(callback.body):
+            continue  # the run gives it a length that goes with a rank's steps
+        if _times_ranks(facts, attribute):
+            continue
         given = made[0][1] if len(made) == 1 else None
         number = None if given is None else cst_nodes.code_of(given.get(name, cst.Integer(DEFAULTS[name])))
         if number is not None and number.isdigit():
@@ -252,24 +262,28 @@ def _read_back(
             )
 
 
-_COUNTS_RANKS = frozenset({"world_size", "num_processes"})
+def _times_ranks(facts: Facts, attribute: cst.Attribute) -> bool:
+    """Return whether a product has the arguments' ``world_size`` too: a rank's share, times the ranks."""
+    product: cst.CSTNode = attribute
+    while isinstance(parent := facts.parent(product), cst.BinaryOperation):
+        product = parent
+    return any(
+        other.attr.value == "world_size" for other in facts.attributes if facts.contains(product, other)
+    )
 
 
-def _is_callbacks(facts: Facts, node: cst.BaseExpression) -> bool:
-    """Return whether a node names the training arguments that a Trainer hands a callback of the notebook's."""
+def _callback(facts: Facts, node: cst.BaseExpression) -> cst.FunctionDef | None:
+    """Return the callback's method that a Trainer hands training arguments, where a node names these."""
     binding = facts.binding(node) if isinstance(node, cst.Name) else None
-    if (
-        binding is None
-        or not isinstance(binding.node, cst.Param)
-        or not isinstance(binding.scope, cst.FunctionDef)
-    ):
-        return False
-    function, home = binding.scope, facts.scope(binding.scope)
+    function = binding.scope if binding is not None and isinstance(binding.node, cst.Param) else None
+    if binding is None or not isinstance(function, cst.FunctionDef):
+        return None
+    home = facts.scope(function)
     if not isinstance(home, cst.ClassDef) or not function.name.value.startswith("on_"):
-        return False
+        return None
     names = [parameter.name.value for parameter in function.params.params]
     is_callback = any(cst_nodes.code_of(base.value).endswith("Callback") for base in home.bases)
-    return is_callback and names[1:2] == [binding.name]
+    return function if is_callback and names[1:2] == [binding.name] else None
 
 
 def _by_kind(facts: Facts, node: cst.Call | cst.Dict) -> Iterator[Finding]:

@@ -117,12 +117,11 @@ def _backward(
             "model that the notebook makes. Create the optimizer from model.parameters()",
             backward,
         )
-    branches = {trained: _branch(facts, trained) for trained in found}
-    sure = [trained for trained in found if branches[trained] is None]
     for trained in found:
-        code, statement, branch = cst_nodes.code_of(trained.model), trained.statement, branches[trained]
-        if branch is not None and code not in {cst_nodes.code_of(other.model) for other in sure}:
-            statement = facts.statement(trained.model)
+        code, statement = cst_nodes.code_of(trained.model), trained.statement
+        branch = _branch(facts, trained.model, statement)
+        if branch is not None:
+            statement = branch[1]
         if isinstance(facts.scope(trained.model), cst.Lambda):  # a statement would run where it is made
             if trained.model not in seen:
                 seen.add(trained.model)
@@ -140,23 +139,39 @@ def _backward(
             )
             continue
         line = f"{_each(trained, helper(facts, 'parallelize'))}  # nb2ddp: {_PARTS}"
-        if statement is branch:  # on one line
-            yield Insert(statement, "after", f"if {cst_nodes.code_of(branch.test)}:\n    {line}", _PARTS)
+        if branch is not None and statement is branch[0]:  # on one line
+            yield Insert(statement, "after", f"if {cst_nodes.code_of(branch[0].test)}:\n    {line}", _PARTS)
         else:
             yield Insert(statement, "after" if models and _goes_on(statement) else "before", line, _PARTS)
     if loop is not None:
+        sure = [trained for trained in found if _branch(facts, trained.model, loop) is None]
         for trained in sure or found:  # one that a branch alone makes is compared with the others
             yield from _check(facts, loop, trained.models or trained.model, seen, trained=trained)
 
 
-def _branch(facts: Facts, trained: Optimized) -> cst.If | None:
-    """Return an ``if`` without which an optimizer is not given a model's parameters: the model may not be made then."""
-    inner: cst.CSTNode = trained.model
-    for parent in facts.parents(trained.model):
+def _branch(
+    facts: Facts, model: cst.BaseExpression, statement: cst.CSTNode
+) -> tuple[cst.If, Statement] | None:
+    """Return the ``if`` in whose body alone a model gets its name, and a statement there with the model.
+
+    Away from it, at ``statement``, the model may have no name. Of an ``if`` on one line that is the whole of it.
+    """
+    root = model
+    while isinstance(root, cst.Attribute):
+        root = root.value
+    named = facts.binding(root) if isinstance(root, cst.Name) else None
+    if named is None:
+        return None
+    all_of_them = [other.node for other in facts.bindings(named.name) if other.scope is named.scope]
+    inner: cst.CSTNode = named.node
+    for parent in facts.parents(named.node):
         if isinstance(parent, cst.FunctionDef | cst.Lambda | cst.ClassDef):
             return None
-        if isinstance(parent, cst.If) and inner is parent.body:
-            return None if facts.contains(parent, trained.statement) else parent
+        if isinstance(parent, cst.If) and inner is parent.body and not facts.contains(parent, statement):
+            if not all(facts.contains(parent.body, node) for node in all_of_them):
+                return None
+            found = facts.statement(model if facts.contains(parent.body, model) else named.node)
+            return (parent, found) if found is parent or facts.contains(parent.body, found) else None
         inner = parent
     return None
 

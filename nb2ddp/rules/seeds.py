@@ -162,7 +162,7 @@ def _samples_group(facts: Facts, call: cst.Call) -> bool:
         and isinstance(call.args[0].value, cst.Integer)
         and bool(facts.imports_of("pandas"))
         and not facts.imports_of("polars")
-        and not facts.bindings("sample")
+        and not any(isinstance(binding.node, cst.FunctionDef) for binding in facts.bindings("sample"))
     )
 
 

@@ -70,9 +70,10 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 call,
             )
         elif name == "globals" and name not in facts.bound_names and _goes_through(facts, call):
+            rank, local_rank, world_size = (facts.our(own) for own in ("rank", "local_rank", "world_size"))
             yield Note(
-                "this goes through all global names: the script's own are among them, `rank`, `local_rank` and "
-                "`world_size` for example",
+                f"this goes through all global names: the script's own are among them, `{rank}`, `{local_rank}` and "
+                f"`{world_size}` for example",
                 call,
             )
     if options.strategy == "ddp":

@@ -137,11 +137,16 @@ def _open_whole_call(split: Any, output: Any) -> None:
     """
     through = [x for x in pytree.tree_leaves(output) if isinstance(x, torch.Tensor) and x.grad_fn is not None]
     if through and split.open:
-        split.leave_ddp()
-    split.open_whole = bool(through) and not split.repeats
+        if any(from_all_ranks(any(node() is not None for call in split.open for node in call))):
+            split.leave_ddp()
+        split.open = []
+    if not through or split.repeats:
+        return
+    number = split.calls
+    split.open_whole.add(number)
 
     def close(_: Any) -> None:
-        split.open_whole = False
+        split.open_whole.discard(number)
 
     for tensor in through:
         tensor.register_hook(close)

@@ -47,9 +47,19 @@ def share_arguments(args: Any) -> Any:
 
     The batch may come from a file or a function that the conversion cannot read. Every rank computes the same; none
     waits.
+
+    Raises:
+        ValueError: each rank would look for another batch size.
     """
     batch, steps = args.per_device_train_batch_size, args.gradient_accumulation_steps
-    pairs = type(args).__name__.startswith("KTO") and getattr(args, "loss_type", "") != "apo_zero_unpaired"
+    if isinstance(batch, _RankBatch):  # made from others that have their share
+        return args
+    if getattr(args, "auto_find_batch_size", False):
+        raise ValueError(
+            "auto_find_batch_size would find another batch on each rank; give one that fits instead"
+        )
+    kinds = [kind.__name__ for kind in type(args).__mro__]
+    pairs = "KTOConfig" in kinds and getattr(args, "loss_type", "") != "apo_zero_unpaired"
     shares = share_batch(batch, steps, least=2 if pairs else 1)
     args.per_device_train_batch_size, args.gradient_accumulation_steps = shares
     return args

@@ -77,7 +77,7 @@ class _Split:
         self.settings = _Settings()
         self.alone = False  # the model is called without DDP: its outputs hide their tensors, or
         self.repeats = False  # backward() comes several times through one call, or apart through several
-        self.open, self.open_whole = list[Any](), False  # calls before their backward(): divided, whole
+        self.open, self.open_whole = list[Any](), set[int]()  # calls before their backward(): divided, whole
         self.hooks = 0  # how many hooks there were
         self.hooked: str | None = None  # what the notebook has hooked a function to
         self.calls, self.said = 0, set[str]()
@@ -281,7 +281,7 @@ class _Split:
         """Average gradients after each backward() instead of through DDP, which counts one for each call."""
         if self.ddp is not None and not self.trained:  # a Trainer's own wrapper
             return
-        self.repeats, self.open, self.open_whole = True, [], False
+        self.repeats, self.open, self.open_whole = True, [], set()
         if self.ddp is None:
             return
         self.alone = True

@@ -136,7 +136,10 @@ def _evaluate_each_sample_once(trainer: Any) -> "list[_WholeBatches]":
         return made
 
     def gather_once(value: Any, *args: Any, **options: Any) -> Any:
-        if trainer.model.training or not current or current[0].round < 0:  # TRL gathers in training too
+        alone = _run.world_size == 1  # the other ranks have left
+        if (
+            alone or trainer.model.training or not current or current[0].round < 0
+        ):  # TRL gathers in training too
             return gather(value, *args, **options)
         return pytree.tree_map(current[0].gather, value)
 

@@ -146,15 +146,21 @@ def _percent(path: Path, text: str) -> Any:
         raise NotebookError(
             f"{path} is not a script that jupytext can read ({type(error).__name__}); fix its header."
         ) from None
-    for cell in node.cells:
-        if cell.cell_type == "code":
+    stay = re.search(
+        r"^#\s+comment_magics:\s*false\b", text.partition("# %%")[0], re.MULTILINE | re.IGNORECASE
+    )
+    for cell in () if stay else node.cells:
+        done = "active" in str(cell.metadata) or cell.source.startswith("%%")  # uncommented by jupytext
+        if cell.cell_type == "code" and not done:
             cell.source = _with_magics(cell.source)
     return node
 
 
 _CELL = re.compile(r"^# ?%%", re.MULTILINE)
 # `# !pip install`, `# %cd x`, `# files = !ls`. jupytext also takes `# copy the weights` for a command
-_COMMENTED_MAGIC = re.compile(r"\s*(# ?)+(\w+\s*=\s*)?(%{1,2}[a-zA-Z]|!!?\s*[\w.~$\\/{}])")
+_COMMENTED_MAGIC = re.compile(
+    r"\s*(# ?)+\s*(\w+\s*=\s*)?(%{1,2}[a-zA-Z]|!!?\s*[\w.~$\\/{}])(?!.*# *noescape)"
+)
 
 
 def _with_magics(source: str) -> str:
@@ -164,7 +170,7 @@ def _with_magics(source: str) -> str:
     parser, lines, goes_on = StringParser("python"), source.splitlines(), False
     for number, line in enumerate(lines):
         if not parser.is_quoted() and (goes_on or _COMMENTED_MAGIC.match(line)):
-            lines[number] = re.sub(r"# ?", "", line, count=1)
+            lines[number] = re.sub(r"^(\s*)# ?", r"\1", line)
             goes_on = line.endswith("\\")
         parser.read_line(line)
     return "\n".join(lines)

@@ -86,6 +86,11 @@ def test_other_samples_get_no_argument(line: str) -> None:
     assert "random_state" not in apply(rule, LOADS + line + TRAINS).code[1]
 
 
+def test_a_variable_called_sample_hides_no_group() -> None:
+    group = 'import pandas as pd\ndf = pd.read_csv("a.csv")\nsample = df.iloc[0]\nx = df.apply(lambda g: g.sample(9))\n'
+    assert "g.sample(9, random_state=3407)" in apply(rule, LOADS + group + TRAINS).code[1]
+
+
 def test_a_sample_method_of_the_notebooks_own_gets_no_argument() -> None:
     own = (
         "import pandas\nclass Buffer:\n    def sample(self, n):\n        return n\nx = Buffer().sample(100)\n"

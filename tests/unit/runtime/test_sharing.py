@@ -67,16 +67,31 @@ def test_arguments_get_their_share_once_they_are_made(
         f"""
         class {kind}:
             per_device_train_batch_size, gradient_accumulation_steps, loss_type = 4, 1, {loss_type!r}
-        made = {kind}()
+        class Unsloth{kind}({kind}):
+            pass
+        made = Unsloth{kind}()
+        assert ddp.share_arguments(made) is made
         note(same=ddp.share_arguments(made) is made,
              got=[made.per_device_train_batch_size, made.gradient_accumulation_steps])
         """,
         ranks,
     )
     assert not any(ended.codes), ended.text
-    expected = [2, 1] if ranks == 2 else shares if kind == "KTOArguments" else [1, 1]
+    expected = [2, 1] if ranks == 2 else shares
     assert [note["got"] for note in ended.notes] == [expected] * ranks
     assert all(note["same"] for note in ended.notes)
+
+
+def test_arguments_that_each_rank_would_fit_to_its_memory_are_refused(run: Run) -> None:
+    ended = run(
+        """
+        class Arguments:
+            per_device_train_batch_size, gradient_accumulation_steps, auto_find_batch_size = 4, 1, True
+        ddp.share_arguments(Arguments())
+        """
+    )
+    assert ended.codes == [1, 1]
+    assert "auto_find_batch_size would find another batch on each rank" in ended.ranks[0].err
 
 
 def test_the_report_of_a_conversion_splits_a_batch_as_the_run_does(run: Run) -> None:

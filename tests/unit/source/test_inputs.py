@@ -372,6 +372,9 @@ def test_a_percent_script_has_cells_and_magics(tmp_path: Path) -> None:
         ("# # !pip install a", "# !pip install a"),  # a comment in the notebook, too
         ("# copy the weights\n# ls them\n# why?\n# 5 % of all, x = % y", None),  # words, and no commands
         ('x = """\n# !pip install a\n"""', None),
+        ("if x:\n#     !pip install a\n    pass", "if x:\n    !pip install a\n    pass"),
+        ("# %cd C:\\data\\\nx = 1  # one", "%cd C:\\data\\\nx = 1  # one"),
+        ("# %matplotlib inline  # noescape", None),
     ],
 )
 def test_a_percent_script_has_magics_and_other_comments(
@@ -381,6 +384,15 @@ def test_a_percent_script_has_magics_and_other_comments(
     path.write_text(f"# %%\n{commented}\n")
     found, _ = read_input(input_of(str(path)))
     assert [cell.source for cell in found.cells] == [source or commented]
+
+
+def test_a_percent_script_may_say_that_its_comments_are_no_magics(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(
+        "# ---\n# jupyter:\n#   jupytext:\n#     comment_magics: false\n# ---\n# %%\n# !rm -r a\nx = 1\n"
+    )
+    found, _ = read_input(input_of(str(path)))
+    assert [cell.source for cell in found.cells] == ["# !rm -r a\nx = 1"]
 
 
 @pytest.mark.parametrize(

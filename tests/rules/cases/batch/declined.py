@@ -14,6 +14,25 @@ make = functools.partial(SFTConfig, per_device_train_batch_size=8, **rest)
 args = make("o")
 # decline, line 2: nb2ddp cannot tell which batch these training arguments get; write gradient_accumulation_steps here
 
+# case: arguments from a file that go to a loop of the notebook's own
+args = SFTConfig(**yaml.safe_load(open("c")))
+for x in DataLoader(data, batch_size=args.per_device_train_batch_size):
+    model(x).sum().backward()
+# decline, line 1: nb2ddp cannot tell which batch ...
+# note, line 2: this reads one rank's share of the batch; write the number itself if the notebook's is meant
+
+# case: a copy of a dict that has its share
+base = dict(per_device_train_batch_size=4, gradient_accumulation_steps=2)
+t = SFTTrainer(model, args=SFTConfig("a", **base))
+t = SFTTrainer(model, args=SFTConfig(**{**base, "output_dir": "b"}))
+# decline, line 3: nb2ddp cannot tell which batch ...
+
+# case: a copy of arguments that have their share
+t = SFTTrainer(model, args=SFTConfig(**settings))
+t = SFTTrainer(model, args=SFTConfig(**{**t.args.to_dict(), "output_dir": "b"}))
+# decline, line 1: nb2ddp cannot tell which batch ...
+# decline, line 2: nb2ddp cannot tell which batch ...
+
 # case: a batch set later
 args = SFTConfig("o", per_device_train_batch_size=2)
 args.per_device_train_batch_size = 4

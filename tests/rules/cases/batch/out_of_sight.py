@@ -2,6 +2,8 @@
 
 # first cell
 from trl import SFTConfig, SFTTrainer
+def trainer(args):
+    return SFTTrainer(model, args=args)
 
 # case: arguments from a file
 args = SFTConfig(**yaml.safe_load(open("c")))

@@ -95,3 +95,25 @@ n = args.per_device_train_batch_size * args.gradient_accumulation_steps * args.w
 batch_per_rank, accumulation_per_rank = ddp.share_batch(2, 4)  # nb2ddp: the notebook's batch, split
 args = SFTConfig("o", per_device_train_batch_size=batch_per_rank, gradient_accumulation_steps=accumulation_per_rank)
 n = args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
+
+# case: the processes that a library counts
+args = SFTConfig("o", per_device_train_batch_size=2, gradient_accumulation_steps=4)
+n = args.per_device_train_batch_size * accelerator.num_processes * args.gradient_accumulation_steps
+# output
+batch_per_rank, accumulation_per_rank = ddp.share_batch(2, 4)  # nb2ddp: the notebook's batch, split
+args = SFTConfig("o", per_device_train_batch_size=batch_per_rank, gradient_accumulation_steps=accumulation_per_rank)
+n = 2 * accelerator.num_processes * 4
+
+# case: a callback divides the length of its loader
+from transformers import TrainerCallback
+class Count(TrainerCallback):
+    def on_train_begin(self, args, state, control, train_dataloader=None, **kwargs):
+        self.steps = len(train_dataloader) // args.gradient_accumulation_steps
+args = SFTConfig("o", per_device_train_batch_size=2, gradient_accumulation_steps=4)
+# output
+from transformers import TrainerCallback
+class Count(TrainerCallback):
+    def on_train_begin(self, args, state, control, train_dataloader=None, **kwargs):
+        self.steps = len(train_dataloader) // args.gradient_accumulation_steps
+batch_per_rank, accumulation_per_rank = ddp.share_batch(2, 4)  # nb2ddp: the notebook's batch, split
+args = SFTConfig("o", per_device_train_batch_size=batch_per_rank, gradient_accumulation_steps=accumulation_per_rank)

@@ -48,6 +48,88 @@ for x in loader:
     optimizer.step()
 ddp.check_replicas(model)
 
+# case: a second model with an optimizer of its own
+optimizer = torch.optim.Adam(model.parameters())
+if with_head:
+    head = torch.nn.Linear(2, 2)
+    of_head = torch.optim.Adam(head.parameters())
+for x in loader:
+    model(x).sum().backward()
+    optimizer.step()
+# output
+optimizer = torch.optim.Adam(model.parameters())
+ddp.parallelize(model)  # nb2ddp: each rank computes its part of every batch
+if with_head:
+    head = torch.nn.Linear(2, 2)
+    of_head = torch.optim.Adam(head.parameters())
+    ddp.parallelize(head)  # nb2ddp: each rank computes its part of every batch
+for x in loader:
+    model(x).sum().backward()
+    optimizer.step()
+ddp.check_replicas(model)
+
+# case: a second model whose parameters are taken elsewhere
+if with_head:
+    head = torch.nn.Linear(2, 2)
+optimizer = torch.optim.Adam([*model.parameters(), *(head.parameters() if with_head else [])])
+for x in loader:
+    (head(model(x)) if with_head else model(x)).sum().backward()
+    optimizer.step()
+# output
+if with_head:
+    head = torch.nn.Linear(2, 2)
+    ddp.parallelize(head)  # nb2ddp: each rank computes its part of every batch
+optimizer = torch.optim.Adam([*model.parameters(), *(head.parameters() if with_head else [])])
+ddp.parallelize(model)  # nb2ddp: each rank computes its part of every batch
+for x in loader:
+    (head(model(x)) if with_head else model(x)).sum().backward()
+    optimizer.step()
+ddp.check_replicas(model)
+
+# case: some of a model's parameters in a branch
+params = model.parameters()
+if only_head:
+    params = model.lm_head.parameters()
+optimizer = torch.optim.Adam(params)
+for x in loader:
+    model(x).sum().backward()
+    optimizer.step()
+# output
+params = model.parameters()
+if only_head:
+    params = model.lm_head.parameters()
+optimizer = torch.optim.Adam(params)
+ddp.parallelize(model)  # nb2ddp: each rank computes its part of every batch
+for x in loader:
+    model(x).sum().backward()
+    optimizer.step()
+ddp.check_replicas(model)
+
+# case: a model that one of several branches makes
+if kind == "a":
+    net = torch.nn.Linear(2, 2)
+    params = net.parameters()
+elif kind == "b":
+    net = torch.nn.Linear(2, 3)
+    params = net.parameters()
+optimizer = torch.optim.Adam(params)
+for x in loader:
+    net(x).sum().backward()
+    optimizer.step()
+# output
+if kind == "a":
+    net = torch.nn.Linear(2, 2)
+    params = net.parameters()
+elif kind == "b":
+    net = torch.nn.Linear(2, 3)
+    params = net.parameters()
+optimizer = torch.optim.Adam(params)
+ddp.parallelize(net)  # nb2ddp: each rank computes its part of every batch
+for x in loader:
+    net(x).sum().backward()
+    optimizer.step()
+ddp.check_replicas(net)
+
 # case: other parameters of one model
 if whole:
     params = model.parameters()
