@@ -11,7 +11,7 @@ import torch
 from nb2ddp.runtime.notebook_losses import _followed
 from nb2ddp.runtime.run_state import is_main_process
 
-_DRAWING = frozenset(
+_DRAWS_BY = frozenset(
     "random rand randn randint randrange randperm rand_like randn_like bernoulli multinomial normal uniform choice "
     "choices shuffle permutation permuted integers standard_normal".split()
 )
@@ -36,7 +36,7 @@ def _draws_or_counts(collator: Any) -> bool:
         code for code in _followed(functions, owner) if code.co_name not in ("__init__", "__post_init__")
     ]
     stores = {step.opname for code in codes for step in dis.get_instructions(code)}
-    return bool(stores & {"STORE_ATTR", "STORE_GLOBAL"}) or any(_DRAWING & {*of.co_names} for of in codes)
+    return bool(stores & {"STORE_ATTR", "STORE_GLOBAL"}) or any(_DRAWS_BY & {*of.co_names} for of in codes)
 
 
 def _collates_whole(trainer: Any) -> bool:

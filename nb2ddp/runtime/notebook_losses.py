@@ -49,7 +49,7 @@ def _followed(functions: list[Any], owner: type) -> Iterator[CodeType]:
     """Yield the code of functions, and of the notebook's functions, classes and methods that they name."""
     seen = set()
     for function in functions:  # which grows
-        if function in seen or not isinstance(function, FunctionType):
+        if not isinstance(function, FunctionType) or function in seen:
             continue
         seen.add(function)
         codes = _with_inner(function.__code__)

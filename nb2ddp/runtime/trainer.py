@@ -150,10 +150,13 @@ def _tell_of_dropout(trainer: Any, model: torch.nn.Module) -> None:
         return
     dropout = torch.nn.modules.dropout._DropoutNd
     parts = [name for name, part in model.named_modules() if isinstance(part, dropout) and part.p > 0]
-    if parts and is_main_process:
+    what = f"the model has dropout ({parts[0]})" if parts else ""
+    if getattr(trainer.args, "neftune_noise_alpha", None):
+        what = "NEFTune adds noise to the embeddings"
+    if what and is_main_process:
         print(
-            f"nb2ddp: WARNING: the model has dropout ({parts[0]}), whose random numbers are drawn on each rank for its "
-            "own samples: the losses are near the single process's and not equal",
+            f"nb2ddp: WARNING: {what}, whose random numbers are drawn on each rank for its own samples: the losses "
+            "are near the single process's and not equal",
             file=sys.stderr,
             flush=True,
         )

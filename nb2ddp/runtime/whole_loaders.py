@@ -11,6 +11,7 @@ import torch
 
 from nb2ddp.runtime.batch_share import _share_of
 from nb2ddp.runtime.collating import _WholeCollator
+from nb2ddp.runtime.run_state import _run
 from nb2ddp.runtime.script_location import _is_notebooks_own
 
 
@@ -49,6 +50,8 @@ def _giving_whole(trainer: Any, name: str, make: Any) -> Any:
             trainer.__dict__.pop("_eval_dataloaders", None)
             if kept is not None:
                 trainer._eval_dataloaders = kept
+        if _run.world_size == 1:  # the other ranks have left
+            return loader
         shard: Any = getattr(loader, "batch_sampler", None)
         if type(shard).__name__ != "BatchSamplerShard" or shard.split_batches:  # of a stream
             return make(*args, **options)

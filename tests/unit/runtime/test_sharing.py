@@ -53,11 +53,7 @@ def test_a_batch_is_shared(run: Run, ranks: int) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "loss_type", "shares"),
-    [
-        ("Arguments", "", [2, 1]),
-        ("KTOArguments", "kto", [2, 1]),
-        ("KTOArguments", "apo_zero_unpaired", [1, 1]),
-    ],
+    [("Arguments", "", [1, 1]), ("KTOConfig", "kto", [2, 1]), ("KTOConfig", "apo_zero_unpaired", [1, 1])],
 )
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_arguments_get_their_share_once_they_are_made(

@@ -100,6 +100,13 @@ def test_a_trainer_that_divides_micro_batches_has_the_dropout_of_one_process(
     assert "WARNING: the model has dropout" not in several.ranks[0].err
 
 
+def test_a_trainer_says_that_neftune_adds_noise(run: Run) -> None:
+    script = "train(Trainer(BertForSequenceClassification(config()), arguments(neftune_noise_alpha=5), "
+    ended = run(f"BATCH, STEPS = 4, 2\n{TOOLS}\n{script}train_dataset=examples(32)))")
+    assert ended.codes == [0, 0], ended.text
+    assert "WARNING: NEFTune adds noise to the embeddings, whose random numbers" in ended.ranks[0].err
+
+
 DRAWN = """
 from transformers import default_data_collator
 
