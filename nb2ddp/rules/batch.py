@@ -112,7 +112,13 @@ def _shares_at_run_time(facts: Facts, node: cst.Call | cst.Dict, options: Option
     known = package.partition(".")[0] in libraries.TRAINER_PACKAGES and name in _SHARED_ONCE_MADE
     has_trainer = any(facts.is_trainer_class(call.func) for call in facts.live_calls)
     has_loop = any(facts.method(call) == "backward" for call in facts.live_calls)
-    copied = "to_dict" in {attribute.attr.value for attribute in facts.attributes}
+    copied = any(
+        attribute.attr.value == "to_dict"
+        and (
+            facts.kind(attribute.value) == "arguments" or cst_nodes.code_of(attribute.value).endswith("args")
+        )
+        for attribute in facts.attributes
+    )
     plain = options.batch == "preserve" and options.batches == "notebook"
     return known and plain and has_trainer and not has_loop and not copied
 
@@ -246,7 +252,8 @@ def _read_back(
         ) and not _callback(facts, of):
             continue
         callback = _callback(facts, of)
-        if callback is not None and "dataloader" in cst_nodes.code_of(callback.body):
+        body = cst_nodes.code_of(callback.body) if callback is not None else ""
+        if name == ACCUMULATION and "dataloader" in body and "len(" in body:
             continue  # the run gives it a length that goes with a rank's steps
         if _times_ranks(facts, attribute):
             continue
@@ -263,12 +270,21 @@ def _read_back(
 
 
 def _times_ranks(facts: Facts, attribute: cst.Attribute) -> bool:
-    """Return whether a product has the arguments' ``world_size`` too: a rank's share, times the ranks."""
-    product: cst.CSTNode = attribute
-    while isinstance(parent := facts.parent(product), cst.BinaryOperation):
-        product = parent
+    """Return whether a count has the number of ranks in it, too: a rank's share, times the ranks.
+
+    An Accelerator that the notebook makes knows of one process.
+    """
+    count: cst.CSTNode = attribute
+    while isinstance(parent := facts.parent(count), cst.BinaryOperation):
+        count = parent
+    statement = facts.statement(attribute)
+    if isinstance(statement, cst.SimpleStatementLine) and not isinstance(statement.body[0], cst.Expr):
+        count = statement
     return any(
-        other.attr.value == "world_size" for other in facts.attributes if facts.contains(product, other)
+        other.attr.value == "world_size"
+        or (other.attr.value == "num_processes" and facts.kind(other.value) != "accelerator")
+        for other in facts.attributes
+        if facts.contains(count, other)
     )
 
 

@@ -142,7 +142,8 @@ def _backward(
         if branch is not None and statement is branch[0]:  # on one line
             yield Insert(statement, "after", f"if {cst_nodes.code_of(branch[0].test)}:\n    {line}", _PARTS)
         else:
-            yield Insert(statement, "after" if models and _goes_on(statement) else "before", line, _PARTS)
+            after = branch is not None or (models and _goes_on(statement))
+            yield Insert(statement, "after" if after else "before", line, _PARTS)
     if loop is not None:
         sure = [trained for trained in found if _branch(facts, trained.model, loop) is None]
         for trained in sure or found:  # one that a branch alone makes is compared with the others
@@ -168,12 +169,25 @@ def _branch(
         if isinstance(parent, cst.FunctionDef | cst.Lambda | cst.ClassDef):
             return None
         if isinstance(parent, cst.If) and inner is parent.body and not facts.contains(parent, statement):
-            if not all(facts.contains(parent.body, node) for node in all_of_them):
+            if not all(facts.contains(inner, node) for node in all_of_them):
                 return None
-            found = facts.statement(model if facts.contains(parent.body, model) else named.node)
-            return (parent, found) if found is parent or facts.contains(parent.body, found) else None
+            within = [node for node in (*all_of_them, model) if facts.contains(inner, node)]
+            return parent, _after(facts, parent, max(within, key=facts.order))
         inner = parent
     return None
+
+
+def _after(facts: Facts, branch: cst.If, node: cst.CSTNode) -> Statement:
+    """Return the statement of a branch's own body that holds a node; the whole ``if`` where it stands on one line."""
+    current = node
+    for parent in facts.parents(node):
+        if parent is branch.body and isinstance(parent, cst.IndentedBlock):
+            assert isinstance(current, cst.SimpleStatementLine | cst.BaseCompoundStatement)
+            return current
+        if parent is branch:
+            return branch
+        current = parent
+    raise ValueError("the node is not in the branch")
 
 
 def _each(trained: Optimized, function: str) -> str:

@@ -116,7 +116,8 @@ def _take_each_sample_once(trainer: Any, micro_batches: int = 0) -> list[tuple[l
         divides = type(shard).__name__ == "BatchSamplerShard" and not shard.split_batches
         if divides and (even or micro_batches):
             current.append(_DividedBatches(shard, _run.world_size if even else micro_batches))
-            current[0].all_rows = not even and _collates_whole(trainer)
+            in_workers = getattr(loader, "num_workers", 0) > 0
+            current[0].all_rows = not even and not in_workers and _collates_whole(trainer)
             for owner in (loader, getattr(loader, "base_dataloader", loader)):
                 object.__setattr__(owner, "batch_sampler", current[0])
                 if current[0].all_rows and not isinstance(owner.collate_fn, _WholeCollator):

@@ -1,5 +1,7 @@
 """Give a data collator that draws random numbers or counts the notebook's micro-batches, whole, on every rank."""
 
+import collections
+import copy
 import dis
 import functools
 import inspect
@@ -9,12 +11,15 @@ from typing import Any
 import torch
 
 from nb2ddp.runtime.notebook_losses import _followed
-from nb2ddp.runtime.run_state import is_main_process
+from nb2ddp.runtime.run_state import _run, is_main_process
 
 _DRAWS_BY = frozenset(
     "random rand randn randint randrange randperm rand_like randn_like bernoulli multinomial normal uniform choice "
-    "choices shuffle permutation permuted integers standard_normal".split()
+    "choices shuffle permutation permuted integers standard_normal sample gauss beta betavariate exponential poisson "
+    "uniform_ normal_ bernoulli_ random_ exponential_".split()
 )
+_FILLS = frozenset("append appendleft extend update add insert setdefault".split())
+_IS_FILLED = (dict, list, set, collections.deque)
 
 
 def _draws_or_counts(collator: Any) -> bool:
@@ -29,18 +34,40 @@ def _draws_or_counts(collator: Any) -> bool:
     if inspect.isfunction(function) or inspect.ismethod(function):
         functions = [inspect.unwrap(getattr(function, "__func__", function))]
     else:
-        functions = list(vars(owner).values())
-    if getattr(functions[0] if inspect.isfunction(function) else owner, "__module__", "") != "__main__":
+        functions = [
+            of for kind in owner.__mro__ if kind.__module__ == "__main__" for of in vars(kind).values()
+        ]
+    if not any(getattr(of, "__module__", "") == "__main__" for of in functions):
         return False
-    codes = [
-        code for code in _followed(functions, owner) if code.co_name not in ("__init__", "__post_init__")
-    ]
-    stores = {step.opname for code in codes for step in dis.get_instructions(code)}
-    return bool(stores & {"STORE_ATTR", "STORE_GLOBAL"}) or any(_DRAWS_BY & {*of.co_names} for of in codes)
+    held: dict[str, Any] = {**sys.modules["__main__"].__dict__, **getattr(function, "__dict__", {})}
+    for code in _followed(functions, owner):
+        if code.co_name in ("__init__", "__post_init__"):
+            continue
+        names, steps = {*code.co_names}, list(dis.get_instructions(code))
+        stores = {step.opname for step in steps}
+        if names & _DRAWS_BY or stores & {"STORE_ATTR", "STORE_GLOBAL"}:
+            return True
+        if any(step.opname == "STORE_DEREF" and step.argval in code.co_freevars for step in steps):
+            return True
+        if _fills(steps, held):
+            return True
+    return False
+
+
+def _fills(steps: list[dis.Instruction], held: dict[str, Any]) -> bool:
+    """Return whether code puts something into a container that it does not make: ``seen.append(n)``, ``n[k] += 1``."""
+    for place, step in enumerate(steps[:-2]):
+        if step.opname.startswith("LOAD") and isinstance(held.get(str(step.argval)), _IS_FILLED):
+            method, then = steps[place + 1], steps[place + 2].opname
+            if method.opname in ("LOAD_ATTR", "LOAD_METHOD") and method.argval in _FILLS:
+                return True
+            if then in ("STORE_SUBSCR", "COPY", "DUP_TOP_TWO"):
+                return True
+    return False
 
 
 def _collates_whole(trainer: Any) -> bool:
-    """Return whether a Trainer's collator is given whole micro-batches in training.
+    """Return whether a Trainer's collator is given whole micro-batches.
 
     In worker processes it counts for itself in the notebook, too, and a stream gives each rank other rows.
     """
@@ -57,20 +84,26 @@ class _WholeCollator:
     """
 
     def __init__(self, collate: Any, batches: Any) -> None:
-        self.collate, self.batches = collate, batches
+        self.collate, self.batches, self.tried = collate, batches, False
 
     def __call__(self, rows: list[Any]) -> Any:
         sizes, own, start, end = self.batches.of_rank
         if not self.batches.all_rows:
             return self.collate(rows)
-        first, made = 0, None
-        for number, size in enumerate(sizes):
-            whole = self.collate(rows[first : first + size])
-            made = whole if number == own else made
+        again = (
+            rows if self.tried else [copy.copy(row) for row in rows]
+        )  # a collator may take labels out of them
+        self.tried = True
+        first, made = 0, []
+        for size in sizes:
+            made.append(self.collate(rows[first : first + size]))
             first += size
-        part = _rows_of(made, sizes[own], start, end)
-        if part is not None:
-            return part
+        if self.batches.micro_batches == _run.world_size:  # a rank has one of its own
+            return made[own]
+        # alike on all ranks, which have made the same
+        parts = [_rows_of(whole, size, 0, size) for whole, size in zip(made, sizes, strict=True)]
+        if all(part is not None for part in parts):
+            return _rows_of(made[own], sizes[own], start, end)
         self.batches.all_rows = False  # from the next batch on
         if is_main_process:
             print(
@@ -80,19 +113,27 @@ class _WholeCollator:
                 flush=True,
             )
         before = sum(sizes[:own])
-        return self.collate(rows[before + start : before + end])
+        return self.collate(again[before + start : before + end])
 
 
 def _rows_of(batch: Any, count: int, start: int, end: int) -> Any:
-    """Return some rows of a batch of ``count`` rows; None where a value has another number of rows."""
+    """Return some rows of a batch of ``count`` rows; None where they cannot be told in a value."""
     if not hasattr(batch, "keys"):
         return None
     part = {}
     for name in batch:
         value = batch[name]
-        if isinstance(value, list | tuple) or (isinstance(value, torch.Tensor) and value.ndim):
+        if hasattr(value, "keys"):
+            value = _rows_of(value, count, start, end)
+            if value is None:
+                return None
+        elif isinstance(value, torch.Tensor) and value.layout != torch.strided:
+            return None
+        elif isinstance(value, list | tuple) or bool(getattr(value, "ndim", False)):  # of PyTorch or NumPy
             if len(value) != count:
                 return None
             value = value[start:end]
+        elif not (value is None or isinstance(value, int | float | str) or hasattr(value, "ndim")):
+            return None
         part[name] = value
     return type(batch)(part)

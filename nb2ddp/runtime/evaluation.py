@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils import _pytree as pytree
 
 from nb2ddp.runtime.batches import _Filler
-from nb2ddp.runtime.collating import _draws_or_counts
+from nb2ddp.runtime.collating import _collates_whole
 from nb2ddp.runtime.metrics import _counting_metrics_once
 from nb2ddp.runtime.notebook_losses import _notes_figures
 from nb2ddp.runtime.run_state import _run
@@ -115,7 +115,7 @@ def _evaluate_each_sample_once(trainer: Any) -> "list[_WholeBatches]":
     gather, prediction_step = accelerator.gather_for_metrics, trainer.prediction_step
     evaluation_loop = trainer.evaluation_loop
     # a collator that draws or counts does so in evaluations too: all of it on each rank, as in one process
-    notes_figures = _notes_figures(trainer) or _draws_or_counts(getattr(trainer, "data_collator", None))
+    notes_figures = _notes_figures(trainer) or _collates_whole(trainer)
 
     def whole_batches(make: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(make)

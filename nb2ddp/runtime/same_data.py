@@ -59,11 +59,11 @@ def _check_same_data(dataset: Any) -> list[Any] | None:
 def _draws(function: Any, *given: Any) -> bool:
     """Return whether a function draws random numbers; the generators are as before then, and errors are ignored.
 
-    It is given copies: a collator may take the labels out of the rows.
+    It is a copy, and is given copies: a collator may count, or take the labels out of the rows.
     """
     state = _random_state()
     with contextlib.suppress(Exception):
-        function(*copy.deepcopy(given))
+        copy.deepcopy(function)(*copy.deepcopy(given))
     drawn = _digest(_random_state()) != _digest(state)
     _set_random_state(state)
     return drawn

@@ -83,7 +83,13 @@ def _tell_padding(trainer: Any) -> None:
     share, collator = _share_of(trainer.args), trainer.data_collator
     left = getattr(getattr(collator, "tokenizer", None), "padding_side", "right") == "left"
     predicts_next = "CausalLM" in type(trainer.accelerator.unwrap_model(trainer.model)).__name__
-    if left and predicts_next and share < share.batch_size and is_main_process:
+    if (
+        left
+        and predicts_next
+        and share < share.batch_size
+        and is_main_process
+        and not _collates_whole(trainer)
+    ):
         print(
             f"nb2ddp: WARNING: the tokenizer pads on the left, and each rank pads its {share} of the notebook's "
             f"{share.batch_size} rows to their own length: first tokens that are predicted from padding are fewer, so "

@@ -150,7 +150,8 @@ def _percent(path: Path, text: str) -> Any:
         r"^#\s+comment_magics:\s*false\b", text.partition("# %%")[0], re.MULTILINE | re.IGNORECASE
     )
     for cell in () if stay else node.cells:
-        done = "active" in str(cell.metadata) or cell.source.startswith("%%")  # uncommented by jupytext
+        active = "active" in cell.metadata or any("active-" in tag for tag in cell.metadata.get("tags", ()))
+        done = active or cell.source.startswith("%%")  # uncommented by jupytext
         if cell.cell_type == "code" and not done:
             cell.source = _with_magics(cell.source)
     return node
@@ -167,13 +168,27 @@ def _with_magics(source: str) -> str:
     """Return a cell's code with each magic one comment mark less. Texts over several lines stay as they are."""
     from jupytext.stringparser import StringParser
 
-    parser, lines, goes_on = StringParser("python"), source.splitlines(), False
+    parser, lines, goes_on, before = StringParser("python"), source.splitlines(), False, ""
     for number, line in enumerate(lines):
         if not parser.is_quoted() and (goes_on or _COMMENTED_MAGIC.match(line)):
-            lines[number] = re.sub(r"^(\s*)# ?", r"\1", line)
-            goes_on = line.endswith("\\")
+            made = re.sub(r"^(\s*)# ?", r"\1", line)
+            # `#     !pip` belongs into a block, or to a block that is commented with it
+            if (
+                goes_on
+                or not line.startswith("#  ")
+                or before.endswith(":")
+                or _indent(before) == _indent(made)
+            ):
+                lines[number] = made
+                goes_on = line.endswith("\\")
         parser.read_line(line)
+        if lines[number].strip() and not lines[number].lstrip().startswith("#"):
+            before = lines[number].rstrip()
     return "\n".join(lines)
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
 
 
 def _text(path: Path) -> str:

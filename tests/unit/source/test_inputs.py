@@ -375,6 +375,7 @@ def test_a_percent_script_has_cells_and_magics(tmp_path: Path) -> None:
         ("if x:\n#     !pip install a\n    pass", "if x:\n    !pip install a\n    pass"),
         ("# %cd C:\\data\\\nx = 1  # one", "%cd C:\\data\\\nx = 1  # one"),
         ("# %matplotlib inline  # noescape", None),
+        ("# if colab:\n#     !pip install a\nx = 1", None),
     ],
 )
 def test_a_percent_script_has_magics_and_other_comments(

@@ -97,9 +97,13 @@ args = SFTConfig("o", per_device_train_batch_size=batch_per_rank, gradient_accum
 n = args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
 
 # case: the processes that a library counts
+from accelerate import Accelerator
+accelerator = Accelerator()
 args = SFTConfig("o", per_device_train_batch_size=2, gradient_accumulation_steps=4)
 n = args.per_device_train_batch_size * accelerator.num_processes * args.gradient_accumulation_steps
 # output
+from accelerate import Accelerator
+accelerator = Accelerator()
 batch_per_rank, accumulation_per_rank = ddp.share_batch(2, 4)  # nb2ddp: the notebook's batch, split
 args = SFTConfig("o", per_device_train_batch_size=batch_per_rank, gradient_accumulation_steps=accumulation_per_rank)
 n = 2 * accelerator.num_processes * 4
@@ -115,5 +119,29 @@ from transformers import TrainerCallback
 class Count(TrainerCallback):
     def on_train_begin(self, args, state, control, train_dataloader=None, **kwargs):
         self.steps = len(train_dataloader) // args.gradient_accumulation_steps
+batch_per_rank, accumulation_per_rank = ddp.share_batch(2, 4)  # nb2ddp: the notebook's batch, split
+args = SFTConfig("o", per_device_train_batch_size=batch_per_rank, gradient_accumulation_steps=accumulation_per_rank)
+
+# case: the processes that a Trainer counts
+args = SFTConfig("o", per_device_train_batch_size=2, gradient_accumulation_steps=4)
+t = SFTTrainer(llm, args=args)
+n = math.ceil(1000 / args.per_device_train_batch_size) // t.accelerator.num_processes
+# output
+batch_per_rank, accumulation_per_rank = ddp.share_batch(2, 4)  # nb2ddp: the notebook's batch, split
+args = SFTConfig("o", per_device_train_batch_size=batch_per_rank, gradient_accumulation_steps=accumulation_per_rank)
+t = SFTTrainer(llm, args=args)
+n = math.ceil(1000 / args.per_device_train_batch_size) // t.accelerator.num_processes
+
+# case: a callback measures its loader in samples
+from transformers import TrainerCallback
+class Count(TrainerCallback):
+    def on_train_begin(self, args, state, control, train_dataloader=None, **kwargs):
+        print(len(train_dataloader) * args.per_device_train_batch_size)
+args = SFTConfig("o", per_device_train_batch_size=2, gradient_accumulation_steps=4)
+# output
+from transformers import TrainerCallback
+class Count(TrainerCallback):
+    def on_train_begin(self, args, state, control, train_dataloader=None, **kwargs):
+        print(len(train_dataloader) * 2)
 batch_per_rank, accumulation_per_rank = ddp.share_batch(2, 4)  # nb2ddp: the notebook's batch, split
 args = SFTConfig("o", per_device_train_batch_size=batch_per_rank, gradient_accumulation_steps=accumulation_per_rank)

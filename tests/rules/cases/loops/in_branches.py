@@ -86,6 +86,30 @@ for x in loader:
     optimizer.step()
 ddp.check_replicas(model)
 
+# case: a second model that one of several blocks of a branch makes
+if with_head:
+    try:
+        head = torch.nn.Linear(2, 2).to("cuda")
+    except RuntimeError:
+        head = torch.nn.Linear(2, 2)
+optimizer = torch.optim.Adam([*model.parameters(), *(head.parameters() if with_head else [])])
+for x in loader:
+    (head(model(x)) if with_head else model(x)).sum().backward()
+    optimizer.step()
+# output
+if with_head:
+    try:
+        head = torch.nn.Linear(2, 2).to("cuda")
+    except RuntimeError:
+        head = torch.nn.Linear(2, 2)
+    ddp.parallelize(head)  # nb2ddp: each rank computes its part of every batch
+optimizer = torch.optim.Adam([*model.parameters(), *(head.parameters() if with_head else [])])
+ddp.parallelize(model)  # nb2ddp: each rank computes its part of every batch
+for x in loader:
+    (head(model(x)) if with_head else model(x)).sum().backward()
+    optimizer.step()
+ddp.check_replicas(model)
+
 # case: some of a model's parameters in a branch
 params = model.parameters()
 if only_head:
