@@ -16,7 +16,8 @@ from nb2ddp.monitor.progress import Progress
 
 _UPDATE_SECONDS = 0.5
 _LINE_SECONDS = 10.0  # between two lines about the progress, where a line cannot be overwritten
-_HELD_SECONDS = 5.0
+_HELD_SECONDS = 5.0  # of a traceback after which rank 0 prints on; one that ends the run is its last word
+_MOST_HELD_SECONDS = 60.0
 _LAST_WORDS = (
     "Traceback (most recent call last)",
     "nb2ddp: rank ",
@@ -47,6 +48,7 @@ class Live:
         self._line = ""
         self._held: list[str] = []
         self._held_since = 0.0
+        self._prints_on = False  # rank 0, after the traceback that is held
 
     def follow(self) -> int:
         """Show the run until it has ended; return how often the kernel was interrupted meanwhile."""
@@ -62,7 +64,8 @@ class Live:
                     with (self._logs / "output.log").open("a", encoding="utf-8") as file:
                         file.write(text)
                     self._take(self._progress.feed(text))
-                if self._held and time.monotonic() - self._held_since > _HELD_SECONDS:
+                held = time.monotonic() - self._held_since
+                if self._held and held > (_HELD_SECONDS if self._prints_on else _MOST_HELD_SECONDS):
                     self._release()
                 if time.monotonic() - self._shown >= self._every:
                     self._show("running")
@@ -93,10 +96,15 @@ class Live:
             elif not self._held:
                 self._print(line)
                 continue
+            if line.startswith(_LAST_WORDS[1:]):  # the launcher's, and what it quotes
+                self._prints_on = False
+                self._held_since = time.monotonic()
+            elif time.monotonic() - self._held_since > 1:
+                self._prints_on = True
             self._held.append(line)
 
     def _release(self) -> None:
-        held, self._held = self._held, []
+        held, self._held, self._prints_on = self._held, [], False
         for line in held:
             self._print(line)
 

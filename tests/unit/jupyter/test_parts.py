@@ -15,13 +15,13 @@ import pytest
 
 from nb2ddp.conversion.pipeline import convert_notebook
 from nb2ddp.jupyter import html as html_of_run
-from nb2ddp.jupyter import kernel_gpu
+from nb2ddp.jupyter import kernel_gpu, live
 from nb2ddp.jupyter.environment import ranks_environment
 from nb2ddp.jupyter.history import Chosen, Ran, choose
 from nb2ddp.jupyter.magic import _remarks
 from nb2ddp.jupyter.result import Places, Result, failure
 from nb2ddp.monitor import charts
-from nb2ddp.monitor.nvml import Load
+from nb2ddp.monitor.nvml import Load, Watch
 from nb2ddp.monitor.progress import Progress
 from nb2ddp.source.notebook import Cell, Notebook
 from tests.e2e.test_magic import DATA, LOOP, MODEL
@@ -285,3 +285,44 @@ print(shell.find_cell_magic("run_ddp") is not None)
         check=True,
     )
     assert done.stdout.strip() == "True", done.stderr
+
+
+TRACE = 'Traceback (most recent call last):\n  File "a.py", line 1\nValueError: broken\n'
+VERDICT = "nb2ddp: rank 0 failed first (exit code 1): ValueError: broken\nnb2ddp: the traceback:\n" + TRACE
+
+
+@pytest.mark.parametrize(
+    ("texts", "shown"),
+    [
+        ([(0, "a\n"), (0, TRACE), (30, VERDICT)], False),  # a run that takes long to end
+        ([(0, TRACE), (2, "b\n"), (4, "")], True),  # one that handles it and goes on
+        ([(0, TRACE), (61, "")], True),  # in silence
+        ([(0, TRACE), (2, "b\n"), (1, VERDICT), (9, "")], False),
+    ],
+)
+def test_a_traceback_is_shown_at_once_where_the_run_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    texts: list[tuple[int, str]],
+    shown: bool,
+) -> None:
+    """Only in the end it is shown in our own way: it is to be there once."""
+    clock = 100.0
+
+    class Ends:
+        seconds = 1.0
+
+        def read(self, _: float) -> str | None:
+            nonlocal clock
+            if not texts:
+                return None
+            passed, text = texts.pop(0)
+            clock += passed
+            return text
+
+    monkeypatch.setattr("time.monotonic", lambda: clock)
+    run = live.Live(Progress(), Ends(), tmp_path, tmp_path, Watch(""), show=None)  # type: ignore[arg-type]
+    assert run.follow() == 0
+    run.end("failed")
+    assert ("ValueError" in capsys.readouterr().out) is shown
