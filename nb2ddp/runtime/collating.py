@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from nb2ddp.runtime.notebook_losses import _followed
-from nb2ddp.runtime.run_state import _run, is_main_process
+from nb2ddp.runtime.run_state import _run, _warn
 
 _DRAWS_BY = frozenset(
     "random rand randn randint randrange randperm rand_like randn_like bernoulli multinomial normal uniform choice "
@@ -105,13 +105,10 @@ class _WholeCollator:
         if all(part is not None for part in parts):
             return _rows_of(made[own], sizes[own], start, end)
         self.batches.all_rows = False  # from the next batch on
-        if is_main_process:
-            print(
-                "nb2ddp: WARNING: the data collator draws random numbers or counts, on each rank for its own samples: "
-                "the rows of its batches cannot be told apart. Losses and counts are not the single process's",
-                file=sys.stderr,
-                flush=True,
-            )
+        _warn(
+            "the data collator draws random numbers or counts, on each rank for its own samples: "
+            "the rows of its batches cannot be told apart. Losses and counts are not the single process's"
+        )
         before = sum(sizes[:own])
         return self.collate(again[before + start : before + end])
 

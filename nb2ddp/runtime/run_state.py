@@ -65,3 +65,9 @@ class _Run:
 
 
 _run = _Run()
+
+
+def _warn(text: str) -> None:
+    """Print a warning, on rank 0."""
+    if is_main_process:
+        print(f"nb2ddp: WARNING: {text}", file=sys.stderr, flush=True)

@@ -1,7 +1,6 @@
 """Let a Trainer's ranks read a stream as one process does, and say where they take its end otherwise."""
 
 import math
-import sys
 from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
@@ -9,7 +8,7 @@ from typing import Any
 import torch
 
 from nb2ddp.runtime.batch_share import _share_of
-from nb2ddp.runtime.run_state import _run, is_main_process
+from nb2ddp.runtime.run_state import _run, _warn, is_main_process
 
 
 class _CountedStream(torch.utils.data.IterableDataset[Any]):
@@ -71,7 +70,7 @@ def _share_stream(trainer: Any) -> None:
         first_step = 0  # of this epoch
 
         def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            if args.dataloader_num_workers and is_main_process:
+            if args.dataloader_num_workers:
                 _warn(
                     f"worker processes read the stream (dataloader_num_workers={args.dataloader_num_workers}): where "
                     "its rows end, and with several workers from the start, steps take other rows than one process's, "
@@ -101,10 +100,6 @@ def _share_stream(trainer: Any) -> None:
     sharing_loader._shares_stream = True  # type: ignore[attr-defined]
     trainer.get_train_dataloader = sharing_loader
     trainer.add_callback(TellOfTheEnd())
-
-
-def _warn(text: str) -> None:
-    print(f"nb2ddp: WARNING: {text}", file=sys.stderr, flush=True)
 
 
 def _ends_otherwise(rest: int, share: Any, accumulation_steps: int, every_rank_reads: bool) -> bool:

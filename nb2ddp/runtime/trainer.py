@@ -18,7 +18,7 @@ from nb2ddp.runtime.losses import _average_last_losses, _has_own_loss, _has_stoc
 from nb2ddp.runtime.notebook_losses import _looks_at_gradients
 from nb2ddp.runtime.rank_zero_logging import _log_on_one_rank
 from nb2ddp.runtime.replicas import _ddp
-from nb2ddp.runtime.run_state import _run, is_main_process
+from nb2ddp.runtime.run_state import _run, _warn, is_main_process
 from nb2ddp.runtime.same_data import _check_same_data, _draws
 from nb2ddp.runtime.saving import _wait_for_saves
 from nb2ddp.runtime.streams import _share_stream
@@ -83,19 +83,11 @@ def _tell_padding(trainer: Any) -> None:
     share, collator = _share_of(trainer.args), trainer.data_collator
     left = getattr(getattr(collator, "tokenizer", None), "padding_side", "right") == "left"
     predicts_next = "CausalLM" in type(trainer.accelerator.unwrap_model(trainer.model)).__name__
-    if (
-        left
-        and predicts_next
-        and share < share.batch_size
-        and is_main_process
-        and not _collates_whole(trainer)
-    ):
-        print(
-            f"nb2ddp: WARNING: the tokenizer pads on the left, and each rank pads its {share} of the notebook's "
+    if left and predicts_next and share < share.batch_size and not _collates_whole(trainer):
+        _warn(
+            f"the tokenizer pads on the left, and each rank pads its {share} of the notebook's "
             f"{share.batch_size} rows to their own length: first tokens that are predicted from padding are fewer, so "
-            'losses are near the notebook\'s, not equal. With tokenizer.padding_side = "right" they are equal',
-            file=sys.stderr,
-            flush=True,
+            'losses are near the notebook\'s, not equal. With tokenizer.padding_side = "right" they are equal'
         )
 
 
@@ -136,13 +128,11 @@ def _synchronise_batch_norms(trainer: Any, model: torch.nn.Module) -> None:
     divided = _share_of(trainer.args).micro_batches == 1
     if divided and torch.cuda.is_available():
         torch.nn.SyncBatchNorm.convert_sync_batchnorm(model)
-    elif is_main_process:
+    else:
         part = "each rank's part of a batch" if divided else "the batches of rank 0"
-        print(
-            f"nb2ddp: WARNING: a batch norm takes its running statistics from {part}: the figures are near the "
-            "single process's and not equal",
-            file=sys.stderr,
-            flush=True,
+        _warn(
+            f"a batch norm takes its running statistics from {part}: the figures are near the "
+            "single process's and not equal"
         )
 
 
@@ -159,25 +149,21 @@ def _tell_of_dropout(trainer: Any, model: torch.nn.Module) -> None:
     what = f"the model has dropout ({parts[0]})" if parts else ""
     if getattr(trainer.args, "neftune_noise_alpha", None):
         what = "NEFTune adds noise to the embeddings"
-    if what and is_main_process:
-        print(
-            f"nb2ddp: WARNING: {what}, whose random numbers are drawn on each rank for its own samples: the losses "
-            "are near the single process's and not equal",
-            file=sys.stderr,
-            flush=True,
+    if what:
+        _warn(
+            f"{what}, whose random numbers are drawn on each rank for its own samples: the losses "
+            "are near the single process's and not equal"
         )
 
 
 def _tell_of_gradients(trainer: Any) -> None:
     """Say on rank 0 that a training step looks at gradients before they are averaged: in a step's last backward()."""
     share, steps = _share_of(trainer.args), trainer.args.gradient_accumulation_steps
-    if (share.micro_batches > 1 or steps > 1) and _looks_at_gradients(trainer) and is_main_process:
-        print(
-            "nb2ddp: WARNING: the notebook's training_step() looks at gradients, which are of each rank's own samples "
+    if (share.micro_batches > 1 or steps > 1) and _looks_at_gradients(trainer):
+        _warn(
+            "the notebook's training_step() looks at gradients, which are of each rank's own samples "
             "before a step's last backward(): the losses are near the single process's and not equal; with "
-            "gradient_accumulation_steps=1 in the notebook they are equal",
-            file=sys.stderr,
-            flush=True,
+            "gradient_accumulation_steps=1 in the notebook they are equal"
         )
 
 
@@ -195,12 +181,10 @@ def _tell_of_drawn_data(trainer: Any, rows: list[Any] | None) -> None:
         what = f"{type(collator).__name__} draws"
     elif rows and _module(collator) == "__main__" and _draws(collator, rows):
         what = "the data collator draws"
-    if what and is_main_process:
-        print(
-            f"nb2ddp: WARNING: {what} random numbers, for masks or augmentation say, on each rank for its own samples: "
-            "the losses are near the single process's and not equal",
-            file=sys.stderr,
-            flush=True,
+    if what:
+        _warn(
+            f"{what} random numbers, for masks or augmentation say, on each rank for its own samples: "
+            "the losses are near the single process's and not equal"
         )
 
 
