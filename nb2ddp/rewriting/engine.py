@@ -49,7 +49,11 @@ class _Plan:
 
 
 def rewrite(facts: Facts, rules: Sequence[Rule], options: Options) -> Rewritten:
-    """Run every rule over the untouched cells, then apply what they found."""
+    """Run every rule over the untouched cells, then apply what they found.
+
+    Raises:
+        ValueError: a rule found something about a statement that no block has: an ``elif``, a part of ``if a: b``.
+    """
     plans: dict[CodeCell, _Plan] = {}
     changes: list[Change] = []
     declined: list[Change] = []
@@ -69,18 +73,18 @@ def rewrite(facts: Facts, rules: Sequence[Rule], options: Options) -> Rewritten:
                     plan.edits.setdefault(node, []).append(finding)
                     changes.append(Change(rule.name, facts.place(node), finding.why))
                 case Insert(statement=statement):
-                    plan = plans.setdefault(facts.cell(statement), _Plan())
+                    plan = _plan_of(plans, facts, statement)
                     plan.inserts.setdefault(statement, []).append(finding)
                     changes.append(Change(rule.name, facts.place(statement), finding.why, finding.data))
                 case Gate(statement=statement):
                     if finding.kind != "rank-zero" and rank_test_above(facts, statement) is not None:
                         continue  # the notebook's own test does it; the other ranks would be waited for
-                    plan = plans.setdefault(facts.cell(statement), _Plan())
+                    plan = _plan_of(plans, facts, statement)
                     if statement not in plan.gates and not _inside_gate(facts, plan, statement):
                         plan.gates[statement] = finding
                         changes.append(Change(rule.name, facts.place(statement), finding.why))
                 case Drop(statement=statement):
-                    plan = plans.setdefault(facts.cell(statement), _Plan())
+                    plan = _plan_of(plans, facts, statement)
                     plan.drops[statement] = finding
                     changes.append(Change(rule.name, facts.place(statement), finding.why))
     code = {}
@@ -90,6 +94,15 @@ def rewrite(facts: Facts, rules: Sequence[Rule], options: Options) -> Rewritten:
         code[cell.number] = module.code
     ordered = tuple(sorted(changes, key=lambda c: (c.place.cell, c.place.line) if c.place else (0, 0)))
     return Rewritten(code, ordered, tuple(declined), tuple(notes), frozenset(needs))
+
+
+def _plan_of(plans: dict[CodeCell, _Plan], facts: Facts, statement: Statement) -> _Plan:
+    """Return the plan of a statement's cell; refuse a statement beside which nothing can be put."""
+    if facts.statement(statement) is not statement:
+        raise ValueError(
+            f"{facts.place(statement)}: not a statement of a block, give `facts.statement(node)`"
+        )
+    return plans.setdefault(facts.cell(statement), _Plan())
 
 
 def _inside_gate(facts: Facts, plan: _Plan, statement: Statement) -> bool:

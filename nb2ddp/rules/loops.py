@@ -38,6 +38,7 @@ from nb2ddp import libraries
 from nb2ddp.analysis import rank_zero_work
 from nb2ddp.analysis.accumulation_loops import Turns, turns_of
 from nb2ddp.analysis.facts import Facts, launched
+from nb2ddp.analysis.missing_names import existence_test, last_in_branch, name_test
 from nb2ddp.analysis.training_loops import Optimized, is_trained_call, loader_of, optimized_models
 from nb2ddp.options import Options
 from nb2ddp.rewriting.deferring import names_of_class
@@ -119,9 +120,8 @@ def _backward(
         )
     for trained in found:
         code, statement = cst_nodes.code_of(trained.model), trained.statement
-        branch = _branch(facts, trained.model, statement)
-        if branch is not None:
-            statement = branch[1]
+        branch = last_in_branch(facts, trained.model, statement)
+        statement = branch or statement
         if isinstance(facts.scope(trained.model), cst.Lambda):  # a statement would run where it is made
             if trained.model not in seen:
                 seen.add(trained.model)
@@ -139,55 +139,18 @@ def _backward(
             )
             continue
         line = f"{_each(trained, helper(facts, 'parallelize'))}  # nb2ddp: {_PARTS}"
-        if branch is not None and statement is branch[0]:  # on one line
-            yield Insert(statement, "after", f"if {cst_nodes.code_of(branch[0].test)}:\n    {line}", _PARTS)
-        else:
-            after = branch is not None or (models and _goes_on(statement))
-            yield Insert(statement, "after" if after else "before", line, _PARTS)
+        after = branch is not None or (models and _goes_on(statement))
+        test = existence_test(facts, trained.models or trained.model, statement)
+        yield Insert(statement, "after" if after else "before", _under(test, line), _PARTS)
     if loop is not None:
-        sure = [trained for trained in found if _branch(facts, trained.model, loop) is None]
-        for trained in sure or found:  # one that a branch alone makes is compared with the others
+        before = facts.statement(loop)
+        sure = [trained for trained in found if not existence_test(facts, trained.model, before)]
+        for trained in sure or found:  # one that may not exist is compared with the others
             yield from _check(facts, loop, trained.models or trained.model, seen, trained=trained)
 
 
-def _branch(
-    facts: Facts, model: cst.BaseExpression, statement: cst.CSTNode
-) -> tuple[cst.If, Statement] | None:
-    """Return the ``if`` in whose body alone a model gets its name, and a statement there with the model.
-
-    Away from it, at ``statement``, the model may have no name. Of an ``if`` on one line that is the whole of it.
-    """
-    root = model
-    while isinstance(root, cst.Attribute):
-        root = root.value
-    named = facts.binding(root) if isinstance(root, cst.Name) else None
-    if named is None:
-        return None
-    all_of_them = [other.node for other in facts.bindings(named.name) if other.scope is named.scope]
-    inner: cst.CSTNode = named.node
-    for parent in facts.parents(named.node):
-        if isinstance(parent, cst.FunctionDef | cst.Lambda | cst.ClassDef):
-            return None
-        if isinstance(parent, cst.If) and inner is parent.body and not facts.contains(parent, statement):
-            if not all(facts.contains(inner, node) for node in all_of_them):
-                return None
-            within = [node for node in (*all_of_them, model) if facts.contains(inner, node)]
-            return parent, _after(facts, parent, max(within, key=facts.order))
-        inner = parent
-    return None
-
-
-def _after(facts: Facts, branch: cst.If, node: cst.CSTNode) -> Statement:
-    """Return the statement of a branch's own body that holds a node; the whole ``if`` where it stands on one line."""
-    current = node
-    for parent in facts.parents(node):
-        if parent is branch.body and isinstance(parent, cst.IndentedBlock):
-            assert isinstance(current, cst.SimpleStatementLine | cst.BaseCompoundStatement)
-            return current
-        if parent is branch:
-            return branch
-        current = parent
-    raise ValueError("the node is not in the branch")
+def _under(test: str, line: str) -> str:
+    return f"if {test}:\n    {line}" if test else line
 
 
 def _each(trained: Optimized, function: str) -> str:
@@ -238,13 +201,14 @@ def _check(
         if (statement, code) in seen or not _is_bound_after(facts, statement, named):
             continue
         seen.add((statement, code))
+        test = name_test(facts, named, statement)
         if trained is not None and trained.each:
             if code == cst_nodes.code_of(model):  # it has no other name there
-                yield Insert(statement, "after", _each(trained, check), why)
+                yield Insert(statement, "after", _under(test, _each(trained, check)), why)
         elif isinstance(statement, cst.SimpleStatementLine) and not _goes_on(statement):
             yield Edit(site, why, partial(_with_result, check=f"{check}({code})"))
         else:
-            yield Insert(statement, "after", f"{check}({code})", why)
+            yield Insert(statement, "after", _under(test, f"{check}({code})"), why)
     if (
         not sites and depth and isinstance(model, cst.Name)
     ):  # the loop is not reached from the optimizer's function

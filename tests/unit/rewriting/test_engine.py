@@ -297,3 +297,12 @@ def test_the_cells_own_trees_are_left_alone() -> None:
 
     rewrite(facts, [Rule("test", "", find)], Options())
     assert module.code == "f(1)\n"
+
+
+def test_an_insert_beside_an_elif_is_refused_not_lost() -> None:
+    def beside_elif(facts: Facts) -> Iterator[Finding]:
+        first = cst.ensure_type(facts.top_statements[0], cst.If)
+        yield Insert(cst.ensure_type(first.orelse, cst.If), "after", "done()", "why")
+
+    with pytest.raises(ValueError, match="not a statement of a block"):
+        run(beside_elif, "if a: pass\nelif b: pass\n")

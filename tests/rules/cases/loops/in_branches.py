@@ -39,9 +39,9 @@ for x in loader:
 # output
 params = list(model.parameters())
 if with_head: head = torch.nn.Linear(2, 2); params += list(head.parameters())
-if with_head:
-    ddp.parallelize(head)  # nb2ddp: each rank computes its part of every batch
 optimizer = torch.optim.Adam(params)
+if "head" in globals():
+    ddp.parallelize(head)  # nb2ddp: each rank computes its part of every batch
 ddp.parallelize(model)  # nb2ddp: each rank computes its part of every batch
 for x in loader:
     (head(model(x)) if with_head else model(x)).sum().backward()
@@ -174,3 +174,153 @@ for x in loader:
     model(x).sum().backward()
     optimizer.step()
 ddp.check_replicas(model)
+
+# case: the branch of an elif on one line
+params = list(model.parameters())
+if plain: pass
+elif with_head: head = torch.nn.Linear(2, 2); params += list(head.parameters())
+optimizer = torch.optim.Adam(params)
+for x in loader:
+    (head(model(x)) if with_head else model(x)).sum().backward()
+    optimizer.step()
+# output
+params = list(model.parameters())
+if plain: pass
+elif with_head: head = torch.nn.Linear(2, 2); params += list(head.parameters())
+optimizer = torch.optim.Adam(params)
+if "head" in globals():
+    ddp.parallelize(head)  # nb2ddp: each rank computes its part of every batch
+ddp.parallelize(model)  # nb2ddp: each rank computes its part of every batch
+for x in loader:
+    (head(model(x)) if with_head else model(x)).sum().backward()
+    optimizer.step()
+ddp.check_replicas(model)
+
+# case: a second model in the other branch
+if not with_head:
+    print("no head")
+else:
+    head = torch.nn.Linear(2, 2)
+optimizer = torch.optim.Adam([*model.parameters(), *(head.parameters() if with_head else [])])
+for x in loader:
+    (head(model(x)) if with_head else model(x)).sum().backward()
+    optimizer.step()
+# output
+if not with_head:
+    print("no head")
+else:
+    head = torch.nn.Linear(2, 2)
+    ddp.parallelize(head)  # nb2ddp: each rank computes its part of every batch
+optimizer = torch.optim.Adam([*model.parameters(), *(head.parameters() if with_head else [])])
+ddp.parallelize(model)  # nb2ddp: each rank computes its part of every batch
+for x in loader:
+    (head(model(x)) if with_head else model(x)).sum().backward()
+    optimizer.step()
+ddp.check_replicas(model)
+
+# case: a second model that two branches make, one after the other
+def build():
+    if with_head:
+        head = torch.nn.Linear(2, 2)
+    if with_head and half:
+        head = head.half()
+    return torch.optim.Adam([*model.parameters(), *(head.parameters() if with_head else [])])
+optimizer = build()
+for x in loader:
+    model(x).sum().backward()
+    optimizer.step()
+# output
+def build():
+    if with_head:
+        head = torch.nn.Linear(2, 2)
+    if with_head and half:
+        head = head.half()
+    ddp.parallelize(model)  # nb2ddp: each rank computes its part of every batch
+    if "head" in locals():
+        ddp.parallelize(head)  # nb2ddp: each rank computes its part of every batch
+    return torch.optim.Adam([*model.parameters(), *(head.parameters() if with_head else [])])
+optimizer = build()
+for x in loader:
+    model(x).sum().backward()
+    optimizer.step()
+ddp.check_replicas(model)
+
+# case: a second model that is made in a try
+try:
+    head = torch.load("head.pt")
+except OSError:
+    with_head = False
+optimizer = torch.optim.Adam([*model.parameters(), *(head.parameters() if with_head else [])])
+for x in loader:
+    (head(model(x)) if with_head else model(x)).sum().backward()
+    optimizer.step()
+# output
+try:
+    head = torch.load("head.pt")
+except OSError:
+    with_head = False
+optimizer = torch.optim.Adam([*model.parameters(), *(head.parameters() if with_head else [])])
+ddp.parallelize(model)  # nb2ddp: each rank computes its part of every batch
+if "head" in globals():
+    ddp.parallelize(head)  # nb2ddp: each rank computes its part of every batch
+for x in loader:
+    (head(model(x)) if with_head else model(x)).sum().backward()
+    optimizer.step()
+ddp.check_replicas(model)
+
+# case: a second model that is an attribute
+class Task:
+    def __init__(self, with_head):
+        self.net = torch.nn.Linear(2, 2)
+        if with_head:
+            self.head = torch.nn.Linear(2, 2)
+        params = list(self.net.parameters())
+        if with_head:
+            params += list(self.head.parameters())
+        self.optimizer = torch.optim.Adam(params)
+    def fit(self):
+        for x in loader:
+            self.net(x).sum().backward()
+            self.optimizer.step()
+# output
+class Task:
+    def __init__(self, with_head):
+        self.net = torch.nn.Linear(2, 2)
+        if with_head:
+            self.head = torch.nn.Linear(2, 2)
+        params = list(self.net.parameters())
+        if with_head:
+            params += list(self.head.parameters())
+        self.optimizer = torch.optim.Adam(params)
+        if hasattr(self, "head"):
+            ddp.parallelize(self.head)  # nb2ddp: each rank computes its part of every batch
+        ddp.parallelize(self.net)  # nb2ddp: each rank computes its part of every batch
+    def fit(self):
+        for x in loader:
+            self.net(x).sum().backward()
+            self.optimizer.step()
+        ddp.check_replicas(self.net)
+
+# case: all that trains is in a branch
+if kind == "a":
+    net = torch.nn.Linear(2, 2)
+elif kind == "b":
+    net = torch.nn.Linear(2, 3)
+if kind != "none":
+    optimizer = torch.optim.Adam(net.parameters())
+    for x in loader:
+        net(x).sum().backward()
+        optimizer.step()
+# output
+if kind == "a":
+    net = torch.nn.Linear(2, 2)
+elif kind == "b":
+    net = torch.nn.Linear(2, 3)
+if kind != "none":
+    optimizer = torch.optim.Adam(net.parameters())
+    ddp.parallelize(net)  # nb2ddp: each rank computes its part of every batch
+    for x in loader:
+        net(x).sum().backward()
+        optimizer.step()
+if "net" in globals():
+    ddp.check_replicas(net)
