@@ -18,7 +18,10 @@ from nb2ddp.source.cells import CodeCell, Statement, root_of
 from nb2ddp.source.cst_nodes import keyword_of, method_of
 
 # Methods of an Accelerator that one rank may call alone.
-_ALONE = ("print", "log", "init_trackers")
+_ALONE = frozenset(
+    "print log init_trackers get_tracker end_training unwrap_model get_state_dict register_for_checkpointing "
+    "free_memory clear".split()
+)
 _SEARCHES = 32  # how many are kept, those used last
 
 

@@ -1,0 +1,36 @@
+# What an Accelerator does on one rank alone does not keep a write from being rank 0's.
+
+# first cell
+import torch
+from accelerate import Accelerator
+from transformers import AutoModelForCausalLM
+accelerator = Accelerator()
+llm = AutoModelForCausalLM.from_pretrained("m")
+opt = torch.optim.AdamW(llm.parameters())
+llm, opt, loader = accelerator.prepare(llm, opt, loader)
+for batch in loader:
+    accelerator.backward(llm(**batch).loss)
+    opt.step()
+
+# case: the weights of the unwrapped model
+torch.save(accelerator.unwrap_model(llm).state_dict(), "llm.pt")
+accelerator.wait_for_everyone()
+# output
+with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
+    if is_main:
+        torch.save(accelerator.unwrap_model(llm).state_dict(), "llm.pt")
+accelerator.wait_for_everyone()
+
+# case: the weights as Accelerate gives them
+torch.save(accelerator.get_state_dict(llm), "llm.pt")
+accelerator.wait_for_everyone()
+# output
+with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
+    if is_main:
+        torch.save(accelerator.get_state_dict(llm), "llm.pt")
+accelerator.wait_for_everyone()
+
+# case: what needs every rank
+torch.save(accelerator.gather(llm(x)), "outputs.pt")
+accelerator.wait_for_everyone()
+# note, line 1: this writes on every rank, because every rank needs the same statement...
