@@ -17,7 +17,7 @@ from nb2ddp.runtime.call_results import _computes_in_16_bits, _opaque, _reached
 from nb2ddp.runtime.call_settings import _Settings
 from nb2ddp.runtime.control_flow import _ENOUGH, _are_on_all_ranks, _Known, _learn, _Looks, _Start
 from nb2ddp.runtime.dry_runs import _Trial
-from nb2ddp.runtime.gradients import _average_after_backward, _take_rank_0s
+from nb2ddp.runtime.gradients import _average_after_backward, _sparse_names, _take_rank_0s, _trained_by_name
 from nb2ddp.runtime.module_state import (
     _has_other_parameters,
     _hooks_of_notebook,
@@ -235,8 +235,8 @@ class _Split:
 
         Only the earlier ones, or none, where that would be all.
         """
-        trained = {name for name, p in self.model.named_parameters() if p.requires_grad}
-        old = self.left & trained
+        trained = _trained_by_name(self.model)
+        old = self.left & {*trained}
         both = old | self._names_apart(parts)
         return both if len(both) < len(trained) else old if len(old) < len(trained) else set()
 
@@ -262,10 +262,10 @@ class _Split:
             else:
                 self.batch_norm = True
         self.trained = [(p, p.shape, p.requires_grad) for p in model.parameters()]
-        apart = self.left = self._all_left(parts)
-        self.apart = [
-            p for name, p in model.named_parameters() if name in apart or (self.repeats and p.requires_grad)
-        ]
+        self.left = self._all_left(parts)
+        apart, trained = self.left | _sparse_names(model), _trained_by_name(self.model)
+        self.alone |= apart >= {*trained}
+        self.apart = [p for name, p in trained.items() if name in apart or self.repeats]
         for parameter in self.apart:
             _run.reduced.pop(id(parameter), None)
         whole = next(m for m in _splits if _splits[m] is self)
@@ -299,7 +299,7 @@ class _Split:
         DDP counts them as ready after the call, and fails where the loss still depends on them: its own weights, say.
         """
         own = parts.ranges[_run.rank] if parts.known else (0, parts.rows)
-        trained = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
+        trained = _trained_by_name(self.model)
         left, opaque = set(), ""
         with _without_effects(self.model, quiet=_is_batch_norm, parameters=True), torch.enable_grad():
             try:

@@ -85,15 +85,57 @@ def _average_unseen(parameters: list[Any]) -> None:
     unseen = [p for p in parameters if p.requires_grad and not _is_reduced(p)]
     if not unseen:
         return
-    used = torch.tensor([p.grad is not None for p in unseen], dtype=torch.int, device=unseen[0].device)
-    dist.all_reduce(used)  # ranks that disagree would average the gradients of different parameters
-    wanted = [p for p, ranks in zip(unseen, used.tolist(), strict=True) if ranks]
-    for parameter in wanted:
-        if parameter.grad is None:
-            parameter.grad = torch.zeros_like(parameter)
+    kinds = [0 if p.grad is None else 1 if p.grad.is_sparse else 2 for p in unseen]
+    of_ranks = torch.tensor(kinds, dtype=torch.int, device=unseen[0].device)
+    # ranks that disagree would average the gradients of different parameters
+    dist.all_reduce(of_ranks, dist.ReduceOp.MAX)
+    dense = []
     with torch.no_grad():
-        for bucket in _buckets([parameter.grad for parameter in wanted]):
+        for parameter, kind in zip(unseen, of_ranks.tolist(), strict=True):
+            if kind == 1:
+                parameter.grad = _average_rows(parameter)
+            elif kind == 2:
+                found = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+                parameter.grad = found.to_dense() if found.is_sparse else found
+                dense.append(parameter.grad)
+        for bucket in _buckets(dense):
             _average(bucket)
+
+
+def _average_rows(parameter: Any) -> torch.Tensor:
+    """Return the mean over the ranks of a sparse gradient: the rows that any rank has. NCCL has no sums of these."""
+    own = parameter.grad
+    own = torch.zeros_like(parameter, layout=torch.sparse_coo) if own is None else own
+    own = own.coalesce()
+    counts = torch.zeros(_run.world_size, dtype=torch.int64, device=own.device)
+    counts[_run.rank] = own._nnz()
+    dist.all_reduce(counts)
+    gathered = []
+    for part in (own.indices().t(), own.values()):
+        padded = part.new_zeros(int(counts.max()), *part.shape[1:])
+        padded[: len(part)] = part
+        of_ranks = [torch.empty_like(padded) for _ in range(_run.world_size)]
+        dist.all_gather(of_ranks, padded)
+        gathered.append(torch.cat([x[:count] for x, count in zip(of_ranks, counts.tolist(), strict=True)]))
+    indices, values = gathered
+    mean: torch.Tensor = torch.sparse_coo_tensor(
+        indices.t(), values / _run.world_size, own.shape, check_invariants=False
+    )
+    return mean.coalesce()
+
+
+def _trained_by_name(model: torch.nn.Module) -> dict[str, Any]:
+    return {name: p for name, p in model.named_parameters() if p.requires_grad}
+
+
+def _sparse_names(model: torch.nn.Module) -> set[str]:
+    """Return the names of trained parameters whose gradients are sparse: DDP divides each of these in place.
+
+    One may share its values with other gradients of the same backward(), which would be divided too.
+    """
+    modules = [part for part in model.modules() if getattr(part, "sparse", False) is True]
+    sparse = {id(p) for part in modules for p in part.parameters(recurse=False)}
+    return {name for name, p in _trained_by_name(model).items() if id(p) in sparse}
 
 
 def _buckets(gradients: list[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
@@ -104,7 +146,7 @@ def _buckets(gradients: list[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
         bucket, size = filling.pop(kind, ([], 0))
         bucket.append(gradient)
         size += gradient.numel() * gradient.element_size()
-        if gradient.is_sparse or size >= _BUCKET:
+        if size >= _BUCKET:
             yield bucket
         else:
             filling[kind] = bucket, size
@@ -113,7 +155,7 @@ def _buckets(gradients: list[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
 
 def _average(bucket: list[torch.Tensor]) -> None:
     """Average gradients over the ranks, in one exchange."""
-    if len(bucket) == 1 and (bucket[0].is_sparse or bucket[0].is_contiguous()):
+    if len(bucket) == 1 and bucket[0].is_contiguous():
         dist.all_reduce(bucket[0])
         bucket[0] /= _run.world_size
         return

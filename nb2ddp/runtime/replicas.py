@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils import _pytree as pytree
 
 from nb2ddp.runtime.call_results import _opaque
-from nb2ddp.runtime.gradients import _leaves_out
+from nb2ddp.runtime.gradients import _leaves_out, _sparse_names
 from nb2ddp.runtime.object_collectives import from_all_ranks
 from nb2ddp.runtime.run_state import _T, _run, is_main_process
 from nb2ddp.runtime.same_data import _digest
@@ -33,8 +33,9 @@ def _ddp(
 ) -> DDP:
     """Wrap a model. With ``find_unused=None`` DDP searches for unused parameters if the model may have some.
 
-    DDP leaves the parameters named in ``apart`` alone. With ``in_step`` a loss may be under way that already depends
-    on the parameters: they are made equal so that autograd does not take them for changed.
+    DDP leaves the parameters named in ``apart``, and those with sparse gradients, alone. With ``in_step`` a loss may
+    be under way that already depends on the parameters: they are made equal so that autograd does not take them for
+    changed.
 
     Raises:
         RuntimeError: the process group is the GPUs', and the model is not on one.
@@ -46,6 +47,8 @@ def _ddp(
             'CUDA_VISIBLE_DEVICES="" to train on CPUs'
         )
     trained = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
+    sparse = _sparse_names(model)
+    apart = {*apart, *(sparse if len(sparse) < len(trained) else ())}
     # the search costs time: an adapter alone is used as a whole, but for a tower's part
     if find_unused is None:
         find_unused = any(_leaves_out(name) for name in trained if "expert" not in name)

@@ -146,6 +146,42 @@ EXACT = {
         model = ddp.parallelize(torch.jit.script(mlp()))
         train(model, batches(x, y), lambda x, y: F.cross_entropy(model(x), y))
     """,
+    "sparse embeddings": """
+        class Ratings(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.user, self.item, self.bias = (nn.Embedding(9, size, sparse=True) for size in (4, 4, 1))
+                self.tower = nn.Linear(4, 4)
+            def forward(self, users, items):
+                both = self.user(users) + self.item(items)  # the two gradients share their values
+                return (self.tower(both) * both).sum(1) + self.bias(items).squeeze(1)
+        model = ddp.parallelize(Ratings())
+        sparse = [model.user.weight, model.item.weight, model.bias.weight]
+        for_sparse, for_dense = torch.optim.SparseAdam(sparse, lr=0.1), torch.optim.Adam(model.tower.parameters())
+        users, items, touched, gradients = y * 2 + 1, (x[:, 0] * 3).long() % 9, [], []
+        for u, i, target in batches(users[:19], items[:19], x[:19, 1]):
+            for_sparse.zero_grad()
+            for_dense.zero_grad()
+            loss = 0.1 * F.mse_loss(model(u, i), target) + 0.1 * model.user(u).pow(2).mean()
+            loss.backward()
+            touched.append(len(model.user.weight.grad.coalesce().indices()[0]))
+            gradients += [model.tower.weight.grad.tolist(), *(p.grad.to_dense().tolist() for p in sparse)]
+            for_sparse.step()
+            for_dense.step()
+            losses.append(loss.item())
+        note(touched=touched, gradients=gradients)
+    """,
+    "sparse embeddings alone": """
+        class Ratings(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.user, self.item = nn.Embedding(9, 4, sparse=True), nn.Embedding(9, 4, sparse=True)
+            def forward(self, users, items):
+                return (self.user(users) * self.item(items)).sum(1)
+        model = ddp.parallelize(Ratings())
+        data, optimizer = batches(y, (x[:, 0] * 3).long() % 9, x[:, 1]), torch.optim.SparseAdam(model.parameters())
+        train(model, data, lambda u, i, t: F.mse_loss(model(u, i), t), optimizer)
+    """,
     "conv": """
         model = nn.Sequential(nn.Conv2d(1, 3, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(12, 3))
         model = ddp.parallelize(model)
@@ -876,6 +912,17 @@ WHOLE = {
         model = ddp.parallelize(nn.Sequential(nn.Linear(5, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3)))
         train(model, batches(x[:20], y[:20]), lambda x, y: F.cross_entropy(model(x), y) + model(x + 1).pow(2).mean())
         note(running=model[1].running_mean)
+    """,
+    "batch norm beside a sparse embedding": """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.table, self.norm, self.head = nn.Embedding(3, 5, sparse=True), nn.BatchNorm1d(5), nn.Linear(5, 3)
+            def forward(self, x, y):
+                return self.head(self.norm(self.table(y) + x))
+        model = ddp.parallelize(Net())
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        train(model, batches(x[:20], y[:20]), lambda x, y: F.cross_entropy(model(x, y), 2 - y), optimizer)
     """,
     "a sparse matrix": """
         class Graph(nn.Module):

@@ -49,6 +49,7 @@ ON_THREE = (
     "fewer rows than ranks",
     "bert",
     "two models",
+    "sparse embeddings",
     "accumulation",
     "a backward() for each loss",
     "a form for one rank's rows, and another for the others'",
