@@ -1,5 +1,6 @@
 """Make a Trainer train through one DDP wrapper."""
 
+import contextlib
 import functools
 import os
 import re
@@ -53,10 +54,10 @@ def wrap_trainer(trainer: Any, batches: str = "notebook") -> Any:
     _leave_experts_uncompiled(model)
     _synchronise_batch_norms(trainer, model)
     _tell_of_dropout(trainer, model)
-    _tell_of_gradients(trainer)
     trained = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
     fills = told if told is not None else any(_leaves_out(name) for name in trained)
     trainer.model_wrapped = _ddp(model, find_unused=False if fills else told)
+    _average_each_backward(trainer)
     if fills:
         _fill_gradients(trainer)
     _clip_all_gradients(trainer)
@@ -156,14 +157,21 @@ def _tell_of_dropout(trainer: Any, model: torch.nn.Module) -> None:
         )
 
 
-def _tell_of_gradients(trainer: Any) -> None:
-    """Say on rank 0 that a training step looks at gradients before they are averaged: in a step's last backward()."""
+def _average_each_backward(trainer: Any) -> None:
+    """Average gradients in each backward(), not in a step's last one alone, where a training step looks at them.
+
+    They are the notebook's where the ranks divide its micro-batches; where these are taken in turns, rank 0 says that
+    they are not. Alike on all ranks, they change weights alike (adversarial training).
+    """
     share, steps = _share_of(trainer.args), trainer.args.gradient_accumulation_steps
-    if (share.micro_batches > 1 or steps > 1) and _looks_at_gradients(trainer):
+    if (share.micro_batches == 1 and steps == 1) or not _looks_at_gradients(trainer):
+        return
+    trainer.model_wrapped.no_sync = contextlib.nullcontext
+    if share.micro_batches > 1:
         _warn(
-            "the notebook's training_step() looks at gradients, which are of each rank's own samples "
-            "before a step's last backward(): the losses are near the single process's and not equal; with "
-            "gradient_accumulation_steps=1 in the notebook they are equal"
+            "the notebook's training_step() looks at gradients, which are of several micro-batches here: one of each "
+            "rank. The losses are near the single process's and not equal; with gradient_accumulation_steps=1 in the "
+            "notebook they are equal"
         )
 
 

@@ -10,7 +10,7 @@ import pytest
 from tests.support.ranks import Ended, RankServer
 from tests.unit.runtime.conftest import START
 from tests.unit.runtime.test_parallelize import distance
-from tests.unit.runtime.test_trainers import TOOLS
+from tests.unit.runtime.test_trainers import TOOLS, check_as_in_one_process
 
 Run = Callable[..., Ended]
 
@@ -189,6 +189,35 @@ def test_a_trainer_says_that_its_training_step_looks_at_gradients(
     assert ended.codes == [0, 0], ended.text
     assert ("WARNING: the notebook's training_step() looks at gradients" in ended.ranks[0].err) is says
     assert "looks at gradients" not in ended.ranks[1].err
+
+
+ADVERSARIAL = """
+class Adversarial(Trainer):
+    def training_step(self, model, inputs, num_items_in_batch=None):
+        loss = super().training_step(model, dict(inputs), num_items_in_batch)
+        table = self.model.bert.embeddings.word_embeddings.weight
+        delta = 0.7 * table.grad / table.grad.norm()
+        table.data.add_(delta)
+        self.accelerator.backward(self.compute_loss(model, inputs) / self.current_gradient_accumulation_steps)
+        table.data.sub_(delta)
+        return loss
+trainer = Adversarial(BertForSequenceClassification(config()), arguments(learning_rate=0.1), train_dataset=examples(48))
+train(trainer)
+"""
+
+
+@pytest.mark.parametrize(("shape", "ranks"), [((4, 3), 2), ((6, 2), 3)])
+def test_an_adversarial_step_sees_the_gradients_of_one_process(
+    server: RankServer, tmp_path: Path, shape: tuple[int, int], ranks: int
+) -> None:
+    check_as_in_one_process(server, tmp_path, ADVERSARIAL, ranks, shape, 48)
+
+
+def test_an_adversarial_step_leaves_replicas_equal_where_micro_batches_are_taken_in_turns(run: Run) -> None:
+    ended = run(f"BATCH, STEPS = 4, 4\n{TOOLS}{ADVERSARIAL}")
+    assert ended.codes == [0, 0], ended.text
+    assert "2 replicas equal, bit for bit" in ended.ranks[0].out
+    assert "WARNING: the notebook's training_step() looks at gradients" in ended.ranks[0].err
 
 
 def test_a_trainer_whose_ranks_take_micro_batches_in_turns_says_that_it_has_dropout(run: Run) -> None:
