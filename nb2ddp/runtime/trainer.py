@@ -11,7 +11,7 @@ import torch
 
 from nb2ddp.runtime.batch_share import _share_of
 from nb2ddp.runtime.batches import _take_each_sample_once
-from nb2ddp.runtime.collating import _collates_whole
+from nb2ddp.runtime.collating import _collates_whole, _draws_or_counts
 from nb2ddp.runtime.evaluation import _evaluate_each_sample_once
 from nb2ddp.runtime.even_batches import _DEALT, _EVEN, _even, _module
 from nb2ddp.runtime.gradients import _clip_all_gradients, _fill_gradients, _leaves_out
@@ -178,21 +178,22 @@ def _average_each_backward(trainer: Any) -> None:
 def _tell_of_drawn_data(trainer: Any, rows: list[Any] | None) -> None:
     """Say on rank 0 that training data are drawn while they are read, on each rank for its samples of a step.
 
-    A library's collator says itself that it masks tokens; the notebook's own is tried on two ``rows``. Without rows,
-    reading one draws already.
+    A library's collator says itself that it masks tokens, the notebook's own says it in its code, or is tried on two
+    ``rows``; a stream has none to try. Where ``rows`` is None, reading one draws already.
     """
     collator = getattr(trainer, "data_collator", None)
-    what = "reading a training row draws" if rows is None else ""
-    if not what and getattr(trainer.compute_loss, "_keeps_loss", False) and _collates_whole(trainer):
+    near = "for masks or augmentation say, on each rank for its own samples: the losses are near the single process's"
+    if rows is None:
+        _warn(f"reading a training row draws random numbers, {near} and not equal")
         return
-    if rows is not None and getattr(collator, "mlm", False):
-        what = f"{type(collator).__name__} draws"
-    elif rows and _module(collator) == "__main__" and _draws(collator, rows):
-        what = "the data collator draws"
-    if what:
+    if getattr(trainer.compute_loss, "_keeps_loss", False) and _collates_whole(trainer):
+        return
+    if getattr(collator, "mlm", False):
+        _warn(f"{type(collator).__name__} draws random numbers, {near} and not equal")
+    elif _draws_or_counts(collator) or (rows and _module(collator) == "__main__" and _draws(collator, rows)):
         _warn(
-            f"{what} random numbers, for masks or augmentation say, on each rank for its own samples: "
-            "the losses are near the single process's and not equal"
+            "the data collator draws random numbers or counts, on each rank for its own samples: losses and counts are "
+            "not the single process's"
         )
 
 

@@ -128,6 +128,15 @@ class Masks:
     def __call__(self, rows):
         return default_data_collator(rows)
 
+generator = torch.Generator()
+def own(rows):
+    torch.rand(1, generator=generator)
+    return default_data_collator(rows)
+
+class Stream(torch.utils.data.IterableDataset):
+    def __iter__(self):
+        return iter(examples(32))
+
 Masks.__module__ = "transformers.data"
 model = BertForSequenceClassification(config())
 train(Trainer(model, arguments(dataloader_num_workers=WORKERS), train_dataset=ROWS, data_collator=COLLATOR))
@@ -140,6 +149,11 @@ train(Trainer(model, arguments(dataloader_num_workers=WORKERS), train_dataset=RO
         ("Drawn(examples(32))", "default_data_collator", 0, "reading a training row draws random numbers"),
         ("examples(32)", "masking", 1, "the data collator draws random numbers"),
         ("examples(32)", "Masks()", 1, "Masks draws random numbers"),
+        ("examples(32)", "own", 1, "the data collator draws random numbers"),
+        ("Stream()", "own", 0, "the data collator draws random numbers"),
+        ("Stream()", "Masks()", 0, "Masks draws random numbers"),
+        ("Stream()", "default_data_collator", 0, ""),
+        ("examples(32)", "own", 0, ""),
         ("examples(32)", "masking", 0, ""),  # is given what it is given in one process
         ("examples(32)", "Masks()", 0, ""),
         ("examples(32)", "lambda rows: default_data_collator(rows)", 0, ""),
