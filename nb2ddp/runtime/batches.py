@@ -1,5 +1,6 @@
 """Let a Trainer take each sample of an epoch once, in the notebook's micro-batches."""
 
+import functools
 import itertools
 import math
 from collections.abc import Iterator
@@ -95,17 +96,29 @@ def _weighted(loss: torch.Tensor, weight: float) -> torch.Tensor:
     return loss * weight if weight else torch.nan_to_num(loss, 0.0, 0.0, 0.0) * 0.0
 
 
-def _take_each_sample_once(trainer: Any, micro_batches: int = 0) -> list[tuple[list[int], float]]:
+class _Rounds(list[tuple[list[int], float]]):
+    """The rounds of an accumulation step that are to be trained on: rows of each rank, and a factor for the loss."""
+
+    is_trained = False  # the first of them, in a training_step(), which may compute several losses from it
+
+    def current(self) -> tuple[list[int] | None, float]:
+        if not self:
+            return None, 1.0
+        return self[0] if self.is_trained else self.pop(0)
+
+
+def _take_each_sample_once(trainer: Any, micro_batches: int = 0) -> _Rounds:
     """Let training take each sample of an epoch once, in the notebook's batches or in those shared out by length.
 
     In each round all ranks take so many of the notebook's ``micro_batches``. With 0, only batches that are shared out
     by length are taken so; all others stay as Accelerate makes them. Return a list with one entry per round of the
     current accumulation step: how many rows of each rank count, and the factor for the mean of the ranks' losses.
     """
-    step: list[tuple[list[int], float]] = []
+    step = _Rounds()
     if hasattr(trainer.get_train_dataloader, "_takes_once") or not hasattr(trainer, "get_batch_samples"):
         return step
     get_loader, get_samples = trainer.get_train_dataloader, trainer.get_batch_samples
+    training_step = trainer.training_step
     current: list[_DividedBatches] = []
 
     def divided_loader(*args: Any, **options: Any) -> Any:
@@ -149,8 +162,18 @@ def _take_each_sample_once(trainer: Any, micro_batches: int = 0) -> list[tuple[l
             step[:] = [(sizes, micro_batches * len(step) / with_rows) for sizes, _ in step]
         return taken
 
+    @functools.wraps(training_step)
+    def step_of_round(*args: Any, **options: Any) -> Any:
+        step.is_trained = True
+        try:
+            return training_step(*args, **options)
+        finally:
+            step.is_trained = False
+            del step[:1]
+
     divided_loader._takes_once = True  # type: ignore[attr-defined]
     trainer.get_train_dataloader, trainer.get_batch_samples = divided_loader, samples
+    trainer.training_step = step_of_round
     if micro_batches == _run.world_size:
         _count_epochs_in_batches(trainer, current)
     return step

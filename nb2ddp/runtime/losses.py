@@ -81,7 +81,7 @@ def _keep_loss(trainer: Any) -> None:
     ) -> Any:
         nonlocal is_mean
         items, trains = num_items_in_batch, model.training
-        sizes, factor = step.pop(0) if step and trains else (None, 1.0)
+        sizes, factor = step.current() if trains else (None, 1.0)
         if return_outputs or not torch.is_grad_enabled():  # evaluation
             return loss_in_evaluation(model, inputs, items, return_outputs=return_outputs)
         if (

@@ -31,7 +31,7 @@ def _keep_loss_of_trl(trainer: Any, evaluated: "list[_WholeBatches]") -> None:
     def loss_of_all(model: Any, inputs: Any, *given: Any, **options: Any) -> Any:
         nonlocal notes_own
         trains = trainer.model.training
-        sizes, factor = step.pop(0) if step and trains else (None, 1.0)
+        sizes, factor = step.current() if trains else (None, 1.0)
         own = whole or not trains
         if trains:
             notes_own = whole and sizes is not None
