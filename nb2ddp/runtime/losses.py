@@ -218,8 +218,8 @@ def _joined(inputs: Any, of_ranks: list[Any], sizes: list[int] | None, tokenizer
     whole = {}
     for name, value in inputs.items():
         parts = [of_rank[name] for of_rank in of_ranks]
-        if sizes and (isinstance(value, list) or (isinstance(value, torch.Tensor) and value.ndim)):
-            parts = [part[:size] for part, size in zip(parts, sizes, strict=True)]
+        if isinstance(value, list) or (isinstance(value, torch.Tensor) and value.ndim):
+            parts = _in_blocks(parts, sizes)
         if isinstance(value, torch.Tensor) and value.ndim:
             longest = [max(part.shape[d] for part in parts) for d in range(1, value.ndim)]
             padded = [_padded(part, longest, fills.get(name, 0), left=left) for part in parts]
@@ -228,6 +228,25 @@ def _joined(inputs: Any, of_ranks: list[Any], sizes: list[int] | None, tokenizer
             value = [item for part in parts for item in part]
         whole[name] = value
     return type(inputs)(whole)
+
+
+def _in_blocks(parts: list[Any], sizes: list[int] | None) -> list[Any]:
+    """Return the rows that count of some ranks' values, in the order of one batch.
+
+    A value may have several blocks of rows: preferences have the chosen answers of all rows first, then the rejected.
+    """
+    if not sizes:
+        return parts
+    given = [max(size, 1) for size in sizes]  # a rank has a row that does not count rather than none
+    blocks = {
+        len(part) // rows if len(part) % rows == 0 else 0 for part, rows in zip(parts, given, strict=True)
+    }
+    count = blocks.pop() if len(blocks) == 1 else 0
+    return [
+        part[block * rows : block * rows + size]
+        for block in range(count or 1)
+        for part, rows, size in zip(parts, given, sizes, strict=True)
+    ]
 
 
 def _gather_batches(inputs: Any) -> list[Any]:

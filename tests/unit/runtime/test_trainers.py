@@ -106,7 +106,25 @@ KEEPS_FIGURES = """
         train(trainer)
         trainer.evaluate()
 """
+PREFERENCES = """
+        class Prefers(Trainer):
+            def compute_loss(self, model, inputs, return_outputs=False, **kwargs):
+                margins = inputs.pop("margin")
+                scores = model(**inputs).logits[:, 0]
+                chosen, rejected = scores.chunk(2)
+                return -nn.functional.logsigmoid(chosen - rejected - margins).mean() + scores.var(unbiased=False)
+        def pairs(rows):  # as TRL's: the chosen answers of all rows, then the rejected ones
+            ids = torch.stack([row["input_ids"] for row in rows])
+            ids = torch.cat([ids, ids.flip(1)])
+            margins = torch.stack([row["labels"] for row in rows]).float()
+            return {"input_ids": ids, "attention_mask": torch.ones_like(ids), "margin": margins}
+        trainer = Prefers(BertForSequenceClassification(config()), arguments(SHARE, max_steps=-1, num_train_epochs=2),
+            train_dataset=examples(ROWS + 3), data_collator=pairs)
+        train(trainer)
+"""
 CASES = {
+    "preferences, in blocks of a batch": PREFERENCES.replace("SHARE, ", ""),
+    "preferences, in blocks of a divided batch": PREFERENCES.replace("SHARE", "6, 1"),
     "a loss that keeps figures": KEEPS_FIGURES.replace("SHARE", ""),
     "a loss that keeps figures of a divided batch": KEEPS_FIGURES.replace("SHARE", "6, 1"),
     "an incomplete last batch": """
