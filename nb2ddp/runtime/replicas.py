@@ -63,7 +63,6 @@ def _ddp(
     _make_equal(model, ignored)
     # DDP knows the model's own parameters by names like ".scale"
     DDP._set_params_and_buffers_to_ignore_for_model(model, [*ignored, *(f".{name}" for name in ignored)])
-    device_ids = [_run.local_rank] if torch.cuda.is_available() else None
     options: Any = {}
     if in_step and "init_sync" in inspect.signature(DDP.__init__).parameters:
         options = {"init_sync": False}
@@ -73,9 +72,9 @@ def _ddp(
     # gradient_as_bucket_view: gradients are exchanged where they lie, not in copies. In a loop a notebook may keep a
     # gradient beyond zero_grad(), and the next one would be written over it: a copy of small models' costs little.
     small = sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad) <= _SMALL
+    # without device_ids: DDP would move a batch's tensors to the GPU, those as well that belong on the CPU (lengths)
     ddp_model = _Wrapper(
         model,
-        device_ids=device_ids,
         find_unused_parameters=find_unused,
         gradient_as_bucket_view=not (in_step and small),
         **options,
