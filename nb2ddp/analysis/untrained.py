@@ -36,6 +36,19 @@ def missing(facts: Facts) -> tuple[str, cst.CSTNode | None]:
     )
 
 
+def unnamed_trainers(facts: Facts) -> Iterator[cst.Call]:
+    """Yield the calls that make a Trainer of a class that a loop, a table or an argument gives."""
+    if not any(map(facts.imports_of, libraries.TRAINER_PACKAGES)):
+        return
+    for call in facts.live_calls:
+        if facts.keyword(call, "train_dataset") is None or facts.is_trainer_class(call.func):
+            continue
+        named = facts.binding(call.func) if isinstance(call.func, cst.Name) else None
+        is_own = named is not None and isinstance(named.node, cst.FunctionDef | cst.ClassDef)
+        if isinstance(call.func, cst.Subscript) or (named is not None and not is_own):
+            yield call
+
+
 def _is_code(statement: cst.CSTNode) -> bool:
     match statement:
         case cst.SimpleStatementLine(body=[cst.Expr(value=cst.BaseString())]):

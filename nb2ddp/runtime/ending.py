@@ -202,6 +202,7 @@ def _leave_accelerate_alone() -> None:
     """Let Accelerate know of one process: a Trainer from before predicts or saves on rank 0 then as in one process.
 
     Its state is one dict for all that have it (accelerate/state.py); Transformers makes it anew for further arguments.
+    It would let a Trainer with such arguments use all GPUs through DataParallel, with as many times the batch.
     """
     module = sys.modules.get("accelerate.state")
     for kind in ("PartialState", "AcceleratorState"):
@@ -209,6 +210,10 @@ def _leave_accelerate_alone() -> None:
         if state:
             alone = {"num_processes": 1, "process_index": 0, "local_process_index": 0}
             state.update(alone, distributed_type=module.DistributedType.NO, backend=None)  # type: ignore[union-attr]
+    arguments: Any = getattr(sys.modules.get("transformers.training_args"), "TrainingArguments", None)
+    if arguments is not None:
+        of_machine = arguments.n_gpu.fget
+        arguments.n_gpu = property(lambda self: min(of_machine(self), 1))
 
 
 def _check_that_all_have_left(world_size: int) -> None:

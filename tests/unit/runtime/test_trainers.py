@@ -495,3 +495,18 @@ def test_a_loss_that_mixes_rows_draws_alike_where_reading_rows_has_drawn(
     # a mean does not depend on the order of its rows
     assert distance(one.notes[0]["log"], several.notes[0]["log"]) < 1e-4
     assert "WARNING: a rank had drawn random numbers" not in several.ranks[0].err
+
+
+def test_a_trainer_made_after_the_others_have_left_uses_one_gpu(run: Run) -> None:
+    """Transformers counts two GPUs there, which one process would use through DataParallel."""
+    ended = run(
+        f"""BATCH, STEPS = 4, 2{TOOLS}
+ddp.init_process_group()
+TrainingArguments.n_gpu = property(lambda self: 2)
+ddp.finish()
+later = TrainingArguments("out", per_device_train_batch_size=4, use_cpu=True)
+note(gpus=later.n_gpu, batch=later.train_batch_size)
+"""
+    )
+    assert ended.codes == [0, 0], ended.text
+    assert ended.notes[0] == {"gpus": 1, "batch": 4}

@@ -38,3 +38,40 @@ trainer.evaluate()
 ddp.finish()  # nb2ddp: only rank 0 runs what follows
 # %%
 model.push_to_hub('m')
+
+# case: a further Trainer whose class a table gives
+trainer.train()
+for Kind in (SFTTrainer, DPOTrainer):
+    other = Kind(model=model, train_dataset=data)
+    other.train()
+# output
+trainer.train()
+ddp.finish()  # nb2ddp: only rank 0 runs what follows
+for Kind in (SFTTrainer, DPOTrainer):
+    other = Kind(model=model, train_dataset=data)
+    other.train()
+# note, line 3: nb2ddp cannot tell the class of this Trainer, which a loop, a table or an argument gives: rank 0 trains it alone...
+
+# case: a Trainer of a table before another
+other = {"sft": SFTTrainer}["sft"](model=model, train_dataset=data)
+other.train()
+trainer.train()
+# decline, line 1: nb2ddp cannot tell the class of this Trainer, which a loop, a table or an argument gives, so it cannot...
+
+# case: a function of the notebook's and a class of its own
+def load(train_dataset):
+    return train_dataset
+class Own:
+    def __init__(self, train_dataset):
+        self.data = train_dataset
+trainer.train()
+Own(train_dataset=load(train_dataset=data))
+# output
+def load(train_dataset):
+    return train_dataset
+class Own:
+    def __init__(self, train_dataset):
+        self.data = train_dataset
+trainer.train()
+ddp.finish()  # nb2ddp: only rank 0 runs what follows
+Own(train_dataset=load(train_dataset=data))
