@@ -5,14 +5,18 @@ Whatever reads it for certain shows as well that it has one: else the notebook w
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 
 import libcst as cst
+from libcst import matchers
 
 from nb2ddp import libraries
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Binding, Scope, Statement, root_of
+
+_LEAVES = matchers.Continue() | matchers.Break()
 
 
 def existence_test(facts: Facts, value: cst.BaseExpression, statement: Statement) -> str:
@@ -29,6 +33,9 @@ def existence_test(facts: Facts, value: cst.BaseExpression, statement: Statement
 
 def name_test(facts: Facts, named: Binding, statement: Statement) -> str:
     """Return code that tests whether a bound name has a value after a statement; "" where it must have one."""
+    nearest = [named.node, *facts.uses(named.name, statement)]  # they tell almost always
+    if isinstance(named.node, cst.Param) or _exists(facts, nearest, nearest[:1], named.scope, statement):
+        return ""
     made = _nodes_of(facts, named)
     uses = _uses_of(facts, named)
     uses += [use for other in _made_of(facts, named, uses) for use in _uses_of(facts, other)]
@@ -62,15 +69,24 @@ def _made_of(facts: Facts, named: Binding, uses: Sequence[cst.Name]) -> list[Bin
 
 
 def _has_attribute(facts: Facts, value: cst.Attribute, statement: Statement) -> bool:
-    code = cst_nodes.code_of(value)
-    uses = [node for node in facts.attributes if cst_nodes.code_of(node) == code]
     function = facts.scope(statement)
+    if _exists(facts, [value], (), function, statement):
+        return True
+    uses = facts.once(_attributes)[cst_nodes.code_of(value)]
     owner = facts.scope(function) if function is not None else None
     methods = owner.body.body if isinstance(owner, cst.ClassDef) else ()
     home = next(
         (m for m in methods if isinstance(m, cst.FunctionDef) and m.name.value == "__init__"), function
     )
     return _exists(facts, uses, [node for node in facts.attribute_targets if node in uses], home, statement)
+
+
+def _attributes(facts: Facts) -> dict[str, list[cst.CSTNode]]:
+    """Return by their code the attributes that are read or set."""
+    found: dict[str, list[cst.CSTNode]] = {}
+    for node in facts.attributes:
+        found.setdefault(cst_nodes.code_of(node), []).append(node)
+    return found
 
 
 def _exists(
@@ -123,15 +139,25 @@ def _has_run(facts: Facts, node: cst.CSTNode, found: Sequence[cst.CSTNode]) -> b
         case cst.Else(body=body) | cst.Finally(body=body) | cst.ExceptHandler(body=body):
             return _has_run(facts, body, found)
         case cst.With(items=items, body=body):
-            return any(_is_evaluated(facts, item, found) for item in items) or _has_run(facts, body, found)
+            swallows = any("suppress" in cst_nodes.code_of(item.item) for item in items)
+            given = any(_is_evaluated(facts, item, found) for item in items)
+            return given or (not swallows and _has_run(facts, body, found))
+        case cst.Match(subject=subject, cases=cases):
+            last = cases[-1]
+            all_of_them = (
+                isinstance(last.pattern, cst.MatchAs) and last.pattern.pattern is None and not last.guard
+            )
+            every = all_of_them and all(_has_run(facts, each.body, found) for each in cases)
+            return every or _is_evaluated(facts, subject, found)
         case cst.Try(body=body, handlers=handlers, orelse=orelse, finalbody=last):
             tried = _has_run(facts, body, found) or (orelse is not None and _has_run(facts, orelse, found))
             every = tried and all(_has_run(facts, handler, found) for handler in handlers)
             return every or (last is not None and _has_run(facts, last, found))
-        case (
-            cst.For(iter=first, body=body) | cst.While(test=first, body=body)
-        ):  # a loop that never runs is rare
-            return node in found or _is_evaluated(facts, first, found) or _has_run(facts, body, found)
+        case cst.For(iter=first, body=body) | cst.While(test=first, body=body):
+            # a loop that never runs is rare
+            sure = itertools.takewhile(lambda part: not matchers.findall(part, _LEAVES), body.body)
+            at_once = any(_has_run(facts, part, found) for part in sure)
+            return node in found or _is_evaluated(facts, first, found) or at_once
         case cst.FunctionDef() | cst.ClassDef():
             return node in found
         case cst.Raise() | cst.Return() | cst.Break() | cst.Continue():

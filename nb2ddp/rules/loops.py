@@ -193,6 +193,7 @@ def _check(
     binding = facts.binding(root) if isinstance(root, cst.Name) else None
     if binding is None:
         return
+    missing = trained is not None and existence_test(facts, model, trained.statement).startswith("hasattr(")
     check = helper(facts, "check_replicas")
     why = "compare the trained parameters of all ranks"
     sites = [*_sites(facts, loop, cst_nodes.code_of(model), binding, {loop})]
@@ -201,12 +202,16 @@ def _check(
         if (statement, code) in seen or not _is_bound_after(facts, statement, named):
             continue
         seen.add((statement, code))
+        owner, _, attribute = code.rpartition(".")
         test = name_test(facts, named, statement)
+        if not test and missing and owner:
+            test = f'hasattr({owner}, "{attribute}")'
         if trained is not None and trained.each:
             if code == cst_nodes.code_of(model):  # it has no other name there
                 yield Insert(statement, "after", _under(test, _each(trained, check)), why)
         elif isinstance(statement, cst.SimpleStatementLine) and not _goes_on(statement):
-            yield Edit(site, why, partial(_with_result, check=f"{check}({code})"))
+            if not test:  # else finish() compares the ranks
+                yield Edit(site, why, partial(_with_result, check=f"{check}({code})"))
         else:
             yield Insert(statement, "after", _under(test, f"{check}({code})"), why)
     if (

@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 
 from nb2ddp.runtime.autograd_collectives import _GatherRows, _SumOverRanks
 from nb2ddp.runtime.call_results import _graph
-from nb2ddp.runtime.gradients import _average_after_backward
+from nb2ddp.runtime.gradients import _average_after_backward, _mean_of_rows
 from nb2ddp.runtime.object_collectives import from_all_ranks
 from nb2ddp.runtime.run_state import _run
 from nb2ddp.runtime.split_classes import _splits
@@ -25,6 +25,8 @@ class _MeanOverRanks(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, own: torch.Tensor) -> torch.Tensor:
+        if own.is_sparse:
+            return _mean_of_rows(own)
         mean = own.detach().clone(memory_format=torch.contiguous_format)
         dist.all_reduce(mean)
         return mean / _run.world_size

@@ -10,6 +10,7 @@ from torch.utils import _pytree as pytree
 from nb2ddp.runtime.batch_share import _tell_batch
 from nb2ddp.runtime.run_state import _run
 
+_DENSE = 99  # more than the sparse dimensions that a gradient may have
 _BUCKET = 2**25  # bytes of gradients that are exchanged together, as in DDP
 
 
@@ -29,11 +30,16 @@ def _fill_gradients(trainer: Any) -> None:
         return
     trained = {name: value for name, value in trainer.model_wrapped.named_parameters() if value.requires_grad}
     reached: set[str] = set()  # in this backward()
-    used: set[str] = set()  # since the last step
+    used: set[str] = set()  # since the last step of an optimizer
+    steps = _run.steps
     for name, parameter in trained.items():
         parameter.register_post_accumulate_grad_hook(lambda _, name=name: reached.add(name))
 
     def backward_and_fill(loss: torch.Tensor, **options: Any) -> None:
+        nonlocal steps
+        if steps != _run.steps:
+            used.clear()
+            steps = _run.steps
         reached.clear()
         backward(loss, **options)
         used.update(reached)
@@ -49,7 +55,6 @@ def _fill_gradients(trainer: Any) -> None:
         for parameter, count in zip(trained.values(), ranks_that_used.tolist(), strict=True):
             if count == 0:
                 parameter.grad = None  # as in one process: the optimizer leaves the parameter alone
-        used.clear()
 
     trainer.accelerator.backward = backward_and_fill
 
@@ -85,16 +90,16 @@ def _average_unseen(parameters: list[Any]) -> None:
     unseen = [p for p in parameters if p.requires_grad and not _is_reduced(p)]
     if not unseen:
         return
-    kinds = [0 if p.grad is None else 1 if p.grad.is_sparse else 2 for p in unseen]
+    kinds = [0 if p.grad is None else p.grad.sparse_dim() if p.grad.is_sparse else _DENSE for p in unseen]
     of_ranks = torch.tensor(kinds, dtype=torch.int, device=unseen[0].device)
     # ranks that disagree would average the gradients of different parameters
     dist.all_reduce(of_ranks, dist.ReduceOp.MAX)
     dense = []
     with torch.no_grad():
         for parameter, kind in zip(unseen, of_ranks.tolist(), strict=True):
-            if kind == 1:
-                parameter.grad = _average_rows(parameter)
-            elif kind == 2:
+            if 0 < kind < _DENSE:
+                parameter.grad = _mean_of_rows(_sparse_like(parameter, kind))
+            elif kind == _DENSE:
                 found = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
                 parameter.grad = found.to_dense() if found.is_sparse else found
                 dense.append(parameter.grad)
@@ -102,11 +107,19 @@ def _average_unseen(parameters: list[Any]) -> None:
             _average(bucket)
 
 
-def _average_rows(parameter: Any) -> torch.Tensor:
-    """Return the mean over the ranks of a sparse gradient: the rows that any rank has. NCCL has no sums of these."""
-    own = parameter.grad
-    own = torch.zeros_like(parameter, layout=torch.sparse_coo) if own is None else own
-    own = own.coalesce()
+def _sparse_like(parameter: Any, dimensions: int) -> torch.Tensor:
+    """Return a parameter's sparse gradient; one without values where this rank has none."""
+    gradient: torch.Tensor | None = parameter.grad
+    if gradient is not None:
+        return gradient
+    places = torch.zeros(dimensions, 0, dtype=torch.int64, device=parameter.device)
+    values = parameter.new_zeros(0, *parameter.shape[dimensions:])
+    return torch.sparse_coo_tensor(places, values, parameter.shape, check_invariants=False)
+
+
+def _mean_of_rows(own: torch.Tensor) -> torch.Tensor:
+    """Return the mean over the ranks of a sparse tensor: the rows that any rank has. NCCL has no sums of these."""
+    own = own.detach().coalesce()
     counts = torch.zeros(_run.world_size, dtype=torch.int64, device=own.device)
     counts[_run.rank] = own._nnz()
     dist.all_reduce(counts)
@@ -117,9 +130,9 @@ def _average_rows(parameter: Any) -> torch.Tensor:
         of_ranks = [torch.empty_like(padded) for _ in range(_run.world_size)]
         dist.all_gather(of_ranks, padded)
         gathered.append(torch.cat([x[:count] for x, count in zip(of_ranks, counts.tolist(), strict=True)]))
-    indices, values = gathered
+    places, values = gathered
     mean: torch.Tensor = torch.sparse_coo_tensor(
-        indices.t(), values / _run.world_size, own.shape, check_invariants=False
+        places.t(), values / _run.world_size, own.shape, check_invariants=False
     )
     return mean.coalesce()
 

@@ -102,17 +102,16 @@ def _keep_loss(trainer: Any) -> None:
             whole and own
         )  # a part of the notebook's own may be a mean over the micro-batch
         if sizes is not None and share > 1 and (notes_figures or (whole and not adds_up)):
-            tokenizer = getattr(trainer, "processing_class", None)
             losses = [
                 compute_loss(model, batch) if items is None else loss_of_one(model, batch, items)
-                for batch in _notebook_batches(model, inputs, sizes, share, tokenizer)
+                for batch in _notebook_batches(model, inputs, sizes, share, trainer)
             ]
             return sum(losses) * (factor / share if items is None else 1.0)
         if adds_up:
             counts = _run.world_size * float(not own or sizes is None or sizes[_run.rank] > 0)
             return _weighted(loss_of_one(model, inputs, items), counts)
         if whole:
-            inputs = _whole_batch(inputs, sizes, getattr(trainer, "processing_class", None))
+            inputs = _whole_batch(inputs, sizes, trainer)
         with _divides_calls(model, divides=whole):
             counts = 1.0 if whole or sizes is None else float(sizes[_run.rank] > 0)
             if sums:
@@ -171,7 +170,7 @@ def _is_mean(one: torch.Tensor, other: torch.Tensor) -> bool | None:
 
 
 def _notebook_batches(
-    model: Any, inputs: Any, sizes: list[int], micro_batches: int, tokenizer: Any
+    model: Any, inputs: Any, sizes: list[int], micro_batches: int, trainer: Any
 ) -> Iterator[Any]:
     """Yield the notebook's micro-batches that all ranks hold together; each has rows of as many ranks.
 
@@ -182,7 +181,7 @@ def _notebook_batches(
         ranks = slice(first, first + together)
         if any(sizes[ranks]):
             with _divides_calls(model, divides=True):
-                yield _joined(inputs, of_ranks[ranks], sizes[ranks], tokenizer)
+                yield _joined(inputs, of_ranks[ranks], sizes[ranks], trainer)
 
 
 def _has_own_loss(trainer: Any) -> bool:
@@ -203,23 +202,29 @@ def _is_mean_over_rows(trainer: Any, inputs: Any) -> bool:
     return one_each and not _has_own_loss(trainer) and type(base).__module__.startswith("transformers.")
 
 
-def _whole_batch(inputs: Any, sizes: list[int] | None, tokenizer: Any) -> Any:
+def _whole_batch(inputs: Any, sizes: list[int] | None, trainer: Any) -> Any:
     """Return the rows of all ranks, padded to the longest as in the notebook's batch. A collective.
 
     ``sizes`` says how many of each rank's rows count.
     """
-    return _joined(inputs, _gather_batches(inputs), sizes, tokenizer)
+    return _joined(inputs, _gather_batches(inputs), sizes, trainer)
 
 
-def _joined(inputs: Any, of_ranks: list[Any], sizes: list[int] | None, tokenizer: Any) -> Any:
-    """Return the rows of some ranks' batches as one batch like ``inputs``, padded to the longest."""
+def _joined(inputs: Any, of_ranks: list[Any], sizes: list[int] | None, trainer: Any) -> Any:
+    """Return the rows of some ranks' batches as one batch like ``inputs``, padded to the longest.
+
+    Raises:
+        RuntimeError: a value has other rows than its samples, and the ranks' cannot be joined.
+    """
+    tokenizer = getattr(trainer, "processing_class", None)
+    in_blocks = "Preference" in type(getattr(trainer, "data_collator", None)).__name__
     left = getattr(tokenizer, "padding_side", "right") == "left"
     fills = {"labels": -100, "input_ids": getattr(tokenizer, "pad_token_id", 0) or 0}
     whole = {}
     for name, value in inputs.items():
         parts = [of_rank[name] for of_rank in of_ranks]
         if isinstance(value, list) or (isinstance(value, torch.Tensor) and value.ndim):
-            parts = _in_blocks(parts, sizes)
+            parts = _in_order(name, parts, sizes, in_blocks=in_blocks)
         if isinstance(value, torch.Tensor) and value.ndim:
             longest = [max(part.shape[d] for part in parts) for d in range(1, value.ndim)]
             padded = [_padded(part, longest, fills.get(name, 0), left=left) for part in parts]
@@ -230,23 +235,36 @@ def _joined(inputs: Any, of_ranks: list[Any], sizes: list[int] | None, tokenizer
     return type(inputs)(whole)
 
 
-def _in_blocks(parts: list[Any], sizes: list[int] | None) -> list[Any]:
+def _in_order(name: str, parts: list[Any], sizes: list[int] | None, *, in_blocks: bool) -> list[Any]:
     """Return the rows that count of some ranks' values, in the order of one batch.
 
-    A value may have several blocks of rows: preferences have the chosen answers of all rows first, then the rejected.
+    ``in_blocks``: the batches are TRL's of preferences: the chosen answers of all rows, then the rejected ones.
+    A value that all ranks have alike may have any number of rows, and so may that of a single rank.
     """
     if not sizes:
         return parts
     given = [max(size, 1) for size in sizes]  # a rank has a row that does not count rather than none
-    blocks = {
-        len(part) // rows if len(part) % rows == 0 else 0 for part, rows in zip(parts, given, strict=True)
-    }
-    count = blocks.pop() if len(blocks) == 1 else 0
+    if all(len(part) == rows for part, rows in zip(parts, given, strict=True)):
+        return [part[:size] for part, size in zip(parts, sizes, strict=True)]
+    if all(_are_equal_values(part, parts[0]) for part in parts):
+        return parts[:1]
+    blocks = {len(part) / rows for part, rows in zip(parts, given, strict=True)}
+    count = blocks.pop()
+    if blocks or not in_blocks or not count.is_integer():
+        raise RuntimeError(
+            f"a batch's {name!r} has not one row for each sample ({len(parts[0])} for {given[0]} on one rank), so the "
+            "parts of a micro-batch on several ranks cannot be joined for the notebook's own loss. Give it one row for "
+            "each sample, or a per_device_train_batch_size and accumulation steps that leave each rank whole batches"
+        )
     return [
         part[block * rows : block * rows + size]
-        for block in range(count or 1)
+        for block in range(int(count))
         for part, rows, size in zip(parts, given, sizes, strict=True)
     ]
+
+
+def _are_equal_values(one: Any, other: Any) -> bool:
+    return torch.equal(one, other) if isinstance(one, torch.Tensor) else list(one) == list(other)
 
 
 def _gather_batches(inputs: Any) -> list[Any]:

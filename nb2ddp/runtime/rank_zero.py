@@ -142,6 +142,8 @@ def as_one_process(make: Callable[[], _T]) -> _T:
     if _run.world_size > 1 and hasattr(accelerator, "init_trackers"):
         for name in ("save", "save_model", "save_state"):
             setattr(accelerator, name, _once(getattr(accelerator, name)))
+        # end_training() would destroy the process group, which is not the Accelerator's, before a further loop
+        accelerator.state.destroy_process_group = lambda *_, **__: None
         if _run.rank > 0:
             from accelerate.tracking import GeneralTracker
 

@@ -15,6 +15,7 @@ from tests.support.helpers import facts_of
 
 # Each is followed by a statement that uses `head` in one branch alone.
 SURE = [
+    "match kind:\n    case 'head':\n        head = make()\n    case _:\n        head = other()",
     "head = make()",
     "head: object = make()",
     "def head(x): pass",
@@ -36,6 +37,10 @@ SURE = [
     "if a:\n    head = 1\n    params = head.parts()\nelif b:\n    head = 2\n    params = head.parts()\nf(params)",
 ]
 MISSING = [
+    "match kind:\n    case 'head':\n        head = make()",
+    "match kind:\n    case 'head':\n        head = make()\n    case _:\n        pass",
+    "with contextlib.suppress(OSError):\n    head = make()",
+    "for part in parts:\n    if part != a:\n        continue\n    head = make()",
     "if a:\n    head = make()",
     "if a: head = make()",
     "if a:\n    pass\nelif b:\n    head = make()",

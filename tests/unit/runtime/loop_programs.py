@@ -146,6 +146,21 @@ EXACT = {
         model = ddp.parallelize(torch.jit.script(mlp()))
         train(model, batches(x, y), lambda x, y: F.cross_entropy(model(x), y))
     """,
+    "an Accelerator that has ended a training, and another one": """
+        from accelerate import Accelerator
+        model = mlp()
+        for part in (slice(0, 12), slice(12, 22)):
+            accelerator = ddp.as_one_process(lambda: Accelerator(cpu=True))
+            ddp.parallelize(model)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            for a, b in batches(x[part], y[part]):
+                optimizer.zero_grad()
+                loss = F.cross_entropy(model(a), b)
+                accelerator.backward(loss)
+                optimizer.step()
+                losses.append(loss.item())
+            accelerator.end_training()
+    """,
     "sparse embeddings": """
         class Ratings(nn.Module):
             def __init__(self):
@@ -170,6 +185,22 @@ EXACT = {
             for_dense.step()
             losses.append(loss.item())
         note(touched=touched, gradients=gradients)
+    """,
+    "a sparse embedding that one rank's rows do not use, and its gradient asked for": """
+        class Net(Body):
+            def __init__(self):
+                super().__init__()
+                self.table = nn.Embedding(9, 5, sparse=True)
+            def forward(self, x, ids):
+                if (ids >= 0).any():
+                    x = x + self.table(ids.clamp(min=0)) * (ids >= 0)[:, None]
+                return self.body(x)
+        model = ddp.parallelize(Net())
+        ids = torch.where(torch.arange(22) % 4 < 2, y, -1)  # rank 1's rows of a batch have none
+        train(model, batches(x, ids, y), lambda x, ids, y: F.cross_entropy(model(x, ids), y),
+              torch.optim.SGD(model.parameters(), lr=0.1))
+        asked, = torch.autograd.grad(F.cross_entropy(model(x, y), y), [model.table.weight])
+        note(asked=asked.to_dense())
     """,
     "sparse embeddings alone": """
         class Ratings(nn.Module):

@@ -232,6 +232,34 @@ def test_an_adversarial_step_sees_the_gradients_of_one_process(
     check_as_in_one_process(server, tmp_path, ADVERSARIAL, ranks, shape, rows)
 
 
+EXPERTS = """
+class Mixture(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.base, self.experts = nn.Linear(6, 4), nn.ModuleList(nn.Linear(4, 3) for _ in range(2))
+    def forward(self, x, which, labels):
+        logits = self.experts[int(which[0])](self.base(x))
+        return {"loss": nn.functional.cross_entropy(logits, labels), "logits": logits}
+class Looks(Trainer):
+    def training_step(self, model, *args, **kwargs):
+        loss = super().training_step(model, *args, **kwargs)
+        assert self.model.base.weight.grad is not None
+        return loss
+    def _get_train_sampler(self, *args, **kwargs):
+        return torch.utils.data.SequentialSampler(self.train_dataset)
+rows = [{"x": row["input_ids"].float(), "which": torch.tensor(place // BATCH % 2), "labels": row["labels"]}
+    for place, row in enumerate(examples(ROWS))]  # a micro-batch has one expert
+trainer = Looks(Mixture(), arguments(remove_unused_columns=False), train_dataset=rows)
+train(trainer)
+"""
+
+
+def test_a_step_that_looks_at_gradients_keeps_those_of_all_its_micro_batches(
+    server: RankServer, tmp_path: Path
+) -> None:
+    check_as_in_one_process(server, tmp_path, EXPERTS, 2, (4, 3), 48)
+
+
 def test_an_adversarial_step_leaves_replicas_equal_where_micro_batches_are_taken_in_turns(run: Run) -> None:
     ended = run(f"BATCH, STEPS = 4, 4\n{TOOLS}{ADVERSARIAL.replace('ROWS', '32')}")
     assert ended.codes == [0, 0], ended.text

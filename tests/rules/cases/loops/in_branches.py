@@ -324,3 +324,65 @@ if kind != "none":
         optimizer.step()
 if "net" in globals():
     ddp.check_replicas(net)
+
+# case: one of two attributes, and a loop in another method
+class Task:
+    def __init__(self, kind):
+        if kind == "cnn":
+            self.cnn = torch.nn.Linear(2, 2)
+        if kind == "mlp":
+            self.mlp = torch.nn.Linear(2, 2)
+        params = self.cnn.parameters() if kind == "cnn" else self.mlp.parameters()
+        self.optimizer = torch.optim.Adam(params)
+    def fit(self):
+        for x in loader:
+            self.net(x).sum().backward()
+            self.optimizer.step()
+# output
+class Task:
+    def __init__(self, kind):
+        if kind == "cnn":
+            self.cnn = torch.nn.Linear(2, 2)
+        if kind == "mlp":
+            self.mlp = torch.nn.Linear(2, 2)
+        params = self.cnn.parameters() if kind == "cnn" else self.mlp.parameters()
+        self.optimizer = torch.optim.Adam(params)
+        if hasattr(self, "cnn"):
+            ddp.parallelize(self.cnn)  # nb2ddp: each rank computes its part of every batch
+        if hasattr(self, "mlp"):
+            ddp.parallelize(self.mlp)  # nb2ddp: each rank computes its part of every batch
+    def fit(self):
+        for x in loader:
+            self.net(x).sum().backward()
+            self.optimizer.step()
+        if hasattr(self, "cnn"):
+            ddp.check_replicas(self.cnn)
+        if hasattr(self, "mlp"):
+            ddp.check_replicas(self.mlp)
+
+# case: one of two names, and a training that is returned
+def fit(kind):
+    if kind == "cnn":
+        cnn = torch.nn.Linear(2, 2)
+    if kind == "mlp":
+        mlp = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.Adam(cnn.parameters() if kind == "cnn" else mlp.parameters())
+    def epoch():
+        for x in loader:
+            (cnn if kind == "cnn" else mlp)(x).sum().backward()
+            optimizer.step()
+    return epoch()
+# output
+def fit(kind):
+    if kind == "cnn":
+        cnn = torch.nn.Linear(2, 2)
+        ddp.parallelize(cnn)  # nb2ddp: each rank computes its part of every batch
+    if kind == "mlp":
+        mlp = torch.nn.Linear(2, 2)
+        ddp.parallelize(mlp)  # nb2ddp: each rank computes its part of every batch
+    optimizer = torch.optim.Adam(cnn.parameters() if kind == "cnn" else mlp.parameters())
+    def epoch():
+        for x in loader:
+            (cnn if kind == "cnn" else mlp)(x).sum().backward()
+            optimizer.step()
+    return epoch()
