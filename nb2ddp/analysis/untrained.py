@@ -11,6 +11,7 @@ import libcst as cst
 from nb2ddp import libraries
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.shell_commands import shell_calls
+from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import imported_modules
 
 _START = "this notebook does not train"
@@ -45,8 +46,23 @@ def unnamed_trainers(facts: Facts) -> Iterator[cst.Call]:
             continue
         named = facts.binding(call.func) if isinstance(call.func, cst.Name) else None
         is_own = named is not None and isinstance(named.node, cst.FunctionDef | cst.ClassDef)
-        if isinstance(call.func, cst.Subscript) or (named is not None and not is_own):
+        unnamed = isinstance(call.func, cst.Subscript) or (named is not None and not is_own)
+        if unnamed and _is_trained(facts, call):
             yield call
+
+
+def _is_trained(facts: Facts, made: cst.Call) -> bool:
+    """Return whether train() is called on what a call makes."""
+    around = facts.parent(made)
+    if isinstance(around, cst.Attribute):
+        return around.attr.value == "train"
+    names = (
+        [cst_nodes.code_of(target.target) for target in around.targets]
+        if isinstance(around, cst.Assign)
+        else []
+    )
+    trained = (call.func for call in facts.live_calls if facts.method(call) == "train")
+    return any(isinstance(func, cst.Attribute) and cst_nodes.code_of(func.value) in names for func in trained)
 
 
 def _is_code(statement: cst.CSTNode) -> bool:

@@ -210,7 +210,7 @@ def _check(
             if code == cst_nodes.code_of(model):  # it has no other name there
                 yield Insert(statement, "after", _under(test, _each(trained, check)), why)
         elif isinstance(statement, cst.SimpleStatementLine) and not _goes_on(statement):
-            if not test:  # else finish() compares the ranks
+            if not test:  # one that may not exist is compared with another, in the next comparison
                 yield Edit(site, why, partial(_with_result, check=f"{check}({code})"))
         else:
             yield Insert(statement, "after", _under(test, f"{check}({code})"), why)

@@ -211,11 +211,7 @@ def _whole_batch(inputs: Any, sizes: list[int] | None, trainer: Any) -> Any:
 
 
 def _joined(inputs: Any, of_ranks: list[Any], sizes: list[int] | None, trainer: Any) -> Any:
-    """Return the rows of some ranks' batches as one batch like ``inputs``, padded to the longest.
-
-    Raises:
-        RuntimeError: a value has other rows than its samples, and the ranks' cannot be joined.
-    """
+    """Return the rows of some ranks' batches as one batch like ``inputs``, padded to the longest."""
     tokenizer = getattr(trainer, "processing_class", None)
     in_blocks = "Preference" in type(getattr(trainer, "data_collator", None)).__name__
     left = getattr(tokenizer, "padding_side", "right") == "left"
@@ -224,7 +220,7 @@ def _joined(inputs: Any, of_ranks: list[Any], sizes: list[int] | None, trainer: 
     for name, value in inputs.items():
         parts = [of_rank[name] for of_rank in of_ranks]
         if isinstance(value, list) or (isinstance(value, torch.Tensor) and value.ndim):
-            parts = _in_order(name, parts, sizes, in_blocks=in_blocks)
+            parts = _in_order(parts, sizes, in_blocks=in_blocks)
         if isinstance(value, torch.Tensor) and value.ndim:
             longest = [max(part.shape[d] for part in parts) for d in range(1, value.ndim)]
             padded = [_padded(part, longest, fills.get(name, 0), left=left) for part in parts]
@@ -235,36 +231,21 @@ def _joined(inputs: Any, of_ranks: list[Any], sizes: list[int] | None, trainer: 
     return type(inputs)(whole)
 
 
-def _in_order(name: str, parts: list[Any], sizes: list[int] | None, *, in_blocks: bool) -> list[Any]:
+def _in_order(parts: list[Any], sizes: list[int] | None, *, in_blocks: bool) -> list[Any]:
     """Return the rows that count of some ranks' values, in the order of one batch.
 
     ``in_blocks``: the batches are TRL's of preferences: the chosen answers of all rows, then the rejected ones.
-    A value that all ranks have alike may have any number of rows, and so may that of a single rank.
     """
     if not sizes:
         return parts
     given = [max(size, 1) for size in sizes]  # a rank has a row that does not count rather than none
-    if all(len(part) == rows for part, rows in zip(parts, given, strict=True)):
-        return [part[:size] for part, size in zip(parts, sizes, strict=True)]
-    if all(_are_equal_values(part, parts[0]) for part in parts):
-        return parts[:1]
     blocks = {len(part) / rows for part, rows in zip(parts, given, strict=True)}
-    count = blocks.pop()
-    if blocks or not in_blocks or not count.is_integer():
-        raise RuntimeError(
-            f"a batch's {name!r} has not one row for each sample ({len(parts[0])} for {given[0]} on one rank), so the "
-            "parts of a micro-batch on several ranks cannot be joined for the notebook's own loss. Give it one row for "
-            "each sample, or a per_device_train_batch_size and accumulation steps that leave each rank whole batches"
-        )
+    count = int(blocks.pop()) if in_blocks and len(blocks) == 1 else 1
     return [
         part[block * rows : block * rows + size]
-        for block in range(int(count))
+        for block in range(max(count, 1))
         for part, rows, size in zip(parts, given, sizes, strict=True)
     ]
-
-
-def _are_equal_values(one: Any, other: Any) -> bool:
-    return torch.equal(one, other) if isinstance(one, torch.Tensor) else list(one) == list(other)
 
 
 def _gather_batches(inputs: Any) -> list[Any]:

@@ -109,8 +109,7 @@ KEEPS_FIGURES = """
 PREFERENCES = """
         class Prefers(Trainer):
             def compute_loss(self, model, inputs, return_outputs=False, **kwargs):
-                margins, same = inputs.pop("margin"), inputs.pop("same")
-                assert len(same) == 9
+                margins = inputs.pop("margin")
                 scores = model(**inputs).logits[:, 0]
                 chosen, rejected = scores.chunk(2)
                 return -nn.functional.logsigmoid(chosen - rejected - margins).mean() + scores.var(unbiased=False)
@@ -119,8 +118,7 @@ PREFERENCES = """
                 ids = torch.stack([row["input_ids"] for row in rows])
                 ids = torch.cat([ids, ids.flip(1)])
                 margins = torch.stack([row["labels"] for row in rows]).float()
-                same = torch.arange(9)
-                return {"input_ids": ids, "attention_mask": torch.ones_like(ids), "margin": margins, "same": same}
+                return {"input_ids": ids, "attention_mask": torch.ones_like(ids), "margin": margins}
         trainer = Prefers(BertForSequenceClassification(config()), arguments(SHARE, max_steps=-1, num_train_epochs=2),
             train_dataset=examples(ROWS + 3), data_collator=DataCollatorForPreference())
         train(trainer)
@@ -513,12 +511,3 @@ note(gpus=later.n_gpu, batch=later.train_batch_size)
     )
     assert ended.codes == [0, 0], ended.text
     assert ended.notes[0] == {"gpus": 1, "batch": 4}
-
-
-def test_rows_of_an_order_that_cannot_be_told_are_not_joined(run: Run) -> None:
-    """Each sample has two rows, next to each other: as long as TRL's of preferences, in another order."""
-    program = textwrap.dedent(CASES["preferences, in blocks of a divided batch"]).replace("ROWS", "8")
-    program = program.replace("DataCollatorForPreference", "Pairs")
-    ended = run(f"BATCH, STEPS = 4, 2{TOOLS}{program}")
-    assert all(ended.codes), ended.text
-    assert "'input_ids' has not one row for each sample (6 for 3 on one rank)" in ended.text

@@ -64,6 +64,8 @@ def load(train_dataset):
 class Own:
     def __init__(self, train_dataset):
         self.data = train_dataset
+Pair = namedtuple("Pair", "train_dataset eval_dataset")
+both = Pair(train_dataset=data, eval_dataset=data)
 trainer.train()
 Own(train_dataset=load(train_dataset=data))
 # output
@@ -72,6 +74,8 @@ def load(train_dataset):
 class Own:
     def __init__(self, train_dataset):
         self.data = train_dataset
+Pair = namedtuple("Pair", "train_dataset eval_dataset")
+both = Pair(train_dataset=data, eval_dataset=data)
 trainer.train()
 ddp.finish()  # nb2ddp: only rank 0 runs what follows
 Own(train_dataset=load(train_dataset=data))
