@@ -7,7 +7,6 @@ import torch
 import torch.distributed as dist
 from torch.utils import _pytree as pytree
 
-from nb2ddp.runtime.batch_share import _tell_batch
 from nb2ddp.runtime.run_state import _run
 
 _DENSE = 99  # more than the sparse dimensions that a gradient may have
@@ -19,64 +18,8 @@ def _leaves_out(name: str) -> bool:
     return any(part in name for part in ("expert", "vision", "visual", "image", "audio"))
 
 
-def _fill_gradients(trainer: Any) -> None:
-    """Give what a step leaves out, an expert or a tower for images or sound, say, a gradient of zero.
-
-    DDP waits for the gradients of all trained parameters. Its own search for those left out does not see through
-    re-entrant checkpoints, which Unsloth uses.
-    """
-    backward = trainer.accelerator.backward
-    if backward.__name__ == "backward_and_fill":  # a second train()
-        return
-    trained = {name: value for name, value in trainer.model_wrapped.named_parameters() if value.requires_grad}
-    reached: set[str] = set()  # in this backward()
-    used: set[str] = set()  # since the last step of an optimizer
-    steps = _run.steps
-    for name, parameter in trained.items():
-        parameter.register_post_accumulate_grad_hook(lambda _, name=name: reached.add(name))
-
-    def backward_and_fill(loss: torch.Tensor, **options: Any) -> None:
-        nonlocal steps
-        if steps != _run.steps:
-            used.clear()
-            steps = _run.steps
-        reached.clear()
-        backward(loss, **options)
-        used.update(reached)
-        if not trainer.model_wrapped.require_backward_grad_sync:  # the step goes on accumulating
-            return
-        left_out = [parameter for name, parameter in trained.items() if name not in reached]
-        if left_out:
-            torch.autograd.backward(left_out, [torch.zeros_like(parameter) for parameter in left_out])
-        ranks_that_used = torch.tensor(
-            [name in used for name in trained], dtype=torch.int, device=loss.device
-        )
-        dist.all_reduce(ranks_that_used)
-        for parameter, count in zip(trained.values(), ranks_that_used.tolist(), strict=True):
-            if count == 0:
-                parameter.grad = None  # as in one process: the optimizer leaves the parameter alone
-
-    trainer.accelerator.backward = backward_and_fill
-
-
-def _clip_all_gradients(trainer: Any) -> None:
-    """Average the gradients outside DDP before clipping too: each rank would clip by a norm of its own."""
-    clip = trainer.accelerator.clip_grad_norm_
-    if getattr(clip, "_averages", False):
-        return
-
-    def average_and_clip(parameters: Any, *args: Any, **options: Any) -> Any:
-        parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
-        _average_unseen(parameters)
-        return clip(parameters, *args, **options)
-
-    average_and_clip._averages = True  # type: ignore[attr-defined]
-    trainer.accelerator.clip_grad_norm_ = average_and_clip
-
-
 def _reduce_unseen(optimizer: Any, *_: Any) -> None:
     """Average what DDP does not before a step."""
-    _tell_batch()
     _average_unseen([parameter for group in optimizer.param_groups for parameter in group["params"]])
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from nb2ddp.runtime.run_state import _T, _run
 from nb2ddp.runtime.script_location import _place, _script_frames
@@ -224,3 +225,10 @@ def _as_bytes(values: list[Any]) -> bytes | None:
 def _key(value: Any) -> Any:
     """Return what tells a value from others; a NaN, which is not equal to itself, by its text."""
     return value if value == value else repr(value)
+
+
+def _exchange(value: _T) -> list[_T]:
+    """Return the values of all ranks, in their order, through the process group of the CPUs. A collective."""
+    of_ranks: list[Any] = [None] * _run.world_size
+    dist.all_gather_object(of_ranks, value, group=_run.cpu_group)
+    return of_ranks

@@ -19,6 +19,7 @@ from nb2ddp.runtime.autograd_patches import _average_asked_gradients, _average_r
 from nb2ddp.runtime.ending import _end_on_error, _leave_script
 from nb2ddp.runtime.gradients import _count_step, _reduce_unseen
 from nb2ddp.runtime.object_collectives import from_all_ranks, from_main_process
+from nb2ddp.runtime.one_process import _hide_ranks
 from nb2ddp.runtime.random_numbers import _random_state, _seed_all, _set_random_state
 from nb2ddp.runtime.repeated_writes import _warn_of_repeated_writes
 from nb2ddp.runtime.run_state import _GROUP_TIMEOUT, _run
@@ -28,11 +29,13 @@ from nb2ddp.runtime.unsloth_sharding import _ask_unsloth_for
 from nb2ddp.runtime.watchdog import _Watchdog
 
 
-def init(seed: int | None = None, strategy: str = "ddp", loads_share: bool = False) -> tuple[int, int, int]:
+def init(
+    seed: int | None = None, strategy: str = "ddp", loads_share: bool = False, one_process: bool = True
+) -> tuple[int, int, int]:
     """Prepare this process and return ``(rank, local_rank, world_size)``.
 
-    Each rank: selects GPU ``cuda:<local_rank>``, where ``torch.load`` and pickle also put what was saved from
-    ``cuda:0``; only rank 0 prints; an uncaught exception prints its traceback and ends the rank, without
+    Each rank sees its own GPU alone, as ``cuda:0``, and the libraries see one process. With ``one_process=False``
+    (GRPO, FSDP) they see all ranks and GPUs, and the rank's GPU is ``cuda:<local_rank>``. Only rank 0 prints; an uncaught exception prints its traceback and ends the rank, without
     a teardown. ``seed`` seeds random, numpy and torch alike on every rank, for a notebook that draws random numbers
     without a seed; without it, ranks wait for the state of rank 0's generators and take it over.
     ``strategy="fsdp"`` asks Unsloth to shard the model over the ranks; with ``loads_share`` each rank reads only
@@ -43,7 +46,7 @@ def init(seed: int | None = None, strategy: str = "ddp", loads_share: bool = Fal
             strategy, or this Unsloth cannot shard. The sentence names the variable, or what to install.
     """
     if _run.began:
-        return _run.rank, _run.local_rank, _run.world_size
+        return _run.rank, _run.gpu, _run.world_size
     _run.began = True
     _check_told()
     if seed is not None:
@@ -51,7 +54,9 @@ def init(seed: int | None = None, strategy: str = "ddp", loads_share: bool = Fal
     if _run.world_size == 1:
         return _run.rank, _run.local_rank, _run.world_size
     _ask_unsloth_for(strategy, loads_share)
-    if torch.cuda.is_available():
+    if one_process and strategy != "fsdp":
+        _hide_ranks()
+    elif torch.cuda.is_available():
         torch.cuda.set_device(_run.local_rank)  # from here on, "cuda" means this process's own GPU
         _load_on_own_gpu()
     else:
@@ -82,7 +87,7 @@ def init(seed: int | None = None, strategy: str = "ddp", loads_share: bool = Fal
     _run.watchdog.start()
     if seed is None:
         _set_random_state(from_main_process(_random_state))
-    return _run.rank, _run.local_rank, _run.world_size
+    return _run.rank, _run.gpu, _run.world_size
 
 
 def _recompute_with_the_same_graph() -> None:
@@ -156,6 +161,8 @@ def init_process_group() -> None:
         dist.init_process_group(
             backend, timeout=_GROUP_TIMEOUT, store=store, rank=_run.rank, world_size=_run.world_size
         )
+        if backend == "nccl":
+            _run.cpu_group = dist.new_group(backend="gloo", timeout=_GROUP_TIMEOUT)
         from_all_ranks(None)  # gloo fails on a rank that still connects to one which ends at once
     if dist.get_world_size() != _run.world_size:
         raise RuntimeError("vLLM keeps the ranks apart: update unsloth and unsloth_zoo to 2026.10.9 or newer")

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 
 if TYPE_CHECKING:
-    from nb2ddp.runtime.batch_share import _RankBatch
     from nb2ddp.runtime.watchdog import _Watchdog
 
 
@@ -17,7 +16,6 @@ _T = TypeVar("_T")
 
 is_main_process: bool = int(os.environ.get("RANK", "0")) == 0
 show = sys.displayhook  # prints the last value of a cell, as a notebook does
-has_bf16: bool = not torch.cuda.is_available() or torch.cuda.get_device_capability()[0] >= 8  # not on a T4
 
 _RANK_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "ROLE_RANK", "ROLE_WORLD_SIZE")
 _LAUNCH_VARIABLES = (*_RANK_VARIABLES, "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "ACCELERATE_USE_CPU")
@@ -33,6 +31,7 @@ class _Run:
         self.rank = int(os.environ.get("RANK", "0"))
         self.local_rank = int(os.environ.get("LOCAL_RANK", "0"))
         self.world_size = int(os.environ.get("WORLD_SIZE", "1"))
+        self.gpu = self.local_rank  # its number among those that this process sees
         self.machine = os.environ.get("GROUP_RANK", "0")
         self.machines = int(os.environ.get("GROUP_WORLD_SIZE", "1"))
         self.attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
@@ -44,14 +43,13 @@ class _Run:
         self.steps = 0  # of all optimizers
         self.steps_of: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()  # of each optimizer
         self.most_steps = 0  # of any one optimizer
-        # the latest, by micro-batch and accumulation steps
-        self.shares: dict[tuple[int, int], _RankBatch] = {}
         self.reduced: dict[int, weakref.ref[Any]] = {}  # by id: parameters whose gradients DDP averages
         self.uncompared: list[weakref.ref[Any]] = []  # wrapped models that check_replicas() has not seen
-        self.untold: list[tuple[_RankBatch, int]] = []  # shares whose samples a step no line has said yet
+        self.checks: dict[str, Any] = {}  # what the spot checks have shown
         self.failures: list[str] = []  # checks that failed; the run goes on to save and ends with exit code 1
         self.watchdog: _Watchdog | None = None
         self.began = False
+        self.cpu_group: Any = None  # for what is no tensor of a GPU; None: the only group
 
     @property
     def meets(self) -> bool:
@@ -65,6 +63,13 @@ class _Run:
 
 
 _run = _Run()
+
+
+def __getattr__(name: str) -> Any:
+    """Give `has_bf16`, which a T4 has not: asked when it is read, since CUDA starts with what it sees by then."""
+    if name == "has_bf16":
+        return not torch.cuda.is_available() or torch.cuda.get_device_capability()[0] >= 8
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def _warn(text: str) -> None:

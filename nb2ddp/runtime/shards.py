@@ -9,7 +9,7 @@ from nb2ddp.runtime.object_collectives import from_main_process
 from nb2ddp.runtime.run_state import _run
 from nb2ddp.runtime.same_data import _check_same_data
 from nb2ddp.runtime.saving import _unfinished_folder
-from nb2ddp.runtime.trainer import prepare_trainer
+from nb2ddp.runtime.ranks_trainer import _check_knows_ranks
 
 
 def use_shards(trainer: Any) -> Any:
@@ -22,7 +22,7 @@ def use_shards(trainer: Any) -> Any:
         RuntimeError: Unsloth has left the model whole; or the Trainer does not know of all ranks; or the ranks have
             different training data.
     """
-    prepare_trainer(trainer)
+    _check_knows_ranks(trainer)
     if _run.world_size == 1:
         return trainer.model
     _check_same_data(getattr(trainer, "train_dataset", None))

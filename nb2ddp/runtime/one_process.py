@@ -1,0 +1,73 @@
+"""Show the libraries one process: this rank's own GPU, and no variables of torchrun's.
+
+Transformers, Accelerate, TRL and Unsloth then run the notebook's own training on every rank, as they do in the
+notebook. That there are other ranks only this module knows.
+"""
+
+import os
+import sys
+from typing import Any
+
+import torch
+
+from nb2ddp.runtime.run_state import _run
+from nb2ddp.runtime.store import _store
+
+# What torchrun, `accelerate launch`, MPI and SLURM tell a rank, and the libraries read.
+_HIDDEN = (
+    "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE ROLE_RANK ROLE_WORLD_SIZE ROLE_NAME GROUP_RANK GROUP_WORLD_SIZE "
+    "ACCELERATE_USE_CPU ACCELERATE_USE_FSDP ACCELERATE_USE_DEEPSPEED PMI_RANK PMI_SIZE OMPI_COMM_WORLD_RANK "
+    "OMPI_COMM_WORLD_SIZE OMPI_COMM_WORLD_LOCAL_RANK MV2_COMM_WORLD_RANK MV2_COMM_WORLD_SIZE SLURM_PROCID "
+    "SLURM_LOCALID SLURM_NTASKS"
+).split()
+
+
+def _hide_ranks() -> None:
+    """Take torchrun's variables out of the environment; rank 0's store is reached first.
+
+    This rank's GPU becomes the only one that it sees, as GPU 0. NCCL exchanges with GPUs that a process does not see
+    too (P2P with CUDA 10.1 or newer: https://github.com/NVIDIA/nccl/blob/master/src/transport/p2p.cc).
+
+    Raises:
+        SystemExit: there are fewer GPUs than ranks on this machine.
+    """
+    _store()
+    for name in _HIDDEN:
+        os.environ.pop(name, None)
+    if not torch.backends.cuda.is_built():
+        return
+    seen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if seen == "":
+        return
+    if torch.cuda.is_initialized():  # too late to choose what is seen
+        torch.cuda.set_device(_run.local_rank)
+        return
+    if seen is None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = str(_run.local_rank)
+    else:
+        gpus = seen.split(",")
+        if _run.local_rank >= len(gpus):
+            sys.exit(
+                f"Rank {_run.rank} has no GPU: CUDA_VISIBLE_DEVICES={seen} shows {len(gpus)} to the "
+                f"{_run.local_rank + 1} or more processes of this machine. Start fewer (--nproc_per_node), or show more."
+            )
+        os.environ["CUDA_VISIBLE_DEVICES"] = gpus[_run.local_rank]
+    _run.gpu = 0 if torch.cuda.is_available() else _run.local_rank
+
+
+def _leave_writing_to_rank_0(trainer: Any) -> None:
+    """Let a Trainer, Accelerate and TRL know that this rank is not the main process: it saves, logs and shows nothing.
+
+    Nothing else about the rank is told: random seeds of worker processes, say, are those of process 0.
+    """
+    from accelerate.state import PartialState
+
+    PartialState.is_main_process = property(lambda _: _run.rank == 0)  # type: ignore[method-assign]
+    PartialState.is_local_main_process = property(lambda _: _run.local_rank == 0)  # type: ignore[method-assign]
+    kind = type(trainer.args)
+    members = {
+        "should_save": property(lambda _: _run.writes),
+        "should_log": property(lambda _: _run.rank == 0),
+    }
+    if not _run.writes and "should_save" not in vars(kind):
+        trainer.args.__class__ = type(kind.__name__, (kind,), {**members, "__module__": kind.__module__})

@@ -1,0 +1,152 @@
+"""Let each rank predict one of several evaluation batches at a time; every rank gets the results of all, in order."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.utils import _pytree as pytree
+
+from nb2ddp.runtime.figures import _Note
+from nb2ddp.runtime.object_collectives import _exchange
+from nb2ddp.runtime.random_numbers import _every_random_state, _set_every_random_state
+from nb2ddp.runtime.run_state import _run, _warn
+
+
+class _Predictions:
+    """The evaluation batches that the ranks predict together."""
+
+    def __init__(self, trainer: Any) -> None:
+        self.trainer = trainer
+        self.group: list[Any] = []
+        self.results: list[Any] = []
+        self.notes: list[_Note] = []
+        self.turn = 0
+        self.groups = 0
+        self.whole = ""  # why every rank predicts all batches
+
+    @contextlib.contextmanager
+    def of(self, loader: Any) -> Iterator[Any]:
+        """Give a loader that reads a batch for each rank ahead.
+
+        What the notebook makes of the logits of a batch is made on the rank that has computed them: it is smaller.
+        """
+        trainer = self.trainer
+        self.preprocess, trainer.preprocess_logits_for_metrics = trainer.preprocess_logits_for_metrics, None
+        try:
+            yield _Ahead(loader, self)
+        finally:
+            trainer.preprocess_logits_for_metrics = self.preprocess
+            self.group = []
+
+    def expects(self, inputs: Any) -> bool:
+        return self.turn < len(self.group) and self.group[self.turn] is inputs
+
+    def take(self, compute: Callable[[Any], Any]) -> Any:
+        """Return the loss, logits and labels of the next batch. A collective, once in a group."""
+        if self.turn == 0 and not self.whole:
+            self._compute(lambda batch: self._finished(compute(batch)))
+        turn, self.turn = self.turn, self.turn + 1
+        if self.whole:
+            return self._finished(compute(self.group[turn]))
+        self.trainer._turns.figures.apply(self.notes[turn])
+        result, self.results[turn] = self.results[turn], None
+        return result
+
+    def _finished(self, result: Any) -> Any:
+        loss, logits, labels = result
+        if logits is not None and self.preprocess is not None:
+            logits = self.preprocess(logits, labels)
+        return loss, logits, labels
+
+    def _compute(self, compute: Callable[[Any], Any]) -> None:
+        figures, start = self.trainer._turns.figures, _every_random_state()
+        base = figures.snapshot()
+        made: dict[int, Any] = {}
+
+        def record(turn: int) -> _Note:
+            return figures.record(lambda: made.update({turn: compute(self.group[turn])}), turn, start)
+
+        own = {turn: record(turn) for turn in range(len(self.group)) if turn % _run.world_size == _run.rank}
+        of_ranks = _exchange((own, figures.unknown(own)))
+        notes = {turn: note for noted, _ in of_ranks for turn, note in noted.items()}
+        why = "the predictions draw random numbers" if any(note.drew for note in notes.values()) else ""
+        if not why and any(unknown for _, unknown in of_ranks):
+            every = {turn: own.get(turn) or record(turn) for turn in range(len(self.group))}
+            seen = _exchange(every)
+            why = figures.learn([[noted[turn] for noted in seen] for turn in every])
+            why = why and f"{why} depends on the batches before"
+        figures.restore(base)
+        _set_every_random_state(start)
+        if why:
+            self.whole = why
+            _warn(f"every rank predicts all batches, which is right and no faster than one GPU: {why}")
+            return
+        self.notes = [notes[turn] for turn in range(len(self.group))]
+        self.results = [_from_rank(made.get(turn), turn % _run.world_size) for turn in range(len(self.group))]
+
+
+class _Hole:
+    """Stands for a tensor that is sent by itself."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.shape, self.dtype = tuple(tensor.shape), tensor.dtype
+
+
+def _from_rank(value: Any, rank: int) -> Any:
+    """Return on every rank what ``rank`` has made: a structure with tensors. A collective."""
+    tensors = iter([x for x in pytree.tree_leaves(value) if isinstance(x, torch.Tensor)])
+    form = pytree.tree_map_only(torch.Tensor, _Hole, value) if _run.rank == rank else None
+    form = _exchange(form)[rank]
+    device = torch.device("cuda", _run.gpu) if torch.cuda.is_available() else torch.device("cpu")
+
+    def fill(hole: _Hole) -> torch.Tensor:
+        if _run.rank == rank:
+            tensor = next(tensors).detach().to(device).contiguous()
+        else:
+            tensor = torch.empty(hole.shape, dtype=hole.dtype, device=device)
+        dist.broadcast(tensor, rank)
+        return tensor
+
+    return pytree.tree_map_only(_Hole, fill, form)
+
+
+class _Ahead:
+    """A loader that reads a batch for each rank before it gives the first of them.
+
+    Accelerate's loaders say whether a batch is the last one: that is put back to each batch as it is given.
+    """
+
+    def __init__(self, loader: Any, predictions: _Predictions) -> None:
+        self.loader, self.predictions = loader, predictions
+
+    def __getattr__(self, name: str) -> Any:
+        if "loader" not in self.__dict__:  # a copy that is being made
+            raise AttributeError(name)
+        return getattr(self.loader, name)
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    def __iter__(self) -> Iterator[Any]:
+        batches, predictions = iter(self.loader), self.predictions
+        says = hasattr(self.loader, "end_of_dataloader")
+        ends = False
+        while not ends:
+            group, last = [], []
+            while len(group) < _run.world_size and not ends:
+                try:
+                    group.append(next(batches))
+                except StopIteration:
+                    ends = True
+                    break
+                ends = says and self.loader.end_of_dataloader
+                last.append(ends)
+            predictions.group, predictions.turn = group, 0
+            for batch, is_last in zip(group, last, strict=True):
+                if says:
+                    self.loader.end_of_dataloader = is_last
+                yield batch
+        for _ in batches:  # the loader notes its end
+            pass

@@ -1,0 +1,156 @@
+"""Train with a Trainer that knows of the ranks: one that generates in each step (GRPO, RLOO), or whose model is sharded.
+
+Each rank samples completions of its own, so the run is an equivalent one and not the notebook's to the last digit.
+"""
+
+import math
+import os
+import sys
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from nb2ddp.runtime.gradients import _average_unseen, _leaves_out
+from nb2ddp.runtime.replicas import _ddp
+from nb2ddp.runtime.run_state import _run, is_main_process
+from nb2ddp.runtime.same_data import _check_same_data
+
+
+def share_batch(batch_size: int, accumulation_steps: int, num_generations: int | None = None) -> tuple[int, int]:
+    """Split the notebook's batch over the ranks: its accumulation steps first, then its per-device batch.
+
+    Returns this rank's micro-batch size and number of accumulation steps; their product with ``world_size`` is the
+    notebook's effective batch, or a warning says what it is. ``num_generations`` keeps GRPO's groups whole.
+    Every rank computes the same; none waits.
+    """
+    if num_generations and batch_size * accumulation_steps % num_generations:
+        batch_size = num_generations  # Unsloth does this in the notebook: a step takes whole groups
+    shared = math.gcd(accumulation_steps, _run.world_size)
+    steps, parts = accumulation_steps // shared, _run.world_size // shared
+    per_rank = max(batch_size // parts, 1)
+    while num_generations and per_rank * steps * _run.world_size % num_generations:
+        per_rank += 1
+    total, wanted = per_rank * steps * _run.world_size, batch_size * accumulation_steps
+    processes = f"{_run.world_size} process{'es' * (_run.world_size > 1)}"
+    print(f"nb2ddp: batch {per_rank} x {steps} accumulation steps x {processes} = {total} per step")
+    if total != wanted:
+        print(f"nb2ddp: WARNING: the notebook's batch of {wanted} does not divide: a step takes {total} samples")
+    return per_rank, steps
+
+
+def wrap_rank_trainer(trainer: Any) -> Any:
+    """Make a Trainer that knows of the ranks train through one DDP wrapper, and return the wrapper.
+
+    Called right before ``trainer.train()``, after the Trainer has cast or replaced parameters. ``trainer.model`` stays
+    as it is. Every rank waits for the others, and compares its training data with theirs first.
+
+    Raises:
+        RuntimeError: the Trainer does not know of all ranks; or the ranks have different training data.
+    """
+    _check_knows_ranks(trainer)
+    if _run.world_size == 1:
+        return trainer.model_wrapped
+    _check_same_data(getattr(trainer, "train_dataset", None))
+    # Accelerate prepares mixed precision as always; evaluation_mode keeps it from wrapping.
+    model = trainer.accelerator.prepare_model(trainer.model, evaluation_mode=True)
+    asked = trainer.args.ddp_find_unused_parameters
+    _allow_checkpoints(trainer)
+    _leave_experts_uncompiled(model)
+    trained = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
+    fills = asked if asked is not None else any(_leaves_out(name) for name in trained)
+    trainer.model_wrapped = _ddp(model, find_unused=False if fills else asked)
+    if fills:
+        _fill_gradients(trainer)
+    _clip_all_gradients(trainer)
+    return trainer.model_wrapped
+
+
+def _check_knows_ranks(trainer: Any) -> None:
+    if trainer.args.world_size != _run.world_size > 1:
+        raise RuntimeError(f"the Trainer knows of {trainer.args.world_size} of {_run.world_size} processes")
+
+
+def _allow_checkpoints(trainer: Any) -> None:
+    """Let the gradient checkpoints that ``train()`` is about to switch on be of the kind that DDP allows.
+
+    Transformers 4 makes re-entrant ones: DDP finds a parameter ready twice where it searches for unused ones, or where
+    a step calls the model twice. The others give the same gradients. Unsloth has checkpoints of its own.
+    """
+    args = trainer.args
+    if getattr(args, "gradient_checkpointing", False) and "unsloth" not in sys.modules:
+        options = args.gradient_checkpointing_kwargs or {}
+        args.gradient_checkpointing_kwargs = {**options, "use_reentrant": False}
+
+
+def _leave_experts_uncompiled(model: torch.nn.Module) -> None:
+    """Switch Unsloth's compiled blocks off for a mixture of experts, and say so on GPUs, where Unsloth compiles.
+
+    Under DDP gradient checkpoints are not re-entrant: they compare the tensors that a block saves with those that it
+    saves when it is recomputed, and a compiled block with experts saves fewer then (CheckpointError; seen with Unsloth
+    2026.10.9 and torch 2.11 on two H100). Unsloth reads the variable at each call of a block. One that is set stays.
+    """
+    with_experts = any("expert" in name for name, _ in model.named_parameters())
+    if "unsloth" in sys.modules and with_experts and "UNSLOTH_BLOCK_COMPILE" not in os.environ:
+        os.environ["UNSLOTH_BLOCK_COMPILE"] = "0"
+        if torch.cuda.is_available() and is_main_process:
+            print(
+                "nb2ddp: Unsloth's compiled blocks are off, for with experts they fail on several GPUs: in 16 bits "
+                "that rounds otherwise, so losses are near the notebook's (by about 1e-3 of the loss), not equal",
+                flush=True,
+            )
+
+
+def _fill_gradients(trainer: Any) -> None:
+    """Give what a step leaves out, an expert or a tower for images or sound, say, a gradient of zero.
+
+    DDP waits for the gradients of all trained parameters. Its own search for those left out does not see through
+    re-entrant checkpoints, which Unsloth uses.
+    """
+    backward = trainer.accelerator.backward
+    if backward.__name__ == "backward_and_fill":  # a second train()
+        return
+    trained = {name: value for name, value in trainer.model_wrapped.named_parameters() if value.requires_grad}
+    reached: set[str] = set()  # in this backward()
+    used: set[str] = set()  # since the last step of an optimizer
+    steps = _run.steps
+    for name, parameter in trained.items():
+        parameter.register_post_accumulate_grad_hook(lambda _, name=name: reached.add(name))
+
+    def backward_and_fill(loss: torch.Tensor, **options: Any) -> None:
+        nonlocal steps
+        if steps != _run.steps:
+            used.clear()
+            steps = _run.steps
+        reached.clear()
+        backward(loss, **options)
+        used.update(reached)
+        if not trainer.model_wrapped.require_backward_grad_sync:  # the step goes on accumulating
+            return
+        left_out = [parameter for name, parameter in trained.items() if name not in reached]
+        if left_out:
+            torch.autograd.backward(left_out, [torch.zeros_like(parameter) for parameter in left_out])
+        ranks_that_used = torch.tensor(
+            [name in used for name in trained], dtype=torch.int, device=loss.device
+        )
+        dist.all_reduce(ranks_that_used)
+        for parameter, count in zip(trained.values(), ranks_that_used.tolist(), strict=True):
+            if count == 0:
+                parameter.grad = None  # as in one process: the optimizer leaves the parameter alone
+
+    trainer.accelerator.backward = backward_and_fill
+
+
+def _clip_all_gradients(trainer: Any) -> None:
+    """Average the gradients outside DDP before clipping too: each rank would clip by a norm of its own."""
+    clip = trainer.accelerator.clip_grad_norm_
+    if getattr(clip, "_averages", False):
+        return
+
+    def average_and_clip(parameters: Any, *args: Any, **options: Any) -> Any:
+        parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+        _average_unseen(parameters)
+        return clip(parameters, *args, **options)
+
+    average_and_clip._averages = True  # type: ignore[attr-defined]
+    trainer.accelerator.clip_grad_norm_ = average_and_clip

@@ -1,0 +1,377 @@
+"""Compute the micro-batches of each accumulation step in turns, one process's Trainer on every rank.
+
+Each rank runs the notebook's own Trainer on the notebook's own arguments, as one process: batches, losses, logs,
+callbacks and checkpoints are the notebook's because they are the same code with the same numbers. When the first
+micro-batch of a step is asked for, each rank computes those that are its own; then losses, figures and gradients are
+exchanged. Gradients are summed, not averaged: each micro-batch has the weight that one process gives it.
+
+In the first step, and in some later ones, every rank computes the other ranks' micro-batches too, and compares
+losses, gradients and figures with theirs. Where they differ, every rank computes all micro-batches from then on.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from nb2ddp.runtime.figures import _are_equal, _Figures, _Note
+from nb2ddp.runtime.gradients import _buckets, _mean_of_rows, _sparse_like, _sparse_names
+from nb2ddp.runtime.object_collectives import _exchange
+from nb2ddp.runtime.random_numbers import _every_random_state, _set_every_random_state
+from nb2ddp.runtime.replicas import _make_equal
+from nb2ddp.runtime.row_parts import _RowParts
+from nb2ddp.runtime.run_state import _run, _warn
+from nb2ddp.runtime.spot_checks import _checks
+
+
+class _Turns:
+    """What a Trainer's ranks know of the accumulation step under way."""
+
+    def __init__(self, trainer: Any) -> None:
+        self.trainer = trainer
+        self.figures = _Figures(trainer)
+        self.samples: list[Any] = []
+        self.turn = 0  # the micro-batch that the Trainer asks for next
+        self.notes: dict[int, _Note] = {}
+        self.whole = ""  # why every rank computes all micro-batches
+        self.steps, self.spent = 0, 0.0  # and what checks cost, in steps of the ranks
+        self.rows = _RowParts()
+        self.sparse: set[int] = set()  # parameters whose gradients are sparse
+        self.model: Any = None  # whose parameters are known to be equal
+
+    def begin(self, samples: list[Any]) -> None:
+        """Note the micro-batches of a step."""
+        self.samples, self.turn, self.notes = samples, 0, {}
+
+    def expects(self, inputs: Any) -> bool:
+        return self.turn < len(self.samples) and self.samples[self.turn] is inputs
+
+    def take(self, compute: Callable[[Any], torch.Tensor]) -> torch.Tensor:
+        """Return the loss of the next micro-batch, and leave its figures as one process does. A collective."""
+        if self.turn == 0:
+            self._begin_step(compute)
+        turn, self.turn = self.turn, self.turn + 1
+        if self.whole:
+            loss = compute(self.samples[turn])
+            if self.turn == len(self.samples):
+                _take_rank_0s(self._parameters(), self.trainer.model)
+            dist.broadcast(loss, 0)
+            return loss
+        note = self.notes[turn]
+        self.figures.apply(note)
+        value, dtype = note.result
+        return torch.tensor(value, dtype=dtype, device=self.trainer.args.device)
+
+    def _begin_step(self, compute: Callable[[Any], torch.Tensor]) -> None:
+        if self.model is not self.trainer.model:
+            self.model = self.trainer.model
+            sparse = _sparse_names(self.model)
+            self.sparse = {id(p) for name, p in self.model.named_parameters() if name in sparse}
+            _make_equal(self.model, [name for name, _ in self.model.named_parameters()])
+            _set_every_random_state(_exchange(_every_random_state())[0])
+        step, self.steps = self.steps, self.steps + 1
+        if self.whole:
+            return
+        left = self._left_over()
+        cost = (_run.world_size - 1) * (2 if left and len(self.samples) == len(left) else 1)
+        is_due = _checks.is_checked(step) and (step == 0 or self.spent + cost <= _MOST_OF_STEPS * step)
+        self.spent += cost * is_due
+        base, start = self.figures.snapshot(), _every_random_state()
+        kept = [(p, p.grad) for p in self._parameters() if p.grad is not None]
+        buffers = _Buffers(self.trainer.model)
+        for checked in (True,) if is_due or any(map(self.rows.is_unsure, map(self.samples.__getitem__, left))) else (False, True):
+            for parameter, _ in kept:
+                parameter.grad = None
+            why = self._compute(compute, start, left, checked=checked)
+            drew = any(note.drew for note in self.notes.values())
+            state = next((note.state for note in self.notes.values() if note.state is not None), None)
+            self.figures.restore(base)
+            if why != _UNKNOWN:
+                break
+            self._clear_gradients()
+            _set_every_random_state(start)
+        if any(_exchange(buffers.have_changed())):
+            why = why or "the model keeps running statistics of its batches, as a batch norm does"
+        _set_every_random_state(start if why or state is None else state)
+        if why:
+            self._clear_gradients()
+            buffers.put_back()
+            self.whole = why
+            _checks.failed(f"{why}. From here on every rank computes all micro-batches: right, and no faster than one GPU")
+        elif drew and not step:
+            _warn(
+                "the model draws random numbers while it trains (dropout, say): micro-batches after the first of each "
+                "step draw others than in one process, so losses are near the single process's and not equal"
+            )
+        for parameter, gradient in kept:
+            parameter.grad = gradient if parameter.grad is None else gradient + parameter.grad
+
+    def _clear_gradients(self) -> None:
+        for parameter in self._parameters():
+            parameter.grad = None
+
+    def _left_over(self) -> list[int]:
+        """Return the micro-batches of this step that would leave a rank without one, where rows may be divided."""
+        if self.rows.why_not:
+            return []
+        over = len(self.samples) % _run.world_size
+        last = range(len(self.samples) - over, len(self.samples))
+        return [turn for turn in last if self.rows.part(self.samples[turn], _run.rank) is not None]
+
+    def _compute(
+        self, compute: Callable[[Any], torch.Tensor], start: tuple[Any, ...], left: list[int], *, checked: bool
+    ) -> str:
+        """Compute this rank's micro-batches, and exchange what they gave. Return what is wrong, or ""."""
+        parameters, figures = self._parameters(), self.figures
+        divided = [] if checked or not self.rows.rules else [t for t in left if min(self.rows.weight(self.samples[t])) > 0]
+        tried = left[0] if checked and left else -1
+        alone: list[Any] = []  # the gradients of the micro-batch whose division is tried
+
+        def record(turn: int) -> _Note:
+            if turn != tried:
+                return figures.record(lambda: _as_number(compute(self.samples[turn])), turn, start)
+            others = _taken(parameters)
+            note = figures.record(lambda: _as_number(compute(self.samples[turn])), turn, start)
+            alone[:] = [None if p.grad is None else p.grad.clone() for p in parameters]
+            for parameter, gradient in zip(parameters, others, strict=True):
+                if gradient is not None:
+                    parameter.grad = gradient if parameter.grad is None else parameter.grad.add_(gradient)
+            return note
+
+        own = {turn: record(turn) for turn, rank in self._owners(divided).items() if rank == _run.rank}
+        parts = {}
+        for turn in divided:
+            part, weight = self.rows.part(self.samples[turn], _run.rank), self.rows.weight(self.samples[turn])
+            with self._weighted(weight[_run.rank]):
+                parts[turn] = figures.record(lambda: _as_number(compute(part)), self._seed(turn), start)  # noqa: B023
+        every = {}
+        if checked:
+            mine = [p.grad for p in parameters]
+            for parameter in parameters:
+                parameter.grad = None if parameter.grad is None else parameter.grad.clone()
+            every = {turn: own.get(turn) or record(turn) for turn in range(len(self.samples))}
+            whole = _taken(parameters)
+            if tried >= 0:
+                self._try_parts(compute, start, tried, every[tried], alone)
+            for parameter, gradient in zip(parameters, mine, strict=True):
+                parameter.grad = gradient
+        unknown = not checked and (figures.unknown(own) or not self.rows.knows(list(parts.values())))
+        has = bytes(p.grad is not None for p in parameters)
+        of_ranks = _exchange((every or own, list(own), parts, has, unknown))
+        if any(unknown for *_, unknown in of_ranks):
+            return _UNKNOWN
+        self._sum(parameters, [has for *_, has, _ in of_ranks])
+        self.notes = {turn: notes[turn] for notes, turns, *_ in of_ranks for turn in turns}
+        for turn in divided:
+            self.notes[turn] = self.rows.joined(self.samples[turn], [noted[turn] for _, _, noted, *_ in of_ranks])
+        if not checked:
+            return ""
+        difference = max(_exchange(_difference(parameters, whole)))
+        return self._compare([[notes[turn] for notes, *_ in of_ranks] for turn in every], difference)
+
+    def _try_parts(
+        self, compute: Callable[[Any], torch.Tensor], start: tuple[Any, ...], turn: int, whole: _Note, alone: list[Any]
+    ) -> None:
+        """Compute this rank's rows of a micro-batch, and find how the ranks' parts give the whole. A collective."""
+        rows, inputs, parameters, why = self.rows, self.samples[turn], self._parameters(), ""
+        for blocks in [rows.blocks] if rows.rules else [1, 2]:
+            self._clear_gradients()
+            part, note, error = rows.part(inputs, _run.rank, blocks), None, ""
+            try:
+                if part is not None:
+                    note = self.figures.record(lambda: _as_number(compute(part)), self._seed(turn), start)  # noqa: B023
+            except Exception as raised:
+                error = f"its rows alone raise {type(raised).__name__}"
+            seen = _exchange((note, bytes(p.grad is not None for p in parameters), error))
+            why = next((error for *_, error in seen if error), "")
+            if why or any(note is None for note, *_ in seen):
+                why = why or "its rows cannot be told apart"
+                continue
+            notes = [note for note, *_ in seen]
+            tolerance = _tolerance(self.trainer)
+            found = rows.narrow(inputs, [note.result[0] for note in notes], whole.result[0], tolerance, blocks)
+            if not found:
+                why = "its loss is no sum or mean over its rows"
+                continue
+            for parameter in parameters:
+                if parameter.grad is not None:
+                    parameter.grad *= rows.weights(inputs, blocks)[found[0]][_run.rank]
+            self._sum(parameters, [has for _, has, _ in seen])
+            if max(_exchange(_difference(parameters, alone))) > 10 * tolerance:
+                why = "the gradients of its rows do not add up"
+                continue
+            rows.blocks, rows.rules = blocks, found
+            if figure := rows.learn_figures(inputs, notes, whole):
+                why = f"`{figure}` cannot be put together from the ranks' rows"
+                continue
+            why = ""
+            break
+        rows.why_not = why
+        self._clear_gradients()
+        if why:
+            count = len(self.samples) % _run.world_size
+            _warn(
+                f"{count} of a step's {len(self.samples)} micro-batches cannot be divided over the ranks: {why}. One "
+                "rank computes it while the others wait, which is right and no faster than one GPU"
+            )
+
+    @staticmethod
+    def _seed(turn: int) -> int:
+        return turn + 1000 * (_run.rank + 1)  # each rank's rows draw numbers of their own
+
+    @contextlib.contextmanager
+    def _weighted(self, weight: float) -> Iterator[None]:
+        """Let a loss count with a weight in backward()."""
+        accelerator = self.trainer.accelerator
+        backward = accelerator.backward
+        accelerator.backward = lambda loss, **options: backward(loss * weight, **options)
+        try:
+            yield
+        finally:
+            del accelerator.backward
+
+    def _owners(self, divided: list[int]) -> dict[int, int]:
+        """Return which rank computes each micro-batch: the longest first, each on the rank with the least to do."""
+        costs = {turn: _cost(inputs) for turn, inputs in enumerate(self.samples) if turn not in divided}
+        most = -(-len(costs) // _run.world_size)
+        loads, counts = [0] * _run.world_size, [0] * _run.world_size
+        owners = {}
+        for turn in sorted(costs, key=lambda turn: -costs[turn]):
+            free = [rank for rank in range(_run.world_size) if counts[rank] < most]
+            rank = min(free, key=lambda rank: (loads[rank], counts[rank], rank))
+            owners[turn], loads[rank], counts[rank] = rank, loads[rank] + costs[turn], counts[rank] + 1
+        return dict(sorted(owners.items()))
+
+    def _parameters(self) -> list[Any]:
+        """Return what is trained: of the model, and what else the optimizer has (a loss's own, say)."""
+        found = {id(p): p for p in self.trainer.model.parameters() if p.requires_grad}
+        for group in self.trainer.optimizer.param_groups if self.trainer.optimizer is not None else ():
+            found.update({id(p): p for p in group["params"] if p.requires_grad})
+        return list(found.values())
+
+    def _sum(self, parameters: list[Any], has: list[bytes]) -> None:
+        """Sum the gradients of all ranks; ``has`` says of each rank which parameters have one.
+
+        A parameter to which no rank has a gradient keeps none, as in one process.
+        """
+        dense = []
+        for parameter, *of_ranks in zip(parameters, *has, strict=True):
+            if not any(of_ranks):
+                continue
+            if id(parameter) in self.sparse:
+                dimensions = 0 if parameter.grad is None else parameter.grad.sparse_dim()
+                parameter.grad = _mean_of_rows(_sparse_like(parameter, max(_exchange(dimensions)))) * _run.world_size
+                continue
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+            dense.append(parameter.grad)
+        _sum_in_buckets(dense)
+
+    def _compare(self, seen: list[list[_Note]], difference: float) -> str:
+        """Return what of a checked step differs between the ranks; "" if nothing does."""
+        apart, tolerance = 0.0, _tolerance(self.trainer)
+        for turn, notes in enumerate(seen):
+            losses = [note.result[0] for note in notes]
+            if not all(_are_equal(losses[0], loss, tolerance) for loss in losses[1:]):
+                values = " and ".join(f"{loss:.6g}" for loss in losses)
+                return f"the loss of micro-batch {turn + 1} depends on what the rank computed before it ({values})"
+            apart = max(apart, *(abs(loss / losses[0] - 1) if losses[0] == losses[0] != 0 else 0.0 for loss in losses))
+        if difference > 10 * tolerance:
+            return f"the ranks' gradients do not add up to those of one process (they differ by {difference:.1e})"
+        if what := self.figures.learn(seen):
+            return f"{what} depends on the micro-batches before"
+        _checks.record(apart, difference)
+        return ""
+
+
+_UNKNOWN = "a figure has no rule yet"
+_MOST_OF_STEPS = 0.01  # of a run's steps, that checks after the first may cost
+
+
+def _as_number(loss: torch.Tensor) -> tuple[float, torch.dtype]:
+    return float(loss), loss.dtype
+
+
+def _taken(parameters: list[Any]) -> list[Any]:
+    """Take the gradients away from parameters, and return them."""
+    taken = [p.grad for p in parameters]
+    for parameter in parameters:
+        parameter.grad = None
+    return taken
+
+
+def _tolerance(trainer: Any) -> float:
+    """Return how far two computations of one micro-batch may lie apart: on GPUs sums run in no fixed order."""
+    halves = trainer.args.bf16 or trainer.args.fp16 or any(
+        p.dtype in (torch.float16, torch.bfloat16) for p in trainer.model.parameters()
+    )
+    return 5e-3 if halves else 1e-3 if torch.cuda.is_available() else 1e-5
+
+
+def _cost(inputs: Any) -> int:
+    """Return about how much a micro-batch costs: the largest tensor of integers, or any, that it holds."""
+    values = list(inputs.values()) if hasattr(inputs, "values") else inputs if isinstance(inputs, list | tuple) else []
+    tensors = [value for value in values if isinstance(value, torch.Tensor)]
+    whole = [tensor.numel() for tensor in tensors if not tensor.is_floating_point()]
+    return max(whole or [tensor.numel() for tensor in tensors] or [1])
+
+
+def _sum_in_buckets(gradients: list[torch.Tensor]) -> None:
+    """Sum dense gradients over the ranks, some of them in each exchange."""
+    with torch.no_grad():
+        for bucket in _buckets(gradients):
+            if len(bucket) == 1 and bucket[0].is_contiguous():
+                dist.all_reduce(bucket[0])
+                continue
+            flat = torch.cat([gradient.reshape(-1) for gradient in bucket])
+            dist.all_reduce(flat)
+            parts = flat.split([gradient.numel() for gradient in bucket])
+            torch._foreach_copy_(bucket, [part.view_as(of) for of, part in zip(bucket, parts, strict=True)])
+
+
+def _take_rank_0s(parameters: list[Any], model: torch.nn.Module) -> None:
+    """Give all ranks rank 0's gradients and buffers: on GPUs two computations of one batch differ in the last bits."""
+    for parameter in parameters:
+        if parameter.grad is not None and not parameter.grad.is_sparse:
+            dist.broadcast(parameter.grad, 0)
+    for _, buffer in _persistent(model):
+        if buffer.is_floating_point():
+            dist.broadcast(buffer, 0)
+
+
+def _difference(parameters: list[Any], whole: list[Any]) -> float:
+    """Return how far summed gradients are from those of all micro-batches, relative to their norm."""
+    apart, norm = 0.0, 0.0
+    for parameter, other in zip(parameters, whole, strict=True):
+        if parameter.grad is None or other is None:
+            apart += float(parameter.grad is not other) * 1e9
+            continue
+        one, other = parameter.grad.to_dense().float(), other.to_dense().float()
+        if bool(other.isfinite().all()):
+            apart += float((one - other).square().sum())
+            norm += float(other.square().sum())
+    return float((apart / norm) ** 0.5) if norm else apart
+
+
+def _persistent(model: torch.nn.Module) -> list[tuple[str, torch.Tensor]]:
+    """Return the buffers of a model that are saved with it: others are caches."""
+    left = {f"{of}.{name}" if of else name for of, part in model.named_modules() for name in part._non_persistent_buffers_set}
+    return [(name, buffer) for name, buffer in model.named_buffers() if name not in left]
+
+
+class _Buffers:
+    """The buffers of a model before a step."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self.versions = [(buffer, buffer._version) for _, buffer in _persistent(model)]
+        self.copies = [buffer.detach().clone() for buffer, _ in self.versions]
+
+    def have_changed(self) -> bool:
+        return any(buffer._version != version for buffer, version in self.versions)
+
+    def put_back(self) -> None:
+        with torch.no_grad():
+            for (buffer, _), copy in zip(self.versions, self.copies, strict=True):
+                buffer.copy_(copy)
