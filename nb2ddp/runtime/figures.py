@@ -28,7 +28,7 @@ _Path = tuple[Any, ...]
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _GROWS = (list, collections.deque, set)
 _MOST = 256  # values of a container that are looked at; of a longer list only what is appended
-_MISSING = "nb2ddp: there was none"
+_ABSENT = "nb2ddp: there was none"
 # attributes of a Trainer that hold no figures, or none that a micro-batch changes
 _NO_FIGURES = frozenset(
     "model model_wrapped ref_model optimizer lr_scheduler accelerator args train_dataset eval_dataset control state "
@@ -47,7 +47,7 @@ class _Change:
         """Return what was added to a number, or to each of a list's; None where that cannot be told."""
         before, after = self.before, self.after
         if isinstance(after, list) and len(after) <= _MOST:
-            if before is _MISSING or before == _MISSING:
+            if before is _ABSENT or before == _ABSENT:
                 before = [0] * len(after)
             if isinstance(before, list) and len(before) == len(after):
                 added = [_Change(one, other).added for one, other in zip(before, after, strict=True)]
@@ -59,7 +59,7 @@ class _Change:
             return None
         if isinstance(after, bool) or not isinstance(after, int | float):
             return None
-        if isinstance(before, str) and before == _MISSING:
+        if isinstance(before, str) and before == _ABSENT:
             before = 0
         return after - before if isinstance(before, int | float) else None
 
@@ -81,6 +81,7 @@ class _Figures:
     def __init__(self, trainer: Any) -> None:
         self.trainer = trainer
         self.rules: dict[_Path, str] = {}
+        self.sources: dict[_Path, _Path] = {}  # of what copies another figure: a total that is logged, say
         self.noting: _Note | None = None  # the micro-batch under way
         self.holders: dict[_Path, tuple[Any, Any]] = {}
         self.now: dict[_Path, Any] = {}  # as of the last snapshot
@@ -140,15 +141,19 @@ class _Figures:
                 self._put(path, old)
             _refill(old, copy)
         self.holders = {path: (holder, key) for path, holder, key, _ in _walk(self.trainer)}
+        self.now = taken
 
     def apply(self, note: _Note) -> None:
         """Apply what a micro-batch did, after those before it."""
-        for path, change in note.changes.items():
+        for path, change in sorted(note.changes.items(), key=lambda of: self.rules.get(of[0]) == "copies"):
             rule = self.rules.get(path, "")
+            if rule == "copies":
+                self._put(path, [_read(*self._place(self.sources[path]))])
+                continue
             holder, key = self._place(path)
             now = _read(holder, key)
             if rule == "grows":
-                if now is _MISSING:
+                if now is _ABSENT:
                     now = [] if not isinstance(change.items, set) else set()
                     self._put(path, now)
                 (now.update if isinstance(now, set) else now.extend)(change.items)
@@ -170,6 +175,9 @@ class _Figures:
         """
         paths = {path: None for notes in seen for note in notes for path in note.changes}
         for path in paths:
+            if (other := _copied_from(path, paths, seen)) is not None:
+                self.rules[path], self.sources[path] = "copies", other
+                continue
             rules = [rule for rule in ("grows", "adds", "is set") if _explains(rule, path, seen)]
             if not rules:
                 return _in_words(path)
@@ -193,7 +201,7 @@ class _Figures:
         if path not in self.holders:
             holder, key = self._place(path[:-1]) if len(path) > 2 else _root(self.trainer, path[0])
             inner = _read(holder, key) if len(path) > 2 else holder
-            if inner is _MISSING:
+            if inner is _ABSENT:
                 inner = {}
                 _write(holder, key, inner)
             self.holders[path] = (inner if isinstance(inner, dict) else vars(inner)), path[-1]
@@ -239,35 +247,37 @@ def _walk(trainer: Any) -> Iterator[tuple[_Path, Any, Any, Any]]:
     for name, module in _own_modules(trainer):
         waiting += [(("model", name, key), vars(module), key, value) for key, value in list(vars(module).items())]
     seen: set[int] = {id(trainer), id(vars(trainer)), id(main)}
+    waiting.reverse()  # taken from the end
     while waiting:
         path, holder, key, value = waiting.pop()
         if isinstance(value, _PLAIN) or _is_small_tensor(value) or type(value).__module__ == "numpy":
             yield path, holder, key, value
-        elif id(value) in seen or len(seen) > 20 * _MOST:  # or known by another name
             continue
-        elif isinstance(value, _GROWS):
+        if id(value) in seen or len(seen) > 20 * _MOST:  # or known by another name
+            continue
+        inner: list[tuple[_Path, Any, Any, Any]] = []
+        if isinstance(value, _GROWS):
             seen.add(id(value))
             yield path, holder, key, value
         elif isinstance(value, dict):
             seen.add(id(value))
             if len(value) <= _MOST:
-                waiting += [((*path, name), value, name, item) for name, item in list(value.items())]
+                inner = [((*path, name), value, name, item) for name, item in list(value.items())]
         elif isinstance(value, types.FunctionType) and _is_own(value.__module__):
             seen.add(id(value))
             for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
                 with contextlib.suppress(ValueError):  # not filled yet
-                    waiting.append(((*path, name), cell, "cell_contents", cell.cell_contents))
-            waiting += [((*path, name), vars(value), name, item) for name, item in list(vars(value).items())]
+                    inner.append(((*path, name), cell, "cell_contents", cell.cell_contents))
+            inner += [((*path, name), vars(value), name, item) for name, item in list(vars(value).items())]
         elif isinstance(value, type) and _is_own(value.__module__):
             seen.add(id(value))
             names = [name for name in vars(value) if name[:2] != "__"]
-            waiting += [((*path, name), value, name, vars(value)[name]) for name in names]
-        elif _is_own(type(value).__module__) and hasattr(value, "__dict__"):
-            if isinstance(value, torch.nn.Module):
-                continue
+            inner = [((*path, name), value, name, vars(value)[name]) for name in names]
+        elif _is_own(type(value).__module__) and hasattr(value, "__dict__") and not isinstance(value, torch.nn.Module):
             seen.add(id(value))
-            waiting += [((*path, name), vars(value), name, item) for name, item in list(vars(value).items())]
-            waiting.append(((*path, "class"), None, None, type(value)))
+            inner = [((*path, name), vars(value), name, item) for name, item in list(vars(value).items())]
+            inner.append(((*path, "class"), None, None, type(value)))
+        waiting += reversed(inner)
 
 
 def _own_modules(trainer: Any) -> list[tuple[str, Any]]:
@@ -321,9 +331,9 @@ def _refill(value: Any, copy: Any) -> None:
 def _changed(before: Any, after: Any) -> _Change | None:
     """Return how a value changed; None where it did not. Both are as `snapshot` gives them, or None."""
     if after is None:
-        return _Change(before[1], _MISSING)
+        return _Change(before[1], _ABSENT)
     value, copy = after
-    old = _MISSING if before is None else before[1]
+    old = _ABSENT if before is None else before[1]
     if isinstance(copy, int) and isinstance(value, _GROWS):  # a long one
         length = old if isinstance(old, int) else len(old) if isinstance(old, _GROWS) else 0
         return _Change(None, None, list(value)[length:]) if length != len(value) else None
@@ -331,7 +341,7 @@ def _changed(before: Any, after: Any) -> _Change | None:
         items = _appended(old, value)
         same = type(old) is type(copy) and len(old) == len(copy) and (items is not None and not items)
         return None if same else _Change(_sent(old), _sent(copy), _sent(items))
-    if _are_equal(old, copy):
+    if _agree(old, copy):
         return None
     return _Change(_sent(old), _sent(copy))
 
@@ -347,7 +357,7 @@ def _appended(before: Any, after: Any) -> Any:
     old, new = list(before), list(after)
     for gone in range(len(old) + 1 if getattr(after, "maxlen", None) else 1):
         kept = len(old) - gone
-        if kept <= len(new) and all(a is b or _are_equal(a, b) for a, b in zip(old[gone:], new[:kept], strict=True)):
+        if kept <= len(new) and all(a is b or _agree(a, b) for a, b in zip(old[gone:], new[:kept], strict=True)):
             return new[kept:]
     return None
 
@@ -363,7 +373,7 @@ def _sent(value: Any) -> Any:
     return value
 
 
-def _are_equal(one: Any, other: Any, tolerance: float = 0.0) -> bool:
+def _agree(one: Any, other: Any, tolerance: float = 0.0) -> bool:
     """Return whether two values are equal, numbers up to a relative ``tolerance``."""
     if isinstance(one, torch.Tensor) or isinstance(other, torch.Tensor):
         if not (isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor) and one.shape == other.shape):
@@ -372,9 +382,9 @@ def _are_equal(one: Any, other: Any, tolerance: float = 0.0) -> bool:
             return torch.equal(one.cpu(), other.cpu())
         return torch.allclose(one.double().cpu(), other.double().cpu(), rtol=tolerance, atol=tolerance, equal_nan=True)
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):
-        return len(one) == len(other) and all(_are_equal(a, b, tolerance) for a, b in zip(one, other, strict=True))
+        return len(one) == len(other) and all(_agree(a, b, tolerance) for a, b in zip(one, other, strict=True))
     if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_are_equal(one[name], other[name], tolerance) for name in one)
+        return one.keys() == other.keys() and all(_agree(one[name], other[name], tolerance) for name in one)
     numbers = isinstance(one, int | float) and isinstance(other, int | float)
     if numbers and not isinstance(one, bool) and not isinstance(other, bool):
         both_nan = one != one and other != other
@@ -402,16 +412,28 @@ def _explains(rule: str, path: _Path, seen: list[list[_Note]]) -> bool:
             values = [change.items if rule == "grows" else change.added for change in changes if change is not None]
         if any(value is None and rule != "is set" for value in values):
             return False
-        if any(not _are_equal(values[0], value, _CLOSE) for value in values[1:]):
+        if any(not _agree(values[0], value, _CLOSE) for value in values[1:]):
             return False
     return True
+
+
+def _copied_from(path: _Path, paths: dict[_Path, None], seen: list[list[_Note]]) -> _Path | None:
+    """Return of which number a list holds what that has become, in each micro-batch and on each rank; else None."""
+    values = [note.changes[path].after for notes in seen for note in notes if path in note.changes]
+    if not all(isinstance(value, list) and len(value) == 1 for value in values):
+        return None
+    for other in paths:
+        changes = [note.changes.get(other) for notes in seen for note in notes if path in note.changes]
+        if all(c is not None and type(c.after) is int and c.after and _agree(c.after, v[0]) for c, v in zip(changes, values, strict=True)):
+            return other
+    return None
 
 
 def _are_same_events(one: list[Any], other: list[Any]) -> bool:
     """Return whether two ranks printed and logged the same of a micro-batch, numbers in text up to their last digits."""
     texts = ["".join(value for kind, value in events if kind == "print") for events in (one, other)]
     logs = [[value[0] for kind, value in events if kind == "log"] for events in (one, other)]
-    return _are_equal(_numbers_apart(texts[0]), _numbers_apart(texts[1]), 1e-3) and _are_equal(*logs, _CLOSE)
+    return _agree(_numbers_apart(texts[0]), _numbers_apart(texts[1]), 1e-3) and _agree(*logs, _CLOSE)
 
 
 def _numbers_apart(text: str) -> list[Any]:
@@ -428,13 +450,13 @@ def _sum_of(now: Any, added: Any) -> Any:
         return now
     if isinstance(added, torch.Tensor):
         return now + added.to(now.device) if isinstance(now, torch.Tensor) else added
-    return added if now is _MISSING else now + added
+    return added if now is _ABSENT else now + added
 
 
 def _read(holder: Any, key: Any) -> Any:
     if isinstance(holder, dict):
-        return holder.get(key, _MISSING)
-    return getattr(holder, key, _MISSING)
+        return holder.get(key, _ABSENT)
+    return getattr(holder, key, _ABSENT)
 
 
 def _write(holder: Any, key: Any, value: Any) -> None:
@@ -445,7 +467,7 @@ def _write(holder: Any, key: Any, value: Any) -> None:
 
 
 def _are_same_states(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
-    return all(_are_equal(a, b) for a, b in zip(one, other, strict=True))
+    return all(_agree(a, b) for a, b in zip(one, other, strict=True))
 
 
 def _in_words(path: _Path) -> str:

@@ -6,12 +6,12 @@ gradients and the figures of the parts give those of the whole. Where no weights
 """
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch
 
-from nb2ddp.runtime.figures import _are_equal, _Change, _Note, _Path
+from nb2ddp.runtime.figures import _agree, _Change, _Note, _Path
 from nb2ddp.runtime.run_state import _run
 
 _WEIGHTS = ("a sum over items", "a mean over predicted labels", "a mean over labels", "a mean over rows")
@@ -23,7 +23,7 @@ class _RowParts:
     def __init__(self) -> None:
         self.blocks = 1  # chosen and rejected answers stand in two blocks of rows in a batch of preferences
         self.rules: list[str] = []  # by which the parts gave the whole in all checks so far
-        self.of_figures: dict[_Path, str] = {}
+        self.of_figures: dict[_Path, list[str]] = {}
         self.why_not = ""
         self.tried = False
 
@@ -53,6 +53,28 @@ class _RowParts:
                     found[name] = [count / sum(counts) for count in counts]
         return found
 
+    def figure_weights(self, inputs: Any) -> dict[str, list[float]]:
+        """Return, for each way to put figures together, the weight of each rank's: a mean may be over any mask."""
+        found, size = self.weights(inputs), _run.world_size
+        rows = _count_rows(inputs) // self.blocks
+        bounds = [rows * rank // size for rank in range(size + 1)]
+        for name, value in inputs.items() if isinstance(inputs, Mapping) else ():
+            if isinstance(value, list) and value and all(isinstance(item, bool) for item in value):
+                value = torch.tensor(value)
+            if not isinstance(value, torch.Tensor) or value.is_floating_point() or not value.ndim:
+                continue
+            blocks = len(value) // rows if rows else 0
+            if blocks * rows != len(value) or not blocks:
+                continue
+            shifted = [(" shifted", value[..., 1:] != 0)] if value.ndim > 1 else []
+            for what, counted in (("", value != 0), *shifted, (" not", value == 0)):
+                of_block = counted.reshape(blocks, rows, -1).sum(2).tolist()
+                for block, of_row in enumerate([*of_block, [sum(of) for of in zip(*of_block, strict=True)]]):
+                    counts = [sum(of_row[a:b]) for a, b in itertools.pairwise(bounds)]
+                    if sum(counts):
+                        found[f"{name}{what} {block}"] = [count / sum(counts) for count in counts]
+        return {**found, "the least": [], "the largest": []}
+
     def weight(self, inputs: Any) -> list[float]:
         """Return each rank's weight of a micro-batch's loss."""
         return self.weights(inputs).get(self.rules[0], [1.0] * _run.world_size)
@@ -61,7 +83,7 @@ class _RowParts:
         """Return whether two ways that have held so far give this micro-batch other losses."""
         weights = self.weights(inputs)
         known = [weights[rule] for rule in self.rules if rule in weights]
-        return any(not _are_equal(known[0], other, 1e-6) for other in known[1:])
+        return any(not _agree(known[0], other, 1e-6) for other in known[1:])
 
     def narrow(self, inputs: Any, losses: list[float], whole: float, tolerance: float, blocks: int) -> list[str]:
         """Return the ways by which the losses of the parts give the whole's."""
@@ -69,24 +91,29 @@ class _RowParts:
         sums = {
             rule: sum(w * loss for w, loss in zip(of, losses, strict=True) if w) for rule, of in weights.items()
         }
-        found = [rule for rule in _WEIGHTS if rule in sums and _are_equal(sums[rule], whole, tolerance)]
+        found = [rule for rule in _WEIGHTS if rule in sums and _agree(sums[rule], whole, tolerance)]
         return [rule for rule in found if rule in self.rules] if self.rules else found
 
-    def learn_figures(self, inputs: Any, parts: list[_Note], whole: _Note) -> str:
+    def learn_figures(self, inputs: Any, parts: list[_Note], whole: _Note, copies: Collection[_Path]) -> str:
         """Find by which weights the figures of the parts give the whole's; return what has none, or ""."""
         if whole.events or any(part.events for part in parts):
             return "what it prints or logs"
-        weights = self.weights(inputs)
+        weights = self.figure_weights(inputs)
         for path in {path for note in (*parts, whole) for path in note.changes}:
+            if path in copies:  # of another figure
+                self.of_figures[path] = ["copies"]
+                continue
             changes = [part.changes.get(path) for part in parts]
             wanted = whole.changes.get(path)
-            for rule in (_WEIGHTS[0], *self.rules, *_WEIGHTS[1:]):
-                made = None if rule not in weights else _combined(changes, weights[rule])
-                if made is not None and wanted is not None and _is_same(made, wanted):
-                    self.of_figures[path] = rule
-                    break
-            else:
+            known = self.of_figures.get(path, [*self.rules, *_WEIGHTS[::-1], *weights])
+            found = []
+            for rule in dict.fromkeys(known):
+                made = None if rule not in weights else _combined(changes, weights[rule], rule)
+                if made is not None and wanted is not None and _is_same_change(made, wanted):
+                    found.append(rule)
+            if not found:
                 return str(path[-1])
+            self.of_figures[path] = found
         return ""
 
     def knows(self, parts: list[_Note]) -> bool:
@@ -95,28 +122,45 @@ class _RowParts:
             part.events for part in parts
         )
 
+    def are_unclear(self, inputs: Any, parts: list[_Note]) -> bool:
+        """Return whether a figure would be another by another way that has held so far: at 0 all ways hold."""
+        weights = self.figure_weights(inputs)
+        for path in {path for part in parts for path in part.changes}:
+            rules = [rule for rule in self.of_figures[path] if rule in weights]
+            changes = [part.changes.get(path) for part in parts]
+            made = [of for rule in rules if (of := _combined(changes, weights[rule], rule)) is not None]
+            if any(not _is_same_change(made[0], of) for of in made[1:]):
+                return True
+        return False
+
     def joined(self, inputs: Any, parts: list[_Note]) -> _Note:
         """Return what the parts of a micro-batch give together."""
-        note, weights = _Note(), self.weights(inputs)
+        note, weights = _Note(), self.figure_weights(inputs)
         pairs = zip(self.weight(inputs), (part.result for part in parts), strict=True)
         note.result = sum(w * value for w, (value, _) in pairs if w), parts[0].result[1]
         note.drew = any(part.drew for part in parts)
         note.state = next((part.state for part in parts if part.state is not None), None)
         for path in {path for part in parts for path in part.changes}:
             changes = [part.changes.get(path) for part in parts]
-            joined = _combined(changes, weights[self.of_figures[path]])
+            rule = self.of_figures[path][0]
+            joined = changes[0] if rule == "copies" else _combined(changes, weights[rule], rule)
             if joined is not None:
                 note.changes[path] = joined
         return note
 
 
-def _combined(changes: list[_Change | None], weights: list[float]) -> _Change | None:
+def _combined(changes: list[_Change | None], weights: list[float], rule: str = "") -> _Change | None:
     """Return one change for those of the parts; None where they cannot be put together."""
     given = [change for change in changes if change is not None]
     if len(given) != len(changes):
         return None
     items = [change.items for change in given]
     if all(item is not None for item in items):
+        if rule in ("the least", "the largest"):
+            choose = min if rule == "the least" else max
+            if {len(of) for of in items} == {1} and all(isinstance(of[0], int | float) for of in items):
+                return _Change(None, None, [choose(of[0] for of in items)])
+            return None
         values = _weighted(items, weights)
         return None if values is None else _Change(None, None, values)
     added = _weighted([change.added for change in given], weights)
@@ -139,14 +183,16 @@ def _weighted(values: list[Any], weights: list[float]) -> Any:
         return None if None in parts else parts
     if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
         return None
+    if not weights:
+        return None
     total = sum(value * (1 if w == 1.0 else w) for value, w in zip(values, weights, strict=True) if w)
     return total
 
 
-def _is_same(made: _Change, wanted: _Change) -> bool:
+def _is_same_change(made: _Change, wanted: _Change) -> bool:
     if made.items is not None:
-        return wanted.items is not None and _are_equal(list(made.items), list(wanted.items), 1e-3)
-    return _are_equal(made.added, wanted.added, 1e-3)
+        return wanted.items is not None and _agree(list(made.items), list(wanted.items), 1e-3)
+    return _agree(made.added, wanted.added, 1e-3)
 
 
 def _count_rows(inputs: Any) -> int:

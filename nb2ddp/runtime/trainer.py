@@ -3,8 +3,6 @@
 import os
 from typing import Any
 
-import torch
-
 from nb2ddp.runtime.object_collectives import from_main_process
 from nb2ddp.runtime.one_process import _leave_writing_to_rank_0
 from nb2ddp.runtime.predictions import _Predictions

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from nb2ddp.runtime.figures import _are_equal, _Figures, _Note
+from nb2ddp.runtime.figures import _agree, _Figures, _Note
 from nb2ddp.runtime.gradients import _buckets, _mean_of_rows, _sparse_like, _sparse_names
 from nb2ddp.runtime.object_collectives import _exchange
 from nb2ddp.runtime.random_numbers import _every_random_state, _set_every_random_state
@@ -37,6 +37,7 @@ class _Turns:
         self.notes: dict[int, _Note] = {}
         self.whole = ""  # why every rank computes all micro-batches
         self.steps, self.spent = 0, 0.0  # and what checks cost, in steps of the ranks
+        self.losses_apart = 0.0  # in the check under way
         self.rows = _RowParts()
         self.sparse: set[int] = set()  # parameters whose gradients are sparse
         self.model: Any = None  # whose parameters are known to be equal
@@ -56,7 +57,7 @@ class _Turns:
         if self.whole:
             loss = compute(self.samples[turn])
             if self.turn == len(self.samples):
-                _take_rank_0s(self._parameters(), self.trainer.model)
+                _take_gradients_of_rank_0(self._parameters(), self.trainer.model)
             dist.broadcast(loss, 0)
             return loss
         note = self.notes[turn]
@@ -118,7 +119,18 @@ class _Turns:
             return []
         over = len(self.samples) % _run.world_size
         last = range(len(self.samples) - over, len(self.samples))
-        return [turn for turn in last if self.rows.part(self.samples[turn], _run.rank) is not None]
+        found = [turn for turn in last if self.rows.part(self.samples[turn], _run.rank) is not None]
+        if over and not found and not self.rows.rules and not self.steps:
+            self._say_undivided("its rows cannot be told apart")
+        return found
+
+    def _say_undivided(self, why: str) -> None:
+        self.rows.why_not = why
+        count = len(self.samples) % _run.world_size
+        _warn(
+            f"{count} of a step's {len(self.samples)} micro-batches cannot be divided over the ranks: {why}. One "
+            "rank computes it while the others wait, which is right and no faster than one GPU"
+        )
 
     def _compute(
         self, compute: Callable[[Any], torch.Tensor], start: tuple[Any, ...], left: list[int], *, checked: bool
@@ -144,32 +156,39 @@ class _Turns:
         parts = {}
         for turn in divided:
             part, weight = self.rows.part(self.samples[turn], _run.rank), self.rows.weight(self.samples[turn])
-            with self._weighted(weight[_run.rank]):
-                parts[turn] = figures.record(lambda: _as_number(compute(part)), self._seed(turn), start)  # noqa: B023
-        every = {}
+            with self._weighted(weight[_run.rank]), _gathering(self.trainer):
+                parts[turn] = self._record_part(compute, part, turn, start)
+        every, mine = {}, [p.grad for p in parameters]
         if checked:
-            mine = [p.grad for p in parameters]
             for parameter in parameters:
                 parameter.grad = None if parameter.grad is None else parameter.grad.clone()
             every = {turn: own.get(turn) or record(turn) for turn in range(len(self.samples))}
             whole = _taken(parameters)
-            if tried >= 0:
+        unknown = not checked and (figures.unknown(own) or not self.rows.knows(list(parts.values())))
+        has = bytes(gradient is not None for gradient in mine)
+        of_ranks = _exchange((every or own, list(own), parts, has, unknown))
+        divided_notes = {turn: [noted[turn] for _, _, noted, *_ in of_ranks] for turn in divided}
+        unclear = any(self.rows.are_unclear(self.samples[turn], notes) for turn, notes in divided_notes.items())
+        if unclear or any(unknown for *_, unknown in of_ranks):
+            return _UNKNOWN
+        why = ""
+        if checked:
+            why = self._compare([[notes[turn] for notes, *_ in of_ranks] for turn in every])
+            if tried >= 0 and not why:
                 self._try_parts(compute, start, tried, every[tried], alone)
             for parameter, gradient in zip(parameters, mine, strict=True):
                 parameter.grad = gradient
-        unknown = not checked and (figures.unknown(own) or not self.rows.knows(list(parts.values())))
-        has = bytes(p.grad is not None for p in parameters)
-        of_ranks = _exchange((every or own, list(own), parts, has, unknown))
-        if any(unknown for *_, unknown in of_ranks):
-            return _UNKNOWN
         self._sum(parameters, [has for *_, has, _ in of_ranks])
         self.notes = {turn: notes[turn] for notes, turns, *_ in of_ranks for turn in turns}
         for turn in divided:
-            self.notes[turn] = self.rows.joined(self.samples[turn], [noted[turn] for _, _, noted, *_ in of_ranks])
-        if not checked:
-            return ""
-        difference = max(_exchange(_difference(parameters, whole)))
-        return self._compare([[notes[turn] for notes, *_ in of_ranks] for turn in every], difference)
+            self.notes[turn] = self.rows.joined(self.samples[turn], divided_notes[turn])
+        if checked and not why:
+            difference = max(_exchange(_distance(parameters, whole)))
+            if difference > 10 * _rounding(self.trainer):
+                why = f"the ranks' gradients do not add up to those of one process (they differ by {difference:.1e})"
+            else:
+                _checks.record(self.losses_apart, difference)
+        return why
 
     def _try_parts(
         self, compute: Callable[[Any], torch.Tensor], start: tuple[Any, ...], turn: int, whole: _Note, alone: list[Any]
@@ -181,7 +200,8 @@ class _Turns:
             part, note, error = rows.part(inputs, _run.rank, blocks), None, ""
             try:
                 if part is not None:
-                    note = self.figures.record(lambda: _as_number(compute(part)), self._seed(turn), start)  # noqa: B023
+                    with _gathering(self.trainer):
+                        note = self._record_part(compute, part, turn, start)
             except Exception as raised:
                 error = f"its rows alone raise {type(raised).__name__}"
             seen = _exchange((note, bytes(p.grad is not None for p in parameters), error))
@@ -190,7 +210,7 @@ class _Turns:
                 why = why or "its rows cannot be told apart"
                 continue
             notes = [note for note, *_ in seen]
-            tolerance = _tolerance(self.trainer)
+            tolerance = _rounding(self.trainer)
             found = rows.narrow(inputs, [note.result[0] for note in notes], whole.result[0], tolerance, blocks)
             if not found:
                 why = "its loss is no sum or mean over its rows"
@@ -199,27 +219,23 @@ class _Turns:
                 if parameter.grad is not None:
                     parameter.grad *= rows.weights(inputs, blocks)[found[0]][_run.rank]
             self._sum(parameters, [has for _, has, _ in seen])
-            if max(_exchange(_difference(parameters, alone))) > 10 * tolerance:
+            if max(_exchange(_distance(parameters, alone))) > 10 * tolerance:
                 why = "the gradients of its rows do not add up"
                 continue
             rows.blocks, rows.rules = blocks, found
-            if figure := rows.learn_figures(inputs, notes, whole):
+            if figure := rows.learn_figures(inputs, notes, whole, self.figures.sources):
                 why = f"`{figure}` cannot be put together from the ranks' rows"
                 continue
             why = ""
             break
-        rows.why_not = why
         self._clear_gradients()
         if why:
-            count = len(self.samples) % _run.world_size
-            _warn(
-                f"{count} of a step's {len(self.samples)} micro-batches cannot be divided over the ranks: {why}. One "
-                "rank computes it while the others wait, which is right and no faster than one GPU"
-            )
+            self._say_undivided(why)
 
-    @staticmethod
-    def _seed(turn: int) -> int:
-        return turn + 1000 * (_run.rank + 1)  # each rank's rows draw numbers of their own
+    def _record_part(self, compute: Callable[[Any], torch.Tensor], part: Any, turn: int, start: tuple[Any, ...]) -> _Note:
+        """Compute rows of a micro-batch. Each rank's draw random numbers of their own."""
+        number = turn + 1000 * (_run.rank + 1)
+        return self.figures.record(lambda: _as_number(compute(part)), number, start)
 
     @contextlib.contextmanager
     def _weighted(self, weight: float) -> Iterator[None]:
@@ -269,25 +285,43 @@ class _Turns:
             dense.append(parameter.grad)
         _sum_in_buckets(dense)
 
-    def _compare(self, seen: list[list[_Note]], difference: float) -> str:
+    def _compare(self, seen: list[list[_Note]]) -> str:
         """Return what of a checked step differs between the ranks; "" if nothing does."""
-        apart, tolerance = 0.0, _tolerance(self.trainer)
+        self.losses_apart, tolerance = 0.0, _rounding(self.trainer)
         for turn, notes in enumerate(seen):
             losses = [note.result[0] for note in notes]
-            if not all(_are_equal(losses[0], loss, tolerance) for loss in losses[1:]):
+            if not all(_agree(losses[0], loss, tolerance) for loss in losses[1:]):
                 values = " and ".join(f"{loss:.6g}" for loss in losses)
                 return f"the loss of micro-batch {turn + 1} depends on what the rank computed before it ({values})"
-            apart = max(apart, *(abs(loss / losses[0] - 1) if losses[0] == losses[0] != 0 else 0.0 for loss in losses))
-        if difference > 10 * tolerance:
-            return f"the ranks' gradients do not add up to those of one process (they differ by {difference:.1e})"
+            apart = [abs(loss / losses[0] - 1) for loss in losses if losses[0] == losses[0] != 0]
+            self.losses_apart = max(self.losses_apart, *apart, 0.0)
         if what := self.figures.learn(seen):
             return f"{what} depends on the micro-batches before"
-        _checks.record(apart, difference)
         return ""
 
 
 _UNKNOWN = "a figure has no rule yet"
 _MOST_OF_STEPS = 0.01  # of a run's steps, that checks after the first may cost
+
+
+@contextlib.contextmanager
+def _gathering(trainer: Any) -> Iterator[None]:
+    """Let losses of Sentence Transformers that compare a batch's rows take the other ranks' rows too, in a block."""
+    losses = getattr(trainer, "loss", None)
+    found = [
+        part
+        for loss in (losses.values() if isinstance(losses, dict) else [losses])
+        if isinstance(loss, torch.nn.Module)
+        for part in loss.modules()
+        if getattr(part, "gather_across_devices", None) is False
+    ]
+    for part in found:
+        part.gather_across_devices = True
+    try:
+        yield
+    finally:
+        for part in found:
+            part.gather_across_devices = False
 
 
 def _as_number(loss: torch.Tensor) -> tuple[float, torch.dtype]:
@@ -302,7 +336,7 @@ def _taken(parameters: list[Any]) -> list[Any]:
     return taken
 
 
-def _tolerance(trainer: Any) -> float:
+def _rounding(trainer: Any) -> float:
     """Return how far two computations of one micro-batch may lie apart: on GPUs sums run in no fixed order."""
     halves = trainer.args.bf16 or trainer.args.fp16 or any(
         p.dtype in (torch.float16, torch.bfloat16) for p in trainer.model.parameters()
@@ -331,7 +365,7 @@ def _sum_in_buckets(gradients: list[torch.Tensor]) -> None:
             torch._foreach_copy_(bucket, [part.view_as(of) for of, part in zip(bucket, parts, strict=True)])
 
 
-def _take_rank_0s(parameters: list[Any], model: torch.nn.Module) -> None:
+def _take_gradients_of_rank_0(parameters: list[Any], model: torch.nn.Module) -> None:
     """Give all ranks rank 0's gradients and buffers: on GPUs two computations of one batch differ in the last bits."""
     for parameter in parameters:
         if parameter.grad is not None and not parameter.grad.is_sparse:
@@ -341,7 +375,7 @@ def _take_rank_0s(parameters: list[Any], model: torch.nn.Module) -> None:
             dist.broadcast(buffer, 0)
 
 
-def _difference(parameters: list[Any], whole: list[Any]) -> float:
+def _distance(parameters: list[Any], whole: list[Any]) -> float:
     """Return how far summed gradients are from those of all micro-batches, relative to their norm."""
     apart, norm = 0.0, 0.0
     for parameter, other in zip(parameters, whole, strict=True):
