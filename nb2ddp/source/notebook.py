@@ -229,7 +229,9 @@ def decoded(data: bytes, shown: object) -> str:
     try:
         return data.decode(json.detect_encoding(data))  # a byte order mark, or UTF-16 by some editors
     except UnicodeDecodeError:
-        raise NotebookError(f"{shown} is not text in UTF-8; open and save it in Jupyter.") from None
+        raise NotebookError(
+            f"{shown} cannot be read: it is not text in UTF-8; open and save it in Jupyter."
+        ) from None
 
 
 def notebook_of(path: Path, nb: Any) -> Notebook:

@@ -298,7 +298,7 @@ def test_a_circle_of_redirections_ends(server: Server) -> None:
 
 
 def test_what_is_too_large_is_not_read(server: Server) -> None:
-    server.answers["/n.ipynb"] = body(b"{", length=inputs.MOST_BYTES + 1)
+    server.answers["/n.ipynb"] = body(b"{", length=notebook_module.MOST_BYTES + 1)
     assert "is larger than 100 MB" in refused(f"{server.address}/n.ipynb")
 
 
@@ -416,7 +416,7 @@ def test_every_way_in_has_the_same_size(
         "link": f"{server.address}/n.ipynb",
         "kaggle": "kaggle:me/n",
     }
-    with pytest.raises(NotebookError, match="and 0 MB are read at most|is larger than 0 MB"):
+    with pytest.raises(NotebookError, match=r"and 0 MB are read at most|is larger than 0 MB"):
         read_input(input_of(words[way]), lambda _: large)
 
 
@@ -441,7 +441,9 @@ def test_standard_input(monkeypatch: pytest.MonkeyPatch, text: str, path: str) -
     assert (found.path, kept) == (Path(path), text)
 
 
-@pytest.mark.parametrize(("data", "why"), [(b"\xff\xf0{", "not text in UTF-8"), (b"", "without `# %%` lines")])
+@pytest.mark.parametrize(
+    ("data", "why"), [(b"\xff\xf0{", "not text in UTF-8"), (b"", "without `# %%` lines")]
+)
 def test_standard_input_that_is_no_notebook(monkeypatch: pytest.MonkeyPatch, data: bytes, why: str) -> None:
     given(monkeypatch, data)
     assert why in refused("-")

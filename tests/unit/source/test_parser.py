@@ -27,7 +27,15 @@ def _exceptions() -> list[type[BaseException]]:
         if kind.__module__.startswith("libcst"):
             kinds.append(kind)
     panic = type("PanicException", (BaseException,), {})
-    return [*dict.fromkeys(kinds), panic, SystemError, TypeError, AttributeError, KeyError, UnicodeEncodeError]
+    return [
+        *dict.fromkeys(kinds),
+        panic,
+        SystemError,
+        TypeError,
+        AttributeError,
+        KeyError,
+        UnicodeEncodeError,
+    ]
 
 
 def _made(kind: type[BaseException]) -> BaseException:

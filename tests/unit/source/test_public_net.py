@@ -14,7 +14,10 @@ from nb2ddp.source.public_net import connected, is_public
 from tests.unit.source.test_inputs import TEXT, Server, body, leads_to
 
 
-@pytest.mark.parametrize("address", ["1.1.1.1", "140.82.121.4", "192.0.1.1", "2606:4700:4700::1111", "2a00:1450::1", "::ffff:1.1.1.1"])
+@pytest.mark.parametrize(
+    "address",
+    ["1.1.1.1", "140.82.121.4", "192.0.1.1", "2606:4700:4700::1111", "2a00:1450::1", "::ffff:1.1.1.1"],
+)
 def test_a_public_address(address: str) -> None:
     assert is_public(address)
 

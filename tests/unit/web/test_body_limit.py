@@ -35,7 +35,7 @@ def answered(pieces: list[tuple[float, bytes]]) -> int:
 
     scope = {"type": "http", "path": "/gradio_api/upload", "headers": []}
     asyncio.run(BodyLimit(app)(scope, receive, send))
-    return next(message["status"] for message in sent if "status" in message)
+    return next(int(message["status"]) for message in sent if "status" in message)
 
 
 def test_a_body_that_comes_in_time() -> None:
