@@ -82,7 +82,7 @@ def time_limit() -> Iterator[None]:
             answer = own(session, request, **options)
             if (meter := _meter.get()) is not None:
                 pieces = answer.iter_content
-                answer.iter_content = lambda *sizes, **named: meter.read(pieces(*sizes, **named))
+                answer.__dict__["iter_content"] = lambda *a, **b: meter.read(pieces(*a, **b))
             return answer
         return _read(own(session, request, **{**options, "stream": True}))
 
@@ -165,7 +165,7 @@ def _sending(send: Callable[..., Any]) -> Iterator[None]:
     """
     import requests
 
-    own, netrc = requests.Session.send, requests.sessions.get_netrc_auth
+    own, netrc = requests.Session.send, vars(requests.sessions)["get_netrc_auth"]
     setattr(requests.Session, "send", send)  # noqa: B010, a plain assignment is an error for mypy
     setattr(requests.sessions, "get_netrc_auth", lambda *_, **__: None)  # noqa: B010
     try:

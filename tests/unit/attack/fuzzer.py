@@ -339,7 +339,9 @@ def _secret(notebook: dict[str, Any], dice: random.Random) -> None:
         f"!tool --token {TOKEN}",
     ]
     cells = notebook.get("cells")
-    for _ in range(dice.randint(1, 3) if isinstance(cells, list) else 0):
+    if not isinstance(cells, list):
+        return
+    for _ in range(dice.randint(1, 3)):
         cell = {
             "cell_type": "code",
             "metadata": {},
