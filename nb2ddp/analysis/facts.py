@@ -161,6 +161,10 @@ class Facts:
         """Collect every name that the notebook binds anywhere."""
         return self._names.bound_names
 
+    def names_at(self, node: cst.CSTNode) -> frozenset[str]:
+        """Collect the names that have a value where ``node`` runs: in a function, all that the notebook binds."""
+        return self._names.names_at(node)
+
     @property
     def loaded_names(self) -> frozenset[str]:
         """Collect every name that the notebook reads anywhere."""

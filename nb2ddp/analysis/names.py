@@ -94,6 +94,15 @@ class Names:
         start, end = self._tree.span(node)
         return frozenset(names[bisect.bisect_left(orders, start) : bisect.bisect_right(orders, end)])
 
+    def names_at(self, node: cst.CSTNode) -> frozenset[str]:
+        """Collect the names that have a value where ``node`` runs: in a function, all that the notebook binds."""
+        if self._tree.scope(node) is not None:
+            return self.bound_names
+        orders, names = self._module_level
+        known = frozenset(names[: bisect.bisect_left(orders, self._tree.order(node))])
+        loops = [above for above in self._tree.parents(node) if isinstance(above, cst.For | cst.While)]
+        return known.union(*map(self.binds_in, loops))  # a later round has what an earlier one binds
+
     @cached_property
     def _in_order(self) -> list[Binding]:
         return sorted((b for bs in self._collected.bindings.values() for b in bs), key=_order)

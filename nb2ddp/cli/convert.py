@@ -249,19 +249,11 @@ def _walked(inputs: Sequence[Input]) -> Iterator[tuple[Input, Path]]:
 
 
 def _echo_diff(conversion: Conversion) -> None:
-    import difflib
+    from nb2ddp.conversion.terminal import diff
 
-    from nb2ddp.secrets import masker
-
-    assert conversion.source is not None
-    assert conversion.script is not None
-    before = "\n".join(cell.source for cell in conversion.source.cells if cell.kind == "code").splitlines()
-    name = conversion.notebook.name
-    after = conversion.script.text.splitlines()
-    hide = masker(["\n".join(before), conversion.script.text])
-    for line in difflib.unified_diff(before, after, name, SCRIPT, lineterm=""):
+    for line in diff(conversion):
         color = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1])
-        echo(hide(line), fg=color)
+        echo(line, fg=color)
 
 
 def _echo_table(results: Sequence[_Result]) -> None:

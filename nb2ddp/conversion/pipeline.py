@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Unpack
-
-import libcst as cst
 
 from nb2ddp.analysis import installs
 from nb2ddp.analysis.facts import Facts
@@ -25,10 +24,12 @@ from nb2ddp.runtime import support_module
 from nb2ddp.source import ipython_syntax
 from nb2ddp.source.cells import CodeCell, Place, parse_cell
 from nb2ddp.source.notebook import Notebook, read_notebook
-from nb2ddp.source.syntax_check import TopLevelAsyncError, check
+from nb2ddp.source.parser import UnreadError
+from nb2ddp.source.syntax_check import check
 from nb2ddp.targets.kaggle import GPUS, METADATA_FILE, input_sources, kaggle_bundle, oversize
 
 _MOST_CODE = 150_000  # real notebooks have up to 7,000; a conversion takes seconds then
+_PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"  # which cannot know what a later one will read
 Status = Literal["converted", "declined", "failed"]
 
 
@@ -150,14 +151,11 @@ def _parse(notebook: Notebook) -> tuple[list[CodeCell], list[Change]]:
             continue
         try:
             cells.append(parse_cell(cell.number, cell.source))
-        except cst.ParserSyntaxError as error:
-            why = "this is not valid Python (the parser stumbles over it); fix or delete it"
-            broken.append(Change("read", Place(cell.number, _line(cell.source, error.raw_line)), why))
-        except TopLevelAsyncError as error:
+        except UnreadError as error:
             broken.append(Change("read", Place(cell.number, _line(cell.source, error.lineno)), error.msg))
         except (SyntaxError, ValueError) as error:
             line = _line(cell.source, getattr(error, "lineno", None))
-            why = f"this is not valid Python ({getattr(error, 'msg', error)}); fix or delete it"
+            why = f"this is not valid Python {_PYTHON} ({getattr(error, 'msg', error)}); fix or delete it"
             broken.append(Change("read", Place(cell.number, line), why))
         except (RecursionError, MemoryError):
             why = "an expression here is nested too deeply to be read; split it up"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,6 +18,7 @@ from nb2ddp.rules.init_block import MARKER
 from nb2ddp.runtime import support_module
 from nb2ddp.source.cells import CodeCell, Place
 from nb2ddp.source.ipython_syntax import align
+from nb2ddp.source.line_matcher import LineMatcher
 from nb2ddp.source.notebook import Notebook
 from nb2ddp.targets.kaggle import literal
 
@@ -71,15 +72,23 @@ class Script:
         """Return the script's line (from 1) of a place in the notebook; None if the cell is not in the script."""
         if place is None or place.cell not in self._places:
             return None
-        cell = self.cells[place.cell]
-        old, new = cell.python.text.split("\n"), self.rewritten[place.cell].split("\n")
-        at = next((i for i, line in enumerate(cell.python.lines) if line >= place.line), len(old) - 1)
-        wanted = 0
-        for _, a, b, c, d in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
-            if a <= at < b:
-                wanted = min(c + at - a, max(d - 1, c))
+        moved = self._moved[place.cell]
+        wanted = moved[min(bisect_left(self.cells[place.cell].python.lines, place.line), len(moved) - 1)]
         here = self._places[place.cell]
-        return next((number for own, number in here if own >= wanted), here[-1][1])
+        return here[min(bisect_left(here, (wanted, 0)), len(here) - 1)][1]
+
+    @cached_property
+    def _moved(self) -> Mapping[int, Sequence[int]]:
+        """For each cell the line (from 0) that each of its lines became when it was rewritten."""
+        moved: dict[int, list[int]] = {}
+        for number in self._places:
+            old, new = self.cells[number].python.text.split("\n"), self.rewritten[number].split("\n")
+            moved[number] = [
+                min(c + n, max(d - 1, c))
+                for _, a, b, c, d in LineMatcher(old, new).get_opcodes()
+                for n in range(b - a)
+            ]
+        return moved
 
 
 def assemble(

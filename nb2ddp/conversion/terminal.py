@@ -15,10 +15,12 @@ from rich.text import Text
 from nb2ddp.conversion.pipeline import Conversion
 from nb2ddp.conversion.report import Entry, attention, batches, folded
 from nb2ddp.conversion.secret_notes import RULE as SECRET
+from nb2ddp.ddp_folder import SCRIPT
 from nb2ddp.plain_text import terminal_safe
 from nb2ddp.rewriting.findings import Change
 from nb2ddp.secrets import masker
 from nb2ddp.source.cells import Place
+from nb2ddp.source.line_matcher import LineMatcher
 
 Detail = Literal["quiet", "brief", "normal", "verbose"]
 """What needs attention alone (quiet; brief: one of many), folded changes, or each change with its code."""
@@ -103,6 +105,32 @@ def _table(entries: Sequence[Entry], conversion: Conversion, *, with_code: bool 
         for line in _code(entry, conversion) if with_code else ():
             table.add_row("", "", Text(line, style="cyan", no_wrap=True, overflow="ellipsis"))
     return _indented(table)
+
+
+def diff(conversion: Conversion) -> Iterator[str]:
+    """Yield a unified diff from the notebook's code to the script, with marks in the place of secrets."""
+    assert conversion.source is not None
+    assert conversion.script is not None
+    code = [cell.source for cell in conversion.source.cells if cell.kind == "code"]
+    mask = masker([*code, conversion.script.text])
+    before, after = mask("\n".join(code)).splitlines(), mask(conversion.script.text).splitlines()
+    for number, group in enumerate(LineMatcher(before, after).get_grouped_opcodes()):
+        if not number:
+            yield from (f"--- {conversion.notebook.name}", f"+++ {SCRIPT}")
+        (_, a, _, c, _), (_, _, b, _, d) = group[0], group[-1]
+        yield f"@@ -{_range(a, b)} +{_range(c, d)} @@"
+        for kind, a, b, c, d in group:
+            if kind == "equal":
+                yield from (f" {line}" for line in before[a:b])
+                continue
+            yield from (f"-{line}" for line in before[a:b])
+            yield from (f"+{line}" for line in after[c:d])
+
+
+def _range(start: int, end: int) -> str:
+    """Return a range of lines as a unified diff has it: from 1, and without a length of one."""
+    length = end - start
+    return f"{start + 1}" if length == 1 else f"{start + bool(length)},{length}"
 
 
 _masker_of = functools.lru_cache(maxsize=1)(masker)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import io
 import sys
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextvars import ContextVar
 from typing import Any
 
-from nb2ddp.errors import KaggleError
+from nb2ddp.errors import DownloadError, KaggleError
 from nb2ddp.kaggle.errors import translate, unexpected
 
 TIMEOUT = 120.0
@@ -17,6 +19,13 @@ that is silent for a few minutes, so that this is no loss there."""
 
 MOST_BYTES = 128_000_000
 """Of one answer; a log or a list of files has far fewer. Files are not read as a whole."""
+
+
+MOST_SECONDS = 600.0
+"""Of one answer, and of a whole list of files."""
+
+_SLOWEST = 10_000
+"""Bytes per second that a file has to come with, once it has had ``TIMEOUT`` seconds."""
 
 
 class CaughtRequest(Exception):
@@ -70,7 +79,11 @@ def time_limit() -> Iterator[None]:
     def send(session: Any, request: Any, **options: Any) -> Any:
         options["timeout"] = options.get("timeout") or TIMEOUT
         if options.get("stream"):
-            return own(session, request, **options)
+            answer = own(session, request, **options)
+            if (meter := _meter.get()) is not None:
+                pieces = answer.iter_content
+                answer.__dict__["iter_content"] = lambda *a, **b: meter.read(pieces(*a, **b))
+            return answer
         return _read(own(session, request, **{**options, "stream": True}))
 
     with _sending(send):
@@ -83,13 +96,53 @@ def _read(answer: Any) -> Any:
     Raises ServerError for a longer one.
     """
     data = bytearray()
+    end = time.monotonic() + MOST_SECONDS
     for piece in answer.iter_content(2**16):
         data += piece
-        if len(data) > MOST_BYTES:
+        if len(data) > MOST_BYTES or time.monotonic() > end:
             answer.close()
-            raise unexpected("Kaggle", f"over {MOST_BYTES // 1_000_000} MB in one answer")
+            size = (
+                f"over {MOST_BYTES // 1_000_000} MB"
+                if len(data) > MOST_BYTES
+                else f"over {MOST_SECONDS:.0f} seconds"
+            )
+            raise unexpected("Kaggle", f"{size} in one answer")
     answer._content = bytes(data)
     return answer
+
+
+class Meter:
+    """Count the bytes of the files of an output, and end a file that is too much or never ends."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._left, self._began = most, most, 0.0
+
+    @contextlib.contextmanager
+    def counting(self) -> Iterator[None]:
+        """Count what the block downloads, with the tries that the client makes anew; its time begins here."""
+        self._began = time.monotonic() + TIMEOUT
+        token = _meter.set(self)
+        try:
+            yield
+        finally:
+            _meter.reset(token)
+
+    def read(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
+        """Yield the pieces of an answer. Raises DownloadError where they are too many, or too slow."""
+        count = 0
+        for piece in pieces:
+            count += len(piece)
+            self._left -= len(piece)
+            if self._left < 0:
+                raise DownloadError(f"the output has over {self._most / 1e9:.0f} GB; fetch it on its page.")
+            if (time.monotonic() - self._began) * _SLOWEST > count:
+                raise DownloadError(
+                    f"a file came with less than {_SLOWEST // 1000} kB per second; the same command goes on with it."
+                )
+            yield piece
+
+
+_meter: ContextVar[Meter | None] = ContextVar("meter", default=None)
 
 
 @contextlib.contextmanager
@@ -106,12 +159,17 @@ def caught() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _sending(send: Callable[..., Any]) -> Iterator[None]:
-    """Let requests leave through ``send(session, request, **options)``."""
+    """Let requests leave through ``send(session, request, **options)``, without a login of ~/.netrc.
+
+    requests looks one up for each host, that of a redirection or of an address that an answer names too.
+    """
     import requests
 
-    own = requests.Session.send
+    own, netrc = requests.Session.send, vars(requests.sessions)["get_netrc_auth"]
     setattr(requests.Session, "send", send)  # noqa: B010, a plain assignment is an error for mypy
+    setattr(requests.sessions, "get_netrc_auth", lambda *_, **__: None)  # noqa: B010
     try:
         yield
     finally:
         setattr(requests.Session, "send", own)  # noqa: B010
+        setattr(requests.sessions, "get_netrc_auth", netrc)  # noqa: B010

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,7 +17,7 @@ from typing import Any
 
 from nb2ddp.errors import DownloadError, ForbiddenError, KaggleError, NotFoundError, SourcesError
 from nb2ddp.kaggle import calls
-from nb2ddp.kaggle.calls import CaughtRequest, call, caught
+from nb2ddp.kaggle.calls import CaughtRequest, Meter, call, caught
 from nb2ddp.kaggle.credentials import api_of_client, signed_in
 from nb2ddp.kaggle.errors import raise_for, unexpected
 from nb2ddp.kaggle.untrusted import count_of, dict_of, list_of, number_of, shown, text_of
@@ -24,7 +25,8 @@ from nb2ddp.kaggle.untrusted import count_of, dict_of, list_of, number_of, shown
 ACTIVE = ("NEW_SCRIPT", "QUEUED", "RUNNING", "CANCEL_REQUESTED")
 """States of a kernel that has not ended."""
 
-_MAX_FILES = 100_000  # of one output; Kaggle's own limits are far below
+_MAX_FILES, _MAX_BYTES = 100_000, 200_000_000_000  # of one output; Kaggle's own limits are far below
+_MAX_EMPTY_PAGES = 20
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,7 @@ class Client:
 
     def __init__(self, api: Any) -> None:
         self._api = api
+        self._meter = Meter(_MAX_BYTES)
         self.user: str | None = text_of(api.config_values.get("username")) or None
 
     def quota(self) -> Quota | None:
@@ -181,31 +184,39 @@ class Client:
         request.user_name, request.kernel_slug = ref.split("/")
         request.page_size = 100
         seen: set[str] = set()
-        files = 0
+        files = size = empty = 0
+        end = time.monotonic() + calls.MOST_SECONDS
         while True:
             with call(ref), self._api.build_kaggle_client() as kaggle:
                 page = kaggle.kernels.kernels_api_client.list_kernel_session_output(request)
                 found = [RemoteFile(text_of(f.file_name), text_of(f.url)) for f in list_of(page.files)]
                 token = text_of(page.next_page_token)
                 request.page_token = token
+            end_of_page = time.monotonic()
             yield from found
-            files += len(found)
+            end += time.monotonic() - end_of_page  # what is done with the files takes its own time
+            files, empty = files + len(found), 0 if found else empty + 1
+            size += len(token) + sum(len(file.name) + len(file.url) for file in found)
             if not token:
                 return
-            if token in seen or files > _MAX_FILES:
+            is_endless = token in seen or files > _MAX_FILES or empty > _MAX_EMPTY_PAGES
+            if is_endless or size > calls.MOST_BYTES or time.monotonic() > end:
                 raise unexpected(ref, "a list of files without an end")
             seen.add(token)
 
     @contextlib.contextmanager
     def download(self, file: RemoteFile) -> Iterator[Download]:
         """Open a file of the output. Raises DownloadError, for whatever fails inside; OSError passes."""
+        import requests
+
         name = shown(file.name)
         if not file.url.startswith(("https://", "http://")):
             raise DownloadError(f"{name} could not be fetched: Kaggle names no address for it.")
         try:
             with (
                 call(name),
-                _session() as session,
+                self._meter.counting(),
+                requests.Session() as session,  # the addresses are signed: no credentials go along
                 session.get(file.url, stream=True, headers={"Accept-Encoding": "identity"}) as answer,
             ):
                 answer.raise_for_status()
@@ -238,19 +249,6 @@ class Download:
         self._api.download_file(
             self._answer, str(path), None, quiet=True, resume=True, chunk_size=2**16, timeout=calls.TIMEOUT
         )
-
-
-def _session() -> Any:
-    """Return a session that sends no credentials: addresses of files are signed, and ~/.netrc is for others."""
-    import requests
-
-    class Session(requests.Session):
-        def rebuild_auth(self, prepared_request: Any, response: Any) -> None:
-            prepared_request.headers.pop("Authorization", None)
-
-    session = Session()
-    session.auth = lambda request: request
-    return session
 
 
 def connect() -> Client:

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import difflib
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from nb2ddp.conversion.script import Script
+from nb2ddp.source.line_matcher import LineMatcher
 from nb2ddp.source.notebook import Cell, Notebook
 
 _MOST_PAIRS = 400
 """Lines of one place times lines that replace them, up to which the likest are paired; else by order."""
+
+
+_LONG = 200
+"""Characters of lines that are likened by their first words alone: its time grows with their square."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +67,11 @@ class Block:
     cell: int
     rows: Sequence[Row]
 
+    @cached_property
+    def row_of(self) -> Mapping[int, int]:
+        """The row (from 0) of each line of the cell (from 1)."""
+        return {row.left.number: n for n, row in enumerate(self.rows) if row.left and row.left.number}
+
     @property
     def changed(self) -> bool:
         return any(row.changed and (row.left is None or row.left.number) for row in self.rows)
@@ -69,13 +81,13 @@ def aligned(notebook: Notebook, script: Script | None) -> list[Block]:
     """Return the blocks in the order of the notebook; of a notebook without a script, its own lines alone."""
     parts = dict(_parts(notebook.cells))
     blocks: list[Block] = []
-    shown = 0
+    left_out = deque(sorted(parts.keys() - {0}))
     for cell, lines in _runs(script):
-        for number in [number for number in parts if shown < number < cell]:
-            blocks.append(_block(number, parts[number], []))
-        shown = max(shown, cell)
+        while left_out and left_out[0] <= cell:
+            if (number := left_out.popleft()) < cell:
+                blocks.append(_block(number, parts[number], []))
         blocks.append(_block(cell, parts[cell] if cell else [], lines))
-    blocks += [_block(number, parts[number], []) for number in parts if number > shown]
+    blocks += [_block(number, parts[number], []) for number in left_out]
     return _with_last_text(blocks, [left for left in parts.get(0, []) if left.text.strip()])
 
 
@@ -140,8 +152,7 @@ def _block(cell: int, left: list[Left], right: list[Right]) -> Block:
 
 def _rows(left: Sequence[Left], right: Sequence[Right]) -> Iterator[Row]:
     before, after = ([line.text.strip() for line in side] for side in (left, right))
-    matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
-    for tag, a, b, c, d in matcher.get_opcodes():
+    for tag, a, b, c, d in LineMatcher(before, after).get_opcodes():
         if tag == "equal":
             yield from map(Row, left[a:b], right[c:d])
         else:
@@ -153,21 +164,19 @@ def _replaced(left: Sequence[Left], right: Sequence[Right]) -> Iterator[Row]:
     at = 0
     for number, line in enumerate(left):
         spare = len(right) - at - (len(left) - number - 1)  # so that the lines below find one too
-        candidates = right[at : at + max(spare, 0)]
-        if not candidates:
+        if spare <= 0:
             yield Row(line, None)
             continue
-        best = 0
+        best = at
         if len(left) * len(right) <= _MOST_PAIRS:
-            likeness = [_likeness(line.text, other.text) for other in candidates]
-            best = likeness.index(max(likeness))
-        yield from (Row(None, other) for other in candidates[:best])
-        yield Row(line, candidates[best])
-        at += best + 1
+            best = max(range(at, at + spare), key=lambda n: (_likeness(line.text, right[n].text), -n))
+        yield from (Row(None, other) for other in right[at:best])
+        yield Row(line, right[best])
+        at = best + 1
     yield from (Row(None, other) for other in right[at:])
 
 
 def _likeness(one: str, other: str) -> float:
-    if len(one) > 400 or len(other) > 400:  # its time grows with the square of the length
+    if len(one) > _LONG or len(other) > _LONG:
         return float(one.split()[:1] == other.split()[:1])
     return difflib.SequenceMatcher(None, one.strip(), other.strip(), autojunk=False).ratio()

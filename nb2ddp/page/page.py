@@ -179,25 +179,24 @@ def _marks(kind: Kind, changes: Sequence[Change], blocks: Sequence[Block]) -> li
         rights: dict[int, None] = {}
         if kind == "change" and entry.cell in by_cell:
             for line in lines:
-                rights |= dict.fromkeys(_made_of(by_cell[entry.cell].rows, line, marked[entry.cell]))
+                if (at := by_cell[entry.cell].row_of.get(line)) is not None:
+                    rights |= dict.fromkeys(_made_of(by_cell[entry.cell].rows, at, marked[entry.cell]))
         marks.append(Mark(str(number), kind, entry, lefts, tuple(f"s{line}" for line in rights)))
     return marks
 
 
-def _made_of(rows: Sequence[Row], line: int, others: Collection[int]) -> Iterator[int]:
-    """Yield the script's lines that came of a line of a cell: it, if changed, and those put in above it.
+def _made_of(rows: Sequence[Row], at: int, others: Collection[int]) -> Iterator[int]:
+    """Yield the script's lines that came of row ``at``, a line of a cell: it, if changed, and those put in above it.
 
     Where there are none, the next that are changed: a statement is named by its first line. The search ends
     at the next line that an entry is about (``others``).
     """
-    at = next((i for i, row in enumerate(rows) if row.left and row.left.number == line), None)
-    if at is None:
-        return
     start = at
     while start and rows[start - 1].left is None and rows[start - 1].changed:
         start -= 1
     found = [row.right.number for row in rows[start : at + 1] if row.right and row.changed]
-    for row in rows[at + 1 :]:
+    for n in range(at + 1, len(rows)):
+        row = rows[n]
         if row.left is not None and (row.left.number in others or (found and not row.changed)):
             break
         if row.right is not None and row.changed:

@@ -26,6 +26,7 @@ from nb2ddp.rewriting.findings import Decline, Drop, Edit, Finding, Note, Rule
 from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Statement
+from nb2ddp.source.ipython_syntax import expansions
 
 # Line magics that are shell commands.
 COMMANDS = frozenset("ls cat cp mv rm mkdir rmdir pwd man less more ll pip conda mamba uv".split())
@@ -123,7 +124,15 @@ def _line(facts: Facts, shell: ShellCall) -> Iterator[Finding]:
                 f"IPython keeps the comment as part of {name.strip()}'s value, and so does the script",
                 shell.call,
             )
-        code = f'{os}.environ["{name.strip()}"] = {command_code(value.strip(), facts.bound_names)}'
+        text = value.strip()
+        made = command_code(text, facts.names_at(shell.call))
+        code = f'{os}.environ["{name.strip()}"] = {made}'
+        if made == literal([text]) and any(part.expression for part in expansions(text)):
+            yield Note(
+                f"`{text}` names something that is not defined above it: IPython leaves it as it is written, and so "
+                "does the script",
+                shell.call,
+            )
         yield Edit(line, "%env sets an environment variable", partial(_small_statement, code=code))
     elif shell.name == "cd":
         folder = shell.text.removeprefix("-q ").strip().strip("\"'") or "~"
@@ -131,7 +140,7 @@ def _line(facts: Facts, shell: ShellCall) -> Iterator[Finding]:
             why = "a script has no history of folders that %cd could go back in; name the folder"
             yield Decline(why, shell.call)
             return
-        path = command_code(folder, facts.bound_names)
+        path = command_code(folder, facts.names_at(shell.call))
         path = f"{os}.path.expanduser({path})" if folder.startswith("~") else path
         yield Edit(
             shell.call,
@@ -143,7 +152,7 @@ def _line(facts: Facts, shell: ShellCall) -> Iterator[Finding]:
     ):
         yield Drop(statement, f"%{shell.name} is for the notebook alone")
     elif shell.name in COMMANDS:
-        code = f"{helper(facts, 'shell')}({shell.code(facts.bound_names)})"
+        code = f"{helper(facts, 'shell')}({shell.code(facts.names_at(shell.call))})"
         yield Edit(shell.call, "runs once, on rank 0", partial(cst_nodes.replaced, code=code))
     else:
         yield Decline(f"%{shell.name} is a magic that nb2ddp does not know; write it in Python", shell.call)
@@ -170,7 +179,7 @@ def _cell(facts: Facts, shell: ShellCall) -> Iterator[Finding]:
         return
     if shell.name == "writefile":
         append = shell.text.startswith("-a ")
-        path = command_code(shell.text.removeprefix("-a ").strip().strip("\"'"), facts.bound_names)
+        path = command_code(shell.text.removeprefix("-a ").strip().strip("\"'"), facts.names_at(shell.call))
         mode = ', "a"' if append else ""
         code = f"{helper(facts, 'write_file')}({path}, {literal([shell.body])}{mode})"
         yield Edit(

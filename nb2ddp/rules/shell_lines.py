@@ -42,7 +42,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         yield Edit(
             shell.call,
             "every rank needs the output" if shell.kind == "output" else "runs once, on rank 0",
-            partial(cst_nodes.replaced, code=f"{function}({shell.code(facts.bound_names)})"),
+            partial(cst_nodes.replaced, code=f"{function}({shell.code(facts.names_at(shell.call))})"),
         )
 
 

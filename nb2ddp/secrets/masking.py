@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-import itertools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
-from nb2ddp.secrets.scan import ENCODED, Text, joined, matches
+from nb2ddp.secrets.constants import built
+from nb2ddp.secrets.scan import Text, matches
 
 _KEY_BODY = re.compile(
     r"-----BEGIN [A-Z0-9 ]{0,30}PRIVATE KEY[A-Z ]{0,10}-----(.{0,20000}?)-----END", re.DOTALL
 )
-_SHORTEST = 6  # characters of a piece of a secret that is worth a mark
+_SHORTEST = (
+    6  # characters of a part of a secret that is marked wherever it stands; a shorter one between quotes
+)
+_ENDS = r"[\"'{}]|%[sdr]"  # what a part of a text stands between
+_QUOTED = r"(?:(?<=[\"'}}])|(?<=%[sdr])){}(?=[\"'{{%])"
+_HAS_LETTER = re.compile(r"[^\W_]")
 _WORD = 12  # a shorter secret is marked where it stands alone; one of under 8 characters, where it stands in an address
 _KEY_LINE = re.compile(
     r"(?<![A-Za-z0-9+/=])[A-Za-z0-9+/]{32,}={0,2}(?:(?:\\n|\s)+[A-Za-z0-9+/]{6,31}={0,2}(?![A-Za-z0-9+/=]))?"
@@ -21,26 +26,54 @@ _KEY_LINE = re.compile(
 def masker(texts: Sequence[str]) -> Callable[[str], str]:
     """Return a function that masks the secrets of these texts, which belong together, in any text.
 
-    A secret that is written in parts is masked in each of them; so are the lines of a private key, and a
-    secret in base64.
+    A secret that is written in parts is masked in each of them, in all of the texts; so are the lines of a private
+    key, and what a secret is decoded from.
     """
-    parts = [Text("", text) for text in texts]
+    found = matches([Text("", text) for text in texts])
     marks: dict[str, str] = {}
-    for secret, value in matches(parts):
-        if secret.rule != "private-key" and (secret.start or value not in marks):
-            marks[value] = f"{secret.start}***"
-    values = tuple(marks)
+    for one in found:
+        if one.secret.rule != "private-key" and (one.secret.start or one.value not in marks):
+            marks[one.value] = f"{one.secret.start}***"
+    places = {value: _where(value) for value in marks}
+    literals = [one.literals for one in found if one.secret.rule != "private-key"]
+    keys = ((one, key.span(1)) for one in built(tuple(texts)) for key in _KEY_BODY.finditer(one.text))
+    literals += [one.literals(*span) for one, span in keys]
+    for part in _parts(texts, marks).union(*literals) - marks.keys():
+        for line in filter(_HAS_LETTER.search, part.split("\n")):
+            marks[line] = "***"
+            places[line] = re.escape(line) if len(line) >= _SHORTEST else _QUOTED.format(re.escape(line))
     for text in texts:
-        for value in values:
-            marks.update(dict.fromkeys(_pieces(text, value), "***"))
-        marks.update((found[1], "***") for found in ENCODED.finditer(text) if values)
         for key in _KEY_BODY.finditer(text):
             lines = [line for found in _KEY_LINE.finditer(key[1]) for line in re.split(r"\\n|\s+", found[0])]
-            marks.update((line, "***") for line in lines if len(line) >= _SHORTEST)
+            lines = [line for line in lines if len(line) >= _SHORTEST]
+            marks.update(dict.fromkeys(lines, "***"))
+            places.update(zip(lines, map(re.escape, lines), strict=True))
     if not marks:
         return lambda text: text
-    pattern = re.compile("|".join(map(_where, sorted(marks, key=len, reverse=True))))
+    pattern = re.compile("|".join(places[value] for value in sorted(places, key=len, reverse=True)))
     return lambda text: pattern.sub(lambda found: marks[found[0]], text)
+
+
+def _parts(texts: Sequence[str], values: Iterable[str]) -> set[str]:
+    """Return what stands between quotes or blanks, and makes up one of the values if it is put together."""
+    written = {
+        part
+        for text in texts
+        for ends in (_ENDS, rf"{_ENDS}|[\s=,:;()\[\]]")
+        for part in re.split(ends, text)
+    }
+    found: set[str] = set()
+    for value in values:
+        own = {part for part in written if 0 < len(part) < len(value) and part in value}
+        spans = [(at, at + size) for size in {*map(len, own)} for at in range(len(value) - size + 1)]
+        spans = [(start, end) for start, end in spans if value[start:end] in own]
+        begun, ended = {0}, {len(value)}  # the places up to which, and from which on, there are parts
+        for start, end in sorted(spans):
+            begun |= {end} if start in begun else set()
+        for start, end in sorted(spans, reverse=True):
+            ended |= {start} if end in ended else set()
+        found.update(value[start:end] for start, end in spans if start in begun and end in ended)
+    return found
 
 
 def _where(value: str) -> str:
@@ -50,15 +83,3 @@ def _where(value: str) -> str:
     if len(value) < 8:
         return rf"(?<=:){re.escape(value)}(?=@)"
     return rf"(?<![^\s:='\"]){re.escape(value)}(?![^\s@'\":,;)])"
-
-
-def _pieces(text: str, value: str) -> list[str]:
-    """Return the pieces in which a value is written in a text, if it is in more than one."""
-    whole, offsets = joined(text)
-    start = whole.find(value)
-    if start < 0:
-        return []
-    cuts = [cut for cut, _ in offsets if start < cut < start + len(value)]
-    ends = [start, *cuts, start + len(value)]
-    pieces = [whole[a:b] for a, b in itertools.pairwise(ends)]
-    return [piece for piece in pieces if len(piece) >= _SHORTEST] if cuts else []

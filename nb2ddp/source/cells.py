@@ -14,6 +14,7 @@ import libcst as cst
 from nb2ddp import libraries
 from nb2ddp.source import cst_nodes, ipython_syntax
 from nb2ddp.source.ipython_syntax import PythonText
+from nb2ddp.source.parser import parse_module
 from nb2ddp.source.syntax_check import check
 
 Statement = cst.SimpleStatementLine | cst.BaseCompoundStatement
@@ -40,18 +41,18 @@ def parse_cell(number: int, source: str) -> CodeCell:
     The parts of ``a; b`` or ``def f(): a()`` get lines of their own if the rules may have to move them.
 
     Raises:
-        SyntaxError, ValueError, RecursionError, MemoryError, ParserSyntaxError: the cell is not valid Python,
-            or cannot be parsed.
+        UnreadError: it is not read, though it may be valid.
+        SyntaxError, ValueError, RecursionError, MemoryError: the cell is not valid Python, or cannot be parsed.
     """
     python = ipython_syntax.to_python(source)
     needs = check(python.text)  # refuses code that is nested too deeply, on which LibCST would crash
-    module = cst.parse_module(python.text)
+    module = parse_module(python.text)
     crowded = ";" in python.text or _ONE_LINE.search(python.text)
     text = cst_nodes.one_per_line(module, _may_move).code if crowded else python.text
     if text != python.text:
         origins = ipython_syntax.align(python.text.split("\n"), text.split("\n"))
         python = PythonText(text, tuple(python.notebook_line(line) for line in origins))
-        module = cst.parse_module(text)
+        module = parse_module(text)
     return CodeCell(number, source, python, module, needs)
 
 

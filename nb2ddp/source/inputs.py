@@ -5,9 +5,12 @@ Links to pages of GitHub, Gist, Colab, Hugging Face, GitLab and nbviewer stand f
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
+import select
 import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,13 +19,10 @@ from typing import IO, Any
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from nb2ddp.errors import NotebookError
-from nb2ddp.source.notebook import Notebook, parse_notebook, read_notebook
-
-MOST_BYTES = 64_000_000
-"""The largest notebook that is read from a link or standard input."""
+from nb2ddp.source.notebook import MOST_BYTES, Notebook, decoded, parse_notebook, read_notebook
 
 TIME_LIMIT = 60.0
-"""Seconds for a whole download."""
+"""Seconds for a notebook to come from a link, with names looked up, headers and redirections, or standard input."""
 
 _SILENCE = 20.0  # seconds without a byte
 _PIECE = 2**16
@@ -30,6 +30,7 @@ _GISTS = "https://api.github.com/gists"
 _SUFFIXES = (".ipynb", ".py")
 _KAGGLE_PAGE = re.compile(r"https?://(?:www\.)?kaggle\.com/code/([\w-]+/[\w-]+)(?:[/?#].*)?")
 _KAGGLE = re.compile(r"kaggle:(?:/{0,2})([\w-]+/[\w-]+)/?")
+_SLOW = "{} was not complete after {:.0f} seconds."
 _LARGE = "{} is larger than {:.0f} MB; clear its outputs, and save it."
 _NO_NETWORK = "this needs a network connection: download the notebook, and give the file"
 
@@ -81,7 +82,7 @@ def read_input(
     kaggle: Callable[[str], str] | None = None,
     *,
     public_only: bool = False,
-    most_bytes: int = MOST_BYTES,
+    most_bytes: int | None = None,
 ) -> tuple[Notebook, str | None]:
     """Return the notebook, and its text where it lies in no file here.
 
@@ -92,14 +93,16 @@ def read_input(
     """
     if what.kind == "file":
         return read_notebook(what.path), None
+    most_bytes = MOST_BYTES if most_bytes is None else most_bytes
     if what.kind == "stdin":
-        text = _decoded(_limited(sys.stdin.buffer, "standard input", most_bytes), "standard input")
+        end = time.monotonic() + TIME_LIMIT
+        text = decoded(_limited(sys.stdin.buffer, "standard input", most_bytes, end), "standard input")
     elif what.kind == "kaggle":
         if kaggle is None:
             raise NotebookError(f"{what.text}: notebooks of Kaggle are not read here.")
         text = kaggle(what.place)
     else:
-        text = _decoded(download(what.place, public_only=public_only, most_bytes=most_bytes), what.text)
+        text = decoded(download(what.place, most_bytes, public_only=public_only), what.text)
     path = what.path
     if not text.lstrip("\ufeff \t\r\n").startswith("{"):
         if re.match(r"\s*<(?:!doctype|html)", text, re.IGNORECASE):
@@ -158,15 +161,43 @@ def _shown(link: str) -> str:
     return urlunsplit(parts)
 
 
-def download(address: str, *, public_only: bool = False, most_bytes: int = MOST_BYTES) -> bytes:
+def download(address: str, most_bytes: int, *, public_only: bool = False) -> bytes:
     """Return what lies at an address.
 
     Raises NotebookError: it cannot be reached, is not there, is too large, or takes too long.
     """
-    data = _get(address, public_only, most_bytes)
-    if not address.startswith(f"{_GISTS}/"):
-        return data
-    return _get(_file_of_gist(data, address), public_only, most_bytes)
+    end = time.monotonic() + TIME_LIMIT
+
+    def fetched() -> bytes:
+        data = _get(address, public_only, most_bytes, end)
+        if not address.startswith(f"{_GISTS}/"):
+            return data
+        return _get(_file_of_gist(data, address), public_only, most_bytes, end)
+
+    return _in_time(fetched, end, _shown(address))
+
+
+def _in_time(work: Callable[[], bytes], end: float, shown: str) -> bytes:
+    """Return what ``work`` returns until ``end``, in a thread that is left behind then.
+
+    A timeout of a socket begins anew with each byte, and looking up a name has none.
+    """
+    results: list[bytes | BaseException] = []
+
+    def run() -> None:
+        try:
+            results.append(work())
+        except BaseException as error:
+            results.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(max(0.0, end - time.monotonic()))
+    if not results:
+        raise NotebookError(_SLOW.format(shown, TIME_LIMIT))
+    if isinstance(results[0], BaseException):
+        raise results[0]
+    return results[0]
 
 
 def _file_of_gist(answer: bytes, address: str) -> str:
@@ -182,7 +213,7 @@ def _file_of_gist(answer: bytes, address: str) -> str:
     raise NotebookError(f"The gist at {address} holds no .ipynb file.")
 
 
-def _get(address: str, public_only: bool, most_bytes: int) -> bytes:
+def _get(address: str, public_only: bool, most_bytes: int, end: float) -> bytes:
     import http.client
     import urllib.error
     import urllib.request
@@ -195,7 +226,7 @@ def _get(address: str, public_only: bool, most_bytes: int) -> bytes:
         with _opener(public_only).open(request, timeout=_SILENCE) as answer:
             if (answer.length or 0) > most_bytes:
                 raise NotebookError(_LARGE.format(shown, most_bytes / 1e6))
-            data = _limited(answer, shown, most_bytes)
+            data = _limited(answer, shown, most_bytes, end)
             if answer.length:  # what the server has announced and not sent
                 raise NotebookError(f"{shown} broke off after {len(data)} bytes; try again.")
             return data
@@ -250,23 +281,27 @@ def _opener(public_only: bool) -> Any:
     return opener
 
 
-def _limited(stream: IO[bytes], shown: str, most_bytes: int) -> bytes:
+def _limited(stream: IO[bytes], shown: str, most_bytes: int, end: float) -> bytes:
     """Return all of a stream, which may be neither too large nor too slow."""
-    end, pieces, size = time.monotonic() + TIME_LIMIT, [], 0
+    pieces, size = [], 0
     # read1 gives what is there: a server that sends a byte a second must not outlast the limit
     read = getattr(stream, "read1", stream.read)
-    while piece := read(_PIECE):
+    while _comes(stream, end) and (piece := read(_PIECE)):
         pieces.append(piece)
         size += len(piece)
         if size > most_bytes:
             raise NotebookError(_LARGE.format(shown, most_bytes / 1e6))
-        if time.monotonic() > end and shown != "standard input":
-            raise NotebookError(f"{shown} was not complete after {TIME_LIMIT:.0f} seconds.")
+    if time.monotonic() > end:
+        raise NotebookError(_SLOW.format(shown, TIME_LIMIT))
     return b"".join(pieces)
 
 
-def _decoded(data: bytes, shown: str) -> str:
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise NotebookError(f"{shown} is not text in UTF-8, so it is no notebook.") from None
+def _comes(stream: IO[bytes], end: float) -> bool:
+    """Wait for what comes through a pipe; return whether there is time left."""
+    left = end - time.monotonic()
+    if stream is getattr(sys.stdin, "buffer", None):
+        with contextlib.suppress(
+            OSError, ValueError
+        ):  # no file of the system's, or none that can be waited for
+            return left > 0 and bool(select.select([stream], [], [], left)[0])
+    return left > 0

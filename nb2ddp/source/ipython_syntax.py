@@ -7,12 +7,13 @@ IPython's own transformer does the work, so that ``!`` inside a string, a contin
 from __future__ import annotations
 
 import ast
-import difflib
 import itertools
 import re
 import tokenize
 import warnings
 from dataclasses import dataclass
+
+from nb2ddp.source.line_matcher import LineMatcher
 
 # Cell magics whose body is the notebook's own Python, run in its namespace.
 PYTHON_CELL_MAGICS = frozenset({"capture", "time", "timeit", "prun", "run_ddp"})
@@ -221,6 +222,6 @@ def _untimed(line: str) -> str:
 def align(before: list[str], after: list[str]) -> list[int]:
     """Return the lines of ``before`` (from 1) that the lines of ``after`` came from."""
     lines: list[int] = []
-    for _, b1, b2, a1, a2 in difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
+    for _, b1, b2, a1, a2 in LineMatcher(before, after).get_opcodes():
         lines += [min(b1 + offset, max(b2 - 1, 0)) + 1 for offset in range(a2 - a1)]
     return lines

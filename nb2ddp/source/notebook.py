@@ -17,9 +17,11 @@ from typing import Any
 from nb2ddp.errors import NotebookError
 from nb2ddp.regular_files import opened
 
-# What Jupyter itself opens with patience. Of JSON, Python makes up to thirty times as many bytes.
-_MOST_BYTES, _MOST_CONTAINERS, _MOST_VALUES = 100_000_000, 150_000, 3_000_000
+MOST_BYTES = 100_000_000
+"""The largest notebook that is read, wherever it comes from: what Jupyter itself opens with patience."""
 
+# Of JSON, Python makes up to thirty times as many bytes.
+_MOST_CONTAINERS, _MOST_VALUES = 150_000, 3_000_000
 
 _TOKEN = re.compile(r"\w+|[^\w\s]")
 
@@ -67,8 +69,12 @@ def parse_notebook(path: Path, text: str) -> Notebook:
     Stray keys that make a notebook invalid by the schema are accepted: ten real ones of 442 have them,
     and Jupyter opens them all.
 
-    Raises NotebookError for a text that is no notebook.
+    Raises NotebookError for a text that is no notebook, or is too much to be read.
     """
+    if len(text) > MOST_BYTES:
+        raise NotebookError(_too_large(path, len(text)))
+    if sum(map(text.count, "{[")) > _MOST_CONTAINERS or text.count(",") > _MOST_VALUES:
+        raise NotebookError(f"{path} holds more than a notebook's cells; {_CLEAR}")
     node = _percent(path, text) if path.suffix == ".py" else _ipynb(path, text)
     try:
         return notebook_of(path, node)
@@ -196,28 +202,35 @@ def _text(path: Path) -> str:
     try:
         with open(path, "rb", opener=opened) as file:
             size = os.fstat(file.fileno()).st_size
-            if size > _MOST_BYTES:
-                raise NotebookError(
-                    f"{path} has {size / 1e6:.0f} MB, and {_MOST_BYTES / 1e6:.0f} MB are read at most; clear "
-                    "its outputs with `jupyter nbconvert --clear-output --inplace`."
-                )
-            data = file.read(_MOST_BYTES)
+            if size > MOST_BYTES:
+                raise NotebookError(_too_large(path, size))
+            data = file.read(MOST_BYTES)
     except FileNotFoundError:
         raise NotebookError(f"{path} does not exist.") from None
     except IsADirectoryError:
         raise NotebookError(f"{path} is a folder; name a notebook in it.") from None
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         raise NotebookError(f"{path} cannot be read: {getattr(error, 'strerror', error)}.") from None
-    if sum(map(data.count, (b"{", b"["))) > _MOST_CONTAINERS or data.count(b",") > _MOST_VALUES:
-        raise NotebookError(
-            f"{path} holds more than a notebook's cells; clear its outputs with "
-            "`jupyter nbconvert --clear-output --inplace`."
-        )
+    return decoded(data, path)
+
+
+_CLEAR = "clear its outputs with `jupyter nbconvert --clear-output --inplace`."
+
+
+def _too_large(path: Path, size: int) -> str:
+    return f"{path} has {size / 1e6:.0f} MB, and {MOST_BYTES / 1e6:.0f} MB are read at most; {_CLEAR}"
+
+
+def decoded(data: bytes, shown: object) -> str:
+    """Return the text of a notebook's bytes, in any encoding of JSON.
+
+    Raises NotebookError for other encodings.
+    """
     try:
         return data.decode(json.detect_encoding(data))  # a byte order mark, or UTF-16 by some editors
     except UnicodeDecodeError:
         raise NotebookError(
-            f"{path} cannot be read: it is not UTF-8 text; open and save it in Jupyter."
+            f"{shown} cannot be read: it is not text in UTF-8; open and save it in Jupyter."
         ) from None
 
 

@@ -14,27 +14,34 @@ import urllib.request
 
 from nb2ddp.errors import NotebookError
 
-_REFUSED = [
+# What Python's `is_global` says depends on its release, so the networks are written out here. Public is what IANA
+# gives to anybody, less what its registries of special-purpose addresses hold.
+_PUBLIC = [ipaddress.ip_network(network) for network in ("0.0.0.0/0", "2000::/3")]
+_SPECIAL = [
     ipaddress.ip_network(network)
     for network in (
-        *("64:ff9b::/96", "64:ff9b:1::/48"),  # a NAT64 gateway translates them to any IPv4 address
-        "::/96",  # IPv4 addresses in the form of before 2006
-        "fec0::/10",  # once the addresses of a site
+        *("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12"),
+        *("192.0.0.0/24", "192.0.2.0/24", "192.31.196.0/24", "192.52.193.0/24", "192.88.99.0/24"),
+        *("192.168.0.0/16", "192.175.48.0/24", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24"),
+        *("224.0.0.0/4", "240.0.0.0/4"),
         "168.63.129.16/32",  # Azure's service for the machine itself
+        "2001::/23",  # protocols: Teredo, which holds an IPv4 address, ORCHID, benchmarks
+        *("2001:db8::/32", "3fff::/20"),  # documentation
+        "2002::/16",  # 6to4, which holds an IPv4 address
+        "2620:4f:8000::/48",
     )
 ]
 
 
 def is_public(address: str) -> bool:
     """Return whether an IP address belongs to the public internet."""
-    ip = ipaddress.ip_address(address)
-    if isinstance(ip, ipaddress.IPv6Address):
-        inner = ip.ipv4_mapped or ip.sixtofour or (ip.teredo and ip.teredo[1])
-        if inner:
-            return is_public(str(inner))
-    if any(ip in network for network in _REFUSED):
+    try:
+        ip = ipaddress.ip_address(address)
+    except ValueError:
         return False
-    return ip.is_global and not ip.is_multicast
+    if isinstance(ip, ipaddress.IPv6Address) and ip.ipv4_mapped:
+        ip = ip.ipv4_mapped
+    return any(ip in network for network in _PUBLIC) and not any(ip in network for network in _SPECIAL)
 
 
 def connected(host: str, port: int, timeout: float | None) -> socket.socket:

@@ -11,10 +11,13 @@ import re
 import sys
 import warnings
 from collections.abc import Iterable
+from typing import TypeVar
 
 import libcst as cst
 
-NEWEST = (3, 14)
+from nb2ddp.source.parser import UnreadError, parse_module
+
+NEWEST = (3, 15)
 """The newest syntax that is known here."""
 
 TOP_LEVEL_ASYNC = (
@@ -29,7 +32,7 @@ _MOST_BRACKETS, _MOST_IN_BRACKETS, _MOST_BRANCHES = 100, 10_000, 1500
 _BRANCH = re.compile(r"\*\*|\b(?:else|elif|lambda|and|or|not)\b")
 
 
-class TopLevelAsyncError(SyntaxError):
+class TopLevelAsyncError(UnreadError):
     """The code awaits at the top level, as only a notebook can."""
 
 
@@ -40,6 +43,7 @@ def check(text: str, filename: str = "cell", *, parses: bool = False) -> tuple[i
 
     Raises:
         TopLevelAsyncError: the text awaits at its top level.
+        UnreadError: LibCST fails on it.
         SyntaxError, ValueError, RecursionError, MemoryError: no Python compiles it.
     """
     with warnings.catch_warnings():
@@ -103,10 +107,15 @@ def _is_flat(text: str) -> bool:
 def _with(newer: _Older, text: str) -> str | None:
     """Return the text without its newer syntax; None where it has none, or cannot be parsed."""
     try:
-        older = cst.parse_module(text).visit(newer)
-    except (cst.ParserSyntaxError, cst.CSTValidationError, RecursionError):
+        older = parse_module(text).visit(newer)
+    except UnreadError:
+        raise
+    except (SyntaxError, RecursionError):
         return None
     return older.code if newer.version else None
+
+
+_Handler = TypeVar("_Handler", cst.ExceptHandler, cst.ExceptStarHandler)
 
 
 class _Older(cst.CSTTransformer):
@@ -140,15 +149,26 @@ class _Older(cst.CSTTransformer):
     def leave_ConcatenatedString(
         self, original_node: cst.ConcatenatedString, updated_node: cst.ConcatenatedString
     ) -> cst.BaseExpression:
+        kinds = {isinstance(part, cst.TemplatedString) for part in (original_node.left, original_node.right)}
+        if kinds == {True, False} and not isinstance(original_node.right, cst.ConcatenatedString):
+            raise cst.CSTValidationError("a t-string beside a string")
         left, right = (part.visit(self) for part in (original_node.left, original_node.right))
         if left is original_node.left and right is original_node.right:
             return updated_node
         return _list([part for part in (left, right) if isinstance(part, cst.BaseExpression)])
 
+    def _has_newer(self, parameters: cst.TypeParameters | None) -> bool:
+        """``[T]`` (PEP 695), ``[T = int]`` (PEP 696)."""
+        if parameters is None:
+            return False
+        has_default = any(parameter.default is not None for parameter in parameters.params)
+        return self._needs((3, 13) if has_default else (3, 12))
+
     def leave_TypeAlias(
         self, original_node: cst.TypeAlias, updated_node: cst.TypeAlias
     ) -> cst.Assign | cst.TypeAlias:
         """``type X = int`` (PEP 695)."""
+        self._has_newer(original_node.type_parameters)
         if not self._needs((3, 12)):
             return updated_node
         return cst.Assign([cst.AssignTarget(updated_node.name)], updated_node.value)
@@ -156,27 +176,58 @@ class _Older(cst.CSTTransformer):
     def leave_FunctionDef(
         self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef
     ) -> cst.FunctionDef:
-        if original_node.type_parameters is None or not self._needs((3, 12)):
+        if not self._has_newer(original_node.type_parameters):
             return updated_node
         return updated_node.with_changes(
             type_parameters=None, whitespace_after_type_parameters=cst.SimpleWhitespace("")
         )
 
     def leave_ClassDef(self, original_node: cst.ClassDef, updated_node: cst.ClassDef) -> cst.ClassDef:
-        if original_node.type_parameters is None or not self._needs((3, 12)):
+        if not self._has_newer(original_node.type_parameters):
             return updated_node
         return updated_node.with_changes(type_parameters=None)
 
     def leave_ExceptHandler(
         self, original_node: cst.ExceptHandler, updated_node: cst.ExceptHandler
     ) -> cst.ExceptHandler:
-        """``except A, B:`` (PEP 758)."""
-        kind = updated_node.type
+        return self._in_parentheses(updated_node)
+
+    def leave_ExceptStarHandler(
+        self, original_node: cst.ExceptStarHandler, updated_node: cst.ExceptStarHandler
+    ) -> cst.ExceptStarHandler:
+        return self._in_parentheses(updated_node)
+
+    def _in_parentheses(self, handler: _Handler) -> _Handler:
+        """``except A, B:`` and ``except* A, B:`` (PEP 758)."""
+        kind = handler.type
         if not isinstance(kind, cst.Tuple) or kind.lpar or not self._needs((3, 14)):
+            return handler
+        return handler.with_changes(type=_bare(kind))
+
+    def leave_ListComp(self, original_node: cst.ListComp, updated_node: cst.ListComp) -> cst.BaseExpression:
+        return self._unpacked(updated_node)
+
+    def leave_SetComp(self, original_node: cst.SetComp, updated_node: cst.SetComp) -> cst.BaseExpression:
+        return self._unpacked(updated_node)
+
+    def leave_GeneratorExp(
+        self, original_node: cst.GeneratorExp, updated_node: cst.GeneratorExp
+    ) -> cst.BaseExpression:
+        return self._unpacked(updated_node)
+
+    def _unpacked(self, made: cst.ListComp | cst.SetComp | cst.GeneratorExp) -> cst.BaseExpression:
+        """``[*a for a in b]`` (PEP 798)."""
+        if not isinstance(made.elt, cst.StarredElement) or not self._needs((3, 15)):
+            return made
+        return made.with_changes(elt=made.elt.value)
+
+    def leave_StarredDictComp(
+        self, original_node: cst.StarredDictComp, updated_node: cst.StarredDictComp
+    ) -> cst.BaseExpression:
+        """``{**a for a in b}`` (PEP 798)."""
+        if not self._needs((3, 15)):
             return updated_node
-        return updated_node.with_changes(
-            type=kind.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
-        )
+        return cst.ListComp(_bare(updated_node.value), updated_node.for_in)
 
 
 def _expressions(parts: Iterable[cst.CSTNode]) -> list[cst.BaseExpression]:

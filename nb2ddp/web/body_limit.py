@@ -1,8 +1,10 @@
-"""Limit the bytes of a request, before Gradio gathers them in memory or on the disk."""
+"""Limit the bytes and the time of a request, before Gradio gathers it in memory or on the disk."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
 from typing import Any
 
 from nb2ddp.web import limits
@@ -18,7 +20,7 @@ _DISCARDED = 5
 
 
 class BodyLimit:
-    """Answer a request that is too large with 413. ASGI middleware."""
+    """Answer a request that is too large with 413, and one that is too slow with 408. ASGI middleware."""
 
     def __init__(self, app: _App) -> None:
         self._app = app
@@ -29,12 +31,18 @@ class BodyLimit:
             return
         is_upload = scope["path"].rstrip("/").endswith("/upload")
         most = left = limits.MOST_UPLOAD if is_upload else limits.MOST_REQUEST
-        has_begun = has_ended = False
+        has_begun = has_ended = is_late = False
+        end = asyncio.get_running_loop().time() + limits.SECONDS
 
         async def limited() -> _Message:
-            nonlocal left, has_ended
-            message = await receive()
-            has_ended = not message.get("more_body")
+            nonlocal left, has_ended, is_late
+            try:
+                async with asyncio.timeout_at(None if has_ended else end):
+                    message = await receive()
+            except TimeoutError:
+                left, has_ended, is_late = -1, True, True
+                return {"type": "http.disconnect"}
+            has_ended = has_ended or not message.get("more_body")
             left -= len(message.get("body", b""))
             return message if left >= 0 else {"type": "http.disconnect"}
 
@@ -54,8 +62,10 @@ class BodyLimit:
             if left >= 0 or has_begun:
                 return
         if not has_ended and announced <= _DISCARDED * most:
-            await _discard(receive, _DISCARDED * most)
-        await _refuse(send)
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(end):
+                    await _discard(receive, _DISCARDED * most)
+        await _refuse(send, *(_LATE if is_late else _LARGE))
 
 
 def _announced(scope: _Message) -> int:
@@ -72,10 +82,13 @@ async def _discard(receive: _Receive, most: int) -> None:
             return
 
 
-async def _refuse(send: _Send) -> None:
-    text = b"The request is too large.\n"
+_LARGE = (413, b"The request is too large.\n")
+_LATE = (408, b"The request took too long to come in.\n")
+
+
+async def _refuse(send: _Send, status: int, text: bytes) -> None:
     headers = [(b"content-type", b"text/plain"), (b"content-length", str(len(text)).encode())]
     await send(
-        {"type": "http.response.start", "status": 413, "headers": [*headers, (b"connection", b"close")]}
+        {"type": "http.response.start", "status": status, "headers": [*headers, (b"connection", b"close")]}
     )
     await send({"type": "http.response.body", "body": text})

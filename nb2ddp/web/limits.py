@@ -12,7 +12,7 @@ MOST_UPLOAD = MOST_BYTES + MOST_REQUEST
 """Bytes of a request that uploads files."""
 
 SECONDS = 60.0
-"""For a conversion with its download."""
+"""For a conversion with its download; and for a request to come in."""
 
 MEMORY = 2 * 2**30
 """Bytes of address space of the process that converts."""

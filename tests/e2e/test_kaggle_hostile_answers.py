@@ -227,6 +227,45 @@ def test_an_answer_that_leads_elsewhere(server: KaggleServer, to: str) -> None:
     assert not Path("home/a.txt").exists()
 
 
+def test_empty_pages_are_not_followed_without_end(server: KaggleServer) -> None:
+    pages = 1000
+    server.calls["ListKernelSessionOutput"] = [
+        says(files=[], log="[]", nextPageToken=f"page {n}") for n in range(pages)
+    ]
+    result = nb2ddp(*FETCH)
+    assert result.exit_code == errors.ServerError.exit_code
+    assert "a list of files without an end" in result.output
+    assert len(server.calls["ListKernelSessionOutput"]) > pages - 30
+
+
+def test_an_output_that_is_larger_than_any_is_not_fetched(
+    server: KaggleServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nb2ddp.kaggle.client._MAX_BYTES", 150_000)
+    server.files = {f"{n}.bin": bytes(100_000) for n in range(3)}
+    result = nb2ddp(*FETCH)
+    assert result.exit_code == errors.DownloadError.exit_code
+    assert "the output has over 0 GB" in " ".join(result.output.split())
+    assert Path("home/0.bin").exists()
+    assert not Path("home/1.bin").exists()
+
+
+def test_a_retry_takes_no_credentials_along(
+    server: KaggleServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client makes the requests that go on with a file in a session of its own."""
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine localhost login ada password swordfish\n")
+    netrc.chmod(0o600)
+    monkeypatch.setenv("NETRC", str(netrc))
+    server.files = {"good.txt": b"good" * 100_000}
+    server.broken_files = ["good.txt"]
+    assert nb2ddp(*FETCH).exit_code == 0
+    files = [credentials for path, credentials in server.gets if "/stream/" not in path]
+    assert len(files) > 1
+    assert set(files) == {None}
+
+
 def test_a_download_takes_no_credentials_along(
     server: KaggleServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,6 +26,14 @@ UUID = "-".join(some(n, HEX) for n in (8, 4, 4, 4, 12))
 # rule: the token, and what stands around it ({} is the token) where it cannot be known by its form
 TOKENS: dict[str, tuple[str, str]] = {
     "huggingface-token": ("hf_" + some(34), "{}"),
+    "modelscope-token": ("ms-" + UUID, "{}"),
+    "zhipu-key": (some(32, HEX) + "." + some(16), "{}"),
+    "alibaba-access-key": ("LTAI" + "5t" + some(18), "{}"),
+    "tencent-access-key": ("AKID" + some(32), "{}"),
+    "baidu-key": ("bce-v3/" + "ALTAK-" + some(21) + "/" + some(40, HEX), "{}"),
+    "heroku-key": ("HRKU-" + "AA" + some(58), "{}"),
+    "atlassian-token": ("ATATT3" + some(180) + "=0A1B2C3D", "{}"),
+    "onepassword-token": ("ops_" + "eyJ" + some(250), "{}"),
     "kaggle-token": ("KGAT_" + some(32, HEX), "{}"),
     "kaggle-key": (some(32, HEX), 'kaggle = {{"username": "ada", "key": "{}"}}'),
     "wandb-token": ("wandb_v1_" + some(77), "{}"),

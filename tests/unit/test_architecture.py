@@ -115,8 +115,10 @@ ROOMS: dict[str, set[str]] = {
 # Modules with a stricter row than their room's.
 MODULES_BELOW: dict[str, set[str]] = {
     "source.cst_nodes": set(),
-    "source.ipython_syntax": set(),
-    "source.syntax_check": set(),
+    "source.ipython_syntax": {"source.line_matcher"},
+    "source.line_matcher": set(),
+    "source.parser": set(),
+    "source.syntax_check": {"source.parser"},
     "source.notebook": {"errors", "regular_files"},
     "monitor.progress": set(),
     "monitor.console": set(),

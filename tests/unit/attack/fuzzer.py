@@ -9,9 +9,12 @@ from __future__ import annotations
 import ast
 import contextlib
 import copy
+import html
 import io
+import itertools
 import json
 import random
+import re
 import signal
 import sys
 import warnings
@@ -22,8 +25,11 @@ from typing import Any
 
 from nb2ddp.conversion import report
 from nb2ddp.conversion.pipeline import Conversion, convert
+from nb2ddp.conversion.terminal import diff
 from nb2ddp.ddp_folder import SUPPORT
 from nb2ddp.errors import Nb2ddpError
+from nb2ddp.options import Options
+from nb2ddp.page.page import page
 from nb2ddp.plain_text import json_text, terminal_safe
 from tests.unit.attack.nasty import TEXTS, UNSAFE
 
@@ -124,6 +130,51 @@ loss.backward(loss.backward())
 for batch in loader: loss = model(batch); loss.backward(); opt.step(); break
 """.strip("\n").split("\n")
 STATEMENTS = [text.replace("\\n", "\n").replace("\\f", "\f").replace("\\0", "\0") for text in STATEMENTS]
+NEWER = r"""
+x = t'{model}' t'{trainer}'
+x = 'a' t'{model}'
+x = f'{model}' t'{trainer}' 'b'
+x = (t'{a}'\n     t'b')
+x = tr'{model!r:{x}}'
+x = t'{f"{t'{x}'}"}'
+x = f"{f"{f"{1}"}"}"
+x = f'{x:{y:{z}}}'
+x = f"{'\\n'.join(a)}"
+x = f'{\n    1  # one\n}'
+type X[T: (int, str) = int, *Ts = *tuple[int], **P = [int]] = dict[T, P]
+class A[T = int](B[T]): x: T
+def f[**P](*a: P.args) -> None: trainer.train()
+async def f[T](x: T): yield await x
+try:\n    trainer.train()\nexcept A, B:\n    pass
+try:\n    trainer.train()\nexcept* A, B:\n    pass
+try:\n    x = 1\nfinally:\n    for a in b: break
+lazy import torch
+lazy from trl import SFTTrainer
+x = [*a for a in b]
+x = {**a for a in b}
+x = f(*a for a in b)
+with (a as b, c as d,): trainer.train()
+match x:\n    case {"a": [1, *_], **rest} if rest: trainer.train()
+x[*a, 1:2] = 1
+for x in *a, *b: pass
+lambda *, a=1, **k: (yield)
+def f(a, /, b, *, c): nonlocal d
+x = b'a' 'b'
+x = b'a' t'b'
+x = d\'\'\'a\'\'\'
+print(t'' f'' '')
+@(x := f)\ndef g(): pass
+%set_env X={undefined_name}
+%env X={model}{undefined_name}
+!echo {t'{x}'}
+%time x = t'{a}' t'{b}'
+""".strip("\n").split("\n")
+NEWER = [text.replace("\\n", "\n").replace("\\'", "'") for text in NEWER]
+"""Syntax of Python 3.11 to 3.15, and what is close to it."""
+
+TOKEN = "hf_" + "".join(
+    random.Random(5).choices("abcdefghijkmnpqrstuvwxyzABCDEFGHJKLMNPQRSTUVWXYZ23456789", k=34)
+)
 CHARACTERS = [
     *"()[]{}'\"\\\n\t\r #!%?=:;,.@$\0\f\x1b\u2028\ufeff\xa0",
     "\ud800",
@@ -239,6 +290,67 @@ def _in_statement(notebook: dict[str, Any], dice: random.Random) -> None:
     cell["source"] = "\n".join(lines)
 
 
+def _newer(notebook: dict[str, Any], dice: random.Random) -> None:
+    """Insert newer syntax at a line, as it is or broken."""
+    if (cell := _code(notebook, dice)) is None:
+        return
+    lines = _source(cell).split("\n")
+    at = dice.randrange(len(lines) + 1)
+    indent = lines[at][: len(lines[at]) - len(lines[at].lstrip())] if at < len(lines) else ""
+    new = dice.choice(NEWER)
+    if dice.random() < 0.3:
+        cut = dice.randrange(len(new) + 1)
+        new = new[:cut] + dice.choice([*CHARACTERS, dice.choice(NEWER)]) + new[cut + dice.randint(0, 2) :]
+    lines.insert(at, "\n".join(indent + line for line in new.split("\n")))
+    cell["source"] = "\n".join(lines)
+
+
+def _long(notebook: dict[str, Any], dice: random.Random) -> None:
+    """Repeat a line, or blank ones."""
+    if (cell := _code(notebook, dice)) is None:
+        return
+    lines = _source(cell).split("\n")
+    at = dice.randrange(len(lines))
+    repeated = dice.choice([[""], ["# c", ""], [lines[at], ""]])
+    lines[at:at] = repeated * dice.randint(100, 2000 if repeated[0] != lines[at] else 100)
+    cell["source"] = "\n".join(lines)
+
+
+def _secret(notebook: dict[str, Any], dice: random.Random) -> None:
+    """Write a token into cells: whole, and in parts that are put together."""
+    cuts = sorted(dice.sample(range(1, len(TOKEN)), dice.randint(1, 9)))
+    parts = [TOKEN[a:b] for a, b in itertools.pairwise([0, *cuts, len(TOKEN)])]
+    names = [f"part_{n}" for n in range(len(parts))]
+    bound = "\n".join(f"{name} = {part!r}" for name, part in zip(names, parts, strict=True))
+    listed = ", ".join(map(repr, parts))
+    ways = [
+        f"t = {TOKEN!r}",
+        f"t = {' + '.join(map(repr, parts))}",
+        f"t = ''.join([{listed}])",
+        f"t = {'%s' * len(parts)!r} % ({listed})",
+        f"t = {'{}' * len(parts)!r}.format({listed})",
+        f"{bound}\nt = {' + '.join(names)}",
+        f"{bound}\nt = f'{''.join(f'{{{name}}}' for name in names)}'",
+        "t = ''\n" + "\n".join(f"t += {part!r}" for part in parts),
+        f"t = ''\nfor p in [{listed}]:\n    t += p",
+        f"{TOKEN!r}\nt = whatever({listed})",
+        f"t = {TOKEN[::-1]!r}[::-1]",
+        f"%env HF_TOKEN={TOKEN}",
+        f"!tool --token {TOKEN}",
+    ]
+    cells = notebook.get("cells")
+    if not isinstance(cells, list):
+        return
+    for _ in range(dice.randint(1, 3)):
+        cell = {
+            "cell_type": "code",
+            "metadata": {},
+            "outputs": [],
+            "source": f"{dice.choice(ways)}\nprint(t)",
+        }
+        cells.insert(dice.randrange(len(cells) + 1), cell)
+
+
 def _in_name(notebook: dict[str, Any], dice: random.Random) -> None:
     """Give a name, number or string another's place, everywhere in a cell or once."""
     if (cell := _code(notebook, dice)) is None:
@@ -316,6 +428,9 @@ FAMILIES: dict[str, Callable[[dict[str, Any], random.Random], None]] = {
     "character": _in_text,
     "cell": _in_cells,
     "JSON": _in_json,
+    "newer": _newer,
+    "long": _long,
+    "secret": _secret,
 }
 
 
@@ -354,7 +469,7 @@ def outcome(folder: Path, case: Case) -> str:
         return f"FAULT it does something: {done[0]}"
     if printed.getvalue():
         return f"FAULT it prints {printed.getvalue()[:80]!r}"
-    return _judged(result)
+    return _judged(result, case.family)
 
 
 def _refused(sentence: str) -> str:
@@ -363,7 +478,7 @@ def _refused(sentence: str) -> str:
     return "refused"
 
 
-def _judged(result: Conversion) -> str:
+def _judged(result: Conversion, family: str) -> str:
     """Return a conversion's status, or what is wrong with what it made."""
     for change in (*result.declined, *result.notes, *result.changes):
         if "please report" in change.why or not change.why.strip():
@@ -384,6 +499,13 @@ def _judged(result: Conversion) -> str:
         return f"FAULT {type(error).__name__} in what it made, {_place(error)}: {str(error)[:200]}"
     if raw := UNSAFE.search(shown):
         return f"FAULT {raw[0]!r} is shown raw"
+    if family == "secret":
+        shown += page(result, Options())
+        shown += "\n".join(diff(result)) if result.script is not None else ""
+        plain = html.unescape(re.sub(r"<[^>]*>", "", shown))
+        for n in range(len(TOKEN) - 5):
+            if TOKEN[n : n + 6] in plain:
+                return f"FAULT a secret is shown: {TOKEN[n : n + 6]}"
     return result.status
 
 

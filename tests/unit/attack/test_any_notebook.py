@@ -132,6 +132,12 @@ NEWER = [
     ("class A[T]:\n    pass", (3, 12)),
     ("try:\n    pass\nexcept A, B:\n    pass", (3, 14)),
     ("x = t'{1}'", (3, 14)),
+    ("try:\n    pass\nexcept* A, B:\n    pass", (3, 14)),
+    ("def f[T = int](a: T) -> T:\n    return a", (3, 13)),
+    ("type X[*Ts = *tuple[int]] = int", (3, 13)),
+    ("x = [*a for a in b]", (3, 15)),
+    ("x = f(*a for a in b)", (3, 15)),
+    ("x = {**a for a in b}", (3, 15)),
 ]
 
 
@@ -164,6 +170,28 @@ def test_newer_syntax_beside_a_mistake_is_declined(cell: str) -> None:
     result = convert_with(cell)
     assert result.declined[0].place is not None
     assert "not valid Python" in result.declined[0].why
+
+
+UNREAD = [
+    ("x = t'{a}' t'{b}'", 1),
+    ("!ls\ndef f():\n    y = 1\n    return t'{a}' t'b'", 4),
+    ("try:\n    x = t'{a}' t'b'\nexcept E:\n    pass", 2),
+    ("x = 1\nx = f(t'{a}'\n      t'b')", 2),
+    ("'b' t'{a}'", 1),
+    ("x = 1\nf'{a}' t'{b}' 'c'", 2),
+    ("x = 1\nlazy import torch", 2),
+    ("if x:\n    pass\nlazy from torch import nn", 3),
+    ("x = 1\nx = tr'{a!r:{b}}'", 2),
+    ("t'{a}' 'b'", 1),
+]
+
+
+@pytest.mark.parametrize(("cell", "line"), UNREAD, ids=range(len(UNREAD)))
+def test_newer_syntax_that_is_not_read_is_named_with_its_line(cell: str, line: int) -> None:
+    result = convert_with(cell)
+    (change,) = result.declined
+    assert change.place is not None
+    assert (change.place.cell, change.place.line) == (3, line)
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="this Python reads it")

@@ -7,6 +7,7 @@ import html.parser
 import itertools
 import re
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import nbformat
@@ -14,7 +15,9 @@ import pytest
 from click.testing import CliRunner
 
 from nb2ddp.cli import main
+from nb2ddp.conversion import report
 from nb2ddp.conversion.pipeline import Conversion, convert, convert_notebook
+from nb2ddp.conversion.terminal import diff
 from nb2ddp.options import Options
 from nb2ddp.page.alignment import Block, aligned
 from nb2ddp.page.highlight import highlighted
@@ -270,3 +273,27 @@ def test_no_page_without_a_notebook(path: Path) -> None:
     assert code == 1
     assert "nothing to show" in said
     assert not (path / "page.html").exists()
+
+
+LONG: dict[str, Callable[[int], str]] = {
+    "blank lines": lambda n: "x = 1" + "\n" * n + "y = 1",
+    "comments": lambda n: "# c\n" * n,
+}
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_the_page_and_the_diff_take_time_that_grows_with_the_notebook(name: str) -> None:
+    def seconds(lines: int) -> float:
+        first = "import torch\nfrom trl import SFTConfig, SFTTrainer\n"
+        result = converted(
+            first, LONG[name](lines), "trainer = SFTTrainer('m', args=SFTConfig('o'))\ntrainer.train()"
+        )
+        assert result.script is not None
+        start = time.process_time()
+        page(result, Options())
+        list(diff(result))
+        report.as_json(result)
+        return time.process_time() - start
+
+    # Other processes may slow down one of the two, so each pair is measured at one time.
+    assert any(seconds(6000) < 8 * max(seconds(1500), 0.05) for _ in range(3))

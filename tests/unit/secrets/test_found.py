@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from nb2ddp.secrets import Secret, secrets_in_file, secrets_in_notebook, secrets_in_text
+from nb2ddp.secrets import Secret, masker, secrets_in_file, secrets_in_notebook, secrets_in_text
 from nb2ddp.secrets.rules import all_rules, entropy_of
-from tests.support.tokens import ALNUM, HEX, LOWER, TOKENS
+from tests.support.tokens import ALNUM, HEX, LOWER, TOKENS, some
 
 Place = Callable[[str], tuple[dict[str, Any], str]]
 
@@ -179,6 +179,110 @@ def test_strings_in_parts(rule: str, form: str) -> None:
         found = secrets_in_text(text, "x.py")
         assert [secret.rule for secret in found] == [rule], (text, found)
         assert found[0].line in (3, 4)
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        "AQ." + "Ab8" + some(47, f"{ALNUM}-_"),
+        "IQ." + some(50),
+        "hf_" + "oauth_" + "eyJ" + some(60) + "." + some(40),
+        "hf_" + "jwt_" + "eyJ" + some(60) + "." + some(40),
+        "sk-" + some(32, HEX),
+    ],
+)
+def test_other_forms_of_a_kind(token: str) -> None:
+    (found,) = secrets_in_text(f'client = Client("{token}")', "x.py")
+    assert masker([token])(f"key: {token}").count(token[12:]) == 0
+    assert found.rule in ("google-api-key", "huggingface-token", "openai-key")
+
+
+TOKEN = TOKENS["huggingface-token"][0]
+A, B = TOKEN[:4], TOKEN[4:]
+FOURS = [TOKEN[n : n + 4] for n in range(0, len(TOKEN), 4)]
+BUILT = [
+    f't = "%s%s" % ("{A}", "{B}")',
+    f't = "{A}%s" % "{B}"',
+    f't = "%(a)s%(b)s" % {{"a": "{A}", "b": "{B}"}}',
+    f't = "{{}}{{}}".format("{A}", "{B}")',
+    f't = "{{1}}{{0}}".format("{B}", "{A}")',
+    f't = "{{a}}{{b}}".format(a="{A}", b="{B}")',
+    f'a = "{B}"\nt = f"{A}{{a}}"',
+    f't = "{A}"\nt += "{B[:9]}"\nt += "{B[9:]}"',
+    f'parts = ["{A}"]\nparts.append("{B}")\nt = "".join(parts)',
+    f"t = ''\nfor c in {FOURS!r}:\n    t += c",
+    f"t = ''.join(c for c in {FOURS!r})",
+    f"t = {' + '.join(map(repr, TOKEN))}",
+    f't = "{TOKEN[::-1]}"[::-1]',
+    f't = "xx{TOKEN}yy"[2:-2]',
+    f't = bytes.fromhex("{TOKEN.encode().hex()}").decode()',
+    f't = base64.b64decode("{base64.b64encode(TOKEN.encode()).decode()}").decode()',
+    f"t = '{''.join(f'{chr(92)}x{ord(c):02x}' for c in TOKEN)}'",
+    f't = "{A}-X-{B}".replace("-X-", "")',
+    f'd = {{"a": "{A}"}}\nt = d["a"] + "{B}"',
+    f'class C:\n    def __init__(self):\n        self.a = "{A}"\n        self.t = self.a + "{B}"',
+    f'def join(a, b):\n    return a + b\nt = join("{A}", "{B}")',
+    f't = reduce(lambda a, b: a + b, ["{A}", "{B}"])',
+    f't = operator.add("{A}", "{B}")',
+    f't = "{A}".__add__("{B}")',
+    f'!ls\n%cd x\na, b = "{A}", "{B}"\nt = a + b',
+    f'x = = 1\na = "{A}"\nt = a + "{B}"',
+    f'type X = int\nx = f"{{d["a"]}}"\na = "{A}"\nt = a + "{B}"',
+    f'os.environ["X"] = "{A}"\nos.environ["X"] += "{B}"',
+    f"t = ''.join(map(chr, {list(map(ord, TOKEN))}))",
+]
+
+
+@pytest.mark.parametrize("form", BUILT, ids=range(len(BUILT)))
+def test_a_token_that_code_puts_together_is_found_and_masked(form: str) -> None:
+    found = secrets_in_notebook(notebook(code("import os"), code(form)))
+    assert {secret.rule for secret in found} == {"huggingface-token"}, form
+    masked = masker(["import os", form])(form)
+    left = [TOKEN[n : n + 4] for n in range(len(TOKEN)) if TOKEN[n : n + 4] in masked]
+    assert "map(chr" in form or not [part for part in left if len(part) == 4], masked
+
+
+@pytest.mark.parametrize("form", BUILT, ids=range(len(BUILT)))
+def test_parts_in_several_cells_are_followed(form: str) -> None:
+    """Each line is a cell of its own, where it can be."""
+    if "\n " in form:
+        return
+    cells = form.split("\n")
+    assert secrets_in_notebook(notebook(*map(code, cells))), form
+
+
+def test_what_is_not_known_is_a_hole() -> None:
+    text = f'url = f"https://x.org/{{name}}?token={A}{{tail}}"\ntail = "{B}"\nh = {{"X": "a " + key + "{TOKEN[:3]}"}}'
+    assert secrets_in_text(text, "x.py") == []
+    assert secrets_in_text(f'h = "Bearer " + unknown + "{A}" + "{B}"', "x.py")
+
+
+@pytest.mark.parametrize(
+    "bomb",
+    [
+        "x = 'a' * 10**9",
+        "x = 'a' * 999999999",
+        "x = '%999999999s' % 'a'",
+        "x = '{:>999999999}'.format('a')",
+        "x = ('a' * 90000).replace('a', 'a' * 90000)",
+        "x = 'ab'\n" + "x = x + x\n" * 60,
+        "x = ['a', 'b']\n" + "x = x + x\n" * 60,
+        "for a in 'x' * 300:\n for b in 'x' * 300:\n  for c in 'x' * 300:\n   y = a + b + c",
+        "def f(a):\n    return f(a + 'x') + f(a + 'y')\nf('a')",
+        "x = " + " + ".join(["'ab'"] * 20_000),
+        "x = " + "(" * 5000,
+        "x = ''\n" + "x += 'ab'\n" * 20_000,
+        "l = ['a']\nl.append(l)\nx = ''.join(l)",
+        "d = {}\nd['a'] = d\nx = d['a']['a'] + 'b'",
+        "x = " + "'a'.replace('a', " * 90 + "'b'" + ")" * 90,
+    ],
+    ids=range(15),
+)
+def test_what_is_put_together_has_its_limits(bomb: str) -> None:
+    start = time.process_time()
+    found = secrets_in_text(f'{bomb}\ntoken = "{A}" + "{B}"', "x.py")
+    assert time.process_time() - start < 20
+    assert bomb.endswith("(") or found, "what follows is still read"
 
 
 @pytest.mark.parametrize("separate", [False, True])

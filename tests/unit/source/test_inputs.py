@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import socket
 import sys
 import threading
 import time
@@ -17,6 +19,7 @@ import pytest
 
 from nb2ddp.errors import NotebookError
 from nb2ddp.source import inputs
+from nb2ddp.source import notebook as notebook_module
 from nb2ddp.source.inputs import address_of, input_of, read_input
 from tests.support.helpers import notebook
 from tests.support.web_pages import endless_server
@@ -295,8 +298,8 @@ def test_a_circle_of_redirections_ends(server: Server) -> None:
 
 
 def test_what_is_too_large_is_not_read(server: Server) -> None:
-    server.answers["/n.ipynb"] = body(b"{", length=inputs.MOST_BYTES + 1)
-    assert "is larger than 64 MB" in refused(f"{server.address}/n.ipynb")
+    server.answers["/n.ipynb"] = body(b"{", length=notebook_module.MOST_BYTES + 1)
+    assert "is larger than 100 MB" in refused(f"{server.address}/n.ipynb")
 
 
 def test_what_does_not_tell_its_size_is_read_up_to_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -324,6 +327,99 @@ def test_a_server_that_says_nothing(server: Server, monkeypatch: pytest.MonkeyPa
     assert "no answer in" in refused(f"{server.address}/n.ipynb")
 
 
+def slow_headers(request: BaseHTTPRequestHandler) -> None:
+    """A byte at a time, before anything of the notebook."""
+    try:
+        request.wfile.write(b"HTTP/1.1 200 OK\r\nX-Slow: ")
+        while True:
+            request.wfile.write(b"x")
+            time.sleep(0.05)
+    except OSError:
+        pass  # the reader has gone
+
+
+def slow_redirections(server: Server) -> Answer:
+    number = 0
+
+    def answer(request: BaseHTTPRequestHandler) -> None:
+        nonlocal number
+        number += 1
+        server.answers[f"/{number}.ipynb"] = answer
+        time.sleep(0.2)
+        leads_to(f"{server.address}/{number}.ipynb")(request)
+
+    return answer
+
+
+@pytest.mark.parametrize("way", ["headers", "redirections", "name"])
+def test_all_of_a_download_has_one_deadline(
+    server: Server, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """A byte, or a redirection, does not begin it anew; looking up a name is part of it."""
+    monkeypatch.setattr(inputs, "TIME_LIMIT", 0.7)
+    server.answers["/n.ipynb"] = slow_headers
+    if way == "redirections":
+        server.answers["/n.ipynb"] = slow_redirections(server)
+    elif way == "name":
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: time.sleep(20))
+    assert "was not complete after 1 seconds" in refused(f"{server.address}/n.ipynb")
+
+
+def test_a_pipe_that_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inputs, "TIME_LIMIT", 0.3)
+    reader, writer = os.pipe()
+    with open(reader, "rb") as stream, open(writer, "wb"):
+        monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=stream))
+        assert "standard input was not complete after 0 seconds" in refused("-")
+
+
+MANY = {
+    "nested": "[" * 200_000,
+    "many lists": '{"a": [' + "[]," * 200_000 + "[]]}",
+    "many values": '{"a": [' + "1," * 3_100_000 + "1]}",
+}
+
+
+@pytest.mark.parametrize("way", ["file", "stdin", "link", "kaggle"])
+@pytest.mark.parametrize("name", MANY)
+def test_every_way_in_has_the_same_limits(
+    server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, way: str
+) -> None:
+    """Python makes thirty times as many bytes of some JSON: it is refused before it is parsed."""
+    monkeypatch.setattr("nbformat.reads", lambda *_, **__: pytest.fail("it is parsed"))
+    server.answers["/n.ipynb"] = body(MANY[name])
+    (tmp_path / "n.ipynb").write_text(MANY[name])
+    given(monkeypatch, MANY[name].encode())
+    words = {
+        "file": str(tmp_path / "n.ipynb"),
+        "stdin": "-",
+        "link": f"{server.address}/n.ipynb",
+        "kaggle": "kaggle:me/n",
+    }
+    with pytest.raises(NotebookError, match="holds more than a notebook's cells"):
+        read_input(input_of(words[way]), lambda _: MANY[name])
+
+
+@pytest.mark.parametrize("way", ["file", "stdin", "link", "kaggle"])
+def test_every_way_in_has_the_same_size(
+    server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, way: str
+) -> None:
+    for module in (inputs, notebook_module):
+        monkeypatch.setattr(module, "MOST_BYTES", 1000)
+    large = TEXT.replace("x = 1", f"x = '{'a' * 1000}'")
+    server.answers["/n.ipynb"] = body(large)
+    (tmp_path / "n.ipynb").write_text(large)
+    given(monkeypatch, large.encode())
+    words = {
+        "file": str(tmp_path / "n.ipynb"),
+        "stdin": "-",
+        "link": f"{server.address}/n.ipynb",
+        "kaggle": "kaggle:me/n",
+    }
+    with pytest.raises(NotebookError, match=r"and 0 MB are read at most|is larger than 0 MB"):
+        read_input(input_of(words[way]), lambda _: large)
+
+
 def test_a_password_in_a_link_is_not_repeated(server: Server) -> None:
     host = server.address.removeprefix("http://")
     told = refused(f"http://me:hunter2@{host}/n.ipynb")
@@ -345,7 +441,9 @@ def test_standard_input(monkeypatch: pytest.MonkeyPatch, text: str, path: str) -
     assert (found.path, kept) == (Path(path), text)
 
 
-@pytest.mark.parametrize(("data", "why"), [(b"\xff\xfe", "not text in UTF-8"), (b"", "without `# %%` lines")])
+@pytest.mark.parametrize(
+    ("data", "why"), [(b"\xff\xf0{", "not text in UTF-8"), (b"", "without `# %%` lines")]
+)
 def test_standard_input_that_is_no_notebook(monkeypatch: pytest.MonkeyPatch, data: bytes, why: str) -> None:
     given(monkeypatch, data)
     assert why in refused("-")
