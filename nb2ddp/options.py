@@ -19,8 +19,6 @@ from nb2ddp.errors import OptionError
 from nb2ddp.regular_files import opened
 
 Batch = Literal["preserve", "scale"]
-Batches = Literal["notebook", "dealt", "even"]
-Wrap = Literal["explicit", "trainer"]
 Strategy = Literal["ddp", "fsdp", "balanced"]
 
 
@@ -52,20 +50,6 @@ class Options:
             "GPU the notebook's per-device batch, which is N times the data in a step (scale)."
         ),
     )
-    batches: Batches = field(
-        default="notebook",
-        metadata=_about(
-            "How the ranks share a step's micro-batches: the notebook's, in turn (notebook); the notebook's, dealt by "
-            "length (dealt); new ones of equal token count, which rounds losses otherwise in 16 bits (even). dealt and "
-            "even need a Trainer whose loss is a mean over the step's tokens."
-        ),
-    )
-    wrap: Wrap = field(
-        default="explicit",
-        metadata=_about(
-            "Wrap the model with DDP in the script (explicit), or leave that to the Trainer (trainer)."
-        ),
-    )
     strategy: Strategy = field(
         default="ddp",
         metadata=_about(
@@ -94,8 +78,6 @@ class Options:
     def __post_init__(self) -> None:
         for setting in settings():
             setting.check(getattr(self, setting.name))
-        if self.strategy == "fsdp" and self.batches != "notebook":
-            raise OptionError(f"batches cannot be {self.batches!r} with strategy 'fsdp'; leave it out.")
 
     @property
     def processes(self) -> int:
@@ -123,8 +105,6 @@ class OptionKeywords(TypedDict, total=False):
 
     nproc: int
     batch: Batch
-    batches: Batches
-    wrap: Wrap
     strategy: Strategy
     gpu_memory: float
     owner: str | None

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 
 import libcst as cst
 
 from nb2ddp.analysis.facts import Facts
+from nb2ddp.options import Options
 from nb2ddp.source import cst_nodes
 
 BATCH, ACCUMULATION = "per_device_train_batch_size", "gradient_accumulation_steps"
-DROPS_LAST = "dataloader_drop_last"
 # The defaults of Transformers' TrainingArguments.
 DEFAULTS = {BATCH: "8", ACCUMULATION: "1"}
 # The default of TRL's GRPOConfig.
@@ -64,15 +65,27 @@ def generations(given: Mapping[str, cst.BaseExpression]) -> str:
     return cst_nodes.code_of(given[GENERATIONS]) if GENERATIONS in given else GENERATIONS_DEFAULT
 
 
-def pairs_rows(facts: Facts, node: cst.Call | cst.Dict) -> bool:
-    """Return whether the arguments are KTO's, whose KL term pairs each row of a micro-batch with another one."""
-    for call in facts.live_calls:
-        if not makes_arguments(facts, call) or (call is not node and node not in facts.star_dicts(call)):
-            continue
-        unpaired = cst_nodes.string_value(facts.keyword(call, "loss_type")) == "apo_zero_unpaired"
-        if facts.qualified(call.func).rpartition(".")[2].startswith("KTO") and not unpaired:
-            return True
-    return False
+# Trainers that sample completions in each step: the ranks divide the prompts, and the libraries must know of them.
+_GENERATING = re.compile(r"GRPO|RLOO|OnlineDPO|NashMD|XPO|PPO|GKD|GOLD|OPD")
+
+
+def libraries_know_ranks(facts: Facts, options: Options) -> bool:
+    """Return whether the libraries are to see all ranks: a Trainer generates, or the model is sharded.
+
+    All other Trainers see one process, with the notebook's own arguments.
+    """
+    return options.strategy == "fsdp" or facts.once(_generates)
+
+
+def _generates(facts: Facts) -> bool:
+    made = [
+        call.func
+        for call in facts.live_calls
+        if facts.is_trainer_class(call.func) or makes_arguments(facts, call)
+    ]
+    names = [facts.qualified(name).rpartition(".")[2] for name in made]
+    names += [facts.trainer_class(facts.trained(call)) for call in facts.train_calls]
+    return any(_GENERATING.search(name) for name in names)
 
 
 def sets_later(facts: Facts, call: cst.Call) -> bool:
@@ -90,7 +103,7 @@ def sets_later(facts: Facts, call: cst.Call) -> bool:
 
 
 def _given(facts: Facts, node: cst.Call | cst.Dict) -> dict[str, cst.BaseExpression]:
-    wanted = (*DEFAULTS, GENERATIONS, GENERATING_STEPS, DROPS_LAST)
+    wanted = (*DEFAULTS, GENERATIONS, GENERATING_STEPS)
     if isinstance(node, cst.Call):
         return {key: value for key in wanted if (value := facts.keyword(node, key)) is not None}
     return {

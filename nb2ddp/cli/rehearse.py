@@ -28,8 +28,6 @@ _AS_CONVERTED = "Convert the NOTEBOOK with this, as `nb2ddp convert` does."
 @option_for("nproc", type=click.IntRange(min=2), help="Number of processes.")
 @option_for("strategy", help=_AS_CONVERTED)
 @option_for("batch", help=_AS_CONVERTED)
-@option_for("batches", help=_AS_CONVERTED)
-@option_for("wrap", help=_AS_CONVERTED)
 @click.option(
     "--data",
     multiple=True,

@@ -18,9 +18,10 @@ from nb2ddp.ddp_folder import KAGGLE, SCRIPT, SETUP, SUPPORT
 from nb2ddp.options import OptionKeywords, Options
 from nb2ddp.rewriting.engine import rewrite
 from nb2ddp.rewriting.findings import Change
+from nb2ddp.rewriting.runtime_calls import module_name
 from nb2ddp.rules import BALANCED_RULES, RULES
 from nb2ddp.rules.memory import Estimate, estimates
-from nb2ddp.runtime import support_module
+from nb2ddp.runtime import support_module, used_names
 from nb2ddp.source import ipython_syntax
 from nb2ddp.source.cells import CodeCell, Place, parse_cell
 from nb2ddp.source.notebook import Notebook, read_notebook
@@ -124,11 +125,11 @@ def _converted(notebook: Notebook, facts: Facts, options: Options) -> Conversion
             return Conversion(notebook.path, "declined", declined=[error], source=notebook)
     files = {SCRIPT: script.text}
     if not options.single_file:
-        files[SUPPORT] = support_module()
+        files[SUPPORT] = support_module(used_names(script.text, module_name(facts)))
     if setup is not None:
         files[SETUP] = setup
     notes = [*secrets, *rewritten.notes, *_newer_python(facts)]
-    bundle = _bundle(notebook, script.text, setup, options, notes)
+    bundle = _bundle(notebook, script.text, files.get(SUPPORT), setup, options, notes)
     files.update({f"{KAGGLE}/{name}": text for name, text in bundle.items()})
     return Conversion(
         notebook.path,
@@ -225,7 +226,12 @@ def _setup_script(notebook: Notebook, facts: Facts, options: Options) -> str | N
 
 
 def _bundle(
-    notebook: Notebook, script: str, setup: str | None, options: Options, notes: list[Change]
+    notebook: Notebook,
+    script: str,
+    support: str | None,
+    setup: str | None,
+    options: Options,
+    notes: list[Change],
 ) -> dict[str, str]:
     sources = input_sources(script)
     for name in sources.unresolved:
@@ -241,7 +247,7 @@ def _bundle(
         title=options.title or notebook.stem,
         owner=options.owner,
         setup=setup,
-        support=None if options.single_file else support_module(),
+        support=support,
         dataset_sources=sources.datasets,
         competition_sources=sources.competitions,
         kernel_sources=sources.kernels,

@@ -12,7 +12,7 @@ from nb2ddp.conversion.pipeline import Conversion
 from nb2ddp.conversion.script import Script
 from nb2ddp.ddp_folder import SCRIPT
 from nb2ddp.plain_text import terminal_safe
-from nb2ddp.rewriting.findings import Batch, Change, EvenBatches, TooLarge
+from nb2ddp.rewriting.findings import Batch, Change, TooLarge
 from nb2ddp.source import ipython_syntax
 from nb2ddp.source.cells import Place
 
@@ -183,8 +183,6 @@ def split(batch: Batch, world_size: int) -> tuple[int, int]:
     per_rank = max(per_device // (world_size // common), 1)
     while per_rank * steps * world_size % batch.generations:
         per_rank += 1
-    if per_rank < (least := min(batch.least, per_device)):
-        per_rank, steps = least, max(round(per_device * accumulation / (least * world_size)), 1)
     return per_rank, steps
 
 
@@ -199,15 +197,18 @@ def batches(changes: Sequence[Change], world_size: int, *, uneven_alone: bool = 
         batch = change.data
         if not isinstance(batch, Batch) or not batch.per_device or not batch.accumulation:
             continue
+        if batch.in_turns:
+            total = batch.per_device * batch.accumulation
+            if not uneven_alone:
+                line = f"{batch.per_device} x {batch.accumulation} on one GPU -> the same {total}"
+                found.append(f"{line}, computed in turns on {gpus}")
+            continue
         per_rank, steps = split(batch, world_size)
         per_device, accumulation = _trained(batch)
         total, wanted = per_rank * steps * world_size, per_device * accumulation
         whole = f" (whole groups of {batch.generations})" if per_device != batch.per_device else ""
         line = f"{per_device} x {accumulation} on one GPU{whole} -> {per_rank} x {steps} x {gpus} = {total}"
         uneven = f", not {wanted}: this batch cannot be split evenly over {gpus}"
-        shares = any(isinstance(change.data, EvenBatches) for change in changes)
-        if shares and batch.generations == 1 and wanted >= world_size:
-            uneven = f", or the notebook's {wanted} where they go to the ranks by length"
         if total != wanted or not uneven_alone:
             found.append(line + uneven * (total != wanted))
     return list(dict.fromkeys(found))

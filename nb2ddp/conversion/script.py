@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from nb2ddp.analysis.facts import Facts
+from nb2ddp.analysis.training_arguments import libraries_know_ranks
 from nb2ddp.ddp_folder import SETUP
 from nb2ddp.options import Options
 from nb2ddp.rewriting.engine import Rewritten
 from nb2ddp.rewriting.findings import Need
 from nb2ddp.rewriting.runtime_calls import helper, module_name
 from nb2ddp.rules.init_block import MARKER
-from nb2ddp.runtime import support_module
+from nb2ddp.runtime import support_module, used_names
 from nb2ddp.source.cells import CodeCell, Place
 from nb2ddp.source.ipython_syntax import align
 from nb2ddp.source.line_matcher import LineMatcher
@@ -179,6 +180,7 @@ def _init_block(facts: Facts, needs: Iterable[Need], body: Sequence[Line], optio
     ]
     if options.strategy == "fsdp":
         given.append(("strategy", '"fsdp"'))
+    knows = libraries_know_ranks(facts, options)
     arguments = ", ".join(
         f"{name}={value}" for name, value in sorted(given, key=lambda pair: order.index(pair[0]))
     )
@@ -188,7 +190,7 @@ def _init_block(facts: Facts, needs: Iterable[Need], body: Sequence[Line], optio
     modules = [name for name in ("os", "sys", "torch") if name in always or _is_missing(facts, name, body)]
     imports = [_import(name, facts.our(name)) for name in modules]
     if options.single_file:
-        ours = _runtime_in_script(facts)
+        ours = _runtime_in_script(facts, body)
     else:
         ours = [
             "try:",
@@ -197,12 +199,14 @@ def _init_block(facts: Facts, needs: Iterable[Need], body: Sequence[Line], optio
             f'    {facts.our("sys")}.exit(f"{{missing}}: this script needs PyTorch, and ddp_support.py beside it")',
         ]
     device = "this rank's GPU is cuda:<local_rank>, if there is one; only rank 0 prints"
+    if not knows:
+        device = "each rank sees its own GPU alone, as cuda:0; only rank 0 prints"
     return [
         *imports,
         "",
         *ours,
         "",
-        f"{names} = {helper(facts, 'init')}({arguments})  # {device}",
+        f"{names} = {helper(facts, 'init_ranks' if knows else 'init')}({arguments})  # {device}",
     ]
 
 
@@ -222,7 +226,7 @@ def _is_missing(facts: Facts, module: str, body: Sequence[Line]) -> bool:
     return False
 
 
-def _runtime_in_script(facts: Facts) -> list[str]:
+def _runtime_in_script(facts: Facts, body: Sequence[Line]) -> list[str]:
     """Return the lines that make the runtime module of its own text, for a script that is one file."""
     from nb2ddp.rendering import render
 
@@ -230,6 +234,6 @@ def _runtime_in_script(facts: Facts) -> list[str]:
         "script/single_file.py.j2",
         load=facts.our("make_ddp_support"),
         ddp=module_name(facts),
-        text=literal(support_module()),
+        text=literal(support_module(used_names("\n".join(line.text for line in body), module_name(facts)))),
     )
     return lines.rstrip("\n").split("\n")

@@ -24,14 +24,14 @@ GateKind = Literal["rank-zero", "rank-zero-then-wait", "main-first", "in-turn"]
 class Batch:
     """The notebook's batch in numbers, which `share_batch` splits over the ranks.
 
-    ``generations``: completions of one prompt, where a step takes whole groups of them. ``least``: rows that a
-    rank needs at a time.
+    ``generations``: completions of one prompt, where a step takes whole groups of them. ``in_turns``: the batch stays
+    the notebook's, and the ranks compute its micro-batches in turns.
     """
 
     per_device: int
     accumulation: int
     generations: int = 1
-    least: int = 1
+    in_turns: bool = False
 
 
 @dataclass(frozen=True)
@@ -43,12 +43,7 @@ class TooLarge:
     strategy: Strategy
 
 
-@dataclass(frozen=True)
-class EvenBatches:
-    """The samples of each optimizer step go to the ranks by their lengths, if the run finds that they may."""
-
-
-Data = Batch | EvenBatches | TooLarge
+Data = Batch | TooLarge
 
 
 @dataclass(frozen=True, eq=False)

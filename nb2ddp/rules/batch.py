@@ -1,15 +1,16 @@
-"""Split the notebook's batch over the ranks, so that the effective batch and the training run stay the same.
+"""Split the notebook's batch over the ranks where its Trainer generates in each step, as GRPO's does.
 
-``per_device x accumulation x ranks`` must equal the notebook's ``per_device x accumulation``: with the
-accumulation steps divided by the number of ranks, two GPUs give the same losses in less time. Left
-alone, every step would take twice the data and save no time at all.
+Such a Trainer divides the prompts among the ranks by itself, so ``per_device x accumulation x ranks`` must equal the
+notebook's ``per_device x accumulation``: left alone, every step would take twice the data and save no time at all.
+Groups of completions stay whole. All other Trainers run on the notebook's own arguments (see ``wrap``).
 
 .. code-block:: diff
 
-     from trl import SFTConfig
-    +batch_per_rank, accumulation_per_rank = ddp.share_batch(2, 4)  # nb2ddp: the notebook's batch, split
-     args = SFTConfig(
-    -    per_device_train_batch_size=2,
+     from trl import GRPOConfig
+    +batch_per_rank, accumulation_per_rank = ddp.share_batch(8, 4, num_generations=8)  # nb2ddp: the notebook's batch...
+     args = GRPOConfig(
+         num_generations=8,
+    -    per_device_train_batch_size=8,
     -    gradient_accumulation_steps=4,
     +    per_device_train_batch_size=batch_per_rank,
     +    gradient_accumulation_steps=accumulation_per_rank,
@@ -24,7 +25,6 @@ from functools import partial
 import libcst as cst
 
 from nb2ddp import libraries
-from nb2ddp.analysis import in_batch
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.training_arguments import (
     ACCUMULATION,
@@ -33,8 +33,8 @@ from nb2ddp.analysis.training_arguments import (
     GENERATING_STEPS,
     generates,
     generations,
+    libraries_know_ranks,
     makes_arguments,
-    pairs_rows,
     recipes,
     sets_later,
 )
@@ -45,14 +45,21 @@ from nb2ddp.source import cst_nodes
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
+    yield from _searched_batch(facts)
+    if not libraries_know_ranks(facts, options):
+        return
     made = list(recipes(facts))
-    yield from _own_batches(facts)
+    yield from _own_loaders(facts)
     if options.batch == "preserve":
         yield from _read_back(facts, made)
     yield from _out_of_sight(facts, bool(made))
     for node, given in made:
         if given is None:
-            yield from _not_in_sight(facts, options, node, others=[of for _, of in made])
+            written = isinstance(node, cst.Call) and cst_nodes.keyword_of(node, BATCH) is not None
+            missing = ACCUMULATION if written else BATCH
+            yield Decline(
+                f"nb2ddp cannot tell which batch these training arguments get; write {missing} here", node
+            )
             continue
         if options.batch == "scale":
             yield Note(
@@ -60,9 +67,6 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             )
             continue
         yield from _by_kind(facts, node)
-        is_split = in_batch.splits_the_batch(given)
-        if is_split and in_batch.is_one_ranks(facts, node):
-            continue  # as the rule in-batch notes
         if isinstance(facts.scope(node), cst.Lambda) or _in_comprehension(facts, node):
             yield Decline(
                 "training arguments made inside an expression cannot be followed; assign them to a variable first",
@@ -70,10 +74,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             )
             continue
         shares = {BATCH: facts.our("batch_per_rank"), ACCUMULATION: facts.our("accumulation_per_rank")}
-        by_length = options.batches != "notebook" and options.wrap == "explicit"
-        yield _share_call(facts, node, given, shares, by_length=by_length)
-        if is_split and in_batch.batch_sampler(facts, node) is not None:  # it makes the batch of all ranks
-            shares[BATCH] += f" * {facts.our('world_size')}"
+        yield _share_call(facts, node, given, shares)
         if GENERATING_STEPS in given:
             share = _generating_steps(given, shares[ACCUMULATION])
             if share is None:
@@ -85,65 +86,17 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         yield Edit(node, "this rank's share of the batch", partial(_with_shares, names=shares))
 
 
-def _not_in_sight(
-    facts: Facts, options: Options, node: cst.Call | cst.Dict, others: list[object]
-) -> Iterator[Finding]:
-    """Let the run split a batch that is not in sight, or decline it. ``others``: the parts that arguments set."""
-    # what is made from other arguments, or from a dict that others were made from, may have its share already
-    if not any(of is not None for of in others) and _shares_at_run_time(facts, node, options):
-        yield from _by_kind(facts, node)
-        function = helper(facts, "share_arguments")
-        yield Edit(node, "this rank's share of the batch", partial(cst_nodes.wrapped, function=function))
-        return
-    written = isinstance(node, cst.Call) and cst_nodes.keyword_of(node, BATCH) is not None
-    missing = ACCUMULATION if written else BATCH
-    yield Decline(f"nb2ddp cannot tell which batch these training arguments get; write {missing} here", node)
-
-
-def _shares_at_run_time(facts: Facts, node: cst.Call | cst.Dict, options: Options) -> bool:
-    """Return whether the run can split a batch that is not in sight, once the arguments are made.
-
-    GRPO's and the like derive other numbers from it as they are made, and a partial makes none. A loop of the
-    notebook's own would take its batch from the arguments: they are to go to a Trainer.
-    """
-    if not isinstance(node, cst.Call) or not facts.is_arguments_class(node.func):
-        return False
-    package, _, name = facts.qualified(node.func).rpartition(".")
-    known = package.partition(".")[0] in libraries.TRAINER_PACKAGES and name in _SHARED_ONCE_MADE
-    has_trainer = any(facts.is_trainer_class(call.func) for call in facts.live_calls)
-    has_loop = any(facts.method(call) == "backward" for call in facts.live_calls)
-    copied = any(
-        attribute.attr.value == "to_dict"
-        and (
-            facts.kind(attribute.value) == "arguments" or cst_nodes.code_of(attribute.value).endswith("args")
-        )
-        for attribute in facts.attributes
-    )
-    plain = options.batch == "preserve" and options.batches == "notebook"
-    return known and plain and has_trainer and not has_loop and not copied
-
-
-_SHARED_ONCE_MADE = frozenset(
-    "TrainingArguments Seq2SeqTrainingArguments UnslothTrainingArguments SFTConfig DPOConfig RewardConfig KTOConfig "
-    "ORPOConfig CPOConfig".split()
-)
-
-
 def _share_call(
     facts: Facts,
     node: cst.Call | cst.Dict,
     given: Mapping[str, cst.BaseExpression],
     names: Mapping[str, str],
-    *,
-    by_length: bool,
 ) -> Insert:
     """Return the line that splits the batch above the statement that makes the arguments."""
     values = [cst_nodes.code_of(given[key]) if key in given else DEFAULTS[key] for key in DEFAULTS]
     if generates(facts, node, given):
         values.append(f"num_generations={generations(given)}")
-    if pairs_rows(facts, node):
-        values.append("least=2")
-    arguments = ", ".join([*values, *["by_length=True"] * by_length])
+    arguments = ", ".join(values)
     code = f"{names[BATCH]}, {names[ACCUMULATION]} = {helper(facts, 'share_batch')}({arguments})"
     return Insert(
         facts.statement(node),
@@ -156,7 +109,7 @@ def _share_call(
 
 def _in_numbers(values: list[str]) -> Batch | None:
     """Return the arguments of share_batch as numbers; None if one of them is known only at run time."""
-    names = {"": "", "num_generations": "generations", "least": "least"}
+    names = {"": "", "num_generations": "generations"}
     given = [value.rpartition("=") for value in values]
     if not all(number.isdigit() for _, _, number in given):
         return None
@@ -201,8 +154,8 @@ def _out_of_sight(facts: Facts, any_in_sight: bool) -> Iterator[Finding]:
             )
 
 
-def _own_batches(facts: Facts) -> Iterator[Finding]:
-    """Decline a batch size that the run searches for, and an unprepared `get_train_dataloader`."""
+def _searched_batch(facts: Facts) -> Iterator[Finding]:
+    """Decline a batch size that the run searches for: each rank would run out of memory at another one."""
     for call in facts.live_calls:
         finds = facts.keyword(call, "auto_find_batch_size")
         if finds is not None and cst_nodes.code_of(finds) != "False" and makes_arguments(facts, call):
@@ -210,6 +163,11 @@ def _own_batches(facts: Facts) -> Iterator[Finding]:
                 "auto_find_batch_size would find another batch on each rank; give one that fits instead",
                 finds,
             )
+
+
+def _own_loaders(facts: Facts) -> Iterator[Finding]:
+    """Decline an unprepared `get_train_dataloader`, where the Trainer divides the rows among the ranks."""
+    for call in facts.live_calls:
         method = facts.scope(call)
         if (
             facts.kind(call) == "loader"
@@ -251,10 +209,6 @@ def _read_back(
             ("trainer",) if of_trainer else ("arguments",)
         ) and not _callback(facts, of):
             continue
-        callback = _callback(facts, of)
-        body = cst_nodes.code_of(callback.body) if callback is not None else ""
-        if name == ACCUMULATION and "dataloader" in body and "len(" in body:
-            continue  # the run gives it a length that goes with a rank's steps
         if _times_ranks(facts, attribute):
             continue
         given = made[0][1] if len(made) == 1 else None
@@ -305,23 +259,10 @@ def _callback(facts: Facts, node: cst.BaseExpression) -> cst.FunctionDef | None:
 def _by_kind(facts: Facts, node: cst.Call | cst.Dict) -> Iterator[Finding]:
     """Yield notes about losses that depend on all samples of a micro-batch."""
     name = facts.qualified(node.func).rpartition(".")[2] if isinstance(node, cst.Call) else ""
-    if pairs_rows(facts, node):
-        yield Note(
-            "KTO estimates its KL term from the rows of one micro-batch, two or more: the run is the notebook's if the "
-            "ranks divide the accumulation steps. If a micro-batch has to be split the losses are close to the "
-            "notebook's, and if it leaves a rank a single row a step takes more rows; the run says how many",
-            node,
-        )
-    elif name.startswith(("GRPO", "RLOO", "OnlineDPO")):
+    if name.startswith(("GRPO", "RLOO", "OnlineDPO")):
         yield Note(
             "each rank samples its own completions: rewards and losses are of an equivalent run, not equal to the "
             "notebook's",
-            node,
-        )
-    elif name.startswith(("ORPO", "CPO")):
-        yield Note(
-            "this loss is a mean over the tokens of one micro-batch: equal to the notebook's if the ranks "
-            "divide the accumulation steps, and close to it if a micro-batch has to be split",
             node,
         )
 

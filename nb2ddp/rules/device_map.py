@@ -20,6 +20,7 @@ import libcst as cst
 
 from nb2ddp import libraries
 from nb2ddp.analysis.facts import Facts
+from nb2ddp.analysis.training_arguments import libraries_know_ranks
 from nb2ddp.options import Options
 from nb2ddp.rewriting.findings import Decline, Edit, Finding, Note, Rule
 from nb2ddp.rewriting.runtime_calls import helper
@@ -33,8 +34,9 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     yield from _models(facts, options)
     if options.strategy == "balanced":
         return
+    ranks = libraries_know_ranks(facts, options)  # else a pipeline's GPU 0 is this rank's own
     for call in facts.live_calls:
-        if facts.qualified(call.func) in libraries.PIPELINES and not facts.is_after_training(call):
+        if ranks and facts.qualified(call.func) in libraries.PIPELINES and not facts.is_after_training(call):
             yield from _pipeline(facts, call)
     yield from _spread_elsewhere(facts)
 

@@ -105,7 +105,7 @@ def _advice(facts: Facts, options: Options, estimate: Estimate) -> tuple[Strateg
     if options.nproc > 1 and next(refusals(facts.once(Facts.sharded)), None) is None:
         ((_, sharded),) = [
             (other.call, max(other.needs.values()))
-            for other in estimates(facts, options.with_(strategy="fsdp", batches="notebook"))
+            for other in estimates(facts, options.with_(strategy="fsdp"))
             if other.call is estimate.call
         ]
         if sharded <= options.gpu_memory:

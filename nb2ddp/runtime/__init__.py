@@ -27,7 +27,6 @@ PARTS = (
     "object_collectives",
     "rank_zero",
     "same_data",
-    "saving",
     "one_process",
     "gradients",
     "split_classes",
@@ -37,8 +36,6 @@ PARTS = (
     "replicas",
     "ending",
     "watchdog",
-    "unsloth_sharding",
-    "repeated_writes",
     "process_group",
     "figures",
     "spot_checks",
@@ -46,6 +43,8 @@ PARTS = (
     "turns",
     "predictions",
     "trainer",
+    "saving",
+    "repeated_writes",
     "loops",
     "call_settings",
     "batch_parts",
@@ -53,23 +52,26 @@ PARTS = (
     "dry_runs",
     "output_gathering",
     "divided_calls",
+    "unsloth_sharding",
     "ranks_trainer",
     "shards",
     "compatibility",
 )
 
 _DOCSTRING = """\
-DDP support for a training script that nb2ddp generated: one process (rank) per GPU, started by torchrun.
+What a training script that nb2ddp generated needs on several GPUs: one process (rank) per GPU, started by torchrun.
 
 The script imports this module as ``ddp`` and needs nothing else of nb2ddp, whose licence is Apache-2.0. Under plain
-``python`` (one process) every function does what the notebook did, and waits for nothing.
+``python`` (one process) every function does what the notebook did, and waits for nothing. It holds only the parts
+that this script uses.
 
 How the ranks work together:
 
+- Each rank runs the whole script. A Trainer's micro-batches are computed in turns (`wrap_trainer`), the calls of a
+  loop's model by rows (`parallelize`); gradients are put together, so that the ranks' models stay equal.
 - Before the process group exists, and for whatever may take longer than a collective may, ranks meet through
   torchrun's key-value store: `main_process_only`, `main_process_first`, `from_main_process` and the like. All
   ranks pass the same meetings in the same order; an exception that rank 0 raises in one is raised on all ranks.
-- While they train, gradients are averaged by DistributedDataParallel: `wrap_trainer`, `parallelize`.
 - A watchdog thread in each rank reports where the rank stands. When ranks can no longer meet (one has left,
   stopped, or waits at another place), it ends the run with a sentence that names the rank and the place.
 
@@ -77,6 +79,8 @@ Environment variables:
 
 NB2DDP_SHARED_FS=0  several machines, each with a disk of its own: local rank 0 of each writes its files
 NB2DDP_PATIENCE     seconds that ranks wait in a collective for a rank that is busy elsewhere (default 45)
+NB2DDP_CHECKS       how many of the first 300 steps are compared with one process, or "off" (default 5)
+NB2DDP_STRICT=1     end with exit code 1 where such a comparison fails
 
 What a script calls, by the part of this file:
 
@@ -87,29 +91,67 @@ _HEADER = re.compile(
     re.DOTALL,
 )
 # A name that a part defines for scripts.
-PUBLIC = re.compile(r"^(?:def |class |(?=\w+(?:: \w+)? = ))([a-z]\w*)", re.MULTILINE)
+PUBLIC = re.compile(r'^(?:def |class |(?=\w+(?:: \w+)? = )|    if name == ")([a-z]\w*)', re.MULTILINE)
 _LINE_LENGTH = 110
 
 _Imports = set[tuple[str, str, str]]  # module, name ("" for the module itself), what it is bound to
 
 
 @functools.cache
-def support_module() -> str:
-    """Return the text of `ddp_support.py`, which is written beside the script or into it."""
+def support_module(used: frozenset[str] | None = None) -> str:
+    """Return the text of `ddp_support.py`, which is written beside the script or into it.
+
+    ``used``: the names that the script takes from it. Only the parts that define these, and what these parts import,
+    are in the text; all parts where nothing is said.
+    """
     imports: _Imports = set()
     functions, bodies = [], []
-    for name in PARTS:
-        text = (Path(__file__).parent / f"{name}.py").read_text(encoding="utf-8")
-        header = _HEADER.match(text)
-        assert header is not None, f"{name}.py begins with a docstring and its imports"
-        body = text[header.end() :].strip("\n")
-        imports |= _imports(header["imports"])
-        about = textwrap.indent(header["docstring"].strip(), "# ", lambda line: True).replace("# \n", "#\n")
+    for name in PARTS if used is None else _needed(used):
+        docstring, body = _read(name)
+        imports |= _imports(_header(name))
+        about = textwrap.indent(docstring, "# ", lambda line: True).replace("# \n", "#\n")
         bodies.append(f"{f'# ---- {name} '.ljust(_LINE_LENGTH, '-')}\n#\n{about}\n\n\n{body}\n")
         if public := PUBLIC.findall(body):
             functions.append(_entry(name, public))
     docstring = _DOCSTRING.replace("@functions@", "\n".join(functions))
     return f'"""{docstring}"""\n\n{_import_lines(imports)}\n' + "\n\n".join(bodies)
+
+
+def used_names(code: str, module: str) -> frozenset[str]:
+    """Return the names that a script's code takes from the runtime module, which it knows as ``module``."""
+    found = set(re.findall(rf"\b{re.escape(module)}\.([a-z]\w*)", code))
+    return frozenset({*found, "init"} if "init_ranks" not in found else found)
+
+
+def _needed(used: frozenset[str]) -> list[str]:
+    """Return the parts that define names, with all parts that these import, in the order of `PARTS`."""
+    waiting = [part for part in PARTS if used & {*PUBLIC.findall(_read(part)[1])}]
+    found: set[str] = set()
+    while waiting:
+        part = waiting.pop()
+        if part not in found:
+            found.add(part)
+            waiting += re.findall(r"^from nb2ddp\.runtime\.(\w+) import", _header(part), re.MULTILINE)
+    return [part for part in PARTS if part in found]
+
+
+@functools.cache
+def _text(part: str) -> str:
+    return (Path(__file__).parent / f"{part}.py").read_text(encoding="utf-8")
+
+
+def _header(part: str) -> str:
+    """Return the lines with which a part imports."""
+    header = _HEADER.match(_text(part))
+    assert header is not None, f"{part}.py begins with a docstring and its imports"
+    return header["imports"]
+
+
+def _read(part: str) -> tuple[str, str]:
+    """Return a part's docstring and its code."""
+    header = _HEADER.match(_text(part))
+    assert header is not None, f"{part}.py begins with a docstring and its imports"
+    return header["docstring"].strip(), _text(part)[header.end() :].strip("\n")
 
 
 def _imports(text: str) -> _Imports:

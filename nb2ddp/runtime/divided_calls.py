@@ -1,6 +1,7 @@
 """Let each rank compute its part of every batch that a model is called with, in a loop of the notebook's."""
 
 import contextlib
+import functools
 import sys
 import traceback
 import weakref
@@ -9,15 +10,27 @@ from typing import Any
 
 import torch
 from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils import _pytree as pytree
 
-from nb2ddp.runtime.autograd_patches import _open_call, _open_whole_call
+from nb2ddp.runtime.autograd_patches import (
+    _average_asked_gradients,
+    _average_repeated_backward,
+    _open_call,
+    _open_whole_call,
+)
 from nb2ddp.runtime.batch_parts import _Parts
 from nb2ddp.runtime.call_results import _computes_in_16_bits, _opaque, _reached
 from nb2ddp.runtime.call_settings import _Settings
 from nb2ddp.runtime.control_flow import _ENOUGH, _are_on_all_ranks, _Known, _learn, _Looks, _Start
 from nb2ddp.runtime.dry_runs import _Trial
-from nb2ddp.runtime.gradients import _average_after_backward, _sparse_names, _take_rank_0s, _trained_by_name
+from nb2ddp.runtime.gradients import (
+    _average_after_backward,
+    _reduce_unseen,
+    _sparse_names,
+    _take_rank_0s,
+    _trained_by_name,
+)
 from nb2ddp.runtime.module_state import (
     _has_other_parameters,
     _hooks_of_notebook,
@@ -30,9 +43,11 @@ from nb2ddp.runtime.output_gathering import _Joins
 from nb2ddp.runtime.process_group import init_process_group
 from nb2ddp.runtime.random_numbers import _random_state, _set_random_state
 from nb2ddp.runtime.random_rows import _own_random_numbers
+from nb2ddp.runtime.repeated_writes import _warn_of_repeated_writes
 from nb2ddp.runtime.replicas import _ddp
 from nb2ddp.runtime.run_state import _run, is_main_process
 from nb2ddp.runtime.same_data import _are_same_batches, _is_looked_at, _Losses
+from nb2ddp.runtime.saving import _save_whole_files
 from nb2ddp.runtime.split_classes import _divide_no_parts, _split_class, _splits
 
 
@@ -54,11 +69,22 @@ def parallelize(model: torch.nn.Module) -> torch.nn.Module:
     if _run.world_size == 1 or inner is None or inner in _splits:
         return model
     init_process_group()
+    _patch_for_loops()
     _set_random_state(from_main_process(_random_state))
     kind: Any = type(inner)
     inner.__class__ = _split_class(kind)
     _splits[inner] = _Split(inner)
     return model
+
+
+@functools.cache
+def _patch_for_loops() -> None:
+    """Average gradients that DDP does not see, and look at what a loop writes: from the first divided model on."""
+    _average_asked_gradients()
+    _average_repeated_backward()
+    register_optimizer_step_pre_hook(_reduce_unseen)
+    _save_whole_files()
+    _warn_of_repeated_writes()
 
 
 class _Split:

@@ -241,11 +241,17 @@ def _walk(trainer: Any) -> Iterator[tuple[_Path, Any, Any, Any]]:
     main = vars(sys.modules["__main__"])
     own = {name: value for name, value in vars(trainer).items() if name not in _NO_FIGURES}
     waiting: list[tuple[_Path, Any, Any, Any]] = [
-        *((("the notebook", name), main, name, value) for name, value in list(main.items()) if name[:2] != "__"),
+        *(
+            (("the notebook", name), main, name, value)
+            for name, value in list(main.items())
+            if name[:2] != "__"
+        ),
         *((("trainer", name), vars(trainer), name, value) for name, value in own.items()),
     ]
     for name, module in _own_modules(trainer):
-        waiting += [(("model", name, key), vars(module), key, value) for key, value in list(vars(module).items())]
+        waiting += [
+            (("model", name, key), vars(module), key, value) for key, value in list(vars(module).items())
+        ]
     seen: set[int] = {id(trainer), id(vars(trainer)), id(main)}
     waiting.reverse()  # taken from the end
     while waiting:
@@ -273,7 +279,11 @@ def _walk(trainer: Any) -> Iterator[tuple[_Path, Any, Any, Any]]:
             seen.add(id(value))
             names = [name for name in vars(value) if name[:2] != "__"]
             inner = [((*path, name), value, name, vars(value)[name]) for name in names]
-        elif _is_own(type(value).__module__) and hasattr(value, "__dict__") and not isinstance(value, torch.nn.Module):
+        elif (
+            _is_own(type(value).__module__)
+            and hasattr(value, "__dict__")
+            and not isinstance(value, torch.nn.Module)
+        ):
             seen.add(id(value))
             inner = [((*path, name), vars(value), name, item) for name, item in list(vars(value).items())]
             inner.append(((*path, "class"), None, None, type(value)))
@@ -297,13 +307,18 @@ def _is_own(module: str | None) -> bool:
         return True
     if module not in _LIBRARIES:
         file = getattr(sys.modules.get(module or ""), "__file__", None)
-        near = file is not None and os.path.dirname(os.path.abspath(file)) in (os.getcwd(), os.path.abspath(sys.path[0]))
+        folders = (os.getcwd(), os.path.abspath(sys.path[0]))
+        near = file is not None and os.path.dirname(os.path.abspath(file)) in folders
         _LIBRARIES[module or ""] = not near or os.path.basename(file).startswith("ddp_support")
     return not _LIBRARIES[module or ""]
 
 
 def _is_small_tensor(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and not isinstance(value, torch.nn.Parameter) and value.numel() <= _MOST
+    return (
+        isinstance(value, torch.Tensor)
+        and not isinstance(value, torch.nn.Parameter)
+        and value.numel() <= _MOST
+    )
 
 
 def _copied(value: Any) -> Any:
@@ -357,7 +372,9 @@ def _appended(before: Any, after: Any) -> Any:
     old, new = list(before), list(after)
     for gone in range(len(old) + 1 if getattr(after, "maxlen", None) else 1):
         kept = len(old) - gone
-        if kept <= len(new) and all(a is b or _agree(a, b) for a, b in zip(old[gone:], new[:kept], strict=True)):
+        if kept <= len(new) and all(
+            a is b or _agree(a, b) for a, b in zip(old[gone:], new[:kept], strict=True)
+        ):
             return new[kept:]
     return None
 
@@ -376,19 +393,27 @@ def _sent(value: Any) -> Any:
 def _agree(one: Any, other: Any, tolerance: float = 0.0) -> bool:
     """Return whether two values are equal, numbers up to a relative ``tolerance``."""
     if isinstance(one, torch.Tensor) or isinstance(other, torch.Tensor):
-        if not (isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor) and one.shape == other.shape):
+        if not (
+            isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor) and one.shape == other.shape
+        ):
             return False
         if not tolerance or not one.is_floating_point():
             return torch.equal(one.cpu(), other.cpu())
-        return torch.allclose(one.double().cpu(), other.double().cpu(), rtol=tolerance, atol=tolerance, equal_nan=True)
+        return torch.allclose(
+            one.double().cpu(), other.double().cpu(), rtol=tolerance, atol=tolerance, equal_nan=True
+        )
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):
-        return len(one) == len(other) and all(_agree(a, b, tolerance) for a, b in zip(one, other, strict=True))
+        return len(one) == len(other) and all(
+            _agree(a, b, tolerance) for a, b in zip(one, other, strict=True)
+        )
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(_agree(one[name], other[name], tolerance) for name in one)
     numbers = isinstance(one, int | float) and isinstance(other, int | float)
     if numbers and not isinstance(one, bool) and not isinstance(other, bool):
         both_nan = one != one and other != other
-        return both_nan or one == other or math.isclose(one, other, rel_tol=tolerance, abs_tol=tolerance * 1e-2)
+        return (
+            both_nan or one == other or math.isclose(one, other, rel_tol=tolerance, abs_tol=tolerance * 1e-2)
+        )
     try:
         return bool(type(one) is type(other) and (one is other or one == other))
     except Exception:  # __eq__ of any class may do anything
@@ -409,7 +434,9 @@ def _explains(rule: str, path: _Path, seen: list[list[_Note]]) -> bool:
         elif any(change is None for change in changes):
             return False
         else:
-            values = [change.items if rule == "grows" else change.added for change in changes if change is not None]
+            values = [
+                change.items if rule == "grows" else change.added for change in changes if change is not None
+            ]
         if any(value is None and rule != "is set" for value in values):
             return False
         if any(not _agree(values[0], value, _CLOSE) for value in values[1:]):
@@ -424,13 +451,16 @@ def _copied_from(path: _Path, paths: dict[_Path, None], seen: list[list[_Note]])
         return None
     for other in paths:
         changes = [note.changes.get(other) for notes in seen for note in notes if path in note.changes]
-        if all(c is not None and type(c.after) is int and c.after and _agree(c.after, v[0]) for c, v in zip(changes, values, strict=True)):
+        pairs = zip(changes, values, strict=True)
+        if all(
+            c is not None and type(c.after) is int and c.after and c.after == value[0] for c, value in pairs
+        ):
             return other
     return None
 
 
 def _are_same_events(one: list[Any], other: list[Any]) -> bool:
-    """Return whether two ranks printed and logged the same of a micro-batch, numbers in text up to their last digits."""
+    """Return whether two ranks printed and logged the same of a micro-batch, up to the last digits of numbers."""
     texts = ["".join(value for kind, value in events if kind == "print") for events in (one, other)]
     logs = [[value[0] for kind, value in events if kind == "log"] for events in (one, other)]
     return _agree(_numbers_apart(texts[0]), _numbers_apart(texts[1]), 1e-3) and _agree(*logs, _CLOSE)

@@ -150,12 +150,6 @@ def _is_reduced(parameter: Any) -> bool:
     return known is not None and known() is parameter
 
 
-def _count_step(optimizer: Any, args: Any, kwargs: Any) -> None:
-    _run.steps += 1
-    _run.steps_of[optimizer] = _run.steps_of.get(optimizer, 0) + 1
-    _run.most_steps = max(_run.most_steps, _run.steps_of[optimizer])
-
-
 def _take_rank_0s(_: None, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
     """Give all ranks rank 0's gradients of a bucket: a communication hook of DDP."""
     sent = dist.broadcast(bucket.buffer(), 0, async_op=True)

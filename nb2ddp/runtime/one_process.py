@@ -48,8 +48,8 @@ def _hide_ranks() -> None:
         gpus = seen.split(",")
         if _run.local_rank >= len(gpus):
             sys.exit(
-                f"Rank {_run.rank} has no GPU: CUDA_VISIBLE_DEVICES={seen} shows {len(gpus)} to the "
-                f"{_run.local_rank + 1} or more processes of this machine. Start fewer (--nproc_per_node), or show more."
+                f"Rank {_run.rank} has no GPU: CUDA_VISIBLE_DEVICES={seen} shows {len(gpus)}. Start fewer processes "
+                "(--nproc_per_node), or show more GPUs."
             )
         os.environ["CUDA_VISIBLE_DEVICES"] = gpus[_run.local_rank]
     _run.gpu = 0 if torch.cuda.is_available() else _run.local_rank

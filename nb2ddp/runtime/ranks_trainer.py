@@ -1,23 +1,58 @@
-"""Train with a Trainer that knows of the ranks: one that generates in each step (GRPO, RLOO), or whose model is sharded.
+"""Train with a Trainer that knows of the ranks: one that generates in each step (GRPO), or whose model is sharded.
 
 Each rank samples completions of its own, so the run is an equivalent one and not the notebook's to the last digit.
 """
 
+import functools
+import importlib.metadata
 import math
 import os
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from nb2ddp.runtime.gradients import _average_unseen, _leaves_out
+from nb2ddp.runtime.process_group import _begin
 from nb2ddp.runtime.replicas import _ddp
 from nb2ddp.runtime.run_state import _run, is_main_process
 from nb2ddp.runtime.same_data import _check_same_data
+from nb2ddp.runtime.unsloth_sharding import _ask_unsloth_for
 
 
-def share_batch(batch_size: int, accumulation_steps: int, num_generations: int | None = None) -> tuple[int, int]:
+def init_ranks(
+    seed: int | None = None, strategy: str = "ddp", loads_share: bool = False
+) -> tuple[int, int, int]:
+    """Prepare this process as `init` does, but let the libraries see all ranks: each selects ``cuda:<local_rank>``.
+
+    ``torch.load`` and pickle also put there what was saved from ``cuda:0``. ``strategy="fsdp"`` asks Unsloth to shard
+    the model over the ranks; with ``loads_share`` each rank reads only its share of a 16-bit checkpoint.
+
+    Raises:
+        SystemExit: the script has changed what torchrun told this rank; the environment asks Unsloth for another
+            strategy, or this Unsloth cannot shard. The sentence names the variable, or what to install.
+    """
+
+    def choose_gpu() -> None:
+        _ask_unsloth_for(strategy, loads_share)
+        if torch.cuda.is_available():
+            torch.cuda.set_device(_run.local_rank)  # from here on, "cuda" means this process's own GPU
+            _load_on_own_gpu()
+        else:
+            os.environ.setdefault(
+                "ACCELERATE_USE_CPU", "true"
+            )  # else each Trainer takes itself for the only one
+            _load_on_numbered_cpu()
+        _recompute_with_the_same_graph()
+
+    return _begin(seed, choose_gpu)
+
+
+def share_batch(
+    batch_size: int, accumulation_steps: int, num_generations: int | None = None
+) -> tuple[int, int]:
     """Split the notebook's batch over the ranks: its accumulation steps first, then its per-device batch.
 
     Returns this rank's micro-batch size and number of accumulation steps; their product with ``world_size`` is the
@@ -35,7 +70,9 @@ def share_batch(batch_size: int, accumulation_steps: int, num_generations: int |
     processes = f"{_run.world_size} process{'es' * (_run.world_size > 1)}"
     print(f"nb2ddp: batch {per_rank} x {steps} accumulation steps x {processes} = {total} per step")
     if total != wanted:
-        print(f"nb2ddp: WARNING: the notebook's batch of {wanted} does not divide: a step takes {total} samples")
+        print(
+            f"nb2ddp: WARNING: the notebook's batch of {wanted} does not divide: a step takes {total} samples"
+        )
     return per_rank, steps
 
 
@@ -154,3 +191,74 @@ def _clip_all_gradients(trainer: Any) -> None:
 
     average_and_clip._averages = True  # type: ignore[attr-defined]
     trainer.accelerator.clip_grad_norm_ = average_and_clip
+
+
+def _recompute_with_the_same_graph() -> None:
+    """Let a gradient checkpoint recompute with the graph that torch.compile chose in the forward pass.
+
+    DDP wants checkpoints that are not re-entrant, and those compare the number of saved tensors. By itself
+    torch.compile tries the graph first that it used last, which may be another by then: CheckpointError
+    (https://github.com/pytorch/pytorch/issues/166926; the error's own text names this switch).
+    """
+    if hasattr(torch._C._dynamo.eval_frame, "_set_lru_cache"):
+        torch._C._dynamo.eval_frame._set_lru_cache(False)
+
+
+def _load_on_own_gpu() -> None:
+    """Load what was saved from GPU 0 to this rank's GPU: a file notes the GPU that each of its tensors was on.
+
+    By itself every rank would load it to GPU 0. Where the notebook names another place for it, it goes there.
+    """
+
+    def restore(storage: Any, location: str) -> Any:
+        if location != "cuda:0" or _run.local_rank == 0:
+            return None  # as PyTorch does
+        return torch.serialization.default_restore_location(storage, f"cuda:{_run.local_rank}")
+
+    # 15: asked before PyTorch's own for CUDA, which is 20
+    torch.serialization.register_package(15, lambda storage: None, restore)
+
+
+def _load_on_numbered_cpu() -> None:
+    """Let ``torch.load`` know "cpu:0": Accelerate calls a rank's CPU so, and a Trainer loads its checkpoints there."""
+
+    def restore(storage: Any, location: str) -> Any:
+        return storage if location.startswith("cpu:") else None
+
+    torch.serialization.register_package(15, lambda storage: None, restore)
+
+
+def own_gpu(pipeline: Callable[..., Any]) -> Callable[..., Any]:
+    """Return Transformers' ``pipeline`` so that it runs on this rank's GPU, or on the device that it is given.
+
+    By itself it takes GPU 0 on every rank; once the ranks have joined the process group, its model stays where it was
+    loaded: on the CPU. A model that a ``device_map`` has placed stays there. No rank waits.
+    """
+
+    @functools.wraps(pipeline)
+    def on_own_gpu(*args: Any, **options: Any) -> Any:
+        of_model = dict(options.get("model_kwargs") or {})
+        placed = "quantization_config" in {**options, **of_model} and _major_version("transformers") < 5
+        model = options.get("model", args[1] if len(args) > 1 else None)
+        if not torch.cuda.is_available() or placed or getattr(model, "hf_device_map", None) is not None:
+            return pipeline(*args, **options)
+        if "quantization_config" not in {**options, **of_model}:
+            for holder in (options, of_model):  # Transformers 4 takes no device beside it
+                holder.pop("device_map", None)
+        if "model_kwargs" in options:
+            options["model_kwargs"] = of_model
+        given = options.pop("device", None)
+        device = _run.local_rank if given is None else given
+        made = pipeline(*args, device=device, **options)
+        if isinstance(device, int):
+            device = f"cuda:{device}" if device >= 0 else "cpu"
+        if made.device != torch.device(device) and made.model.device.type == "cpu":
+            made.device = torch.device(device)
+            made.model.to(made.device)
+        return made
+
+    return on_own_gpu
+
+
+def _major_version(package: str) -> int:
+    return int(importlib.metadata.version(package).partition(".")[0])

@@ -43,10 +43,16 @@ class _RowParts:
         blocks = blocks or self.blocks
         rows, size = _count_rows(inputs) // blocks, _run.world_size
         bounds = [rows * rank // size for rank in range(size + 1)]
-        found = {_WEIGHTS[0]: [1.0] * size, _WEIGHTS[3]: [(b - a) / rows for a, b in itertools.pairwise(bounds)]}
+        found = {
+            _WEIGHTS[0]: [1.0] * size,
+            _WEIGHTS[3]: [(b - a) / rows for a, b in itertools.pairwise(bounds)],
+        }
         labels = inputs.get("labels") if hasattr(inputs, "get") else None
         if isinstance(labels, torch.Tensor) and labels.ndim and len(labels) == rows * blocks:
-            for name, values in ((_WEIGHTS[2], labels), (_WEIGHTS[1], labels[..., 1:] if labels.ndim > 1 else labels)):
+            for name, values in (
+                (_WEIGHTS[2], labels),
+                (_WEIGHTS[1], labels[..., 1:] if labels.ndim > 1 else labels),
+            ):
                 of_row = values.ne(-100).reshape(blocks, rows, -1).sum((0, 2)).tolist()
                 counts = [sum(of_row[a:b]) for a, b in itertools.pairwise(bounds)]
                 if sum(counts):
@@ -85,11 +91,14 @@ class _RowParts:
         known = [weights[rule] for rule in self.rules if rule in weights]
         return any(not _agree(known[0], other, 1e-6) for other in known[1:])
 
-    def narrow(self, inputs: Any, losses: list[float], whole: float, tolerance: float, blocks: int) -> list[str]:
+    def narrow(
+        self, inputs: Any, losses: list[float], whole: float, tolerance: float, blocks: int
+    ) -> list[str]:
         """Return the ways by which the losses of the parts give the whole's."""
         weights = self.weights(inputs, blocks)
         sums = {
-            rule: sum(w * loss for w, loss in zip(of, losses, strict=True) if w) for rule, of in weights.items()
+            rule: sum(w * loss for w, loss in zip(of, losses, strict=True) if w)
+            for rule, of in weights.items()
         }
         found = [rule for rule in _WEIGHTS if rule in sums and _agree(sums[rule], whole, tolerance)]
         return [rule for rule in found if rule in self.rules] if self.rules else found
@@ -170,7 +179,9 @@ def _combined(changes: list[_Change | None], weights: list[float], rule: str = "
     if isinstance(added, list):
         start = [0] * len(added) if isinstance(before, str) else before
         return _Change(start, [one + other for one, other in zip(start, added, strict=True)])
-    return _Change(0 if isinstance(before, str) else before, (0 if isinstance(before, str) else before) + added)
+    return _Change(
+        0 if isinstance(before, str) else before, (0 if isinstance(before, str) else before) + added
+    )
 
 
 def _weighted(values: list[Any], weights: list[float]) -> Any:
@@ -185,8 +196,7 @@ def _weighted(values: list[Any], weights: list[float]) -> Any:
         return None
     if not weights:
         return None
-    total = sum(value * (1 if w == 1.0 else w) for value, w in zip(values, weights, strict=True) if w)
-    return total
+    return sum(value * (1 if w == 1.0 else w) for value, w in zip(values, weights, strict=True) if w)
 
 
 def _is_same_change(made: _Change, wanted: _Change) -> bool:

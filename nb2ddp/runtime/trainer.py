@@ -14,17 +14,24 @@ from nb2ddp.runtime.store import _store, _wait_for_key
 from nb2ddp.runtime.turns import _Turns
 
 
-def wrap_trainer(trainer: Any) -> Any:
+def wrap_trainer(trainer: Any, batch: str = "preserve") -> Any:
     """Let the ranks compute a Trainer's micro-batches in turns, and return its model.
 
     Called right before ``trainer.train()``. The Trainer stays one process's on each rank, with the notebook's own
-    batch, sampler, losses and callbacks. Every rank waits for the others, and compares its training data with theirs.
+    batch, sampler, losses and callbacks; with ``batch="scale"`` a step has as many times its micro-batches as there
+    are ranks. Every rank waits for the others, and compares its training data with theirs.
 
     Raises:
         RuntimeError: the ranks have different training data.
     """
     prepare_trainer(trainer)
     if _run.meets:
+        if batch == "scale":
+            trainer.args.gradient_accumulation_steps *= _run.world_size
+        size, steps = trainer.args.per_device_train_batch_size, trainer.args.gradient_accumulation_steps
+        print(
+            f"nb2ddp: batch {size} x {steps}, in turns on {_run.world_size} processes = {size * steps} per step"
+        )
         _check_same_data(getattr(trainer, "train_dataset", None))
         _set_random_state(from_main_process(_random_state))
     return trainer.model

@@ -82,7 +82,8 @@ class _Turns:
         base, start = self.figures.snapshot(), _every_random_state()
         kept = [(p, p.grad) for p in self._parameters() if p.grad is not None]
         buffers = _Buffers(self.trainer.model)
-        for checked in (True,) if is_due or any(map(self.rows.is_unsure, map(self.samples.__getitem__, left))) else (False, True):
+        is_due |= any(self.rows.is_unsure(self.samples[turn]) for turn in left)
+        for checked in (True,) if is_due else (False, True):
             for parameter, _ in kept:
                 parameter.grad = None
             why = self._compute(compute, start, left, checked=checked)
@@ -100,7 +101,9 @@ class _Turns:
             self._clear_gradients()
             buffers.put_back()
             self.whole = why
-            _checks.failed(f"{why}. From here on every rank computes all micro-batches: right, and no faster than one GPU")
+            _checks.failed(
+                f"{why}. From here on every rank computes all micro-batches, which is no faster than one GPU"
+            )
         elif drew and not step:
             _warn(
                 "the model draws random numbers while it trains (dropout, say): micro-batches after the first of each "
@@ -133,11 +136,17 @@ class _Turns:
         )
 
     def _compute(
-        self, compute: Callable[[Any], torch.Tensor], start: tuple[Any, ...], left: list[int], *, checked: bool
+        self,
+        compute: Callable[[Any], torch.Tensor],
+        start: tuple[Any, ...],
+        left: list[int],
+        *,
+        checked: bool,
     ) -> str:
         """Compute this rank's micro-batches, and exchange what they gave. Return what is wrong, or ""."""
         parameters, figures = self._parameters(), self.figures
-        divided = [] if checked or not self.rows.rules else [t for t in left if min(self.rows.weight(self.samples[t])) > 0]
+        knows = self.rows.rules and not checked
+        divided = [turn for turn in left if knows and min(self.rows.weight(self.samples[turn])) > 0]
         tried = left[0] if checked and left else -1
         alone: list[Any] = []  # the gradients of the micro-batch whose division is tried
 
@@ -168,7 +177,9 @@ class _Turns:
         has = bytes(gradient is not None for gradient in mine)
         of_ranks = _exchange((every or own, list(own), parts, has, unknown))
         divided_notes = {turn: [noted[turn] for _, _, noted, *_ in of_ranks] for turn in divided}
-        unclear = any(self.rows.are_unclear(self.samples[turn], notes) for turn, notes in divided_notes.items())
+        unclear = any(
+            self.rows.are_unclear(self.samples[turn], notes) for turn, notes in divided_notes.items()
+        )
         if unclear or any(unknown for *_, unknown in of_ranks):
             return _UNKNOWN
         why = ""
@@ -191,7 +202,12 @@ class _Turns:
         return why
 
     def _try_parts(
-        self, compute: Callable[[Any], torch.Tensor], start: tuple[Any, ...], turn: int, whole: _Note, alone: list[Any]
+        self,
+        compute: Callable[[Any], torch.Tensor],
+        start: tuple[Any, ...],
+        turn: int,
+        whole: _Note,
+        alone: list[Any],
     ) -> None:
         """Compute this rank's rows of a micro-batch, and find how the ranks' parts give the whole. A collective."""
         rows, inputs, parameters, why = self.rows, self.samples[turn], self._parameters(), ""
@@ -211,7 +227,9 @@ class _Turns:
                 continue
             notes = [note for note, *_ in seen]
             tolerance = _rounding(self.trainer)
-            found = rows.narrow(inputs, [note.result[0] for note in notes], whole.result[0], tolerance, blocks)
+            found = rows.narrow(
+                inputs, [note.result[0] for note in notes], whole.result[0], tolerance, blocks
+            )
             if not found:
                 why = "its loss is no sum or mean over its rows"
                 continue
@@ -232,7 +250,9 @@ class _Turns:
         if why:
             self._say_undivided(why)
 
-    def _record_part(self, compute: Callable[[Any], torch.Tensor], part: Any, turn: int, start: tuple[Any, ...]) -> _Note:
+    def _record_part(
+        self, compute: Callable[[Any], torch.Tensor], part: Any, turn: int, start: tuple[Any, ...]
+    ) -> _Note:
         """Compute rows of a micro-batch. Each rank's draw random numbers of their own."""
         number = turn + 1000 * (_run.rank + 1)
         return self.figures.record(lambda: _as_number(compute(part)), number, start)
@@ -278,7 +298,9 @@ class _Turns:
                 continue
             if id(parameter) in self.sparse:
                 dimensions = 0 if parameter.grad is None else parameter.grad.sparse_dim()
-                parameter.grad = _mean_of_rows(_sparse_like(parameter, max(_exchange(dimensions)))) * _run.world_size
+                parameter.grad = (
+                    _mean_of_rows(_sparse_like(parameter, max(_exchange(dimensions)))) * _run.world_size
+                )
                 continue
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
@@ -338,15 +360,23 @@ def _taken(parameters: list[Any]) -> list[Any]:
 
 def _rounding(trainer: Any) -> float:
     """Return how far two computations of one micro-batch may lie apart: on GPUs sums run in no fixed order."""
-    halves = trainer.args.bf16 or trainer.args.fp16 or any(
-        p.dtype in (torch.float16, torch.bfloat16) for p in trainer.model.parameters()
+    halves = (
+        trainer.args.bf16
+        or trainer.args.fp16
+        or any(p.dtype in (torch.float16, torch.bfloat16) for p in trainer.model.parameters())
     )
     return 5e-3 if halves else 1e-3 if torch.cuda.is_available() else 1e-5
 
 
 def _cost(inputs: Any) -> int:
     """Return about how much a micro-batch costs: the largest tensor of integers, or any, that it holds."""
-    values = list(inputs.values()) if hasattr(inputs, "values") else inputs if isinstance(inputs, list | tuple) else []
+    values = (
+        list(inputs.values())
+        if hasattr(inputs, "values")
+        else inputs
+        if isinstance(inputs, list | tuple)
+        else []
+    )
     tensors = [value for value in values if isinstance(value, torch.Tensor)]
     whole = [tensor.numel() for tensor in tensors if not tensor.is_floating_point()]
     return max(whole or [tensor.numel() for tensor in tensors] or [1])
@@ -391,7 +421,8 @@ def _distance(parameters: list[Any], whole: list[Any]) -> float:
 
 def _persistent(model: torch.nn.Module) -> list[tuple[str, torch.Tensor]]:
     """Return the buffers of a model that are saved with it: others are caches."""
-    left = {f"{of}.{name}" if of else name for of, part in model.named_modules() for name in part._non_persistent_buffers_set}
+    parts = model.named_modules()
+    left = {f"{of}.{name}" if of else name for of, part in parts for name in part._non_persistent_buffers_set}
     return [(name, buffer) for name, buffer in model.named_buffers() if name not in left]
 
 
