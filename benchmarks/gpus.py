@@ -4,19 +4,17 @@
                               [--old CHECKOUT]     with the scripts of another revision beside them
     python benchmarks/gpus.py run FOLDER [CASE..]  run them one after the other, print the table (needs GPUs)
                               [--repeat N]         each case N times over, its rows in turn
-                              [--rows 1,4]         these rows alone: 1, again, 2, 4, "2 of 4", apart, "2 even"...
+                              [--rows 1,4]         these rows alone: 1, again, 2, 4, apart, "2 old"
 
 The two halves may run on different machines: FOLDER holds all that the second needs. The model is a
 random Llama of 0.8 billion parameters, made on the spot and loaded in 4 bits with Unsloth's checkpointing.
 A row's step time, data loading and logging included, is the median of the steps after the fourth; a ratio
 compares it with the single run just before. The row "apart" is what the machine allows: as many single-GPU
 runs at once, each with one rank's share of the work and none that waits for another; its step is the slowest
-one's. The row "2 of 4" is the script on two GPUs with the share that these would have among four (half of the
-notebook's accumulation steps): what four come to, but for the other two's part in each exchange.
+one's.
 The cases "uneven ..." have rows of unlike length (see even.py) and a model of few wide layers, whose steps wait for
 the GPU rather than for Python. Their row "again" is a second single run: its difference in the losses is the floor.
-Their rows "2 dealt" and "2 even" are the scripts of `--batches`, "2 long" is "2 even" as a run of many steps has it,
-"2 old" is another revision's script. There a step is the mean of those after the eighth, for no two steps
+The row "2 old" is another revision's script. There a step is the mean of those after the eighth, for no two steps
 have the same work.
 ratios.svg beside the notebooks shows the ratios (a grey bar: "apart"), where matplotlib is there.
 """
@@ -37,9 +35,7 @@ from pathlib import Path
 from gpu_notebooks import CASES, CLOCK, DATA, DPO, LOAD, MODEL, PROFILED_CLOCK, SAVE, SFT, TRAIN
 
 HERE = Path(__file__).parent
-BESIDE = ("old", "dealt", "even", "long")  # folders of other scripts, each a row "2 ..."
-# Rows without runs of one GPU of their own are compared with these.
-SAME_AS = {"batch 16 trainer wrap": "batch 16"}
+BESIDE = ("old",)  # folders of other scripts, each a row "2 ..."
 
 
 def prepare(folder: Path, old: Path | None) -> None:
@@ -66,7 +62,7 @@ def prepare(folder: Path, old: Path | None) -> None:
         cells = [
             MODEL,
             *(text.format(**values) for text in (LOAD, DATA)),
-            PROFILED_CLOCK if "batches" in case else CLOCK,
+            PROFILED_CLOCK if "uneven" in case else CLOCK,
             trainer.format(**values),
             TRAIN,
             SAVE,
@@ -82,32 +78,14 @@ def prepare(folder: Path, old: Path | None) -> None:
             for rank in range(ranks):
                 (here / f"rank{rank}_of_{ranks}").mkdir(exist_ok=True)
                 (here / f"rank{rank}_of_{ranks}" / "notebook.py").write_text(share)
-        conversion = convert(here / "notebook.ipynb", wrap=case.get("wrap", "explicit"))
+        conversion = convert(here / "notebook.ipynb")
         assert conversion.status == "converted", conversion.declined
         script = conversion.files["train_ddp.py"]
         (here / "train_ddp.py").write_text(script)
         (here / "ddp_support.py").write_text(conversion.files["ddp_support.py"])
-        if 4 in case["gpus"]:
-            whole = f"share_batch({case['batch']}, {case['accumulation']})"
-            assert whole in script
-            (here / "2_of_4").mkdir(exist_ok=True)
-            half = script.replace(whole, f"share_batch({case['batch']}, {case['accumulation'] // 2})")
-            (here / "2_of_4" / "train_ddp.py").write_text(half.replace('"../', '"../../'))
-            shutil.copy(here / "ddp_support.py", here / "2_of_4")
-        for batches in case.get("batches", ()):
-            beside(here / batches, convert(here / "notebook.ipynb", batches=batches).files)
-        if "even" in case.get("batches", ()):
-            beside(here / "long", as_of_a_long_run(convert(here / "notebook.ipynb", batches="even").files))
         if old:
             beside(here / "old", converted_by(old, here / "notebook.ipynb"))
     print(f"{len(CASES)} notebooks in {folder}")
-
-
-def as_of_a_long_run(files: dict[str, str]) -> dict[str, str]:
-    """Let a short run share out its samples as one of many steps does: any number of rows in a micro-batch."""
-    long, few = "_LONG_RUN = 300", "_LONG_RUN = 0"
-    assert long in files["ddp_support.py"]
-    return {**files, "ddp_support.py": files["ddp_support.py"].replace(long, few)}
 
 
 def beside(folder: Path, files: dict[str, str]) -> None:
@@ -226,10 +204,8 @@ def run(folder: Path, names: list[str], repeat: int, wanted: list[str]) -> None:
         case = CASES[name]
         here = folder / name.replace(" ", "_")
         rows = [str(gpus) for gpus in case["gpus"] if gpus <= available]
-        if "batches" in case:
+        if "uneven" in case:
             rows.insert(1, "again")
-        if 4 in case["gpus"] and available >= 2:
-            rows.append("2 of 4")
         rows += [f"2 {kind}" for kind in BESIDE if (here / kind).exists() and available >= 2]
         fit = [count for count in case.get("apart", ()) if count <= available]
         if fit:
@@ -241,7 +217,7 @@ def run(folder: Path, names: list[str], repeat: int, wanted: list[str]) -> None:
             elif row == "again":
                 results = [one(here, 1)]
             elif " " in row:
-                results = [one(here / (row.replace(" ", "_") if "of" in row else row[2:]), 2)]
+                results = [one(here / row[2:], 2)]
             else:
                 results = [one(here, int(row))]
             wall = time.perf_counter() - start
@@ -252,7 +228,7 @@ def run(folder: Path, names: list[str], repeat: int, wanted: list[str]) -> None:
             result = results[0]
             if row == "1":
                 single[name] = result
-            base = single.get(SAME_AS.get(name, name))
+            base = single.get(name)
             ratio, difference = "", ""
             if base:
                 found = step_of(case, base) / step
@@ -281,7 +257,7 @@ def run(folder: Path, names: list[str], repeat: int, wanted: list[str]) -> None:
 
 def step_of(case: dict, result: dict) -> float:
     """The time of a usual step; of steps of unlike work, the mean."""
-    if "batches" in case:
+    if "uneven" in case:
         return statistics.mean(result["seconds"][8:-4])  # the last are profiled
     return statistics.median(result["seconds"][4:])
 
