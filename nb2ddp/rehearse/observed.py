@@ -72,12 +72,14 @@ class Rank:
         steps = []
         for note in self.of("step"):
             batches = [given.get((iterator, number)) for iterator, number in note["batches"]]
-            *samples, places = _computed(batches, note["computed"])
+            indices, rows, count, places = _computed(batches, note["computed"])
             losses = note["losses"]
             steps.append(
                 Step(
                     sum(losses),
-                    *samples,
+                    indices,
+                    rows,
+                    count,
                     note["sets"],
                     note["digest"],
                     len(losses),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from nb2ddp.rehearse.checks.data import batch, samples
-from nb2ddp.rehearse.checks.model import gradients, loads, losses, replicas
 from nb2ddp.rehearse.checks.figures import figures
+from nb2ddp.rehearse.checks.model import gradients, loads, losses, replicas
 from nb2ddp.rehearse.checks.run import arguments, ends, files, group, plain, prints
 from nb2ddp.rehearse.evidence import Evidence, Point
 

@@ -66,8 +66,7 @@ def lines(result: Rehearsal, script: Path, code: str) -> Iterator[str]:
             yield f"    {mask(source[fault.line - 1].strip())}"
         if not follows:
             yield f"    What to do: {ADVICE[fault.key]}"
-    for note in result.notes:
-        yield note
+    yield from result.notes
     for rank, stack in result.stacks:
         yield f"\nStack of rank {rank}:\n{stack}"
     if result.faults:

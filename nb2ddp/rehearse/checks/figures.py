@@ -22,7 +22,7 @@ Figure = tuple[str, tuple[Number, ...], int | None]
 def figures(evidence: Evidence) -> Point:
     """Check that each figure that the script prints or logs, and the notebook too, is the notebook's."""
     plain = dict(_paired(_figures(evidence.one), _figures(evidence.plain)))
-    faults = []
+    faults: list[Fault] = []
     compared = 0
     for own, found in _paired(_figures(evidence.one), _figures(evidence.ranks[0])):
         alone = plain.get(own)

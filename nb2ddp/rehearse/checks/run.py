@@ -60,7 +60,7 @@ def ends(evidence: Evidence) -> Point:
             sentence = f"rank {first.number} failed (exit code {first.code}) after {len(first.steps)} steps"
             line = failing_line(first.errors, SCRIPT)
             faults.append(Fault("failed", f"{sentence}: {what or 'without a message'}", line))
-    elif evidence.handmade and not run.hung and not any(rank.steps for rank in ranks):
+    elif evidence.handmade and not any(rank.steps for rank in ranks):
         sentence = "the script ends without a single optimizer step: it does not train when it is started"
         faults.append(Fault("no-training", sentence))
     if run.left:

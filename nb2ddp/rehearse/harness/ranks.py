@@ -19,7 +19,10 @@ _device = 0  # the GPU that torch.cuda.set_device has chosen
 
 
 def _patch_torch(torch: Any) -> None:
-    if not PLAN.get("handmade") or torch.cuda.is_available():
+    if not PLAN.get("handmade"):
+        return
+    _keep_constructors()
+    if torch.cuda.is_available():
         return
     for name in _FACTORIES:
         around(torch, name, _made_on_cpu)
@@ -31,6 +34,16 @@ def _patch_torch(torch: Any) -> None:
     around(torch.nn.DataParallel, "__init__", _data_parallel)
     if torch.distributed.is_available():
         _patch_distributed(torch.distributed)
+
+
+def _keep_constructors() -> None:
+    """Have torch list its own functions that make tensors, before any is wrapped.
+
+    ``with torch.device("meta")`` looks there for what is called, and would not know a wrapped one.
+    """
+    from torch.utils._device import _device_constructors
+
+    _device_constructors()
 
 
 def _patch_distributed(dist: Any) -> None:
@@ -183,7 +196,7 @@ def _synchronised_norm(original: Callable[..., Any], self: Any, value: Any) -> A
     replaced("SyncBatchNorm", "the same sums on the CPU", _NO_GPU)
     group = self.process_group
 
-    class Sum(torch.autograd.Function):
+    class Sum(torch.autograd.Function):  # type: ignore[misc]
         @staticmethod
         def forward(ctx: Any, sums: Any) -> Any:
             sums = sums.clone()
@@ -200,7 +213,7 @@ def _synchronised_norm(original: Callable[..., Any], self: Any, value: Any) -> A
     dims = [n for n in range(value.dim()) if n != 1]
     exact = value.double()
     count = exact.new_full((1,), value.numel() / value.size(1))
-    sums = Sum.apply(torch.cat([exact.sum(dims), (exact * exact).sum(dims), count]))  # type: ignore[no-untyped-call]
+    sums = Sum.apply(torch.cat([exact.sum(dims), (exact * exact).sum(dims), count]))
     width, total = value.size(1), sums[-1].detach()
     mean = sums[:width] / total
     variance = sums[width : 2 * width] / total - mean * mean

@@ -194,7 +194,7 @@ def _batch_of(digests: list[str | None]) -> _Given | None:
     """Return the first batch that was not used yet and has all these rows, else the last that has them."""
     if not digests or None in digests:
         return None
-    having = [given for given in _given if given.rows.issuperset(digests)]  # type: ignore[arg-type]
+    having = [given for given in _given if given.rows.issuperset(digests)]
     return next((given for given in having if not given.used), having[-1] if having else None)
 
 
@@ -379,10 +379,10 @@ def _counts(batch: Any) -> dict[str, list[int]]:
     for name, value in named:
         if not isinstance(value, torch.Tensor) or value.dim() != 2 or value.is_complex():
             continue
-        found[f"numbers that are not 0 in {name}"] = (value != 0).sum(1).tolist()
+        found[f"numbers other than 0 in batch[{name!r}]"] = (value != 0).sum(1).tolist()
         if not value.is_floating_point():
-            found[f"labels in {name}"] = (value >= 0).sum(1).tolist()
-            found[f"labels after the first in {name}"] = (value[:, 1:] >= 0).sum(1).tolist()
+            found[f"labels in batch[{name!r}]"] = (value >= 0).sum(1).tolist()
+            found[f"labels after the first in batch[{name!r}]"] = (value[:, 1:] >= 0).sum(1).tolist()
     return found
 
 

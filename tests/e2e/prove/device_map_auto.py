@@ -5,7 +5,7 @@ from datasets import Dataset
 from transformers import AutoModelForCausalLM, Trainer, TrainingArguments, set_seed
 
 set_seed(42)
-model = AutoModelForCausalLM.from_pretrained("Qwen/Qwen2.5-0.5B", device_map="auto")  # <- one-process
+model = AutoModelForCausalLM.from_pretrained("Qwen/Qwen2.5-0.5B", device_map="auto")  # <- shared-device
 ids = torch.randint(5, 200, (64, 12)).tolist()
 dataset = Dataset.from_dict({"input_ids": ids, "attention_mask": [[1] * 12] * 64, "labels": ids})
 
@@ -17,6 +17,7 @@ args = TrainingArguments(
     num_train_epochs=1,
     logging_steps=1,
     save_strategy="no",
+    remove_unused_columns=False,
     report_to="none",
     disable_tqdm=True,
 )

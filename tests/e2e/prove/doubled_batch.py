@@ -17,6 +17,7 @@ args = TrainingArguments(  # <- other-batch
     num_train_epochs=1,
     logging_steps=1,
     save_strategy="no",
+    remove_unused_columns=False,
     report_to="none",
     disable_tqdm=True,
 )

@@ -7,7 +7,6 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils.data import DataLoader, TensorDataset
-from torch.utils.data.distributed import DistributedSampler
 
 
 def setup():
@@ -36,7 +35,7 @@ optimizer = torch.optim.SGD(ddp_model.parameters(), lr=0.5)
 loss_fn = nn.CrossEntropyLoss(ignore_index=0)
 train_loader = DataLoader(train_set, batch_size=16, shuffle=True)
 
-for epoch in range(2):
+for _ in range(2):
     for xb, yb in train_loader:
         xb, yb = xb[rank::world_size].to(device), yb[rank::world_size].to(device)
         loss = loss_fn(ddp_model(xb).flatten(0, 1), yb.flatten())

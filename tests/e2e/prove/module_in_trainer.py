@@ -20,6 +20,7 @@ args = TrainingArguments(
     num_train_epochs=1,
     logging_steps=1,
     save_strategy="no",
+    remove_unused_columns=False,
     report_to="none",
     disable_tqdm=True,
 )

@@ -21,7 +21,7 @@ loss_fn = nn.CrossEntropyLoss(ignore_index=0)
 train_loader = DataLoader(train_set, batch_size=16, shuffle=True)
 
 # %%
-for epoch in range(2):
+for _ in range(2):
     for xb, yb in train_loader:
         loss = loss_fn(model(xb.to(device)).flatten(0, 1), yb.to(device).flatten())
         optimizer.zero_grad()
