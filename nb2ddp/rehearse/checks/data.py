@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 from nb2ddp.rehearse.evidence import UNTOLD, Evidence, Fault, Point, is_undivided
 from nb2ddp.rehearse.observed import Rank, Step
 
+_DISTRIBUTED = "DistributedSampler"
+
 
 def samples(evidence: Evidence) -> Point:
     """Check that the ranks divide the notebook's samples among them: none twice, none left out."""
@@ -85,8 +87,7 @@ def _reordered(evidence: Evidence) -> Point | None:
     if (shuffled := other_shuffle(evidence)) is None:
         return None
     faults = [*_epochs(evidence)]
-    sampler = next((note["sampler"] for note in evidence.ranks[0].of("loader")), "")
-    by = f" (its loader draws them with {sampler})" if sampler else ""
+    by = f" ({_DISTRIBUTED} draws them)" if _samplers(evidence.ranks[0]) == {_DISTRIBUTED} else ""
     sentence = (
         f"the samples come in another order than the notebook's from step {shuffled} on{by}: each epoch trains each "
         "of them once, but the steps are made of others"
@@ -94,6 +95,12 @@ def _reordered(evidence: Evidence) -> Point | None:
     faults.append(Fault("other-shuffle", sentence, loader_line(evidence.ranks[0]), shuffled))
     said = "each epoch has the notebook's samples, once, in another order"
     return Point(4, "samples", said, tuple(faults))
+
+
+def _samplers(rank: Rank) -> set[str]:
+    """Return the classes of the samplers of the loaders that a rank trains on."""
+    used = {number for number, _ in rank.epochs}
+    return {note["sampler"] for note in rank.of("loader") if note["iterator"] in used}
 
 
 def other_shuffle(evidence: Evidence) -> int | None:
@@ -142,9 +149,8 @@ def _epochs(evidence: Evidence) -> Iterator[Fault]:
     if any(len(epochs) != len(flat[0]) for epochs in flat):
         return
     if len(own) > 1 and flat[0][0] != flat[0][1] and all(epochs[0] == epochs[1] for epochs in flat[1:]):
-        used = {number for number, _ in evidence.ranks[0].epochs}
-        samplers = {note["sampler"] for note in evidence.ranks[0].of("loader") if note["iterator"] in used}
-        why = ": set_epoch() of the sampler is not called" if samplers == {"DistributedSampler"} else ""
+        forgotten = _samplers(evidence.ranks[0]) == {_DISTRIBUTED}
+        why = ": set_epoch() of the sampler is not called" if forgotten else ""
         sentence = (
             "every epoch draws the samples in the same order on each rank; the notebook draws another one each "
             f"epoch{why}"
