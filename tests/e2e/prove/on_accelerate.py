@@ -19,9 +19,9 @@ optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
 loss_fn = nn.MSELoss()
 train_loader = DataLoader(train_set, batch_size=16, shuffle=True)
 val_loader = DataLoader(val_set, batch_size=8)
-model, optimizer, train_loader, val_loader = accelerator.prepare(
+model, optimizer, train_loader, val_loader = accelerator.prepare(  # <- other-shuffle
     model, optimizer, train_loader, val_loader
-)  # <- other-shuffle
+)
 
 for epoch in range(3):
     model.train()
