@@ -122,6 +122,11 @@ defaults is wrong, and with 130 when it was interrupted with Ctrl-C.
 | `doctor` | 1 | something fails, or there is nothing to check; warnings alone are 0 |
 | `rehearse` | 1 | something that was measured is not as it should be, or the notebook cannot be read |
 | `rehearse` | 3 | this cannot be rehearsed |
+| `prove` | 1 | the script trains another run than its notebook: a point of the promise does not hold |
+| `prove` | 3 | this cannot be judged: a file is missing, the notebook does not train here, a GPU is needed |
+| `prove` | 4 | the script fails, or never trains |
+| `prove` | 5 | the script hangs, and was ended |
+| `prove` | 6 | the random order of the samples is another one, and nothing else |
 
 `%run_ddp` and `%%run_ddp` raise `RunFailedError`, with the traceback of the rank that failed first, and
 `RunInterruptedError` where the run was stopped.

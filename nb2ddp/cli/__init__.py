@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from nb2ddp import __version__
-from nb2ddp.cli import convert, doctor, emit, kernel, push, rehearse, rules, run, web
+from nb2ddp.cli import convert, doctor, emit, kernel, prove, push, rehearse, rules, run, web
 from nb2ddp.cli.common import say
 from nb2ddp.errors import Nb2ddpError
 from nb2ddp.plain_text import terminal_safe
@@ -21,7 +21,7 @@ __all__ = ["main"]
 
 _SECTIONS = {
     "Convert a notebook": ("convert", "web", "rules"),
-    "Run the script": ("run", "rehearse", "doctor"),
+    "Run the script": ("run", "rehearse", "prove", "doctor"),
     "On Kaggle": ("push", "status", "logs", "fetch"),
     "On a cluster": ("emit",),
 }
@@ -99,7 +99,16 @@ def main() -> None:
 
 
 for command in (
-    *(convert.convert, web.web, run.run, rehearse.rehearse, doctor.doctor, emit.emit, rules.rules),
+    *(
+        convert.convert,
+        web.web,
+        run.run,
+        rehearse.rehearse,
+        prove.prove,
+        doctor.doctor,
+        emit.emit,
+        rules.rules,
+    ),
     *(push.push, kernel.status, kernel.logs, kernel.fetch),
 ):
     main.add_command(command)

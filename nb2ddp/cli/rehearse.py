@@ -19,6 +19,22 @@ from nb2ddp.plain_text import json_text, wrapped
 
 _AS_CONVERTED = "Convert the NOTEBOOK with this, as `nb2ddp convert` does."
 
+data_option = click.option(
+    "--data",
+    multiple=True,
+    metavar="NAME=PATH",
+    help="A local file (JSON, CSV, Parquet, text) in place of the data set NAME; may be repeated.",
+)
+python_option = click.option(
+    "--python", metavar="PATH", help="The Python that has the training packages.  [default: this]"
+)
+timeout_option = click.option(
+    "--timeout",
+    type=click.FloatRange(min=1),
+    metavar="SECONDS",
+    help="Seconds without progress after which a run counts as hanging.  [default: by phase, 2 to 5 minutes]",
+)
+
 
 @click.command()
 @click.argument("target", metavar="DIR|NOTEBOOK", type=click.Path(path_type=Path))
@@ -28,19 +44,9 @@ _AS_CONVERTED = "Convert the NOTEBOOK with this, as `nb2ddp convert` does."
 @option_for("nproc", type=click.IntRange(min=2), help="Number of processes.")
 @option_for("strategy", help=_AS_CONVERTED)
 @option_for("batch", help=_AS_CONVERTED)
-@click.option(
-    "--data",
-    multiple=True,
-    metavar="NAME=PATH",
-    help="A local file (JSON, CSV, Parquet, text) in place of the data set NAME; may be repeated.",
-)
-@click.option("--python", metavar="PATH", help="The Python that has the training packages.  [default: this]")
-@click.option(
-    "--timeout",
-    type=click.FloatRange(min=1),
-    metavar="SECONDS",
-    help="Seconds without progress after which a run counts as hanging.  [default: by phase, 2 to 5 minutes]",
-)
+@data_option
+@python_option
+@timeout_option
 @click.option("--json", "as_json", is_flag=True, help="Print only the report, as JSON, on stdout.")
 @click.option(
     "--html", type=click.Path(path_type=Path, dir_okay=False), help="Write the report as an HTML page."
@@ -92,11 +98,7 @@ def rehearse(
     from nb2ddp.rehearse.runs import Patience, Settings
     from nb2ddp.rehearse.subject import subject_of
 
-    if wrong := [pair for pair in data if not all(pair.partition("="))]:
-        raise click.UsageError(f"--data {wrong[0]} is not of the form NAME=PATH.")
-    files = {name: Path(path) for name, _, path in (pair.partition("=") for pair in data)}
-    if missing := [path for path in files.values() if not path.is_file()]:
-        raise click.UsageError(f"there is no file {missing[0]}.")
+    files = data_files(data)
     if html is not None and (reason := unwritable(html)):
         raise click.UsageError(f"--html {html} cannot be written: {reason}.")
     if ledger is not None and (reason := no_rows(ledger)):
@@ -105,9 +107,9 @@ def rehearse(
         raise RehearsalError(f"{target} does not exist.")
     options = _options(target, {"nproc": nproc, **conversion})
     if keep is not None:
-        _make_empty(keep)
+        empty_folder(keep)
     patience = Patience() if timeout is None else Patience(timeout, timeout, timeout)
-    settings = Settings(steps, nproc, files, _python(python), patience)
+    settings = Settings(steps, nproc, files, python_of(python), patience)
     with until_interrupted("interrupted; no process is left"), shown(say) as display:
         display.phase(f"preparing {target.name or target}")
         result = run_all(subject_of(target, options), settings, keep=keep, display=display)
@@ -139,7 +141,17 @@ def _options(target: Path, values: dict[str, Any]) -> Options:
     return chosen(values)
 
 
-def _python(wanted: str | None) -> str:
+def data_files(data: Sequence[str]) -> dict[str, Path]:
+    """Return the files that stand for data sets; raises UsageError for one that is not there."""
+    if wrong := [pair for pair in data if not all(pair.partition("="))]:
+        raise click.UsageError(f"--data {wrong[0]} is not of the form NAME=PATH.")
+    files = {name: Path(path) for name, _, path in (pair.partition("=") for pair in data)}
+    if missing := [path for path in files.values() if not path.is_file()]:
+        raise click.UsageError(f"there is no file {missing[0]}.")
+    return files
+
+
+def python_of(wanted: str | None) -> str:
     """Return the Python that trains as a path from anywhere; the runs work in folders of their own."""
     if wanted is None:
         return sys.executable
@@ -149,7 +161,8 @@ def _python(wanted: str | None) -> str:
     return os.path.abspath(found)  # a link stays a link: the Python of a virtual environment is one
 
 
-def _make_empty(folder: Path) -> None:
+def empty_folder(folder: Path) -> None:
+    """Make the folder of --keep; raises UsageError where it holds something."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):

@@ -17,23 +17,34 @@ TOLERANCE = 1e-4
 UNTOLD = "cannot be told: batches come without indices, or are changed on their way to the model"
 
 FaultKey = Literal[
+    "one-process",
+    "no-group",
+    "shared-device",
     "rank-dependent-arguments",
     "early-exit",
     "other-order",
+    "not-divided",
     "same-samples",
     "other-batch",
     "not-synchronised",
     "synchronised-twice",
+    "summed-gradients",
+    "batch-norm",
+    "mean-of-means",
+    "same-epochs",
     "all-ranks-save",
-    "shared-device",
+    "no-training",
     "failed",
     "hang",
     "other-collectives",
     "left-processes",
     "missing-samples",
+    "repeated-samples",
+    "other-shuffle",
     "other-files",
     "replicas-differ",
     "other-losses",
+    "other-figures",
     "other-parameters",
     "plain-differs",
     "printed-twice",
@@ -45,10 +56,16 @@ CAUSES: tuple[FaultKey, ...] = get_args(FaultKey)
 
 @dataclass(frozen=True)
 class Fault:
-    """Something that is not as promised: a key for machines, a sentence for people."""
+    """Something that is not as promised: a key for machines, a sentence for people.
+
+    ``line`` is that of the script which it is about, ``step`` the first optimizer step that shows it; each None
+    where it is not known.
+    """
 
     key: FaultKey
     sentence: str
+    line: int | None = None
+    step: int | None = None
 
 
 @dataclass(frozen=True)
@@ -76,7 +93,7 @@ class Evidence:
 
     ``one`` is the notebook's own code, ``plain`` the script in one process, ``ranks`` the script under
     torchrun. ``other_losses`` says why one process and several compute other losses by nature; empty where
-    they are to agree.
+    they are to agree. ``handmade``: the script need not be a conversion of ours.
     """
 
     run: Run
@@ -85,14 +102,33 @@ class Evidence:
     plain_run: Run
     ranks: Sequence[Rank]
     other_losses: str = ""
+    handmade: bool = False
 
     @cached_property
     def rows(self) -> list[tuple[float | None, float | None]]:
-        """The loss of each step in one process and, as the mean over the ranks, in several."""
+        """The loss of each step in one process and in several.
+
+        That is the mean over the ranks, as DDP averages gradients; or the sum, where each micro-batch has the
+        weight that it has in one process and the ranks' gradients are added.
+        """
         losses = [rank.losses for rank in self.ranks]
         several = [sum(step) / len(step) for step in zip(*losses, strict=False)]
+        if self._adds:
+            several = [loss * len(self.ranks) for loss in several]
         count = max(len(several), len(self.one.losses))
         return list(zip(_padded(self.one.losses, count), _padded(several, count), strict=True))
+
+    @cached_property
+    def _adds(self) -> bool:
+        """Whether the ranks' losses add up to the notebook's, in the first step with the notebook's gradients."""
+        if not self.together:
+            return False
+        single, steps = self.together[0]
+        norms = [step.gradients[1] for step in (single, *steps) if step.gradients]
+        if len(norms) <= len(steps) or any(relative(norms[0], norm) > TOLERANCE for norm in norms):
+            return False
+        total = sum(step.loss for step in steps)
+        return relative(single.loss, total) < TOLERANCE < relative(single.loss, total / len(steps))
 
     @property
     def reference_error(self) -> str:

@@ -6,7 +6,7 @@ import contextlib
 import json
 import re
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -30,7 +30,10 @@ class Step:
     ``loss`` is the sum of what backward() was called on. ``indices`` and ``rows`` are the places in the data
     set and digests of the numbers of the samples that this rank computed, each None when they cannot be told;
     ``count`` is how many. ``sets`` counts how often the trained parameters' gradients were averaged over the
-    ranks, in ``micro_batches`` calls of backward(). ``digest`` is that of the parameters that the rank holds.
+    ranks by DDP or in shards, in ``micro_batches`` calls of backward(). ``digest`` is that of the parameters that
+    the rank holds. ``gradients`` are digest and norm of what the optimizer took, None where that is not known.
+    ``counts`` is how many tokens a mean may count, by what they are. ``line`` and ``backward`` are lines of the
+    script: of the step, and of the last backward().
     """
 
     loss: float
@@ -40,6 +43,10 @@ class Step:
     sets: float
     digest: str
     micro_batches: int = 1
+    gradients: tuple[str, float] | None = None
+    counts: Mapping[str, int] = field(default_factory=dict)
+    line: int | None = None
+    backward: int | None = None
 
 
 @dataclass(frozen=True)
@@ -65,10 +72,51 @@ class Rank:
         steps = []
         for note in self.of("step"):
             batches = [given.get((iterator, number)) for iterator, number in note["batches"]]
-            samples = _computed(batches, note["computed"])
+            indices, rows, count, places = _computed(batches, note["computed"])
             losses = note["losses"]
-            steps.append(Step(sum(losses), *samples, note["sets"], note["digest"], len(losses)))
+            steps.append(
+                Step(
+                    sum(losses),
+                    indices,
+                    rows,
+                    count,
+                    note["sets"],
+                    note["digest"],
+                    len(losses),
+                    tuple(note["gradients"]) if note.get("gradients") else None,
+                    _counted(batches, places),
+                    note.get("line"),
+                    note.get("backward"),
+                )
+            )
         return steps
+
+    @cached_property
+    def epochs(self) -> list[tuple[int, list[int]]]:
+        """Number of each iterator over training data, and the indices that were trained of what it gave, in order.
+
+        Empty where the indices of a step are not known.
+        """
+        found: dict[int, list[int]] = {}
+        for note, step in zip(self.of("step"), self.steps, strict=True):
+            if step.indices is None:
+                return []
+            found.setdefault(note["batches"][0][0], []).extend(step.indices)
+        return list(found.items())
+
+    def batch_sizes(self, iterator: int) -> list[int]:
+        """Return how many samples each batch of an iterator has."""
+        given = (note for note in self.of("batch") if note["iterator"] == iterator)
+        return [len(note["indices"] or ()) for note in given]
+
+    def wrote_at(self, name: str) -> int | None:
+        """Return the line of the script that wrote a file of the working folder."""
+        path = str(self.folder / name)
+        return next((note.get("line") for note in self.of("write") if note["path"] == path), None)
+
+    def line(self, *kinds: str, key: str = "line") -> int | None:
+        """Return the line of the script that the first of these notes has."""
+        return next((note[key] for note in self.of(*kinds) if note.get(key)), None)
 
     @property
     def losses(self) -> list[float]:
@@ -121,17 +169,40 @@ class Rank:
 
     def numbers(self) -> array[float] | None:
         """Return what it holds of the trained parameters after the last step."""
-        values = array("f")
-        with contextlib.suppress(OSError):
-            values.frombytes(self.parameters.read_bytes())
-            return values
-        return None
+        return _floats(self.parameters)
+
+    def first_gradients(self) -> array[float] | None:
+        """Return the gradients that its first step took."""
+        return _floats(self.parameters.with_name(f"gradients-{self.number}.f32"))
+
+
+def _floats(path: Path) -> array[float] | None:
+    values = array("f")
+    with contextlib.suppress(OSError):
+        values.frombytes(path.read_bytes())
+        return values
+    return None
+
+
+def _counted(batches: Sequence[Note | None], places: Sequence[int] | None) -> dict[str, int]:
+    """Return how much of each kind the rows at these places of the batches have; all rows where that is None."""
+    counts: dict[str, list[int]] = {}
+    for batch in batches:
+        for name, values in ((batch or {}).get("counts") or {}).items():
+            counts.setdefault(name, []).extend(values)
+    if places is None:
+        return {name: sum(values) for name, values in counts.items()}
+    return {
+        name: sum(values[place] for place in places)
+        for name, values in counts.items()
+        if len(values) > max(places, default=-1)
+    }
 
 
 def _computed(
     batches: Sequence[Note | None], computed: Sequence[str | None]
-) -> tuple[tuple[int, ...] | None, tuple[str, ...] | None, int | None]:
-    """Return the indices, digests and number of the samples that a rank computed in a step.
+) -> tuple[tuple[int, ...] | None, tuple[str, ...] | None, int | None, list[int] | None]:
+    """Return the indices, digests and number of the samples that a rank computed in a step, and their places.
 
     They are those of its batches; but of batches that are divided only when the model is called, the rows
     that went through DDP. Where a script changes rows on their way to the model, only their number is known.
@@ -141,19 +212,20 @@ def _computed(
     width = sum(width or 0 for width in widths)
     if not computed or None in widths or len(computed) >= width:
         known = indices if indices is not None else rows
-        return indices, rows, None if known is None else len(known)
+        return indices, rows, None if known is None else len(known), None
     if rows is None or len(rows) != width:
-        return None, None, len(computed)
+        return None, None, len(computed), []
     places: list[int] = []
     for digest in computed:
         place = next((i for i, row in enumerate(rows) if row == digest and i not in places), None)
         if place is None:
-            return None, None, len(computed)
+            return None, None, len(computed), []
         places.append(place)
     return (
         None if indices is None else tuple(indices[place] for place in places),
         tuple(rows[place] for place in places),
         len(places),
+        places,
     )
 
 
@@ -209,6 +281,12 @@ def _stack(text: str) -> str:
     """Return the main thread's part of what faulthandler wrote, the innermost call first."""
     threads = text.strip().split("\n\n")
     return threads[-1].strip() if text.strip() else ""
+
+
+def failing_line(errors: str, script: str) -> int | None:
+    """Return the innermost line of the script in the last traceback that a rank printed."""
+    found = re.findall(rf'File "[^"]*/{re.escape(script)}", line (\d+)', errors)
+    return int(found[-1]) if found else None
 
 
 def frames(stack: str, script: str) -> list[tuple[str, int]]:

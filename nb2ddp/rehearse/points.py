@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from nb2ddp.rehearse.checks.data import batch, samples
+from nb2ddp.rehearse.checks.figures import figures
 from nb2ddp.rehearse.checks.model import gradients, loads, losses, replicas
-from nb2ddp.rehearse.checks.run import arguments, ends, files, plain, prints
+from nb2ddp.rehearse.checks.run import arguments, ends, files, group, plain, prints
 from nb2ddp.rehearse.evidence import Evidence, Point
 
 POINTS: tuple[Callable[[Evidence], Point], ...] = (
@@ -22,3 +23,11 @@ POINTS: tuple[Callable[[Evidence], Point], ...] = (
     arguments,
     prints,
 )
+
+HANDMADE: tuple[Callable[[Evidence], Point], ...] = (
+    group,
+    *POINTS[:3],
+    figures,
+    *POINTS[3:],
+)
+"""What is checked of a script that need not be a conversion of ours."""

@@ -7,24 +7,32 @@ import shutil
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
+from typing import Literal
 
 from nb2ddp.ddp_folder import SCRIPT
 from nb2ddp.errors import RehearsalError
+from nb2ddp.rehearse.checks import data, run
 from nb2ddp.rehearse.checks.model import trained_apart
 from nb2ddp.rehearse.evidence import CAUSES, Evidence, Fault, Point, last_line
-from nb2ddp.rehearse.observed import Rank, observe
-from nb2ddp.rehearse.points import POINTS
+from nb2ddp.rehearse.observed import Rank, failing_line, observe
+from nb2ddp.rehearse.points import HANDMADE, POINTS
 from nb2ddp.rehearse.progress import Display, Silent
 from nb2ddp.rehearse.runs import REFERENCE, Run, Settings, execute, prepare
 from nb2ddp.rehearse.subject import Subject
 from nb2ddp.secrets import masker
 
 _MORE_ROWS = 8192  # for a notebook that takes half a percent of its data set
+_NEEDS_GPU = re.compile(r"\b(?:CUDA|cuda|GPUs?|NVIDIA|[Cc]uda error)\b")
 _TOO_FEW = ("IndexError", "num_samples=0")
+Execute = Callable[[Sequence[Run], Settings, Path, Callable[[Mapping[str, str]], None]], None]
+Outcome = Literal["same", "different", "fails", "hangs", "reordered"]
+OUTCOMES: Mapping[Outcome, int] = {"same": 0, "different": 1, "fails": 4, "hangs": 5, "reordered": 6}
+"""What a script turns out to be beside its notebook, and the exit code of `nb2ddp prove`."""
+
 NOT_SHOWN = (
     ("NCCL", "the ranks talk through gloo: its topology, time-outs and speed are other ones"),
     ("memory of a GPU", "the model is tiny; whether the real one fits on a T4 is another question"),
@@ -73,6 +81,18 @@ class Rehearsal:
         return not any(point.faults for point in self.points)
 
     @property
+    def outcome(self) -> Outcome:
+        """What the script turned out to be: the same run, another one, one that does not come to its end."""
+        keys = {fault.key for fault in self.faults}
+        if "hang" in keys:
+            return "hangs"
+        if keys & {"failed", "early-exit", "no-training"}:
+            return "fails"
+        if "other-shuffle" in keys and keys <= {"other-shuffle", "plain-differs"}:
+            return "reordered"
+        return "different" if keys else "same"
+
+    @property
     def faults(self) -> list[Fault]:
         """What is wrong, causes before consequences."""
         return sorted((f for point in self.points for f in point.faults), key=lambda f: CAUSES.index(f.key))
@@ -84,45 +104,62 @@ def rehearse(
     *,
     keep: Path | None = None,
     display: Display | None = None,
+    start: Execute = execute,
 ) -> Rehearsal:
     """Run the subject in one process and in several, and check the points.
 
     ``keep``: a folder for all that the runs write; else it is temporary. ``display`` is told of each phase.
+    ``start`` makes the runs: other processes than those of `execute` where tests have some ready.
 
     Raises:
         RehearsalError: the notebook's own code does not train here, so that there is nothing to compare with;
             or this machine lets nothing be written.
     """
     settings, display = settings or Settings(), display or Silent()
-    start, date = time.monotonic(), datetime.now().astimezone()
+    began, date = time.monotonic(), datetime.now().astimezone()
     short = None if len(tempfile.gettempdir()) < 30 else "/tmp"
     scratch = Path(tempfile.mkdtemp(prefix="nb2ddp-", dir=short))
     work = scratch / "runs" if keep is None else keep.resolve()
     try:
         display.phase("one process: the notebook's own code, and the script")
-        one, alone = _alone(work, "", subject, settings, scratch, display)
+        one, alone = _alone(work, "", subject, settings, scratch, display, start)
         (reference,) = observe(one)
         if _has_too_few_rows(reference):
             display.phase(f"one process, again with {_MORE_ROWS} rows: {settings.rows} are too few")
             settings = replace(settings, rows=_MORE_ROWS)
-            one, alone = _alone(work, "-again", subject, settings, scratch, display)
+            one, alone = _alone(work, "-again", subject, settings, scratch, display, start)
             (reference,) = observe(one)
         _check(reference, one, settings.python)
         several = prepare(work, "several", subject, settings, SCRIPT, settings.nproc)
         display.phase(f"{settings.nproc} processes: the script")
-        execute([several], settings, scratch, display.status)
+        start([several], settings, scratch, display.status)
         display.phase("comparing")
         (single,) = observe(alone)
-        evidence = Evidence(several, reference, single, alone, observe(several), subject.other_losses)
+        evidence = Evidence(
+            several, reference, single, alone, observe(several), subject.other_losses, subject.handmade
+        )
+        if not subject.handmade:
+            points = tuple(point(evidence) for point in POINTS)
+        else:
+            _check_gpu(evidence, subject.script)
+            first, evidence = evidence, evidence
+            if data.other_shuffle(evidence):
+                display.phase("one process, again with the samples in the order of the ranks")
+                again = prepare(
+                    work, "reordered", subject, settings, REFERENCE, order=data.ranks_order(evidence)
+                )
+                start([again], settings, scratch, display.status)
+                evidence = replace(evidence, one=observe(again)[0])
+            points = _judged(first, evidence)
         return Rehearsal(
             subject.name,
             settings.nproc,
-            tuple(point(evidence) for point in POINTS),
+            points,
             tuple(evidence.rows),
             _replaced(evidence.ranks),
             _notes(evidence),
             tuple((rank.number, rank.stack) for rank in evidence.ranks if rank.stack),
-            time.monotonic() - start,
+            time.monotonic() - began,
             date,
             _versions(reference),
             subject.other_losses,
@@ -135,13 +172,49 @@ def rehearse(
 
 
 def _alone(
-    work: Path, again: str, subject: Subject, settings: Settings, scratch: Path, display: Display
+    work: Path,
+    again: str,
+    subject: Subject,
+    settings: Settings,
+    scratch: Path,
+    display: Display,
+    start: Execute,
 ) -> tuple[Run, Run]:
     """Run the notebook's own code and the script, each in one process."""
     one = prepare(work, f"one{again}", subject, settings, REFERENCE)
     alone = prepare(work, f"alone{again}", subject, settings, SCRIPT)
-    execute([one, alone], settings, scratch, display.status)
+    start([one, alone], settings, scratch, display.status)
     return one, alone
+
+
+def _judged(first: Evidence, evidence: Evidence) -> tuple[Point, ...]:
+    """Return the points of any script. ``evidence`` has the notebook's run with the samples in the ranks' order.
+
+    Of a script that never makes ranks of its processes, nothing else is judged than that, and one process.
+    """
+    as_it_is = (data.samples, run.plain)
+    points = [point(first if point in as_it_is else evidence) for point in HANDMADE]
+    if not points[0].faults:
+        return tuple(points)
+    judged = (points[0].title, "plain python")
+    return tuple(
+        point
+        if point.title in judged
+        else replace(point, measured="there are no ranks", faults=(), seen=False)
+        for point in points
+    )
+
+
+def _check_gpu(evidence: Evidence, script: str) -> None:
+    """Raise RehearsalError for a script that asks for a GPU before it trains."""
+    for rank in evidence.ranks:
+        if rank.code and not rank.steps and _NEEDS_GPU.search(error := last_line(rank)):
+            line = failing_line(rank.errors, SCRIPT)
+            where = f" in line {line}, `{script.splitlines()[line - 1].strip()}`" if line else ""
+            raise RehearsalError(
+                f"The script needs a GPU{where} ({masker([script])(error.rstrip('.'))}). It is judged on a CPU: let it "
+                "use the CPU where torch.cuda.is_available() is false."
+            )
 
 
 def _has_too_few_rows(reference: Rank) -> bool:
@@ -195,7 +268,8 @@ def _has_trained(rank: Rank) -> bool:
 
 def _notes(evidence: Evidence) -> tuple[str, ...]:
     notes = []
-    if count := evidence.undivided:
+    count = evidence.undivided
+    if count and not (evidence.handmade and count == len(evidence.together)):
         steps = f"{count} of {len(evidence.together)} steps"
         notes.append(f"In {steps} every rank computes the whole batch: that is right, but saves no time.")
     if evidence.reference_error:

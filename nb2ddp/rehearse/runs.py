@@ -81,12 +81,25 @@ class Run:
         return range(max(1, self.nproc))
 
 
-def prepare(work: Path, name: str, subject: Subject, settings: Settings, file: str, nproc: int = 0) -> Run:
-    """Make the working folder for a run of ``file``, with what it reads and imports, and its plan."""
+def prepare(
+    work: Path,
+    name: str,
+    subject: Subject,
+    settings: Settings,
+    file: str,
+    nproc: int = 0,
+    order: Mapping[str, Sequence[Sequence[int]]] | None = None,
+) -> Run:
+    """Make the working folder for a run of ``file``, with what it reads and imports, and its plan.
+
+    ``order``: the batches that data loaders are to give, by the number of their iterator.
+    """
     folder, notes = work / name, work / f"{name}-notes"
     for path in (folder, notes):
         path.mkdir(parents=True)
-    for path in subject.files:
+    for path in {
+        path.name: path for path in (*subject.files, *(subject.script_files if file == SCRIPT else ()))
+    }.values():
         _copy(path, folder / path.name)
     script = folder / file
     script.write_text(subject.script if file == SCRIPT else subject.reference, encoding="utf-8")
@@ -101,6 +114,10 @@ def prepare(work: Path, name: str, subject: Subject, settings: Settings, file: s
         "models": str(work / "models"),
         "rows": settings.rows,
         "datasets": str(work / "datasets"),
+        "handmade": subject.handmade,
+        "nproc": max(1, settings.nproc),
+        "order": order or {},
+        "arguments": subject.arguments if file == SCRIPT else (),
         "hub": not any(os.environ.get(name, "").upper() in _TRUE for name in _OFFLINE),
     }
     (notes / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
@@ -121,6 +138,7 @@ def _start(run: Run, settings: Settings, scratch: Path) -> subprocess.Popen[byte
         command = torchrun_command(script, nproc=run.nproc, python=settings.python, guard=guard)
     else:
         command = [*guard, settings.python, "-u", str(script)]
+    command += [argument.replace("$", "$$") if run.nproc else argument for argument in plan["arguments"]]
     base = {k: v for k, v in os.environ.items() if k not in LAUNCHER_VARIABLES and not k.startswith("COV")}
     environment = {
         **torchrun_environment(base, nproc=1, cpu=True, cores=1),
@@ -132,6 +150,8 @@ def _start(run: Run, settings: Settings, scratch: Path) -> subprocess.Popen[byte
         "TRITON_INTERPRET": "1",  # TRL's preference trainers compute their losses in Triton kernels
         "WANDB_MODE": "disabled",
     }
+    if plan["handmade"]:
+        environment["ACCELERATE_USE_CPU"] = "true"
     if run.nproc and shards(script.read_text(encoding="utf-8")):
         environment["TORCH_COMPILE_DISABLE"] = (
             "1"  # Unsloth compiles for shards; on a CPU that takes a minute

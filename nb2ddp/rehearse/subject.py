@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _SEEDED = re.compile(r"^(?:random|numpy\.random)\.seed\(\d+\)", re.MULTILINE)
 _SEEDED_START = re.compile(r"^(?:[\w, ]+ = )?(?:\w+\.)?init\((?:seed=)?(?P<seed>\d+)[,)]", re.MULTILINE)
+_SEEDS = re.compile(r"(?:[\w.]+\.)?(?:manual_seed|set_seed|seed_everything|enable_full_determinism)\(")
 _GIVEN_BY_TRAINING = frozenset(
     "input_ids attention_mask labels loss logits position_ids train_runtime train_loss".split()
 )
@@ -41,7 +42,8 @@ class Subject:
     script imports from beside it, by file name; the notebook's own code does not get them. ``columns`` are
     those that the notebook reads of its data, ``markers`` the texts around an answer, with which it masks the
     rest. ``other_losses`` says why one process and several compute other losses by nature; empty where they
-    are to agree.
+    are to agree. ``handmade``: the script need not be a conversion of ours; ``arguments`` are those of its command
+    line, ``script_files`` what lies beside it and is named in it.
     """
 
     name: str
@@ -52,6 +54,9 @@ class Subject:
     columns: tuple[str, ...] = ()
     markers: tuple[str, str] | None = None
     other_losses: str = ""
+    handmade: bool = False
+    arguments: tuple[str, ...] = ()
+    script_files: tuple[Path, ...] = ()
 
 
 def subject_of(target: Path, options: Options | None = None) -> Subject:
@@ -81,6 +86,85 @@ def subject_of(target: Path, options: Options | None = None) -> Subject:
     if conversion.status != "converted":
         raise RehearsalError(f"{target} was not converted: {conversion.declined[0].why.rstrip('.')}.")
     return _subject(notebook, conversion.files[SCRIPT], conversion.files)
+
+
+def subject_of_script(path: Path, script: Path, arguments: Sequence[str] = ()) -> Subject:
+    """Return the subject for a notebook and any script that is to train like it on several ranks.
+
+    Raises:
+        NotebookError: the notebook cannot be read.
+        RehearsalError: one of them does not exist, or the script is no Python.
+    """
+    for target, what in ((path, "notebook"), (script, "script")):
+        if not target.exists():
+            raise RehearsalError(f"There is no {what} {target}.")
+        if target.is_dir():
+            raise RehearsalError(f"{target} is a folder; name the {what} in it.")
+    if path.suffix != ".ipynb":
+        raise RehearsalError(f"{path} is no notebook: its name does not end with .ipynb.")
+    if script.suffix == ".ipynb":
+        raise RehearsalError(f"{script} is a notebook; `nb2ddp convert` makes a script of it.")
+    text = _text(script)
+    try:
+        tree = parse(text)
+    except SyntaxError as error:
+        where = f", line {error.lineno}" if error.lineno else ""
+        raise RehearsalError(f"{script}{where} is no Python: {error.msg}.") from None
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise RehearsalError(f"{script} is no Python: {error}.") from None
+    if (starter := _starts_ranks(tree)) is not None:
+        name, line = starter
+        raise RehearsalError(
+            f"{script} starts its ranks itself ({name} in line {line}), and a script is judged as torchrun starts it: "
+            "once for each rank. Call what each process runs directly, with RANK and WORLD_SIZE from the environment."
+        )
+    beside = {
+        file.name: _text(file) for file in script.parent.glob("*.py") if file.is_file() and file != script
+    }
+    subject = _subject(read_notebook(path), text, modules_of(text, beside))
+    reference = subject.reference  # of a script that we made: with the seeds that we gave to what draws
+    if not _SEEDED_START.search(text):
+        seeds = "" if _SEEDS.search(reference) else "".join(_seeds_of_any(tree))
+        reference = seeds + own_code(read_notebook(path))
+    return replace(
+        subject,
+        reference=reference,
+        handmade=True,
+        arguments=tuple(arguments),
+        script_files=tuple(_named(script.parent, text)),
+    )
+
+
+def _starts_ranks(tree: ast.AST) -> tuple[str, int] | None:
+    """Return the call by which a script starts its ranks itself, and its line."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            name = ast.unparse(node.func)
+            if re.fullmatch(
+                r"(?:.*\.)?(?:mp|multiprocessing)\.(?:spawn|start_processes)|(?:.*\.)?notebook_launcher", name
+            ):
+                return name, node.lineno
+    return None
+
+
+def _seeds_of_any(tree: ast.Module) -> Iterator[str]:
+    """Yield lines with the seeds that a script sets with a constant, for a notebook that sets none."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=function, args=[ast.Constant(value=int(seed))]):
+                if _SEEDS.match(f"{ast.unparse(function)}("):
+                    yield f"import random, numpy, torch; random.seed({seed}); numpy.random.seed({seed}); "
+                    yield f"torch.manual_seed({seed})\n"
+                    return
+
+
+def own_code(notebook: Notebook) -> str:
+    """Return the notebook's own Python, cell by cell, as IPython runs it."""
+    from nb2ddp.rewriting.engine import rewrite
+
+    facts = _facts(notebook)
+    code = rewrite(facts, [], Options()).code
+    return "\n".join(code[cell.number] for cell in facts.cells) + "\n"
 
 
 def _text(path: Path) -> str:
@@ -188,7 +272,11 @@ def seeds_of(script: str) -> Iterator[str]:
 def _files(notebook: Notebook) -> Iterator[Path]:
     """Yield the files and folders beside the notebook that it names."""
     text = "\n".join(cell.source for cell in notebook.cells if cell.kind == "code")
-    folder = notebook.path.parent
+    yield from _named(notebook.path.parent, text)
+
+
+def _named(folder: Path, text: str) -> Iterator[Path]:
+    """Yield what lies in a folder and is named in a text of code."""
     if not folder.is_dir():
         return
     for path in sorted(folder.iterdir()):

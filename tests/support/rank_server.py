@@ -69,6 +69,8 @@ def _be_rank(job: dict[str, Any], rank: int, port: int) -> None:
     folder = Path(job["folder"])
     for number, name in ((1, "out"), (2, "err")):
         path = job.get("output") or folder / f"{name}-{job['attempt']}-{rank}"
+        if "rehearsal" in job:
+            path = Path(job["rehearsal"]) / f"rank{rank}.{name}"
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(file, number)
     sys.stdout = sys.__stdout__ = open(1, "w", closefd=False)  # type: ignore[misc]  # noqa: SIM115
@@ -81,7 +83,8 @@ def _be_rank(job: dict[str, Any], rank: int, port: int) -> None:
         folder /= f"rank{rank}"
     os.chdir(folder)
     sys.path[:0] = [str(folder), job["runtime"]]
-    sys.argv = [str(folder / "script.py")]
+    script = folder / job.get("name", "script.py")
+    sys.argv = [str(script)]
     if "watch" in job:
         _watch(job, rank)
     import numpy
@@ -95,13 +98,14 @@ def _be_rank(job: dict[str, Any], rank: int, port: int) -> None:
         random.seed(seed), numpy.random.seed(seed), torch.manual_seed(seed)
     else:  # as in processes of their own, the generators start apart
         random.seed(), numpy.random.seed(), torch.seed()
+    if "rehearsal" in job:
+        _rehearse(job["rehearsal"], rank)
     notes = folder / f"notes-{job['attempt']}-{rank}"
 
     def note(**values: Any) -> None:
         with notes.open("a") as file:
             file.write(json.dumps(_plain(values)) + "\n")
 
-    script = folder / "script.py"
     main = types.ModuleType("__main__")
     main.__dict__.update(__file__=str(script), note=note)
     sys.modules["__main__"] = main
@@ -141,6 +145,14 @@ def _watch(job: dict[str, Any], rank: int) -> None:
             setattr(sys.modules[name], constant, value if name.startswith("datasets") else str(value))
     if job.get("steps"):
         _note_steps(job["watch"], rank)
+
+
+def _rehearse(notes: str, rank: int) -> None:
+    """Start the harness of a rehearsal as `sitecustomize` does in a process of its own."""
+    os.environ |= {"NB2DDP_REHEARSAL": notes, "NB2DDP_REHEARSAL_RANK": str(rank)}
+    from nb2ddp.rehearse.harness import begin
+
+    begin()
 
 
 def _note_steps(watch: str, rank: int) -> None:

@@ -12,15 +12,27 @@ def begin() -> None:
     """Patch this process, which has just started, before the script runs."""
     import random
 
-    from nb2ddp.rehearse.harness import compat, data, imports, models, notes, replace, vllm, watch
+    from nb2ddp.rehearse.harness import (
+        compat,
+        data,
+        draws,
+        imports,
+        models,
+        notes,
+        ranks,
+        replace,
+        vllm,
+        watch,
+    )
 
     notes.begin()
     random.seed(models.SEED)
     watch.begin()
     replace.begin()
+    draws.begin()
     vllm.begin()
     patches: dict[str, list[imports.Patch]] = {}
-    for module in (watch, replace, models, data, compat, vllm):
+    for module in (watch, replace, ranks, models, data, compat, vllm, draws):
         for name, patch in module.PATCHES.items():
             patches.setdefault(name, []).append(patch)
     imports.begin(patches)

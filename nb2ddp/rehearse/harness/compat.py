@@ -12,12 +12,12 @@ from __future__ import annotations
 import functools
 import importlib.util
 import inspect
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from nb2ddp.rehearse.harness import notes
 from nb2ddp.rehearse.harness.imports import Patch, around
 from nb2ddp.rehearse.harness.notes import replaced
 
@@ -78,7 +78,7 @@ def _whole_groups(options: dict[str, Any]) -> None:
     )
     group = options.get("num_generations") or 8
     chosen = options.get("steps_per_generation") or options.get("generation_batch_size")
-    if not chosen and batch * steps * int(os.environ.get("WORLD_SIZE", "1")) % group:
+    if not chosen and batch * steps * notes.RANKS % group:
         options["per_device_train_batch_size"] = group
         replaced(f"per_device_train_batch_size {batch}", f"num_generations, {group}", _WHY)
 

@@ -38,8 +38,12 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 def begin(patches: Mapping[str, Sequence[Patch]]) -> None:
-    """Patch these modules when they are imported."""
-    sys.meta_path.insert(0, _Finder(patches))
+    """Patch these modules when they are imported, and those at once that are imported already."""
+    for name in patches.keys() & sys.modules.keys():
+        for patch in patches[name]:
+            patch(sys.modules[name])
+    later = {name: found for name, found in patches.items() if name not in sys.modules}
+    sys.meta_path.insert(0, _Finder(later))
 
 
 def around(owner: Any, name: str, wrapper: Callable[..., Any]) -> None:

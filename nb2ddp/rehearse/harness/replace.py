@@ -92,15 +92,20 @@ def _without_gpu(torch: Any) -> None:
 
 def _on_cpu(original: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
     def moved(value: Any) -> Any:
-        is_gpu = str(value).startswith("cuda") if isinstance(value, str) else _is_gpu(value)
-        if is_gpu:
-            replaced("the device cuda", "the CPU", "there is no GPU here")
-        return "cpu" if is_gpu else value
+        if not is_gpu(value):
+            return value
+        replaced("the device cuda", "the CPU", "there is no GPU here")
+        return "cpu"
 
     return original(*map(moved, arguments), **{name: moved(value) for name, value in options.items()})
 
 
-def _is_gpu(value: Any) -> bool:
+def is_gpu(value: Any) -> bool:
+    """Return whether a device is a GPU: "cuda:0", ``torch.device("cuda")``, or a number alone."""
+    if isinstance(value, str):
+        return value.startswith("cuda")
+    if isinstance(value, int):
+        return not isinstance(value, bool)
     return type(value).__name__ == "device" and value.type == "cuda"
 
 
@@ -164,6 +169,8 @@ def _arguments(original: Callable[..., Any], self: Any) -> None:
         _set(self, "use_vllm", False, "vLLM", "it needs a GPU")
     if getattr(self, "neftune_noise_alpha", None):
         _set(self, "neftune_noise_alpha", None, "NEFTune's noise", "it is random")
+    if getattr(self, "ddp_backend", None) == "nccl":
+        _set(self, "ddp_backend", "gloo", why="there is no GPU here")
     if self.push_to_hub:
         _set(self, "push_to_hub", False, why="a rehearsal uploads nothing")
     self.report_to = "none"

@@ -33,6 +33,19 @@ def digest(optimizer: Any) -> str:
     return found.hexdigest()[:12]
 
 
+def gradients(optimizer: Any) -> list[Any] | None:
+    """Return the gradient of each trained parameter, zeros where it has none; None where one is sharded."""
+    import torch
+
+    found = []
+    for parameter in trained(optimizer):
+        if is_sharded(parameter):
+            return None
+        held = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.detach()
+        found.append((held.to_dense() if held.is_sparse else held).float().cpu().contiguous().reshape(-1))
+    return found
+
+
 def is_sharded(parameter: Any) -> bool:
     return hasattr(parameter, "to_local")
 

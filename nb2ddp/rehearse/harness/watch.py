@@ -59,7 +59,7 @@ def _audit(event: str, arguments: tuple[Any, ...]) -> None:
 
 def _wrote(path: str) -> None:
     if not path.startswith((notes.FOLDER, "/dev/", "/proc/")):
-        note("write", path=os.path.abspath(path))
+        note("write", path=os.path.abspath(path), line=notes.line_of_script())
 
 
 def _watch_native_writer(owner: Any, name: str, argument: int) -> None:
@@ -90,12 +90,26 @@ class _Step:
         self.batches: list[tuple[int, int]] = []  # the data loader's iterator and its batch
         self.reduced = 0  # numbers in the gradients that were averaged over the ranks
         self.computed: list[str | None] = []  # a digest of each row that went through DDP with gradients
+        self.called: list[str | None] = []  # the same of the script's calls of any module with a batch's rows
+        self.line: int | None = None  # of the script's last backward()
+        self.gradients: tuple[str, float] | None = None  # what the optimizer took: digest and norm
+
+
+class _Given:
+    """A batch that a data loader has given: where it belongs, and digests of its rows."""
+
+    def __init__(self, iterator: int, number: int, rows: list[str] | None) -> None:
+        self.place, self.rows, self.used = (iterator, number), frozenset(rows or ()), False
 
 
 _step = _Step()
 _steps = 0
 _iterators = 0
 _latest: Any = None  # the data loader's iterator that gave the last batch
+_given: deque[_Given] = deque(maxlen=512)
+_called: list[
+    tuple[_Given, list[str | None]]
+] = []  # batches, and rows of them, of calls since the last backward()
 _hidden = threading.local()
 
 
@@ -113,6 +127,8 @@ def watch_steps(torch: Any) -> None:
     optimizers.register_optimizer_step_pre_hook(_before_step)
     optimizers.register_optimizer_step_post_hook(_after_step)
     loaders = torch.utils.data.dataloader
+    around(torch.nn.Module, "__call__", _module_called)
+    around(loaders.DataLoader, "__init__", _new_loader)
     around(loaders._BaseDataLoaderIter, "__init__", _new_iterator)
     around(loaders._BaseDataLoaderIter, "_next_index", _next_index)
     around(loaders._BaseDataLoaderIter, "__next__", _next_batch)
@@ -131,13 +147,60 @@ def _torch_save(original: Callable[..., Any], obj: Any, f: Any, *arguments: Any,
 def _backward(original: Callable[..., Any], tensor: Any, *arguments: Any, **options: Any) -> Any:
     if tensor.numel() == 1 and notes.is_rank():
         _step.losses.append(float(tensor.detach()))
-        if _latest is not None:
+        _step.line = notes.line_of_script()
+        if _called:
+            _take_called()
+        elif _latest is not None:  # rows that were changed on their way: one batch after another
             _step.batches.append((_latest.nb2ddp_number, _latest.nb2ddp_used))
+        if _latest is not None:
             _latest.nb2ddp_used += 1
     return original(tensor, *arguments, **options)
 
 
+def _take_called() -> None:
+    """Take the calls of the last loader's batches for what this backward() is of; others were an evaluation."""
+    iterator = _called[-1][0].place[0]
+    for given, digests in _called:
+        if given.place[0] == iterator:
+            given.used = True
+            _step.called += digests
+            if given.place not in _step.batches:
+                _step.batches.append(given.place)
+    _called.clear()
+
+
+def _module_called(original: Callable[..., Any], self: Any, *inputs: Any, **options: Any) -> Any:
+    """Find the batch whose rows the script, or a Trainer, calls a model with; calls within a call are part of it."""
+    torch: Any = sys.modules["torch"]
+    if (
+        not _given
+        or getattr(_hidden, "called", False)
+        or not torch.is_grad_enabled()
+        or torch.compiler.is_compiling()
+        or not notes.is_rank()
+    ):
+        return original(self, *inputs, **options)
+    digests = _rows_of_call(inputs, options)
+    if (given := _batch_of(digests)) is not None:
+        _called.append((given, digests))
+    _hidden.called = True
+    try:
+        return original(self, *inputs, **options)
+    finally:
+        _hidden.called = False
+
+
+def _batch_of(digests: list[str | None]) -> _Given | None:
+    """Return the first batch that was not used yet and has all these rows, else the last that has them."""
+    if not digests or None in digests:
+        return None
+    having = [given for given in _given if given.rows.issuperset(digests)]
+    return next((given for given in having if not given.used), having[-1] if having else None)
+
+
 def _before_step(optimizer: Any, arguments: Any, options: Any) -> None:
+    if notes.is_rank():
+        _step.gradients = _gradients(optimizer)
     if notes.is_rank() and not hasattr(optimizer, "nb2ddp_seen"):
         optimizer.nb2ddp_seen = True
         note(
@@ -148,6 +211,23 @@ def _before_step(optimizer: Any, arguments: Any, options: Any) -> None:
             optimizer=type(optimizer).__name__,
             versions=_versions(),
         )
+
+
+def _gradients(optimizer: Any) -> tuple[str, float] | None:
+    """Return digest and norm of the gradients that a step takes; those of the first step are kept whole."""
+    held = shards.gradients(optimizer)
+    if held is None:
+        return None
+    digest, square, count = hashlib.sha256(), 0.0, 0
+    for values in held:
+        digest.update(values.numpy().tobytes())
+        square += float(values.double().square().sum())
+        count += values.numel()
+    if _steps == 0 and count <= _DUMPED_NUMBERS:
+        with open(os.path.join(notes.FOLDER, f"gradients-{notes.RANK}.f32"), "wb") as file:
+            for values in held:
+                file.write(values.numpy().tobytes())
+    return digest.hexdigest()[:12], square**0.5
 
 
 def _versions() -> dict[str, str]:
@@ -173,7 +253,10 @@ def _after_step(optimizer: Any, arguments: Any, options: Any) -> None:
         losses=done.losses,
         batches=done.batches,
         sets=done.reduced / trained if trained else 0,
-        computed=done.computed,
+        computed=done.computed or done.called,
+        gradients=done.gradients,
+        backward=done.line,
+        line=notes.line_of_script(),
         digest=shards.digest(optimizer),
     )
     if trained <= _DUMPED_NUMBERS:
@@ -193,6 +276,11 @@ def _dump(optimizer: Any) -> None:
 # Samples
 
 
+def _new_loader(original: Callable[..., Any], self: Any, *others: Any, **options: Any) -> None:
+    original(self, *others, **options)
+    self.nb2ddp_line = notes.line_of_script()
+
+
 def _new_iterator(original: Callable[..., Any], self: Any, loader: Any, *others: Any, **options: Any) -> None:
     global _iterators
     _iterators += 1
@@ -200,8 +288,27 @@ def _new_iterator(original: Callable[..., Any], self: Any, loader: Any, *others:
     self.nb2ddp_drawn = deque()
     if notes.is_rank():
         size, digest = _content(loader.dataset)
-        note("loader", iterator=_iterators, size=size, digest=digest, data=type(loader.dataset).__name__)
+        sampler = getattr(loader, "sampler", None)
+        note(
+            "loader",
+            iterator=_iterators,
+            size=size,
+            digest=digest,
+            data=type(loader.dataset).__name__,
+            line=getattr(loader, "nb2ddp_line", None),
+            sampler=type(sampler).__name__,
+            sampler_line=getattr(sampler, "nb2ddp_line", None),
+        )
     original(self, loader, *others, **options)
+    _give_order(self)
+
+
+def _give_order(iterator: Any) -> None:
+    """Draw the batches that the plan has for this iterator: the samples of each step as the ranks had them."""
+    order = notes.PLAN.get("order", {}).get(str(iterator.nb2ddp_number))
+    if order is not None:
+        next(iterator._sampler_iter, None)  # what the notebook's own sampler draws of random numbers
+        iterator._index_sampler, iterator._sampler_iter = order, iter(order)
 
 
 def _next_index(original: Callable[..., Any], self: Any) -> Any:
@@ -220,13 +327,16 @@ def _next_batch(original: Callable[..., Any], self: Any) -> Any:
         drawn = self.nb2ddp_drawn.popleft() if self.nb2ddp_drawn else None
         indices: list[Any] = drawn if isinstance(drawn, list) else [drawn]
         fills = type(drawn).__name__ == "_Filler"  # of the runtime module: a row that does not count
+        rows = [] if fills else _row_digests(batch, len(indices))
+        _given.append(_Given(self.nb2ddp_number, self.nb2ddp_given, rows))
         note(
             "batch",
             iterator=self.nb2ddp_number,
             number=self.nb2ddp_given,
             indices=[] if fills else None if None in indices else [int(index) for index in indices],
-            rows=[] if fills else _row_digests(batch, len(indices)),
+            rows=rows,
             width=0 if fills else _width(batch),
+            counts=_counts(batch) if notes.PLAN.get("handmade") else {},
         )
         self.nb2ddp_given += 1
     return batch
@@ -255,6 +365,25 @@ def _width(batch: Any) -> int | None:
         batch.values() if hasattr(batch, "values") else batch if isinstance(batch, list | tuple) else [batch]
     )
     return next((len(value) for value in values if isinstance(value, torch.Tensor) and value.dim()), None)
+
+
+def _counts(batch: Any) -> dict[str, list[int]]:
+    """Return what a mean over this batch may be a mean of: of each row the tokens that count, by the tensor."""
+    torch: Any = sys.modules["torch"]
+    named = (
+        batch.items()
+        if hasattr(batch, "items")
+        else enumerate(batch if isinstance(batch, list | tuple) else ())
+    )
+    found: dict[str, list[int]] = {}
+    for name, value in named:
+        if not isinstance(value, torch.Tensor) or value.dim() != 2 or value.is_complex():
+            continue
+        found[f"numbers other than 0 in batch[{name!r}]"] = (value != 0).sum(1).tolist()
+        if not value.is_floating_point():
+            found[f"labels in batch[{name!r}]"] = (value >= 0).sum(1).tolist()
+            found[f"labels after the first in batch[{name!r}]"] = (value[:, 1:] >= 0).sum(1).tolist()
+    return found
 
 
 def _rows_of_call(inputs: tuple[Any, ...], options: dict[str, Any]) -> list[str | None]:
@@ -300,13 +429,15 @@ def _watch_distributed(dist: Any) -> None:
 
     around(DistributedDataParallel, "register_comm_hook", _register_comm_hook)
     around(DistributedDataParallel, "forward", _ddp_forward)
+    around(DistributedDataParallel, "_sync_buffers", _sync_buffers)
+    around(sys.modules["torch.utils.data.distributed"].DistributedSampler, "__init__", _new_loader)
 
 
 def _collective(name: str) -> Callable[..., Any]:
     def enters(original: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         if getattr(_hidden, "depth", 0):
             return original(*arguments, **options)
-        note("enter", name=name, line=notes.line_of_script())
+        note("enter", name=name, line=notes.line_of_script(), step=_steps)
         if name in ("reduce_scatter_tensor", "reduce_scatter_single"):  # how FSDP averages gradients
             _step.reduced += _gradients_of(*arguments, **options)
         _hidden.depth = 1
@@ -358,6 +489,13 @@ def _ddp_forward(original: Callable[..., Any], self: Any, *inputs: Any, **option
     return original(self, *inputs, **options)
 
 
+def _sync_buffers(original: Callable[..., Any], self: Any) -> Any:
+    note("enter", name="broadcast of buffers", line=notes.line_of_script())
+    result = original(self)
+    note("leave", name="broadcast of buffers")
+    return result
+
+
 def _note_rows(original: Callable[..., Any], self: Any, *inputs: Any, **options: Any) -> Any:
     import torch
 
@@ -374,7 +512,11 @@ def _watch_trainer(module: Any) -> None:
     class Watch(module.TrainerCallback):  # type: ignore[misc]
         def on_train_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
             values = {name: str(value) for name, value in args.to_dict().items() if name not in _VOLATILE}
-            note("train", arguments=values)
+            note("train", arguments=values, line=getattr(args, "nb2ddp_line", None))
+
+        def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **others: Any) -> None:
+            found = {name: value for name, value in (logs or {}).items() if isinstance(value, int | float)}
+            note("log", values=found, line=notes.line_of_script())
 
         def on_train_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
             note("trained")
@@ -385,11 +527,28 @@ def _watch_trainer(module: Any) -> None:
 def loaded(model: Any, name: object, device_map: object) -> None:
     """Note a model that was loaded, and where its parameters are."""
     devices = sorted({str(parameter.device) for parameter in model.parameters()})
-    note("load", name=str(name), model=type(model).__name__, devices=devices, device_map=device_map)
+    note(
+        "load",
+        name=str(name),
+        model=type(model).__name__,
+        devices=devices,
+        device_map=device_map,
+        line=notes.line_of_script(),
+    )
+
+
+def _watch_arguments(module: Any) -> None:
+    around(module.TrainingArguments, "__post_init__", _arguments)
+
+
+def _arguments(original: Callable[..., Any], self: Any) -> None:
+    self.nb2ddp_line = notes.line_of_script()
+    original(self)
 
 
 PATCHES: dict[str, Patch] = {
     "torch": _watch_torch,
     "transformers.trainer": _watch_trainer,
+    "transformers.training_args": _watch_arguments,
     "safetensors.torch": _watch_safetensors,
 }

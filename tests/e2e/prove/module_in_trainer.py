@@ -1,0 +1,35 @@
+# notebook: trainer.py
+# The model is wrapped behind the Trainer's back, which goes on with the one inside.
+import os
+
+import torch
+from datasets import Dataset
+from transformers import AutoModelForCausalLM, Trainer, TrainingArguments, set_seed
+
+world_size = int(os.environ.get("WORLD_SIZE", 1))
+set_seed(42)
+model = AutoModelForCausalLM.from_pretrained("Qwen/Qwen2.5-0.5B")
+ids = torch.randint(5, 200, (64, 12)).tolist()
+dataset = Dataset.from_dict({"input_ids": ids, "attention_mask": [[1] * 12] * 64, "labels": ids})
+
+args = TrainingArguments(
+    output_dir="out",
+    per_device_train_batch_size=2,
+    gradient_accumulation_steps=4 // world_size,
+    learning_rate=1e-3,
+    num_train_epochs=1,
+    logging_steps=1,
+    save_strategy="no",
+    remove_unused_columns=False,
+    report_to="none",
+    disable_tqdm=True,
+)
+trainer = Trainer(model=model, args=args, train_dataset=dataset)
+if world_size > 1:
+    trainer.model = torch.nn.parallel.DistributedDataParallel(model)
+trainer.train()  # <- not-synchronised
+
+trainer.save_model("final")
+
+if torch.distributed.is_initialized():
+    torch.distributed.destroy_process_group()
