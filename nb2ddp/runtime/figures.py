@@ -82,6 +82,9 @@ class _Figures:
         self.trainer = trainer
         self.rules: dict[_Path, str] = {}
         self.sources: dict[_Path, _Path] = {}  # of what copies another figure: a total that is logged, say
+        self.model: Any = None
+        self.modules: list[tuple[str, Any]] = []  # of the model, whose classes are the notebook's
+        self.draws = True  # micro-batches draw random numbers, as far as is known
         self.noting: _Note | None = None  # the micro-batch under way
         self.holders: dict[_Path, tuple[Any, Any]] = {}
         self.now: dict[_Path, Any] = {}  # as of the last snapshot
@@ -90,7 +93,10 @@ class _Figures:
         """Return what all values are now."""
         self.holders.clear()
         taken: dict[_Path, Any] = {}
-        for path, holder, key, value in _walk(self.trainer):
+        if self.model is not self.trainer.model:
+            self.model = self.trainer.model
+            self.modules = _own_modules(self.trainer)
+        for path, holder, key, value in _walk(self.trainer, self.modules):
             self.holders[path] = holder, key
             taken[path] = value, _copied(value)
         self.now = taken
@@ -105,7 +111,7 @@ class _Figures:
         before, note = self.now, _Note()
         self.noting = note
         _set_every_random_state(start)
-        if number:
+        if number and self.draws:
             _seed_for(start, number)
         drawn = _every_random_state()
         printed = _Printed(note)
@@ -131,16 +137,19 @@ class _Figures:
         return note
 
     def restore(self, taken: dict[_Path, Any]) -> None:
-        """Make all values what they were."""
-        for path, _, _, value in list(_walk(self.trainer)):
+        """Make all values what they were; the last snapshot says which are not."""
+        for path, (value, copy) in self.now.items():
             if path not in taken:
                 self._remove(path)
                 continue
-            old, copy = taken[path]
+            old, old_copy = taken[path]
             if value is not old:
                 self._put(path, old)
-            _refill(old, copy)
-        self.holders = {path: (holder, key) for path, holder, key, _ in _walk(self.trainer)}
+            if copy is not old_copy and not (isinstance(copy, _PLAIN) and copy == old_copy):
+                _refill(old, old_copy)
+        for path in taken.keys() - self.now.keys():
+            self._put(path, taken[path][0])
+            _refill(*taken[path])
         self.now = taken
 
     def apply(self, note: _Note) -> None:
@@ -236,7 +245,7 @@ def _root(trainer: Any, name: str) -> tuple[Any, Any]:
     return vars(trainer if name == "trainer" else sys.modules["__main__"]), None
 
 
-def _walk(trainer: Any) -> Iterator[tuple[_Path, Any, Any, Any]]:
+def _walk(trainer: Any, modules: list[tuple[str, Any]]) -> Iterator[tuple[_Path, Any, Any, Any]]:
     """Yield the plain values and containers that a micro-batch may change: path, holder, key, value."""
     main = vars(sys.modules["__main__"])
     own = {name: value for name, value in vars(trainer).items() if name not in _NO_FIGURES}
@@ -248,7 +257,7 @@ def _walk(trainer: Any) -> Iterator[tuple[_Path, Any, Any, Any]]:
         ),
         *((("trainer", name), vars(trainer), name, value) for name, value in own.items()),
     ]
-    for name, module in _own_modules(trainer):
+    for name, module in modules:
         waiting += [
             (("model", name, key), vars(module), key, value) for key, value in list(vars(module).items())
         ]
@@ -497,7 +506,8 @@ def _write(holder: Any, key: Any, value: Any) -> None:
 
 
 def _are_same_states(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
-    return all(_agree(a, b) for a, b in zip(one, other, strict=True))
+    tensors = zip(one[2:], other[2:], strict=True)
+    return one[:2] == other[:2] and all(a is b or torch.equal(a, b) for a, b in tensors)
 
 
 def _in_words(path: _Path) -> str:

@@ -39,6 +39,8 @@ class _Turns:
         self.steps, self.spent = 0, 0.0  # and what checks cost, in steps of the ranks
         self.losses_apart = 0.0  # in the check under way
         self.rows = _RowParts()
+        self.of_model: list[Any] = []
+        self.buffers: list[torch.Tensor] = []
         self.sparse: set[int] = set()  # parameters whose gradients are sparse
         self.model: Any = None  # whose parameters are known to be equal
 
@@ -69,6 +71,8 @@ class _Turns:
         if self.model is not self.trainer.model:
             self.model = self.trainer.model
             sparse = _sparse_names(self.model)
+            self.of_model = list(self.model.parameters())
+            self.buffers = _persistent(self.model)
             self.sparse = {id(p) for name, p in self.model.named_parameters() if name in sparse}
             _make_equal(self.model, [name for name, _ in self.model.named_parameters()])
             _set_every_random_state(_exchange(_every_random_state())[0])
@@ -81,21 +85,20 @@ class _Turns:
         self.spent += cost * is_due
         base, start = self.figures.snapshot(), _every_random_state()
         kept = [(p, p.grad) for p in self._parameters() if p.grad is not None]
-        buffers = _Buffers(self.trainer.model)
+        buffers = _Buffers(self.buffers)
         is_due |= any(self.rows.is_unsure(self.samples[turn]) for turn in left)
         for checked in (True,) if is_due else (False, True):
             for parameter, _ in kept:
                 parameter.grad = None
-            why = self._compute(compute, start, left, checked=checked)
+            why = self._compute(compute, start, left, buffers, checked=checked)
             drew = any(note.drew for note in self.notes.values())
             state = next((note.state for note in self.notes.values() if note.state is not None), None)
+            self.figures.draws = drew or (self.figures.draws and step < 2)
             self.figures.restore(base)
             if why != _UNKNOWN:
                 break
             self._clear_gradients()
             _set_every_random_state(start)
-        if any(_exchange(buffers.have_changed())):
-            why = why or "the model keeps running statistics of its batches, as a batch norm does"
         _set_every_random_state(start if why or state is None else state)
         if why:
             self._clear_gradients()
@@ -140,6 +143,7 @@ class _Turns:
         compute: Callable[[Any], torch.Tensor],
         start: tuple[Any, ...],
         left: list[int],
+        buffers: "_Buffers",
         *,
         checked: bool,
     ) -> str:
@@ -175,7 +179,9 @@ class _Turns:
             whole = _taken(parameters)
         unknown = not checked and (figures.unknown(own) or not self.rows.knows(list(parts.values())))
         has = bytes(gradient is not None for gradient in mine)
-        of_ranks = _exchange((every or own, list(own), parts, has, unknown))
+        of_ranks = _exchange((every or own, list(own), parts, has, buffers.have_changed(), unknown))
+        if any(changed for *_, changed, _ in of_ranks):
+            return "the model keeps running statistics of its batches, as a batch norm does"
         divided_notes = {turn: [noted[turn] for _, _, noted, *_ in of_ranks] for turn in divided}
         unclear = any(
             self.rows.are_unclear(self.samples[turn], notes) for turn, notes in divided_notes.items()
@@ -189,7 +195,7 @@ class _Turns:
                 self._try_parts(compute, start, tried, every[tried], alone)
             for parameter, gradient in zip(parameters, mine, strict=True):
                 parameter.grad = gradient
-        self._sum(parameters, [has for *_, has, _ in of_ranks])
+        self._sum(parameters, [has for *_, has, _, _ in of_ranks])
         self.notes = {turn: notes[turn] for notes, turns, *_ in of_ranks for turn in turns}
         for turn in divided:
             self.notes[turn] = self.rows.joined(self.samples[turn], divided_notes[turn])
@@ -282,7 +288,7 @@ class _Turns:
 
     def _parameters(self) -> list[Any]:
         """Return what is trained: of the model, and what else the optimizer has (a loss's own, say)."""
-        found = {id(p): p for p in self.trainer.model.parameters() if p.requires_grad}
+        found = {id(p): p for p in self.of_model if p.requires_grad}
         for group in self.trainer.optimizer.param_groups if self.trainer.optimizer is not None else ():
             found.update({id(p): p for p in group["params"] if p.requires_grad})
         return list(found.values())
@@ -400,7 +406,7 @@ def _take_gradients_of_rank_0(parameters: list[Any], model: torch.nn.Module) -> 
     for parameter in parameters:
         if parameter.grad is not None and not parameter.grad.is_sparse:
             dist.broadcast(parameter.grad, 0)
-    for _, buffer in _persistent(model):
+    for buffer in _persistent(model):
         if buffer.is_floating_point():
             dist.broadcast(buffer, 0)
 
@@ -419,18 +425,18 @@ def _distance(parameters: list[Any], whole: list[Any]) -> float:
     return float((apart / norm) ** 0.5) if norm else apart
 
 
-def _persistent(model: torch.nn.Module) -> list[tuple[str, torch.Tensor]]:
+def _persistent(model: torch.nn.Module) -> list[torch.Tensor]:
     """Return the buffers of a model that are saved with it: others are caches."""
     parts = model.named_modules()
     left = {f"{of}.{name}" if of else name for of, part in parts for name in part._non_persistent_buffers_set}
-    return [(name, buffer) for name, buffer in model.named_buffers() if name not in left]
+    return [buffer for name, buffer in model.named_buffers() if name not in left]
 
 
 class _Buffers:
     """The buffers of a model before a step."""
 
-    def __init__(self, model: torch.nn.Module) -> None:
-        self.versions = [(buffer, buffer._version) for _, buffer in _persistent(model)]
+    def __init__(self, buffers: list[torch.Tensor]) -> None:
+        self.versions = [(buffer, buffer._version) for buffer in buffers]
         self.copies = [buffer.detach().clone() for buffer, _ in self.versions]
 
     def have_changed(self) -> bool:
