@@ -30,11 +30,9 @@ from nb2ddp.runtime.store import _end_of, _rank_ended, _report_end, _second_stor
 def _end_on_error(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """Show the traceback and end this process, without a teardown: that could wait for the other ranks.
 
-    Where the error is only that another rank has ended, end three seconds later: torchrun is to see that one first.
+    Where the error is only that another rank has ended, end after that one: torchrun is to see its exit code first.
     An exception that came from another rank is shown by that one; here only where that one has handled it.
     """
-    from torch.distributed.elastic.multiprocessing.errors import get_error_handler
-
     if os.getpid() != _run.pid:  # a process that the script has forked
         sys.__excepthook__(kind, error, trace)
         _exit(1)
@@ -47,7 +45,7 @@ def _end_on_error(kind: type[BaseException], error: BaseException, trace: Traceb
         frames = [frame for frame, _ in traceback.walk_tb(trace)]
         place = _place(frames[-1] if frames else None)
         if sender is not None and _shows_it(sender):
-            time.sleep(3)  # torchrun is to see that rank first
+            _wait_until_gone(sender)
             _report_end(f"raised {type(error).__name__}", place)
             return
         error = _who_left(error, place) or error
@@ -56,20 +54,38 @@ def _end_on_error(kind: type[BaseException], error: BaseException, trace: Traceb
         if own:
             sys.__excepthook__(type(error), error, trace)
         if end:
-            time.sleep(3)
+            _wait_until_gone(error.__dict__.get("_ended_rank"))
         _report_end(f"raised {type(error).__name__}", place)
         if end.startswith("raised") and not own:  # the rank that failed first shows its traceback
             print(f"nb2ddp: ERROR: {error}", file=sys.stderr, flush=True)
         elif not own:
             sys.__excepthook__(type(error), error, trace)
-        with contextlib.suppress(BaseException):
-            try:
-                raise error.with_traceback(trace)
-            except BaseException:
-                error.__traceback__ = trace  # without this function's frame
-                get_error_handler().record_exception(error)  # for torchrun's report of the first failure
+        _record(error, trace)
     finally:
         _exit(1)
+
+
+def _record(error: BaseException, trace: TracebackType | None = None) -> None:
+    """Record an exception for torchrun's report of the first failure."""
+    from torch.distributed.elastic.multiprocessing.errors import get_error_handler
+
+    with contextlib.suppress(BaseException):
+        try:
+            raise error.with_traceback(trace)
+        except BaseException:
+            error.__traceback__ = trace or error.__traceback__  # without this function's frame
+            get_error_handler().record_exception(error)
+
+
+def _wait_until_gone(rank: int | None) -> None:
+    """Wait for the process of a rank that ends, for a minute at most: torchrun is to see its exit code first."""
+    time.sleep(3)
+    with contextlib.suppress(OSError, KeyError):
+        beat = _beat_of(rank, _run.watchdog.store()) if rank is not None and _run.watchdog else {}
+        for _ in range(570):
+            if beat["host"] != socket.gethostname() or _process_state(beat)[0] in "ZX":
+                return
+            time.sleep(0.1)
 
 
 def _watchdog_stops_run() -> bool:
@@ -93,9 +109,8 @@ def _shows_it(sender: int) -> bool:
                 beat = _beat_of(sender, store)
                 if beat["beat"] != last["beat"]:
                     last, since = beat, time.monotonic()
-                waits = beat["kind"] in ("collective", "waiting")
                 seen_since = beat["beat"] > first["beat"] + 1
-                if (seen_since and (waits or not beat["error"])) or time.monotonic() - since > 20:
+                if (seen_since and (beat["meets"] or not beat["error"])) or time.monotonic() - since > 20:
                     return False
                 time.sleep(0.2)
         return end.startswith("raised")
@@ -104,7 +119,7 @@ def _shows_it(sender: int) -> bool:
 
 def _beat_of(rank: int, store: Any) -> dict[str, Any]:
     """Return what a rank's watchdog has told last."""
-    beat = store.get(f"beat {rank}") if store.check([f"beat {rank}"]) else b'{"beat": 0, "kind": ""}'
+    beat = store.get(f"beat {rank}") if store.check([f"beat {rank}"]) else b'{"beat": 0}'
     return dict(json.loads(beat))
 
 
