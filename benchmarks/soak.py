@@ -72,7 +72,9 @@ def table(patience: float, seconds: list[float], only: str) -> int:
     rows = [row for row in rows if only in row[0]]
     wrong = 0
     server = RankServer()
-    print("| run | as it should | exit codes | seconds | left | said |\n|---|---|---|---|---|---|", flush=True)
+    print(
+        "| run | as it should | exit codes | seconds | left | said |\n|---|---|---|---|---|---|", flush=True
+    )
     with tempfile.TemporaryDirectory() as folder:
         for start in range(0, len(rows), 11):
             jobs = []
@@ -97,7 +99,7 @@ def _row(name: str, case: Case, place: Path, job: Future[Any]) -> bool:
     if case.says is None:
         good = ended.codes == [0, 0] and not said
     else:
-        good = any(ended.codes) and not ended.hung and case.ended_as_expected(ended.text)
+        good = any(ended.codes) and not ended.hung and case.names_the_rank(ended.text)
     good = good and not left
     met = max((rank.seconds for rank in ended.ranks), default=0.0)
     print(

@@ -8,10 +8,12 @@ import json
 import logging
 import os
 import re
+import secrets
 import shutil
 import signal
 import socket
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -25,6 +27,12 @@ from nb2ddp.runtime.object_collectives import _rank_that_raised
 from nb2ddp.runtime.run_state import _PATIENCE, _RANK_VARIABLES, _run, is_main_process
 from nb2ddp.runtime.script_location import _place
 from nb2ddp.runtime.store import _end_of, _rank_ended, _report_end, _second_store, _store, _waiting
+
+# For the modules that Unsloth compiles: made when there are some, and removed in the end.
+_SCRATCH = os.path.join(
+    os.environ.get("NB2DDP_SCRATCH") or tempfile.gettempdir(),
+    f"unsloth_compiled_cache_{secrets.token_hex(16)}",
+)
 
 
 def _end_on_error(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
@@ -155,6 +163,8 @@ def _exit(code: int) -> None:
             if type(thing) in (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom):
                 with contextlib.suppress(BaseException):
                     thing.flush()
+        if os.getpid() == _run.pid:
+            shutil.rmtree(_SCRATCH, ignore_errors=True)
 
     flusher = threading.Thread(target=flush, daemon=True)  # the main thread may hold a file's lock
     with contextlib.suppress(BaseException):
@@ -201,7 +211,6 @@ def finish() -> None:
         if _run.machines > 1 and _run.local_rank == 0:
             _wait_for_end_of_rank_0()
         _report_end("has finished")
-        shutil.rmtree(os.environ.get("UNSLOTH_COMPILE_LOCATION", ""), ignore_errors=True)
         _exit(0)  # no interpreter teardown: if it crashed, torchrun would kill rank 0 while it saves
     if _run.machines > 1:
         atexit.register(_report_end, "has finished")

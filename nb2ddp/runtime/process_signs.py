@@ -4,10 +4,13 @@ import contextlib
 import os
 import re
 import struct
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from typing import NamedTuple
+
+from nb2ddp.runtime.script_location import _script_frames
 
 # Linux's system calls in which a thread waits, on x86-64 and on 64-bit ARM. A number after the kind is the argument
 # that bounds the wait.
@@ -29,6 +32,8 @@ _WAITS: dict[str, dict[int, tuple[str, int]]] = {
 }
 _CALLS = _WAITS.get(os.uname().machine if hasattr(os, "uname") else "", {})
 _ENDLESS = (0, 2**32 - 1, 2**64 - 1)  # no timeout
+_FAR, _NEAR = "waits for the network or a device", "waits for a server on this machine"
+_LOOPBACK = ("0100007F", "00000000000000000000000001000000", "0000000000000000FFFF00000100007F")
 _BUSY = 0.02  # share of a CPU: who uses less waits
 
 
@@ -50,20 +55,31 @@ def _wait_of(pid: int, thread: int) -> _Wait:
     if state in "TZX":
         return _Wait("has been stopped by a signal" if state == "T" else "has ended", False)
     if state != "S":
-        return _Wait({"t": "is held by a debugger", "D": "reads or writes a disk"}.get(state, "computes"), True)
+        return _Wait(
+            {"t": "is held by a debugger", "D": "reads or writes a disk"}.get(state, "computes"), True
+        )
     try:
         with open(f"/proc/{pid}/task/{thread}/syscall", encoding="ascii") as file:
             number, *given = file.read().split()
         kind, bound = _CALLS[int(number)]
-    except (OSError, ValueError, KeyError):  # "running", a call that seldom waits, or one that may not be seen
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+    ):  # "running", a call that seldom waits, or one that may not be seen
         return _Wait("waits for something outside", True)
     values = [int(value, 16) for value in given]
     bounded = bound > 0 and values[bound] not in _ENDLESS
     if kind in ("sleep", "child", "lock"):
-        what = {"sleep": "sleeps", "child": "waits for a process that it has started", "lock": "waits for a lock"}
+        what = {
+            "sleep": "sleeps",
+            "child": "waits for a process that it has started",
+            "lock": "waits for a lock",
+        }
         return _Wait(what[kind], kind == "sleep" or bounded, bounded)
-    if any(_is_outside(pid, number) for number in _waited_files(pid, kind, values)):
-        return _Wait("waits for the network or a device", True)
+    outside = {_outside(pid, number) for number in _waited_files(pid, kind, values)}
+    if where := _FAR if _FAR in outside else _NEAR if _NEAR in outside else "":
+        return _Wait(where, True)
     return _Wait("waits for another process or thread", bounded, bounded)
 
 
@@ -87,21 +103,21 @@ def _waited_files(pid: int, kind: str, values: list[int]) -> Iterator[int]:
         yield from (number for number, _, _ in struct.iter_unpack("ihh", polled))
 
 
-def _is_outside(pid: int, number: int) -> bool:
-    """Return whether a descriptor leads out of this run's processes: to a person, a device, or over the network."""
+def _outside(pid: int, number: int) -> str:
+    """Return what a descriptor leads to outside this run: a person, a device, a server; "" for its own processes."""
     try:
         target = os.readlink(f"/proc/{pid}/fd/{number}")
         if number <= 2 or not target.startswith(("pipe:", "anon_inode:", "socket:")):
-            return True
+            return _FAR
         inode = target.partition("[")[2].rstrip("]")
         for table in ("tcp", "tcp6", "udp", "udp6") if target.startswith("socket:") else ():
             with open(f"/proc/{pid}/net/{table}", encoding="ascii") as file:
-                rows = (line.split() for line in file)
-                if any(row[9] == inode and row[3] != "0A" for row in rows):  # 0A: it listens, as servers do
-                    return True
+                for row in map(str.split, file):
+                    if row[9] == inode and row[3] != "0A":  # 0A: it listens, as servers do
+                        return _NEAR if row[2].startswith(_LOOPBACK) else _FAR
     except OSError:
-        return number >= 0
-    return False
+        return _FAR
+    return ""
 
 
 class _Signs:
@@ -109,11 +125,11 @@ class _Signs:
 
     def __init__(self) -> None:
         self._main = os.getpid()  # the main thread's number too
-        self._woken: dict[tuple[int, int], int] = {}  # by thread: how often it had woken up when it was first seen
+        self.woken: dict[tuple[int, int], int] = {}  # by thread: how often, when it was first seen
         self._used = 0.0
         self._of_children: dict[int, int] = {}
         self._looked = time.monotonic()
-        self.files = self.memory = 0
+        self._files = self._memory = 0
 
     def work_done(self) -> bool:
         """Return whether a megabyte was read or written since the last time, or 16 MB of memory were taken or freed."""
@@ -122,14 +138,10 @@ class _Signs:
             files = _io(f"/proc/self/task/{self._main}/io")["rchar"] + _io("/proc/self/io")["wchar"]
             with open("/proc/self/statm", encoding="ascii") as file:
                 memory = int(file.read().split()[1]) * 4096
-        done = files - self.files > 2**20 or abs(memory - self.memory) > 2**24
+        done = files - self._files > 2**20 or abs(memory - self._memory) > 2**24
         if done:
-            self.files, self.memory = files, memory
+            self._files, self._memory = files, memory
         return done
-
-    def forget(self) -> None:
-        """Begin anew: the main thread has gone on."""
-        self._woken.clear()
 
     def look(self, *, meets: bool) -> tuple[bool, bool, str]:
         """Return whether this process can go on without another rank, and what its main thread does.
@@ -146,24 +158,28 @@ class _Signs:
             return True, False, "computes"  # not Linux: nothing more is known
         if busy or meets:
             return busy or wait.what == "computes", False, wait.what if meets else "computes"
-        seen = [self._comes(self._main, self._main, wait, serves=False)]
+        seen, frames = [self._comes(self._main, self._main, wait, serves=False)], sys._current_frames()
         for thread in threading.enumerate():
-            other = thread.native_id or 0
-            if not thread.name.startswith("nb2ddp ") and other not in (0, self._main):
+            number = thread.native_id or self._main
+            if number != self._main and not thread.name.startswith("nb2ddp "):
+                own = next(_script_frames(frames.get(thread.ident or 0)), None)  # the notebook's own code
                 with contextlib.suppress(OSError):
-                    seen.append(self._comes(self._main, other, _wait_of(self._main, other), serves=thread.daemon))
+                    found = _wait_of(self._main, number)
+                    seen.append(self._comes(self._main, number, found, serves=thread.daemon and not own))
         what = self._children(wait, since, seen)
-        return any(found.comes and not found.bounded for found in seen), any(found.comes for found in seen), what
+        coming = [found.bounded for found in seen if found.comes]
+        return not all(coming), bool(coming), what
 
     def _comes(self, pid: int, thread: int, wait: _Wait, *, serves: bool) -> _Wait:
         """Return a thread's wait; one that goes on no more where its timeout has ended several times for nothing.
 
-        ``serves``: nor do the sleeps of a thread count that works in the background.
+        ``serves``: a thread of a library, in the background; its repeated sleeps and its servers do not count.
         """
         with open(f"/proc/{pid}/task/{thread}/status", encoding="ascii", errors="replace") as file:
             woken = int(file.read().rpartition("\nvoluntary_ctxt_switches:")[2].split()[0])
-        renewed = woken - self._woken.setdefault((pid, thread), woken) > 1
-        return wait._replace(comes=wait.comes and not (renewed and (wait.bounded or serves)))
+        renewed = woken - self.woken.setdefault((pid, thread), woken) > 1
+        idles = serves and (wait.what == _NEAR or (renewed and wait.what != _FAR))
+        return wait._replace(comes=wait.comes and not idles and not (renewed and wait.bounded))
 
     def _children(self, wait: _Wait, since: float, seen: list[_Wait]) -> str:
         """Add what the processes below this one do, as far as it waits for them; return what the main thread does."""
@@ -172,15 +188,15 @@ class _Signs:
         workers = {child.pid for child in list(process._children)}  # type: ignore[attr-defined]
         before, self._of_children, what = self._of_children, {}, wait.what
         for child, above in _descendants(self._main):
-            counts = wait.what != "waits for a lock" or workers & {child, *above}
+            serves = wait.what == "waits for a lock" and not workers & {child, *above}
             with contextlib.suppress(OSError):
                 stat = _fields(f"/proc/{child}/stat")
                 self._of_children[child] = cpu = int(stat[11]) + int(stat[12])
                 if cpu - before.get(child, cpu) > _BUSY * since * os.sysconf("SC_CLK_TCK"):
                     seen.append(_Wait("computes", True))
-                for thread in map(int, os.listdir(f"/proc/{child}/task")) if counts else ():
+                for thread in map(int, os.listdir(f"/proc/{child}/task")):
                     found = _wait_of(child, thread)
-                    seen.append(self._comes(child, thread, found, serves=thread != child))
+                    seen.append(self._comes(child, thread, found, serves=serves or thread != child))
                     if thread == child and child in workers:
                         what = f"waits for its process {child}, which {found.what}"
         return what

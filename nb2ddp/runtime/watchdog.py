@@ -90,10 +90,12 @@ class _Watchdog(threading.Thread):
             since = (since or time.monotonic()) if stopped else None
             if since is not None and time.monotonic() - since > _PATIENCE:
                 place = _where(sys._current_frames().get(self._main.ident or 0))
-                sentence = f"torchrun (process {stopped[0]}) has been stopped by a signal, and no rank can reach it"
+                sentence = (
+                    f"torchrun (process {stopped[0]}) has been stopped by a signal, and no rank can reach it"
+                )
                 if _run.local_rank == 0:
                     self._say(f"{sentence}; rank {_run.rank} is at {place}")
-                    _record(RuntimeError(f"{sentence}; rank {_run.rank} is at {place}"))
+                    _record(RuntimeError(f"the run was ended: {sentence}; rank {_run.rank} is at {place}"))
                 os.kill(stopped[0], signal.SIGCONT)  # it is to end the run
                 _exit(1)
 
@@ -136,7 +138,7 @@ class _Watchdog(threading.Thread):
         if stack not in self._places or _run.steps != self._steps or self._signs.work_done():
             self._steps, self._moved, self._lived = _run.steps, now, now
             self._places.append(stack)
-            self._signs.forget()
+            self._signs.woken.clear()
             self._doing = "computes"
         elif self.waits_for is None:
             lives, ends, self._doing = self._signs.look(meets=meets)
@@ -187,7 +189,9 @@ class _Watchdog(threading.Thread):
         since = max(waits.values(), default=0.0) if late else 0.0
         if since < _TELL:
             self._next_line = _TELL
-        elif since > self._next_line and _run.rank == min(r for r, beat in left.items() if beat["silent"] < 10):
+        elif since > self._next_line and _run.rank == min(
+            r for r, beat in left.items() if beat["silent"] < 10
+        ):
             self._next_line = 2 * since
             waiting = max(waits, key=lambda rank: waits[rank])
             rank, beat = max(late.items(), key=lambda item: float(item[1]["still"]))
@@ -215,7 +219,9 @@ class _Watchdog(threading.Thread):
         )
         traces = "".join(beat["trace"] for beat in raised.values())
         self._say(f"{sentence}\n{traces}".rstrip())
-        _record(RuntimeError(f"{sentence}\n{traces}".rstrip()))  # torchrun's record is to hold all
+        _record(
+            RuntimeError(f"the run was ended: {sentence}\n{traces}".rstrip())
+        )  # torchrun's record is to hold all
         time.sleep(1)
         _kill_stopped(beats.values())
         _exit(1)
@@ -286,7 +292,10 @@ def _trouble(beats: Mapping[int, dict[str, Any]]) -> tuple[int, str] | None:
         if beat["end"] and own["meets"] and (_is_gone(beat) or own["still"] > _PATIENCE):
             return rank, f"{who} {beat['end']}, while {waits}"
         if beat["silent"] > _silence_allowed(beat):
-            return rank, f"{who} does not answer since {beat['silent']:.0f} s; it was at {beat['place']}, while {waits}"
+            return (
+                rank,
+                f"{who} does not answer since {beat['silent']:.0f} s; it was at {beat['place']}, while {waits}",
+            )
     if len(beats) < _run.world_size or any(b["end"] or b["silent"] > 10 for b in left.values()):
         return None
     more = f". If it only needs longer, set NB2DDP_PATIENCE to more seconds than {_PATIENCE:.0f}"
@@ -305,7 +314,10 @@ def _trouble(beats: Mapping[int, dict[str, Any]]) -> tuple[int, str] | None:
     else:
         return None
     others = "".join(f"; {_who(r, beats)} waits at {b['place']}" for r, b in left.items() if r != rank)
-    return rank, f"{_who(rank, beats)} is at {beat['place']} since {beat['still']:.0f} s; it {why}{others}{more}"
+    return (
+        rank,
+        f"{_who(rank, beats)} is at {beat['place']} since {beat['still']:.0f} s; it {why}{others}{more}",
+    )
 
 
 def _is_gone(beat: Mapping[str, Any]) -> bool:

@@ -20,10 +20,8 @@ def in_helper(code):
     return [sys.executable, "-c", "import ctypes, os, socket, sys, time\\n" + code, str(SECONDS), str(os.getpid())]
 def evaluate_and_save():
     WHAT
-met = []
 def meet(place):
-    if place == "PLACE" and rank == WHO and not met:
-        met.append(place)
+    if place == "PLACE" and rank == WHO and not os.path.exists("met"):
         with open("met", "w") as file:
             file.write(str(time.time()))
         evaluate_and_save()
@@ -81,15 +79,19 @@ class Case:
             script = script.replace(word, text)
         return script
 
-    def ended_as_expected(self, text: str) -> bool:
+    def names_the_rank(self, text: str) -> bool:
         """Return whether the ranks' errors name the rank that hangs and its place, and no other rank as the one."""
         errors = re.findall(r"(?:nb2ddp: ERROR|Error): ((?:the ranks went|rank \d).*)", text)
         blamed = [re.split(r"; rank|, while rank", error)[0] for error in errors]
-        return bool(blamed) and all(f"rank {self.rank} " in what and str(self.says) in what for what in blamed)
+        return bool(blamed) and all(
+            f"rank {self.rank} " in what and str(self.says) in what for what in blamed
+        )
 
 
 _SLEEP = "time.sleep(SECONDS)"
-_ANSWER = 's = socket.create_server(("127.0.0.1", 0)); print(s.getsockname()[1], flush=True); c, _ = s.accept()\n'
+_ANSWER = (
+    's = socket.create_server(("127.0.0.1", 0)); print(s.getsockname()[1], flush=True); c, _ = s.accept()\n'
+)
 _HOLD = """\
 c, pid = ctypes.CDLL(None), int(sys.argv[2])
 threads = [int(name) for name in os.listdir(f"/proc/{pid}/task")]
@@ -158,7 +160,9 @@ HUNG = {
         "prepare", "lock = threading.Lock()\nlock.acquire()\nlock.acquire()", says=_HERE
     ),
     "an empty queue in a step": Case("step", "queue.Queue().get()", says=_HERE),
-    "an event that nobody sets in a callback": Case("callback", "threading.Event().wait()", rank=0, says=_HERE),
+    "an event that nobody sets in a callback": Case(
+        "callback", "threading.Event().wait()", rank=0, says=_HERE
+    ),
     "an event asked again and again": Case(
         "callback", "event = threading.Event()\nwhile not event.wait(1): pass", says=_HERE
     ),
