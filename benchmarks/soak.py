@@ -76,13 +76,13 @@ def table(patience: float, seconds: list[float], only: str) -> int:
         "| run | as it should | exit codes | seconds | left | said |\n|---|---|---|---|---|---|", flush=True
     )
     with tempfile.TemporaryDirectory() as folder:
-        for start in range(0, len(rows), 11):
+        for start in range(0, len(rows), 22):
             jobs = []
-            for number, (name, case, pause) in enumerate(rows[start : start + 11], start):
+            for number, (name, case, pause) in enumerate(rows[start : start + 22], start):
                 place = Path(folder, str(number))
                 environment = {"SECONDS": str(pause), "NB2DDP_PATIENCE": str(patience), "TMPDIR": str(place)}
                 environment["NB2DDP_WATCH"] = str(place)
-                options = {"limit": 280, "grace": 30, "environment": environment}
+                options = {"limit": 460, "grace": 30, "environment": environment}
                 jobs.append((name, case, place, server.start(place, case.script, 2, **options)))
             wrong += sum(not _row(name, case, place, job) for name, case, place, job in jobs)
     server.close()

@@ -107,7 +107,8 @@ def _outside(pid: int, number: int) -> str:
     """Return what a descriptor leads to outside this run: a person, a device, a server; "" for its own processes."""
     try:
         target = os.readlink(f"/proc/{pid}/fd/{number}")
-        if number <= 2 or not target.startswith(("pipe:", "anon_inode:", "socket:")):
+        standard = {os.readlink(f"/proc/self/fd/{own}") for own in range(3)}
+        if target in standard or not target.startswith(("pipe:", "anon_inode:", "socket:")):
             return _FAR
         inode = target.partition("[")[2].rstrip("]")
         for table in ("tcp", "tcp6", "udp", "udp6") if target.startswith("socket:") else ():

@@ -90,13 +90,14 @@ class _Watchdog(threading.Thread):
             since = (since or time.monotonic()) if stopped else None
             if since is not None and time.monotonic() - since > _PATIENCE:
                 place = _where(sys._current_frames().get(self._main.ident or 0))
-                sentence = (
-                    f"torchrun (process {stopped[0]}) has been stopped by a signal, and no rank can reach it"
-                )
+                what = f"torchrun (process {stopped[0]}) has been stopped by a signal; rank {_run.rank} is at {place}"
                 if _run.local_rank == 0:
-                    self._say(f"{sentence}; rank {_run.rank} is at {place}")
-                    _record(RuntimeError(f"the run was ended: {sentence}; rank {_run.rank} is at {place}"))
-                os.kill(stopped[0], signal.SIGCONT)  # it is to end the run
+                    self._say(what)
+                    _record(RuntimeError(f"the run was ended: {what}"))
+                else:
+                    time.sleep(3)
+                with contextlib.suppress(OSError):
+                    os.kill(stopped[0], signal.SIGCONT)  # it is to end the run
                 _exit(1)
 
     def _say(self, sentence: str, kind: str = "ERROR") -> None:

@@ -181,9 +181,9 @@ def test_a_fault_ends_the_run_with_its_cause(
         assert "Signal 9 (SIGKILL)" in run.output
     else:
         says = {"exit": "left the script", "stop": "does not answer since", "lock": "is at script.py, line"}
-        said = [line for line in run.output.splitlines() if f"rank {who} " in line and says[fault] in line]
-        assert said, run.output
-        assert PHASES[phase] in said[0], said
+        lines = [line for line in run.output.splitlines() if f"rank {who} " in line and says[fault] in line]
+        assert lines, run.output
+        assert PHASES[phase] in lines[0], lines
         if fault == "lock":  # by the watchdog's own clock, whatever the load
-            assert (waited := re.search(r"since (\d+) s", said[0])) is not None, said
-            assert 45 <= int(waited[1]) < 60, said
+            assert (waited := re.search(r"since (\d+) s", lines[0])) is not None, lines
+            assert 45 <= int(waited[1]) < 60, lines
