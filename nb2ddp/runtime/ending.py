@@ -24,7 +24,7 @@ from typing import Any
 import torch.distributed as dist
 
 from nb2ddp.runtime.object_collectives import _rank_that_raised
-from nb2ddp.runtime.run_state import _PATIENCE, _RANK_VARIABLES, _run, is_main_process
+from nb2ddp.runtime.run_state import _LIMIT, _PATIENCE, _RANK_VARIABLES, _run, is_main_process
 from nb2ddp.runtime.script_location import _place
 from nb2ddp.runtime.store import _end_of, _rank_ended, _report_end, _second_store, _store, _waiting
 
@@ -241,22 +241,24 @@ def _leave_accelerate_alone() -> None:
 
 
 def _check_that_all_have_left(world_size: int) -> None:
-    """End with exit code 1 where another rank does not leave: torchrun would wait for it for ever."""
-    deadline = time.monotonic() + min(_PATIENCE, 45.0)
+    """End with exit code 1 where another rank hangs before it leaves: torchrun would wait for it for ever."""
     with contextlib.suppress(dist.DistNetworkError, dist.DistStoreError):
         store = _second_store()
+        seen: dict[tuple[int, int], float] = {}
         while left := [rank for rank in range(1, world_size) if not _end_of(rank, store)]:
-            if time.monotonic() > deadline:
-                beats = [json.loads(store.get(f"beat {rank}")) for rank in left]
-                print(
-                    f"nb2ddp: ERROR: rank {left[0]} has not left the training; it was at {beats[0]['place']}. "
-                    "What rank 0 has saved is whole.",
-                    file=sys.stderr,
-                    flush=True,
-                )
-                logging.shutdown()
-                _kill_stopped(beats)
-                _exit(1)
+            beats, now = [_beat_of(rank, store) for rank in left], time.monotonic()
+            for rank, beat in zip(left, beats, strict=True):
+                since = seen.setdefault((rank, beat["beat"]), now)  # when it last told
+                if max(now - since, beat.get("lifeless", 0.0)) > _PATIENCE or beat.get("still", 0.0) > _LIMIT:
+                    print(
+                        f"nb2ddp: ERROR: rank {rank} has not left the training; it was at {beat['place']}. "
+                        "What rank 0 has saved is whole.",
+                        file=sys.stderr,
+                        flush=True,
+                    )
+                    logging.shutdown()
+                    _kill_stopped(beats)
+                    _exit(1)
             time.sleep(0.05)
 
 

@@ -18,13 +18,12 @@ import torch.distributed as dist
 
 from nb2ddp.runtime.ending import _exit, _kill_stopped, _record
 from nb2ddp.runtime.process_signs import _fields, _Signs, _wait_of
-from nb2ddp.runtime.run_state import _PATIENCE, _run
+from nb2ddp.runtime.run_state import _LIMIT, _PATIENCE, _run
 from nb2ddp.runtime.script_location import _is_notebooks_own, _place
 from nb2ddp.runtime.store import _end_of, _second_store
 
 _BEAT = 2.0  # seconds between two reports of the watchdog
 _TELL = _PATIENCE * 4 / 3  # seconds after which a line says who waits for whom
-_LIMIT = _PATIENCE * 40  # seconds that a rank may compute or sleep at one place while others wait
 
 
 class _Watchdog(threading.Thread):
@@ -219,10 +218,9 @@ class _Watchdog(threading.Thread):
             f". Before that, rank {rank} raised {beat['error']}" for rank, beat in raised.items()
         )
         traces = "".join(beat["trace"] for beat in raised.values())
-        self._say(f"{sentence}\n{traces}".rstrip())
-        _record(
-            RuntimeError(f"the run was ended: {sentence}\n{traces}".rstrip())
-        )  # torchrun's record is to hold all
+        sentence = f"{sentence}\n{traces}".rstrip()
+        self._say(sentence)
+        _record(RuntimeError(f"the run was ended: {sentence}"))  # torchrun's record is to hold all
         time.sleep(1)
         _kill_stopped(beats.values())
         _exit(1)
@@ -293,10 +291,8 @@ def _trouble(beats: Mapping[int, dict[str, Any]]) -> tuple[int, str] | None:
         if beat["end"] and own["meets"] and (_is_gone(beat) or own["still"] > _PATIENCE):
             return rank, f"{who} {beat['end']}, while {waits}"
         if beat["silent"] > _silence_allowed(beat):
-            return (
-                rank,
-                f"{who} does not answer since {beat['silent']:.0f} s; it was at {beat['place']}, while {waits}",
-            )
+            silent = f"does not answer since {beat['silent']:.0f} s; it was at {beat['place']}"
+            return rank, f"{who} {silent}, while {waits}"
     if len(beats) < _run.world_size or any(b["end"] or b["silent"] > 10 for b in left.values()):
         return None
     more = f". If it only needs longer, set NB2DDP_PATIENCE to more seconds than {_PATIENCE:.0f}"
@@ -309,16 +305,18 @@ def _trouble(beats: Mapping[int, dict[str, Any]]) -> tuple[int, str] | None:
         rank, beat = max(late.items(), key=lambda item: float(item[1]["still"]))
         why = f"{beat['doing']}: perhaps an endless loop"
     elif all(b["meets"] and b["lifeless"] > _PATIENCE / 1.5 for b in left.values()):
-        others = "; ".join(f"{_who(r, beats)} is at {b['place']}" for r, b in left.items() if r != _run.rank)
+        others = "; ".join(_stands(r, b) for r, b in beats.items() if r != _run.rank)
         since = min(b["still"] for b in left.values())
         return _run.rank, f"the ranks went different ways: {others}, while {waits} since {since:.0f} s{more}"
     else:
         return None
-    others = "".join(f"; {_who(r, beats)} waits at {b['place']}" for r, b in left.items() if r != rank)
-    return (
-        rank,
-        f"{_who(rank, beats)} is at {beat['place']} since {beat['still']:.0f} s; it {why}{others}{more}",
-    )
+    others = "".join(f"; {_stands(r, b)}" for r, b in beats.items() if r != rank)
+    return rank, f"{_stands(rank, beat)} since {beat['still']:.0f} s; it {why}{others}{more}"
+
+
+def _stands(rank: int, beat: Mapping[str, Any]) -> str:
+    stands = f"{'waits' if beat['meets'] else 'is'} at {beat['place']}"
+    return f"rank {rank} (step {beat['step']}) {beat['end'] or stands}"
 
 
 def _is_gone(beat: Mapping[str, Any]) -> bool:
