@@ -128,7 +128,7 @@ def test_an_exception_that_all_ranks_handle_parts_none(run: Run) -> None:
         grace=3,
     )
     assert 0 not in ended.codes, ended.text
-    assert "rank 1 (step 0) is at script.py, line 8" in ended.text
+    assert "rank 1 (step 0) is at script.py, line 9" in ended.text
     assert "Before that" not in ended.text
 
 
