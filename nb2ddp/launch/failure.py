@@ -23,6 +23,7 @@ from nb2ddp.launch.ranks import Rank
 
 _CLOCK_TICK = 0.01  # the time stamp of a file may lie this much (seconds) in the past
 _TRACEBACK = re.compile(r"(?:\[rank\d+\]: )?Traceback \(most recent call last\)")  # torch adds the rank
+_ENDED = "RuntimeError: the run was ended: "  # what begins the sentence that a rank's watchdog records
 _TAIL_LINES = 30
 _TAIL_BYTES = 65536
 
@@ -92,6 +93,8 @@ def role(rank: Rank, killed: float = math.inf) -> Role:
     said = recorded or last_words(rank)
     if _WAS_TOLD_TO_END.search(said):
         return Role.ENDED
+    if said.startswith(_ENDED):
+        return Role.CAUSE
     return Role.CONSEQUENCE if _LOST_ANOTHER_RANK.search(said) else Role.CAUSE
 
 
@@ -142,6 +145,8 @@ class Failure:
 
     @property
     def headline(self) -> str:
+        if self.message and self.message.startswith(_ENDED):
+            return self.message.splitlines()[0].partition(": ")[2]
         who = "the script" if self.alone else f"rank {self.rank.rank}"
         first = "" if self.alone else " first"
         text = f"{who} failed{first} ({ending(self.rank.code, self.message is not None)})"
@@ -162,6 +167,8 @@ class Failure:
     @property
     def advice(self) -> str:
         said = self.message or last_words(self.rank)
+        if said.startswith(_ENDED):
+            return "look at the lines of the notebook that are named: what is waited for there does not come"
         for pattern, sentence in _ADVICE:
             if re.search(pattern, said, re.IGNORECASE):
                 return sentence

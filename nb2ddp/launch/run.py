@@ -211,6 +211,7 @@ def _train(plan: _Plan, signals: _Signals, observer: Observer | None) -> int:
         environment = torchrun_environment(
             os.environ, nproc=plan.nproc, cpu=plan.cpu, torchrun_options=plan.torchrun_options
         )
+        environment["NB2DDP_SCRATCH"] = folder  # goes with it what a rank that was killed has left
         run_id = uuid.uuid4().hex
         with (logs / TORCHRUN_LOG).open("wb") as output, _observed(ranks, signals, cpu=plan.cpu):
             agent = _start(command, environment, run_id, cwd=plan.cwd, output=output.fileno())

@@ -18,6 +18,7 @@ from pathlib import Path
 PARTS = (
     "run_state",
     "script_location",
+    "process_signs",
     "random_numbers",
     "metrics",
     "value_copies",
@@ -72,13 +73,15 @@ How the ranks work together:
 - Before the process group exists, and for whatever may take longer than a collective may, ranks meet through
   torchrun's key-value store: `main_process_only`, `main_process_first`, `from_main_process` and the like. All
   ranks pass the same meetings in the same order; an exception that rank 0 raises in one is raised on all ranks.
-- A watchdog thread in each rank reports where the rank stands. When ranks can no longer meet (one has left,
-  stopped, or waits at another place), it ends the run with a sentence that names the rank and the place.
+- A watchdog thread in each rank reports where the rank stands, and whether it goes on. A slow rank is waited for,
+  and a line says so. When a rank hangs (it has left, is stopped, waits at another place, or for a lock that nobody
+  releases), the watchdog ends the run with a sentence that names the rank and the place.
 
 Environment variables:
 
 NB2DDP_SHARED_FS=0  several machines, each with a disk of its own: local rank 0 of each writes its files
-NB2DDP_PATIENCE     seconds that ranks wait in a collective for a rank that is busy elsewhere (default 45)
+NB2DDP_PATIENCE     seconds that a rank may show no sign of life (default 45); 40 times as many for one that
+                    computes or sleeps at one place, while the others wait for it
 NB2DDP_CHECKS       how many of the first 300 steps are compared with one process, or "off" (default 5)
 NB2DDP_STRICT=1     end with exit code 1 where such a comparison fails
 

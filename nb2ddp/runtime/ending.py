@@ -8,10 +8,12 @@ import json
 import logging
 import os
 import re
+import secrets
 import shutil
 import signal
 import socket
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -22,19 +24,23 @@ from typing import Any
 import torch.distributed as dist
 
 from nb2ddp.runtime.object_collectives import _rank_that_raised
-from nb2ddp.runtime.run_state import _PATIENCE, _RANK_VARIABLES, _run, is_main_process
+from nb2ddp.runtime.run_state import _LIMIT, _PATIENCE, _RANK_VARIABLES, _run, is_main_process
 from nb2ddp.runtime.script_location import _place
 from nb2ddp.runtime.store import _end_of, _rank_ended, _report_end, _second_store, _store, _waiting
+
+# For the modules that Unsloth compiles: made when there are some, and removed in the end.
+_SCRATCH = os.path.join(
+    os.environ.get("NB2DDP_SCRATCH") or tempfile.gettempdir(),
+    f"unsloth_compiled_cache_{secrets.token_hex(16)}",
+)
 
 
 def _end_on_error(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """Show the traceback and end this process, without a teardown: that could wait for the other ranks.
 
-    Where the error is only that another rank has ended, end three seconds later: torchrun is to see that one first.
+    Where the error is only that another rank has ended, end after that one: torchrun is to see its exit code first.
     An exception that came from another rank is shown by that one; here only where that one has handled it.
     """
-    from torch.distributed.elastic.multiprocessing.errors import get_error_handler
-
     if os.getpid() != _run.pid:  # a process that the script has forked
         sys.__excepthook__(kind, error, trace)
         _exit(1)
@@ -47,7 +53,7 @@ def _end_on_error(kind: type[BaseException], error: BaseException, trace: Traceb
         frames = [frame for frame, _ in traceback.walk_tb(trace)]
         place = _place(frames[-1] if frames else None)
         if sender is not None and _shows_it(sender):
-            time.sleep(3)  # torchrun is to see that rank first
+            _wait_until_gone(sender)
             _report_end(f"raised {type(error).__name__}", place)
             return
         error = _who_left(error, place) or error
@@ -56,20 +62,38 @@ def _end_on_error(kind: type[BaseException], error: BaseException, trace: Traceb
         if own:
             sys.__excepthook__(type(error), error, trace)
         if end:
-            time.sleep(3)
+            _wait_until_gone(error.__dict__.get("_ended_rank"))
         _report_end(f"raised {type(error).__name__}", place)
         if end.startswith("raised") and not own:  # the rank that failed first shows its traceback
             print(f"nb2ddp: ERROR: {error}", file=sys.stderr, flush=True)
         elif not own:
             sys.__excepthook__(type(error), error, trace)
-        with contextlib.suppress(BaseException):
-            try:
-                raise error.with_traceback(trace)
-            except BaseException:
-                error.__traceback__ = trace  # without this function's frame
-                get_error_handler().record_exception(error)  # for torchrun's report of the first failure
+        _record(error, trace)
     finally:
         _exit(1)
+
+
+def _record(error: BaseException, trace: TracebackType | None = None) -> None:
+    """Record an exception for torchrun's report of the first failure."""
+    from torch.distributed.elastic.multiprocessing.errors import get_error_handler
+
+    with contextlib.suppress(BaseException):
+        try:
+            raise error.with_traceback(trace)
+        except BaseException:
+            error.__traceback__ = trace or error.__traceback__  # without this function's frame
+            get_error_handler().record_exception(error)
+
+
+def _wait_until_gone(rank: int | None) -> None:
+    """Wait for the process of a rank that ends, for a minute at most: torchrun is to see its exit code first."""
+    time.sleep(3)
+    with contextlib.suppress(OSError, KeyError):
+        beat = _beat_of(rank, _run.watchdog.store()) if rank is not None and _run.watchdog else {}
+        for _ in range(570):
+            if beat["host"] != socket.gethostname() or _process_state(beat)[0] in "ZX":
+                return
+            time.sleep(0.1)
 
 
 def _watchdog_stops_run() -> bool:
@@ -93,9 +117,8 @@ def _shows_it(sender: int) -> bool:
                 beat = _beat_of(sender, store)
                 if beat["beat"] != last["beat"]:
                     last, since = beat, time.monotonic()
-                waits = beat["kind"] in ("collective", "waiting")
                 seen_since = beat["beat"] > first["beat"] + 1
-                if (seen_since and (waits or not beat["error"])) or time.monotonic() - since > 20:
+                if (seen_since and (beat["meets"] or not beat["error"])) or time.monotonic() - since > 20:
                     return False
                 time.sleep(0.2)
         return end.startswith("raised")
@@ -104,7 +127,7 @@ def _shows_it(sender: int) -> bool:
 
 def _beat_of(rank: int, store: Any) -> dict[str, Any]:
     """Return what a rank's watchdog has told last."""
-    beat = store.get(f"beat {rank}") if store.check([f"beat {rank}"]) else b'{"beat": 0, "kind": ""}'
+    beat = store.get(f"beat {rank}") if store.check([f"beat {rank}"]) else b'{"beat": 0}'
     return dict(json.loads(beat))
 
 
@@ -140,6 +163,8 @@ def _exit(code: int) -> None:
             if type(thing) in (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom):
                 with contextlib.suppress(BaseException):
                     thing.flush()
+        if os.getpid() == _run.pid:
+            shutil.rmtree(_SCRATCH, ignore_errors=True)
 
     flusher = threading.Thread(target=flush, daemon=True)  # the main thread may hold a file's lock
     with contextlib.suppress(BaseException):
@@ -186,7 +211,6 @@ def finish() -> None:
         if _run.machines > 1 and _run.local_rank == 0:
             _wait_for_end_of_rank_0()
         _report_end("has finished")
-        shutil.rmtree(os.environ.get("UNSLOTH_COMPILE_LOCATION", ""), ignore_errors=True)
         _exit(0)  # no interpreter teardown: if it crashed, torchrun would kill rank 0 while it saves
     if _run.machines > 1:
         atexit.register(_report_end, "has finished")
@@ -217,22 +241,24 @@ def _leave_accelerate_alone() -> None:
 
 
 def _check_that_all_have_left(world_size: int) -> None:
-    """End with exit code 1 where another rank does not leave: torchrun would wait for it for ever."""
-    deadline = time.monotonic() + min(_PATIENCE, 45.0)
+    """End with exit code 1 where another rank hangs before it leaves: torchrun would wait for it for ever."""
     with contextlib.suppress(dist.DistNetworkError, dist.DistStoreError):
         store = _second_store()
+        seen: dict[tuple[int, int], float] = {}
         while left := [rank for rank in range(1, world_size) if not _end_of(rank, store)]:
-            if time.monotonic() > deadline:
-                beats = [json.loads(store.get(f"beat {rank}")) for rank in left]
-                print(
-                    f"nb2ddp: ERROR: rank {left[0]} has not left the training; it was at {beats[0]['place']}. "
-                    "What rank 0 has saved is whole.",
-                    file=sys.stderr,
-                    flush=True,
-                )
-                logging.shutdown()
-                _kill_stopped(beats)
-                _exit(1)
+            beats, now = [_beat_of(rank, store) for rank in left], time.monotonic()
+            for rank, beat in zip(left, beats, strict=True):
+                since = seen.setdefault((rank, beat["beat"]), now)  # when it last told
+                if max(now - since, beat.get("lifeless", 0.0)) > _PATIENCE or beat.get("still", 0.0) > _LIMIT:
+                    print(
+                        f"nb2ddp: ERROR: rank {rank} has not left the training; it was at {beat['place']}. "
+                        "What rank 0 has saved is whole.",
+                        file=sys.stderr,
+                        flush=True,
+                    )
+                    logging.shutdown()
+                    _kill_stopped(beats)
+                    _exit(1)
             time.sleep(0.05)
 
 

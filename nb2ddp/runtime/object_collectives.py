@@ -154,7 +154,6 @@ def from_main_process(make: Callable[[], _T]) -> _T:
         value: _T = meeting.hear(0)
         return value
     _run.alone += 1
-    _run.may_take_long += 1
     try:
         value = make()
     except BaseException as error:
@@ -162,7 +161,6 @@ def from_main_process(make: Callable[[], _T]) -> _T:
         raise
     finally:
         _run.alone -= 1
-        _run.may_take_long -= 1
     meeting.tell(value)
     return value
 

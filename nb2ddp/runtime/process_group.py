@@ -5,7 +5,6 @@ import os
 import pathlib
 import shutil
 import sys
-import tempfile
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from nb2ddp.runtime.ending import _end_on_error, _leave_script
+from nb2ddp.runtime.ending import _SCRATCH, _end_on_error, _leave_script
 from nb2ddp.runtime.object_collectives import from_all_ranks, from_main_process
 from nb2ddp.runtime.one_process import _hide_ranks
 from nb2ddp.runtime.random_numbers import _random_state, _seed_all, _set_random_state
@@ -52,11 +51,10 @@ def _begin(seed: int | None, choose_gpu: Callable[[], None]) -> tuple[int, int, 
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 -- errors still reach stderr
         os.environ["WANDB_MODE"] = "disabled"  # one run, rank 0's
         # Unsloth writes the modules that it compiles; two ranks in one folder would read half-written ones.
-        folder = tempfile.mkdtemp(prefix="unsloth_compiled_cache_")  # private to this user
-        os.environ.setdefault("UNSLOTH_COMPILE_LOCATION", folder)
-        os.environ["MLFLOW_TRACKING_URI"] = pathlib.Path(folder, "mlruns").as_uri()  # see tracking_uri()
+        os.environ.setdefault("UNSLOTH_COMPILE_LOCATION", _SCRATCH)
+        os.environ["MLFLOW_TRACKING_URI"] = pathlib.Path(_SCRATCH, "mlruns").as_uri()  # see tracking_uri()
         os.environ["MLFLOW_ALLOW_FILE_STORE"] = "true"
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        atexit.register(shutil.rmtree, _SCRATCH, ignore_errors=True)
     sys.excepthook = _end_on_error
     atexit.register(_leave_script)
     register_optimizer_step_post_hook(_count_step)

@@ -33,7 +33,6 @@ class main_process_only:
             return _run.writes or _run.world_size == 1 or _run.alone > 0
         _all_come(self.meeting)
         _run.alone += _run.writes
-        _run.may_take_long += _run.writes
         return _run.writes
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
@@ -41,7 +40,6 @@ class main_process_only:
             return
         if _run.writes:
             _run.alone -= 1
-            _run.may_take_long -= 1
             self.meeting.tell(None if error else _random_state(), error)
         elif error is None:
             _set_random_state(self.meeting.hear(_writer()))
@@ -60,13 +58,11 @@ class main_process_first:
             _all_come(self.meeting)
             self.state: Any = None if _run.writes else self.meeting.hear(_writer())
             _run.alone += 1
-            _run.may_take_long += _run.writes
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if self.meeting is None:
             return
         _run.alone -= 1
-        _run.may_take_long -= _run.writes
         if _run.writes:
             self.meeting.tell(None if error else _random_state(), error)
         else:
@@ -114,13 +110,11 @@ class in_turn:
                 self.meeting.tell(None, error)  # the next rank waits for this one
                 raise
         _run.alone += 1
-        _run.may_take_long += 1
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if self.meeting is None:
             return
         _run.alone -= 1
-        _run.may_take_long -= 1
         self.meeting.tell(None, error)
         if error is None:
             self.meeting.hear(_run.world_size - 1)

@@ -21,7 +21,7 @@ _RANK_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "ROLE_RANK", "ROLE_WORLD_
 _LAUNCH_VARIABLES = (*_RANK_VARIABLES, "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "ACCELERATE_USE_CPU")
 _GROUP_TIMEOUT = timedelta(hours=1)
 _PATIENCE = float(os.environ.get("NB2DDP_PATIENCE", "45"))  # seconds
-_LONG_PATIENCE = max(600.0, _PATIENCE)  # for library code that may be slow on one rank: saving, compiling
+_LIMIT = _PATIENCE * 40  # seconds that a rank may compute or sleep at one place while others wait
 
 
 class _Run:
@@ -39,7 +39,6 @@ class _Run:
         self.pid = os.getpid()
         self.meetings = 0  # how many this rank has come to
         self.alone = 0  # depth of blocks that this rank runs without the others
-        self.may_take_long = 0  # depth of blocks that the others wait for, however long this rank takes
         self.steps = 0  # of all optimizers
         self.steps_of: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()  # of each optimizer
         self.most_steps = 0  # of any one optimizer

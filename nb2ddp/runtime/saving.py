@@ -1,8 +1,11 @@
 """Save so that no rank reads a half-written file, or a folder before it is written."""
 
 import contextlib
+import errno
 import functools
+import json
 import os
+import pathlib
 import shutil
 import tempfile
 import time
@@ -38,7 +41,14 @@ def _save_whole_files() -> None:
                 part = os.path.join(
                     folder, os.path.basename(final)
                 )  # torch.save() writes the name into the file
-                result = save(value, part, *args[1:], **{k: v for k, v in options.items() if k != parameter})
+                try:
+                    result = save(
+                        value, part, *args[1:], **{k: v for k, v in options.items() if k != parameter}
+                    )
+                except Exception as error:
+                    if getattr(error, "errno", None) is None and shutil.disk_usage(folder).free < 2**20:
+                        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), final) from error
+                    raise
                 os.replace(part, final)
                 return result
 
@@ -114,11 +124,36 @@ def _locked(folder: str, *, wait: bool = False) -> Iterator[bool]:
             os.close(handle)
 
 
+def _drop_half_checkpoints(trainer: Any) -> None:
+    """Remove a checkpoint that a Trainer could not write whole, on a full disk say: nobody is to resume from it."""
+    save = getattr(trainer, "_save_checkpoint", None)
+    if save is None or getattr(save, "_drops", False):
+        return
+
+    @functools.wraps(save)
+    def save_or_drop(*args: Any, **options: Any) -> Any:
+        root = pathlib.Path(trainer.args.output_dir)
+        before = {*root.glob("checkpoint-*")} if _run.writes else set()
+        try:
+            return save(*args, **options)
+        except BaseException:
+            for folder in {*root.glob("checkpoint-*")} - before if _run.writes else ():
+                try:
+                    json.loads((folder / "trainer_state.json").read_text(encoding="utf-8"))  # written last
+                except (OSError, ValueError):
+                    shutil.rmtree(folder, ignore_errors=True)
+            raise
+
+    save_or_drop._drops = True  # type: ignore[attr-defined]
+    trainer._save_checkpoint = save_or_drop
+
+
 def _wait_for_saves(trainer: Any) -> None:
     """Let the other ranks find in a folder what rank 0 saves there: the best checkpoint, or a model to load again.
 
     Rank 0 waits for none of them: a notebook may call save_model() on the main process alone.
     """
+    _drop_half_checkpoints(trainer)
     save_model = trainer.save_model
     if getattr(save_model, "_waits", False) or not _run.one_disk:
         return

@@ -79,7 +79,9 @@ def _waiting(rank: int) -> Iterator[None]:
 
 def _rank_ended(rank: int, end: str, place: str) -> RuntimeError:
     """Return the error of this rank where it waits for one that has ended; ``end`` says how that one did."""
-    return _lost(f"rank {rank} {end}, while rank {_run.rank} waits for it at {place}", end)
+    error = _lost(f"rank {rank} {end}, while rank {_run.rank} waits for it at {place}", end)
+    error.__dict__["_ended_rank"] = rank
+    return error
 
 
 def _lost(sentence: str, end: str) -> RuntimeError:

@@ -1,10 +1,10 @@
-"""End a run whose ranks can no longer meet, with a sentence that names the rank and the place."""
+"""End a run that hangs, with a sentence that names the rank and the place; wait for a rank that is only slow."""
 
+import collections
 import contextlib
-import dis
 import json
 import os
-import re
+import signal
 import socket
 import sys
 import threading
@@ -16,19 +16,24 @@ from typing import Any
 
 import torch.distributed as dist
 
-from nb2ddp.runtime.ending import _exit, _kill_stopped, _process_state
-from nb2ddp.runtime.run_state import _GROUP_TIMEOUT, _LONG_PATIENCE, _PATIENCE, _run
-from nb2ddp.runtime.script_location import _place, _script_frames
+from nb2ddp.runtime.ending import _exit, _kill_stopped, _record
+from nb2ddp.runtime.process_signs import _fields, _Signs, _wait_of
+from nb2ddp.runtime.run_state import _LIMIT, _PATIENCE, _run
+from nb2ddp.runtime.script_location import _is_notebooks_own, _place
 from nb2ddp.runtime.store import _end_of, _second_store
 
 _BEAT = 2.0  # seconds between two reports of the watchdog
+_TELL = _PATIENCE * 4 / 3  # seconds after which a line says who waits for whom
 
 
 class _Watchdog(threading.Thread):
-    """Reports where this rank stands, and ends the run when the ranks can no longer meet.
+    """Reports where this rank stands, and ends the run when no rank can go on.
 
     It looks at the main thread's stack every two seconds, which costs well below 0.1 % of a step, and exchanges
-    what it sees with the other ranks through a connection of its own to torchrun's store.
+    what it sees with the other ranks through a connection of its own to torchrun's store. A rank *moves* when it
+    makes steps, comes to another place, or reads and writes; it *lives* when it computes, sleeps, or waits for
+    something outside the run, itself or through its threads and children. Who moves is waited for. A run in which
+    nobody lives, but for ranks that wait for others, hangs.
     """
 
     def __init__(self) -> None:
@@ -37,12 +42,17 @@ class _Watchdog(threading.Thread):
         self.waits_since = 0.0
         self._ended = threading.Event()
         self._connection: Any = None
-        self._main = threading.main_thread().ident or 0
+        self._main = threading.main_thread()
         self._launcher = os.getppid()
         self._beats = 0
-        self._stack: tuple[Any, ...] = ()
-        self._since = time.monotonic()  # when the main thread's stack last changed
+        self._steps = -1
+        self._places: collections.deque[Any] = collections.deque(maxlen=12)  # stacks of the main thread
+        self._moved = self._lived = self._looked = time.monotonic()
+        self._signs = _Signs()
+        self._doing = "computes"
         self._heard: dict[int, tuple[int, float]] = {}  # by rank: its last beat, and when it came
+        self._next_line = _TELL
+        self._left_to_say = 4  # looks that a rank which hangs has to say so itself
 
     def store(self) -> Any:
         if self._connection is None:
@@ -52,25 +62,46 @@ class _Watchdog(threading.Thread):
     def stop(self) -> None:
         self._ended.set()
 
+    def start(self) -> None:
+        super().start()
+        threading.Thread(target=self._watch_launcher, name="nb2ddp launcher watch", daemon=True).start()
+
     def run(self) -> None:
         while not self._ended.wait(_BEAT):
             try:
                 self._watch()
             except (dist.DistNetworkError, dist.DistStoreError):
-                self._end_without_launcher()
                 return  # torchrun has ended the store: it ends the ranks too
             except Exception:  # a stack that changes while it is read, say: the next look is another one
                 continue
 
-    def _end_without_launcher(self) -> None:
-        """End this rank where its launcher is gone and its store with it: it would hold its GPU, and nobody knows."""
-        for _ in range(50):  # a killed process closes its connections before its children have another parent
+    def _watch_launcher(self) -> None:
+        """End this rank where its launcher is gone, or stopped for long: it would keep its GPU, and nobody knows.
+
+        In a thread of its own: calls of a store whose process is stopped do not return.
+        """
+        since = None
+        while not self._ended.wait(_BEAT):
             if os.getppid() != self._launcher:
-                said = f"nb2ddp: ERROR: rank {_run.rank} ends: torchrun was killed and has left it behind"
-                with contextlib.suppress(OSError):
-                    print(said, file=sys.__stderr__, flush=True)
+                self._say(f"rank {_run.rank} ends: torchrun was killed and has left it behind")
                 _exit(1)
-            time.sleep(0.1)
+            stopped = [pid for pid in _launchers(self._launcher) if _state(pid) == "T"]
+            since = (since or time.monotonic()) if stopped else None
+            if since is not None and time.monotonic() - since > _PATIENCE:
+                place = _where(sys._current_frames().get(self._main.ident or 0))
+                what = f"torchrun (process {stopped[0]}) has been stopped by a signal; rank {_run.rank} is at {place}"
+                if _run.local_rank == 0:
+                    self._say(what)
+                    _record(RuntimeError(f"the run was ended: {what}"))
+                else:
+                    time.sleep(3)
+                with contextlib.suppress(OSError):
+                    os.kill(stopped[0], signal.SIGCONT)  # it is to end the run
+                _exit(1)
+
+    def _say(self, sentence: str, kind: str = "ERROR") -> None:
+        with contextlib.suppress(OSError, ValueError):
+            print(f"nb2ddp: {kind}: {sentence}", file=sys.__stderr__, flush=True)
 
     def _watch(self) -> None:
         """Tell the other ranks where this one stands, and look at where they stand."""
@@ -78,10 +109,16 @@ class _Watchdog(threading.Thread):
         if self.store().check(["stop"]):
             time.sleep(2)  # the rank that saw it first says why
             _exit(1)
-        peers = {rank: self._peer(rank) for rank in range(_run.world_size) if rank != _run.rank}
-        known = {rank: peer for rank, peer in peers.items() if peer}
-        if sentence := _trouble(own, known):
-            self._stop_run(sentence, own, known)
+        beats = {rank: self._peer(rank) for rank in range(_run.world_size) if rank != _run.rank}
+        beats[_run.rank] = {**own, "silent": 0.0, "end": ""}
+        known = {rank: beat for rank, beat in sorted(beats.items()) if beat}
+        if found := _trouble(known):
+            speaker, sentence = found
+            answers = known[speaker]["silent"] < 3 * _BEAT and not known[speaker]["end"]
+            self._left_to_say -= 1
+            if speaker == _run.rank or not answers or self._left_to_say == 0:
+                self._stop_run(sentence, known)
+        self._tell(known)
 
     def report(self) -> dict[str, Any]:
         """Put into the store what the main thread is doing, and return it."""
@@ -90,35 +127,43 @@ class _Watchdog(threading.Thread):
         return own
 
     def _look(self) -> dict[str, Any]:
-        """Return what the main thread is doing."""
-        frame = sys._current_frames().get(self._main)
-        stack = tuple(_frames(frame))
+        """Return what the main thread is doing, since when, and since when this process shows no sign of life."""
+        frame = sys._current_frames().get(self._main.ident or 0)
+        stack = tuple((id(f.f_code), f.f_lasti) for f in _frames(frame))
         now = time.monotonic()
-        if [(f.f_code, f.f_lasti) for f in stack] != list(self._stack):
-            self._stack = tuple((f.f_code, f.f_lasti) for f in stack)
-            self._since = now
-        lines = tuple(f.f_lineno for f in _script_frames(frame))
-        still = now - (self._since if self.waits_for is None else self.waits_since)
+        if (unwatched := now - self._looked - _BEAT) > _BEAT:  # stopped, or without its share of the CPU
+            self._moved, self._lived = self._moved + unwatched, self._lived + unwatched
+        self._looked = now
+        meets, ends = self.waits_for is not None or _meets(frame), False
+        if stack not in self._places or _run.steps != self._steps or self._signs.work_done():
+            self._steps, self._moved, self._lived = _run.steps, now, now
+            self._places.append(stack)
+            self._signs.woken.clear()
+            self._doing = "computes"
+        elif self.waits_for is None:
+            lives, ends, self._doing = self._signs.look(meets=meets)
+            self._lived = now if lives else self._lived
         self._beats += 1
+        still = now - (self._moved if self.waits_for is None else self.waits_since)
         error = self._error()
         return {
             "beat": self._beats,
             "pid": os.getpid(),
             "host": socket.gethostname(),
             "step": _run.steps,
-            "place": _place(frame),
-            "lines": lines,
-            "kind": "waiting" if self.waits_for is not None else _kind(stack),
+            "place": _where(frame),
+            "meets": meets,
             "waits_for": self.waits_for,
-            "may_take_long": _run.may_take_long > 0,
             "still": still,
+            "lifeless": still if self.waits_for is not None else 0.0 if ends else now - self._lived,
+            "doing": self._doing,
             "error": "" if error is None else type(error).__name__,
             "trace": _trace(error) if still > 1 else "",  # no run is stopped before
         }
 
     def _error(self) -> BaseException | None:
         """Return the exception that the main thread handles: a ``finally`` may wait for a rank that trains on."""
-        error: Any = sys._current_exceptions().get(self._main)
+        error: Any = sys._current_exceptions().get(self._main.ident or 0)
         if isinstance(error, tuple):  # before Python 3.12
             error = error[1]
         return error if isinstance(error, BaseException) else None
@@ -136,32 +181,48 @@ class _Watchdog(threading.Thread):
         peer["silent"], peer["end"] = now - when, _end_of(rank, self.store())
         return peer
 
-    def _stop_run(self, sentence: str, own: dict[str, Any], peers: Mapping[int, dict[str, Any]]) -> None:
+    def _tell(self, beats: Mapping[int, dict[str, Any]]) -> None:
+        """Say who waits for whom, since when, and where: after a minute, and then ever more seldom."""
+        left = {rank: beat for rank, beat in beats.items() if not beat["end"]}
+        late = {rank: beat for rank, beat in left.items() if not beat["meets"]}
+        waits = {rank: beat["still"] for rank, beat in left.items() if beat["meets"] and beat["silent"] < 10}
+        since = max(waits.values(), default=0.0) if late else 0.0
+        if since < _TELL:
+            self._next_line = _TELL
+        elif since > self._next_line and _run.rank == min(
+            r for r, beat in left.items() if beat["silent"] < 10
+        ):
+            self._next_line = 2 * since
+            waiting = max(waits, key=lambda rank: waits[rank])
+            rank, beat = max(late.items(), key=lambda item: float(item[1]["still"]))
+            self._say(
+                f"{_who(waiting, left)} waits at {left[waiting]['place']} since {since:.0f} s for {_who(rank, left)}, "
+                f"which {_does(beat)} at {beat['place']}, there since {beat['still'] + beat['silent']:.0f} s. The run "
+                f"goes on when it does; it ends when that rank is still there after {_LIMIT:.0f} s "
+                f"({_LIMIT / _PATIENCE:.0f} times NB2DDP_PATIENCE)",
+                "WAITING",
+            )
+
+    def _stop_run(self, sentence: str, beats: Mapping[int, dict[str, Any]]) -> None:
         """Say why, once, and end this rank; torchrun ends the others.
 
         An exception that some ranks alone handle has parted them: it is shown too.
         """
-        from torch.distributed.elastic.multiprocessing.errors import get_error_handler
-
         first = self.store().compare_set("stop", "", str(_run.rank))
         if first not in (b"", str(_run.rank).encode()):
             time.sleep(2)  # that rank says why
             _exit(1)
-        seen = {**peers, _run.rank: own}
-        parted = len({beat["error"] for beat in seen.values()}) > 1
-        raised = {rank: beat for rank, beat in sorted(seen.items()) if parted and beat["error"]}
+        parted = len({beat["error"] for beat in beats.values()}) > 1
+        raised = {rank: beat for rank, beat in beats.items() if parted and beat["error"]}
         sentence += "".join(
             f". Before that, rank {rank} raised {beat['error']}" for rank, beat in raised.items()
         )
         traces = "".join(beat["trace"] for beat in raised.values())
-        print(f"nb2ddp: ERROR: {sentence}\n{traces}", end="", file=sys.__stderr__, flush=True)
-        with contextlib.suppress(BaseException):
-            try:
-                raise RuntimeError(f"{sentence}\n{traces}".rstrip())  # torchrun's record is to hold all
-            except RuntimeError as error:
-                get_error_handler().record_exception(error)
+        sentence = f"{sentence}\n{traces}".rstrip()
+        self._say(sentence)
+        _record(RuntimeError(f"the run was ended: {sentence}"))  # torchrun's record is to hold all
         time.sleep(1)
-        _kill_stopped(peers.values())
+        _kill_stopped(beats.values())
         _exit(1)
 
 
@@ -178,78 +239,110 @@ def _frames(frame: FrameType | None) -> Iterator[FrameType]:
         frame = frame.f_back
 
 
-def _kind(stack: tuple[FrameType, ...]) -> str:
-    """Return what a thread does: in a "collective", in "slow" library code, in the "script" itself, or "other"."""
-    for frame in stack[:12]:
-        path, name = frame.f_code.co_filename, frame.f_code.co_name
-        if f"torch{os.sep}distributed" in path or name in ("_engine_run_backward", "_pre_forward"):
-            return "collective"
-    if any(
-        _SLOW.search(frame.f_code.co_name) or _SLOW_MODULES.search(str(frame.f_globals.get("__name__")))
-        for frame in stack
-    ):
-        return "slow"
-    if stack and stack[0].f_globals.get("__name__") == "__main__":
-        return "script" if not _calls(stack[0]) or stack[0].f_lasti < 0 else "script call"
-    return "other"
+def _module_of(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__"))
 
 
-_SLOW = re.compile("save|load_checkpoint|push|upload|download|export|merge|gguf|evaluat|predict|generate")
-_SLOW_MODULES = re.compile(
-    r"(?:^|\.)(?:datasets|huggingface_hub|safetensors|_inductor|_dynamo|triton|subprocess)(?:\.|$)"
-)
+def _meets(frame: FrameType | None) -> bool:
+    """Return whether a thread is where PyTorch, or a function of this file, waits for other ranks."""
+    for f in _frames(frame):
+        module = _module_of(f)
+        if f.f_globals is globals() or module.startswith(
+            ("torch.distributed", "torch.nn.parallel.distributed", "torch.autograd.graph")
+        ):
+            return True
+        if module.partition(".")[0] not in ("torch", "contextlib", "functools"):
+            return False
+    return False
 
 
-def _calls(frame: FrameType) -> bool:
-    """Return whether a frame is inside a call that Python does not see, rather than computing itself."""
-    code, last = frame.f_code.co_code, frame.f_lasti
-    return 0 <= last < len(code) and dis.opname[code[last]].startswith(
-        ("CALL", "PRECALL", "LOAD_ATTR", "SEND")
-    )
+def _where(frame: FrameType | None) -> str:
+    """Return the notebook's line, its function or callback, and the library's function that it has called."""
+    place = _place(frame)
+    below = [f for f in _frames(frame) if f.f_globals is not globals()]
+    for number, f in enumerate(below):
+        name = getattr(f.f_code, "co_qualname", f.f_code.co_name)
+        if _is_notebooks_own(f):
+            return place if name == "<module>" else f"{place}, in {name}()"
+        if _module_of(f).partition(".")[0] not in {*sys.stdlib_module_names, "torch"}:
+            called = f"{name}() ({os.path.basename(f.f_code.co_filename)}, line {f.f_lineno})"
+            own = any(_is_notebooks_own(above) for above in below[number:])
+            return f"{place}, in {called}" if own else place
+    return place
 
 
-def _trouble(own: dict[str, Any], peers: dict[int, dict[str, Any]]) -> str | None:
-    """Return why the ranks can no longer meet, as a sentence; None while they may."""
-    blocked = own["still"] if own["kind"] in ("collective", "waiting", "script call", "other") else 0.0
-    here = f"rank {_run.rank} (step {own['step']}) waits at {own['place']}"
-    for rank, peer in peers.items():
-        there = f"rank {rank} (step {peer['step']})"
-        awaited = own["kind"] != "waiting" or own["waits_for"] == rank
-        if not awaited or peer["end"] == "has finished":
+def _who(rank: int, beats: Mapping[int, dict[str, Any]]) -> str:
+    return f"rank {rank} (step {beats[rank]['step']})"
+
+
+def _does(beat: Mapping[str, Any]) -> str:
+    return f"does not answer since {beat['silent']:.0f} s" if beat["silent"] > 10 else str(beat["doing"])
+
+
+def _trouble(beats: Mapping[int, dict[str, Any]]) -> tuple[int, str] | None:
+    """Return why the ranks can no longer meet, and which rank is to say so; None while they may."""
+    own = beats[_run.rank]
+    waits = f"{_who(_run.rank, beats)} waits at {own['place']}"
+    left = {rank: beat for rank, beat in beats.items() if beat["end"] != "has finished"}
+    for rank, beat in left.items():
+        if rank == _run.rank or own["waits_for"] not in (None, rank) or own["still"] < 10:
             continue
-        if peer["end"] and blocked > 10:
-            return f"{there} {peer['end']}, while {here}"
-        if peer["silent"] > _silence_allowed(peer) and blocked > 10:
-            return f"{there} does not answer since {peer['silent']:.0f} s; it was at {peer['place']}, while {here}"
-        if peer["kind"] in ("collective", "waiting"):
-            if own["kind"] == "waiting":
-                apart = peer["kind"] == "collective" or peer["waits_for"] == _run.rank  # for one another
-            else:
-                apart = own["kind"] == "collective" and (
-                    peer["kind"] == "waiting" or peer["lines"] != own["lines"]
-                )
-            stuck = apart and min(peer["still"], blocked) > _PATIENCE / 1.5
-        elif own["kind"] not in ("collective", "waiting") or peer["may_take_long"]:
-            continue
-        elif peer["kind"].startswith("script"):  # its lines may change: in a loop that never ends
-            stuck = blocked > _PATIENCE
-        else:
-            long = peer["kind"] == "slow" or own["kind"] == "waiting"
-            stuck = blocked > (_GROUP_TIMEOUT.total_seconds() if long else _LONG_PATIENCE)
-        if stuck:
-            return (
-                f"the ranks went different ways: {there} is at {peer['place']}, while {here} since "
-                f"{blocked:.0f} s. If it only needs longer, set NB2DDP_PATIENCE to more seconds than {_PATIENCE:.0f}"
-            )
-    return None
+        who = _who(rank, beats)
+        if beat["end"] and own["meets"] and (_is_gone(beat) or own["still"] > _PATIENCE):
+            return rank, f"{who} {beat['end']}, while {waits}"
+        if beat["silent"] > _silence_allowed(beat):
+            silent = f"does not answer since {beat['silent']:.0f} s; it was at {beat['place']}"
+            return rank, f"{who} {silent}, while {waits}"
+    if len(beats) < _run.world_size or any(b["end"] or b["silent"] > 10 for b in left.values()):
+        return None
+    more = f". If it only needs longer, set NB2DDP_PATIENCE to more seconds than {_PATIENCE:.0f}"
+    hangs = {r: b for r, b in left.items() if not b["meets"] and b["lifeless"] > _PATIENCE}
+    late = {r: b for r, b in left.items() if not b["meets"] and b["still"] > _LIMIT}
+    if hangs and all(b["still"] > _PATIENCE for b in left.values()):
+        rank, beat = max(hangs.items(), key=lambda item: float(item[1]["lifeless"]))
+        why = f"{beat['doing']}, and nothing in its processes goes on"
+    elif late and all(b["still"] > _PATIENCE for b in left.values()):
+        rank, beat = max(late.items(), key=lambda item: float(item[1]["still"]))
+        why = f"{beat['doing']}: perhaps an endless loop"
+    elif all(b["meets"] and b["lifeless"] > _PATIENCE / 1.5 for b in left.values()):
+        others = "; ".join(_stands(r, b) for r, b in beats.items() if r != _run.rank)
+        since = min(b["still"] for b in left.values())
+        return _run.rank, f"the ranks went different ways: {others}, while {waits} since {since:.0f} s{more}"
+    else:
+        return None
+    others = "".join(f"; {_stands(r, b)}" for r, b in beats.items() if r != rank)
+    return rank, f"{_stands(rank, beat)} since {beat['still']:.0f} s; it {why}{others}{more}"
 
 
-def _silence_allowed(peer: dict[str, Any]) -> float:
+def _stands(rank: int, beat: Mapping[str, Any]) -> str:
+    stands = f"{'waits' if beat['meets'] else 'is'} at {beat['place']}"
+    return f"rank {rank} (step {beat['step']}) {beat['end'] or stands}"
+
+
+def _is_gone(beat: Mapping[str, Any]) -> bool:
+    """Return whether the process of a rank that has said its end is gone too; its exit code is to be seen first."""
+    return beat["host"] != socket.gethostname() or _state(beat["pid"]) in ("", "Z", "X")
+
+
+def _state(pid: int) -> str:
+    """Return a process's state: T (stopped), t (held by a debugger), Z ...; "" for one that is gone."""
+    with contextlib.suppress(OSError):
+        return _fields(f"/proc/{pid}/stat")[0]
+    return "" if sys.platform == "linux" else "S"
+
+
+def _silence_allowed(beat: Mapping[str, Any]) -> float:
     """Return how many seconds a rank may be silent: code that holds Python's lock keeps its watchdog waiting."""
-    if peer["host"] != socket.gethostname():
-        return 120.0
-    try:
-        state, _ = _process_state(peer)
-    except OSError:
-        return 120.0 if sys.platform != "linux" else 5.0
-    return {"T": 10.0, "t": 10.0, "Z": 5.0, "X": 5.0}.get(state, 600.0 if state == "R" else 120.0)
+    if beat["host"] != socket.gethostname() or sys.platform != "linux":
+        return max(120.0, _PATIENCE)
+    with contextlib.suppress(OSError):
+        return _LIMIT if _wait_of(beat["pid"], beat["pid"]).comes else _PATIENCE
+    return 5.0
+
+
+def _launchers(parent: int) -> Iterator[int]:
+    """Yield the processes that run this rank: torchrun, and the guard of ``nb2ddp run`` between."""
+    yield parent
+    if "/" in os.environ.get("NB2DDP_RUN_ID", ""):
+        with contextlib.suppress(OSError):
+            yield int(_fields(f"/proc/{parent}/stat")[1])

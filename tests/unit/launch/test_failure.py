@@ -193,3 +193,16 @@ def test_what_to_do(tmp_path: Path, words: str, advice: str) -> None:
     assert failure is not None
     assert advice in failure.advice
     assert failure.headline == f"the script failed (exit code 1): {words}"
+
+
+def test_the_rank_that_ends_a_hung_run_is_not_blamed(tmp_path: Path) -> None:
+    """Its sentence names the rank that hangs, which has not failed and may have to be killed."""
+    error_file = tmp_path / "error.json"
+    sentence = "the run was ended: rank 1 (step 3) does not answer since 46 s; it was at train_ddp.py, line 3 (cell 4)"
+    error_file.write_text(json.dumps({"message": {"message": f"RuntimeError: {sentence}"}}))
+    os.utime(error_file, (99.0, 99.0))
+    ranks = [rank(0, 1, 100.1, error_file=str(error_file)), rank(1, -9, 100.0)]
+    failure = describe(ranks, CellMap(tmp_path / "train_ddp.py"), alone=False)
+    assert failure is not None
+    assert failure.headline == sentence
+    assert "fix" not in failure.advice

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -115,3 +116,31 @@ def test_another_machine_stays_until_rank_0_has_saved(run: Run) -> None:
     assert ended.codes == [0, 0], ended.text
     assert ended.notes[0]["saved"]
     assert ended.ranks[1].seconds > ended.ranks[0].seconds - 1
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+def test_what_unsloth_compiled_goes_with_a_failed_run_and_what_a_person_named_stays(
+    run: Run, tmp_path: Path, failing: int
+) -> None:
+    ended = run(
+        f"""
+        import os
+        import torch
+        if rank == 1:
+            os.makedirs(os.path.join(os.environ["UNSLOTH_COMPILE_LOCATION"], "modules"))
+        ddp.from_all_ranks(1)
+        if rank == {failing}:
+            raise ValueError("the fault")
+        ddp.from_all_ranks(2)
+        """,
+        environment={"TMPDIR": str(tmp_path)},
+    )
+    assert ended.codes == [1, 1], ended.text
+    assert not list(tmp_path.glob("unsloth*"))
+    named = tmp_path / "named"
+    ended = run("import os\nraise ValueError", environment={"UNSLOTH_COMPILE_LOCATION": str(named)})
+    named.mkdir()
+    assert ended.codes == [1, 1], ended.text
+    ended = run("ddp.finish()", environment={"UNSLOTH_COMPILE_LOCATION": str(named)})
+    assert ended.codes == [0, 0], ended.text
+    assert named.exists()

@@ -5,9 +5,10 @@ from __future__ import annotations
 import fcntl
 import math
 import os
+import subprocess
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -153,3 +154,49 @@ def test_ranks_that_cache_the_same_array_read_it_whole(run: Run) -> None:
     )
     assert ended.codes == [0, 0], ended.text
     assert ended.notes == [{**{f"row{turn}": [turn] * 9 for turn in range(3)}, "left": []}] * 2
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", folder], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("a file system can be mounted by root alone")
+    yield folder
+    subprocess.run(["umount", folder], check=True)
+
+
+def test_a_full_disk_is_named_and_no_half_checkpoint_stays(run: Run, small_disk: Path) -> None:
+    ended = run(
+        f"""
+        import json, os, types
+        import torch
+        os.chdir({str(small_disk)!r})
+        class Trainer:
+            args = types.SimpleNamespace(output_dir="out")
+            def save_model(self, folder=None):
+                torch.save(torch.ones(self.size), f"{{folder}}/model.pt")
+            def _save_checkpoint(self, step):
+                folder = f"out/checkpoint-{{step}}"
+                os.makedirs(folder)
+                open(f"{{folder}}/config.json", "w").close()
+                self.save_model(folder)
+                with open(f"{{folder}}/trainer_state.json", "w") as file:
+                    json.dump({{}}, file)
+        if rank == 0:
+            trainer = Trainer()
+            ddp._wait_for_saves(trainer)
+            trainer.size = 1000
+            trainer._save_checkpoint(1)
+            trainer.size = 1_000_000
+            try:
+                trainer._save_checkpoint(2)
+            except OSError as error:
+                note(said=str(error), files=sorted(os.listdir("out")))
+        """
+    )
+    assert ended.codes == [0, 0], ended.text
+    path = small_disk / "out" / "checkpoint-2" / "model.pt"
+    assert ended.notes[0]["said"] == f"[Errno 28] No space left on device: '{path}'"
+    assert ended.notes[0]["files"] == ["checkpoint-1"]

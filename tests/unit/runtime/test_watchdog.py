@@ -1,4 +1,4 @@
-"""The watchdog ends no run that only takes its time, and costs next to nothing."""
+"""The watchdog waits for slow ranks, ends hung ones with the place where they are, and costs next to nothing."""
 
 from __future__ import annotations
 
@@ -6,61 +6,73 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.support.ranks import Ended
+from tests.support.ranks import Ended, RankServer, collect
+from tests.support.slow_and_hung import CALM, HUNG
 
 Run = Callable[..., Ended]
 
-STEPS = """
-import subprocess, time
-import torch
-model = ddp.parallelize(torch.nn.Linear(4, 1))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-def step():
-    model(torch.ones(4, 4)).sum().backward()
-    optimizer.step()
-def evaluate_with_a_tool():
-    subprocess.run(["sleep", "9"])
-for number in range(3):
-    step()
-    if number == 1:
-        PAUSE
-step()
-ddp.check_replicas(model)
-note(steps=ddp._run.steps)
-ddp.finish()
-"""
-PAUSES = {
-    "a slow step of all ranks": "time.sleep(9)",
-    "a rank that is slower than the others": "time.sleep(2 * rank)",
-    "a long save": """with ddp.main_process_only() as is_main:
-            if is_main:
-                time.sleep(9)""",
-    "rank 0 prepares for long": """with ddp.main_process_first():
-            if rank == 0:
-                time.sleep(9)""",
-    "rank 0 decides for long": "ddp.from_main_process(lambda: time.sleep(9))",
-    "one rank in slow library code": "if rank == 1: evaluate_with_a_tool()",
+IN_CI = {
+    "a sleep in a worker",
+    "a wait with a timeout in saving",
+    "a debugger's stop",
+    "a thread in the background that reads ahead",
+    "a worker at an empty queue",
+    "an event asked again and again",
+    "a lock in saving",
+    "a rank that is stopped",
+    "a tool that waits for input",
 }
-IN_CI = ("a long save", "one rank in slow library code")
+CASES = {**CALM, **HUNG}
+
+
+@pytest.fixture(scope="module")
+def table(
+    request: pytest.FixtureRequest, server: RankServer, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Ended]:
+    """Run all selected cases, nine at a time: they mostly wait."""
+    wanted = {
+        spec.params["case"]
+        for item in request.session.items
+        if (spec := getattr(item, "callspec", None)) and "case" in spec.params and item.path == request.path
+    }
+    names, ended = [name for name in CASES if name in wanted], {}
+    for start in range(0, len(names), 9):
+        jobs = {}
+        for name in names[start : start + 9]:
+            folder = tmp_path_factory.mktemp("case")
+            patience = "2" if name == "an endless loop" else "5"
+            environment = {"SECONDS": "14", "NB2DDP_PATIENCE": patience, "TMPDIR": str(folder)}
+            options = {"environment": environment, "limit": 140, "grace": 20}
+            jobs[name] = folder, server.start(folder, CASES[name].script, 2, **options)
+        ended.update({name: collect(folder, job)[0] for name, (folder, job) in jobs.items()})
+    return ended
 
 
 @pytest.mark.parametrize(
-    "pause",
-    [pytest.param(name, marks=() if name in IN_CI else pytest.mark.thorough) for name in PAUSES],
+    "case", [pytest.param(name, marks=() if name in IN_CI else pytest.mark.thorough) for name in CASES]
 )
-def test_a_run_that_takes_its_time_goes_on(run: Run, pause: str) -> None:
-    ended = run(STEPS.replace("PAUSE", PAUSES[pause]), environment={"NB2DDP_PATIENCE": "5"})
-    assert ended.codes == [0, 0], ended.text
-    assert [notes["steps"] for notes in ended.notes] == [4, 4]
+def test_a_slow_rank_is_waited_for_and_a_hung_one_ended(table: dict[str, Ended], case: str) -> None:
+    ended = table[case]
+    assert not ended.hung, ended.text
+    assert not [path for path in ended.folder.iterdir() if "unsloth" in path.name]
+    if case in CALM:
+        assert ended.codes == [0, 0], ended.text
+        assert "nb2ddp: ERROR" not in ended.text
+        assert ended.notes[0]["steps"] == 12
+    else:
+        assert any(ended.codes), ended.text
+        assert CASES[case].names_the_rank(ended.text), ended.text
 
 
-def test_a_rank_that_leaves_the_others_waiting_is_named_within_the_patience(run: Run) -> None:
-    ended = run(
-        STEPS.replace("PAUSE", "if rank == 1: time.sleep(60)"), environment={"NB2DDP_PATIENCE": "5"}, grace=3
+@pytest.mark.parametrize("case", ["a wait with a timeout in saving"])
+def test_a_line_says_who_waits_for_whom(table: dict[str, Ended], case: str) -> None:
+    line = next(line for line in table[case].text.splitlines() if line.startswith("nb2ddp: WAITING"))
+    assert "rank 1 (step 12) waits at script.py, line" in line
+    assert (
+        "for rank 0 (step 12), which waits for a lock at script.py, line 10 (cell 2), in evaluate_and_sa"
+        in line
     )
-    assert 0 not in ended.codes, ended.text
-    assert max(rank.seconds for rank in ended.ranks) < 45
-    assert "rank 1 (step 2) is at script.py, line" in ended.ranks[0].err, ended.text
+    assert "after 200 s (40 times NB2DDP_PATIENCE)" in line
 
 
 def test_ranks_that_wait_for_one_another_are_ended(run: Run) -> None:
@@ -104,19 +116,19 @@ def test_an_exception_whose_finally_waits_is_shown_once(run: Run) -> None:
 def test_an_exception_that_all_ranks_handle_parts_none(run: Run) -> None:
     ended = run(
         """
-        import time
+        import threading
         try:
             import a_package_that_is_not_there
         except ImportError:
             if rank == 1:
-                time.sleep(60)
+                threading.Event().wait()
             ddp.from_all_ranks(1)
         """,
         environment={"NB2DDP_PATIENCE": "5"},
         grace=3,
     )
     assert 0 not in ended.codes, ended.text
-    assert "the ranks went different ways" in ended.text
+    assert "rank 1 (step 0) is at script.py, line 9" in ended.text
     assert "Before that" not in ended.text
 
 

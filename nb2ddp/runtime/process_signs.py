@@ -1,0 +1,223 @@
+"""Find out from /proc whether a process can still go on: it computes, sleeps, or waits for something outside it."""
+
+import contextlib
+import os
+import re
+import struct
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from nb2ddp.runtime.script_location import _script_frames
+
+# Linux's system calls in which a thread waits, on x86-64 and on 64-bit ARM. A number after the kind is the argument
+# that bounds the wait.
+_WAITS: dict[str, dict[int, tuple[str, int]]] = {
+    "x86_64": {
+        **dict.fromkeys((35, 230), ("sleep", 0)),
+        202: ("lock", 3),
+        **{7: ("poll", 2), 271: ("poll", 2), 232: ("epoll", 3), 281: ("epoll", 3)},
+        **dict.fromkeys((0, 1, 19, 20, 43, 44, 45, 46, 47, 288), ("file", -1)),
+        **dict.fromkeys((61, 247), ("child", -1)),
+    },
+    "aarch64": {
+        **dict.fromkeys((101, 115), ("sleep", 0)),
+        98: ("lock", 3),
+        **{73: ("poll", 2), 22: ("epoll", 3)},
+        **dict.fromkeys((63, 64, 65, 66, 202, 206, 207, 211, 212, 242), ("file", -1)),
+        **dict.fromkeys((260, 95), ("child", -1)),
+    },
+}
+_CALLS = _WAITS.get(os.uname().machine if hasattr(os, "uname") else "", {})
+_ENDLESS = (0, 2**32 - 1, 2**64 - 1)  # no timeout
+_FAR, _NEAR = "waits for the network or a device", "waits for a server on this machine"
+_LOOPBACK = ("0100007F", "00000000000000000000000001000000", "0000000000000000FFFF00000100007F")
+_BUSY = 0.02  # share of a CPU: who uses less waits
+
+
+class _Wait(NamedTuple):
+    """What a thread does. ``comes``: it goes on by itself; ``bounded``: only because a timeout ends the wait."""
+
+    what: str
+    comes: bool
+    bounded: bool = False
+
+
+def _wait_of(pid: int, thread: int) -> _Wait:
+    """Return what a thread does.
+
+    Raises:
+        OSError: it has ended, or this is not Linux.
+    """
+    state, *_ = _fields(f"/proc/{pid}/task/{thread}/stat")
+    if state in "TZX":
+        return _Wait("has been stopped by a signal" if state == "T" else "has ended", False)
+    if state != "S":
+        return _Wait(
+            {"t": "is held by a debugger", "D": "reads or writes a disk"}.get(state, "computes"), True
+        )
+    try:
+        with open(f"/proc/{pid}/task/{thread}/syscall", encoding="ascii") as file:
+            number, *given = file.read().split()
+        kind, bound = _CALLS[int(number)]
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+    ):  # "running", a call that seldom waits, or one that may not be seen
+        return _Wait("waits for something outside", True)
+    values = [int(value, 16) for value in given]
+    bounded = bound > 0 and values[bound] not in _ENDLESS
+    if kind in ("sleep", "child", "lock"):
+        what = {
+            "sleep": "sleeps",
+            "child": "waits for a process that it has started",
+            "lock": "waits for a lock",
+        }
+        return _Wait(what[kind], kind == "sleep" or bounded, bounded)
+    outside = {_outside(pid, number) for number in _waited_files(pid, kind, values)}
+    if where := _FAR if _FAR in outside else _NEAR if _NEAR in outside else "":
+        return _Wait(where, True)
+    return _Wait("waits for another process or thread", bounded, bounded)
+
+
+def _fields(path: str) -> list[str]:
+    """Return the fields of a ``stat`` file, from the state on."""
+    with open(path, encoding="ascii", errors="replace") as file:
+        return file.read().rpartition(")")[2].split()
+
+
+def _waited_files(pid: int, kind: str, values: list[int]) -> Iterator[int]:
+    """Yield the file descriptors that a thread waits for."""
+    if kind == "file":
+        yield values[0]
+    elif kind == "epoll":
+        with open(f"/proc/{pid}/fdinfo/{values[0]}", encoding="ascii") as file:
+            yield from (int(number) for number in re.findall(r"^tfd:\s*(\d+)", file.read(), re.MULTILINE))
+    else:
+        with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
+            memory.seek(values[0])
+            polled = memory.read(8 * min(values[1], 1024))
+        yield from (number for number, _, _ in struct.iter_unpack("ihh", polled))
+
+
+def _outside(pid: int, number: int) -> str:
+    """Return what a descriptor leads to outside this run: a person, a device, a server; "" for its own processes."""
+    try:
+        target = os.readlink(f"/proc/{pid}/fd/{number}")
+        standard = {os.readlink(f"/proc/self/fd/{own}") for own in range(3)}
+        if target in standard or not target.startswith(("pipe:", "anon_inode:", "socket:")):
+            return _FAR
+        inode = target.partition("[")[2].rstrip("]")
+        for table in ("tcp", "tcp6", "udp", "udp6") if target.startswith("socket:") else ():
+            with open(f"/proc/{pid}/net/{table}", encoding="ascii") as file:
+                for row in map(str.split, file):
+                    if row[9] == inode and row[3] != "0A":  # 0A: it listens, as servers do
+                        return _NEAR if row[2].startswith(_LOOPBACK) else _FAR
+    except OSError:
+        return _FAR
+    return ""
+
+
+class _Signs:
+    """The signs of life of this process: CPU time, what its threads wait for, and both of the processes below it."""
+
+    def __init__(self) -> None:
+        self._main = os.getpid()  # the main thread's number too
+        self.woken: dict[tuple[int, int], int] = {}  # by thread: how often, when it was first seen
+        self._used = 0.0
+        self._of_children: dict[int, int] = {}
+        self._looked = time.monotonic()
+        self._files = self._memory = 0
+
+    def work_done(self) -> bool:
+        """Return whether a megabyte was read or written since the last time, or 16 MB of memory were taken or freed."""
+        files = memory = 0
+        with contextlib.suppress(OSError):
+            files = _io(f"/proc/self/task/{self._main}/io")["rchar"] + _io("/proc/self/io")["wchar"]
+            with open("/proc/self/statm", encoding="ascii") as file:
+                memory = int(file.read().split()[1]) * 4096
+        done = files - self._files > 2**20 or abs(memory - self._memory) > 2**24
+        if done:
+            self._files, self._memory = files, memory
+        return done
+
+    def look(self, *, meets: bool) -> tuple[bool, bool, str]:
+        """Return whether this process can go on without another rank, and what its main thread does.
+
+        ``meets``: it waits for other ranks, so only its CPU time counts. The second value: only a timeout will let it
+        go on; where the wait begins again after it, nothing had come.
+        """
+        now, used = time.monotonic(), time.process_time() - time.thread_time()
+        since, self._looked = max(now - self._looked, 0.01), now
+        busy, self._used = used - self._used > _BUSY * since, used
+        try:
+            wait = _wait_of(self._main, self._main)
+        except OSError:
+            return True, False, "computes"  # not Linux: nothing more is known
+        if busy or meets:
+            return busy or wait.what == "computes", False, wait.what if meets else "computes"
+        seen, frames = [self._comes(self._main, self._main, wait, serves=False)], sys._current_frames()
+        for thread in threading.enumerate():
+            number = thread.native_id or self._main
+            if number != self._main and not thread.name.startswith("nb2ddp "):
+                own = next(_script_frames(frames.get(thread.ident or 0)), None)  # the notebook's own code
+                with contextlib.suppress(OSError):
+                    found = _wait_of(self._main, number)
+                    seen.append(self._comes(self._main, number, found, serves=thread.daemon and not own))
+        what = self._children(wait, since, seen)
+        coming = [found.bounded for found in seen if found.comes]
+        return not all(coming), bool(coming), what
+
+    def _comes(self, pid: int, thread: int, wait: _Wait, *, serves: bool) -> _Wait:
+        """Return a thread's wait; one that goes on no more where its timeout has ended several times for nothing.
+
+        ``serves``: a thread of a library, in the background; its repeated sleeps and its servers do not count.
+        """
+        with open(f"/proc/{pid}/task/{thread}/status", encoding="ascii", errors="replace") as file:
+            woken = int(file.read().rpartition("\nvoluntary_ctxt_switches:")[2].split()[0])
+        renewed = woken - self.woken.setdefault((pid, thread), woken) > 1
+        idles = serves and (wait.what == _NEAR or (renewed and wait.what != _FAR))
+        return wait._replace(comes=wait.comes and not idles and not (renewed and wait.bounded))
+
+    def _children(self, wait: _Wait, since: float, seen: list[_Wait]) -> str:
+        """Add what the processes below this one do, as far as it waits for them; return what the main thread does."""
+        from multiprocessing import process
+
+        workers = {child.pid for child in list(process._children)}  # type: ignore[attr-defined]
+        before, self._of_children, what = self._of_children, {}, wait.what
+        for child, above in _descendants(self._main):
+            serves = wait.what == "waits for a lock" and not workers & {child, *above}
+            with contextlib.suppress(OSError):
+                stat = _fields(f"/proc/{child}/stat")
+                self._of_children[child] = cpu = int(stat[11]) + int(stat[12])
+                if cpu - before.get(child, cpu) > _BUSY * since * os.sysconf("SC_CLK_TCK"):
+                    seen.append(_Wait("computes", True))
+                for thread in map(int, os.listdir(f"/proc/{child}/task")):
+                    found = _wait_of(child, thread)
+                    seen.append(self._comes(child, thread, found, serves=serves or thread != child))
+                    if thread == child and child in workers:
+                        what = f"waits for its process {child}, which {found.what}"
+        return what
+
+
+def _descendants(pid: int) -> Iterator[tuple[int, set[int]]]:
+    """Yield the processes below one, each with those between."""
+    parents = {}
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            parents[int(name)] = int(_fields(f"/proc/{name}/stat")[1])
+    for child in parents:
+        above, at = set(), parents[child]
+        while at not in (0, pid) and at not in above:
+            above.add(at)
+            at = parents.get(at, 0)
+        if at == pid:
+            yield child, above
+
+
+def _io(path: str) -> dict[str, int]:
+    with open(path, encoding="ascii") as file:
+        return {name: int(value) for name, value in (line.split(": ") for line in file)}
