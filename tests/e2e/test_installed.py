@@ -13,6 +13,7 @@ import pytest
 
 import nb2ddp
 from nb2ddp.cli import main
+from nb2ddp.errors import install_command
 from nb2ddp.options import Options
 from nb2ddp.page.page import page
 from tests.e2e.test_magic import COLLECT, DATA, LOOP, MODEL, SAVE
@@ -136,7 +137,7 @@ def test_a_push_is_shown(installed: Installed, folder: Path) -> None:
 def test_without_the_extra_a_push_says_which(bare: Installed, folder: Path, arguments: list[str]) -> None:
     done = bare.nb2ddp("push", *arguments, "tiny.ipynb", cwd=folder)
     assert done.returncode not in (0, 2)
-    assert "pip install 'nb2ddp[kaggle]'" in done.stderr
+    assert install_command("kaggle") in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -183,8 +184,8 @@ def test_any_version_of_what_it_needs_converts_alike(
     for command, said in (
         (["--help"], "Usage: nb2ddp"),
         (["doctor"], "pip install torch` installs it"),
-        (["push", "--dry-run", "--owner", "me", "tiny.ipynb"], "pip install 'nb2ddp[kaggle]'"),
-        (["web"], "pip install 'nb2ddp[web]'"),
+        (["push", "--dry-run", "--owner", "me", "tiny.ipynb"], install_command("kaggle")),
+        (["web"], install_command("web")),
         (["emit", "--target", "torchrun", "tiny.ipynb", "-o", "emitted"], "emitted"),
     ):
         done = found.nb2ddp(*command, cwd=folder)

@@ -20,7 +20,7 @@ from click.testing import CliRunner
 
 from nb2ddp.cli import main
 from nb2ddp.conversion.pipeline import convert
-from nb2ddp.errors import WebError
+from nb2ddp.errors import WebError, install_command
 from nb2ddp.options import Options
 from nb2ddp.page.page import page
 from nb2ddp.source.inputs import file_name
@@ -207,7 +207,7 @@ def test_without_gradio_one_sentence_says_what_to_install(monkeypatch: pytest.Mo
         monkeypatch.setenv(name, "")  # so that they are as before afterwards
     done = CliRunner().invoke(main, ["web", "--no-browser"])
     assert done.exit_code == WebError.exit_code
-    assert done.stderr == "nb2ddp: the page needs Gradio: pip install 'nb2ddp[web]'\n"
+    assert done.stderr == f"nb2ddp: the page needs Gradio: {install_command('web')}\n"
 
 
 # ---- limits -------------------------------------------------------------------------------------
