@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 import types
-from typing import Annotated, Any, Literal, NotRequired, TypedDict, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    NotRequired,
+    TypedDict,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 _TYPES = {str: "string", int: "integer", type(None): "null"}
@@ -33,8 +43,12 @@ class Report(TypedDict):
     changes: Annotated[list[Change], "What was changed, in the order of the rules."]
     declined: Annotated[list[Decline], "What was declined; empty if it was converted."]
     notes: Annotated[list[str], "What the user should know."]
-    source_map: Annotated[list[list[int]], "Runs of lines: first line of the script, how many, cell, first line in it."]
-    files: NotRequired[Annotated[dict[str, str], "In report.json alone: the SHA-256 of each file that was written."]]
+    source_map: Annotated[
+        list[list[int]], "Runs of lines: first line of the script, how many, cell, first line in it."
+    ]
+    files: NotRequired[
+        Annotated[dict[str, str], "In report.json alone: the SHA-256 of each file that was written."]
+    ]
 
 
 def report_schema() -> dict[str, Any]:
