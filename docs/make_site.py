@@ -58,7 +58,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def pages() -> dict[str, str]:
     """Return the made pages by their path in the site."""
     made = {
-        "index.md": _read("README.md").replace(_PICTURES, "pictures/"),  # the site loads nothing from elsewhere
+        "index.md": _read("README.md").replace(
+            _PICTURES, "pictures/"
+        ),  # the site loads nothing from elsewhere
         "architecture.md": _read("CONTRIBUTING.md"),
         "changelog.md": _read("CHANGELOG.md"),
         "measured.md": _measured(),
@@ -87,7 +89,9 @@ _PICTURES = f"{errors.REPOSITORY.replace('github.com', 'raw.githubusercontent.co
 
 
 def _rules() -> str:
-    rows = "".join(make_table.row(f"[`{rule.name}`](#{rule.name})", page_of(rule.doc).summary) for rule in RULES)
+    rows = "".join(
+        make_table.row(f"[`{rule.name}`](#{rule.name})", page_of(rule.doc).summary) for rule in RULES
+    )
     top = (
         "# Rules\n\nIn the order in which they are applied. `nb2ddp rules NAME` prints the same.\n\n"
         f"| rule | what it does |\n|---|---|\n{rows}"
@@ -122,7 +126,7 @@ def _api() -> str:
         "# API",
         "From the docstrings. The command line is on [a page of its own](commands.md).",
         "## `nb2ddp` in Python",
-        "```python\nimport nb2ddp\n\nconversion = nb2ddp.convert(\"finetune.ipynb\", nproc=4)\n"
+        '```python\nimport nb2ddp\n\nconversion = nb2ddp.convert("finetune.ipynb", nproc=4)\n'
         'print(conversion.status, conversion.files["train_ddp.py"])\n```',
         *_entry("nb2ddp.convert", nb2ddp.convert),
         *_entry("nb2ddp.Conversion", nb2ddp.Conversion),
@@ -131,12 +135,16 @@ def _api() -> str:
         *_entry("Result", Result),
     ]
     for name, member in vars(Result).items():
-        if not name.startswith("_") and inspect.getdoc(member) and (inspect.isfunction(member) or _is_property(member)):
+        if (
+            not name.startswith("_")
+            and inspect.getdoc(member)
+            and (inspect.isfunction(member) or _is_property(member))
+        ):
             parts += _entry(f"_ddp.{name}", member)
     parts += [
         "## `ddp` in a script",
-        "A script imports `ddp_support.py`, which lies beside it, as `ddp`. Under plain `python` each function does what "
-        "the notebook did. They are listed by the part of the file in which they stand.",
+        "A script imports `ddp_support.py`, which lies beside it, as `ddp`. Under plain `python` each function does "
+        "what the notebook did. They are listed by the part of the file in which they stand.",
     ]
     for part in runtime.PARTS:
         text = _read(f"nb2ddp/runtime/{part}.py")

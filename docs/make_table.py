@@ -265,7 +265,11 @@ trainer = SFTTrainer(model, args, train_dataset=data)
 trainer.train()
 model.save_pretrained("lora")
 """
-_IMPORTS = "from unsloth import FastLanguageModel\nfrom trl import SFTConfig, SFTTrainer\nfrom datasets import load_dataset"
+_IMPORTS = """\
+from unsloth import FastLanguageModel
+from trl import SFTConfig, SFTTrainer
+from datasets import load_dataset
+"""
 _DIFF = re.compile(r"(<!-- diff: .*?-->\n).*?(<!-- end of diff -->)", re.DOTALL)
 
 
@@ -274,7 +278,11 @@ def readme() -> str:
     cells = Cell("code", _IMPORTS, 1), Cell("code", EXAMPLE, 2)
     script = convert_notebook(Notebook(Path("finetune.ipynb"), cells, "python")).script
     assert script is not None
-    head = [line.strip() for line in script.text.splitlines() if re.search(r"import ddp_support|ddp\.init\(", line)]
+    head = [
+        line.strip()
+        for line in script.text.splitlines()
+        if re.search(r"import ddp_support|ddp\.init\(", line)
+    ]
     cell = [line.text for line in script.lines if line.cell == 2]
     differ = difflib.SequenceMatcher(None, old := EXAMPLE.splitlines(), [*head, "", *cell], autojunk=False)
     new = [*head, "", *cell]

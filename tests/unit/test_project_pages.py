@@ -113,7 +113,8 @@ def test_every_install_command_is_the_one_that_works_today() -> None:
     seen = 0
     for path in files_that_users_read():
         for quote, name, extra, source in re.findall(
-            r"pip install (\\?[\"']?)(nb2ddp(?:\[(\w+)\])?)( @ git\+[\w:/.-]+)?", path.read_text(encoding="utf-8")
+            r"pip install (\\?[\"']?)(nb2ddp(?:\[(\w+)\])?)( @ git\+[\w:/.-]+)?",
+            path.read_text(encoding="utf-8"),
         ):
             seen += 1
             written = f'pip install "{name}{source.rstrip(".")}"'

@@ -45,7 +45,9 @@ def test_a_written_and_a_declined_and_a_failed_one_fit(
     schema.validate(json.loads((tmp_path / "alpaca_sft_ddp" / "report.json").read_text()))
 
 
-@pytest.mark.parametrize("wrong", [{"status": "maybe"}, {"notes": [1]}, {"another": 1}, {"changes": [{"rule": "x"}]}])
+@pytest.mark.parametrize(
+    "wrong", [{"status": "maybe"}, {"notes": [1]}, {"another": 1}, {"changes": [{"rule": "x"}]}]
+)
 def test_another_document_does_not_fit(
     schema: jsonschema.Draft202012Validator, wrong: dict[str, Any]
 ) -> None:

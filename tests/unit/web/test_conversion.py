@@ -90,6 +90,11 @@ def test_the_folder_is_the_one_that_convert_writes(tmp_path: Path, monkeypatch: 
     assert {**report, "files": {}} == {**expected, "files": {}, "script": "train_ddp.py"}
     assert set(expected["files"]) == set(report["files"]) - {"alpaca_sft.ipynb"}
     assert found.name == "alpaca_sft_ddp.zip"
+    assert found.commands.splitlines() == [
+        "unzip alpaca_sft_ddp.zip && cd alpaca_sft_ddp",
+        "python setup_env.py    # once: what the notebook installs",
+        "torchrun --standalone --nproc_per_node=4 train_ddp.py",
+    ]
     assert found.page == page(convert(SAMPLE, nproc=4, owner="me"), Options(nproc=4, owner="me"))
 
 
