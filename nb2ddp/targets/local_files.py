@@ -15,6 +15,7 @@ _LONGEST = 255
 _WRITES = re.compile(
     r"save|writ|dump|to_|mkdir|makedirs|mktemp|push|export|download|retrieve|copy|move|rename"
 )
+_ARGUMENTS = re.compile(r"(?:Arguments|Config)$")
 _PLACES = re.compile(r"output|log|save|cache|project|run_name|dest|dst")
 
 
@@ -55,8 +56,9 @@ def local_files(script: str, base: Path) -> LocalFiles:
 
 
 def _exists(path: Path) -> bool:
+    """Return whether a path is here, and no folder in which an earlier run has kept its checkpoints."""
     try:
-        return path.exists()
+        return path.exists() and not any(path.glob("checkpoint-*/trainer_state.json"))
     except (OSError, ValueError):
         return False
 
@@ -117,6 +119,8 @@ def _written(node: ast.AST, known: dict[str, str]) -> Iterator[str]:
         parts = [*node.args, *(keyword.value for keyword in node.keywords)]
         if isinstance(node.func, ast.Attribute):  # Path("rows.jsonl").write_text(...)
             parts.append(node.func.value)
+    if _ARGUMENTS.search(name):  # a Trainer's first one is its output folder
+        parts += node.args[:1]
     parts += [keyword.value for keyword in node.keywords if keyword.arg and _PLACES.search(keyword.arg)]
     for part in parts:
         for inner in ast.walk(part):

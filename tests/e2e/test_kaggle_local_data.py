@@ -127,6 +127,8 @@ def test_what_kaggle_does_not_take_stops_the_push(
         ('NAME = "model"\nmodel.save_pretrained(NAME)\nload("model/parts.bin")', []),
         ('Path("rows.jsonl").write_text("x")\nopen("rows.jsonl")', []),
         ('SFTConfig(output_dir="model")', []),
+        ('TrainingArguments("model", report_to="none")', []),
+        ('FOLDER = "earlier"\nargs = make(FOLDER)\nload("earlier/checkpoint-9")', ["earlier/checkpoint-9"]),
         ('ddp.shell("wget https://x/rows.jsonl -O rows.jsonl")\nopen("rows.jsonl")', []),
         ('open("https://x/rows.jsonl"); open("gone.csv"); open("../secret"); open("")', []),
         ("y = (", []),
@@ -136,8 +138,9 @@ def test_a_file_counts_that_is_here_and_that_the_script_does_not_make(
     tmp_path: Path, script: str, names: list[str]
 ) -> None:
     (tmp_path.parent / "secret").touch()
-    for name in ("rows.jsonl", "helper.py", "model/parts.bin", "package/__init__.py"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
+    kept = "earlier/checkpoint-9/trainer_state.json"
+    for name in ("rows.jsonl", "helper.py", "model/parts.bin", "package/__init__.py", kept):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     assert list(local_files(script, tmp_path).names) == names
 
