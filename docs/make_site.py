@@ -1,7 +1,6 @@
-"""Make the pages of the documentation site from what the project has already: README, code, CONTRIBUTING.
+"""Make the pages of the documentation site that are elsewhere already: README, CONTRIBUTING, CHANGELOG, docstrings.
 
-mkdocs calls `on_files` (see mkdocs.yml). Nothing is written here twice: a section of the README becomes a
-page, a rule's docstring becomes a page, and so do the errors and the benchmarks. `make site` builds it.
+mkdocs calls `on_files` (see mkdocs.yml). The other pages lie in docs/. `make site` builds it.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import inspect
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
@@ -23,33 +22,13 @@ sys.path[:0] = [str(ROOT), str(DOCS)]
 
 import make_table  # noqa: E402
 
-from nb2ddp import errors  # noqa: E402
+import nb2ddp  # noqa: E402
+from nb2ddp import errors, runtime  # noqa: E402
 from nb2ddp.cli.rules import page_of  # noqa: E402
+from nb2ddp.conversion.report_schema import report_schema  # noqa: E402
+from nb2ddp.jupyter.result import Result  # noqa: E402
 from nb2ddp.rules import RULES  # noqa: E402
 
-# The pages that are sections of the README, by their headings.
-SECTIONS = {
-    "quickstart.md": ["Try it, without a GPU", "Commands"],
-    "promise.md": ["What it promises", "What is changed, and why"],
-    "kaggle.md": ["On Kaggle"],
-    "jupyter.md": ["In the notebook itself"],
-    "clusters.md": ["On a cluster", "When one GPU is too small for the model"],
-    "doctor.md": ["Check the machine"],
-}
-TITLES = {"quickstart.md": "Quick start"}
-# What docs/make_pictures.py shows of the commands on a page: a heading, the file, and what stands in it.
-PICTURES = {
-    "quickstart.md": (
-        "In a terminal of 80 columns",
-        "terminal-80.svg",
-        "pip install, then nb2ddp convert, rehearse and run on the CPU, with what they print",
-    ),
-    "jupyter.md": (
-        "In JupyterLab",
-        "jupyterlab.png",
-        "a notebook whose last cell begins with %%run_ddp; below it the bar, the losses and the result of the run",
-    ),
-}
 BENCHMARKS = (
     "gpus",
     "kinds",
@@ -67,13 +46,6 @@ BENCHMARKS = (
 _HEADING = re.compile(r"^## (.+)$", re.MULTILINE)
 
 
-def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Put a page for each rule into the navigation."""
-    rules = [f"rules/{name}.md" for name in ("index", *(rule.name for rule in RULES))]
-    config.nav = [{"Rules": rules} if entry == "rules" else entry for entry in config.nav or []]
-    return config
-
-
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that are made from elsewhere to those that lie in docs/."""
     from mkdocs.structure.files import File
@@ -85,12 +57,16 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def pages() -> dict[str, str]:
     """Return the made pages by their path in the site."""
-    made = {name: _from_readme(name, headings) for name, headings in SECTIONS.items()}
-    for name, (heading, file, shows) in PICTURES.items():
-        made[name] += f"\n## {heading}\n\n![{shows}](pictures/{file})\n"
-    made |= {"index.md": _start(), "architecture.md": _read("CONTRIBUTING.md")}
-    made |= {"measured.md": _measured(), "troubleshooting.md": _troubleshooting(), "rules/index.md": _rules()}
-    made |= {f"rules/{rule.name}.md": _rule(rule) for rule in RULES}
+    made = {
+        "index.md": _read("README.md").replace(
+            _PICTURES, "pictures/"
+        ),  # the site loads nothing from elsewhere
+        "architecture.md": _read("CONTRIBUTING.md"),
+        "changelog.md": _read("CHANGELOG.md"),
+        "measured.md": _measured(),
+        "rules.md": _rules(),
+        "api.md": _api(),
+    }
     return {name: _relative(text, name) for name, text in made.items()}
 
 
@@ -105,40 +81,8 @@ def _relative(text: str, page: str) -> str:
     return re.sub(rf"{errors.REPOSITORY}/blob/main/docs/([\w/]+\.md)", rf"{up}\1", text)
 
 
-# ---- from the README ----------------------------------------------------------------------------
-
 # An address that package indexes show too.
 _PICTURES = f"{errors.REPOSITORY.replace('github.com', 'raw.githubusercontent.com')}/main/docs/pictures/"
-
-
-def _sections() -> dict[str, str]:
-    """Return the README's sections by heading; what stands above the first is ""."""
-    readme = _read("README.md").replace(_PICTURES, "pictures/")  # the site loads nothing from elsewhere
-    parts = _HEADING.split(readme)
-    return {"": parts[0], **dict(zip(parts[1::2], parts[2::2], strict=True))}
-
-
-def _start() -> str:
-    """Return what stands above the README's first section; the sections that it links to are on another page."""
-    return _sections()[""].replace("](#", "](promise.md#")
-
-
-def _from_readme(name: str, headings: list[str]) -> str:
-    """Return a page of sections; each heading goes up by one level.
-
-    Raises:
-        KeyError: the README has no such section.
-    """
-    sections = _sections()
-    title = TITLES.get(name)
-    parts = [f"# {title}\n"] if title else []
-    for heading in headings:
-        body = sections[heading]
-        if title is None:
-            body = re.sub(r"^###", "##", body, flags=re.MULTILINE)
-        first = title is None and not parts
-        parts.append(f"{'#' if first else '##'} {heading}\n{body}")
-    return "\n".join(parts)
 
 
 # ---- from the code ------------------------------------------------------------------------------
@@ -146,12 +90,13 @@ def _from_readme(name: str, headings: list[str]) -> str:
 
 def _rules() -> str:
     rows = "".join(
-        make_table.row(f"[`{rule.name}`]({rule.name}.md)", page_of(rule.doc).summary) for rule in RULES
+        make_table.row(f"[`{rule.name}`](#{rule.name})", page_of(rule.doc).summary) for rule in RULES
     )
-    return (
-        "# Rules\n\nIn the order in which they are applied. `nb2ddp rules RULE` prints the same.\n\n"
+    top = (
+        "# Rules\n\nIn the order in which they are applied. `nb2ddp rules NAME` prints the same.\n\n"
         f"| rule | what it does |\n|---|---|\n{rows}"
     )
+    return "\n".join([top, *map(_rule, RULES)])
 
 
 def _rule(rule: make_table.Rule) -> str:
@@ -160,11 +105,11 @@ def _rule(rule: make_table.Rule) -> str:
     assert module is not None
     source = inspect.getsource(module)
     title = "In the notebook (-) and in the script (+):" if page.changes else "For example:"
-    parts = [f"# `{rule.name}`", page.summary, *page.paragraphs, title]
+    parts = [f"## `{rule.name}`", page.summary, *page.paragraphs, title]
     parts.append("\n".join(["```diff", *(line.rstrip() for line in page.diff), "```"]))
-    for kind, heading in (("Decline", "What is declined"), ("Note", "What is noted")):
+    for kind, heading in (("Decline", "Declined:"), ("Note", "Noted:")):
         if found := make_table.sentences(source, kind):
-            parts += [f"## {heading}", "\n".join(f"- {_escaped(text)}" for text in found)]
+            parts += [f"**{heading}**", "\n".join(f"- {_escaped(text)}" for text in found)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -175,29 +120,72 @@ def _escaped(text: str) -> str:
     return "".join(outside)
 
 
-def _troubleshooting() -> str:
-    """Return the sentences of the errors that the code raises, by the class that says what went wrong."""
-    found: dict[str, dict[str, None]] = {}
-    for path in sorted((ROOT / "nb2ddp").rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            call = node.exc if isinstance(node, ast.Raise) else None
-            if isinstance(call, ast.Call) and isinstance(call.func, ast.Name | ast.Attribute) and call.args:
-                name = call.func.id if isinstance(call.func, ast.Name) else call.func.attr
-                if len(text := " ".join(make_table.text(call.args[0]).split())) > 20:
-                    found.setdefault(name, {})[text] = None
+def _api() -> str:
+    """Return what Python code may call: nb2ddp's own names, those of a script's `ddp`, and the result of the magic."""
     parts = [
-        "# Troubleshooting",
-        "Each error is one sentence: what, where, and what to do. `nb2ddp doctor` finds what a machine lacks, "
-        "`nb2ddp rehearse` what a run would stumble over. These are the sentences of the code, with … for names "
-        "and numbers, by what went wrong; [exit codes](exit_codes.md) has the code of each kind.",
+        "# API",
+        "From the docstrings. The command line is on [a page of its own](commands.md).",
+        "## `nb2ddp` in Python",
+        '```python\nimport nb2ddp\n\nconversion = nb2ddp.convert("finetune.ipynb", nproc=4)\n'
+        'print(conversion.status, conversion.files["train_ddp.py"])\n```',
+        *_entry("nb2ddp.convert", nb2ddp.convert),
+        *_entry("nb2ddp.Conversion", nb2ddp.Conversion),
+        *_entry("nb2ddp.Options", nb2ddp.Options),
+        "## `_ddp`, the result of `%run_ddp`",
+        *_entry("Result", Result),
     ]
-    kinds = [kind for kind in vars(errors).values() if inspect.isclass(kind) and kind.__name__ in found]
-    for kind in kinds:
-        if issubclass(kind, errors.Nb2ddpError):
-            parts += [f"## {make_table.summary(kind).rstrip('.')}"]
-            parts += [f"`{kind.__name__}`, exit code {kind.exit_code}."]
-            parts += ["\n".join(f"- {_escaped(text)}" for text in found[kind.__name__])]
+    for name, member in vars(Result).items():
+        if (
+            not name.startswith("_")
+            and inspect.getdoc(member)
+            and (inspect.isfunction(member) or _is_property(member))
+        ):
+            parts += _entry(f"_ddp.{name}", member)
+    parts += [
+        "## `ddp` in a script",
+        "A script imports `ddp_support.py`, which lies beside it, as `ddp`. Under plain `python` each function does "
+        "what the notebook did. They are listed by the part of the file in which they stand.",
+    ]
+    for part in runtime.PARTS:
+        text = _read(f"nb2ddp/runtime/{part}.py")
+        tree = ast.parse(text)
+        if public := runtime.PUBLIC.findall(text):
+            parts += [f"### {part.replace('_', ' ').capitalize()}", _prose(ast.get_docstring(tree) or "")]
+        defined = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+        for name in public:
+            node = defined.get(name)
+            arguments = f"({ast.unparse(node.args)})" if isinstance(node, ast.FunctionDef) else ""
+            parts += [f"#### `ddp.{name}`", f"```python\nddp.{name}{arguments}\n```"]
+            parts += [_prose(ast.get_docstring(node) or "") if node else ""]
+    parts += ["## The report", "`report.json`, and what `nb2ddp convert --json` prints:", _report()]
     return "\n\n".join(parts) + "\n"
+
+
+def _is_property(member: object) -> bool:
+    return isinstance(member, property)
+
+
+def _entry(name: str, thing: Any) -> list[str]:
+    """Return the heading of a function or class, its signature, and its docstring."""
+    if _is_property(thing):
+        return [f"### `{name}`", _prose(inspect.getdoc(thing) or "")]
+    signature = str(inspect.signature(thing)).replace("nb2ddp.options.", "").replace("self, ", "")
+    return [f"### `{name}`", f"```python\n{name}{signature}\n```", _prose(inspect.getdoc(thing) or "")]
+
+
+def _prose(docstring: str) -> str:
+    """Return a docstring as Markdown: its sections (Args, Raises) become lists."""
+    text = docstring.replace("``", "`")
+    text = re.sub(r"^(Args|Raises|Returns|Yields):\n", r"**\1:**\n\n", text, flags=re.MULTILINE)
+    return re.sub(r"^    (\w[^\n:]*): ", r"- `\1`: ", text, flags=re.MULTILINE).replace("\n        ", "\n  ")
+
+
+def _report() -> str:
+    schema = report_schema()
+    rows = [make_table.row(f"`{name}`", of["description"]) for name, of in schema["properties"].items()]
+    entry = schema["properties"]["changes"]["items"]["properties"]
+    rows += [make_table.row(f"`changes[].{name}`", of["description"]) for name, of in entry.items()]
+    return "| key | what it holds |\n|---|---|\n" + "".join(rows) + "\n[JSON schema](report.schema.json)"
 
 
 def _measured() -> str:

@@ -1,4 +1,4 @@
-"""Write the pages of docs/ that are made from the code: rules, commands with options, exit codes, the gallery.
+"""Write what is made from the code: rules, commands with options, exit codes, the gallery, and the README's diff.
 
     python docs/make_table.py [--check]
 
@@ -8,7 +8,10 @@ With --check nothing is written; the exit code is 1 when a page is out of date. 
 from __future__ import annotations
 
 import ast
+import difflib
 import inspect
+import json
+import re
 import sys
 from pathlib import Path
 
@@ -17,13 +20,17 @@ import click
 from nb2ddp import errors
 from nb2ddp.cli import main as command_line
 from nb2ddp.cli.rules import page_of
+from nb2ddp.conversion.pipeline import convert_notebook
+from nb2ddp.conversion.report_schema import report_schema
 from nb2ddp.jupyter.arguments import ARGUMENTS
 from nb2ddp.jupyter.magic import DDPMagics
 from nb2ddp.options import Setting, settings
 from nb2ddp.rules import BALANCED_RULES, RULES
+from nb2ddp.source.notebook import Cell, Notebook
 from nb2ddp.targets import TARGETS
 
 DOCS = Path(__file__).parent
+ROOT = DOCS.parent
 MADE = "<!-- Made from the code by docs/make_table.py; `make docs` makes it again. -->"
 
 HANDLED = f"""\
@@ -254,16 +261,61 @@ def gallery() -> str:
     return make_gallery.page()
 
 
+EXAMPLE = """\
+data = load_dataset("yahma/alpaca-cleaned", split="train")
+model, tokenizer = FastLanguageModel.from_pretrained("unsloth/Llama-3.2-1B-bnb-4bit")
+model = FastLanguageModel.get_peft_model(model)
+args = SFTConfig(per_device_train_batch_size=2, gradient_accumulation_steps=4)
+trainer = SFTTrainer(model, args, train_dataset=data)
+trainer.train()
+model.save_pretrained("lora")
+"""
+_IMPORTS = """\
+from unsloth import FastLanguageModel
+from trl import SFTConfig, SFTTrainer
+from datasets import load_dataset
+"""
+_DIFF = re.compile(r"(<!-- diff: .*?-->\n).*?(<!-- end of diff -->)", re.DOTALL)
+
+
+def readme() -> str:
+    """Return the README with the diff of its example, as a conversion makes it."""
+    cells = Cell("code", _IMPORTS, 1), Cell("code", EXAMPLE, 2)
+    script = convert_notebook(Notebook(Path("finetune.ipynb"), cells, "python")).script
+    assert script is not None
+    head = [
+        line.strip()
+        for line in script.text.splitlines()
+        if re.search(r"import ddp_support|ddp\.init\(", line)
+    ]
+    cell = [line.text for line in script.lines if line.cell == 2]
+    differ = difflib.SequenceMatcher(None, old := EXAMPLE.splitlines(), [*head, "", *cell], autojunk=False)
+    new = [*head, "", *cell]
+    lines: list[str] = []
+    for kind, a, b, c, d in differ.get_opcodes():
+        lines += [f" {line}" for line in old[a:b]] if kind == "equal" else [f"-{line}" for line in old[a:b]]
+        lines += [f"+{line}".rstrip("+") for line in new[c:d]] if kind != "equal" else []
+    text = "\n".join(lines)
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    return _DIFF.sub(lambda found: f"{found[1]}```diff\n{text}\n```\n{found[2]}", page)
+
+
+def schema() -> str:
+    return json.dumps(report_schema(), indent=2) + "\n"
+
+
 PAGES = {
-    "handled.md": handled,
-    "commands.md": commands,
-    "exit_codes.md": exit_codes,
-    "gallery.md": gallery,
+    DOCS / "report.schema.json": schema,
+    DOCS / "handled.md": handled,
+    DOCS / "commands.md": commands,
+    DOCS / "exit_codes.md": exit_codes,
+    DOCS / "gallery.md": gallery,
+    ROOT / "README.md": readme,
 }
 
 
 def main() -> int:
-    made = {DOCS / name: make() for name, make in PAGES.items()}
+    made = {path: make() for path, make in PAGES.items()}
     if "--check" in sys.argv[1:]:
         return int(any(not path.exists() or path.read_text() != page for path, page in made.items()))
     for path, page in made.items():

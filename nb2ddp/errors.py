@@ -6,10 +6,22 @@ The command line prints the sentence and ends with ``exit_code``; no traceback i
 REPOSITORY = "https://github.com/nb2ddp/nb2ddp"
 """The repository's address. A test finds each other place that names it, in pyproject.toml and the pages."""
 
+PUBLISHED = False
+"""Whether package indexes have nb2ddp. Until then it is installed from the repository: see `install_command`."""
+
 ISSUES_URL = f"{REPOSITORY}/issues"
 """Where a fault of nb2ddp is reported."""
 
 PLEASE_REPORT = f"Please report this notebook at {ISSUES_URL}"
+
+
+def install_command(extra: str = "") -> str:
+    """Return the command that installs nb2ddp today, with an extra if one is named.
+
+    A test compares each `pip install` in the pages with it.
+    """
+    name = f"nb2ddp[{extra}]" if extra else "nb2ddp"
+    return f'pip install "{name}"' if PUBLISHED else f'pip install "{name} @ git+{REPOSITORY}"'
 
 
 class Nb2ddpError(Exception):

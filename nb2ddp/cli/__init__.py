@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from nb2ddp import __version__
-from nb2ddp.cli import convert, doctor, emit, kernel, prove, push, rehearse, rules, run, web
+from nb2ddp.cli import convert, doctor, emit, init, kernel, prove, push, rehearse, rules, run, web
 from nb2ddp.cli.common import say
 from nb2ddp.errors import Nb2ddpError
 from nb2ddp.plain_text import terminal_safe
@@ -20,7 +20,7 @@ __all__ = ["main"]
 
 
 _SECTIONS = {
-    "Convert a notebook": ("convert", "web", "rules"),
+    "Convert a notebook": ("convert", "web", "rules", "init"),
     "Run the script": ("run", "rehearse", "prove", "doctor"),
     "On Kaggle": ("push", "status", "logs", "fetch"),
     "On a cluster": ("emit",),
@@ -82,7 +82,7 @@ def _first_sentence(command: click.Command) -> str:
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(__version__, prog_name="nb2ddp")
+@click.version_option(__version__, "-V", "--version", prog_name="nb2ddp")
 def main() -> None:
     """Turn a single-GPU fine-tuning notebook into a script that trains the same run on several GPUs.
 
@@ -91,7 +91,8 @@ def main() -> None:
       nb2ddp convert notebook.ipynb
       nb2ddp run notebook_ddp
 
-    `nb2ddp COMMAND --help` describes a command and its options.
+    `nb2ddp COMMAND --help` describes a command and its options. TAB completes both in bash, with
+    eval "$(_NB2DDP_COMPLETE=bash_source nb2ddp)" in ~/.bashrc (zsh_source, fish_source for others).
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a terminal may not know every character of a name
@@ -108,6 +109,7 @@ for command in (
         doctor.doctor,
         emit.emit,
         rules.rules,
+        init.init,
     ),
     *(push.push, kernel.status, kernel.logs, kernel.fetch),
 ):

@@ -6,12 +6,16 @@ import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from nb2ddp.cli.common import echo
+from nb2ddp.cli.waiting import waiting
 from nb2ddp.plain_text import json_text, wrapped
+
+if TYPE_CHECKING:
+    from nb2ddp.doctor.outcome import Outcome
 
 _STATUS = 6  # columns
 
@@ -53,22 +57,20 @@ def doctor(
     if folder is not None and not folder.is_dir():
         raise click.UsageError(f"{folder} is no folder of a conversion; `nb2ddp convert` makes one.")
     imports = () if folder is None else imports_of(folder)
-    machine = look(Settings(nproc, cpu, python or sys.executable, folder, imports, timeout))
+    settings = Settings(nproc, cpu, python or sys.executable, folder, imports, timeout)
     results = []
+    with waiting("starting Python with torch, to ask for its GPUs") as turn_to:
+        machine = look(settings)
 
-    def told() -> Iterator[tuple[str, Any]]:
-        for result in examination.examine(machine):
-            results.append(result)
-            yield result
+        def told() -> Iterator[tuple[str, Any]]:
+            for result in examination.examine(machine, lambda name: turn_to(f"checking: {name}")):
+                results.append(result)
+                yield result
 
-    for name, outcome in told() if as_json else examination.grouped(told()):
-        if as_json:
-            continue
-        color = {"ok": "green", "warn": "yellow", "fail": "red"}.get(outcome.status)
-        width = shutil.get_terminal_size().columns - _STATUS if sys.stdout.isatty() else None
-        said = [line if width is None else wrapped(line, width) for line in examination.lines(name, outcome)]
-        echo(outcome.status.ljust(_STATUS), fg=color, nl=False)
-        echo("\n".join(said).replace("\n", "\n" + " " * _STATUS))
+        for name, outcome in told() if as_json else examination.grouped(told()):
+            if not as_json:
+                turn_to("checking")
+                _echo_result(name, outcome)
     report = examination.as_json(results, machine)
     if as_json:
         echo(json_text(report))
@@ -76,3 +78,13 @@ def doctor(
         echo(examination.verdict([outcome for _, outcome in results]))
     if not report["passed"]:
         raise SystemExit(1)
+
+
+def _echo_result(name: str, outcome: Outcome) -> None:
+    from nb2ddp.doctor.examination import lines
+
+    color = {"ok": "green", "warn": "yellow", "fail": "red"}.get(outcome.status)
+    width = shutil.get_terminal_size().columns - _STATUS if sys.stdout.isatty() else None
+    said = [line if width is None else wrapped(line, width) for line in lines(name, outcome)]
+    echo(outcome.status.ljust(_STATUS), fg=color, nl=False)
+    echo("\n".join(said).replace("\n", "\n" + " " * _STATUS))

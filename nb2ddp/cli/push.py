@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,8 @@ from nb2ddp.cli.kernel import KAGGLE_CODES, output_of, watch_kernel
 from nb2ddp.plain_text import json_text, terminal_safe
 
 if TYPE_CHECKING:
-    from nb2ddp.kaggle.bundle import Wishes
+    from nb2ddp.kaggle.bundle import Bundle, Wishes
+    from nb2ddp.kaggle.client import Client, Pushed
 
 
 _SOURCE_OPTIONS = {
@@ -56,6 +58,11 @@ def _source_options(command: Callable[..., None]) -> Callable[..., None]:
     metavar="TIME",
     help="End the session after this time, such as 11h; the training stops before that, with a checkpoint.",
 )
+@click.option(
+    "--accelerator",
+    metavar="t4x2|l4x4",
+    help="GPUs to run on: two T4s, or four L4s where Kaggle lends them.  [default: t4x2]",
+)
 @click.option("--image", metavar="NAME", help="Docker image: latest, original or an address.")
 @click.option(
     "--public", is_flag=True, help="Make the kernel, its log and its output public.  [default: private]"
@@ -64,6 +71,17 @@ def _source_options(command: Callable[..., None]) -> Callable[..., None]:
     "--resume-from",
     metavar="OWNER/SLUG|DIR",
     help="Continue from the last checkpoint of that kernel (or of datasets/OWNER/SLUG), in a new kernel.",
+)
+@click.option(
+    "--upload-data/--no-upload-data",
+    default=None,
+    help="Send the local files and folders that the script reads as a private dataset, or push without them: the "
+    "script makes them itself.  [default: refuse, and name them]",
+)
+@click.option(
+    "--sessions",
+    metavar="N|auto",
+    help="Push one session after the other, each from the last checkpoint, until the run is done; at most N.",
 )
 @click.option(
     "--rehearse", "rehearsed", is_flag=True, help="Rehearse on this CPU first; push only if that passes."
@@ -80,25 +98,33 @@ def push(
     yes: bool,
     token_dataset: str | None,
     allow_secret: tuple[str, ...],
+    upload_data: bool | None,
+    sessions: str | None,
     **options: Any,
 ) -> None:
-    """Run a notebook, or a converted folder, on two T4 GPUs of Kaggle.
+    """Run a notebook, or a converted folder, on Kaggle's GPUs.
 
-    Without an argument, the only converted folder here is pushed. What was sent is kept in DIR/pushed.
+    Without an argument, the only converted folder here is pushed. What was sent is kept in DIR/pushed. With
+    --sessions the command may be stopped at any time: the same one goes on.
 
     \b
     Example:
       nb2ddp push --kaggle finetune.ipynb --timeout 11h --watch
       nb2ddp push --kaggle finetune_ddp --token-dataset me/keys --dry-run
+      nb2ddp push --kaggle finetune_ddp --upload-data --sessions auto
     """
     from nb2ddp.ddp_folder import DRY_RUN, PUSHED
     from nb2ddp.kaggle import bundle, client, credentials
     from nb2ddp.kaggle.own_folder import check_own
-    from nb2ddp.kaggle.push import check_quota, check_source
-    from nb2ddp.kaggle.push import push as send
-    from nb2ddp.kaggle.run_summary import hours_of
+    from nb2ddp.kaggle.push import check_source
     from nb2ddp.kaggle.secrets import refuse_secrets
+    from nb2ddp.kaggle.sessions import most_sessions
 
+    most = None if sessions is None else most_sessions(sessions)
+    if most is not None and (watch or options["resume_from"]):
+        raise click.UsageError(
+            "--sessions watches, and goes on by itself: leave out --watch and --resume-from."
+        )
     is_notebook = target is not None and target.suffix == ".ipynb"
     wishes = _wishes(options, public, token_dataset)
     folder = script_of(target, 2).parent if target and is_notebook else bundle.converted_folder(target)
@@ -106,7 +132,9 @@ def push(
     user = kaggle.user if kaggle else credentials.user_known_here()
     made = bundle.bundle_of(folder, wishes, user)
     if made.is_unowned and not yes and _can_ask():
-        made = bundle.bundle_of(folder, wishes, click.prompt("Your Kaggle user name", err=True))
+        wishes = replace(wishes, owner=click.prompt("Your Kaggle user name", err=True))
+        made = bundle.bundle_of(folder, wishes, user)
+    bundle.refuse_local(made.local, upload_data)
     refuse_secrets(made.secrets, allow_secret)
     for note in made.notes:
         say(note)
@@ -114,41 +142,144 @@ def push(
         _rehearse_first(folder)
     copy = folder / (DRY_RUN if dry_run else PUSHED)
     check_own(copy)
+    uploads = bool(upload_data and made.local.names)
     if kaggle is None:
         if made.is_unowned:
             say("the owner is not known here: --owner names one, or sign in")
+        if uploads:
+            say(f"a private dataset would be made of {', '.join(made.local.names)}")
         made.write(copy)
         request = client.request_of(copy, wishes.timeout)
         _echo_request(*request, copy, bundle.SESSION_HOURS)
         return
     if made.is_public:
         _confirm_public(made.ref, yes)
+    if uploads:
+        wishes = _upload(kaggle, made, wishes, user, allow_secret, folder)
+    work = _Work(kaggle, folder, user, yes, allow_secret, copy)
+    if most is not None:
+        work.run_sessions(wishes, most, str(made.metadata["title"]))
+        return
     if wishes.resume_from and not wishes.resume_from.startswith("datasets/"):
         check_source(kaggle, wishes.resume_from, say)
-    check_quota(kaggle, wishes.timeout, say, hours_of(output_of(made.ref)))
-    with until_interrupted(f"interrupted. `nb2ddp status {made.ref}` tells whether anything was started"):
-        pushed = send(kaggle, made, wishes.timeout, again=yes, say=say)
-    echo(f"Pushed {pushed.ref}, version {pushed.version}: {pushed.url}", err=True)
-    made.write(copy, pushed.ref)
+    pushed = work.send(work.make(wishes), wishes)
     if watch:
         watch_kernel(kaggle, pushed.ref)
     else:
         echo(f"Next:\n  nb2ddp status {pushed.ref} --follow\n  nb2ddp fetch {pushed.ref}", err=True)
 
 
+def _upload(
+    kaggle: Client, made: Bundle, wishes: Wishes, user: str | None, allowed: tuple[str, ...], folder: Path
+) -> Wishes:
+    """Send the local files, once they are known to hold no token; return the wishes with their dataset."""
+    from nb2ddp.kaggle import bundle, datasets
+    from nb2ddp.kaggle.secrets import refuse_secrets
+
+    owner, _, slug = made.ref.partition("/")
+    names = made.local.names
+    refuse_secrets(
+        bundle.bundle_of(folder, replace(wishes, local=("datasets/x/y", names)), user).secrets, allowed
+    )
+    with until_interrupted("interrupted; no run was started"):
+        ref = datasets.upload(kaggle, owner, f"{slug}-data", made.local.base, names, say)
+    return replace(wishes, local=(f"datasets/{ref}", names))
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What a push does once everything was asked and checked."""
+
+    kaggle: Client
+    folder: Path
+    user: str | None
+    again: bool
+    allowed: tuple[str, ...]
+    copy: Path
+
+    def make(self, wishes: Wishes) -> Bundle:
+        from nb2ddp.kaggle import bundle
+
+        return bundle.bundle_of(self.folder, wishes, self.user)
+
+    def send(self, made: Bundle, wishes: Wishes) -> Pushed:
+        from nb2ddp.kaggle.push import check_quota
+        from nb2ddp.kaggle.push import push as send
+        from nb2ddp.kaggle.run_summary import hours_of
+
+        check_quota(self.kaggle, wishes.timeout, say, hours_of(output_of(made.ref)))
+        with until_interrupted(f"interrupted. `nb2ddp status {made.ref}` tells whether anything was started"):
+            pushed = send(self.kaggle, made, wishes.timeout, again=self.again, say=say)
+        echo(f"Pushed {pushed.ref}, version {pushed.version}: {pushed.url}", err=True)
+        made.write(self.copy, pushed.ref)
+        return pushed
+
+    def run_sessions(self, wishes: Wishes, most: float, title: str) -> None:
+        """Push sessions until the run is done, and say what the last one has left.
+
+        Raises BundleError for a script that has no checkpoints to go on from.
+        """
+        from nb2ddp.ddp_folder import read
+        from nb2ddp.errors import BundleError
+        from nb2ddp.kaggle.bundle import numbered
+        from nb2ddp.kaggle.run_summary import summary
+        from nb2ddp.kaggle.sessions import Steps, run_all
+        from nb2ddp.targets.job import has_trainer
+
+        if not has_trainer(read(self.folder).script):
+            raise BundleError(
+                "--sessions goes on from the checkpoints of a Trainer, and this script trains without one: it has to "
+                "fit into one session."
+            )
+
+        def make(wishes: Wishes, number: int) -> Bundle:
+            return self.make(replace(wishes, title=numbered(title, number)) if number > 1 else wishes)
+
+        steps = Steps(
+            make=make,
+            send=self.send,
+            watch=lambda ref: watch_kernel(self.kaggle, ref, judge=False),
+            fetch=self._fetch,
+            keep=self._keep,
+            say=say,
+        )
+        output = run_all(self.kaggle, self.folder, wishes, most, steps)
+        for line in summary(output, "")[0]:
+            echo(line)
+
+    def _fetch(self, ref: str) -> Path:
+        from nb2ddp.kaggle.fetch import fetch
+
+        fetch(self.kaggle, ref, output := output_of(ref), say)
+        return output
+
+    def _keep(self, ref: str, output: Path) -> str:
+        from nb2ddp.kaggle import datasets
+        from nb2ddp.kaggle.run_summary import newest_checkpoint
+
+        owner, _, slug = ref.partition("/")
+        newest = newest_checkpoint(output)
+        assert newest is not None  # a session without one has ended the run
+        name = newest.relative_to(output).as_posix()
+        return datasets.upload(self.kaggle, owner, f"{slug}-{newest.name}", output, [name], say)
+
+
 def _wishes(options: dict[str, Any], public: bool, token_dataset: str | None) -> Wishes:
     from nb2ddp.kaggle import bundle
+    from nb2ddp.targets.kaggle import accelerator_of
 
     sources = {f"{name}_sources": options.pop(f"{name}_sources") for name in _SOURCE_OPTIONS}
     if token_dataset:
         sources["dataset_sources"] += (token_dataset,)
     timeout, resume = options["timeout"], options["resume_from"]
+    accelerator = options["accelerator"]
     return bundle.Wishes(
         owner=options["owner"],
         title=options["title"],
         image=options["image"],
         sources=sources,
         public=public,
+        accelerator=None if accelerator is None else accelerator_of(accelerator),
         timeout=None if timeout is None else bundle.seconds(timeout),
         resume_from=resume if resume is None or resume.startswith("datasets/") else bundle.kernel_ref(resume),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import tempfile
 import time
 from collections.abc import Iterator
@@ -110,6 +111,7 @@ def run(
             runner=runner,
             torchrun_options=ctx.meta[_TORCHRUN],
             quiet=quiet,
+            resume=_again(ctx, script),
             observer=observer,
         )
     if code == 0 and observer is not None:
@@ -126,6 +128,29 @@ def _refuse_one_process(script: Path) -> None:
             f"{script} is for one process that spreads the model over all GPUs (--strategy balanced): run it with "
             "--nproc 1, or convert the notebook without --strategy."
         )
+
+
+def _again(ctx: click.Context, script: Path) -> str | None:
+    """Return the command that goes on from a checkpoint, with the options of this run; None without a Trainer.
+
+    A notebook's is that of the script which it was converted into: converting again could change it.
+    """
+    from nb2ddp.targets.job import has_trainer
+
+    if not script.is_file() or not has_trainer(script.read_text(encoding="utf-8", errors="replace")):
+        return None
+    words = ["nb2ddp", "run", str(script)]
+    for option in ctx.command.params:
+        value = ctx.params.get(str(option.name))
+        if (
+            not isinstance(option, click.Option)
+            or option.name in ("setup", "resume")
+            or value in (None, False)
+        ):
+            continue
+        words += [option.opts[-1]] if option.is_flag else [option.opts[-1], str(value)]
+    torchrun = ["--", *ctx.meta[_TORCHRUN]] if ctx.meta[_TORCHRUN] else []
+    return shlex.join([*words, "--resume", *torchrun])
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import signal
 import time
@@ -9,6 +10,7 @@ import time
 import click
 
 from nb2ddp.cli.common import echo, say, until_interrupted
+from nb2ddp.cli.waiting import waiting
 
 
 @click.command()
@@ -28,7 +30,7 @@ def web(host: str, port: int | None, browser: bool) -> None:
     Notebook and script are shown side by side, each change with its reason. Nothing of a notebook is executed,
     and nothing is kept on the disk; in memory, until its user leaves the page, for ten minutes at most. The page
     needs no network; it is served to this machine alone unless --host says otherwise. Needs the extra `web`:
-    pip install 'nb2ddp[web]'.
+    pip install "nb2ddp[web] @ git+https://github.com/nb2ddp/nb2ddp"
 
     \b
     Example:
@@ -37,9 +39,12 @@ def web(host: str, port: int | None, browser: bool) -> None:
     """
     from nb2ddp.web.app import served
 
+    stack = contextlib.ExitStack()
     if not _is_own(host):
         say(f"whoever reaches {host} can convert notebooks here; there is no password")
-    with until_interrupted("the page is closed"), served(host, port, browser=browser) as address:
+    with until_interrupted("the page is closed"), stack:
+        with waiting("loading Gradio, which makes the page"):
+            address = stack.enter_context(served(host, port, browser=browser))
         signal.signal(signal.SIGTERM, _ended)
         echo(f"The page is at {address} (Ctrl-C closes it)", err=True)
         while True:

@@ -46,9 +46,12 @@ CHECKS = (
 """In the order in which they are shown: what the others stand on comes first."""
 
 
-def examine(machine: Machine) -> Iterator[tuple[str, Outcome]]:
-    """Yield each check's outcome as soon as it is known."""
+def examine(
+    machine: Machine, begun: Callable[[str], None] = lambda name: None
+) -> Iterator[tuple[str, Outcome]]:
+    """Yield each check's outcome as soon as it is known. ``begun`` is called with a check's name before it runs."""
     for check in CHECKS:
+        begun(check.name)
         reason = check.unless(machine)
         yield check.name, skip(reason) if reason else check.run(machine)
 

@@ -19,7 +19,7 @@ _SELECTOR = "https://pytorch.org/get-started/locally/"
 def not_on_gpus(machine: Machine) -> str:
     """Return why torch cannot be asked about GPUs here; empty where it can."""
     if machine.settings.cpu:
-        return "--cpu"
+        return "left out with --cpu"
     return "torch cannot be imported" if machine.torch.failure else ""
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from nb2ddp.doctor.group import is_p2p_off
 from nb2ddp.doctor.machine import Machine
 from nb2ddp.doctor.outcome import Outcome, fail, ok, size, skip, warn
-from nb2ddp.errors import CredentialsError
+from nb2ddp.errors import CredentialsError, install_command
 from nb2ddp.launch.command import LAUNCHER_VARIABLES
 
 DEFAULT_PORT = 29500
@@ -158,8 +158,8 @@ def kaggle_credentials(machine: Machine) -> Outcome:
     """Check that `nb2ddp push` would find credentials. Nothing is sent: they may have expired."""
     if importlib.util.find_spec("kaggle") is None:
         return skip(
-            "Kaggle: its client is not installed, and only `nb2ddp push` needs it",
-            "`pip install 'nb2ddp[kaggle]'`",
+            "the client is not installed; only `nb2ddp push` needs it",
+            f"`{install_command('kaggle')}`",
         )
     from nb2ddp.kaggle.credentials import credentials_known_here
 
@@ -167,7 +167,7 @@ def kaggle_credentials(machine: Machine) -> Outcome:
         source = credentials_known_here()
     except CredentialsError as error:
         first = re.split(r"[.;:](?:\s|$)", str(error))[0]
-        return warn(f"Kaggle: {first}", "`pip install 'nb2ddp[kaggle]'` brings all that `nb2ddp push` needs")
+        return warn(f"Kaggle: {first}", f"`{install_command('kaggle')}` brings all that `nb2ddp push` needs")
     if source is None:
         return warn(
             "Kaggle: no credentials on this machine; only `nb2ddp push` needs them",

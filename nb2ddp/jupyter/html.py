@@ -9,7 +9,7 @@ from urllib.parse import quote
 from nb2ddp.conversion.script import Script
 from nb2ddp.monitor.charts import clock, loss_curve
 from nb2ddp.monitor.nvml import GIB, Load
-from nb2ddp.monitor.progress import Progress
+from nb2ddp.monitor.progress import WORDS, Progress
 from nb2ddp.rendering import render
 
 _RUNNING, _DONE, _FAILED = "#f37726", "#3cb45a", "#d9534f"
@@ -31,7 +31,7 @@ def facts(progress: Progress, *, running: bool = True) -> list[str]:
     elif progress.steps_per_second is not None:
         said.append(f"{progress.steps_per_second:.3g} steps/s")
     if running and progress.doing:
-        said.append(progress.doing)
+        said.append(WORDS.get(progress.doing, progress.doing))
     return said
 
 

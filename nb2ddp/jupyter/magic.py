@@ -140,8 +140,8 @@ class DDPMagics(Magics):
             %run_ddp finetune.ipynb --nproc 2
             %run_ddp --show
 
-        Afterwards ``_ddp`` holds the result: ``_ddp.ok``, ``_ddp.log_history``, ``_ddp.plot()``,
-        ``_ddp.output_files``, ``_ddp.how_to_load``.
+        Afterwards ``_ddp`` holds the result: ``_ddp.ok``, ``_ddp.losses``, ``_ddp.log_history``,
+        ``_ddp.plot()``, ``_ddp.output_files``, ``_ddp.how_to_load``.
         """
         try:
             options = cast(Any, self.run_ddp).parser.parse_args(arg_split(line, posix=True))

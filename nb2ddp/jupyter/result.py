@@ -60,6 +60,11 @@ class Result:
         return pandas.DataFrame(self.records)
 
     @property
+    def losses(self) -> list[tuple[float, float]]:
+        """The training losses that were logged, as (step, loss)."""
+        return _progress(self.records).curve()
+
+    @property
     def _outputs(self) -> Outputs:
         return Outputs(self.output_files, self.script)
 

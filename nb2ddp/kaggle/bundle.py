@@ -11,11 +11,24 @@ from typing import Any
 
 from nb2ddp.ddp_folder import KAGGLE, PUSHED, REPORT, SCRIPT, SETUP, edited_since, read
 from nb2ddp.errors import BundleError
+from nb2ddp.kaggle.datasets import files_of
 from nb2ddp.kaggle.own_folder import replace
 from nb2ddp.regular_files import bytes_of
 from nb2ddp.secrets import Secret, secrets_in_file, secrets_in_text
 from nb2ddp.targets.job import has_trainer
-from nb2ddp.targets.kaggle import METADATA_FILE, UNKNOWN_OWNER, kaggle_bundle, kernel_title, oversize, slugify
+from nb2ddp.targets.kaggle import (
+    DEFAULT_ACCELERATOR,
+    METADATA_FILE,
+    UNKNOWN_OWNER,
+    accelerator_of,
+    kaggle_bundle,
+    kernel_title,
+    oversize,
+    slugify,
+)
+from nb2ddp.targets.local_files import LocalFiles, local_files
+
+_MOST_SEARCHED = 1_000_000  # bytes of a data file that is searched for tokens
 
 SESSION_HOURS = 12  # after which Kaggle ends a session with GPUs
 
@@ -27,7 +40,8 @@ _REF = r"[A-Za-z0-9_-]+/[A-Za-z0-9_-]+"
 class Wishes:
     """The options of a push; those that are not given are as in the folder.
 
-    timeout: seconds. resume_from: a kernel, or ``datasets/owner/slug``.
+    timeout: seconds. resume_from: a kernel, or ``datasets/owner/slug``. accelerator: one of ``ACCELERATORS``.
+    local: a dataset that was made of this machine's files, and the paths of those in it.
     """
 
     owner: str | None = None
@@ -37,16 +51,19 @@ class Wishes:
     image: str | None = None
     public: bool = False
     resume_from: str | None = None
+    accelerator: str | None = None
+    local: tuple[str, Sequence[str]] | None = None
 
 
 @dataclass(frozen=True)
 class Bundle:
-    """The files to send, the secrets found in them and in the notebook, and notes for the user."""
+    """The files to send, the secrets found in them and in the notebook, notes, and what it reads of this machine."""
 
     metadata: Mapping[str, Any]
     code: str
     secrets: list[Secret]
     notes: list[str]
+    local: LocalFiles
 
     @property
     def ref(self) -> str:
@@ -182,7 +199,9 @@ def bundle_of(folder: Path, wishes: Wishes, user: str | None) -> Bundle:
         converted = read(folder)
         script, setup, support = converted.script, converted.setup, converted.support
     owner = wishes.owner or _owner(metadata) or user
-    processes = re.search(r"(?m)^NPROC = (\d)$", code)
+    accelerator = wishes.accelerator or accelerator_of(
+        str(metadata.get("machine_shape") or DEFAULT_ACCELERATOR)
+    )
     notebook = _notebook(folder)
     made = kaggle_bundle(
         script,
@@ -192,9 +211,11 @@ def bundle_of(folder: Path, wishes: Wishes, user: str | None) -> Bundle:
         setup=setup,
         notebook_name=notebook.name if notebook else code_file.name,
         enable_internet=metadata.get("enable_internet", True),
-        nproc=int(processes[1]) if processes else 2,
+        nproc=_processes(code, wishes),
+        accelerator=accelerator,
         timeout=wishes.timeout,
         resume_from=wishes.resume_from,
+        local=wishes.local,
         **_sources(metadata, wishes),
     )
     is_private = not wishes.public and metadata.get("is_private") is not False
@@ -213,7 +234,39 @@ def bundle_of(folder: Path, wishes: Wishes, user: str | None) -> Bundle:
             "the script trains without a Trainer, so --timeout ends it without a checkpoint; what it has "
             "saved itself by then can be fetched"
         )
-    return Bundle(metadata, code, found, notes)
+    local = local_files(script, (notebook or folder).absolute().parent)
+    for name in local.names if wishes.local else ():
+        for path in files_of(local.base / name):
+            if path.stat().st_size <= _MOST_SEARCHED:
+                text = bytes_of(path).decode("utf-8", "replace")
+                found += (
+                    secrets_in_file(path) if path.suffix == ".ipynb" else secrets_in_text(text, str(path))
+                )
+    return Bundle(metadata, code, found, notes, local)
+
+
+def refuse_local(local: LocalFiles, upload: bool | None) -> None:
+    """Raise BundleError for files of this machine that nothing brings to Kaggle; ``upload``: None is undecided."""
+    if upload is False:
+        return
+    if local.absolute:
+        raise BundleError(
+            f"Kaggle has no files of this machine, and the script reads {', '.join(local.absolute[:5])}: name them "
+            "relative to the notebook, so that --upload-data can send them; --no-upload-data pushes all the same."
+        )
+    if local.names and upload is None:
+        raise BundleError(
+            f"Kaggle has no files of this machine, and the script reads {', '.join(local.names[:10])}: --upload-data "
+            "sends them as a private dataset; --no-upload-data pushes without them, if the script makes them itself."
+        )
+
+
+def _processes(code: str, wishes: Wishes) -> int | None:
+    """Return how many processes the kernel starts; None: one per GPU of the accelerator that was asked for."""
+    found = re.search(r"(?m)^NPROC = (\d)$", code)
+    if found and (found[1] == "1" or not wishes.accelerator):  # one process spreads the model over all GPUs
+        return int(found[1])
+    return None
 
 
 def _is_edited(folder: Path, code_file: Path, wishes: Wishes) -> bool:
@@ -229,10 +282,16 @@ def _is_edited(folder: Path, code_file: Path, wishes: Wishes) -> bool:
             f"{', '.join(scripts)} and {code_file.name} in {folder} were both edited: make the changes in "
             "one of them, and convert again with --force for the other."
         )
-    if wishes.timeout or wishes.resume_from:
+    given = {
+        "--timeout": wishes.timeout,
+        "--resume-from": wishes.resume_from,
+        "--accelerator": wishes.accelerator,
+        "--upload-data": wishes.local,
+    }
+    if named := " and ".join(name for name, value in given.items() if value):
         raise BundleError(
-            f"{code_file} was edited, so --timeout and --resume-from cannot be built into it: make the "
-            f"changes in {folder / SCRIPT} instead."
+            f"{code_file} was edited, so {named} cannot be built into it: make the changes in "
+            f"{folder / SCRIPT} instead."
         )
     return True
 
@@ -246,7 +305,7 @@ def _title(title: str, owner: str | None, wishes: Wishes) -> str:
         raise BundleError("a kernel cannot continue from itself: choose another --title.")
     part = _part(title, wishes.resume_from)
     if not wishes.title and (is_itself or part):
-        return _numbered(title, int(part[1]) + 1 if part else 2)
+        return numbered(title, int(part[1]) + 1 if part else 2)
     return wishes.title or title
 
 
@@ -258,6 +317,8 @@ def _sources(metadata: Mapping[str, Any], wishes: Wishes) -> dict[str, Any]:
     if wishes.resume_from:
         kind = "dataset_sources" if wishes.resume_from.startswith("datasets/") else "kernel_sources"
         sources[kind].append(wishes.resume_from.removeprefix("datasets/"))
+    if wishes.local:
+        sources["dataset_sources"].append(wishes.local[0].removeprefix("datasets/"))
     return sources
 
 
@@ -268,12 +329,13 @@ def _owner(metadata: Mapping[str, Any]) -> str | None:
 
 def _part(title: str, ref: str) -> re.Match[str] | None:
     """Match the number in ``owner/<slug of title>-part-<number>``."""
-    base = slugify(_numbered(title, 1)).removesuffix("-part-1")
+    base = slugify(numbered(title, 1)).removesuffix("-part-1")
     return re.fullmatch(rf"[^/]+/{re.escape(base)}-part-(\d+)", ref.lower())
 
 
-def _numbered(title: str, number: int) -> str:
-    return f"{kernel_title(title)[:42].rstrip(' -')} part {number}"  # 50 characters in all
+def numbered(title: str, number: int) -> str:
+    """Return the title of the n-th kernel of a run, which has 50 characters at most."""
+    return f"{kernel_title(title)[:42].rstrip(' -')} part {number}"
 
 
 def _notebook(folder: Path) -> Path | None:

@@ -149,6 +149,25 @@ class Client:
             raise unexpected(ref, "no status")
         return State(shown(name, 40), shown(text_of(answer.failure_message)))
 
+    def dataset_state(self, ref: str) -> str | None:
+        """Return the state of a dataset in lower case, such as ``ready``; None when there is none of that name."""
+        try:
+            with call(ref):
+                return shown(text_of(self._api.dataset_status(ref)), 40)
+        except (ForbiddenError, NotFoundError):  # Kaggle says 403 for what is not there, too
+            return None
+
+    def create_dataset(self, folder: Path, ref: str) -> None:
+        """Make a private dataset of the files in a folder, whose dataset-metadata.json names it.
+
+        Raises SourcesError where Kaggle refuses it.
+        """
+        with call(ref):
+            answer = self._api.dataset_create_new(str(folder), public=False, quiet=True)
+            error = text_of(getattr(answer, "error", None))
+        if error:
+            raise SourcesError(f"Kaggle does not take the dataset {ref}: {shown(error, 300)}")
+
     def log(self, ref: str) -> str:
         """Return all that the latest run has printed."""
         with call(ref):

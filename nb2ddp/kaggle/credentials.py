@@ -11,11 +11,11 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from nb2ddp.errors import CredentialsError, KaggleError
+from nb2ddp.errors import CredentialsError, KaggleError, install_command
 from nb2ddp.kaggle.calls import CaughtRequest, call, caught, quiet, time_limit
 from nb2ddp.kaggle.untrusted import shown
 
-_NO_CLIENT = "the Kaggle client is not installed{why}; install it with `pip install 'nb2ddp[kaggle]'`."
+_NO_CLIENT = f"the Kaggle client is not installed{{why}}; install it with `{install_command('kaggle')}`."
 _NO_CREDENTIALS = """no Kaggle credentials that work are on this machine. Any one of these will do:
   - a token: make one at https://www.kaggle.com/settings/api ("Generate New Token"), and put it into
     ~/.kaggle/access_token or the environment variable KAGGLE_API_TOKEN

@@ -6,6 +6,7 @@ import contextlib
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,55 @@ def summary(folder: Path, ref: str) -> tuple[list[str], bool]:
             f"{shown(text_of(run.get('error')), 2000)}"
         )
     return lines, not exit_code
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a kernel's run ended, as its output says.
+
+    finished: the training was done. stopped: it was stopped in time, with a checkpoint. error: its own failure, in
+    words; empty also where it was ended from outside, or says nothing.
+    """
+
+    finished: bool = False
+    stopped: bool = False
+    error: str = ""
+    step: int | None = None
+    steps: int | None = None
+
+
+_FROM_OUTSIDE = ("the kernel was ended from outside", "interrupted")  # the kernel's own words
+
+
+def ending_of(folder: Path) -> Ending:
+    """Return how the run ended whose output lies in a folder; run.json may hold anything."""
+    run = _record(folder / "run.json") or {}
+    code = count_of(run.get("exit_code")) if run.get("exit_code") is not None else None
+    if code == 0:
+        stopped = dict_of(run.get("stopped"))
+        step, steps = count_of(stopped.get("step")), count_of(stopped.get("of"))
+        return Ending(step is None, step is not None, "", step, steps)
+    error = shown(text_of(run.get("error")), 2000)
+    return Ending(error="" if code is None or error in _FROM_OUTSIDE else error or "it does not say why")
+
+
+def newest_step(folder: Path) -> int:
+    """Return the step of the newest whole checkpoint below a folder; 0 where there is none."""
+    newest = newest_checkpoint(folder)
+    return 0 if newest is None else _step(newest)
+
+
+def newest_checkpoint(folder: Path) -> Path | None:
+    """Return the newest whole checkpoint below a folder: the Trainer writes its state last."""
+    whole = [file.parent for file in _named(folder, "trainer_state.json") if _is_json(file)]
+    return max((path for path in whole if _step(path) > 0), key=_step, default=None)
+
+
+def _is_json(file: Path) -> bool:
+    with contextlib.suppress(OSError, ValueError, RecursionError):
+        json.loads(file.read_text(encoding="utf-8"))
+        return True
+    return False
 
 
 def hours_of(folder: Path) -> float | None:

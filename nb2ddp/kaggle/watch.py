@@ -145,7 +145,9 @@ class _Line:
     def __rich__(self) -> Text:
         parts = [self.ref, self.state, _duration(time.monotonic() - self.start), str(self.progress)]
         if self.state == "QUEUED" and time.monotonic() - self.start > LONG_QUEUE:
-            parts.append("queued for over 15 minutes: Kaggle has no 2x T4 free just now; it starts by itself")
+            parts.append(
+                "queued for over 15 minutes: Kaggle has no such GPUs free just now; it starts by itself"
+            )
         return Text(" · ".join(filter(None, parts)), no_wrap=True, overflow="ellipsis")
 
 

@@ -19,6 +19,7 @@ Every process of a run carries the variable ``NB2DDP_RUN_ID``, so that those tha
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import math
 import os
 import signal
@@ -34,7 +35,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Protocol
 
-from nb2ddp.ddp_folder import LOGS
+from nb2ddp.ddp_folder import LOGS, SETUP
 from nb2ddp.errors import LaunchError
 from nb2ddp.launch.cell_map import read_cell_map
 from nb2ddp.launch.command import (
@@ -109,6 +110,7 @@ def launch(
     grace: float = GRACE_SECONDS,
     repeat_trace: bool = False,
     quiet: bool = False,
+    resume: str | None = None,
     observer: Observer | None = None,
 ) -> int:
     """Run ``script`` on ``nproc`` processes of this machine and wait for them.
@@ -126,6 +128,7 @@ def launch(
     grace: seconds from asking the processes to end (or from the first failure) to killing them.
     repeat_trace: show the traceback of a failed rank 0 at the end too, although rank 0 has printed it.
     quiet: of our own sentences print those about failures alone.
+    resume: the command that goes on from a checkpoint, for whoever stops the run.
     observer: hears how the run goes, and takes rank 0's output in place of our stdout and stderr.
 
     Returns 0 when all ranks succeed; else the exit code of ``setup`` or of the rank that failed first, with
@@ -146,6 +149,7 @@ def launch(
             code = _run_setup(setup, python=python, cwd=cwd, signals=signals, grace=grace)
             if code or signals.received:
                 return signals.exit_code or code
+        _require_torch(python, script)
         if nproc is None:
             nproc = 2 if cpu else visible_gpus(python)
             if signals.received:
@@ -163,9 +167,24 @@ def launch(
             cwd=cwd,
             grace=grace,
             repeat_trace=repeat_trace,
+            resume=resume,
         )
         begun.append(True)
         return _train(plan, signals, observer)
+
+
+def _require_torch(python: str, script: Path) -> None:
+    """Raise LaunchError where this Python has no torch; of another one torchrun's own words are shown."""
+    importlib.invalidate_caches()  # the install step may have brought it
+    if python != sys.executable or importlib.util.find_spec("torch") is not None:
+        return
+    step = f"`nb2ddp run {script.parent} --setup` runs the notebook's own installs first; else " * (
+        script.with_name(SETUP).is_file()
+    )
+    raise LaunchError(
+        f"PyTorch is not installed for {python}, and the script trains with it: {step}`pip install torch` there, or "
+        "install nb2ddp into the environment that trains."
+    )
 
 
 @dataclass(frozen=True)
@@ -182,6 +201,7 @@ class _Plan:
     cwd: Path | None
     grace: float
     repeat_trace: bool
+    resume: str | None
 
 
 def _train(plan: _Plan, signals: _Signals, observer: Observer | None) -> int:
@@ -218,7 +238,7 @@ def _train(plan: _Plan, signals: _Signals, observer: Observer | None) -> int:
             _wait(agent, run_id, signals, plan.grace, ranks)
         if signals.received:
             (logs / TORCHRUN_LOG).unlink(missing_ok=True)
-            say(stopped_sentence(signals.received[0], plan.script, plan.cwd or Path.cwd(), since, logs))
+            say(stopped_sentence(signals.received[0], plan.cwd or Path.cwd(), since, logs, plan.resume))
             return signals.exit_code
         alone = plan.nproc == 1
         return tell_verdict(agent.returncode, ranks, cells, alone=alone, repeat_trace=plan.repeat_trace)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import signal
 import sys
 from pathlib import Path
@@ -66,15 +65,15 @@ def tell_restart(ranks: Ranks, attempt: int, cells: CellMap) -> None:
     say(f"attempt {attempt + 1} failed: {why}{where}{logs}; attempt {attempt + 2} starts")
 
 
-def stopped_sentence(number: signal.Signals, script: Path, folder: Path, since: float, logs: Path) -> str:
-    """Return the line after a signal: what is kept, and how to go on."""
+def stopped_sentence(
+    number: signal.Signals, folder: Path, since: float, logs: Path, resume: str | None
+) -> str:
+    """Return the line after a signal: what is kept, and the command that goes on (None: there is none)."""
     checkpoint = Outputs(files_written(folder, since, without=logs.absolute())).checkpoint
     if checkpoint is None:
         return f"stopped by {number.name}; no checkpoint was written, so the next run begins at step 0"
-    return (
-        f"stopped by {number.name}; kept: {checkpoint}; to go on from it: "
-        f"nb2ddp run {shlex.quote(str(script))} --resume"
-    )
+    how = f"; to go on from it: {resume}" if resume else ""
+    return f"stopped by {number.name}; kept: {checkpoint}{how}"
 
 
 def say(sentence: str, text: str = "") -> None:

@@ -11,19 +11,10 @@ from pathlib import Path
 
 from nb2ddp.monitor.charts import clock
 from nb2ddp.monitor.console import Relay
-from nb2ddp.monitor.progress import AFTER, Progress
+from nb2ddp.monitor.progress import WORDS, Progress
 
 _STEADY_SECONDS = 2.0  # a stage that is over sooner is not told
 _SILENCE_SECONDS = 15.0  # until a stage is told again; then twice as long
-_TOLD = {
-    "starting": "starting: Python imports the libraries",
-    "loading": "loading",
-    "tokenising": "tokenising: the rows are prepared",
-    "compiling": "compiling: the first step takes longer",
-    "training": "training",
-    "saving": "saving",
-    AFTER: "after training: rank 0 goes on with the notebook",
-}
 
 
 class Listener:
@@ -66,6 +57,9 @@ class Listener:
     def end(self, stopped: Callable[[], bool]) -> None:
         if self._relay is not None:
             self._relay.close(stopped)
+        if not self._line_ended:  # a bar stands there, and what is said next has a line of its own
+            with contextlib.suppress(OSError, ValueError):
+                print(file=sys.stderr, flush=True)
 
     # The relay's thread.
 
@@ -88,10 +82,10 @@ class Listener:
             return
         if again:
             self._patience *= 2
-        if (said := _TOLD.get(stage)) is not None:
+        if (said := WORDS.get(stage)) is not None:
             still = "still " if stage == self._told else ""
             if stage == "training" and self.progress.total:
                 said += f": step {self.progress.step} of {self.progress.total}"
             with contextlib.suppress(OSError, ValueError):  # the terminal is gone
-                print(f"nb2ddp: {clock(now - self._started)} {still}{said}", file=sys.stderr, flush=True)
+                print(f"nb2ddp: [{clock(now - self._started)}] {still}{said}", file=sys.stderr, flush=True)
         self._told = stage

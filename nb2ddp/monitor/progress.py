@@ -71,6 +71,17 @@ _HAS_DATA = re.compile(
 _SAVES = re.compile(r"\bsav(?:e|ing)|writing|upload|merging|gguf|quanti[sz]ing", re.I)
 _STAGES = (("loading", _LOADS), ("tokenising", _HAS_DATA), ("saving", _SAVES))
 AFTER = "after training"
+WORDS = {
+    "starting": "starting: Python imports the libraries",
+    "loading": "loading",
+    "tokenising": "tokenising: the rows are prepared",
+    "compiling": "compiling: the first step takes longer",
+    "training": "training",
+    "saving": "saving",
+    AFTER: "after training: rank 0 goes on with the notebook",
+}
+"""What is said of each stage."""
+
 _TRAINS = re.compile(r"\W*(?:epochs?|train(?:ing)?|steps?|iter(?:ation)?s?|fine-?tun\w+)\b", re.I)
 
 

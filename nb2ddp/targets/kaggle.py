@@ -1,4 +1,4 @@
-"""A converted script as a Kaggle kernel on two T4 GPUs: one code file and its metadata.
+"""A converted script as a Kaggle kernel on all GPUs of a session: one code file and its metadata.
 
 Everything here is text in, text out. ``kernel-metadata.json`` is what the official ``kaggle`` client reads
 in ``kernels_push``; of the code file only the text is uploaded and nothing beside it, so that one file
@@ -15,7 +15,7 @@ import re
 import textwrap
 import unicodedata
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from nb2ddp import rendering
@@ -27,8 +27,50 @@ METADATA_FILE = "kernel-metadata.json"
 UNKNOWN_OWNER = "INSERT_OWNER_SLUG_HERE"
 """Stands for the owner in a bundle without one, as the kaggle client writes it in its own templates."""
 
-GPUS = 2
-"""What Kaggle's machine shape NvidiaTeslaT4 has."""
+
+@dataclass(frozen=True)
+class Accelerator:
+    """GPUs that Kaggle lends: its name for them, how many they are, and what its settings call them."""
+
+    machine_shape: str
+    gpus: int
+    label: str
+
+
+ACCELERATORS = {
+    "t4x2": Accelerator("NvidiaTeslaT4", 2, "GPU T4 x2"),
+    "l4x4": Accelerator("NvidiaL4", 4, "GPU L4 x4"),
+}
+DEFAULT_ACCELERATOR = "t4x2"
+
+_REFUSED_ACCELERATORS = (
+    (r".*p100.*", "a P100 is one GPU, and Kaggle's image has no code for it any more"),
+    (r".*tpu.*", "a TPU is no GPU, and the script trains with CUDA"),
+    (r"(?:gpu|nvidia|tesla)*t4(?:x?1)?", "Kaggle lends T4s in pairs"),
+    (
+        r"(?:none|cpu)",
+        "without GPUs there is nothing to divide; `nb2ddp rehearse` tries a script out on this CPU",
+    ),
+)
+
+
+def accelerator_of(name: str) -> str:
+    """Return the name in ``ACCELERATORS`` that is meant: it may be Kaggle's own for the machine.
+
+    Raises BundleError for a kind that is refused, with the reason.
+    """
+    shapes = {kind.machine_shape.lower(): name for name, kind in ACCELERATORS.items()}
+    wanted = name.strip().lower()
+    if wanted in ACCELERATORS or wanted in shapes:
+        return shapes.get(wanted, wanted)
+    why = next(
+        (why for form, why in _REFUSED_ACCELERATORS if re.fullmatch(form, wanted)), "it is not known here"
+    )
+    known = " or ".join(f"{name} ({kind.label})" for name, kind in ACCELERATORS.items())
+    raise BundleError(f"the accelerator {name!r} cannot be used: {why}. Choose {known}.")
+
+
+GPUS = ACCELERATORS[DEFAULT_ACCELERATOR].gpus
 
 CODE_FILE_LIMIT = 700_000
 """Bytes of the code file that Kaggle takes for certain."""
@@ -144,9 +186,11 @@ def kaggle_bundle(
     kernel_sources: Iterable[str] = (),
     model_sources: Iterable[str] = (),
     enable_internet: bool = True,
-    nproc: int = GPUS,
+    nproc: int | None = None,
+    accelerator: str = DEFAULT_ACCELERATOR,
     timeout: int | None = None,
     resume_from: str | None = None,
+    local: tuple[str, Sequence[str]] | None = None,
 ) -> dict[str, str]:
     """Return the files of the kernel by name: ``kernel-metadata.json`` and ``<slug>.py``.
 
@@ -156,29 +200,38 @@ def kaggle_bundle(
     support: the module that the script imports from beside it, or None.
     setup: a Python script that is run once before the training, or None.
     requires_gpu: without it the kernel trains on the CPU where there are too few GPUs, instead of stopping.
+    nproc: how many processes train; None: as many as the accelerator has GPUs.
+    accelerator: one of ``ACCELERATORS``.
     enable_internet: without it ``setup`` is taken to install from attached datasets.
     timeout: seconds after which Kaggle ends the session, 12 hours unless told; a Trainer stops before that,
         with a checkpoint.
     resume_from: go on from the last checkpoint in this output: ``owner/slug`` of a kernel, or
         ``datasets/owner/slug``; it has to be among the sources.
+    local: a dataset, which has to be among the sources, and the paths in it that the script reads.
 
     Raises BundleError for values that Kaggle would refuse.
     """
-    _check(nproc, owner, resume_from)
+    kind = ACCELERATORS[accelerator]
+    nproc = kind.gpus if nproc is None else nproc
+    _check(nproc, kind, owner, resume_from)
     metadata = _metadata(
         title, owner, enable_internet, dataset_sources, competition_sources, kernel_sources, model_sources
     )
+    metadata["machine_shape"] = kind.machine_shape
     code_file = f"{slugify(title)}.py"
     made = functools.partial(
         rendering.render,
         "kaggle/kernel.py.j2",
         notebook=notebook_name,
         nproc=nproc,
+        accelerator=kind.label,
         requires_gpu=requires_gpu,
         check_internet=setup is not None and enable_internet,
         tokens=json.dumps({"HF_TOKEN": "optional"} | tokens_read(script)),
         train_for=_train_for(script, timeout),
         resume_from=resume_from,
+        local_from=local and local[0],
+        local=json.dumps(list(local[1])) if local else None,
         reads_secrets="kaggle_secrets" in script,
         script=literal(script),
         setup=None if setup is None else literal(setup),
@@ -189,10 +242,10 @@ def kaggle_bundle(
     return {METADATA_FILE: json.dumps(metadata, indent=2) + "\n", code_file: code}
 
 
-def _check(nproc: int, owner: str | None, resume_from: str | None) -> None:
+def _check(nproc: int, kind: Accelerator, owner: str | None, resume_from: str | None) -> None:
     """Raise BundleError for what Kaggle would refuse."""
-    if not 1 <= nproc <= GPUS:
-        raise BundleError(f"A Kaggle kernel has {GPUS} GPUs, so it cannot run {nproc} processes.")
+    if not 1 <= nproc <= kind.gpus:
+        raise BundleError(f"{kind.label} has {kind.gpus} GPUs, so it cannot run {nproc} processes.")
     if owner is not None and not re.fullmatch(_SLUG, owner):
         raise BundleError(
             f"{owner!r} is no name of a Kaggle user: the one in your profile's address is meant."
@@ -225,7 +278,6 @@ def _metadata(
         "enable_gpu": True,
         "enable_tpu": False,
         "enable_internet": enable_internet,
-        "machine_shape": "NvidiaTeslaT4",
         "dataset_sources": _checked("datasets", datasets),
         "competition_sources": _checked("competitions", competitions),
         "kernel_sources": _checked("notebooks", kernels),

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from nb2ddp.errors import NotebookError, WebError
+from nb2ddp.errors import NotebookError, WebError, install_command
 from nb2ddp.options import Setting, settings
 from nb2ddp.rendering import render
 from nb2ddp.web import limits
@@ -87,7 +87,7 @@ def _gradio(folder: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name != "gradio":
             raise
-        raise WebError("the page needs Gradio: pip install 'nb2ddp[web]'") from None
+        raise WebError(f"the page needs Gradio: {install_command('web')}") from None
     return gradio
 
 

@@ -51,7 +51,8 @@ class Answer:
     """What became of a notebook.
 
     sentence: why it failed. page: notebook and script side by side; empty where it failed. archive: the
-    folder as a zip archive in base 64, called ``name``; empty unless it was converted.
+    folder as a zip archive in base 64, called ``name``; empty unless it was converted. commands: how the
+    folder is run, one a line.
     """
 
     status: Status
@@ -59,6 +60,7 @@ class Answer:
     page: str = ""
     name: str = ""
     archive: str = ""
+    commands: str = ""
 
 
 def converted(

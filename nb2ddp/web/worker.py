@@ -11,6 +11,7 @@ import base64
 import io
 import json
 import re
+import shlex
 import sys
 import zipfile
 from collections.abc import Mapping
@@ -18,6 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from nb2ddp.ddp_folder import SCRIPT, SETUP
 from nb2ddp.errors import PLEASE_REPORT, Nb2ddpError, NotebookError
 from nb2ddp.options import Options
 from nb2ddp.web.limits import MOST_BYTES
@@ -66,7 +68,20 @@ def _converted(source: str, is_link: bool, options: Options) -> dict[str, Any]:
         files = {**conversion.files, kept_name(conversion.notebook.name, conversion.files): text}
         folder = f"{conversion.notebook.stem}_ddp"
         made |= {"name": f"{folder}.zip", "archive": _archive(folder, contents_of(files, document))}
+        made["commands"] = _commands(folder, options, has_setup=SETUP in conversion.files)
     return made
+
+
+def _commands(folder: str, options: Options, *, has_setup: bool) -> str:
+    """Return the lines that run the folder on a machine which has no nb2ddp."""
+    lines = [f"unzip {shlex.quote(folder)}.zip && cd {shlex.quote(folder)}"]
+    if has_setup:
+        lines.append(f"python {SETUP}    # once: what the notebook installs")
+    if options.processes == 1:
+        lines.append(f"python {SCRIPT}")
+    else:
+        lines.append(f"torchrun --standalone --nproc_per_node={options.processes} {SCRIPT}")
+    return "\n".join(lines)
 
 
 _NO_LINK = (

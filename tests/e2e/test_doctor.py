@@ -39,7 +39,7 @@ def test_a_machine_without_gpus_trains_with_gloo() -> None:
     assert found["torch"]["status"] == "ok"
     assert found["all-reduce"]["status"] == "ok", found
     assert "gloo over 3 processes: the sums are right" in found["all-reduce"]["seen"]
-    assert found["GPUs"] == {"name": "GPUs", "status": "skip", "seen": "--cpu", "to_do": ""}
+    assert found["GPUs"] == {"name": "GPUs", "status": "skip", "seen": "left out with --cpu", "to_do": ""}
     fails = [entry for entry in report["checks"] if entry["status"] == "fail"]
     assert report["passed"] is not bool(fails)
     assert done.returncode == (1 if fails else 0)

@@ -13,6 +13,7 @@ import pytest
 
 import nb2ddp
 from nb2ddp.cli import main
+from nb2ddp.errors import install_command
 from nb2ddp.options import Options
 from nb2ddp.page.page import page
 from tests.e2e.test_magic import COLLECT, DATA, LOOP, MODEL, SAVE
@@ -116,13 +117,18 @@ def test_the_files_of_a_cluster_are_written(either: Installed, folder: Path, tar
     assert any("mse_loss" in path.read_text() for path in (folder / "out").iterdir())
 
 
-def test_nbconvert_knows_the_exporter(either: Installed, folder: Path) -> None:
-    done = either.run("python", "-m", "nbconvert", "--to", "ddp", "tiny.ipynb", cwd=folder)
+def test_nbconvert_knows_the_exporter(installed: Installed, folder: Path) -> None:
+    done = installed.run("python", "-m", "nbconvert", "--to", "ddp", "tiny.ipynb", cwd=folder)
     assert done.returncode == 0, done.stderr
     assert (folder / "ddp_support.py").is_file()  # what the script imports
     (script,) = (path for path in folder.glob("*.py") if path.name != "ddp_support.py")
     compile(script.read_text(), script.name, "exec")
     assert "mse_loss" in script.read_text()
+
+
+def test_nbconvert_is_not_needed(bare: Installed) -> None:
+    for name in ("nbconvert", "bleach", "tornado", "zmq"):
+        assert not (bare.site / name).exists(), name
 
 
 def test_a_push_is_shown(installed: Installed, folder: Path) -> None:
@@ -136,7 +142,7 @@ def test_a_push_is_shown(installed: Installed, folder: Path) -> None:
 def test_without_the_extra_a_push_says_which(bare: Installed, folder: Path, arguments: list[str]) -> None:
     done = bare.nb2ddp("push", *arguments, "tiny.ipynb", cwd=folder)
     assert done.returncode not in (0, 2)
-    assert "pip install 'nb2ddp[kaggle]'" in done.stderr
+    assert install_command("kaggle") in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -148,6 +154,15 @@ def test_without_torch_a_rehearsal_says_what_to_do(bare: Installed, folder: Path
     assert "No module named 'torch'" in done.stderr
     assert "name a Python that has it with --python" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [["--cpu"], ["--cpu", "--nproc", "2"], []])
+def test_without_torch_a_run_says_what_to_do(bare: Installed, folder: Path, arguments: list[str]) -> None:
+    done = bare.nb2ddp("run", "tiny.ipynb", *arguments, cwd=folder)
+    assert done.returncode == 1
+    assert "PyTorch is not installed for" in done.stderr.splitlines()[-1]
+    assert "pip install torch" in done.stderr
+    assert "No module named" not in done.stderr
 
 
 @pytest.mark.launch
@@ -183,15 +198,13 @@ def test_any_version_of_what_it_needs_converts_alike(
     for command, said in (
         (["--help"], "Usage: nb2ddp"),
         (["doctor"], "pip install torch` installs it"),
-        (["push", "--dry-run", "--owner", "me", "tiny.ipynb"], "pip install 'nb2ddp[kaggle]'"),
-        (["web"], "pip install 'nb2ddp[web]'"),
+        (["push", "--dry-run", "--owner", "me", "tiny.ipynb"], install_command("kaggle")),
+        (["web"], install_command("web")),
         (["emit", "--target", "torchrun", "tiny.ipynb", "-o", "emitted"], "emitted"),
     ):
         done = found.nb2ddp(*command, cwd=folder)
         assert said in done.stdout + done.stderr, command
         assert "Traceback" not in done.stderr, command
-    done = found.run("python", "-m", "nbconvert", "--to", "ddp", "tiny.ipynb", cwd=folder)
-    assert done.returncode == 0, done.stderr
 
 
 VERSIONS = "from importlib.metadata import version; print(version('click'), version('nbformat'))"

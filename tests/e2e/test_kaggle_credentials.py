@@ -185,7 +185,7 @@ def test_without_the_client_everything_else_works(tmp_path: Path, server: Kaggle
         done = run(tmp_path, *arguments, code=WITHOUT_KAGGLE)
         assert done.returncode == 1
         assert (
-            "the Kaggle client is not installed; install it with `pip install 'nb2ddp[kaggle]'`"
+            f"the Kaggle client is not installed; install it with `{errors.install_command('kaggle')}`"
             in done.stderr
         )
         assert "Traceback" not in done.stderr

@@ -94,6 +94,16 @@ def test_sources_come_from_the_flags_the_notebook_and_the_metadata(
     assert request["categoryIds"] == ["llm"]
 
 
+def test_four_l4s_are_pushed_to_and_other_kinds_are_refused(server: KaggleServer, converted: Path) -> None:
+    refused = nb2ddp("push", "tiny", "--accelerator", "p100")
+    assert refused.exit_code == 1
+    assert "'p100' cannot be used: a P100 is one GPU" in refused.output
+    assert nb2ddp("push", "tiny", "--accelerator", "l4x4").exit_code == 0
+    (push,) = server.pushes
+    assert push["machineShape"] == "NvidiaL4"
+    assert "\nNPROC = 4\n" in push["text"]
+
+
 def test_a_loop_of_its_own_is_not_stopped_in_time(server: KaggleServer, converted: Path) -> None:
     assert "without a Trainer" not in nb2ddp("push", "--timeout", "2h").output
     (converted / "train_ddp.py").write_text("for step in range(9):\n    pass\n")

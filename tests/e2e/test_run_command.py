@@ -70,7 +70,7 @@ def test_the_stage_and_the_closing_block_in_plain_text(tmp_path: Path) -> None:
     process = start(tmp_path, TRAIN)
     out, err = process.communicate(timeout=LONG)
     assert process.returncode == 0, err
-    assert re.search(r"^nb2ddp: 0:\d\d loading$", err, re.MULTILINE)
+    assert re.search(r"^nb2ddp: \[0:\d\d\] loading$", err, re.MULTILINE)
     block = err[err.index("nb2ddp: the run succeeded") :]
     for name, value in FACTS.items():
         assert re.search(rf"^        {name}: +{re.escape(value)}$", block, re.MULTILINE), block
@@ -127,12 +127,15 @@ Path("outputs/checkpoint-20").mkdir(parents=True, exist_ok=True)
 Path("outputs/checkpoint-20/trainer_state.json").write_text("{}")
 print("saved", flush=True)
 time.sleep(999)
+trainer = Trainer()
 """
 
 
 @pytest.mark.parametrize("saves", [True, pytest.param(False, marks=pytest.mark.thorough)])
 def test_ctrl_c_ends_with_what_is_kept(tmp_path: Path, saves: bool) -> None:
-    process = start(tmp_path, SAVES if saves else "import time\nprint('saved', flush=True)\ntime.sleep(999)")
+    """And with the command that goes on: all options of this run, and what went to torchrun."""
+    script = SAVES if saves else "import time\nprint('saved', flush=True)\ntime.sleep(999)"
+    process = start(tmp_path, script, "--log-dir", "my logs", "--", "--max-restarts=0")
     assert process.stdout is not None
     assert process.stdout.readline() == "saved\n"
     time.sleep(0.3)
@@ -143,7 +146,7 @@ def test_ctrl_c_ends_with_what_is_kept(tmp_path: Path, saves: bool) -> None:
     if saves:
         assert last == (
             "nb2ddp: stopped by SIGINT; kept: outputs/checkpoint-20; to go on from it: "
-            "nb2ddp run train.py --resume"
+            "nb2ddp run train.py --cpu --log-dir 'my logs' --resume -- --max-restarts=0"
         )
     else:
         assert (

@@ -1,8 +1,9 @@
-"""The documentation site: it builds without a warning, has a page for each rule, and loads nothing from elsewhere."""
+"""The documentation site: it builds without a warning, names all there is, and loads nothing from elsewhere."""
 
 from __future__ import annotations
 
 import html
+import json
 import os
 import re
 import subprocess
@@ -12,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from nb2ddp.cli import main
-from nb2ddp.errors import Nb2ddpError
+from nb2ddp.errors import REPOSITORY, Nb2ddpError
+from nb2ddp.rewriting.runtime_calls import helpers
 from nb2ddp.rules import RULES
 from tests.support import ROOT
 
@@ -34,36 +36,47 @@ def text_of(path: Path) -> str:
 
 
 def test_each_rule_command_and_error_has_its_place(site: Path) -> None:
-    for rule in RULES:
-        assert f"{rule.name}</code></h1>" in re.sub(
-            r"<a class=\"headerlink.*?</a>", "", (site / "rules" / f"{rule.name}.html").read_text("utf-8")
-        )
-    commands, troubles = text_of(site / "commands.html"), text_of(site / "troubleshooting.html")
-    assert all(f"nb2ddp {name}" in commands for name in main.commands)
+    rules = (site / "rules.html").read_text(encoding="utf-8")
+    assert all(f'<h2 id="{rule.name}">' in rules for rule in RULES)
+    assert all(f"nb2ddp {name}" in text_of(site / "commands.html") for name in main.commands)
     assert all(kind.__name__ in text_of(site / "exit_codes.html") for kind in Nb2ddpError.__subclasses__())
-    assert "there are no notebooks in" in troubles or "is not a Jupyter notebook" in troubles
-    assert "What it promises" in text_of(site / "promise.html")
-    assert "torchrun" in text_of(site / "clusters.html")
     assert "How a notebook travels" in text_of(site / "architecture.html")
     assert "python benchmarks/gpus.py prepare FOLDER" in text_of(site / "measured.html")
 
 
-def test_a_link_of_the_first_page_to_a_section_leads_to_one(site: Path) -> None:
-    links = re.findall(r'href="([\w./]*)#([\w-]+)"', (site / "index.html").read_text(encoding="utf-8"))
-    assert ("promise.html", "limits") in links
-    for page, section in links:
-        assert f'id="{section}"' in (site / (page or "index.html")).read_text(encoding="utf-8"), (
-            page,
-            section,
-        )
+def test_each_symptom_says_what_to_do(site: Path) -> None:
+    page = (site / "troubleshooting.html").read_text(encoding="utf-8")
+    symptoms = re.split(r"<h3", page)[1:]
+    assert len(symptoms) > 15
+    assert all("<strong>Do.</strong>" in part or "<strong>Why" in part for part in symptoms)
+
+
+def test_what_scripts_call_is_found_by_its_name(site: Path) -> None:
+    """The search has a place for each function of `ddp`, and takes a name with underscores for one word."""
+    index = json.loads((site / "search" / "search_index.json").read_text(encoding="utf-8"))
+    places = {entry["title"] for entry in index["docs"] if entry["location"].startswith("api.html#")}
+    for name in ("nb2ddp.convert", "_ddp.losses", *(f"ddp.{name}" for name in helpers())):
+        assert f"<code>{name}</code>" in places or name in places, name
+    separator = index["config"]["separator"]
+    assert re.split(separator, "ddp.check_replicas(ddp_model)")[:2] == ["ddp", "check_replicas"]
+
+
+def test_each_page_leads_on_and_to_the_repository(site: Path) -> None:
+    for page in site.glob("*.html"):
+        text = page.read_text(encoding="utf-8")
+        if page.name != "404.html":
+            assert 'class="md-footer__link' in text, page
+            assert f'href="{REPOSITORY}"' in text, page
 
 
 def test_the_site_loads_nothing_from_elsewhere(site: Path) -> None:
     pages = [*site.rglob("*.html"), *site.rglob("*.css")]
-    assert len(pages) > 30
+    assert len(pages) > 20
     for page in pages:
         text = page.read_text(encoding="utf-8")
+        text = re.sub(r'<link rel="canonical"[^>]*>', "", text)  # says where the page is
         loaded = re.findall(r"""<(?:script|img|iframe|link)\b[^>]*?(?:src|href)=["']?(//|https?:)""", text)
+        assert 'data-md-component="source"' not in text, "it asks api.github.com"
         assert not [*loaded, *re.findall(r"url\(['\"]?https?:|@import", text)], page
 
 

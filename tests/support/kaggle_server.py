@@ -8,9 +8,11 @@ The client comes here through ``http_proxy``, so request lines are in absolute f
 from __future__ import annotations
 
 import base64
+import io
 import json
 import sys
 import time
+import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -104,6 +106,10 @@ class KaggleServer:
         self.asked: list[str] = []
         self.gets: list[tuple[str, str | None]] = []  # address, and the credentials that came with it
         self.calls: dict[str, list[Answer]] = {}  # the next answers of other methods
+        self.datasets: dict[str, bytes] = {}  # what was uploaded, by owner/slug
+        self.dataset_states: list[str] = ["READY"]  # one after the other; the last one stays
+        self.dataset_requests: list[dict[str, Any]] = []
+        self.blobs: dict[str, bytes] = {}  # by token
         self.hang_seconds = 4.0
         self.port = 0
 
@@ -137,6 +143,29 @@ class KaggleServer:
         ]
         more = {"nextPageToken": str(start + PAGE)} if start + PAGE < len(names) else {}
         return {"files": files, "log": json.dumps(self.events()), **more}
+
+    def GetDatasetStatus(self, request: dict[str, Any]) -> dict[str, Any]:
+        if f"{request['ownerSlug']}/{request['datasetSlug']}" not in self.datasets:
+            raise HttpError(403, "Permission 'datasets.get' was denied")
+        states = self.dataset_states
+        return {"status": states.pop(0) if len(states) > 1 else states[0]}
+
+    def StartBlobUpload(self, request: dict[str, Any]) -> dict[str, Any]:
+        token = f"blob-{len(self.blobs)}"
+        self.blobs[token] = b""
+        return {"token": token, "createUrl": f"http://localhost/upload/{token}"}
+
+    def CreateDataset(self, request: dict[str, Any]) -> dict[str, Any]:
+        self.dataset_requests.append(request)
+        (file,) = request["files"]
+        ref = f"{request['ownerSlug']}/{request['slug']}"
+        self.datasets[ref] = self.blobs[file["token"]]
+        return {"ref": f"/{ref}", "url": f"https://www.kaggle.com/datasets/{ref}", "status": "ok"}
+
+    def unpacked(self, ref: str) -> dict[str, bytes]:
+        """The files of a dataset, as Kaggle unpacks them."""
+        with zipfile.ZipFile(io.BytesIO(self.datasets[ref])) as archive:
+            return {name: archive.read(name) for name in archive.namelist()}
 
     def IntrospectToken(self, request: dict[str, Any]) -> dict[str, Any]:
         return {"active": request["token"] == f"KGAT_{KEY}", "username": USER}
@@ -195,6 +224,11 @@ class _Handler(BaseHTTPRequestHandler):
             page = answer if isinstance(answer, str) else None
             kind = "application/json" if page is None else "text/html"
             self._send(200, (json.dumps(answer) if page is None else page).encode(), kind)
+
+    def do_PUT(self) -> None:
+        token = urlsplit(self.path).path.rpartition("/")[2]
+        self.kaggle.blobs[token] = self.rfile.read(int(self.headers["Content-Length"]))
+        self._send(200, b"", "text/plain")
 
     def do_GET(self) -> None:
         url = urlsplit(self.path)

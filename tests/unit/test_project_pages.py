@@ -23,7 +23,7 @@ from nb2ddp.cli import main
 from nb2ddp.conversion.pipeline import convert
 from nb2ddp.conversion.report import batches
 from nb2ddp.ddp_folder import edited_since
-from nb2ddp.errors import REPOSITORY
+from nb2ddp.errors import REPOSITORY, install_command
 from tests.support import ROOT, SAMPLES
 
 
@@ -88,6 +88,38 @@ def test_the_description_on_an_index_has_no_dead_link() -> None:
                 assert (ROOT / target.removeprefix(start).partition("#")[0]).exists(), target
         if target.startswith("#"):
             assert target[1:] in headings, target
+
+
+def test_the_readme_is_short_and_its_figures_have_a_spread() -> None:
+    """A person with a notebook reads it in some minutes; a figure in it was measured three times or more."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(readme.splitlines()) <= 150
+    prose = re.sub(r"^```.*?^```", "", readme, flags=re.DOTALL | re.MULTILINE)
+    assert "one run each" not in prose
+    for section in re.split(r"^## ", prose, flags=re.MULTILINE):
+        if re.search(r"\b\d+\.\d+x", section):
+            assert "Medians of three rounds or more" in section
+
+
+def files_that_users_read() -> list[Path]:
+    suffixes = {".py", ".j2", ".md", ".ipynb", ".txt", ".yml", ".yaml"}
+    folders = ("nb2ddp", "templates", "docs", "spaces", "sample_notebooks")
+    found = [path for name in folders for path in (ROOT / name).rglob("*") if path.suffix in suffixes]
+    return [*found, ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"]
+
+
+def test_every_install_command_is_the_one_that_works_today() -> None:
+    """Until `nb2ddp.errors.PUBLISHED` says so no index has the name, and no page or message may ask for it there."""
+    seen = 0
+    for path in files_that_users_read():
+        for quote, name, extra, source in re.findall(
+            r"pip install (\\?[\"']?)(nb2ddp(?:\[(\w+)\])?)( @ git\+[\w:/.-]+)?",
+            path.read_text(encoding="utf-8"),
+        ):
+            seen += 1
+            written = f'pip install "{name}{source.rstrip(".")}"'
+            assert written == install_command(extra), (str(path), quote)
+    assert seen > 5
 
 
 def test_the_gallery_is_what_convert_writes_with_what_the_ledger_has_measured(tmp_path: Path) -> None:

@@ -32,8 +32,11 @@ def files(evidence: Evidence) -> Point:
         if more := sorted(made - expected):
             sentence = f"{some(more)} written, which the notebook does not write"
             faults.append(Fault("other-files", sentence, evidence.ranks[0].wrote_at(more[0])))
-    said = ", ".join(f"{len(rank.written)} by rank {rank.number}" for rank in evidence.ranks)
-    return Point(5, "files", f"{said}, {len(evidence.one.written)} by the notebook", tuple(faults))
+    own = sum(_PER_RANK in name for rank in evidence.ranks[1:] for name in rank.written)
+    said = f"{len(made)} by rank 0, {len(expected)} by the notebook"
+    if own and not faults:
+        said += f"; the checkpoints keep the random state of each rank ({own} more)"
+    return Point(5, "files", said, tuple(faults))
 
 
 def _ended_well(evidence: Evidence) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from typing import Any
 import click
 import pytest
 
+from nb2ddp import __version__
 from nb2ddp.cli import main
 from tests.support import SAMPLES
 from tests.unit.cli.conftest import Invoke
@@ -49,6 +51,20 @@ def test_every_option_is_in_a_section(invoke: Invoke, name: str) -> None:
 
 def test_every_command_is_in_a_section(invoke: Invoke) -> None:
     assert "Other commands:" not in invoke("--help").stdout
+
+
+@pytest.mark.parametrize("flag", ["-V", "--version"])
+def test_the_version_is_printed(invoke: Invoke, flag: str) -> None:
+    assert invoke(flag).stdout == f"nb2ddp, version {__version__}\n"
+
+
+def test_the_help_names_the_completion(invoke: Invoke) -> None:
+    line = "_NB2DDP_COMPLETE=bash_source nb2ddp"
+    assert line in " ".join(invoke("--help").stdout.split())
+    environment = {**os.environ, "_NB2DDP_COMPLETE": "bash_source"}
+    code = "import sys; sys.argv[0] = 'nb2ddp'; from nb2ddp.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert "complete -o nosort -F" in done.stdout, done.stderr
 
 
 def test_help_loads_no_converter() -> None:

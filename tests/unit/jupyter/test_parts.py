@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import subprocess
 import sys
 import weakref
@@ -25,6 +26,7 @@ from nb2ddp.monitor.nvml import Load, Watch
 from nb2ddp.monitor.progress import Progress
 from nb2ddp.source.notebook import Cell, Notebook
 from tests.e2e.test_magic import DATA, LOOP, MODEL
+from tests.support import ROOT
 from tests.support.helpers import converted
 
 
@@ -215,6 +217,18 @@ def result(folder: Path, *names: str, script: str = "") -> Result:
         path.write_text(json.dumps({"task_type": "SEQ_CLS"}))
         files.append(path)
     return Result(0, 1.0, folder, script, [{"step": 1, "loss": 2.0}, {"step": 2, "loss": 1.0}], files)
+
+
+def test_each_attribute_of_the_result_that_a_page_names_is_there(tmp_path: Path) -> None:
+    made = result(tmp_path)
+    assert made.losses == [(1, 2.0), (2, 1.0)]
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), ROOT / "nb2ddp" / "jupyter" / "magic.py"]
+    names = {
+        name for page in pages for name in re.findall(r"\b_ddp\.(\w+)", page.read_text(encoding="utf-8"))
+    }
+    assert len(names) > 5
+    for name in names:
+        assert hasattr(made, name), name
 
 
 def test_how_to_load_what_was_saved(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nb2ddp.jupyter import html as html_of_run
-from nb2ddp.monitor.progress import Progress
+from nb2ddp.monitor.progress import WORDS, Progress
 
 TRAINER = (
     "Unsloth: a banner\n"
@@ -114,7 +114,7 @@ def test_a_bar_of_the_preparation_counts_no_steps(label: str, stage: str, postfi
     for done in (0, 1, 21):
         progress = heard(bar(done, 21, label, postfix))
         assert (progress.step, progress.total, progress.stage) == (0, 0, stage)
-        assert html_of_run.facts(progress) == [stage]
+        assert html_of_run.facts(progress) == [WORDS[stage]]
 
 
 def test_a_notebooks_own_loop_over_rows_is_no_training() -> None:
@@ -127,7 +127,7 @@ def test_a_notebooks_own_loop_over_rows_is_no_training() -> None:
 
 def test_a_trainers_bar_is_known_before_its_first_loss() -> None:
     said = ["Num examples = 96 | Num Epochs = 1 | Total steps = 60\n", bar(0, 60)]
-    assert html_of_run.facts(heard(*said)) == ["step 0 of 60", "compiling"]
+    assert html_of_run.facts(heard(*said)) == ["step 0 of 60", WORDS["compiling"]]
     progress = heard(*said, bar(3, 60), bar(4, 9), bar(9, 9))
     assert (progress.step, progress.total) == (3, 60), "the other one is an evaluation's"
     progress.feed("\n{'train_runtime': '9.0', 'train_loss': '2.0'}\n")

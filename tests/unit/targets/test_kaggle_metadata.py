@@ -8,14 +8,16 @@ import pytest
 
 from nb2ddp.errors import BundleError
 from nb2ddp.targets.kaggle import (
+    ACCELERATORS,
     METADATA_FILE,
     InputSources,
+    accelerator_of,
     input_sources,
     kernel_title,
     slugify,
     tokens_read,
 )
-from tests.support.kaggle_kernel import bundle, metadata
+from tests.support.kaggle_kernel import bundle, code, metadata
 
 # ---------------------------------------------------------------------------------------------------------
 # Metadata
@@ -206,3 +208,31 @@ def test_paths_that_name_no_input(text: str) -> None:
 )
 def test_tokens_that_a_script_reads(script: str, expected: dict[str, str]) -> None:
     assert tokens_read(script) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "processes"), [("t4x2", "NvidiaTeslaT4", 2), ("l4x4", "NvidiaL4", 4)]
+)
+def test_an_accelerator_has_a_process_for_each_gpu(name: str, shape: str, processes: int) -> None:
+    assert metadata(accelerator=name)["machine_shape"] == shape
+    assert f"\nNPROC = {processes}\n" in code(accelerator=name)
+    assert ACCELERATORS[name].label in code(accelerator=name)
+    assert accelerator_of(shape) == accelerator_of(name.upper()) == name
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("p100", "a P100 is one GPU"),
+        ("NvidiaTeslaP100", "a P100 is one GPU"),
+        ("tpu-v3-8", "a TPU is no GPU"),
+        ("t4", "Kaggle lends T4s in pairs"),
+        ("t4x1", "Kaggle lends T4s in pairs"),
+        ("none", "nothing to divide"),
+        ("h100", "it is not known here"),
+    ],
+)
+def test_an_accelerator_that_cannot_be_used_is_refused_with_the_reason(name: str, why: str) -> None:
+    with pytest.raises(BundleError, match=why) as error:
+        accelerator_of(name)
+    assert "Choose t4x2 (GPU T4 x2) or l4x4 (GPU L4 x4)." in str(error.value)

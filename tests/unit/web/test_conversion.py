@@ -20,7 +20,7 @@ from click.testing import CliRunner
 
 from nb2ddp.cli import main
 from nb2ddp.conversion.pipeline import convert
-from nb2ddp.errors import WebError
+from nb2ddp.errors import WebError, install_command
 from nb2ddp.options import Options
 from nb2ddp.page.page import page
 from nb2ddp.source.inputs import file_name
@@ -90,6 +90,11 @@ def test_the_folder_is_the_one_that_convert_writes(tmp_path: Path, monkeypatch: 
     assert {**report, "files": {}} == {**expected, "files": {}, "script": "train_ddp.py"}
     assert set(expected["files"]) == set(report["files"]) - {"alpaca_sft.ipynb"}
     assert found.name == "alpaca_sft_ddp.zip"
+    assert found.commands.splitlines() == [
+        "unzip alpaca_sft_ddp.zip && cd alpaca_sft_ddp",
+        "python setup_env.py    # once: what the notebook installs",
+        "torchrun --standalone --nproc_per_node=4 train_ddp.py",
+    ]
     assert found.page == page(convert(SAMPLE, nproc=4, owner="me"), Options(nproc=4, owner="me"))
 
 
@@ -207,7 +212,7 @@ def test_without_gradio_one_sentence_says_what_to_install(monkeypatch: pytest.Mo
         monkeypatch.setenv(name, "")  # so that they are as before afterwards
     done = CliRunner().invoke(main, ["web", "--no-browser"])
     assert done.exit_code == WebError.exit_code
-    assert done.stderr == "nb2ddp: the page needs Gradio: pip install 'nb2ddp[web]'\n"
+    assert done.stderr == f"nb2ddp: the page needs Gradio: {install_command('web')}\n"
 
 
 # ---- limits -------------------------------------------------------------------------------------
