@@ -27,9 +27,7 @@ OUR_IMPORTS = {
 UNSLOTH_SHARDS = "2026.10.8"  # the first Unsloth whose own FSDP2 runs under torchrun
 UNSLOTH_PACKAGES = frozenset({"unsloth", "pantheraml"})
 
-TRAINER_PACKAGES = (
-    frozenset("trl transformers unsloth_zoo sentence_transformers setfit".split()) | UNSLOTH_PACKAGES
-)
+TRAINER_PACKAGES = frozenset("trl transformers unsloth_zoo sentence_transformers".split()) | UNSLOTH_PACKAGES
 
 # The names that notebooks use after `from PACKAGE import *`.
 STAR_EXPORTS = {
@@ -350,24 +348,6 @@ DISPLAY_MAGICS = frozenset(
 )
 
 GPU_0 = "cuda:0"
-
-# Frameworks that train without a PyTorch loop or a Trainer: their names, and what to use instead.
-OTHER_FRAMEWORKS = {
-    "pytorch_lightning": ("Lightning", 'its Trainer(devices=2, strategy="ddp") runs DDP by itself'),
-    "lightning": ("Lightning", 'its Trainer(devices=2, strategy="ddp") runs DDP by itself'),
-    "fastai": ("fastai", "its `with learn.distrib_ctx():` runs DDP by itself, under accelerate launch"),
-    "ultralytics": ("Ultralytics", "its train(device=[0, 1]) runs DDP by itself"),
-    "tensorflow": ("TensorFlow", "make the model under tf.distribute.MirroredStrategy().scope() instead"),
-    "keras": ("Keras", "use keras.distribution.DataParallel, or tf.distribute with TensorFlow, instead"),
-    "flax": ("JAX", "shard the batch with jax.sharding instead"),
-    "jax": ("JAX", "shard the batch with jax.sharding instead"),
-    "paddle": ("PaddlePaddle", "use paddle.distributed.launch instead"),
-    "xgboost": ("XGBoost", "its own training is not changed by DDP"),
-    "lightgbm": ("LightGBM", "its own training is not changed by DDP"),
-    "catboost": ("CatBoost", "its own training is not changed by DDP"),
-    "sklearn": ("scikit-learn", "its models train on the CPU"),
-}
-FITTING_METHODS = frozenset({"fit", "fit_one_cycle", "fine_tune", "train", "train_step", "value_and_grad"})
 
 # Each process reads its own.
 CLOCKS = frozenset(

@@ -19,7 +19,7 @@ from nb2ddp.ddp_folder import KAGGLE, SCRIPT, SETUP, SUPPORT
 from nb2ddp.options import OptionKeywords, Options
 from nb2ddp.rewriting.engine import rewrite
 from nb2ddp.rewriting.findings import Change
-from nb2ddp.rules import BALANCED_RULES, RULES
+from nb2ddp.rules import BALANCED_RULES, RULES, finish, frameworks
 from nb2ddp.rules.memory import Estimate, estimates
 from nb2ddp.runtime import support_module
 from nb2ddp.source import ipython_syntax
@@ -108,7 +108,7 @@ def _converted(notebook: Notebook, facts: Facts, options: Options) -> Conversion
             notebook.path,
             "declined",
             changes=rewritten.changes,
-            declined=rewritten.declined,
+            declined=_deciding(facts, rewritten.declined),
             notes=rewritten.notes,
             task=task,
             source=notebook,
@@ -140,6 +140,12 @@ def _converted(notebook: Notebook, facts: Facts, options: Options) -> Conversion
         source=notebook,
         memory=needed,
     )
+
+
+def _deciding(facts: Facts, declined: Sequence[Change]) -> Sequence[Change]:
+    """Return what keeps a notebook from being converted, without what would not help it if it were mended."""
+    of_all = frameworks.rule.name if facts.last_collective is not None else finish.rule.name
+    return [change for change in declined if change.rule == of_all] or declined
 
 
 def _parse(notebook: Notebook) -> tuple[list[CodeCell], list[Change]]:

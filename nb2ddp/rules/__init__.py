@@ -18,6 +18,7 @@ from nb2ddp.rules import (
     divide,
     file_guards,
     finish,
+    frameworks,
     in_batch,
     init_block,
     installs,
@@ -39,6 +40,7 @@ from nb2ddp.rules import (
 )
 
 RULES: tuple[Rule, ...] = (
+    frameworks.rule,
     init_block.rule,
     installs.rule,
     magics.rule,
