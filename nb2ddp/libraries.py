@@ -265,15 +265,6 @@ TOLD_BY_LIBRARIES = (
         "is_main_process is_local_main_process is_world_process_zero is_local_process_zero is_global_zero".split()
     )
 )
-# What picks a share of the data by its arguments, and what gives on the rows of its first one, or of its owner.
-SHARING_FUNCTIONS = frozenset(
-    "range arange shard select split_dataset_by_node split_between_processes Subset".split()
-)
-PASSING_ROWS_FUNCTIONS = frozenset(
-    "list tuple iter enumerate zip sorted reversed tqdm trange DataLoader TensorDataset "
-    "from_dict from_list from_pandas from_generator concatenate_datasets".split()
-)
-PASSING_ROWS_METHODS = frozenset("map filter shuffle flatten_indices to_list with_format batch items".split())
 # What loads or downloads, or only looks: every rank may run it, rank 0 first.
 READING_FUNCTIONS = frozenset(
     "load_dataset load_from_disk from_pretrained from_name snapshot_download hf_hub_download map filter read_csv "

@@ -11,7 +11,7 @@ from libcst import matchers
 from nb2ddp import libraries
 from nb2ddp.analysis.clock_readings import answers_by_clock, has_clock
 from nb2ddp.analysis.facts import Facts
-from nb2ddp.analysis.rank_tests import rank_test_above
+from nb2ddp.analysis.ranks import rank_test_above
 from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Binding, Statement
 
