@@ -227,9 +227,19 @@ CHOOSES_MLFLOW_STORE = frozenset({"mlflow.set_tracking_uri", "mlflow.set_registr
 READS_MLFLOW_STORE = re.compile(
     r"mlflow\.(?:\w+\.)*(?:load_model|load_table|search_\w+|get_run|download_artifacts)"
 )
-# Functions that run a program: once is enough, and two runs could disturb each other.
+# Functions that run a program, or send something: once is enough, and two could disturb each other.
 RUNNING_FUNCTIONS = frozenset(
-    "os.system subprocess.run subprocess.call subprocess.check_call subprocess.Popen".split()
+    "os.system subprocess.run subprocess.call subprocess.check_call subprocess.check_output subprocess.Popen "
+    "requests.post requests.put requests.patch requests.delete httpx.post httpx.put httpx.patch httpx.delete".split()
+)
+# Functions and methods of the Hub's client that change something there.
+CHANGES_HUB = re.compile(
+    r"(?:upload|create|delete|push|move|update|add|duplicate|merge|request|super_squash)_"
+)
+# Functions among these, and among those that write, whose result can be sent to other ranks.
+PLAIN_RESULTS = (RUNNING_FUNCTIONS - {"subprocess.Popen"}) | frozenset(
+    "shutil.copy shutil.copyfile shutil.copytree shutil.move shutil.make_archive urllib.request.urlretrieve "
+    "wget.download gdown.download gdown.download_folder".split()
 )
 # How a rank learns its number, which differs between ranks, and how many ranks there are.
 RANK_VARIABLES = frozenset({"RANK", "LOCAL_RANK"})

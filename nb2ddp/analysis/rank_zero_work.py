@@ -156,8 +156,25 @@ def writes(facts: Facts, call: cst.Call) -> bool:
     return _writes_somewhere(facts, call) and not _is_in_own_folder(facts, call)
 
 
+def gives_plain(facts: Facts, call: cst.Call) -> bool:
+    """Return whether the result of a call can be sent to other ranks: a text, a number, what a program printed."""
+    return facts.qualified(call.func) in libraries.PLAIN_RESULTS or _changes_hub(facts, call)
+
+
+def _changes_hub(facts: Facts, call: cst.Call) -> bool:
+    """Match ``upload_folder(...)`` of ``huggingface_hub``, and the methods of its clients."""
+    name = facts.qualified(call.func)
+    if libraries.CHANGES_HUB.match(name.rpartition(".")[2]) is None:
+        return False
+    if name.startswith("huggingface_hub."):
+        return True
+    return isinstance(call.func, cst.Attribute) and facts.comes_from(call.func.value, "huggingface_hub")
+
+
 def _writes_somewhere(facts: Facts, call: cst.Call) -> bool:
     name, method = facts.qualified(call.func), facts.method(call)
+    if _changes_hub(facts, call):
+        return True
     if name in libraries.WRITING_FUNCTIONS or _changes_path(facts, call):
         return not folder_tests.may_exist(facts, call) or folder_tests.is_looked_for(facts, call)
     if method in libraries.WRITING_METHODS:
