@@ -242,10 +242,21 @@ def _walked(inputs: Sequence[Input]) -> Iterator[tuple[Input, Path]]:
             yield what, Path()
             continue
         found = sorted(p for p in path.rglob("*.ipynb") if ".ipynb_checkpoints" not in p.parts)
+        made = {script.parent for script in path.rglob(SCRIPT) if _is_converted(script)} - {path}
+        found = [p for p in found if made.isdisjoint(p.parents)]
         if not found:
             raise click.UsageError(f"there are no notebooks in {path}.")
         for notebook in found:
             yield Input(str(notebook), "file", notebook), notebook.parent.relative_to(path)
+
+
+def _is_converted(script: Path) -> bool:
+    """Return whether a script is one that a conversion has written."""
+    try:
+        with script.open(encoding="utf-8", errors="replace") as file:
+            return "made by nb2ddp" in file.read(2000)
+    except OSError:
+        return False
 
 
 def _echo_diff(conversion: Conversion) -> None:

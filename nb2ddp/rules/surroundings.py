@@ -31,6 +31,7 @@ from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
 
 _COLAB = "google.colab"
+_OF_ITS_PAGE = ("drive.", "data_table.", "output.", "widgets.", "runtime.", "files.download")
 _KEYBOARD = frozenset({"input", "getpass.getpass"})
 _LOGINS = frozenset(f"huggingface_hub.{name}" for name in ("login", "notebook_login", "interpreter_login"))
 _NO_LOGIN = (
@@ -225,8 +226,14 @@ def _colab(facts: Facts, call: cst.Call, name: str) -> Iterator[Finding]:
         key = cst_nodes.code_of(call.args[0].value)
         read = partial(cst_nodes.replaced, code=f"os.environ.get({key})")
         yield Edit(call, "secrets come from the environment", read)
-    elif name in ("drive.mount", "drive.flush_and_unmount", "files.download", "output.clear") and is_alone:
+    elif name.startswith("auth.") and is_alone:
+        why = "this logs in to Google Cloud in a browser; a script reads GOOGLE_APPLICATION_CREDENTIALS"
+        yield Drop(statement, why, comment="a script reads GOOGLE_APPLICATION_CREDENTIALS")
+        yield Note(f"{why}, the path of a service account's key", call)
+    elif name.startswith(_OF_ITS_PAGE) and is_alone:
         yield Drop(statement, f"{name} is Colab's; a script has its files where it runs")
+    elif facts.is_after_training(call) and is_alone:
+        yield Note(f"{_COLAB}.{name} is not there in a script: the run ends here, after training", call)
     else:
         yield Decline(f"{_COLAB}.{name} is not there in a script; write what it is to do in Python", call)
 
