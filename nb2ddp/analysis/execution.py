@@ -26,6 +26,7 @@ _ALONE = frozenset(
 _GIVE_NOTHING = (libraries.RECORDING_FUNCTIONS - {"len", "json.dumps", "joblib.dump"}) | {
     "shutil.rmtree",
     "time.sleep",
+    "matplotlib.pyplot.close",
 }
 _SEARCHES = 32  # how many are kept, those used last
 

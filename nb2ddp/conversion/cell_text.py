@@ -9,9 +9,7 @@ from nb2ddp.source.syntax_check import check
 
 # Magics that are shell commands, which IPython runs without their `%` where no variable has the name.
 _COMMANDS = r"pip3?|conda|mamba|uv|ls|ll|cd|pwd|mkdir|rmdir|cp|mv|rm|cat|less|more"
-_AUTOMAGIC = re.compile(
-    rf"({_COMMANDS})(?:[ \t]+(?!\S{{0,2}}=|[(\[,:]|(?:in|is|and|or|if|not)\b).*)?\s*$"
-)
+_AUTOMAGIC = re.compile(rf"({_COMMANDS})(?:[ \t]+(?!\S{{0,2}}=|[(\[,:]|(?:in|is|and|or|if|not)\b).*)?\s*$")
 _FUTURE = re.compile(r"from __future__ import .+")
 
 

@@ -66,6 +66,8 @@ def rewrite(facts: Facts, rules: Sequence[Rule], options: Options) -> Rewritten:
                     needs.add(finding)
                 case Decline(why=why, node=node):
                     declined.append(Change(rule.name, facts.place(node) if node else None, why))
+                case Note(why=why) if any(note.why == why and note.rule == rule.name for note in notes):
+                    continue  # once in a notebook, where it is so first
                 case Note(why=why, node=node, data=data):
                     notes.append(Change(rule.name, facts.place(node) if node else None, why, data))
                 case Edit(node=node):

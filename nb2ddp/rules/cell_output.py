@@ -67,7 +67,7 @@ def _drawing(facts: Facts) -> Callable[[cst.Call], bool]:
 
 def _showing(facts: Facts) -> Callable[[cst.Call], bool]:
     """Return a test for calls that show the figures, or close them."""
-    ends = ("matplotlib.pyplot.show", "matplotlib.pyplot.close")
+    ends = ("matplotlib.pyplot.show", "matplotlib.pyplot.close", helper(facts, "save_plots"))
     return lambda call: facts.qualified(call.func) in ends
 
 

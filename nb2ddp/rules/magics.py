@@ -150,14 +150,12 @@ def _line(facts: Facts, shell: ShellCall) -> Iterator[Finding]:
     elif shell.name in COMMANDS:
         code = f"{helper(facts, 'shell')}({shell.code(facts.bound_names)})"
         yield Edit(shell.call, "runs once, on rank 0", partial(cst_nodes.replaced, code=code))
-    elif shell.name in _RUN_CODE or "<<" in shell.text:
-        yield Decline(f"%{shell.name} runs code that is not in the notebook; write it in Python", shell.call)
+    elif shell.name in _RUN_CODE or "<<" in shell.text or "(" in shell.text:
+        yield Decline(f"%{shell.name} runs code, or gives names a value; write it in Python", shell.call)
     else:
-        why = f"%{shell.name} is a magic of IPython's, or of an extension, which a script has not"
+        why = f"%{shell.name} is left out, for a script has no such magic"
         yield Drop(statement, why, comment=f"%{shell.name} is left out")
-        yield Note(
-            f"{why}: it is left out. If it does more than show something, write it in Python", shell.call
-        )
+        yield Note(f"{why}; if it does more than show something, write it in Python", shell.call)
 
 
 def _value(facts: Facts, shell: ShellCall) -> Iterator[Finding]:

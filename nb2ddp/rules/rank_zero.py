@@ -87,6 +87,8 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         if _is_used(facts, call, last):
             if rank_zero_work.maps_file(facts, call):
                 yield Gate(statement, "in-turn", "the ranks write one after another")
+            elif _may_be_skipped(facts, call):
+                continue  # the rule file-guards lets rank 0 go first, and the others find what it made
             elif rank_zero_work.gives_plain(facts, call) and not _only_asks(facts, call):
                 yield from _on_rank_0(facts, call, why)
             elif not _only_asks(facts, call):
@@ -131,6 +133,8 @@ def _running(facts: Facts, call: cst.Call, statement: Statement, why: str) -> It
     """
     if _only_asks(facts, call) or not called_by_all(facts, call) or _needs_all(facts, statement):
         return
+    if _may_be_skipped(facts, call):
+        return
     if _starts_python(facts, call):
         env = f"{helper(facts, 'environment_without_ranks')}()"
         yield Edit(call, "the program that it starts is no rank of this run", partial(_on_its_own, env=env))
@@ -140,6 +144,26 @@ def _running(facts: Facts, call: cst.Call, statement: Statement, why: str) -> It
         yield from _on_rank_0(facts, call, why)
     else:
         yield Note("this runs on every rank, because its result is used", call)
+
+
+def _asks_for_file(facts: Facts, node: cst.If | cst.IfExp | cst.While) -> bool:
+    return any(folder_tests.is_file_test(facts, call) for call in facts.calls_in(node.test))
+
+
+def _may_be_skipped(facts: Facts, call: cst.Call) -> bool:
+    """Return whether a rank that comes later may find a file, or catch no error, and not come to a call."""
+    inner: cst.CSTNode = call
+    for parent in facts.parents(call):
+        if isinstance(parent, cst.FunctionDef):
+            return False
+        if isinstance(parent, cst.ExceptHandler):
+            return True
+        match parent:
+            case cst.If() | cst.IfExp() | cst.While() if inner is not parent.test:
+                if _asks_for_file(facts, parent):
+                    return True
+        inner = parent
+    return False
 
 
 def _on_rank_0(facts: Facts, call: cst.Call, why: str) -> Iterator[Finding]:
@@ -255,7 +279,7 @@ def _in_function(facts: Facts, call: cst.Call, statement: Statement) -> Iterator
         return
     all_call = called_by_all(facts, call)
     apart = leaves(statement) or binds_for_later(facts, statement) or changes_state(facts, statement)
-    if all_call and apart and rank_zero_work.gives_plain(facts, call):
+    if all_call and apart and rank_zero_work.gives_plain(facts, call) and not _may_be_skipped(facts, call):
         yield from _on_rank_0(facts, call, rank_zero_work.WRITES)
         return
     if all_call and not apart and folder_tests.is_looked_for(facts, call):
