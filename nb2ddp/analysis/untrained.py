@@ -28,9 +28,9 @@ def missing(facts: Facts) -> tuple[str, cst.CSTNode | None]:
     if not any(_is_code(statement) for statement in facts.top_statements):
         return f"{_START}: its cells hold no code", None
     return (
-        _trainer(facts)
-        or _written(facts)
+        _written(facts)
         or _framework(facts)
+        or _trainer(facts)
         or _loop(facts)
         or _fitted(facts)
         or _inference(facts)
@@ -79,6 +79,9 @@ def _trainer(facts: Facts) -> tuple[str, cst.CSTNode] | None:
     for call in facts.calls:
         if facts.is_trainer_class(call.func):
             name = facts.qualified(call.func).rpartition(".")[2]
+            if facts.train_calls:
+                why = "its train() stands in a function that no cell calls; call it from a cell"
+                return f"{_UNSEEN} this {name}: {why}", call
             return f"{_START}: this {name} is made, but no cell that runs calls its train()", call
     for call in facts.live_calls:
         match call.func:
@@ -117,12 +120,27 @@ def _loop(facts: Facts) -> tuple[str, cst.CSTNode] | None:
 
 
 def _written(facts: Facts) -> tuple[str, cst.CSTNode] | None:
-    """Find a training loop in a module that a cell writes: ``%%writefile engine.py``."""
+    """Find a training loop in a module that a cell writes: by ``%%writefile engine.py``, or as a text."""
     for shell in shell_calls(facts):
         if shell.kind == "cell" and shell.name == "writefile" and _TRAINS.search(shell.body):
             file = shell.text.removeprefix("-a ").strip().strip("\"'")
-            return f"{_UNSEEN} {file}, which %%writefile writes here: put its code into a cell", shell.call
+            return f"{_UNSEEN} {file}, which %%writefile writes here: {_instead(shell.body)}", shell.call
+    for string in facts.strings:
+        text = cst_nodes.string_value(string) or ""
+        if text.count("\n") > 3 and _TRAINS.search(text) and "import " in text:
+            return f"{_UNSEEN} the code in this text: {_instead(text)}", string
     return None
+
+
+def _instead(code: str) -> str:
+    """Return what to do with the code of a module that trains."""
+    if "torch_xla" in code:
+        return "it trains on a TPU, and nb2ddp converts training on CUDA GPUs"
+    if "torch.distributed" in code or "accelerate" in code:
+        return (
+            "start it with torchrun as it is where it divides its batches itself, or put its code into a cell"
+        )
+    return "put its code into a cell"
 
 
 def _inference(facts: Facts) -> tuple[str, cst.CSTNode] | None:

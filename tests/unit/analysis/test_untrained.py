@@ -61,6 +61,24 @@ KINDS: dict[str, tuple[list[str], str, int | None]] = {
         "this SFTTrainer is made, but no cell that runs calls its train()",
         2,
     ),
+    "a Trainer that a library starts": (
+        [
+            "from trl import SFTTrainer",
+            "class C:\n    def fit(self):\n        t = SFTTrainer(m)\n        t.train()",
+        ],
+        "cannot follow the training of this SFTTrainer: its train() stands in a function that no cell calls",
+        2,
+    ),
+    "a script in a text": (
+        ["code = '''\nimport torch\nfor x in y:\n    f(x).backward()\n'''", "open('t.py', 'w').write(code)"],
+        "cannot follow the training of the code in this text: put its code into a cell",
+        1,
+    ),
+    "a module that trains with DDP": (
+        ["%%writefile t.py\nimport torch.distributed as dist\nloss.backward()"],
+        "start it with torchrun as it is where it divides its batches itself",
+        1,
+    ),
     "a Trainer that nothing makes": (
         ["import torch", "trainer.train()"],
         "train() is called on trainer here, but no cell makes trainer",

@@ -25,7 +25,7 @@ from trl import SFTTrainer
 trainer = SFTTrainer(model)
 def later():
     trainer.train()
-# decline, line 2: this notebook does not train: ...
+# decline, line 2: nb2ddp cannot follow the training of this SFTTrainer: its train() stands in a function that no cell calls; ...
 
 # case: a class of another kind
 class Trainer:
