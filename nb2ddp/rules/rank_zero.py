@@ -20,6 +20,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Literal
 
 import libcst as cst
 
@@ -87,9 +88,9 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         if _is_used(facts, call, last):
             if rank_zero_work.maps_file(facts, call):
                 yield Gate(statement, "in-turn", "the ranks write one after another")
-            elif _may_be_skipped(facts, call):
+            elif (skipped := _may_be_skipped(facts, call)) == "file":
                 continue  # the rule file-guards lets rank 0 go first, and the others find what it made
-            elif rank_zero_work.gives_plain(facts, call) and not _only_asks(facts, call):
+            elif rank_zero_work.gives_plain(facts, call) and not _only_asks(facts, call) and not skipped:
                 yield from _on_rank_0(facts, call, why)
             elif not _only_asks(facts, call):
                 does = "writes" if why == rank_zero_work.WRITES else "runs"
@@ -150,20 +151,20 @@ def _asks_for_file(facts: Facts, node: cst.If | cst.IfExp | cst.While) -> bool:
     return any(folder_tests.is_file_test(facts, call) for call in facts.calls_in(node.test))
 
 
-def _may_be_skipped(facts: Facts, call: cst.Call) -> bool:
-    """Return whether a rank that comes later may find a file, or catch no error, and not come to a call."""
+def _may_be_skipped(facts: Facts, call: cst.Call) -> Literal["", "file", "error"]:
+    """Return why a rank may not come to a call: one that comes later finds a file, or one catches no error."""
     inner: cst.CSTNode = call
     for parent in facts.parents(call):
         if isinstance(parent, cst.FunctionDef):
-            return False
+            return ""
         if isinstance(parent, cst.ExceptHandler):
-            return True
+            return "error"
         match parent:
             case cst.If() | cst.IfExp() | cst.While() if inner is not parent.test:
                 if _asks_for_file(facts, parent):
-                    return True
+                    return "file"
         inner = parent
-    return False
+    return ""
 
 
 def _on_rank_0(facts: Facts, call: cst.Call, why: str) -> Iterator[Finding]:
