@@ -27,9 +27,7 @@ OUR_IMPORTS = {
 UNSLOTH_SHARDS = "2026.10.8"  # the first Unsloth whose own FSDP2 runs under torchrun
 UNSLOTH_PACKAGES = frozenset({"unsloth", "pantheraml"})
 
-TRAINER_PACKAGES = (
-    frozenset("trl transformers unsloth_zoo sentence_transformers setfit".split()) | UNSLOTH_PACKAGES
-)
+TRAINER_PACKAGES = frozenset("trl transformers unsloth_zoo sentence_transformers".split()) | UNSLOTH_PACKAGES
 
 # The names that notebooks use after `from PACKAGE import *`.
 STAR_EXPORTS = {
@@ -229,9 +227,19 @@ CHOOSES_MLFLOW_STORE = frozenset({"mlflow.set_tracking_uri", "mlflow.set_registr
 READS_MLFLOW_STORE = re.compile(
     r"mlflow\.(?:\w+\.)*(?:load_model|load_table|search_\w+|get_run|download_artifacts)"
 )
-# Functions that run a program: once is enough, and two runs could disturb each other.
+# Functions that run a program, or send something: once is enough, and two could disturb each other.
 RUNNING_FUNCTIONS = frozenset(
-    "os.system subprocess.run subprocess.call subprocess.check_call subprocess.Popen".split()
+    "os.system subprocess.run subprocess.call subprocess.check_call subprocess.check_output subprocess.Popen "
+    "requests.post requests.put requests.patch requests.delete httpx.post httpx.put httpx.patch httpx.delete".split()
+)
+# Functions and methods of the Hub's client that change something there.
+CHANGES_HUB = re.compile(
+    r"(?:upload|create|delete|push|move|update|add|duplicate|merge|request|super_squash)_"
+)
+# Functions among these, and among those that write, whose result can be sent to other ranks.
+PLAIN_RESULTS = (RUNNING_FUNCTIONS - {"subprocess.Popen"}) | frozenset(
+    "shutil.copy shutil.copyfile shutil.copytree shutil.move shutil.make_archive urllib.request.urlretrieve "
+    "wget.download gdown.download gdown.download_folder".split()
 )
 # How a rank learns its number, which differs between ranks, and how many ranks there are.
 RANK_VARIABLES = frozenset({"RANK", "LOCAL_RANK"})
@@ -267,15 +275,6 @@ TOLD_BY_LIBRARIES = (
         "is_main_process is_local_main_process is_world_process_zero is_local_process_zero is_global_zero".split()
     )
 )
-# What picks a share of the data by its arguments, and what gives on the rows of its first one, or of its owner.
-SHARING_FUNCTIONS = frozenset(
-    "range arange shard select split_dataset_by_node split_between_processes Subset".split()
-)
-PASSING_ROWS_FUNCTIONS = frozenset(
-    "list tuple iter enumerate zip sorted reversed tqdm trange DataLoader TensorDataset "
-    "from_dict from_list from_pandas from_generator concatenate_datasets".split()
-)
-PASSING_ROWS_METHODS = frozenset("map filter shuffle flatten_indices to_list with_format batch items".split())
 # What loads or downloads, or only looks: every rank may run it, rank 0 first.
 READING_FUNCTIONS = frozenset(
     "load_dataset load_from_disk from_pretrained from_name snapshot_download hf_hub_download map filter read_csv "
@@ -350,24 +349,6 @@ DISPLAY_MAGICS = frozenset(
 )
 
 GPU_0 = "cuda:0"
-
-# Frameworks that train without a PyTorch loop or a Trainer: their names, and what to use instead.
-OTHER_FRAMEWORKS = {
-    "pytorch_lightning": ("Lightning", 'its Trainer(devices=2, strategy="ddp") runs DDP by itself'),
-    "lightning": ("Lightning", 'its Trainer(devices=2, strategy="ddp") runs DDP by itself'),
-    "fastai": ("fastai", "its `with learn.distrib_ctx():` runs DDP by itself, under accelerate launch"),
-    "ultralytics": ("Ultralytics", "its train(device=[0, 1]) runs DDP by itself"),
-    "tensorflow": ("TensorFlow", "make the model under tf.distribute.MirroredStrategy().scope() instead"),
-    "keras": ("Keras", "use keras.distribution.DataParallel, or tf.distribute with TensorFlow, instead"),
-    "flax": ("JAX", "shard the batch with jax.sharding instead"),
-    "jax": ("JAX", "shard the batch with jax.sharding instead"),
-    "paddle": ("PaddlePaddle", "use paddle.distributed.launch instead"),
-    "xgboost": ("XGBoost", "its own training is not changed by DDP"),
-    "lightgbm": ("LightGBM", "its own training is not changed by DDP"),
-    "catboost": ("CatBoost", "its own training is not changed by DDP"),
-    "sklearn": ("scikit-learn", "its models train on the CPU"),
-}
-FITTING_METHODS = frozenset({"fit", "fit_one_cycle", "fine_tune", "train", "train_step", "value_and_grad"})
 
 # Each process reads its own.
 CLOCKS = frozenset(

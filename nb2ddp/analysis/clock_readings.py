@@ -95,7 +95,7 @@ def _alternatives(facts: Facts, node: cst.CSTNode) -> list[cst.CSTNode]:
     found: list[cst.CSTNode] = []
     match node:
         case cst.Name():
-            for binding in reaching.bindings(facts, node, _takes_all).bindings:
+            for binding in reaching.bindings(facts, node):
                 if isinstance(binding.node, cst.AugAssign):
                     found.append(binding.node.value)
                 elif isinstance(binding.node, cst.Param):
@@ -113,10 +113,6 @@ def _alternatives(facts: Facts, node: cst.CSTNode) -> list[cst.CSTNode]:
 
 def _is_nothing(value: cst.CSTNode) -> bool:
     return isinstance(value, cst.Name) and value.value in ("None", "True", "False")
-
-
-def _takes_all(test: cst.BaseExpression, where: bool = True) -> bool:
-    return True
 
 
 def _of_attribute(facts: Facts, name: str) -> Iterator[cst.CSTNode]:

@@ -11,7 +11,7 @@ from libcst import matchers
 from nb2ddp import libraries
 from nb2ddp.analysis.clock_readings import answers_by_clock, has_clock
 from nb2ddp.analysis.facts import Facts
-from nb2ddp.analysis.rank_tests import rank_test_above
+from nb2ddp.analysis.ranks import rank_test_above
 from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Binding, Statement
 
@@ -167,8 +167,9 @@ def called_by_all(facts: Facts, node: cst.CSTNode) -> bool:
     """Return whether what runs the function around ``node`` runs it on every rank.
 
     It does where functions call one another by name, up to the cells, and methods of the notebook's plain classes.
-    A function that is passed on (a callback, a metric), a method that a library calls, an ``except``, and code under
-    a test of the rank or of a clock may run on one rank alone. What is only called after training, rank 0 runs.
+    So do a Trainer's callbacks. A function that is passed on (a metric, say), another method that a library calls, an
+    ``except``, and code under a test of the rank or of a clock may run on one rank alone. What is only called after
+    training, rank 0 runs.
     """
     return rank_test_above(facts, node) is None and _reached(facts, node, set())
 
@@ -295,6 +296,8 @@ def _all_call(facts: Facts, function: cst.FunctionDef, seen: set[cst.CSTNode]) -
         return False
     home = facts.scope(function)
     if isinstance(home, cst.ClassDef):
+        if _is_callback(facts, home) and function.name.value not in _OF_A_MICRO_BATCH:
+            return function.name.value.startswith("on_") or _all_call_method(facts, function, seen)
         return _is_plain(facts, home) and _all_call_method(facts, function, seen)
     loads = facts.loads_of(function.name.value)
     uses = [use for use in loads if not facts.is_dead(use) and not facts.is_after_training(use)]
@@ -350,6 +353,22 @@ def _is_plain(facts: Facts, definition: cst.ClassDef, depth: int = 3) -> bool:
         if not (depth and own and all(_is_plain_binding(facts, binding, depth) for binding in own)):
             return False
     return True
+
+
+def _is_callback(facts: Facts, definition: cst.ClassDef, depth: int = 3) -> bool:
+    """Return whether a class is a Trainer's callback, whose events come on every rank alike."""
+    for base in definition.bases:
+        if facts.qualified(base.value).rpartition(".")[2] == "TrainerCallback":
+            return True
+        own = facts.bindings(base.value.value) if isinstance(base.value, cst.Name) else ()
+        above = [b.node for b in own if isinstance(b.node, cst.ClassDef) and b.node is not definition]
+        if depth and any(_is_callback(facts, node, depth - 1) for node in above):
+            return True
+    return False
+
+
+# Events of which ranks may have different numbers.
+_OF_A_MICRO_BATCH = frozenset({"on_substep_end", "on_prediction_step"})
 
 
 def _is_plain_binding(facts: Facts, binding: Binding, depth: int) -> bool:

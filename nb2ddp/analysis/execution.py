@@ -22,6 +22,12 @@ _ALONE = frozenset(
     "print log init_trackers get_tracker end_training unwrap_model get_state_dict register_for_checkpointing "
     "free_memory clear".split()
 )
+# Functions that return None.
+_GIVE_NOTHING = (libraries.RECORDING_FUNCTIONS - {"len", "json.dumps", "joblib.dump"}) | {
+    "shutil.rmtree",
+    "time.sleep",
+    "matplotlib.pyplot.close",
+}
 _SEARCHES = 32  # how many are kept, those used last
 
 
@@ -121,10 +127,17 @@ class Execution:
             silent = called in libraries.SILENT_CALLS or called.startswith(("save_", "push_to_hub"))
             if silent or name == "os.system":
                 return None
+            if name in _GIVE_NOTHING or self._gives_nothing(value):
+                return None
             root = root_of(value.func)
             if isinstance(root, cst.Call) and self._names.qualified(root.func) == "get_ipython":
                 return None
         return value
+
+    def _gives_nothing(self, call: cst.Call) -> bool:
+        """Return whether a call runs functions of the notebook that return no value."""
+        own = self.called_functions(call) if isinstance(call.func, cst.Name) else ()
+        return bool(own) and not any(_returns_value(function) for function in own)
 
     # ---- training -------------------------------------------------------------------------------
 
@@ -240,3 +253,24 @@ class Execution:
         """Return whether ``node`` stands after the last collective, where rank 0 may work alone."""
         last = self.last_collective
         return last is not None and self._tree.order(node) > self._tree.end(last)
+
+
+def _returns_value(function: cst.FunctionDef) -> bool:
+    """Return whether a function, not one inside it, returns or yields a value."""
+    found: list[cst.CSTNode] = []
+
+    class Returns(cst.CSTVisitor):
+        def visit_Return(self, node: cst.Return) -> None:
+            found.extend([node.value] if node.value is not None else [])
+
+        def visit_Yield(self, node: cst.Yield) -> None:
+            found.append(node)
+
+        def visit_FunctionDef(self, node: cst.FunctionDef) -> bool:
+            return node is function
+
+        def visit_Lambda(self, node: cst.Lambda) -> bool:
+            return False
+
+    function.visit(Returns())
+    return bool(found) or function.asynchronous is not None

@@ -90,6 +90,7 @@ class Facts:
         self.fills_cache = kinds.fills_cache
         self.streams = kinds.streams
         self.comes_from = kinds.comes_from
+        self.origins = kinds.origins
         self.is_deleted = kinds.is_deleted
         self.launched = kinds.launched
         self.method = cst_nodes.method_of

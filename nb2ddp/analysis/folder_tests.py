@@ -7,6 +7,7 @@ whether it is new, a rank that looks when rank 0 has made it goes another way.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import libcst as cst
 
@@ -108,13 +109,14 @@ def _tests(facts: Facts, call: cst.Call) -> Iterator[cst.Call]:
         yield call
 
 
+def is_file_test(facts: Facts, call: cst.Call) -> bool:
+    """Return whether a call looks at what files there are."""
+    return facts.qualified(call.func) in _FUNCTIONS or facts.method(call) in _METHODS
+
+
 def _looking(facts: Facts) -> Callable[[cst.Call], bool]:
     """Return a test for calls that look at files."""
-
-    def looks(call: cst.Call) -> bool:
-        return facts.qualified(call.func) in _FUNCTIONS or facts.method(call) in _METHODS
-
-    return looks
+    return partial(is_file_test, facts)
 
 
 def _function(facts: Facts, node: cst.CSTNode) -> cst.CSTNode | None:

@@ -27,7 +27,7 @@ _PROVIDED = frozenset({"os", "sys", "torch"})
 _CHANGING = frozenset("append extend insert remove pop update setdefault add discard sort".split())
 # An install from local files: `-e .`, `-r requirements.txt`, `./a.whl`; not from a URL.
 _FROM_FILES = re.compile(
-    r"\s(?:-e\s+|-r\s+|--requirement[ =])(?!\w+[:+])|\s\.{1,2}(?:/|\s|\[|$)|\s(?!\w+:)\S+\.whl\b"
+    r"\s(?:-e\s+|-r\s+|--requirement[ =])(?!\w+[:+])|\s\.{1,2}(?:/|\s|\[|$)|\s(?!\w+:)\S+\.(?:whl|deb|tar\.gz)\b"
 )
 
 

@@ -6,6 +6,7 @@ methods that return their owner.
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import cached_property
 
@@ -16,12 +17,13 @@ from nb2ddp.analysis.names import Names
 from nb2ddp.analysis.solver import Solver
 from nb2ddp.analysis.tree import Tree
 from nb2ddp.source import cst_nodes
-from nb2ddp.source.cells import Binding, Scope
+from nb2ddp.source.cells import Binding, Scope, root_of
 from nb2ddp.source.cst_nodes import keyword_of, method_of
 
 _Key = cst.BaseExpression | cst.FunctionDef | cst.ClassDef | Binding
 _Steps = Generator[_Key, str, str]
-_DEPTH = 8  # how many variables and wrappers are followed to a trainer's class
+_DEPTH = 8  # how many variables and wrappers are followed
+_BUILTINS = frozenset(dir(builtins))
 
 
 class Kinds:
@@ -158,15 +160,7 @@ class Kinds:
 
     def _returned(self, function: cst.FunctionDef) -> _Steps:
         """Evaluate the first kind that a ``return`` of the function gives; of a tuple its first value."""
-        returns: list[cst.BaseExpression] = []
-
-        class Returns(cst.CSTVisitor):
-            def visit_Return(self, node: cst.Return) -> None:
-                if node.value is not None:
-                    returns.append(node.value)
-
-        function.body.visit(Returns())
-        for value in returns:
+        for value in _returns(function):
             first = value.elements[0].value if isinstance(value, cst.Tuple) and value.elements else value
             if kind := (yield first):
                 return kind
@@ -362,18 +356,72 @@ class Kinds:
         name = self._names.qualified(call.func)
         return "IterableDataset" in name or method_of(call) == "to_iterable_dataset"
 
-    def comes_from(self, node: cst.BaseExpression, package: str, depth: int = 3) -> bool:
+    def comes_from(self, node: cst.BaseExpression, package: str) -> bool:
         """Return whether a chain of methods begins at a value of ``package``: ``df[x].sample`` at pandas."""
-        while isinstance(node, cst.Attribute | cst.Call | cst.Subscript):
-            if isinstance(node, cst.Call):
-                if self._names.qualified(node.func).partition(".")[0] == package:
-                    return True
-                node = node.func
-            else:
-                node = node.value
-        binding = self._names.binding(node) if isinstance(node, cst.Name) else None
-        made = binding.value if binding is not None else None
-        return isinstance(made, cst.Call) and depth > 0 and self.comes_from(made, package, depth - 1)
+        return any(name.partition(".")[0] == package for name in self.origins(node))
+
+    def origins(self, node: cst.BaseExpression, depth: int = _DEPTH) -> frozenset[str]:
+        """Return the dotted names of the library calls that a value may come from; none where it is not in sight.
+
+        ``trainer`` of ``trainer = L.Trainer()`` comes from ``lightning.Trainer``, and so does ``trainer.model``.
+        Values are followed through names, attributes, parameters, and the notebook's functions and classes.
+        """
+        found: set[str] = set()
+        while depth > 0:
+            match node:
+                case cst.Call(func=func):
+                    if made := self._made_by(func, depth):
+                        return made | found
+                    node = func
+                case cst.Attribute(value=value, attr=attr):
+                    for target in self._tree.collected.attribute_targets:
+                        around = self._tree.parent(self._tree.parent(target) or target)
+                        if target.attr.value == attr.value and isinstance(around, cst.Assign):
+                            found |= self.origins(around.value, depth - 4)
+                    node = value
+                case cst.Subscript(value=value) | cst.Await(expression=value):
+                    node = value
+                case cst.Name():
+                    binding = self._names.binding(node)
+                    made_here = self._origins_of(binding, depth - 1) if binding is not None else frozenset()
+                    return made_here | found
+                case _:
+                    break
+        return frozenset(found)
+
+    def _made_by(self, function: cst.BaseExpression, depth: int) -> frozenset[str]:
+        """Return the dotted names of what makes the value of a call; none where its owner does."""
+        name, root = self._names.qualified(function), root_of(function)
+        if not isinstance(root, cst.Name):
+            return frozenset()
+        own = self._names.definitions(name) if isinstance(function, cst.Name) else ()
+        made: set[str] = set()
+        for binding in own:
+            if isinstance(binding.node, cst.ClassDef):
+                for base in binding.node.bases:
+                    made |= self._made_by(base.value, depth - 1) if depth > 0 else frozenset()
+            elif isinstance(binding.node, cst.FunctionDef):
+                for value in _returns(binding.node):
+                    first = (
+                        value.elements[0].value if isinstance(value, cst.Tuple) and value.elements else value
+                    )
+                    made |= self.origins(first, depth - 2)
+        if own or self._names.is_imported(root.value):
+            return frozenset(made) if own else frozenset({name})
+        unbound = root.value not in self._names.bound_names and root.value not in _BUILTINS
+        return frozenset(f"{module}.{name}" for module in self._names.stars) if unbound else frozenset()
+
+    def _origins_of(self, binding: Binding, depth: int) -> frozenset[str]:
+        found: set[str] = set()
+        if isinstance(binding.node, cst.Param):
+            for value in self.given(binding):
+                found |= self.origins(value, depth - 1)
+        elif binding.value is not None:
+            value = binding.value
+            if isinstance(value, cst.Tuple | cst.List) and (binding.index or 0) < len(value.elements):
+                value = value.elements[binding.index or 0].value
+            found |= self.origins(value, depth)
+        return frozenset(found)
 
     def is_deleted(self, scope: Scope | None) -> bool:
         """Return whether ``del`` removes a model or a trainer from ``scope``, to free its memory."""
@@ -391,3 +439,16 @@ class Kinds:
             if isinstance(tree.parent(name), cst.Del | cst.Element)
             and any(isinstance(parent, cst.Del) for parent in tree.parents(name))
         ]
+
+
+def _returns(function: cst.FunctionDef) -> list[cst.BaseExpression]:
+    """List the values that a function returns."""
+    found: list[cst.BaseExpression] = []
+
+    class Returns(cst.CSTVisitor):
+        def visit_Return(self, node: cst.Return) -> None:
+            if node.value is not None:
+                found.append(node.value)
+
+    function.body.visit(Returns())
+    return found

@@ -267,6 +267,11 @@ class Names:
             if any(name.partition(".")[0] == package for name in imported_modules(node))
         )
 
+    @property
+    def stars(self) -> Sequence[str]:
+        """List the modules of which all names are imported, in order."""
+        return self._collected.stars
+
     @cached_property
     def uses_unsloth(self) -> bool:
         """Tell whether Unsloth, or a fork that kept its names, is imported."""

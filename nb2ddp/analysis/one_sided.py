@@ -10,7 +10,7 @@ from typing import Literal
 import libcst as cst
 
 from nb2ddp.analysis.facts import Facts
-from nb2ddp.analysis.rank_tests import rank_test_above
+from nb2ddp.analysis.ranks import rank_test_above
 from nb2ddp.analysis.training_loops import optimized_models
 from nb2ddp.source import cst_nodes
 

@@ -63,8 +63,18 @@ def _generation(facts: Facts) -> tuple[frozenset[Statement], dict[Statement, lis
             gated |= chain
         elif not facts.runs(seed, facts.fills_cache):
             made = facts.binds_in(seed) | facts.changes_in(seed)
-            shared[seed] = sorted(name for name in made if facts.is_read_after(name, seed, last))
+            kept = [name for name in made if not _is_deleted_in(facts, name, seed)]
+            shared[seed] = sorted(name for name in kept if facts.is_read_after(name, seed, last))
     return frozenset(gated), shared
+
+
+def _is_deleted_in(facts: Facts, name: str, statement: Statement) -> bool:
+    """Return whether a statement deletes a name for good: ``del batch`` at the end of a loop."""
+    deleted = [
+        u for u in facts.uses(name, statement) if any(isinstance(p, cst.Del) for p in facts.parents(u))
+    ]
+    bound = [b.order for b in facts.bindings_in(statement) if b.name == name]
+    return bool(deleted) and max(bound, default=0) < facts.order(deleted[-1])
 
 
 def divided(facts: Facts) -> list[IndependentLoop]:
@@ -156,8 +166,25 @@ def writes(facts: Facts, call: cst.Call) -> bool:
     return _writes_somewhere(facts, call) and not _is_in_own_folder(facts, call)
 
 
+def gives_plain(facts: Facts, call: cst.Call) -> bool:
+    """Return whether the result of a call can be sent to other ranks: a text, a number, what a program printed."""
+    return facts.qualified(call.func) in libraries.PLAIN_RESULTS or _changes_hub(facts, call)
+
+
+def _changes_hub(facts: Facts, call: cst.Call) -> bool:
+    """Match ``upload_folder(...)`` of ``huggingface_hub``, and the methods of its clients."""
+    name = facts.qualified(call.func)
+    if libraries.CHANGES_HUB.match(name.rpartition(".")[2]) is None:
+        return False
+    if name.startswith("huggingface_hub."):
+        return True
+    return isinstance(call.func, cst.Attribute) and facts.comes_from(call.func.value, "huggingface_hub")
+
+
 def _writes_somewhere(facts: Facts, call: cst.Call) -> bool:
     name, method = facts.qualified(call.func), facts.method(call)
+    if _changes_hub(facts, call):
+        return True
     if name in libraries.WRITING_FUNCTIONS or _changes_path(facts, call):
         return not folder_tests.may_exist(facts, call) or folder_tests.is_looked_for(facts, call)
     if method in libraries.WRITING_METHODS:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 import libcst as cst
@@ -16,48 +14,22 @@ from nb2ddp.source.cells import Binding
 
 _MANY = 12  # values that a use of a name may see
 _MOST = 40  # assignments of one name that are looked at
-# What starts a function on ranks.
-_STARTS = re.compile(r"(?:^|\.)(?:spawn|start_processes|notebook_launcher|Process)$")
-Takes = Callable[..., bool]
 _Target = TypeVar("_Target", bound=cst.CSTNode)
 
 
-@dataclass(frozen=True)
-class Reaching:
-    """The assignments that a use may see, and the tests that decide between them."""
-
-    bindings: tuple[Binding, ...]
-    tests: tuple[cst.BaseExpression, ...]  # those that this rank may pass and may not
-    decided: tuple[cst.BaseExpression, ...] = ()  # those that it certainly passes, or certainly does not
-
-
-def bindings(facts: Facts, name: cst.Name, takes: Takes) -> Reaching:
-    """Return the assignments that a use of a name may see, the last first.
-
-    ``takes(test, where=True)`` tells whether the branch below a test may be taken.
-    """
+def bindings(facts: Facts, name: cst.Name) -> tuple[Binding, ...]:
+    """Return the assignments that a use of a name may see, the last first."""
     last = facts.binding(name)
-    if last is None:
-        return Reaching((), ())
+    candidates = _candidates(facts, name, last) if last is not None else []
+    if last is None or len(candidates) > _MOST:
+        return ()
     found: list[Binding] = []
-    tests: list[cst.BaseExpression] = []
-    decided: list[cst.BaseExpression] = []
-    candidates = _candidates(facts, name, last)
-    if len(candidates) > _MOST:
-        return Reaching((), ())
     for binding in candidates:
-        above = list(_tests_above(facts, binding, name))
-        decided += [t for t, _ in above if not (takes(t, where=True) and takes(t, where=False))]
-        if not all(takes(test, where=where) for test, where in above):
-            continue
         found.append(binding)
-        tests += [test for test, where in above if takes(test, where=not where)]
-        if _is_certain(facts, binding, name) and not any(takes(t, where=not w) for t, w in above):
+        if _is_certain(facts, binding, name) and not _is_in_branch(facts, binding, name):
             break
     kept = [b for b in found if not _falls_back(facts, b)] or found or [last]
-    return Reaching(
-        tuple(kept) if len(kept) <= _MANY else (), tuple(dict.fromkeys(tests)), tuple(dict.fromkeys(decided))
-    )
+    return tuple(kept) if len(kept) <= _MANY else ()
 
 
 def _candidates(facts: Facts, name: cst.Name, last: Binding) -> list[Binding]:
@@ -81,15 +53,16 @@ def _is_made_of(facts: Facts, binding: Binding, name: cst.Name) -> bool:
     )
 
 
-def _tests_above(facts: Facts, binding: Binding, name: cst.Name) -> Iterator[tuple[cst.BaseExpression, bool]]:
-    """Yield the tests of the ``if`` around an assignment and not around the use, each with the truth it needs."""
+def _is_in_branch(facts: Facts, binding: Binding, name: cst.Name) -> bool:
+    """Return whether an assignment stands below an ``if`` that is not around the use as well."""
     inner: cst.CSTNode = binding.node
     for parent in facts.parents(binding.node):
         if isinstance(parent, cst.FunctionDef | cst.ClassDef | cst.Lambda):
-            return
+            break
         if isinstance(parent, cst.If) and inner is not parent.test and not facts.contains(inner, name):
-            yield parent.test, inner is parent.body
+            return True
         inner = parent
+    return False
 
 
 def _is_certain(facts: Facts, binding: Binding, name: cst.Name) -> bool:
@@ -109,32 +82,10 @@ def _falls_back(facts: Facts, binding: Binding) -> bool:
     return any(isinstance(parent, cst.ExceptHandler) for parent in facts.parents(binding.node))
 
 
-def is_of_comprehension(facts: Facts, name: cst.Name) -> bool:
-    """Return whether a comprehension around a name binds it: ``rank`` of ``[x for rank, x in enumerate(rows)]``."""
-    for parent in facts.parents(name):
-        if isinstance(parent, cst.BaseSimpleComp | cst.DictComp):
-            part: cst.CompFor | None = parent.for_in
-            while part is not None:
-                if name.value in _words(part.target):
-                    return True
-                part = part.inner_for_in
-    return False
-
-
-def _words(target: cst.BaseExpression) -> set[str]:
-    return set(re.findall(r"\w+", cst_nodes.code_of(target)))
-
-
 def attribute_values(facts: Facts, name: str) -> Iterator[cst.BaseExpression]:
     """Yield what the notebook assigns to attributes of a name: of ``self.rank = ...``."""
     assigned: list[tuple[cst.Attribute, cst.BaseExpression]] = facts.once(_assigned)
     return (value for target, value in assigned if target.attr.value == name)
-
-
-def values_in_class(facts: Facts, definition: cst.CSTNode) -> Iterator[cst.BaseExpression]:
-    """Yield what the methods of a class assign to attributes."""
-    assigned: list[tuple[cst.Attribute, cst.BaseExpression]] = facts.once(_assigned)
-    return (value for target, value in assigned if facts.contains(definition, target))
 
 
 def item_values(facts: Facts, item: cst.Subscript) -> Iterator[cst.BaseExpression]:
@@ -196,29 +147,6 @@ def _with_values(facts: Facts, targets: Iterable[_Target]) -> Iterator[tuple[_Ta
                 yield node, values.elements[list(names.elements).index(around)].value
 
 
-def settings(facts: Facts, name: str) -> Sequence[cst.BaseExpression]:
-    """Return what the notebook gives a setting of a name: in a dict, a call's keywords, an option of argparse."""
-    given: dict[str, list[cst.BaseExpression]] = facts.once(_settings)
-    return given.get(name, ())
-
-
-def _settings(facts: Facts) -> dict[str, list[cst.BaseExpression]]:
-    found: dict[str, list[cst.BaseExpression]] = {}
-    for call in facts.live_calls:
-        for argument in call.args:
-            if argument.keyword is not None and not facts.called_functions(call):
-                found.setdefault(argument.keyword.value, []).append(argument.value)
-        option = cst_nodes.string_value(call.args[0].value) if call.args else None
-        default = facts.keyword(call, "default")
-        if facts.method(call) == "add_argument" and option is not None and default is not None:
-            found.setdefault(option.lstrip("-").replace("-", "_"), []).append(default)
-    for string in facts.strings:
-        element = facts.parent(string)
-        if isinstance(element, cst.DictElement) and element.key is string:
-            found.setdefault(cst_nodes.string_value(string) or "", []).append(element.value)
-    return found
-
-
 def passed(facts: Facts, binding: Binding) -> Iterator[cst.BaseExpression]:
     """Yield what calls pass for a parameter of a method, or of a function inside another one."""
     function = binding.scope
@@ -239,17 +167,3 @@ def passed(facts: Facts, binding: Binding) -> Iterator[cst.BaseExpression]:
             given = unnamed[names.index(binding.name)]
         if given is not None:
             yield given
-
-
-def is_started_on_ranks(facts: Facts, function: cst.FunctionDef) -> bool:
-    """Return whether a function is given to what starts it on each rank; others may be given the rank of an adapter."""
-    return function.name.value in facts.once(_started)
-
-
-def _started(facts: Facts) -> frozenset[str]:
-    return frozenset(
-        cst_nodes.code_of(argument.value)
-        for call in facts.live_calls
-        if _STARTS.search(cst_nodes.code_of(call.func))
-        for argument in call.args
-    )

@@ -12,7 +12,7 @@ import libcst as cst
 from nb2ddp import libraries
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.installs import keeps_below, pins
-from nb2ddp.analysis.rank_tests import rank_test_above
+from nb2ddp.analysis.ranks import rank_test_above
 from nb2ddp.source import cst_nodes
 
 Refusal = tuple[str, cst.CSTNode | None]

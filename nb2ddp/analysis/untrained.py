@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from nb2ddp import libraries
+from nb2ddp.analysis import frameworks
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.shell_commands import shell_calls
 from nb2ddp.source import cst_nodes
@@ -27,10 +28,10 @@ def missing(facts: Facts) -> tuple[str, cst.CSTNode | None]:
     if not any(_is_code(statement) for statement in facts.top_statements):
         return f"{_START}: its cells hold no code", None
     return (
-        _trainer(facts)
+        _written(facts)
         or _framework(facts)
+        or _trainer(facts)
         or _loop(facts)
-        or _written(facts)
         or _fitted(facts)
         or _inference(facts)
         or (f"{_START}: {_without_torch(facts)}", None)
@@ -78,6 +79,9 @@ def _trainer(facts: Facts) -> tuple[str, cst.CSTNode] | None:
     for call in facts.calls:
         if facts.is_trainer_class(call.func):
             name = facts.qualified(call.func).rpartition(".")[2]
+            if facts.train_calls:
+                why = "its train() stands in a function that no cell calls; call it from a cell"
+                return f"{_UNSEEN} this {name}: {why}", call
             return f"{_START}: this {name} is made, but no cell that runs calls its train()", call
     for call in facts.live_calls:
         match call.func:
@@ -87,16 +91,21 @@ def _trainer(facts: Facts) -> tuple[str, cst.CSTNode] | None:
     return None
 
 
-def _framework(facts: Facts) -> tuple[str, cst.CSTNode | None] | None:
-    """Find training, or any work, with a framework other than PyTorch."""
-    fits = [call for call in facts.live_calls if facts.method(call) in libraries.FITTING_METHODS]
-    with_torch = "torch" in _packages(facts) or any(map(facts.imports_of, libraries.TRAINER_PACKAGES))
-    for package, (name, advice) in libraries.OTHER_FRAMEWORKS.items():
-        if facts.imports_of(package) and (fits or not with_torch):
-            does = "trains" if fits else "works"
-            text = f"this notebook {does} with {name}, and nb2ddp converts PyTorch training: {advice}"
-            return text, fits[0] if fits else facts.imports_of(package)[0]
-    return None
+def _framework(facts: Facts) -> tuple[str, cst.CSTNode] | None:
+    """Find training with another framework, and commands that train."""
+    found = (training for training in frameworks.trainings(facts) if not training.is_beside)
+    return _first(*found, *frameworks.commands(facts))
+
+
+def _fitted(facts: Facts) -> tuple[str, cst.CSTNode] | None:
+    """Find training of what nb2ddp does not know, or on the CPU."""
+    known = frameworks.trainings(facts)
+    calls = {training.call for training in known}
+    return _first(*(t for t in frameworks.unknown_trainings(facts) if t.call not in calls), *known)
+
+
+def _first(*found: frameworks.Training) -> tuple[str, cst.CSTNode] | None:
+    return (found[0].why, found[0].call) if found else None
 
 
 def _loop(facts: Facts) -> tuple[str, cst.CSTNode] | None:
@@ -111,26 +120,27 @@ def _loop(facts: Facts) -> tuple[str, cst.CSTNode] | None:
 
 
 def _written(facts: Facts) -> tuple[str, cst.CSTNode] | None:
-    """Find a training loop in a module that a cell writes: ``%%writefile engine.py``."""
+    """Find a training loop in a module that a cell writes: by ``%%writefile engine.py``, or as a text."""
     for shell in shell_calls(facts):
         if shell.kind == "cell" and shell.name == "writefile" and _TRAINS.search(shell.body):
             file = shell.text.removeprefix("-a ").strip().strip("\"'")
-            return f"{_UNSEEN} {file}, which %%writefile writes here: put its code into a cell", shell.call
+            return f"{_UNSEEN} {file}, which %%writefile writes here: {_instead(shell.body)}", shell.call
+    for string in facts.strings:
+        text = cst_nodes.string_value(string) or ""
+        if text.count("\n") > 3 and _TRAINS.search(text) and "import " in text:
+            return f"{_UNSEEN} the code in this text: {_instead(text)}", string
     return None
 
 
-def _fitted(facts: Facts) -> tuple[str, cst.CSTNode] | None:
-    """Find ``model.fit(train_objectives=...)`` of sentence-transformers, whose loop is in the library."""
-    for call in facts.live_calls:
-        if facts.method(call) not in ("fit", "old_fit") or not isinstance(call.func, cst.Attribute):
-            continue
-        if facts.keyword(call, "train_objectives") is None and not facts.comes_from(
-            call.func.value, "sentence_transformers"
-        ):
-            continue
-        why = "its loop over batches is in sentence-transformers; train with a SentenceTransformerTrainer"
-        return f"{_UNSEEN} this {facts.method(call)}(): {why}", call
-    return None
+def _instead(code: str) -> str:
+    """Return what to do with the code of a module that trains."""
+    if "torch_xla" in code:
+        return "it trains on a TPU, and nb2ddp converts training on CUDA GPUs"
+    if "torch.distributed" in code or "accelerate" in code:
+        return (
+            "start it with torchrun as it is where it divides its batches itself, or put its code into a cell"
+        )
+    return "put its code into a cell"
 
 
 def _inference(facts: Facts) -> tuple[str, cst.CSTNode] | None:

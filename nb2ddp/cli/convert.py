@@ -22,7 +22,7 @@ from nb2ddp.cli.common import (
     unwritable,
     write_page,
 )
-from nb2ddp.ddp_folder import REPORT, SCRIPT, SETUP
+from nb2ddp.ddp_folder import SCRIPT, SETUP
 from nb2ddp.errors import Nb2ddpError
 from nb2ddp.options import Options, settings
 from nb2ddp.plain_text import json_text, terminal_safe
@@ -241,16 +241,22 @@ def _walked(inputs: Sequence[Input]) -> Iterator[tuple[Input, Path]]:
         if not what.is_file or not os.path.isdir(path):
             yield what, Path()
             continue
-        made = [report.parent for report in path.rglob(REPORT) if report.with_name(SCRIPT).is_file()]
-        found = sorted(
-            p
-            for p in path.rglob("*.ipynb")
-            if ".ipynb_checkpoints" not in p.parts and not any(p.is_relative_to(folder) for folder in made)
-        )
+        found = sorted(p for p in path.rglob("*.ipynb") if ".ipynb_checkpoints" not in p.parts)
+        made = {script.parent for script in path.rglob(SCRIPT) if _is_converted(script)} - {path}
+        found = [p for p in found if made.isdisjoint(p.parents)]
         if not found:
             raise click.UsageError(f"there are no notebooks in {path}.")
         for notebook in found:
             yield Input(str(notebook), "file", notebook), notebook.parent.relative_to(path)
+
+
+def _is_converted(script: Path) -> bool:
+    """Return whether a script is one that a conversion has written."""
+    try:
+        with script.open(encoding="utf-8", errors="replace") as file:
+            return "made by nb2ddp" in file.read(2000)
+    except OSError:
+        return False
 
 
 def _echo_diff(conversion: Conversion) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, Unpack
 
@@ -12,14 +13,15 @@ from nb2ddp.analysis import installs
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.task import task_of
 from nb2ddp.conversion import setup_step
+from nb2ddp.conversion.cell_text import with_automagic, without_futures
 from nb2ddp.conversion.script import Script, assemble
 from nb2ddp.conversion.secret_notes import masked, secret_notes
 from nb2ddp.ddp_folder import KAGGLE, SCRIPT, SETUP, SUPPORT
 from nb2ddp.options import OptionKeywords, Options
 from nb2ddp.rewriting.engine import rewrite
-from nb2ddp.rewriting.findings import Change
+from nb2ddp.rewriting.findings import Change, Need
 from nb2ddp.rewriting.runtime_calls import module_name
-from nb2ddp.rules import BALANCED_RULES, RULES
+from nb2ddp.rules import BALANCED_RULES, RULES, finish, frameworks
 from nb2ddp.rules.memory import Estimate, estimates
 from nb2ddp.runtime import support_module, used_names
 from nb2ddp.source import ipython_syntax
@@ -87,19 +89,22 @@ def convert_notebook(
             "most; move data that is written out in it to a file"
         )
         return Conversion(notebook.path, "declined", declined=[Change("read", None, why)], source=notebook)
-    cells, broken = _parse(notebook)
+    cells, broken, futures = _parse(notebook)
     if broken:
         return Conversion(notebook.path, "declined", declined=broken, source=notebook)
     try:
-        return _converted(notebook, Facts(cells, sharded=options.strategy == "fsdp"), options)
+        facts = Facts(cells, sharded=options.strategy == "fsdp")
+        return _converted(notebook, facts, options, futures)
     except RecursionError:
         why = "an expression in this notebook is nested too deeply to be followed; split it up"
         return Conversion(notebook.path, "declined", declined=[Change("read", None, why)], source=notebook)
 
 
-def _converted(notebook: Notebook, facts: Facts, options: Options) -> Conversion:
+def _converted(notebook: Notebook, facts: Facts, options: Options, futures: Sequence[str]) -> Conversion:
     rules = BALANCED_RULES if options.strategy == "balanced" else RULES
     rewritten = rewrite(facts, rules, options)
+    needs = rewritten.needs | {Need("from __future__", line) for line in futures}
+    rewritten = replace(rewritten, needs=needs)
     secrets = list(secret_notes(notebook))
     if secrets:
         rewritten = masked(notebook, rewritten)
@@ -110,7 +115,7 @@ def _converted(notebook: Notebook, facts: Facts, options: Options) -> Conversion
             notebook.path,
             "declined",
             changes=rewritten.changes,
-            declined=rewritten.declined,
+            declined=_deciding(facts, rewritten.declined),
             notes=rewritten.notes,
             task=task,
             source=notebook,
@@ -144,14 +149,29 @@ def _converted(notebook: Notebook, facts: Facts, options: Options) -> Conversion
     )
 
 
-def _parse(notebook: Notebook) -> tuple[list[CodeCell], list[Change]]:
+def _deciding(facts: Facts, declined: Sequence[Change]) -> Sequence[Change]:
+    """Return what keeps a notebook from being converted, without what would not help it if it were mended."""
+    of_all = frameworks.rule.name if facts.last_collective is not None else finish.rule.name
+    return [change for change in declined if change.rule == of_all] or declined
+
+
+def _parse(notebook: Notebook) -> tuple[list[CodeCell], list[Change], list[str]]:
+    """Return the parsed cells, what cannot be read, and imports from ``__future__`` that stand in mid-cell."""
     cells: list[CodeCell] = []
     broken: list[Change] = []
+    futures: list[str] = []
+    code = "\n".join(cell.source for cell in notebook.cells if cell.kind == "code")
+    bound = frozenset(
+        re.findall(r"^\s*(\w+)\s*(?:[-+*/|&]?=|:)|\bimport (\w+)|\bas (\w+)", code, re.MULTILINE)
+    )
+    names = frozenset(name for found in bound for name in found if name)
     for cell in notebook.cells:
         if cell.kind != "code":
             continue
         try:
-            cells.append(parse_cell(cell.number, cell.source))
+            source, moved = without_futures(with_automagic(cell.source, names))
+            futures += moved
+            cells.append(parse_cell(cell.number, source))
         except UnreadError as error:
             broken.append(Change("read", Place(cell.number, _line(cell.source, error.lineno)), error.msg))
         except (SyntaxError, ValueError) as error:
@@ -161,7 +181,7 @@ def _parse(notebook: Notebook) -> tuple[list[CodeCell], list[Change]]:
         except (RecursionError, MemoryError):
             why = "an expression here is nested too deeply to be read; split it up"
             broken.append(Change("read", Place(cell.number, 1), why))
-    return cells, broken
+    return cells, broken, futures
 
 
 def _line(source: str, line: int | None) -> int:

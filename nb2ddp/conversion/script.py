@@ -168,7 +168,12 @@ def _ruler(number: int) -> str:
     return f"# ---- cell {number} ".ljust(_RULER, "-")
 
 
+# A picture that is written out in a text.
+_PICTURE = re.compile(r"(data:[\w./+-]+;base64,)[A-Za-z0-9+/=\s]{64,}")
+
+
 def _as_comments(source: str) -> list[str]:
+    source = _PICTURE.sub(r"\1...", source)
     return [f"# {line}".rstrip() for line in source.splitlines()] if source.strip() else []
 
 

@@ -7,12 +7,12 @@ are applied in the order of RULES.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import libcst as cst
 
 from nb2ddp.analysis.facts import Facts
-from nb2ddp.analysis.rank_tests import rank_test_above
+from nb2ddp.analysis.ranks import asks_library, rank_test_above
 from nb2ddp.options import Options
 from nb2ddp.rewriting.findings import Change, Decline, Drop, Edit, Gate, GateKind, Insert, Need, Note, Rule
 from nb2ddp.rewriting.runtime_calls import helper
@@ -66,6 +66,8 @@ def rewrite(facts: Facts, rules: Sequence[Rule], options: Options) -> Rewritten:
                     needs.add(finding)
                 case Decline(why=why, node=node):
                     declined.append(Change(rule.name, facts.place(node) if node else None, why))
+                case Note(why=why) if any(note.why == why and note.rule == rule.name for note in notes):
+                    continue  # once in a notebook, where it is so first
                 case Note(why=why, node=node, data=data):
                     notes.append(Change(rule.name, facts.place(node) if node else None, why, data))
                 case Edit(node=node):
@@ -77,8 +79,13 @@ def rewrite(facts: Facts, rules: Sequence[Rule], options: Options) -> Rewritten:
                     plan.inserts.setdefault(statement, []).append(finding)
                     changes.append(Change(rule.name, facts.place(statement), finding.why, finding.data))
                 case Gate(statement=statement):
-                    if finding.kind != "rank-zero" and rank_test_above(facts, statement) is not None:
+                    test = rank_test_above(facts, statement) if finding.kind != "rank-zero" else None
+                    if test is not None and not (
+                        finding.kind == "rank-zero-then-wait" and asks_library(test)
+                    ):
                         continue  # the notebook's own test does it; the other ranks would be waited for
+                    if test is not None:  # a library that sees one process lets all ranks come here
+                        finding = replace(finding, kind="rank-zero")
                     plan = _plan_of(plans, facts, statement)
                     if statement not in plan.gates and not _inside_gate(facts, plan, statement):
                         plan.gates[statement] = finding

@@ -18,6 +18,7 @@ from nb2ddp.rules import (
     divide,
     file_guards,
     finish,
+    frameworks,
     init_block,
     installs,
     loops,
@@ -38,6 +39,7 @@ from nb2ddp.rules import (
 )
 
 RULES: tuple[Rule, ...] = (
+    frameworks.rule,
     init_block.rule,
     installs.rule,
     magics.rule,

@@ -1,4 +1,4 @@
-"""Print the value of a cell's last line, as the notebook shows it.
+"""Print the value of a cell's last line, and save its figures, as the notebook shows them below the cell.
 
 .. code-block:: diff
 
@@ -11,20 +11,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import libcst as cst
 
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.options import Options
-from nb2ddp.rewriting.findings import Edit, Finding, Rule
+from nb2ddp.rewriting.findings import Edit, Finding, Insert, Rule
 from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
+    draws, shows = facts.once(_drawing), facts.once(_showing)
     for cell in facts.cells:
+        body = cell.module.body
+        drawn = [place for place, statement in enumerate(body) if facts.runs(statement, draws)]
+        if drawn and not any(facts.runs(statement, shows) for statement in body[drawn[-1] :]):
+            last = facts.statement(cell.module.body[-1])
+            why = "the notebook shows a cell's figures at its end"
+            yield Insert(last, "after", f"{helper(facts, 'save_plots')}()", why)
         if (value := facts.shown(cell)) is not None:
             show = partial(cst_nodes.wrapped, function=helper(facts, "show"))
             yield Edit(value, "a cell's last value is shown", show)
@@ -32,6 +40,35 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         for call in facts.calls:
             if isinstance(call.func, cst.Name) and call.func.value == "display":
                 yield Edit(call, "only IPython knows display()", _printed)
+
+
+# Methods that draw, whatever they belong to, where matplotlib or pandas is imported.
+_PLOTS = frozenset("plot hist scatter bar barh imshow boxplot pie fill_between errorbar contourf".split())
+_LIBRARIES = ("matplotlib.pyplot.", "seaborn.")
+_DRAWS_NOTHING = re.compile(
+    r"matplotlib\.pyplot\.(?:style\.|rc|switch_backend|ion|ioff|close|get_|show)|seaborn\.(?:set|load)"
+)
+
+
+def _drawing(facts: Facts) -> Callable[[cst.Call], bool]:
+    """Return a test for calls that draw a figure."""
+    named = any(map(facts.imports_of, ("matplotlib", "seaborn")))
+
+    def draws(call: cst.Call) -> bool:
+        name = facts.qualified(call.func)
+        if name.startswith(_LIBRARIES):
+            return _DRAWS_NOTHING.match(name) is None
+        if facts.method(call) not in _PLOTS or facts.called_functions(call):
+            return False
+        return named or facts.comes_from(call.func, "pandas")
+
+    return draws
+
+
+def _showing(facts: Facts) -> Callable[[cst.Call], bool]:
+    """Return a test for calls that show the figures, or close them."""
+    ends = ("matplotlib.pyplot.show", "matplotlib.pyplot.close", helper(facts, "save_plots"))
+    return lambda call: facts.qualified(call.func) in ends
 
 
 def _printed(node: cst.CSTNode) -> cst.CSTNode:

@@ -30,7 +30,7 @@ from nb2ddp import libraries
 from nb2ddp.analysis.clock_readings import answers_by_clock, has_clock, tells_time
 from nb2ddp.analysis.common_paths import changes_state
 from nb2ddp.analysis.facts import Facts
-from nb2ddp.analysis.rank_tests import parts_ranks, rank_test_above
+from nb2ddp.analysis.ranks import rank_test_above, side
 from nb2ddp.options import Options
 from nb2ddp.rewriting.deferring import deferring
 from nb2ddp.rewriting.findings import Edit, Finding, Rule
@@ -109,7 +109,7 @@ def _stops_training(facts: Facts, asked: cst.If | cst.While) -> bool:
 
     A loop that waits for something else may go round more often on one rank than on another.
     """
-    if rank_test_above(facts, asked) is not None or parts_ranks(facts, asked.test):
+    if rank_test_above(facts, asked) is not None or side(facts, asked.test):
         return False
     trains = facts.once(_training)
     if isinstance(asked, cst.While):
@@ -147,7 +147,7 @@ def _is_beside(facts: Facts, asked: cst.If | cst.While) -> bool:
 
 def _sets_flag(facts: Facts, asked: cst.If | cst.While, tests: Sequence[cst.If | cst.While]) -> bool:
     """Return whether ``stop = True`` stands below a test, where another test of ``stop`` ends training."""
-    if rank_test_above(facts, asked) is not None or parts_ranks(facts, asked.test):
+    if rank_test_above(facts, asked) is not None or side(facts, asked.test):
         return False
     targets = {
         _flag(facts, target.target)

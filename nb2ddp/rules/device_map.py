@@ -78,10 +78,11 @@ def _models(facts: Facts, options: Options) -> Iterator[Finding]:
                 )
                 continue
         text = cst_nodes.string_value(given)
-        if text in _SPREAD:
+        if text in _SPREAD and text != "auto":  # which puts it onto one GPU where it fits
             held = "the whole model" if options.strategy == "ddp" else "a share of the model"
             yield Note(
-                f'device_map="{text}" spread one model over all GPUs; in the script each GPU holds {held}',
+                f'device_map="{text}" lays a model out over the GPUs that a process sees: each rank sees one, which '
+                f"holds {held}",
                 call,
             )
         yield Edit(

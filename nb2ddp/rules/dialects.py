@@ -5,8 +5,7 @@ join the process group before Unsloth compiles, and to pass each rank other argu
 waiting for one another. The script does by itself what is needed of these. In a loop of the notebook's, DataParallel
 stays, with this rank's GPU alone: the names of parameters in saved files begin with ``module.``, as the notebook's do.
 Imports of forks that kept Unsloth's names become imports of Unsloth. Two barriers that let rank 0 load or download
-first become ddp_support's own form of it. A batch or a learning rate that the notebook divides by the number of ranks
-is declined, for it would be divided twice.
+first become ddp_support's own form of it.
 
 .. code-block:: diff
 
@@ -27,14 +26,7 @@ import libcst as cst
 
 from nb2ddp import libraries
 from nb2ddp.analysis.facts import Facts
-from nb2ddp.analysis.rank_tests import (
-    by_world_size,
-    differing,
-    parts_ranks,
-    rank_test_above,
-    ranks_of,
-    truths_on_main,
-)
+from nb2ddp.analysis.ranks import rank_test_above, side
 from nb2ddp.options import Options
 from nb2ddp.rewriting.findings import Decline, Drop, Edit, Finding, Gate, Note, Rule
 from nb2ddp.rewriting.runtime_calls import helper
@@ -54,11 +46,6 @@ _JOINS = "torch.distributed.init_process_group"
 _LEAVES = "torch.distributed.destroy_process_group"
 _BARRIER = "torch.distributed.barrier"
 _OF_A_RANK = frozenset({"local_rank", "disable_tqdm", "log_level"})  # training arguments that may differ
-# Arguments of loaders, optimizers and training arguments that mean one process.
-_OF_ONE_PROCESS = frozenset(
-    "batch_size per_device_train_batch_size gradient_accumulation_steps max_steps num_train_epochs "
-    "learning_rate lr".split()
-)
 _OURS = "made by nb2ddp"
 
 
@@ -74,8 +61,6 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     yield from _fork(facts)
     keeps = options.strategy == "ddp" and _calls_models_itself(facts)
     yield from _by_hand(facts, keeps_wrapper=keeps)
-    if options.strategy != "balanced":  # which runs one process
-        yield from _by_world_size(facts)
     yield from _unwrapped(facts, keeps_wrapper=keeps)
 
 
@@ -201,10 +186,10 @@ def _rank_zero_first(facts: Facts) -> Iterator[_Turn]:
         test = facts.parent(block) if block is not None else None
         if not isinstance(test, cst.If) or len(test.body.body) != 1 or test.orelse is not None:
             continue
-        ranks = ranks_of(facts, test.test)
-        if ranks == {1}:
+        passes = side(facts, test.test)
+        if passes == "others":
             before = test
-        elif ranks == {0} and before is not None and facts.parent(before) is facts.parent(test):
+        elif passes == "main" and before is not None and facts.parent(before) is facts.parent(test):
             around = facts.parent(test)
             body = around.body if isinstance(around, cst.Module | cst.IndentedBlock) else ()
             inside = [s for s in body if facts.order(before) < facts.order(s) < facts.order(test)]
@@ -298,72 +283,19 @@ def _on_one_gpu(node: cst.CSTNode, local_rank: str) -> cst.CSTNode:
     return cst_nodes.with_keyword(node.with_changes(args=kept), "device_ids", f"[{local_rank}]")
 
 
-def _by_world_size(facts: Facts) -> Iterator[Finding]:
-    """Decline a batch, a number of steps or a learning rate that the notebook divides by the number of ranks."""
-    told: set[cst.CSTNode] = set()
-    for call in facts.live_calls:
-        for place, argument in enumerate(call.args):
-            name, what = _meaning(facts, call, place)
-            sizes = by_world_size(facts, argument.value) if name in _OF_ONE_PROCESS else None
-            if not sizes or argument.value in told:
-                continue
-            told.add(argument.value)
-            if what.startswith("the step") and differing(facts, call.args[0].value) is not None:
-                yield Decline(
-                    f"`{cst_nodes.one_line(call)}` gives each rank rows of its own; go over all of them, since the "
-                    "script divides each batch over the ranks itself",
-                    call,
-                )
-                continue
-            if what.startswith("the step") and sizes[3] >= sizes[2]:
-                continue  # range(0, len(rows), world_size): no part of a batch
-            if sizes[2] == sizes[3]:
-                yield Decline(
-                    f"{what} is {sizes[1]} in one process and {sizes[2]} on several ranks; write the value for one "
-                    "process, since the script divides its batch over the ranks itself",
-                    argument.value,
-                )
-                continue
-            yield Decline(
-                f"{what} is {sizes[2]} on two ranks and {sizes[3]} on three; write the value for one process, since "
-                "the script divides its batch over the ranks itself",
-                argument.value,
-            )
-
-
-def _meaning(facts: Facts, call: cst.Call, place: int) -> tuple[str, str]:
-    """Return what an argument means, and the words for it; an empty name where that is not known."""
-    argument = call.args[place]
-    code = cst_nodes.one_line(argument.value)
-    if argument.keyword is not None:
-        return argument.keyword.value, f"{argument.keyword.value}={code}"
-    function = facts.qualified(call.func)
-    if place == 2 and function == "range":
-        return "batch_size", f"the step `{code}` of this range"  # rows[i : i + step]
-    if place != 1 or any(earlier.star for earlier in call.args[:place]):
-        return "", ""
-    if facts.kind(call) == "loader" or function.endswith("BatchSampler"):
-        return "batch_size", f"the batch size `{code}`"
-    return ("lr", f"the learning rate `{code}`") if function.startswith("torch.optim.") else ("", "")
-
-
 def _by_rank(facts: Facts, argument: cst.Arg) -> Iterator[Finding]:
     """Give all ranks rank 0's value of a training argument that differs between ranks."""
     value = argument.value
-    if argument.keyword is None or argument.keyword.value in _OF_A_RANK:
+    if argument.keyword is None or argument.keyword.value in _OF_A_RANK or not isinstance(value, cst.IfExp):
         return
-    why = "every rank needs the same arguments"
-    if isinstance(value, cst.IfExp) and parts_ranks(facts, value.test):
-        truths = truths_on_main(facts, value.test)
-        if len(truths) == 1:
-            yield Edit(value, why, _body if True in truths else _otherwise)
-        else:
-            yield Note(
-                "a training argument depends on the rank, which can leave ranks waiting; pass all ranks the same value",
-                value,
-            )
-    elif (own := differing(facts, value)) is not None:
-        yield Edit(value, why, partial(cst_nodes.replaced, code=own))
+    passes = side(facts, value.test)
+    if passes and isinstance(value.test, cst.BooleanOperation):
+        yield Note(
+            "a training argument depends on the rank, which can leave ranks waiting; pass all ranks the same value",
+            value,
+        )
+    elif passes in ("main", "others"):
+        yield Edit(value, "every rank needs the same arguments", _body if passes == "main" else _otherwise)
 
 
 def _body(node: cst.CSTNode) -> cst.CSTNode:

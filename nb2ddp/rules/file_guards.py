@@ -27,7 +27,7 @@ from nb2ddp.analysis import folder_tests
 from nb2ddp.analysis.common_paths import leaves
 from nb2ddp.analysis.drawn_names import shared_names
 from nb2ddp.analysis.facts import Facts
-from nb2ddp.analysis.rank_tests import rank_test_above
+from nb2ddp.analysis.ranks import rank_test_above
 from nb2ddp.options import Options
 from nb2ddp.rewriting.deferring import deferring
 from nb2ddp.rewriting.findings import Finding, Gate, Note, Rule

@@ -2,7 +2,7 @@
 
 ``%env`` sets ``os.environ``, ``%cd`` changes the folder, ``%%writefile`` writes its file once. Magics that
 only shape the notebook's display are dropped, and what reads the result of ``%run_ddp``. A magic that nb2ddp does not
-know stops the conversion.
+know is left out with a note; one that runs code, as ``%run`` does, stops the conversion.
 
 .. code-block:: diff
 
@@ -30,6 +30,11 @@ from nb2ddp.source.ipython_syntax import expansions
 
 # Line magics that are shell commands.
 COMMANDS = frozenset("ls cat cp mv rm mkdir rmdir pwd man less more ll pip conda mamba uv".split())
+
+# Magics of IPython and its extensions that run code, or give names a value; others show something, or change a display.
+_RUN_CODE = frozenset(
+    "run load loadpy store macro rerun recall alias script sql R cython julia px autopx".split()
+)
 
 # What %run_ddp binds its result to: `nb2ddp.jupyter.history.RESULT_NAME`.
 _RESULT = "_ddp"
@@ -154,8 +159,12 @@ def _line(facts: Facts, shell: ShellCall) -> Iterator[Finding]:
     elif shell.name in COMMANDS:
         code = f"{helper(facts, 'shell')}({shell.code(facts.names_at(shell.call))})"
         yield Edit(shell.call, "runs once, on rank 0", partial(cst_nodes.replaced, code=code))
+    elif shell.name in _RUN_CODE or "<<" in shell.text or "(" in shell.text:
+        yield Decline(f"%{shell.name} runs code, or gives names a value; write it in Python", shell.call)
     else:
-        yield Decline(f"%{shell.name} is a magic that nb2ddp does not know; write it in Python", shell.call)
+        why = f"%{shell.name} is left out, for a script has no such magic"
+        yield Drop(statement, why, comment=f"%{shell.name} is left out")
+        yield Note(f"{why}; if it does more than show something, write it in Python", shell.call)
 
 
 def _value(facts: Facts, shell: ShellCall) -> Iterator[Finding]:

@@ -30,6 +30,7 @@ from nb2ddp.options import Options
 from nb2ddp.rewriting.findings import Edit, Finding, Gate, Rule
 from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
+from nb2ddp.source.cells import Statement
 
 _FIRST = frozenset({"main_process_first", "local_main_process_first"})
 
@@ -49,13 +50,25 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             own |= {facts.statement(call)}
             yield Edit(call, "rank 0 goes first", partial(cst_nodes.replaced, code=f"{waits}()"))
     gated = generated(facts)
-    for statement in facts.top_statements:
+    for statement in _statements(facts):
         if statement in own:
             continue
         if facts.is_after_training(statement) or statement in gated:
             continue
         if facts.runs(statement, facts.fills_cache) and not facts.runs(statement, needs_all):
             yield Gate(statement, "main-first", "rank 0 prepares the data, the others read its cache")
+
+
+def _statements(facts: Facts) -> Iterator[Statement]:
+    """Yield the statements of the cells; for ``if __name__ == "__main__":`` those below it."""
+    for statement in facts.top_statements:
+        match statement:
+            case cst.If(
+                test=cst.Comparison(left=cst.Name(value="__name__")), body=cst.IndentedBlock(body=body)
+            ):
+                yield from (part for part in body if isinstance(part, Statement))
+            case _:
+                yield statement
 
 
 rule = Rule("main-first", __doc__, find)

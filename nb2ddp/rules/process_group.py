@@ -5,8 +5,8 @@ collectives there, which raised or hung in versions up to 2026.8. Accelerate, wh
 would join with a timeout of its own.
 
 Declined is what a test of the rank in the notebook keeps from some ranks and all of them need: the training, a
-gather, a step of the optimizer, a call of the model with gradients, the end of the script. So are rows that a rank
-takes for itself, since the script divides each batch over the ranks.
+gather, a step of the optimizer, a call of the model with gradients, the end of the script. So is any other use of the
+rank or of the number of ranks than a test for rank 0 or a choice of the device.
 
 .. code-block:: diff
 
@@ -27,7 +27,7 @@ import libcst as cst
 
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.one_sided import one_sided
-from nb2ddp.analysis.rank_tests import is_share, leaving_ranks, rank_test_above
+from nb2ddp.analysis.ranks import leaving_ranks, other_uses, rank_test_above
 from nb2ddp.options import Options
 from nb2ddp.rewriting.findings import Decline, Finding, Insert, Note, Rule
 from nb2ddp.rewriting.runtime_calls import helper
@@ -57,8 +57,16 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             leaving.test,
         )
     yield from _gated(facts, told)
-    yield from _shared_out(facts)
     yield from _one_sided(facts, told)
+    for use in other_uses(facts):
+        if any(facts.contains(test, use.node) for test in told):
+            continue
+        yield Decline(
+            f"`{cst_nodes.one_line(use.node)}` asks for {use.of}; nb2ddp converts what one process does, divides its "
+            "batches and lets rank 0 write by itself. Write what one process has here, or start this code with "
+            "torchrun as it is",
+            use.node,
+        )
     for call in facts.live_calls:
         engine = facts.keyword(call, "fast_inference")
         if engine is not None and cst_nodes.code_of(engine) not in ("False", "None"):
@@ -84,21 +92,6 @@ def _gated(facts: Facts, told: set[cst.CSTNode]) -> Iterator[Finding]:
         if test is not None and test not in told:
             told.add(test)
             yield _apart(facts, test, method)
-
-
-def _shared_out(facts: Facts) -> Iterator[Finding]:
-    """Decline a Trainer to which the notebook gives a share of the rows that depends on the rank."""
-    for call in facts.live_calls:
-        if not facts.is_trainer_class(call.func) or facts.is_after_training(call):
-            continue
-        for name in ("train_dataset", "eval_dataset"):
-            rows = facts.keyword(call, name)
-            if rows is not None and is_share(facts, rows):
-                yield Decline(
-                    f"{name}={cst_nodes.one_line(rows)} is a share of the rows that depends on the "
-                    "rank; give all rows, since the script divides each batch over the ranks",
-                    rows,
-                )
 
 
 def _one_sided(facts: Facts, told: set[cst.CSTNode]) -> Iterator[Finding]:
@@ -130,15 +123,9 @@ def _one_sided(facts: Facts, told: set[cst.CSTNode]) -> Iterator[Finding]:
 
 
 def _apart(facts: Facts, test: cst.BaseExpression, method: str) -> Decline:
-    """Say what lets only some ranks reach a call: the rows of a loop, its condition, or a test."""
+    """Say what lets only some ranks reach a call: the condition of a loop, or a test."""
     code = cst_nodes.one_line(test)
     around = facts.parent(test)
-    if isinstance(around, cst.For):
-        return Decline(
-            f"`{code}` gives each rank rows or rounds of its own; let the loop take all of them, since the script "
-            f"divides each batch over the ranks, which meet in {method}()",
-            test,
-        )
     if isinstance(around, cst.While):
         return Decline(
             f"`{code}` may end this loop on some ranks alone, and the others would wait for them in {method}(); let "

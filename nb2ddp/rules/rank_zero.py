@@ -20,6 +20,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Literal
 
 import libcst as cst
 
@@ -35,6 +36,7 @@ from nb2ddp.analysis.common_paths import (
 )
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.options import Options
+from nb2ddp.rewriting.deferring import deferring
 from nb2ddp.rewriting.findings import Edit, Finding, Gate, Insert, Note, Rule
 from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
@@ -68,7 +70,10 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             yield from _in_lambda(facts, call)
             continue
         if facts.scope(call) is not None:
-            yield from _in_function(facts, call, statement)
+            if why == rank_zero_work.WRITES:
+                yield from _in_function(facts, call, statement)
+            else:
+                yield from _running(facts, call, statement, why)
             continue
         if rank_zero_work.kept_open(facts, call) is not None and _is_used(facts, call, last):
             closing = rank_zero_work.closing_statement(facts, call)
@@ -83,6 +88,10 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         if _is_used(facts, call, last):
             if rank_zero_work.maps_file(facts, call):
                 yield Gate(statement, "in-turn", "the ranks write one after another")
+            elif (skipped := _may_be_skipped(facts, call)) == "file":
+                continue  # the rule file-guards lets rank 0 go first, and the others find what it made
+            elif rank_zero_work.gives_plain(facts, call) and not _only_asks(facts, call) and not skipped:
+                yield from _on_rank_0(facts, call, why)
             elif not _only_asks(facts, call):
                 does = "writes" if why == rank_zero_work.WRITES else "runs"
                 yield Note(f"this {does} on every rank, because its result is used later", call)
@@ -116,6 +125,57 @@ def _each_in_turn(
         yield _of_rank_0(facts, path)
     elif _moves(facts, call):
         yield _by_rank_0(facts, call)
+
+
+def _running(facts: Facts, call: cst.Call, statement: Statement, why: str) -> Iterator[Finding]:
+    """Run a program, or send something, once where all ranks call the function that does.
+
+    Elsewhere each rank runs its own: in a reward, or where a dataset makes its rows.
+    """
+    if _only_asks(facts, call) or not called_by_all(facts, call) or _needs_all(facts, statement):
+        return
+    if _may_be_skipped(facts, call):
+        return
+    if _starts_python(facts, call):
+        env = f"{helper(facts, 'environment_without_ranks')}()"
+        yield Edit(call, "the program that it starts is no rank of this run", partial(_on_its_own, env=env))
+    if not (leaves(statement) or binds_for_later(facts, statement) or changes_state(facts, statement)):
+        yield Gate(statement, "rank-zero-then-wait", why)
+    elif rank_zero_work.gives_plain(facts, call):
+        yield from _on_rank_0(facts, call, why)
+    else:
+        yield Note("this runs on every rank, because its result is used", call)
+
+
+def _asks_for_file(facts: Facts, node: cst.If | cst.IfExp | cst.While) -> bool:
+    return any(folder_tests.is_file_test(facts, call) for call in facts.calls_in(node.test))
+
+
+def _may_be_skipped(facts: Facts, call: cst.Call) -> Literal["", "file", "error"]:
+    """Return why a rank may not come to a call: one that comes later finds a file, or one catches no error."""
+    inner: cst.CSTNode = call
+    for parent in facts.parents(call):
+        if isinstance(parent, cst.FunctionDef):
+            return ""
+        if isinstance(parent, cst.ExceptHandler):
+            return "error"
+        match parent:
+            case cst.If() | cst.IfExp() | cst.While() if inner is not parent.test:
+                if _asks_for_file(facts, parent):
+                    return "file"
+        inner = parent
+    return ""
+
+
+def _on_rank_0(facts: Facts, call: cst.Call, why: str) -> Iterator[Finding]:
+    """Let rank 0 alone make a call whose result all ranks read."""
+    if _starts_python(facts, call) and facts.scope(call) is None:
+        env = f"{helper(facts, 'environment_without_ranks')}()"
+        yield Edit(call, "the program that it starts is no rank of this run", partial(_on_its_own, env=env))
+    function = helper(facts, "from_main_process")
+    yield from deferring(
+        facts, call, f"{why}, and all ranks get its result", function, wanted=lambda _: False
+    )
 
 
 def _moves(facts: Facts, call: cst.Call) -> bool:
@@ -207,8 +267,6 @@ def _in_function(facts: Facts, call: cst.Call, statement: Statement) -> Iterator
     alone, so none waits for it while training goes on; before training the ranks run the function one after another,
     because it may read back what it wrote.
     """
-    if not rank_zero_work.writes(facts, call):
-        return
     runners = [
         top
         for top in facts.top_statements
@@ -222,6 +280,9 @@ def _in_function(facts: Facts, call: cst.Call, statement: Statement) -> Iterator
         return
     all_call = called_by_all(facts, call)
     apart = leaves(statement) or binds_for_later(facts, statement) or changes_state(facts, statement)
+    if all_call and apart and rank_zero_work.gives_plain(facts, call) and not _may_be_skipped(facts, call):
+        yield from _on_rank_0(facts, call, rank_zero_work.WRITES)
+        return
     if all_call and not apart and folder_tests.is_looked_for(facts, call):
         yield Gate(
             statement, "rank-zero-then-wait", rank_zero_work.WRITES

@@ -22,7 +22,7 @@ import libcst as cst
 from nb2ddp.analysis import rank_zero_work
 from nb2ddp.analysis.drawn_names import is_drawn_name, shared_names
 from nb2ddp.analysis.facts import Facts
-from nb2ddp.analysis.rank_tests import rank_test_above
+from nb2ddp.analysis.ranks import rank_test_above
 from nb2ddp.options import Options
 from nb2ddp.rewriting.deferring import deferring
 from nb2ddp.rewriting.findings import Finding, Rule

@@ -25,7 +25,7 @@ from nb2ddp import libraries
 from nb2ddp.analysis import rank_zero_work
 from nb2ddp.analysis.drawn_names import makes_system_generator
 from nb2ddp.analysis.facts import Facts
-from nb2ddp.analysis.rank_tests import rank_test_above
+from nb2ddp.analysis.ranks import rank_test_above
 from nb2ddp.options import Options
 from nb2ddp.rewriting.findings import Decline, Edit, Finding, Need, Note, Rule
 from nb2ddp.rewriting.runtime_calls import helper
@@ -87,7 +87,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         ):
             drawn = partial(_seeded, keyword="generator", value=_TORCH_SEED)
             yield Edit(call, "every rank must draw the same", drawn)
-        if name in _SEARCHES:
+        if name in _SEARCHES and not _draws_alike(facts, call):
             yield Decline(
                 "this search would draw other values on every rank; train with the best values, or search "
                 "with trainer.hyperparameter_search(), which draws them on rank 0",
@@ -111,6 +111,24 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             "this draws random numbers without a seed; the script sets one, because all ranks must draw the same",
             drawing[0],
         )
+
+
+def _draws_alike(facts: Facts, search: cst.Call) -> bool:
+    """Return whether a search has a sampler with a seed, and no store that all ranks would write to, nor a clock."""
+    sampler = facts.keyword(search, "sampler")
+    binding = facts.binding(sampler) if isinstance(sampler, cst.Name) else None
+    made = binding.value if binding is not None else sampler
+    seed = facts.keyword(made, "seed") if isinstance(made, cst.Call) else None
+    optimizes = [call for call in facts.live_calls if facts.method(call) == "optimize"]
+    own_way = any(
+        facts.keyword(call, name) is not None for call in optimizes for name in ("timeout", "n_jobs")
+    )
+    return (
+        seed is not None
+        and cst_nodes.code_of(seed) != "None"
+        and facts.keyword(search, "storage") is None
+        and not own_way
+    )
 
 
 def _seed_keyword(facts: Facts, call: cst.Call) -> str | None:

@@ -1,5 +1,7 @@
 """Run shell lines on rank 0 while the other ranks wait; installs are left to the rule ``installs``.
 
+A login that asks for a token is left out, because the library reads it from the environment.
+
 .. code-block:: diff
 
     -get_ipython().system('wget -q https://example.com/audio.mp3')
@@ -8,16 +10,30 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from functools import partial
 
+import libcst as cst
+
 from nb2ddp.analysis.facts import Facts
-from nb2ddp.analysis.rank_tests import rank_test_above
-from nb2ddp.analysis.shell_commands import shell_calls
+from nb2ddp.analysis.ranks import rank_test_above
+from nb2ddp.analysis.shell_commands import ShellCall, shell_calls
 from nb2ddp.options import Options
-from nb2ddp.rewriting.findings import Decline, Edit, Finding, Rule
+from nb2ddp.rewriting.findings import Decline, Drop, Edit, Finding, Note, Rule
 from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
+
+# Commands that ask for a token, where none is given; and the variable from which the library reads it.
+_LOGIN = re.compile(
+    r"^\s*(?:huggingface-cli\s+login|hf\s+auth\s+login|wandb\s+login)(?!.*(?:--token|\S*[{$]|\s\w{20,}))"
+)
+_TOKENS = {"huggingface": "HF_TOKEN", "hf": "HF_TOKEN", "wandb": "WANDB_API_KEY"}
+
+
+def _is_whole(facts: Facts, shell: ShellCall) -> bool:
+    statement = facts.statement(shell.call)
+    return isinstance(statement, cst.SimpleStatementLine) and len(statement.body) == 1
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
@@ -26,6 +42,15 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             shell.kind in ("system", "output") or (shell.kind == "cell" and shell.name == "bash")
         ):
             continue
+        if found := _LOGIN.search(shell.text if shell.kind != "cell" else ""):
+            variable = next(name for start, name in _TOKENS.items() if start in found[0])
+            why = f"this asks for a token at the keyboard, which a script has not: set {variable} in its environment"
+            if _is_whole(facts, shell):
+                yield Drop(
+                    facts.statement(shell.call), why, comment=f"a script reads the token from {variable}"
+                )
+                yield Note(why, shell.call)
+                continue
         if shell.kind == "cell" and shell.text:
             # its text is not quoted: `-s TOKEN`
             yield Decline("options of %%bash have no meaning in a script; take them away", shell.call)

@@ -2,7 +2,8 @@
 
 Plots are saved to files, Colab's secrets come from the environment, and a login that asks for a token is removed,
 because HF_TOKEN gives it. Code that waits for the keyboard before training stops the conversion. A server on a
-fixed port, a count of the GPUs, and code that goes through all global names, are noted.
+fixed port, a count of the GPUs, code that goes through all global names, and files that only this machine has, are
+noted.
 
 .. code-block:: diff
 
@@ -31,6 +32,7 @@ from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
 
 _COLAB = "google.colab"
+_OF_ITS_PAGE = ("drive.", "data_table.", "output.", "widgets.", "runtime.", "files.download")
 _KEYBOARD = frozenset({"input", "getpass.getpass"})
 _LOGINS = frozenset(f"huggingface_hub.{name}" for name in ("login", "notebook_login", "interpreter_login"))
 _NO_LOGIN = (
@@ -76,6 +78,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 f"`{world_size}` for example",
                 call,
             )
+    yield from _local_files(facts)
     if options.strategy == "ddp":
         if facts.imports_of("wandb"):
             for attribute in facts.attributes:
@@ -88,6 +91,72 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                         attribute,
                     )
         yield from _ports(facts)
+
+
+_READS = re.compile(
+    r"(?:pandas\.read_(?!sql|clipboard|html)\w+|datasets\.load_from_disk|numpy\.load\w*|torch\.load|open|PIL\.Image\.open"
+    r"|datasets\.Dataset\.from_(?:csv|json|parquet|text)|polars\.read_\w+|joblib\.load)"
+)
+_ELSEWHERE = re.compile(r"\w+://|/kaggle/|/dev/|/proc/|/tmp/")
+_LOCAL = re.compile(r"(?:\.{1,2}/|~|/)")
+
+
+def _local_files(facts: Facts) -> Iterator[Note]:
+    """Note the files of this machine that the notebook reads and does not make: they travel with no script."""
+    found: dict[str, cst.CSTNode] = {}
+    for call in facts.live_calls:
+        for node in _read_paths(facts, call):
+            text = cst_nodes.string_value(node) or ""
+            if text and not _ELSEWHERE.match(text) and not _is_made(facts, text, node):
+                found.setdefault(text, call)
+    for string in facts.strings:
+        text = cst_nodes.string_value(string) or ""
+        if text.startswith(_DRIVE) and text.rstrip("/") not in _DRIVE and not facts.is_dead(string):
+            found.setdefault(text, string)
+    if found:
+        named = ", ".join(f"`{path}`" for path in list(found)[:3]) + (" and others" if len(found) > 3 else "")
+        yield Note(
+            f"only this machine, or Colab's drive, has {named}: where the script runs elsewhere (Kaggle, a cluster), "
+            "put what it reads there, for Kaggle into a dataset that kernel-metadata.json names, and change the path",
+            next(iter(found.values())),
+        )
+
+
+_DRIVE = ("/content/drive", "/content/gdrive")
+
+
+def _read_paths(facts: Facts, call: cst.Call) -> Iterator[cst.BaseExpression]:
+    """Yield the texts that name files that a call reads."""
+    files = facts.keyword(call, "data_files")
+    first = call.args[0].value if call.args and call.args[0].keyword is None else None
+    match files:
+        case cst.Dict(elements=elements) | cst.List(elements=elements) | cst.Tuple(elements=elements):
+            yield from (element.value for element in elements)
+        case cst.BaseExpression():
+            yield files
+    if first is None:
+        return
+    name = facts.qualified(call.func)
+    writes = (
+        name == "open"
+        and len(call.args) > 1
+        and "r" not in (cst_nodes.string_value(call.args[1].value) or "w")
+    )
+    of_model = facts.method(call) == "from_pretrained" and _LOCAL.match(cst_nodes.string_value(first) or "")
+    if of_model or (_READS.fullmatch(name) and not writes):
+        yield first
+
+
+def _is_made(facts: Facts, path: str, node: cst.CSTNode) -> bool:
+    """Return whether another text of the notebook names a file, or its folder: a command fetches or makes it."""
+    parts = [part for part in re.split(r"[/\\]", path) if part not in ("", ".", "..", "~", "content")]
+    words = {parts[0], parts[-1]} if parts else set()
+    others = (cst_nodes.string_value(s) or "" for s in facts.strings if s is not node)
+    return (
+        any(word in other and other != path for other in others for word in words)
+        or sum(cst_nodes.string_value(s) == path for s in facts.strings if facts.order(s) < facts.order(node))
+        > 0
+    )
 
 
 def _is_only_shown(facts: Facts, call: cst.Call) -> bool:
@@ -225,8 +294,14 @@ def _colab(facts: Facts, call: cst.Call, name: str) -> Iterator[Finding]:
         key = cst_nodes.code_of(call.args[0].value)
         read = partial(cst_nodes.replaced, code=f"os.environ.get({key})")
         yield Edit(call, "secrets come from the environment", read)
-    elif name in ("drive.mount", "drive.flush_and_unmount", "files.download", "output.clear") and is_alone:
+    elif name.startswith("auth.") and is_alone:
+        why = "this logs in to Google Cloud in a browser; a script reads GOOGLE_APPLICATION_CREDENTIALS"
+        yield Drop(statement, why, comment="a script reads GOOGLE_APPLICATION_CREDENTIALS")
+        yield Note(f"{why}, the path of a service account's key", call)
+    elif name.startswith(_OF_ITS_PAGE) and is_alone:
         yield Drop(statement, f"{name} is Colab's; a script has its files where it runs")
+    elif facts.is_after_training(call) and is_alone:
+        yield Note(f"{_COLAB}.{name} is not there in a script: the run ends here, after training", call)
     else:
         yield Decline(f"{_COLAB}.{name} is not there in a script; write what it is to do in Python", call)
 

@@ -13,7 +13,7 @@ from nb2ddp.rules import RULES
 from tests.support import cases
 from tests.support.cases import WHOLE_SCRIPT, Case, CaseFileError, all_cases, cases_of, read_cases
 
-TELLING_RULES = {"capability", "memory"}  # they change no code: they tell what the GPU cannot do
+TELLING_RULES = {"capability", "frameworks", "memory"}  # they change no code
 
 
 @pytest.mark.parametrize("case", all_cases(), ids=str)

@@ -13,38 +13,27 @@ from tests.support.helpers import facts_of
 from tests.unit.analysis.questions import call_to, last_use
 
 
-def takes(test: cst.BaseExpression, where: bool = True) -> bool:
-    """Take both branches of a test, but for those of `yes`."""
-    return where or code_of(test) != "yes"
-
-
 def codes(nodes: Iterable[cst.CSTNode | None]) -> list[str]:
     return ["" if node is None else code_of(node) for node in nodes]
 
 
 @pytest.mark.parametrize(
-    ("code", "values", "tests", "decided"),
+    ("code", "values"),
     [
-        ("x = 1\nx = 2\nuse(x)\nx = 3", ["2"], [], []),
-        ("x = 1\nif flag:\n    x = 2\nuse(x)", ["2", "1"], ["flag"], []),
-        ("x = 1\nif yes:\n    x = 2\nuse(x)", ["2"], [], ["yes"]),
-        ("x = 1\nif yes:\n    y = 2\nelse:\n    x = 2\nuse(x)", ["1"], [], ["yes"]),
-        ("if flag:\n    x = 1\n    use(x)", ["1"], [], []),
-        ("x = 1\nfor row in rows:\n    use(x)\n    x = 2", ["2", "1"], [], []),
-        ("try:\n    x = load()\nexcept OSError:\n    x = 1\nuse(x)", ["load()"], [], []),
-        ("def f():\n    use(x)\nx = 1\nx = 2", ["2", "1"], [], []),
-        ("use(x)", [], [], []),
-        ("".join(f"if a{n}:\n    x = {n}\n" for n in range(20)) + "use(x)", [], None, []),  # too many
+        ("x = 1\nx = 2\nuse(x)\nx = 3", ["2"]),
+        ("x = 1\nif flag:\n    x = 2\nuse(x)", ["2", "1"]),
+        ("if flag:\n    x = 1\n    use(x)", ["1"]),
+        ("x = 1\nfor row in rows:\n    use(x)\n    x = 2", ["2", "1"]),
+        ("try:\n    x = load()\nexcept OSError:\n    x = 1\nuse(x)", ["load()"]),
+        ("def f():\n    use(x)\nx = 1\nx = 2", ["2", "1"]),
+        ("use(x)", []),
+        ("".join(f"if a{n}:\n    x = {n}\n" for n in range(20)) + "use(x)", []),  # too many
     ],
 )
-def test_the_values_that_a_name_may_have(
-    code: str, values: list[str], tests: list[str] | None, decided: list[str]
-) -> None:
+def test_the_values_that_a_name_may_have(code: str, values: list[str]) -> None:
     facts = facts_of(code)
-    found = reaching.bindings(facts, last_use(facts, "x"), takes)
-    assert codes(binding.value for binding in found.bindings) == values
-    assert tests is None or codes(found.tests) == tests
-    assert codes(found.decided) == decided
+    found = reaching.bindings(facts, last_use(facts, "x"))
+    assert codes(binding.value for binding in found) == values
 
 
 @pytest.mark.parametrize(
@@ -68,19 +57,7 @@ def test_the_values_of_attributes() -> None:
         "a.rank = 3\nif False:\n    a.rank = 4",
     )
     assert codes(reaching.attribute_values(facts, "rank")) == ["1", "3"]
-    assert codes(reaching.values_in_class(facts, facts.bindings("A")[0].node)) == ["1", "2"]
     assert codes(reaching.attribute_values(facts, "missing")) == []
-
-
-def test_the_values_of_a_setting() -> None:
-    facts = facts_of(
-        "def own(rank): pass\nown(rank=1)",
-        "settings = {'rank': 2}\nNamespace(rank=3)",
-        "parser.add_argument('--local-rank', default=4)",
-    )
-    assert codes(reaching.settings(facts, "rank")) == ["3", "2"]
-    assert codes(reaching.settings(facts, "local_rank")) == ["4"]
-    assert codes(reaching.settings(facts, "missing")) == []
 
 
 @pytest.mark.parametrize(
@@ -97,33 +74,3 @@ def test_what_is_passed_for_a_parameter(code: str, expected: list[str]) -> None:
     facts = facts_of(code)
     (parameter,) = [b for b in facts.bindings("x") if isinstance(b.node, cst.Param)]
     assert codes(reaching.passed(facts, parameter)) == expected
-
-
-@pytest.mark.parametrize(
-    ("code", "expected"),
-    [
-        ("mp.spawn(train, nprocs=2)", True),
-        ("notebook_launcher(function=train)", True),
-        ("rows.map(train)", False),
-        ("if False:\n    mp.spawn(train)", False),
-    ],
-)
-def test_whether_a_function_is_started_on_ranks(code: str, expected: bool) -> None:
-    facts = facts_of("def train(rank): pass\n", code)
-    function = facts.bindings("train")[0].node
-    assert isinstance(function, cst.FunctionDef)
-    assert reaching.is_started_on_ranks(facts, function) == expected
-
-
-@pytest.mark.parametrize(
-    ("code", "expected"),
-    [
-        ("[x for x in rows]", True),
-        ("{k: f(x) for k, xs in rows for x in xs}", True),
-        ("[x for xs in rows]", False),
-        ("use(x)", False),
-    ],
-)
-def test_whether_a_comprehension_binds_a_name(code: str, expected: bool) -> None:
-    facts = facts_of(code)
-    assert reaching.is_of_comprehension(facts, facts.uses("x", facts.cells[0].module)[0]) == expected

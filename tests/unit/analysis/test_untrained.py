@@ -23,14 +23,14 @@ KINDS: dict[str, tuple[list[str], str, int | None]] = {
     "no package": (["x = 1\nprint(x)"], "imports no library that trains a model", None),
     "Keras": (
         ["from tensorflow import keras", "model = keras.Sequential([])", "model.fit(x, y)"],
-        "trains with TensorFlow, and nb2ddp converts PyTorch training: make the model under tf.distribute",
+        "trains with TensorFlow, which nb2ddp does not convert: make and compile the model under tf.distribute",
         3,
     ),
     "Keras alone": (["import keras", "keras.Sequential([]).fit(x)"], "trains with Keras", 2),
-    "JAX": (["import jax\nimport optax", "g = jax.grad(f)"], "works with JAX", 1),
+    "JAX": (["import jax\nimport optax", "g = jax.grad(f)"], "trains with JAX", 2),
     "Lightning": (
         ["import lightning as L\nimport torch", "t = L.Trainer()\nt.fit(m)"],
-        'Trainer(devices=2, strategy="ddp")',
+        'Trainer(devices=2, strategy="ddp_notebook")',
         2,
     ),
     "scikit-learn": (
@@ -61,6 +61,24 @@ KINDS: dict[str, tuple[list[str], str, int | None]] = {
         "this SFTTrainer is made, but no cell that runs calls its train()",
         2,
     ),
+    "a Trainer that a library starts": (
+        [
+            "from trl import SFTTrainer",
+            "class C:\n    def fit(self):\n        t = SFTTrainer(m)\n        t.train()",
+        ],
+        "cannot follow the training of this SFTTrainer: its train() stands in a function that no cell calls",
+        2,
+    ),
+    "a script in a text": (
+        ["code = '''\nimport torch\nfor x in y:\n    f(x).backward()\n'''", "open('t.py', 'w').write(code)"],
+        "cannot follow the training of the code in this text: put its code into a cell",
+        1,
+    ),
+    "a module that trains with DDP": (
+        ["%%writefile t.py\nimport torch.distributed as dist\nloss.backward()"],
+        "start it with torchrun as it is where it divides its batches itself",
+        1,
+    ),
     "a Trainer that nothing makes": (
         ["import torch", "trainer.train()"],
         "train() is called on trainer here, but no cell makes trainer",
@@ -90,13 +108,18 @@ KINDS: dict[str, tuple[list[str], str, int | None]] = {
             "model = SentenceTransformer('a')",
             "model.fit([(loader, loss)], epochs=2)",
         ],
-        "nb2ddp cannot follow the training of this fit(): its loop over batches is in sentence-transformers",
+        "trains with Sentence Transformers' old fit(), which nb2ddp does not convert: its loop over batches",
         3,
     ),
     "fit() of a model that a function makes": (
-        ["import sentence_transformers", "model = make()", "model.fit(train_objectives=[(loader, loss)])"],
-        "nb2ddp cannot follow the training of this fit(): its loop over batches is in sentence-transformers",
-        3,
+        [
+            "import sentence_transformers as st",
+            "def make():\n    return st.SentenceTransformer('a')",
+            "model = make()",
+            "model.fit(train_objectives=[(loader, loss)])",
+        ],
+        "trains with Sentence Transformers' old fit(), which nb2ddp does not convert: its loop over batches",
+        4,
     ),
     "a dead loop": (
         ["import torch", "if False:\n    for b in loader:\n        f(b).backward()"],

@@ -75,19 +75,18 @@ m = AutoModelForCausalLM.from_pretrained("m", device_map={"": local_rank if torc
 m, t = FastLanguageModel.from_pretrained(device_map = "auto", model_name = "m")
 # output
 m, t = FastLanguageModel.from_pretrained(device_map = {"": local_rank}, model_name = "m")
-# note, line 1: device_map="auto" spread one model over all GPUs; in the script each GPU holds the whole model
 
 # case: device_map="balanced"
 m, t = FastLanguageModel.from_pretrained(device_map = "balanced", model_name = "m")
 # output
 m, t = FastLanguageModel.from_pretrained(device_map = {"": local_rank}, model_name = "m")
-# note, line 1: device_map="balanced" spread one model over all GPUs; in the script each GPU holds the whole model
+# note, line 1: device_map="balanced" lays a model out over the GPUs that a process sees: each rank sees one, which holds the whole model
 
 # case: device_map="sequential"
 m, t = FastLanguageModel.from_pretrained(device_map = "sequential", model_name = "m")
 # output
 m, t = FastLanguageModel.from_pretrained(device_map = {"": local_rank}, model_name = "m")
-# note, line 1: device_map="sequential" spread one model over all GPUs; in the script each GPU holds the whole model
+# note, line 1: device_map="sequential" lays a model out over the GPUs that a process sees: each rank sees one, which holds the whole model
 
 # case: a base model and its adapter
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -99,8 +98,6 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from peft import PeftModel
 b = AutoModelForCausalLM.from_pretrained("m", device_map={"": local_rank if torch.cuda.is_available() else "cpu"})
 m = PeftModel.from_pretrained(b, "a", device_map={"": local_rank if torch.cuda.is_available() else "cpu"})
-# note, line 3: device_map="auto" spread one model over ...
-# note, line 4: device_map="auto" spread one model over ...
 
 # case: the notebook uses our name
 local_rank = 1

@@ -237,89 +237,16 @@ import os
 from trl import SFTConfig
 rank = int(os.environ.get("RANK", 0))
 is_master = not rank
-strategy = "steps" if is_master else "no"
-a = SFTConfig("o", save_strategy=strategy, logging_strategy="steps" if is_master else "no", seed=42 + rank, disable_tqdm=not is_master)
+a = SFTConfig("o", logging_strategy="steps" if is_master else "no", seed=42, disable_tqdm=not is_master)
 # output
 import os
 from trl import SFTConfig
 rank = int(os.environ.get("RANK", 0))
 is_master = not rank
-strategy = "steps" if is_master else "no"
-a = SFTConfig("o", save_strategy='steps', logging_strategy="steps", seed=42, disable_tqdm=not is_master)
+a = SFTConfig("o", logging_strategy="steps", seed=42, disable_tqdm=not is_master)
 
 # case: arguments that are the same on all ranks
 import os
 from trl import SFTConfig
 rank = int(os.environ.get("RANK", 0))
-a = SFTConfig("o", save_strategy="steps" if rank >= 0 else "no", seed=42 + max(rank - 64, 0), local_rank=rank)
-
-# case: a batch that the notebook divides
-import os
-from torch.utils.data import DataLoader
-world_size = int(os.environ.get("WORLD_SIZE", 1))
-per_rank = 8 // world_size
-loader = DataLoader(rows, batch_size=per_rank)
-# decline, line 5: batch_size=per_rank is 4 on two ranks and 2 on three; write the value for one process, since the script divides its batch over the ranks itself
-
-# case: accumulation steps that the notebook divides, below a test
-import os
-from transformers import TrainingArguments
-steps = 12 // 4
-world_size = int(os.environ.get("WORLD_SIZE", 1))
-ddp = world_size != 1
-if ddp:
-    steps = max(steps // world_size, 1)
-args = TrainingArguments("out", per_device_train_batch_size=4, gradient_accumulation_steps=steps)
-# decline, line 8: gradient_accumulation_steps=steps is 3 in one process and 1 on several ranks; ...
-
-# case: a batch that the notebook divides below a test, of a size that is not known
-import os
-from torch.utils.data import DataLoader
-batch = pick()
-world_size = int(os.environ.get("WORLD_SIZE", 1))
-if world_size > 1:
-    batch = 64 // world_size
-loader = DataLoader(rows, batch_size=batch)
-# decline, line 7: batch_size=batch is 32 on two ranks and 21 on three; ...
-
-# case: a batch of the notebook's own
-import os
-from torch.utils.data import DataLoader
-world_size = int(os.environ.get("WORLD_SIZE", 1))
-loader = DataLoader(rows, batch_size=8, num_workers=world_size)
-
-# case: a batch and a learning rate without their names
-import os
-import torch
-from torch.utils.data import BatchSampler, DataLoader
-world_size = int(os.environ.get("WORLD_SIZE", 1))
-loader = DataLoader(rows, 8 // world_size, True)
-sampler = BatchSampler(order, 12 // world_size, drop_last=True)
-optimizer = torch.optim.AdamW(model.parameters(), 1e-3 * world_size)
-# decline, line 5: the batch size `8 // world_size` is 4 on two ranks and 2 on three; ...
-# decline, line 6: the batch size `12 // world_size` is 6 on two ranks and 4 on three; ...
-# decline, line 7: the learning rate `1e-3 * world_size` is 0.002 on two ranks and 0.003 on three; ...
-
-# case: a batch that a loop takes by its rows
-import os
-world_size = int(os.environ.get("WORLD_SIZE", 1))
-for i in range(0, len(rows), 8 // world_size):
-    step(rows[i : i + 8 // world_size])
-# decline, line 3: the step `8 // world_size` of this range is 4 on two ranks and 2 on three; ...
-
-# case: other arguments without their names
-import os
-from torch.utils.data import DataLoader
-world_size = int(os.environ.get("WORLD_SIZE", 1))
-loader = DataLoader(rows, 8, True, None, None, world_size)
-for i in range(0, world_size):
-    print(i, world_size)
-for i in range(0, len(rows), world_size):
-    print(rows[i])
-
-# case: a loop over a rank's own rows
-import os
-rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-for i in range(rank, len(rows), world_size):
-    total += score(rows[i])
-# decline, line 3: `range(rank, len(rows), world_size)` gives each rank rows of its own; go over all of them, since the script divides each batch over the ranks itself
+a = SFTConfig("o", save_strategy="steps" if long else "no", local_rank=rank)

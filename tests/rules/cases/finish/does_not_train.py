@@ -25,11 +25,11 @@ from trl import SFTTrainer
 trainer = SFTTrainer(model)
 def later():
     trainer.train()
-# decline, line 2: this notebook does not train: ...
+# decline, line 2: nb2ddp cannot follow the training of this SFTTrainer: its train() stands in a function that no cell calls; ...
 
 # case: a class of another kind
 class Trainer:
     pass
 trainer = Trainer()
 trainer.train()
-# decline: this notebook does not train: ...
+# decline, line 4: what `trainer.train()` trains with is not in sight here...

@@ -1,8 +1,8 @@
 # A magic that has no equivalent in Python is declined by name.
 
-# case: an unknown magic
+# case: a magic that runs a statement
 %lprun -f f f()
-# decline, line 1: %lprun is a magic that nb2ddp does not know; write it in Python
+# decline, line 1: %lprun runs code, or gives names a value; write it in Python
 
 # case: an unknown cell magic
 %%cython
@@ -11,7 +11,7 @@ x
 
 # case: another notebook's code
 %run other.ipynb
-# decline, line 1: %run is a magic that nb2ddp does not know; write it in Python
+# decline, line 1: %run runs code, or gives names a value; write it in Python
 
 # case: the folder before
 %cd -

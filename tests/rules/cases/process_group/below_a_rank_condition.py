@@ -45,7 +45,7 @@ optimizer = torch.optim.AdamW(model.parameters())
 rank = int(os.environ.get("RANK", -1))
 if rank != -1:
     print("several")
-if rank >= 0 or True:
+if verbose or True:
     for x in loader:
         model(x).loss.backward()
         optimizer.step()
@@ -58,7 +58,7 @@ optimizer = torch.optim.AdamW(model.parameters())
 rank = int(os.environ.get("RANK", -1))
 if rank != -1:
     print("several")
-if rank >= 0 or True:
+if verbose or True:
     for x in loader:
         model(x).loss.backward()
         optimizer.step()
@@ -309,8 +309,8 @@ if rank % 2 == 0:
     for x in loader:
         model(x).loss.backward()
         optimizer.step()
-# decline, line 4: `rank` lets only some ranks reach backward(), ...
 # decline, line 9: `rank % 2 == 0` lets only some ranks reach backward(), ...
+# decline, line 4: `rank` asks for the rank...
 
 # case: the rounds that a rank takes for itself
 model = AutoModelForCausalLM.from_pretrained("m")
@@ -319,7 +319,7 @@ rows = list(loader)
 for x in rows[dist.get_rank()::dist.get_world_size()]:
     model(x).loss.backward()
     optimizer.step()
-# decline, line 4: `rows[dist.get_rank()::dist.get_world_size()]` gives each rank rows or rounds of its own...
+# decline, line 4: `dist.get_rank()` asks for the rank; nb2ddp converts what one process does, divides its batches and lets rank 0 write by itself. Write what one process has here, or start this code with torchrun as it is
 
 # case: the rows that a rank takes for itself, in a loader
 from torch.utils.data import Subset
@@ -332,7 +332,7 @@ own = DataLoader(mine, batch_size=4)
 for x in tqdm(own):
     model(x).loss.backward()
     optimizer.step()
-# decline, line 8: `tqdm(own)` gives each rank rows or rounds of its own...
+# decline, line 6: `rank` asks for the rank...
 
 # case: the rows that a rank takes for itself, in a Trainer
 from datasets import load_dataset
@@ -340,7 +340,7 @@ model = AutoModelForCausalLM.from_pretrained("m")
 rows = load_dataset("d").shard(num_shards=dist.get_world_size(), index=dist.get_rank()).map(tokenize)
 trainer = Trainer(model, TrainingArguments("o", per_device_train_batch_size=4, gradient_accumulation_steps=2), train_dataset=rows)
 trainer.train()
-# decline, line 4: train_dataset=rows is a share of the rows that depends on the rank...
+# decline, line 3: `dist.get_world_size()` asks for the number of ranks...
 
 # case: a progress bar on rank 0
 from tqdm import tqdm

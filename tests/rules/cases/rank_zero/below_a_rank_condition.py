@@ -75,3 +75,19 @@ for x in loader:
     model(x).loss.backward()
     optimizer.step()
     keep()
+
+# case: below a test that asks a Trainer, whose ranks may all think that they are the first
+from transformers import Trainer, TrainingArguments
+trainer = Trainer(model, TrainingArguments("o", per_device_train_batch_size=4, gradient_accumulation_steps=2), train_dataset=data)
+for part in range(2):
+    trainer.train()
+    if trainer.args.should_save:
+        model.save_pretrained(f"part-{part}")
+# output
+from transformers import Trainer, TrainingArguments
+trainer = Trainer(model, TrainingArguments("o", per_device_train_batch_size=4, gradient_accumulation_steps=2), train_dataset=data)
+for part in range(2):
+    trainer.train()
+    if trainer.args.should_save:
+        if ddp.is_main_process:  # nb2ddp: only rank 0 writes
+            model.save_pretrained(f"part-{part}")

@@ -105,8 +105,9 @@ class Net(torch.nn.Module):
             np.save("b.npy", b)
 class Log(TrainerCallback):
     def on_step(self, b):
-        if ddp.is_main_process:  # nb2ddp: only rank 0 writes
-            np.save("l.npy", b)
+        with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
+            if is_main:
+                np.save("l.npy", b)
 class Items:
     def __getitem__(self, i):
         if ddp.is_main_process:  # nb2ddp: only rank 0 writes

@@ -226,7 +226,7 @@ def rotate(path):
             ddp.on_main_process(shutil.rmtree)(older.popleft())
 rotate("a.pt")
 
-# case: in a callback, which one rank may run alone
+# case: in a callback, which all ranks run
 import os
 from transformers import TrainerCallback
 class Keep(TrainerCallback):
@@ -240,7 +240,8 @@ from transformers import TrainerCallback
 class Keep(TrainerCallback):
     files = []
     def on_save(self, args, state, control, **kwargs):
-        ddp.on_main_process(os.remove)(self.files.pop(0))
+        with ddp.in_turn():  # nb2ddp: the ranks write one after another
+            ddp.on_main_process(os.remove)(self.files.pop(0))
 keep = Keep()
 
 # case: the worst of the files that are kept, from a heap

@@ -18,8 +18,9 @@ t = SFTTrainer(llm, callbacks=[Log()])
 # output
 class Log(TrainerCallback):
   def on_log(self, *args, **kw):
-    if ddp.is_main_process:  # nb2ddp: only rank 0 writes
-        torch.save(1, "x.pt")
+    with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
+        if is_main:
+            torch.save(1, "x.pt")
 t = SFTTrainer(llm, callbacks=[Log()])
 
 # case: metrics

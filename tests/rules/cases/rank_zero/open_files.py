@@ -169,8 +169,9 @@ t = SFTTrainer(llm, callbacks=[C()])
 t.train()
 # output
 def keep(x):
-    if ddp.is_main_process:  # nb2ddp: only rank 0 writes
-        torch.save(x, "x.pt")
+    with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
+        if is_main:
+            torch.save(x, "x.pt")
 class C(TrainerCallback):
     def on_save(self, *args, **kwargs):
         keep(1)

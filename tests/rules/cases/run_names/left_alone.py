@@ -51,11 +51,11 @@ for row in table:
     path = f"{row}-{uuid.uuid4()}"
     os.makedirs(path)
 
-# case: in a callback, which one rank may run alone
-from transformers import TrainerCallback
+# case: in an object of a library, which one rank may make alone
+from library import Saver
 def stamp():
     return time.strftime("%H%M")
-class Save(TrainerCallback):
+class Save(Saver):
     def on_save(self, args, state, control, **kwargs):
         path = f"{args.output_dir}/{stamp()}-{time.time_ns()}.pt"
         os.makedirs(path)

@@ -1,0 +1,295 @@
+"""Know the frameworks whose training nb2ddp does not convert: how each is recognised, and what to do instead.
+
+Plain data first, one line each, then how a notebook's calls and commands are looked up in it. An import alone says
+nothing: what counts is the call that trains, and where the object on which it is made comes from.
+"""
+
+# ruff: noqa: E501 (a framework is one line of the table)
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Literal
+
+import libcst as cst
+
+from nb2ddp import libraries
+from nb2ddp.analysis.facts import Facts
+from nb2ddp.analysis.shell_commands import shell_calls
+from nb2ddp.source import cst_nodes
+
+
+@dataclass(frozen=True)
+class Framework:
+    """A framework that trains by itself.
+
+    ``origins``: patterns of the dotted names that its objects come from. ``methods``: those of its objects that train.
+    ``functions``: patterns of the dotted names of functions and classes that train, or mark a loop as its own.
+    ``advice``: what it does itself, and what trains on several GPUs. ``beside``: whether it may stand in a notebook
+    whose training is converted: "always", because every rank may do the same; "after" a Trainer's, on rank 0 alone.
+    """
+
+    name: str
+    origins: str
+    methods: str
+    functions: str
+    advice: str
+    beside: Literal["never", "after", "always"] = "never"
+
+
+_NO_GPUS = "it does not divide its training over several GPUs"
+_TORCHRUN = "torchrun --nproc_per_node 2"
+# The first line that fits a call is taken.
+FRAMEWORKS = (
+    Framework("Lightning Fabric", "lightning.Fabric lightning.fabric.* lightning_fabric.* pytorch_lightning.Fabric", "backward setup launch", "", 'in a notebook Fabric(devices=2, strategy="ddp_notebook") runs the function that fabric.launch(train) gets on two GPUs; in a script strategy="ddp"'),
+    Framework("Lightning", "lightning.* pytorch_lightning.* nemo.lightning.*", "fit", "", 'in a notebook its Trainer(devices=2, strategy="ddp_notebook") trains on two GPUs, if no cell before has used one; in a script strategy="ddp" does'),
+    Framework("NeMo", "nemo.*", "fit", "nemo.collections.llm.finetune nemo.collections.llm.pretrain nemo.collections.llm.train", f"it trains with Lightning: give its trainer devices=2 and start the code as a script with {_TORCHRUN}"),
+    Framework("fastai", "fastai.* fastbook.* tsai.*", "fit fit_one_cycle fine_tune fit_flat_cos fit_sgdr", "", "put the training into a function, with `with learn.distrib_ctx(in_notebook=True):` around it, and start that with Accelerate's notebook_launcher(train, num_processes=2)"),
+    Framework("Ultralytics", "ultralytics.*", "train", "", "its train(device=[0, 1]) runs DDP by itself"),
+    Framework("Composer", "composer.*", "fit", "", "it trains on two GPUs as a script that is started with `composer -n 2 script.py`"),
+    Framework("Ignite", "ignite.*", "", "ignite.engine.Engine ignite.engine.engine.Engine ignite.engine.create_supervised_trainer", 'its idist.Parallel(backend="nccl", nproc_per_node=2, start_method="fork") runs a training function on two GPUs of a notebook, with idist.auto_model, auto_optim and auto_dataloader in it'),
+    Framework("Catalyst", "catalyst.*", "train", "", "its runner.train(engine=DistributedDataParallelEngine()) runs DDP by itself, in a script"),
+    Framework("skorch", "skorch.*", "fit partial_fit", "", "with its AccelerateMixin a script that is started with `accelerate launch` trains on several GPUs"),
+    Framework("Stable-Baselines3", "stable_baselines3.* sb3_contrib.*", "learn", "", _NO_GPUS),
+    Framework("TabNet", "pytorch_tabnet.*", "fit", "", _NO_GPUS),
+    Framework("Detectron2", "detectron2.*", "train", "detectron2.engine.launch", "its launch(main, num_gpus_per_machine=2) starts DDP by itself, in a script"),
+    Framework("MMEngine", "mmengine.* mmcv.* mmdet.* mmseg.* mmpretrain.*", "train", "mmdet.*train_detector mmseg.*train_segmentor", f'with launcher="pytorch" its Runner runs DDP in a script that is started with {_TORCHRUN}'),
+    Framework("Flair", "flair.*", "train fine_tune", "", "its trainer's multi_gpu=True trains on several GPUs, in a script whose main function flair.distributed_utils.launch_distributed starts"),
+    Framework("AllenNLP", "allennlp.*", "train", "allennlp.commands.train.*", 'with "distributed": {"cuda_devices": [0, 1]} in its configuration `allennlp train` runs DDP by itself'),
+    Framework("spaCy", "spacy.*", "update", "spacy.cli.train.*", _NO_GPUS),
+    Framework("axolotl", "axolotl.*", "train", "axolotl.train.train axolotl.cli.train.*", "`axolotl train config.yml` trains on all visible GPUs, in a process for each"),
+    Framework("LLaMA-Factory", "llamafactory.*", "", "llamafactory.train.*", "`llamafactory-cli train` trains on all visible GPUs, in a process for each"),
+    Framework("SetFit", "setfit.*", "train", "", "its arguments hold two batch sizes, of the embeddings and of the head, which nb2ddp does not divide; the embeddings alone can be trained with a SentenceTransformerTrainer, which it converts"),
+    Framework("Sentence Transformers' old fit()", "sentence_transformers.*", "fit old_fit", "", "its loop over batches is in the library; train with a SentenceTransformerTrainer, or a CrossEncoderTrainer, which nb2ddp converts"),
+    Framework("Ray", "ray.*", "fit", "ray.tune.run ray.train.*Trainer", "its ScalingConfig(num_workers=2, use_gpu=True) starts a worker on each GPU by itself"),
+    Framework("Flower", "", "", "flwr.simulation.* flwr.client.start_*", "it starts a process for each client, and gives it GPUs by client_resources"),
+    Framework("DeepSpeed", "deepspeed.*", "", "deepspeed.initialize", "it runs on two GPUs as a script that is started with `deepspeed --num_gpus 2 script.py`"),
+    Framework("Colossal-AI", "colossalai.*", "", "colossalai.launch* colossalai.initialize colossalai.booster.Booster", "it runs on two GPUs as a script that is started with `colossalai run --nproc_per_node 2 script.py`"),
+    Framework("PyTorch/XLA", "torch_xla.*", "", "torch_xla.*spawn torch_xla.launch torch_xla.*xla_device torch_xla.device torch_xla.*optimizer_step", "it trains on a TPU, and nb2ddp converts training on CUDA GPUs; on a TPU its own launch() runs a process on each core"),
+    Framework("FSDP", "", "", "torch.distributed.fsdp.*FullyShardedDataParallel torch.distributed.fsdp.*fully_shard torch.distributed._composable.fsdp.fully_shard", f"it shards the model over processes of its own: start it as a script with {_TORCHRUN}; nb2ddp's --strategy fsdp shards a Trainer's model"),
+    Framework("processes that it starts itself", "", "", "torch.multiprocessing.spawn torch.multiprocessing.start_processes torch.multiprocessing.spawn.*", "where they train with DDP there is nothing to convert: give their number, and run its code as a script"),
+    Framework("Opacus", "opacus.*", "make_private make_private_with_epsilon", "", "its noise belongs to the gradients of single samples, which DDP would average first; for several GPUs it has a DifferentiallyPrivateDistributedDataParallel of its own, in a script under torchrun"),
+    Framework("TensorFlow", "tensorflow.* tf_keras.* transformers.TF*", "fit fit_generator train_on_batch", "tensorflow.GradientTape", "make and compile the model under tf.distribute.MirroredStrategy().scope() for several GPUs", beside="after"),
+    Framework("Keras", "keras.* keras_core.* keras_nlp.* keras_hub.* keras_cv.*", "fit train_on_batch", "", "on TensorFlow make and compile the model under tf.distribute.MirroredStrategy().scope(), on JAX set keras.distribution.DataParallel(); on PyTorch its fit() trains on one GPU", beside="after"),
+    Framework("JAX", "jax.* flax.* transformers.Flax*", "", "jax.grad jax.value_and_grad flax.*grad optax.*", "shard the batch over the GPUs with jax.sharding", beside="after"),
+    Framework("PaddlePaddle", "paddle.* paddlenlp.*", "fit train", "paddle.optimizer.*", "start it as a script with `python -m paddle.distributed.launch --gpus 0,1 script.py`"),
+    Framework("MXNet", "mxnet.* autogluon.*", "fit", "mxnet.gluon.Trainer mxnet.autograd.record", "see its own documentation for several GPUs", beside="after"),
+    Framework("MLX", "mlx.* mlx_lm.*", "", "mlx.nn.value_and_grad mlx.core.grad mlx_lm.tuner.*", "it trains on Apple's GPUs, and nb2ddp converts training on CUDA GPUs"),
+    Framework("a service's fine-tuning", "openai.* mistralai.* together.* cohere.*", "fine_tuning.jobs.create fine_tuning.create fine_tunes.create finetuning.create_finetuned_model", "openai.FineTuningJob.create openai.FineTune.create", "it runs on the service's GPUs", beside="after"),
+    Framework("a job of a cloud", "sagemaker.* google.cloud.aiplatform.* azure.*", "fit run", "", "the job's own settings say on how many GPUs it runs", beside="after"),
+    Framework("XGBoost", "xgboost.*", "fit", "xgboost.train xgboost.cv", "DDP does not change its training; for several GPUs it has xgboost.dask and xgboost.spark", beside="always"),
+    Framework("LightGBM", "lightgbm.*", "fit", "lightgbm.train lightgbm.cv", "DDP does not change its training", beside="always"),
+    Framework("CatBoost", "catboost.*", "fit", "catboost.train", 'DDP does not change its training; its task_type="GPU" takes all visible GPUs by itself', beside="always"),
+    Framework("scikit-learn", "sklearn.* imblearn.*", "fit partial_fit", "", "its models train on the CPU", beside="always"),
+)  # fmt: skip
+# What a command line trains with: the pattern of its first words, and how that trains on two GPUs.
+COMMANDS = (
+    ("torchrun", "it starts the processes itself: give it --nproc_per_node 2"),
+    ("accelerate launch", "it starts the processes itself: give it --multi_gpu --num_processes 2"),
+    ("deepspeed", "it starts the processes itself: give it --num_gpus 2"),
+    ("colossalai run", "it starts the processes itself: give it --nproc_per_node 2"),
+    ("composer", "it starts the processes itself: give it -n 2"),
+    ("tune run", "give it --nproc_per_node 2, and a recipe whose name has `distributed` in it"),
+    ("trl", "it starts the processes itself: give it --num_processes 2"),
+    ("llamafactory-cli", "it trains on all visible GPUs, in a process for each"),
+    ("axolotl", "it trains on all visible GPUs, in a process for each"),
+    ("swift", "with NPROC_PER_NODE=2 in its environment it starts two processes itself"),
+    ("yolo", "its device=0,1 runs DDP by itself"),
+)
+# The methods and functions that train in frameworks of which nothing is known.
+_TRAINING = frozenset("fit train fit_one_cycle fine_tune finetune learn train_model run_training".split())
+_TRAINER = re.compile(r"train|runner|learner|engine|solver|agent", re.IGNORECASE)
+_TRAINS = re.compile(
+    r"train|fine[-_]?tun|(?<![a-z])(?:sft|dpo|grpo|kto|ppo|orpo|lora|dreambooth|run_\w+)", re.IGNORECASE
+)
+_PYTHON = re.compile(r"(?:.*/)?(?:python[\d.]*|\{sys\.executable\}|ipython)$")
+_FILES = libraries.ASKING_PROGRAMS | frozenset(
+    "mkdir cd cp mv rm unzip tar gzip wget curl git head tail find grep wc du touch chmod ln sed awk zip pip pip3 conda "
+    "apt apt-get export source hf huggingface-cli wandb kaggle gsutil aws gdown tree diff tensorboard screen tmux".split()
+)
+
+
+@dataclass(frozen=True)
+class Training:
+    """A call that trains, and the words for it; ``is_beside``: the rest of the notebook may be converted."""
+
+    call: cst.Call
+    why: str
+    is_beside: bool = False
+
+
+def trainings(facts: Facts) -> tuple[Training, ...]:
+    """List the calls that train with a framework of `FRAMEWORKS`, in order."""
+    return facts.once(_trainings)
+
+
+def _trainings(facts: Facts) -> tuple[Training, ...]:
+    found = []
+    for call in facts.live_calls:
+        framework = _framework_of(facts, call)
+        if framework is not None:
+            why = f"this notebook trains with {framework.name}, which nb2ddp does not convert: {framework.advice}"
+            after = framework.beside == "after" and bool(facts.train_calls) and facts.is_after_training(call)
+            found.append(Training(call, why, framework.beside == "always" or after))
+    return tuple(found)
+
+
+def _framework_of(facts: Facts, call: cst.Call) -> Framework | None:
+    name, method = facts.qualified(call.func), facts.method(call)
+    if name.endswith("multiprocessing.Process") and _trains_in(facts, call):
+        name = "torch.multiprocessing.start_processes"
+    candidates = [f for f in FRAMEWORKS if _fits(name, f.functions) or method in _methods(f)]
+    if not candidates:
+        return None
+    owner = call.func.value if isinstance(call.func, cst.Attribute) else None
+    made = facts.origins(owner) if owner is not None else frozenset()
+    for framework in candidates:
+        if _fits(name, framework.functions):
+            return framework
+        path = cst_nodes.code_of(call.func)
+        named = any(f".{path}".endswith(f".{method}") for method in framework.methods.split())
+        if named and any(_fits(origin, framework.origins) for origin in made):
+            return framework
+    return None
+
+
+def _trains_in(facts: Facts, process: cst.Call) -> bool:
+    """Return whether the function that ``Process(target=function)`` starts runs a backward()."""
+    target = facts.keyword(process, "target")
+    binding = facts.binding(target) if isinstance(target, cst.Name) else None
+    function = binding.node if binding is not None else None
+    return isinstance(function, cst.FunctionDef) and any(
+        facts.method(call) == "backward" for call in facts.calls_in(function.body)
+    )
+
+
+def _methods(framework: Framework) -> frozenset[str]:
+    return frozenset(method.rpartition(".")[2] for method in framework.methods.split())
+
+
+def _fits(name: str, patterns: str) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns.split())
+
+
+def unknown_trainings(facts: Facts) -> Iterator[Training]:
+    """Yield the calls that seem to train with something that nb2ddp does not know, in order."""
+    for call in facts.live_calls:
+        name = (facts.method(call) or facts.qualified(call.func)).rpartition(".")[2]
+        if name not in _TRAINING or facts.called_functions(call) or not _may_train(facts, call, name):
+            continue
+        owner = call.func.value if isinstance(call.func, cst.Attribute) else call.func
+        made = facts.origins(owner) or facts.origins(call)
+        packages = sorted({origin.partition(".")[0] for origin in made})
+        code = cst_nodes.one_line(call.func)
+        if len(packages) != 1:
+            why = f"what `{code}()` trains with is not in sight here, so nb2ddp cannot divide its training over GPUs"
+        elif packages[0] in libraries.TRAINER_PACKAGES | {"torch", "torchvision", "timm", "diffusers"}:
+            continue
+        else:
+            why = (
+                f"this notebook trains with `{code}()` of {packages[0]}, which nb2ddp does not know: it converts loops "
+                "with backward() in cells, and the Trainers of Transformers, TRL, Sentence Transformers and Unsloth"
+            )
+        yield Training(call, why)
+
+
+def _may_train(facts: Facts, call: cst.Call, name: str) -> bool:
+    """Return whether a call trains, and does not only switch a model's mode: ``model.train(False)``."""
+    if isinstance(call.func, cst.Name):
+        return name != "train" or bool(call.args)
+    owner = cst.ensure_type(call.func, cst.Attribute).value
+    if name != "train":
+        return True
+    names = {cst_nodes.code_of(owner), *facts.origins(owner)}
+    return len(call.args) > 1 or any(_TRAINER.search(part.rpartition(".")[2]) for part in names)
+
+
+def commands(facts: Facts) -> Iterator[Training]:
+    """Yield the shell lines, and the programs that ``subprocess`` starts, that seem to train."""
+    for shell in shell_calls(facts):
+        is_command = shell.kind in ("system", "output") or (
+            shell.kind == "cell" and shell.name in ("bash", "sh")
+        )
+        if is_command and not shell.is_install and not facts.is_dead(shell.call):
+            yield from _of_command(shell.call, shell.command)
+    for call in facts.live_calls:
+        if facts.qualified(call.func) in libraries.RUNNING_FUNCTIONS and call.args:
+            yield from _of_command(call, _words_of(call.args[0].value))
+
+
+def _words_of(command: cst.BaseExpression) -> str:
+    if isinstance(command, cst.List | cst.Tuple):
+        return " ".join(_words_of(element.value) for element in command.elements)
+    if isinstance(command, cst.FormattedString):
+        return "".join(cst_nodes.code_of(part) for part in command.parts)
+    text = cst_nodes.string_value(command)
+    return text if text is not None else f"{{{cst_nodes.code_of(command)}}}"
+
+
+def _of_command(call: cst.Call, text: str) -> Iterator[Training]:
+    for part in re.split(r"&&|\|\||[;|\n]", re.sub(r"\\\s*\n", " ", text)):
+        words = _plain_words(part)
+        if not _is_training(words):
+            continue
+        line = " ".join(words)
+        first = line if len(line) < 60 else f"{line[:57]}..."
+        yield Training(
+            call, f"what trains here is the command `{first}`, in a process of its own: {_on_two(words)}"
+        )
+        return
+
+
+def _plain_words(part: str) -> list[str]:
+    """Return the words of a command, without what only sets its environment."""
+    try:
+        words = shlex.split(part, comments=True)
+    except ValueError:  # an open quote
+        words = part.split()
+    while words and (
+        re.match(r"\w+=", words[0]) or words[0] in ("sudo", "nohup", "time", "env", "exec", "!")
+    ):
+        del words[0]
+    if words[:2] == ["uv", "run"]:
+        del words[:2]
+    return words
+
+
+def _is_training(words: list[str]) -> bool:
+    program = words[0].rpartition("/")[2] if words else ""
+    if not words or program in _FILES:
+        return False
+    if _PYTHON.match(words[0]):
+        script = next((word for word in words[1:] if word.endswith(".py")), "")
+        module = words[words.index("-m") + 1 :][:1] if "-m" in words else []
+        return any(_TRAINS.search(word.rpartition("/")[2]) for word in (script, *module, *words[3:4]))
+    launches = any(" ".join(words[:2]).startswith(start) for start, _ in COMMANDS[:5])
+    if launches or program in ("bash", "sh"):
+        return any(_TRAINS.search(word) for word in words[1:])
+    plain = [word for word in words[1:3] if "." not in word and "/" not in word]
+    return any(_TRAINS.search(word) for word in (program, *plain))
+
+
+def _on_two(words: list[str]) -> str:
+    """Return how a command trains on two GPUs."""
+    line = " ".join([words[0].rpartition("/")[2], *words[1:]])
+    if _PYTHON.match(words[0]):
+        module = words[words.index("-m") + 1 :][:1] if "-m" in words else []
+        own = [f for f in FRAMEWORKS for name in module if _fits(f"{name}.", f.origins)]
+        if own:
+            return own[0].advice
+        if module and module[0].startswith("torch.distributed"):
+            return COMMANDS[0][1]
+        rest = [word for word in words[1:] if word != "-u"]
+        shown = " ".join([_TORCHRUN, *rest])
+        return (
+            f"`{shown if len(shown) < 80 else shown[:77] + '...'}` starts it on two GPUs, if its code trains with a "
+            "Trainer of Transformers, with Accelerate or with DDP; nb2ddp converts what stands in cells"
+        )
+    for start, advice in COMMANDS:
+        if line.startswith(start):
+            return advice
+    return "nb2ddp converts what stands in cells; how this trains on several GPUs is in its own documentation"

@@ -1,0 +1,35 @@
+"""Leave the training of other frameworks alone: decline what Lightning, Keras, DeepSpeed and the like train.
+
+They divide their training over GPUs by means of their own, or not at all; a loop beside them, or a stray
+``backward()``, does not make the notebook one that nb2ddp can convert. A command that trains in a process of its own
+runs once, as in the notebook, which is noted.
+
+.. code-block:: diff
+
+     import lightning as L
+     trainer = L.Trainer(max_epochs=3)
+     trainer.fit(model, loader)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nb2ddp.analysis import frameworks
+from nb2ddp.analysis.facts import Facts
+from nb2ddp.options import Options
+from nb2ddp.rewriting.findings import Decline, Finding, Note, Rule
+
+
+def find(facts: Facts, options: Options) -> Iterator[Finding]:
+    if facts.last_collective is None:
+        return  # the rule finish says what trains instead
+    for training in frameworks.trainings(facts):
+        if not training.is_beside:
+            yield Decline(training.why, training.call)
+            return
+    for training in frameworks.commands(facts):
+        yield Note(f"{training.why}. Beside this script it runs once, as in the notebook", training.call)
+
+
+rule = Rule("frameworks", __doc__, find, balanced=True)

@@ -1,0 +1,46 @@
+# A cell's figures are shown at its end, as Jupyter does.
+
+# first cell
+import matplotlib.pyplot as plt
+import pandas as pd
+
+# case: three cells, of which one shows by itself
+plt.plot([1, 2]);
+# %%
+frame = pd.read_csv("a.csv")
+frame.plot();
+# %%
+plt.hist([1])
+plt.show()
+# output
+plt.plot([1, 2]);
+ddp.save_plots()
+# %%
+frame = pd.read_csv("a.csv")
+frame.plot();
+ddp.save_plots()
+# %%
+plt.hist([1])
+plt.show()
+
+# case: a function that draws
+def draw(values):
+    plt.plot(values)
+# %%
+draw([1])
+print("drawn")
+# output
+def draw(values):
+    plt.plot(values)
+# %%
+draw([1])
+print("drawn")
+ddp.save_plots()
+
+# case: settings, and a figure that is closed
+plt.style.use("ggplot")
+plt.rcParams["figure.dpi"] = 100
+# %%
+fig, axes = plt.subplots()
+fig.savefig("a.png")
+plt.close()

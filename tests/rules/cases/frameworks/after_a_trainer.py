@@ -1,0 +1,16 @@
+# After a Trainer rank 0 is alone, and trains what reads none of torchrun's variables as the notebook does.
+
+# first cell
+from transformers import Trainer, TrainingArguments
+trainer = Trainer(model=model, args=TrainingArguments("out"))
+trainer.train()
+
+# case: TensorFlow
+from transformers import TFAutoModel
+other = TFAutoModel.from_pretrained("m")
+other.fit(rows)
+
+# case: Lightning
+import lightning as L
+L.Trainer().fit(model)
+# decline, line 2: this notebook trains with Lightning...

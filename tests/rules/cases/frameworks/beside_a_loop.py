@@ -1,0 +1,108 @@
+# A loop, or a stray backward(), does not make another framework's training one that can be converted.
+
+# first cell
+import torch
+
+warm_up = torch.nn.Linear(2, 2)
+optimizer = torch.optim.SGD(warm_up.parameters(), lr=0.1)
+for x in torch.utils.data.DataLoader(data):
+    warm_up(x).sum().backward()
+    optimizer.step()
+
+# case: Lightning
+import lightning as L
+
+def main(model):
+    trainer = L.Trainer(max_epochs=3)
+    trainer.fit(model)
+
+main(model)
+# decline, line 5: this notebook trains with Lightning...strategy="ddp_notebook"...
+
+# case: Lightning, in a class
+import pytorch_lightning as pl
+
+class Run:
+    def __init__(self):
+        self.trainer = pl.Trainer()
+
+    def go(self, model):
+        self.trainer.fit(model)
+
+Run().go(model)
+# decline, line 8: this notebook trains with Lightning...
+
+# case: an import alone
+import lightning as L
+L.seed_everything(1)
+
+# case: Ray
+from ray.train.torch import TorchTrainer
+result = TorchTrainer(train_func).fit()
+# decline, line 2: this notebook trains with Ray...ScalingConfig...
+
+# case: Keras
+import keras
+model = keras.Sequential([keras.layers.Dense(2)])
+model.fit(x, y)
+# decline, line 3: this notebook trains with Keras...on PyTorch its fit() trains on one GPU
+
+# case: names of a star import
+from fastai.vision.all import *
+learn = vision_learner(dls, resnet18)
+learn.fine_tune(3)
+# decline, line 3: this notebook trains with fastai...distrib_ctx(in_notebook=True)...
+
+# case: FSDP by hand
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+model = FSDP(model)
+# decline, line 2: this notebook trains with FSDP...
+
+# case: Opacus
+from opacus import PrivacyEngine
+engine = PrivacyEngine()
+model, optimizer, loader = engine.make_private(module=model, optimizer=optimizer, data_loader=loader)
+# decline, line 3: this notebook trains with Opacus...
+
+# case: a TPU
+import torch_xla.distributed.xla_multiprocessing as xmp
+xmp.spawn(train, nprocs=8)
+# decline, line 2: this notebook trains with PyTorch/XLA...
+
+# case: processes that train
+import torch.multiprocessing as mp
+mp.spawn(train, nprocs=2)
+# decline, line 2: this notebook trains with processes that it starts itself...there is nothing to convert...
+
+# case: a process that trains
+from torch.multiprocessing import Process
+
+def work(model):
+    model(x).sum().backward()
+
+Process(target=work, args=(warm_up,)).start()
+# decline, line 6: this notebook trains with processes that it starts itself...
+
+# case: a process that trains nothing
+from multiprocessing import Process
+
+def work(path):
+    print(path)
+
+Process(target=work, args=("a",)).start()
+
+# case: what trains on the CPU, on every rank alike
+from sklearn.preprocessing import StandardScaler
+scaler = StandardScaler().fit(rows)
+
+# case: a model that only evaluates
+from ignite.engine import create_supervised_evaluator
+create_supervised_evaluator(warm_up).run(loader)
+
+# case: a command that trains
+!python train_other.py --epochs 3
+# note, line 1: what trains here is the command `python train_other.py --epochs 3`...`torchrun --nproc_per_node 2 ...
+
+# case: commands that do not
+!mkdir train
+!cat train.csv

@@ -1,0 +1,98 @@
+# A program that a function starts, or a request that it sends, is run once where all ranks call the function.
+
+# first cell
+import os
+import shutil
+import subprocess
+import requests
+import torch
+from torch.utils.data import DataLoader
+from huggingface_hub import HfApi, create_repo, upload_folder
+from transformers import AutoModelForCausalLM, Trainer, TrainerCallback, TrainingArguments
+
+# last cell
+trainer = Trainer(model, TrainingArguments("o", per_device_train_batch_size=4, gradient_accumulation_steps=2), train_dataset=data, callbacks=[Upload()], reward_funcs=[runs])
+trainer.train()
+trainer.train()
+
+# case: a callback
+class Upload(TrainerCallback):
+    def on_save(self, args, state, control, **kwargs):
+        os.system("gsutil cp -r out gs://bucket")
+        requests.post("https://hooks.example.com", json={"step": state.global_step})
+        shutil.make_archive("all", "zip", "out")
+        print(os.path.getsize("all.zip"))
+# output
+class Upload(TrainerCallback):
+    def on_save(self, args, state, control, **kwargs):
+        with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 runs it
+            if is_main:
+                os.system("gsutil cp -r out gs://bucket")
+                requests.post("https://hooks.example.com", json={"step": state.global_step})
+                shutil.make_archive("all", "zip", "out")
+        print(os.path.getsize("all.zip"))
+
+# case: a function whose result is used
+def revision():
+    return subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True).stdout
+def build():
+    code = subprocess.call(["make"])
+    if code:
+        raise SystemExit(1)
+print(revision())
+build()
+where = shutil.make_archive("code", "zip", "src")
+print(where)
+# output
+def revision():
+    return ddp.from_main_process(lambda: subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True)).stdout
+def build():
+    code = ddp.from_main_process(lambda: subprocess.call(["make"]))
+    if code:
+        raise SystemExit(1)
+print(revision())
+build()
+where = ddp.from_main_process(lambda: shutil.make_archive("code", "zip", "src"))
+print(where)
+
+# case: functions of the Hub, and its client
+create_repo("me/model", exist_ok=True)
+def push(folder):
+    upload_folder(folder_path=folder, repo_id="me/model")
+push("start")
+api = HfApi()
+api.upload_large_folder(folder_path="start", repo_id="me/model")
+print(api.list_repo_files("me/model"))
+# output
+with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
+    if is_main:
+        create_repo("me/model", exist_ok=True)
+def push(folder):
+    with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
+        if is_main:
+            upload_folder(folder_path=folder, repo_id="me/model")
+push("start")
+api = HfApi()
+with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
+    if is_main:
+        api.upload_large_folder(folder_path="start", repo_id="me/model")
+print(api.list_repo_files("me/model"))
+
+# case: a reward runs its own programs, and so does a dataset
+def runs(completions, **kwargs):
+    return [subprocess.run(["python", "-c", text]).returncode for text in completions]
+class Sounds(torch.utils.data.Dataset):
+    def __getitem__(self, index):
+        subprocess.run(["ffmpeg", "-i", self.files[index], f"{index}.wav"])
+        return load(f"{index}.wav")
+
+# case: events of which ranks may have different numbers
+class Upload(TrainerCallback):
+    def on_substep_end(self, args, state, control, **kwargs):
+        os.system("date >> times")
+
+# case: below a test for a file, which the ranks that come later find
+if not os.path.exists("rows.jsonl"):
+    made = subprocess.run(["make", "rows"])
+    if made.returncode:
+        raise SystemExit(1)

@@ -1,0 +1,46 @@
+# A command whose result is read runs on rank 0, and all ranks get the result.
+
+# first cell
+import io, json, logging, os, shutil, subprocess, tempfile
+from pathlib import Path
+import matplotlib.pyplot as plt
+import numpy as np
+import torch, wandb
+from torch.utils.data import DataLoader
+from transformers import TrainerCallback
+from trl import DPOTrainer, SFTConfig, SFTTrainer
+
+# case: a program
+r = subprocess.run(["make", "all"])
+# output
+r = ddp.from_main_process(lambda: subprocess.run(["make", "all"]))
+
+# case: a program with an argument of that name
+r = subprocess.run(["./deploy", "x", "--version"])
+# output
+r = ddp.from_main_process(lambda: subprocess.run(["./deploy", "x", "--version"]))
+
+# case: more than a question
+r = subprocess.run("nvidia-smi > gpus.txt; make", shell=True)
+# output
+r = ddp.from_main_process(lambda: subprocess.run("nvidia-smi > gpus.txt; make", shell=True))
+
+# case: what a name holds
+r = subprocess.run(command)
+# output
+r = ddp.from_main_process(lambda: subprocess.run(command))
+
+# case: a program that goes on beside the script
+r = subprocess.Popen(["make", "all"])
+# note, line 1: this runs on every rank, because its result is used later
+
+# case: a Python
+r = subprocess.run(["python", "prepare.py"])
+# output
+r = ddp.from_main_process(lambda: subprocess.run(["python", "prepare.py"], env=ddp.environment_without_ranks()))
+
+# last cell
+if r.returncode == 0:
+    print(r)
+t = SFTTrainer(llm)
+t.train()

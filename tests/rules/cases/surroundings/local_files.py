@@ -1,0 +1,26 @@
+# Files that only this machine has travel with no script.
+
+# first cell
+import pandas as pd
+from datasets import load_dataset
+from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
+
+# case: data, and a model
+rows = load_dataset("json", data_files={"train": "mine.jsonl", "test": "https://x.org/test.jsonl"})
+model = AutoModelForCausalLM.from_pretrained("./my_model")
+frame = pd.read_csv("/kaggle/input/data/a.csv")
+# note, line 1: only this machine, or Colab's drive, has `mine.jsonl`, `./my_model`: where the script runs elsewhere (Kaggle, a cluster), put what it reads there, for Kaggle into a dataset that kernel-metadata.json names, and change the path
+
+# case: Colab's drive
+out = "/content/drive/MyDrive/out"
+# note, line 1: only this machine, or Colab's drive, has `/content/drive/MyDrive/out`: ...
+
+# case: what the notebook makes or fetches itself
+import os
+os.system("wget -q https://x.org/rows.csv")
+frame = pd.read_csv("rows.csv")
+frame.to_json("rows.jsonl")
+rows = load_dataset("json", data_files="rows.jsonl")
+args = TrainingArguments("out")
+model = AutoModelForCausalLM.from_pretrained("./out/checkpoint-10")
+hub = AutoModelForCausalLM.from_pretrained("me/model")

@@ -1,0 +1,105 @@
+"""What trains with another framework, or in a command, is named as that, with what trains it on several GPUs."""
+
+from __future__ import annotations
+
+import pytest
+
+from nb2ddp.analysis import frameworks
+from tests.support.helpers import converted, facts_of
+
+TRAINS: dict[str, tuple[list[str], str]] = {
+    "axolotl": (["from axolotl.train import train", "train(cfg=cfg)"], "trains with axolotl"),
+    "skorch": (["from skorch import NeuralNet", "NeuralNet(M).fit(X, y)"], "AccelerateMixin"),
+    "reinforcement": (
+        ["from stable_baselines3 import PPO", "m = PPO('Mlp', 'Cart')\nm.learn(1000)"],
+        "trains with Stable-Baselines3, which nb2ddp does not convert: it does not divide",
+    ),
+    "a subclass of a trainer": (
+        [
+            "from detectron2.engine import DefaultTrainer",
+            "class T(DefaultTrainer):\n    pass",
+            "T(cfg).train()",
+        ],
+        "trains with Detectron2",
+    ),
+    "a runner": (
+        ["from mmengine.runner import Runner", "runner = Runner.from_cfg(cfg)\nrunner.train()"],
+        'launcher="pytorch"',
+    ),
+    "Ultralytics": (
+        ["from ultralytics import YOLO", "YOLO('n.pt').train(data='c.yaml')"],
+        "train(device=[0, 1])",
+    ),
+    "SetFit": (
+        [
+            "from setfit import Trainer, TrainingArguments",
+            "t = Trainer(m, TrainingArguments(batch_size=4))\nt.train()",
+        ],
+        "trains with SetFit",
+    ),
+    "Prophet beside scikit-learn's figures": (
+        ["from sklearn.metrics import r2_score\nfrom prophet import Prophet", "m = Prophet()\nm.fit(df)"],
+        "trains with `m.fit()` of prophet, which nb2ddp does not know",
+    ),
+    "an object out of sight": (
+        ["def go(model):\n    model.fit(x)"],
+        "what `model.fit()` trains with is not in sight",
+    ),
+    "a service": (
+        ["from openai import OpenAI", "c = OpenAI()\nc.fine_tuning.jobs.create(training_file='f')"],
+        "it runs on the service's GPUs",
+    ),
+    "a script": (
+        ["!python train.py --lr 1"],
+        "`torchrun --nproc_per_node 2 train.py --lr 1` starts it on two GPUs",
+    ),
+    "a script with a long command": (
+        ["!CUDA_VISIBLE_DEVICES=0 python -u scripts/run_clm.py \\\n  --do_train"],
+        "`torchrun --nproc_per_node 2 scripts/run_clm.py --do_train`",
+    ),
+    "a script in a cell of bash": (["%%bash\ncd repo\npython tools/train.py"], "2 tools/train.py` starts it"),
+    "a script by subprocess": (
+        ["import subprocess", "subprocess.run(['python', 'train.py'], check=True)"],
+        "the command `python train.py`",
+    ),
+    "a module of a framework": (["!python -m spacy train c.cfg"], "it does not divide its training"),
+    "TRL's command": (["!trl sft --model_name_or_path a"], "give it --num_processes 2"),
+    "Accelerate's": (["!accelerate launch train_dreambooth.py"], "give it --multi_gpu --num_processes 2"),
+    "torchrun": (["!torchrun --nproc_per_node 1 finetune.py"], "give it --nproc_per_node 2"),
+    "another command": (
+        ["!autotrain llm --train"],
+        "how this trains on several GPUs is in its own",
+    ),
+}
+NOTHING: dict[str, list[str]] = {
+    "a model's mode": ["import timm", "model = timm.create_model('x')\nmodel.train()\nmodel.train(False)"],
+    "folders and files": [
+        "!mkdir train\n!cat train.csv\n!git clone https://x.org/train\n!unzip -q train.zip"
+    ],
+    "an install": ["!pip install git+https://x.org/trainer"],
+    "a chat": ["from openai import OpenAI", "OpenAI().chat.completions.create(model='m')"],
+    "a function of the notebook": ["def fit(x):\n    return x", "fit(3)"],
+}
+
+
+@pytest.mark.parametrize(("cells", "sentence"), TRAINS.values(), ids=TRAINS)
+def test_what_trains_is_named(cells: list[str], sentence: str) -> None:
+    (declined,) = converted(*cells).declined
+    assert sentence in declined.why
+    assert "does not train" not in declined.why
+
+
+@pytest.mark.parametrize("cells", NOTHING.values(), ids=NOTHING)
+def test_what_does_not_train_is_not(cells: list[str]) -> None:
+    facts = facts_of(*cells)
+    assert [
+        *frameworks.trainings(facts),
+        *frameworks.unknown_trainings(facts),
+        *frameworks.commands(facts),
+    ] == []
+
+
+def test_each_pattern_has_a_place_to_stand() -> None:
+    for framework in frameworks.FRAMEWORKS:
+        assert framework.functions or (framework.origins and framework.methods), framework.name
+        assert framework.advice, framework.name
