@@ -17,6 +17,7 @@ from pathlib import Path
 # A part imports only those above it.
 PARTS = (
     "run_state",
+    "spot_checks",
     "script_location",
     "random_numbers",
     "metrics",
@@ -82,6 +83,8 @@ Environment variables:
 
 NB2DDP_SHARED_FS=0  several machines, each with a disk of its own: local rank 0 of each writes its files
 NB2DDP_PATIENCE     seconds that ranks wait in a collective for a rank that is busy elsewhere (default 45)
+NB2DDP_CHECKS=N     how many of the first 300 steps are recomputed as one process does (default 5), or "off"
+NB2DDP_STRICT=1     a check that fails ends the run with exit code 1, once it has saved
 
 What a script calls, by the part of this file:
 

@@ -49,6 +49,7 @@ class _Run:
         self.reduced: dict[int, weakref.ref[Any]] = {}  # by id: parameters whose gradients DDP averages
         self.uncompared: list[weakref.ref[Any]] = []  # wrapped models that check_replicas() has not seen
         self.untold: list[tuple[_RankBatch, int]] = []  # shares whose samples a step no line has said yet
+        self.checks: dict[str, Any] = {}  # what the spot checks have shown
         self.failures: list[str] = []  # checks that failed; the run goes on to save and ends with exit code 1
         self.watchdog: _Watchdog | None = None
         self.began = False

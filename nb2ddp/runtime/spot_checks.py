@@ -1,0 +1,114 @@
+"""Choose the steps that a run recomputes as one process does, and keep what the comparisons have shown.
+
+The parts that train ask `is_checked` at each step, compare, and call `record` or `failed`. The record is in
+``_run.checks``; `summary` makes the line for the end of the run from it.
+"""
+
+import os
+import random
+import sys
+from typing import Any
+
+from nb2ddp.runtime.run_state import _run, is_main_process
+
+_CHECKS = os.environ.get("NB2DDP_CHECKS", "")  # how many of the first 300 steps, or "off"
+_STRICT = os.environ.get("NB2DDP_STRICT") == "1"
+_FEW = 5  # of the first 300 steps that are checked where nothing is asked for
+_CHEAP = 0.3  # seconds that all checks together may take before they become rare
+
+
+class _SpotChecks:
+    """The schedule of one run: dense in the beginning, and never at an end.
+
+    Every rank asks for the same steps in the same order, so all choose the same ones without a word. As long as all
+    checks together took almost no time, many more steps are checked; who measures it has to give every rank rank 0's
+    measure.
+    """
+
+    def __init__(self) -> None:
+        self.is_on = _CHECKS.lower() not in ("off", "0", "no", "false")
+        self.wanted = int(_CHECKS) if _CHECKS.isdecimal() and int(_CHECKS) else _FEW
+        self.current, self.following = -1, 0  # the latest step that is checked, and the next one
+        self.steps = 0  # that were asked for
+        self.last_good = -1
+        self.seconds: float | None = None  # of all checks, as rank 0 measured them
+        self.random = random.Random("nb2ddp")  # the notebook's generators stay as they are
+        self.waiting: list[Any] = []  # what is to run before the summary: a last comparison
+        _run.checks = {"checked": 0, "steps": 0, "difference": 0.0, "gradients": None, "failed": []}
+
+    def is_checked(self, step: int) -> bool:
+        """Return whether a step is recomputed; steps count from 0, and one may be asked for several times."""
+        if not self.is_on or not _run.meets:
+            return False
+        self.steps = max(self.steps, step + 1)
+        if step != self.current and step >= self.following:
+            self.current, self.following = step, step + self._gap(step)
+        return step == self.current
+
+    def _gap(self, step: int) -> int:
+        """Return after how many steps the next check comes: the later the rarer, up to a limit."""
+        most = max(1.0, 1000 / self.wanted)
+        usual = max(1.0, min(4.0 * step * _FEW / self.wanted, most)) if step else 2.0
+        if self.seconds is not None and self.seconds < _CHEAP:
+            usual = min(1.0 + step / 8, usual)
+        return max(1, round(usual * self.random.uniform(0.6, 1.4)))
+
+    def has_gradients(self) -> bool:
+        """Return whether the check under way should compare gradients too: the first one, and every fourth."""
+        return bool(_run.checks["checked"] % 4 == 0)
+
+    def take_time(self, seconds: float) -> None:
+        """Count the time of the check under way, as rank 0 has measured it: alike on every rank."""
+        self.seconds = (self.seconds or 0.0) + seconds
+        self.following = max(self.current, 0) + self._gap(max(self.current, 0))
+
+    def record(self, difference: float, gradients: float | None = None) -> None:
+        """Keep what a good check of the current step has shown: the largest relative difference."""
+        of = _run.checks
+        if self.current != self.last_good or not of["checked"]:
+            of["checked"] += 1
+        self.last_good = self.current
+        of["difference"] = max(of["difference"], difference)
+        if gradients is not None:
+            of["gradients"] = max(of["gradients"] or 0.0, gradients)
+
+    def failed(self, sentence: str) -> None:
+        """Say on rank 0 what differs, and since when; with NB2DDP_STRICT=1 the run ends with exit code 1.
+
+        ``sentence`` ends with what follows from it: "from here on every rank computes whole batches", say.
+        """
+        since = ""
+        if self.last_good >= 0:
+            first, last = self.last_good + 1, max(self.current, self.steps - 1)
+            since = f" The last good check was step {first}" + (
+                f"; steps {first + 1} to {last} may differ from one process." if last > first else "."
+            )
+        text = f"a check failed at step {max(self.current, self.steps - 1) + 1}: {sentence}.{since}"
+        _run.checks["failed"].append(text)
+        if _STRICT:
+            _run.failures.append(text)
+        if is_main_process:
+            print(f"nb2ddp: WARNING: {text}", file=sys.stderr, flush=True)
+
+    def summary(self) -> str:
+        """Return the line for the end of the run; "" where nothing was asked for."""
+        of = _run.checks
+        of["steps"] = self.steps
+        if not of["checked"]:
+            return f"checked: none of {self.steps} steps" if self.steps else ""
+        gradients = "" if of["gradients"] is None else f" (gradients {of['gradients']:.0e})"
+        failed = f"; {len(of['failed'])} failed" if of["failed"] else ""
+        return (
+            f"checked: {of['checked']} of {self.steps} steps recomputed as one process, largest difference "
+            f"{of['difference']:.0e}{gradients}{failed}"
+        )
+
+    def say(self) -> None:
+        """Print the summary on rank 0, once for what was recorded since the last time."""
+        text = self.summary()
+        if text and text != _run.checks.get("said"):
+            _run.checks["said"] = text
+            print(f"nb2ddp: {text}")
+
+
+_checks = _SpotChecks()
