@@ -15,7 +15,6 @@ import torch
 import torch.distributed as dist
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from nb2ddp.runtime.autograd_patches import _average_asked_gradients, _average_repeated_backward
 from nb2ddp.runtime.ending import _end_on_error, _leave_script
 from nb2ddp.runtime.gradients import _count_step, _reduce_unseen
 from nb2ddp.runtime.object_collectives import from_all_ranks, from_main_process
@@ -70,8 +69,6 @@ def init(seed: int | None = None, strategy: str = "ddp", loads_share: bool = Fal
     sys.excepthook = _end_on_error
     atexit.register(_leave_script)
     _recompute_with_the_same_graph()
-    _average_asked_gradients()
-    _average_repeated_backward()
     register_optimizer_step_pre_hook(_reduce_unseen)
     register_optimizer_step_post_hook(_count_step)
     _save_whole_files()
