@@ -1,7 +1,7 @@
 """Average the gradients of divided calls over the ranks.
 
-As in DistributedDataParallel gradients are all-reduced in buckets while backward() goes on. Here a backward() may come
-through any number of calls, several times through one, and leave out parameters; what is trained may change at any time.
+As in DistributedDataParallel gradients are all-reduced in buckets while backward() goes on. Here it may come through
+any number of calls, several times through one, and leave out parameters; what is trained may change at any time.
 """
 
 import weakref

@@ -74,7 +74,7 @@ class _Parts:
         )
 
     def shape(self, *, words: bool) -> tuple[Any, ...]:
-        """Return what calls of one kind have in common; with ``words`` also texts and flags: the name of a task, say."""
+        """Return what calls of one kind have in common; with ``words`` also texts and flags: a task's name, say."""
         kept = (str, bool) if words else ()
         kinds = tuple(
             (x.ndim, x.dtype) if isinstance(x, torch.Tensor) else x if isinstance(x, kept) else type(x)
@@ -89,8 +89,10 @@ class _Parts:
         def value(leaf: Any) -> Any:
             if isinstance(leaf, int | float):
                 return leaf
-            small = isinstance(leaf, torch.Tensor) and leaf.numel() <= _SMALL_ARGUMENT and not leaf.is_cuda
-            return str(leaf.tolist()) if small and not leaf.is_floating_point() else None
+            if not isinstance(leaf, torch.Tensor) or leaf.is_cuda or not _is_plain(leaf):
+                return None
+            small = leaf.numel() <= _SMALL_ARGUMENT and not leaf.is_floating_point()
+            return str(leaf.tolist()) if small else None
 
         pairs = zip(self.leaves, self.divided, strict=True)
         return tuple(None if own else value(leaf) for leaf, own in pairs)

@@ -82,7 +82,7 @@ def _unjoinable(output: Any) -> str:
     """
     for leaf in pytree.tree_leaves(output):
         if isinstance(leaf, bool | int | float | complex):
-            return f"it returns a number of Python's ({type(leaf).__name__}), which may be of some rows; return a tensor"
+            return f"it returns a number of Python's ({type(leaf).__name__}), which may be of some rows alone"
         if not isinstance(leaf, _PLAIN) and not type(leaf).__module__.startswith("transformers."):
             return f"it returns a {type(leaf).__name__}, whose rows cannot be told"
     return ""

@@ -125,6 +125,7 @@ class _Split:
         self.draws = set[Any]()  # kinds of calls with random numbers that can be those of the whole batch
         # kinds of calls in which Python sees values of the rows: how often ranks saw others, and it was right
         self.reads: dict[Any, int] = {}
+        self.parted = False  # the ranks took different ways in the call that was compared last
         self.compiled: bool | None = False  # a function that the model calls cannot be compiled within a mode
         self.whole: dict[Any, str] = {}  # kinds of calls for which every rank computes whole batches, and why
         self.losses = _Losses()
@@ -229,9 +230,10 @@ class _Split:
         is_first = kind not in self.kinds
         uncertain = not is_first and self.joins.are_uncertain(parts, kind)
         spot = _checks.is_checked(_run.steps if _run.steps else self.calls - 1)
-        if is_first or uncertain or spot or (changed and _checks.is_on):
-            if not self._check(parts, kind, is_new=is_first or uncertain or (changed == 1 and not spot)):
-                return None
+        is_new = is_first or uncertain or (changed == 1 and not spot)
+        is_due = is_first or uncertain or spot or (changed > 0 and _checks.is_on)
+        if is_due and not self._check(parts, kind, is_new=is_new):
+            return None
         if self.joins.leave_out_a_rank(parts, kind):
             return None
         output = self._compute_part(parts, kind)
@@ -273,8 +275,7 @@ class _Split:
                 if not of_one_form or self.rechecks.get(kind, 0) >= self.most_rechecks:
                     self._warn(f"a batch is computed by every rank: {_OTHER_BRANCH}")
                     return None
-                self.rechecks[kind] = self.rechecks.get(kind, 0) + 1
-                if not self._check(parts, kind, is_new=True, is_exception=True):
+                if not self._check(parts, kind, is_new=True):
                     return None
                 self.reads[kind] += 1
                 with _own_random_numbers(rows) as drew:
@@ -335,30 +336,31 @@ class _Split:
     def _check(self, parts: _Parts, kind: Any, *, is_new: bool, is_exception: bool = False) -> bool:
         """Compare a call with the same computed whole; return whether to divide it.
 
-        If they differ, every rank computes whole batches for this kind of call from now on, but for an exception. What
-        is new was not divided before.
+        If they differ, every rank computes whole batches for this kind of call from now on. What is new was not divided
+        before. Where Python sees values and ranks went different ways, up to 16 batches are exceptions.
         """
-        start = time.monotonic()
+        start, is_first = time.monotonic(), kind not in self.kinds
         self.kinds.add(kind)
-        known = self.joins.of(kind) if kind in self.joins.uneven else None
+        known, draws = self.joins.of(kind) if kind in self.joins.uneven else None, self.draws.copy()
         problem, difference, gradients = self._compare(parts, kind)
-        seconds, problem, joins, drawn, reads, difference, gradients = from_main_process(
+        seconds, problem, joins, drawn, difference, gradients = from_main_process(
             lambda: (
                 time.monotonic() - start, problem, self.joins.of(kind) if kind in self.joins.uneven else None,
-                kind in self.draws, self.reads.get(kind), difference, gradients,
+                kind in self.draws, difference, gradients,
             )
         )  # fmt: skip
         _checks.take_time(seconds)
-        if problem is not None and is_exception:
+        exceptions = self.rechecks.get(kind, 0)
+        if problem is not None and self.parted and not is_first and exceptions < self.most_rechecks:
+            self.rechecks[kind] = exceptions + 1
             if known is not None:
                 self.joins.take(kind, known)
+            self.draws = draws
             self._warn(f"a batch is computed by every rank: {problem}")
             return False
         if joins is not None:
             self.joins.take(kind, joins)
         self.draws = self.draws | {kind} if drawn else self.draws - {kind}
-        if reads is not None:
-            self.reads[kind] = max(reads, self.reads.get(kind, 0))
         if problem is None:
             _checks.record(difference, gradients)
             return True
@@ -382,7 +384,7 @@ class _Split:
                 self.model, quiet=quiet, compiled=bool(self.compiled) or _is_compiled(self.model)
             ) as trials:
                 problem, difference, whole = self._compare_outputs(trials, parts, kind)
-                if problem is None and whole.drawn and quiet is _none:
+                if problem is None and (whole.drawn or whole.from_given) and quiet is _none:
                     self.draws.add(kind)
                 elif whole.drawn:
                     self.draws.discard(kind)
@@ -411,10 +413,13 @@ class _Split:
             inside = "".join(traceback.format_tb(part.error.__traceback__))
             self.compiled = None if "torch/_dynamo" in inside else False
         error = "" if part.error is None else f"{type(part.error).__name__}: {part.error}"
-        found = (error, kept, trials.printed, part.reads.found or parts.has_lists, part.reads.chosen)
-        of_ranks = from_all_ranks(found)
-        if any(of_rank[3] for of_rank in of_ranks):
+        reads = (part.reads.found or parts.has_lists, part.reads.chosen, whole.reads.chosen)
+        form = None if part.error is not None else self.joins.form(part.output, kind, parts.sizes[_run.rank])
+        of_ranks = from_all_ranks((error, kept, trials.printed, reads, form))
+        if any(of_rank[3][0] for of_rank in of_ranks):
             self.reads.setdefault(kind, 0)
+        ways = any(of_rank[3][1] != of_rank[3][2] or of_rank[4] != of_ranks[0][4] for of_rank in of_ranks)
+        self.parted = kind in self.reads and (ways or any(of_rank[0] for of_rank in of_ranks))
         if whole.error is not None:
             return f"it raises {type(whole.error).__name__}", float("inf"), whole
         if errors := [of_rank[0] for of_rank in of_ranks if of_rank[0]]:
@@ -456,7 +461,7 @@ class _Split:
             join = functools.partial(self._joined, kind)
             apart = _gradients_apart(trials, self._call, join, some, trained)
             most = 0.1 if in_16_bits else 1e-2 if torch.cuda.is_available() else 1e-3
-            apart = from_main_process(functools.partial(tuple, apart) if apart else _nothing)
+            apart = from_main_process(functools.partial(_given, apart))
             if apart is not None and apart[0] <= most:
                 return None, apart[0]
         if apart is None:
@@ -467,8 +472,7 @@ class _Split:
         return self.joins.join(output, parts, kind)
 
     def _call(self, parts: _Parts, start: int, end: int) -> Callable[[], Any]:
-        args, kwargs = parts.of(start, end)
-        return lambda: self._run(args, kwargs)
+        return lambda: self._run(*parts.of(start, end))
 
     def check_last(self) -> None:
         """Compare the latest divided call once more, with the model as it is at the end of its training."""
@@ -506,8 +510,8 @@ def _none(_: torch.nn.Module) -> bool:
     return False
 
 
-def _nothing() -> None:
-    return None
+def _given(value: Any) -> Any:
+    return value
 
 
 def _is_compiled(model: torch.nn.Module) -> bool:
