@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch.utils import _pytree as pytree
 
 from nb2ddp.runtime.gradients import _BUCKET, _average_unseen, _sparse_names, _trained_by_name
-from nb2ddp.runtime.replicas import _make_equal
+from nb2ddp.runtime.replicas import _make_equal, _must_be_on_gpu
 from nb2ddp.runtime.run_state import _run
 
 
@@ -66,13 +66,18 @@ class _Averaging:
         ids = [id(p) for p in parameters.values() if p.requires_grad]
         if ids == self.trained:
             return
-        first = self.trained is None
+        if self.trained is None:
+            _must_be_on_gpu(self.model)
+            for value in (*(p for p in parameters.values() if p.requires_grad), *self.model.buffers()):
+                if (
+                    value.layout is torch.strided
+                    and value.numel()
+                    and not (torch.cuda.is_available() > value.is_cuda)
+                ):
+                    dist.broadcast(value.data, 0)  # `data` is another tensor to autograd
         self.trained = ids
         if unknown := [name for name, p in parameters.items() if id(p) not in self.known]:
             _make_equal(self.model, unknown)
-        if first:
-            for buffer in self.model.buffers():
-                dist.broadcast(buffer.data, 0) if buffer.layout is torch.strided and buffer.numel() else None
         self.known = {id(p) for p in parameters.values()}
         sparse = _sparse_names(self.model)
         trained = _trained_by_name(self.model)

@@ -107,7 +107,7 @@ class _Parts:
         def part(leaf: Any) -> Any:
             if differentiable and isinstance(leaf, torch.Tensor) and leaf.requires_grad:
                 return _TakeRows.apply(leaf, self.sizes, _run.rank)
-            return leaf[start:end]
+            return leaf if (start, end) == (0, self.rows) else leaf[start:end]
 
         taken = [part(leaf) if own else leaf for leaf, own in zip(self.leaves, self.divided, strict=True)]
         args, kwargs = pytree.tree_unflatten(taken, self.spec)

@@ -44,6 +44,7 @@ class _Run:
         self.steps = 0  # of all optimizers
         self.steps_of: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()  # of each optimizer
         self.most_steps = 0  # of any one optimizer
+        self.compared_steps = 0  # after how many steps the replicas were compared last
         # the latest, by micro-batch and accumulation steps
         self.shares: dict[tuple[int, int], _RankBatch] = {}
         self.reduced: dict[int, weakref.ref[Any]] = {}  # by id: parameters whose gradients DDP averages

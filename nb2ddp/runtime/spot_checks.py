@@ -103,6 +103,11 @@ class _SpotChecks:
             f"{of['difference']:.0e}{gradients}{failed}"
         )
 
+    def run_last(self) -> None:
+        """Compare once more at the end of a training what its parts have left in ``waiting``: weak references."""
+        for compare in [found for reference in self.waiting if (found := reference()) is not None]:
+            compare()
+
     def say(self) -> None:
         """Print the summary on rank 0, once for what was recorded since the last time."""
         text = self.summary()
