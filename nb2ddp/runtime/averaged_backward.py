@@ -64,7 +64,10 @@ class _Averaging:
         """See which parameters are trained now. Those that are new are made equal on all ranks, in a collective."""
         parameters = dict(self.model.named_parameters())
         ids = [id(p) for p in parameters.values() if p.requires_grad]
-        if ids == self.trained:
+        put_in = not all(
+            isinstance(p, torch.nn.Parameter) for p in parameters.values()
+        )  # by functional_call()
+        if ids == self.trained or put_in:
             return
         if self.trained is None:
             _must_be_on_gpu(self.model)

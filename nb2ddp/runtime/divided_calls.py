@@ -166,11 +166,8 @@ class _Split:
         if _is_looked_at(self.calls):
             self.losses.compare()
         self.calls += 1
-        if _is_looked_at(self.calls) and not _are_same_batches(parts.leaves):
-            self._warn(
-                "a rank had drawn random numbers that the others had not, below `if rank == 0` for example; all ranks "
-                "take rank 0's random state here. Draw random numbers on every rank"
-            )
+        if _is_looked_at(self.calls):
+            self._see_same_batches(parts)
         self._prepare(args, kwargs)
         if not parts.known:
             self._warn(f"a batch is computed by every rank: {parts.obstacle}")
@@ -188,6 +185,13 @@ class _Split:
         self.watch(joined[0])
         self.hooks = torch.utils.hooks.RemovableHandle.next_id  # those of ours are known
         return joined[0]
+
+    def _see_same_batches(self, parts: _Parts) -> None:
+        if not _are_same_batches(parts.leaves):
+            self._warn(
+                "a rank had drawn random numbers that the others had not, below `if rank == 0` for example; all ranks "
+                "take rank 0's random state here. Draw random numbers on every rank"
+            )
 
     def _prepare(self, args: Any, kwargs: Any) -> None:
         """See what is trained; at first, make a lazy model's parameters, and synchronise its batch norms."""
@@ -341,6 +345,7 @@ class _Split:
         """
         start, is_first = time.monotonic(), kind not in self.kinds
         self.kinds.add(kind)
+        self._see_same_batches(parts)
         known, draws = self.joins.of(kind) if kind in self.joins.uneven else None, self.draws.copy()
         problem, difference, gradients = self._compare(parts, kind)
         seconds, problem, joins, drawn, difference, gradients = from_main_process(
@@ -350,7 +355,13 @@ class _Split:
             )
         )  # fmt: skip
         _checks.take_time(seconds)
-        exceptions = self.rechecks.get(kind, 0)
+        exceptions, ways = (
+            self.rechecks.get(kind, 0),
+            {way for leaf in (known or [{}])[0].values() for way in leaf},
+        )
+        left = {way for leaf in (joins or [{}])[0].values() for way in leaf}
+        if problem is None and self.parted and exceptions and ways - left:  # right by chance, perhaps
+            problem = _OTHER_BRANCH
         if problem is not None and self.parted and not is_first and exceptions < self.most_rechecks:
             self.rechecks[kind] = exceptions + 1
             if known is not None:
@@ -403,6 +414,7 @@ class _Split:
         whole = trials.call(self._call(parts, 0, parts.rows), parts, 0, parts.rows)
         whole.output = _without_graph(whole.output)
         part = trials.call(self._call(parts, *own), parts, *own)
+        form = None if part.error is not None else self.joins.form(part.output, kind, parts.sizes[_run.rank])
         part.output = _without_graph(part.output)
         kept = _left_differently(self.model, whole, part)
         if kept:  # by itself, as a time that is measured? The whole batch once more
@@ -413,13 +425,12 @@ class _Split:
             inside = "".join(traceback.format_tb(part.error.__traceback__))
             self.compiled = None if "torch/_dynamo" in inside else False
         error = "" if part.error is None else f"{type(part.error).__name__}: {part.error}"
-        reads = (part.reads.found or parts.has_lists, part.reads.chosen, whole.reads.chosen)
-        form = None if part.error is not None else self.joins.form(part.output, kind, parts.sizes[_run.rank])
+        reads = part.reads.found or parts.has_lists
         of_ranks = from_all_ranks((error, kept, trials.printed, reads, form))
-        if any(of_rank[3][0] for of_rank in of_ranks):
+        if any(of_rank[3] for of_rank in of_ranks):
             self.reads.setdefault(kind, 0)
-        ways = any(of_rank[3][1] != of_rank[3][2] or of_rank[4] != of_ranks[0][4] for of_rank in of_ranks)
-        self.parted = kind in self.reads and (ways or any(of_rank[0] for of_rank in of_ranks))
+        forms = any(of_rank[0] or of_rank[4] != of_ranks[0][4] for of_rank in of_ranks)
+        self.parted = kind in self.reads and forms
         if whole.error is not None:
             return f"it raises {type(whole.error).__name__}", float("inf"), whole
         if errors := [of_rank[0] for of_rank in of_ranks if of_rank[0]]:

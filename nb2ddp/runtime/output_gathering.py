@@ -120,7 +120,7 @@ class _Joins:
             known[number] = min(least, before[0]), max(most, before[1])
         mine = pytree.tree_leaves(own)
         numbers = [x.detach().cpu() if isinstance(x, torch.Tensor) and not x.ndim else None for x in mine]
-        of_ranks = from_all_ranks((structure, self._rows_of(whole, own, parts), numbers))
+        of_ranks = from_all_ranks((_structure(own), self._rows_of(whole, own, parts), numbers))
         if any(of_rank[0] != structure or of_rank[1] != of_ranks[0][1] for of_rank in of_ranks):
             return "its outputs have another form for a part of a batch", math.inf
         largest, problem = 0.0, None

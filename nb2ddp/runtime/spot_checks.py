@@ -63,11 +63,11 @@ class _SpotChecks:
         self.following = max(self.current, 0) + self._gap(max(self.current, 0))
 
     def record(self, difference: float, gradients: float | None = None) -> None:
-        """Keep what a good check of the current step has shown: the largest relative difference."""
-        of = _run.checks
-        if self.current != self.last_good or not of["checked"]:
+        """Keep what a good check of the latest step has shown: the largest relative difference."""
+        of, step = _run.checks, self.steps - 1
+        if step != self.last_good or not of["checked"]:
             of["checked"] += 1
-        self.last_good = self.current
+        self.last_good = step
         of["difference"] = max(of["difference"], difference)
         if gradients is not None:
             of["gradients"] = max(of["gradients"] or 0.0, gradients)
@@ -79,11 +79,11 @@ class _SpotChecks:
         """
         since = ""
         if self.last_good >= 0:
-            first, last = self.last_good + 1, max(self.current, self.steps - 1)
+            first, last = self.last_good + 1, self.steps - 1
             since = f" The last good check was step {first}" + (
                 f"; steps {first + 1} to {last} may differ from one process." if last > first else "."
             )
-        text = f"a check failed at step {max(self.current, self.steps - 1) + 1}: {sentence}.{since}"
+        text = f"a check failed at step {self.steps}: {sentence}.{since}"
         _run.checks["failed"].append(text)
         if _STRICT:
             _run.failures.append(text)
