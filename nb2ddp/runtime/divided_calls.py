@@ -4,7 +4,6 @@ import contextlib
 import functools
 import sys
 import time
-import traceback
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -17,28 +16,19 @@ from torch.utils import _pytree as pytree
 from nb2ddp.runtime.autograd_patches import _average_asked_gradients
 from nb2ddp.runtime.averaged_backward import _Averaging
 from nb2ddp.runtime.batch_parts import _Parts
-from nb2ddp.runtime.call_results import _computes_in_16_bits, _difference, _tolerance, _unjoinable
+from nb2ddp.runtime.call_results import _computes_in_16_bits
 from nb2ddp.runtime.call_settings import _Settings
-from nb2ddp.runtime.gradients import _trained_by_name
 from nb2ddp.runtime.module_state import (
     _hooks_of_notebook,
     _is_batch_norm,
-    _is_of_library,
     _ModuleState,
     _without_effects,
 )
-from nb2ddp.runtime.object_collectives import from_all_ranks, from_main_process
-from nb2ddp.runtime.output_gathering import _Joins
+from nb2ddp.runtime.object_collectives import from_main_process
 from nb2ddp.runtime.process_group import init_process_group
 from nb2ddp.runtime.random_numbers import _random_state, _set_random_state
 from nb2ddp.runtime.random_rows import _generators, _own_random_numbers, _set_generators
-from nb2ddp.runtime.recomputed_calls import (
-    _gradients_apart,
-    _left_differently,
-    _Trial,
-    _Trials,
-    _without_graph,
-)
+from nb2ddp.runtime.recomputed_calls import _Comparison
 from nb2ddp.runtime.run_state import _run, is_main_process
 from nb2ddp.runtime.same_data import _are_same_batches, _is_looked_at, _Losses
 from nb2ddp.runtime.split_classes import _as_it_was, _divide_no_parts, _split_class, _splits
@@ -119,14 +109,10 @@ class _Split:
         self.hooked: str | None = None  # what the notebook has hooked a function to
         self.calls, self.steps, self.said = 0, 0, set[str]()
         self.batch_norm = False  # one that is not synchronised: on CPUs, or of another class than PyTorch's
-        self.joins = _Joins()
+        self.compared = _Comparison(self.model, self._run)
+        self.joins = self.compared.joins
         self.kinds = set[Any]()  # of calls that were compared
         self.rechecks: dict[Any, int] = {}  # by kind of call: outputs of another form, or by another path
-        self.draws = set[Any]()  # kinds of calls with random numbers that can be those of the whole batch
-        # kinds of calls in which Python sees values of the rows: how often ranks saw others, and it was right
-        self.reads: dict[Any, int] = {}
-        self.parted = False  # the ranks took different ways in the call that was compared last
-        self.compiled: bool | None = False  # a function that the model calls cannot be compiled within a mode
         self.whole: dict[Any, str] = {}  # kinds of calls for which every rank computes whole batches, and why
         self.losses = _Losses()
         self.last: tuple[Any, ...] | None = None  # the latest divided call
@@ -256,13 +242,13 @@ class _Split:
         Where Python sees values, ranks may have taken different ways; what the call has changed is put back then.
         """
         own, size = parts.of(*parts.ranges[_run.rank], differentiable=True), parts.sizes[_run.rank]
-        rows = (*parts.ranges[_run.rank], parts.rows) if kind in self.draws else None
-        if kind not in self.reads:
+        rows = (*parts.ranges[_run.rank], parts.rows) if kind in self.compared.draws else None
+        if kind not in self.compared.reads:
             with _own_random_numbers(rows) as drew:
                 output = self._run(*own)
             put_back: Callable[[], None] = lambda: None  # noqa: E731
         else:
-            chooses = self.joins.ways(kind) and self.reads[kind] < 3
+            chooses = self.joins.ways(kind) and self.compared.reads[kind] < 3
             reads, form = _Reads(size) if chooses else None, None
             put_back = _start_of(self.model)
             # in one process the other rows may save it: the largest of a selection, which is empty here
@@ -281,7 +267,7 @@ class _Split:
                     return None
                 if not self._check(parts, kind, is_new=True):
                     return None
-                self.reads[kind] += 1
+                self.compared.reads[kind] += 1
                 with _own_random_numbers(rows) as drew:
                     output = self._run(*own)
         if not self.joins.know(output, kind):  # a head that the model uses from now on
@@ -346,12 +332,12 @@ class _Split:
         start, is_first = time.monotonic(), kind not in self.kinds
         self.kinds.add(kind)
         self._see_same_batches(parts)
-        known, draws = self.joins.of(kind) if kind in self.joins.uneven else None, self.draws.copy()
-        problem, difference, gradients = self._compare(parts, kind)
+        known, draws = self.joins.of(kind) if kind in self.joins.uneven else None, self.compared.draws.copy()
+        problem, difference, gradients = self.compared.compare(parts, kind)
         seconds, problem, joins, drawn, difference, gradients = from_main_process(
             lambda: (
                 time.monotonic() - start, problem, self.joins.of(kind) if kind in self.joins.uneven else None,
-                kind in self.draws, difference, gradients,
+                kind in self.compared.draws, difference, gradients,
             )
         )  # fmt: skip
         _checks.take_time(seconds)
@@ -360,18 +346,20 @@ class _Split:
             {way for leaf in (known or [{}])[0].values() for way in leaf},
         )
         left = {way for leaf in (joins or [{}])[0].values() for way in leaf}
-        if problem is None and self.parted and exceptions and ways - left:  # right by chance, perhaps
+        if (
+            problem is None and self.compared.parted and exceptions and ways - left
+        ):  # right by chance, perhaps
             problem = _OTHER_BRANCH
-        if problem is not None and self.parted and not is_first and exceptions < self.most_rechecks:
+        if problem is not None and self.compared.parted and not is_first and exceptions < self.most_rechecks:
             self.rechecks[kind] = exceptions + 1
             if known is not None:
                 self.joins.take(kind, known)
-            self.draws = draws
+            self.compared.draws = draws
             self._warn(f"a batch is computed by every rank: {problem}")
             return False
         if joins is not None:
             self.joins.take(kind, joins)
-        self.draws = self.draws | {kind} if drawn else self.draws - {kind}
+        self.compared.draws = self.compared.draws | {kind} if drawn else self.compared.draws - {kind}
         if problem is None:
             _checks.record(difference, gradients)
             return True
@@ -384,106 +372,6 @@ class _Split:
                 f"{problem}{size}. From here on every rank computes whole batches, which saves no time"
             )
         return False
-
-    def _compare(self, parts: _Parts, kind: Any) -> tuple[str | None, float, float | None]:
-        """Return what differs between a whole batch and its parts, if anything does, by how much, and in gradients."""
-        problem: str | None = None
-        difference = float("inf")
-        # a library's modules may draw random numbers where they train, in ways that cannot be told
-        for quiet in (_none, _is_of_library) if self.model.training else (_none,):
-            with _Trials(
-                self.model, quiet=quiet, compiled=bool(self.compiled) or _is_compiled(self.model)
-            ) as trials:
-                problem, difference, whole = self._compare_outputs(trials, parts, kind)
-                if problem is None and (whole.drawn or whole.from_given) and quiet is _none:
-                    self.draws.add(kind)
-                elif whole.drawn:
-                    self.draws.discard(kind)
-                gradients = None
-                if problem is None and _checks.has_gradients() and _checks.is_on:
-                    problem, gradients = self._compare_gradients(trials, parts, kind, whole.in_16_bits)
-            if problem is None:
-                return None, difference, gradients
-            if self.compiled is None:  # one more try, without modes
-                self.compiled = True
-                return self._compare(parts, kind)
-        return problem, difference, None
-
-    def _compare_outputs(self, trials: _Trials, parts: _Parts, kind: Any) -> tuple[str | None, float, _Trial]:
-        own = parts.ranges[_run.rank]
-        whole = trials.call(self._call(parts, 0, parts.rows), parts, 0, parts.rows)
-        whole.output = _without_graph(whole.output)
-        part = trials.call(self._call(parts, *own), parts, *own)
-        form = None if part.error is not None else self.joins.form(part.output, kind, parts.sizes[_run.rank])
-        part.output = _without_graph(part.output)
-        kept = _left_differently(self.model, whole, part)
-        if kept:  # by itself, as a time that is measured? The whole batch once more
-            again = trials.call(self._call(parts, 0, parts.rows), parts, 0, parts.rows)
-            by_itself = _left_differently(self.model, whole, again)
-            kept = [name for name in kept if name not in by_itself]
-        if part.error is not None and whole.error is None and not self.compiled:
-            inside = "".join(traceback.format_tb(part.error.__traceback__))
-            self.compiled = None if "torch/_dynamo" in inside else False
-        error = "" if part.error is None else f"{type(part.error).__name__}: {part.error}"
-        reads = part.reads.found or parts.has_lists
-        of_ranks = from_all_ranks((error, kept, trials.printed, reads, form))
-        if any(of_rank[3] for of_rank in of_ranks):
-            self.reads.setdefault(kind, 0)
-        forms = any(of_rank[0] or of_rank[4] != of_ranks[0][4] for of_rank in of_ranks)
-        self.parted = kind in self.reads and forms
-        if whole.error is not None:
-            return f"it raises {type(whole.error).__name__}", float("inf"), whole
-        if errors := [of_rank[0] for of_rank in of_ranks if of_rank[0]]:
-            return f"a part of a batch cannot be computed alone ({errors[0]})", float("inf"), whole
-        if why := _unjoinable(whole.output):
-            return why, float("inf"), whole
-        problem, difference = self.joins.compare(
-            whole.output, part.output, parts, kind, _tolerance_of(whole.in_16_bits, 0.0)
-        )
-        problem, difference = from_main_process(lambda: (problem, difference))
-        if problem is not None and difference < float("inf"):  # as far as one process is from itself?
-            again = trials.call(self._call(parts, 0, parts.rows), parts, 0, parts.rows)
-            floor = from_main_process(lambda: _furthest(whole.output, again.output))
-            if floor:
-                tolerance = _tolerance_of(whole.in_16_bits, 4 * floor)
-                found_now = self.joins.compare(whole.output, part.output, parts, kind, tolerance)
-                problem, difference = from_main_process(lambda: found_now)
-        if names := next((of_rank[1] for of_rank in of_ranks if of_rank[1]), None):
-            problem = (
-                f"it keeps in `{names[0]}` what it computes from the rows of a batch; without that, or in "
-                "evaluation alone, the ranks would share the work"
-            )
-        if any(of_rank[2] for of_rank in of_ranks):
-            problem = (
-                "the model prints during forward(), and its prints are of whole batches; remove the print to divide "
-                "the work"
-            )
-        return problem, difference, whole
-
-    def _compare_gradients(
-        self, trials: _Trials, parts: _Parts, kind: Any, in_16_bits: bool
-    ) -> tuple[str | None, float | None]:
-        """Compare gradients: of a few rows, and of the whole batch where these differ."""
-        trained, apart = _trained_by_name(self.model), None
-        for rows in sorted({min(parts.rows, 4 * _run.world_size), parts.rows}):
-            some = parts if rows == parts.rows else parts.first(rows)
-            if not some.known or self.joins.leave_out_a_rank(some, kind):
-                continue
-            join = functools.partial(self._joined, kind)
-            apart = _gradients_apart(trials, self._call, join, some, trained)
-            most = 0.1 if in_16_bits else 1e-2 if torch.cuda.is_available() else 1e-3
-            apart = from_main_process(functools.partial(_given, apart))
-            if apart is not None and apart[0] <= most:
-                return None, apart[0]
-        if apart is None:
-            return None, None
-        return f"the gradient of `{apart[1]}` is another one than that of the whole batch", apart[0]
-
-    def _joined(self, kind: Any, output: Any, parts: _Parts) -> Any:
-        return self.joins.join(output, parts, kind)
-
-    def _call(self, parts: _Parts, start: int, end: int) -> Callable[[], Any]:
-        return lambda: self._run(*parts.of(start, end))
 
     def check_last(self) -> None:
         """Compare the latest divided call once more, with the model as it is at the end of its training."""
@@ -515,33 +403,6 @@ class _Split:
 
 
 _OTHER_BRANCH = "data-dependent control flow: one rank's rows took another branch than the rest"
-
-
-def _none(_: torch.nn.Module) -> bool:
-    return False
-
-
-def _given(value: Any) -> Any:
-    return value
-
-
-def _is_compiled(model: torch.nn.Module) -> bool:
-    return any(hasattr(part, "_orig_mod") or part._compiled_call_impl for part in model.modules())
-
-
-def _tolerance_of(in_16_bits: bool, floor: float) -> Callable[[torch.Tensor], float]:
-    """Return what says how far a value may be from that of the whole batch: what rounding makes."""
-
-    def tolerance(value: torch.Tensor) -> float:
-        rounding = 3e-2 if in_16_bits and value.is_floating_point() else _tolerance(value)
-        return max(rounding, floor)
-
-    return tolerance
-
-
-def _furthest(one: Any, other: Any) -> float:
-    pairs = zip(pytree.tree_leaves(one), pytree.tree_leaves(other), strict=False)
-    return max((_difference(a, b) for a, b in pairs if isinstance(a, torch.Tensor)), default=0.0)
 
 
 def _start_of(model: torch.nn.Module) -> Callable[[], None]:

@@ -80,9 +80,9 @@ class _SpotChecks:
         since = ""
         if self.last_good >= 0:
             first, last = self.last_good + 1, self.steps - 1
-            since = f" The last good check was step {first}" + (
-                f"; steps {first + 1} to {last} may differ from one process." if last > first else "."
-            )
+            since = f" The last good check was at step {first}."
+            if last > first:
+                since = f"{since[:-1]}; what was computed after it may differ from one process, up to step {last}."
         text = f"a check failed at step {self.steps}: {sentence}.{since}"
         _run.checks["failed"].append(text)
         if _STRICT:
@@ -93,13 +93,13 @@ class _SpotChecks:
     def summary(self) -> str:
         """Return the line for the end of the run; "" where nothing was asked for."""
         of = _run.checks
-        of["steps"] = self.steps
+        steps = of["steps"] = max(self.steps, _run.steps)
         if not of["checked"]:
-            return f"checked: none of {self.steps} steps" if self.steps else ""
+            return f"checked: none of {steps} steps" if self.steps else ""
         gradients = "" if of["gradients"] is None else f" (gradients {of['gradients']:.0e})"
         failed = f"; {len(of['failed'])} failed" if of["failed"] else ""
         return (
-            f"checked: {of['checked']} of {self.steps} steps recomputed as one process, largest difference "
+            f"checked: {of['checked']} of {steps} steps recomputed as one process, largest difference "
             f"{of['difference']:.0e}{gradients}{failed}"
         )
 
