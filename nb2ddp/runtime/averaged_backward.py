@@ -4,6 +4,7 @@ As in DistributedDataParallel gradients are all-reduced in buckets while backwar
 any number of calls, several times through one, and leave out parameters; what is trained may change at any time.
 """
 
+import math
 import weakref
 from typing import Any
 
@@ -14,6 +15,7 @@ from torch.utils import _pytree as pytree
 from nb2ddp.runtime.gradients import _BUCKET, _average_unseen, _sparse_names, _trained_by_name
 from nb2ddp.runtime.replicas import _make_equal, _must_be_on_gpu
 from nb2ddp.runtime.run_state import _run
+from nb2ddp.runtime.spot_checks import _checks
 
 
 class _Bucket:
@@ -24,11 +26,13 @@ class _Bucket:
         self.left = set[int]()  # ids of parameters whose gradient this backward() has not reached yet
         self.flat: Any = None
         self.work: Any = None
+        self.sums: Any = None  # of the values and of their sizes, where the exchange is to be proved
 
     def launch(self, *, whole: bool) -> None:
         """Begin to sum the gradients; of calls that were computed whole on every rank, take rank 0's."""
         grads = [torch.zeros_like(p) if p.grad is None else p.grad.detach() for p in self.parameters]
         self.flat = torch.cat([(g.to_dense() if g.is_sparse else g).reshape(-1) for g in grads])
+        self.sums = _sums(self.flat) if _backward.proves and not whole else None
         if whole:
             self.work = dist.broadcast(self.flat, 0, async_op=True)
         else:
@@ -39,13 +43,33 @@ class _Bucket:
         self.work.wait()
         if not whole:
             self.flat /= _run.world_size
+        if self.sums is not None:
+            _prove(self.sums, _sums(self.flat))
         parts = self.flat.split([p.numel() for p in self.parameters])
         for parameter, part, is_used in zip(self.parameters, parts, used, strict=True):
             if parameter.grad is None or parameter.grad.is_sparse:
                 parameter.grad = part.view_as(parameter).clone() if is_used else None
             else:
                 parameter.grad.copy_(part.view_as(parameter))
-        self.flat = self.work = None
+        self.flat = self.work = self.sums = None
+
+
+def _sums(values: torch.Tensor) -> torch.Tensor:
+    values = torch.view_as_real(values) if values.is_complex() else values
+    return torch.stack([values.sum(dtype=torch.float64), values.abs().sum(dtype=torch.float64)])
+
+
+def _prove(own: torch.Tensor, averaged: torch.Tensor) -> None:
+    """Compare the sum of averaged gradients with the mean of the ranks' sums. A collective."""
+    of_ranks = [torch.empty_like(own) for _ in range(_run.world_size)]
+    dist.all_gather(of_ranks, own)
+    mean, size = (torch.stack(of_ranks).sum(0) / _run.world_size).tolist()
+    apart = abs(float(averaged[0]) - mean)
+    if apart > 1e-3 * size and math.isfinite(size):
+        _checks.failed(
+            f"the ranks' gradients were not averaged: their sum is off by {apart / size:.0e} of its size. What was "
+            "trained is not the notebook's run"
+        )
 
 
 class _Averaging:
@@ -128,6 +152,7 @@ class _Backward:
     def __init__(self) -> None:
         self.armed: dict[_Averaging, bool] = {}  # whether all calls that were reached were computed whole
         self.launched = 0
+        self.proves = False  # the exchange of the next backward() is to be proved
         self.asks = False  # `torch.autograd.grad` leaves nothing in parameters
 
     def arm(self, averaging: _Averaging, *, whole: bool) -> None:
@@ -177,6 +202,7 @@ class _Backward:
                 bucket.take(whole=whole, used=of_bucket)
         for averaging in armed:
             _average_unseen(averaging.sparse)
+        self.proves = False
 
 
 _backward = _Backward()

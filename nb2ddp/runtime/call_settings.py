@@ -24,10 +24,11 @@ class _Settings:
         self.changes: dict[Any, int] = {}  # by setting, how often it has changed
         self.calls = 0
 
-    def changed(self, model: torch.nn.Module, kind: Any, values: Any) -> int:
-        """Return 1 where a setting has changed for the first time, more where it has often; 0 for no reason to compare.
+    def changed(self, model: torch.nn.Module, kind: Any, values: Any, *, often: bool) -> int:
+        """Return 1 where a setting has changed for the first time, more where it had before; 0 for no reason.
 
-        One that changes in most calls, a step's number say, counts in the 1st, 4th and 16th change and so on.
+        One that changes again and again counts in its 2nd, 4th, 8th change and so on; one that changes in most calls, a
+        step's number say, in the 4th and 16th. Each change counts where comparing ``often`` costs nothing.
         """
         self.calls += 1
         self._see(model)

@@ -14,21 +14,20 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils import _pytree as pytree
 
 from nb2ddp.runtime.autograd_patches import _average_asked_gradients
-from nb2ddp.runtime.averaged_backward import _Averaging
+from nb2ddp.runtime.averaged_backward import _Averaging, _backward
 from nb2ddp.runtime.batch_parts import _Parts
 from nb2ddp.runtime.call_results import _computes_in_16_bits
 from nb2ddp.runtime.call_settings import _Settings
 from nb2ddp.runtime.module_state import (
     _hooks_of_notebook,
     _is_batch_norm,
-    _ModuleState,
     _without_effects,
 )
 from nb2ddp.runtime.object_collectives import from_main_process
 from nb2ddp.runtime.process_group import init_process_group
 from nb2ddp.runtime.random_numbers import _random_state, _set_random_state
-from nb2ddp.runtime.random_rows import _generators, _own_random_numbers, _set_generators
-from nb2ddp.runtime.recomputed_calls import _Comparison
+from nb2ddp.runtime.random_rows import _own_random_numbers
+from nb2ddp.runtime.recomputed_calls import _Comparison, _seeing_prints, _start_of
 from nb2ddp.runtime.run_state import _run, is_main_process
 from nb2ddp.runtime.same_data import _are_same_batches, _is_looked_at, _Losses
 from nb2ddp.runtime.split_classes import _as_it_was, _divide_no_parts, _split_class, _splits
@@ -216,7 +215,7 @@ class _Split:
 
     def _divided(self, parts: _Parts, kind: Any) -> tuple[Any, Any] | None:
         """Return the outputs of all rows, and those of this rank's; None where the whole batch is to be computed."""
-        changed = self.settings.changed(self.model, kind, parts.values)
+        changed = self.settings.changed(self.model, kind, parts.values, often=_checks.is_cheap)
         is_first = kind not in self.kinds
         uncertain = not is_first and self.joins.are_uncertain(parts, kind)
         spot = _checks.is_checked(_run.steps if _run.steps else self.calls - 1)
@@ -244,7 +243,7 @@ class _Split:
         own, size = parts.of(*parts.ranges[_run.rank], differentiable=True), parts.sizes[_run.rank]
         rows = (*parts.ranges[_run.rank], parts.rows) if kind in self.compared.draws else None
         if kind not in self.compared.reads:
-            with _own_random_numbers(rows) as drew:
+            with _own_random_numbers(rows) as drew, _seeing_prints(self._warn):
                 output = self._run(*own)
             put_back: Callable[[], None] = lambda: None  # noqa: E731
         else:
@@ -255,6 +254,7 @@ class _Split:
             with (
                 contextlib.suppress(Exception),
                 _own_random_numbers(rows) as drew,
+                _seeing_prints(self._warn),
                 reads or contextlib.nullcontext(),
             ):
                 output = self._run(*own)
@@ -317,8 +317,8 @@ class _Split:
         self.steps += 1
         if self.steps == 4 and not self.calls and any(p.grad is not None for p in self.model.parameters()):
             self._warn(
-                f"{type(self.model).__name__} trains without being called: parts of it are, and every rank computes "
-                "whole batches, which saves no time. Call the model, or a method of it that takes the batch"
+                f"{self.model.__class__.__name__} trains without being called: parts of it are, and every rank "
+                "computes whole batches, which saves no time. Call the model, or a method of it that takes the batch"
             )
 
     # ---- comparisons --------------------------------------------------------------------------------------
@@ -329,14 +329,14 @@ class _Split:
         If they differ, every rank computes whole batches for this kind of call from now on. What is new was not divided
         before. Where Python sees values and ranks went different ways, up to 16 batches are exceptions.
         """
-        start, is_first = time.monotonic(), kind not in self.kinds
+        start, is_first = time.process_time(), kind not in self.kinds
         self.kinds.add(kind)
         self._see_same_batches(parts)
         known, draws = self.joins.of(kind) if kind in self.joins.uneven else None, self.compared.draws.copy()
         problem, difference, gradients = self.compared.compare(parts, kind)
         seconds, problem, joins, drawn, difference, gradients = from_main_process(
             lambda: (
-                time.monotonic() - start, problem, self.joins.of(kind) if kind in self.joins.uneven else None,
+                time.process_time() - start, problem, self.joins.of(kind) if kind in self.joins.uneven else None,
                 kind in self.compared.draws, difference, gradients,
             )
         )  # fmt: skip
@@ -360,6 +360,7 @@ class _Split:
         if joins is not None:
             self.joins.take(kind, joins)
         self.compared.draws = self.compared.draws | {kind} if drawn else self.compared.draws - {kind}
+        _backward.proves = _checks.is_on
         if problem is None:
             _checks.record(difference, gradients)
             return True
@@ -403,15 +404,3 @@ class _Split:
 
 
 _OTHER_BRANCH = "data-dependent control flow: one rank's rows took another branch than the rest"
-
-
-def _start_of(model: torch.nn.Module) -> Callable[[], None]:
-    """Return what puts back the state of a model and of the generators, for a call to be computed once more."""
-    random, of_gpus, state = _random_state(), _generators(), _ModuleState(model)
-
-    def put_back() -> None:
-        state.put_back()
-        _set_random_state(random)
-        _set_generators(of_gpus)
-
-    return put_back

@@ -3,6 +3,8 @@
 import contextlib
 import copy
 import functools
+import io
+import sys
 import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -19,7 +21,7 @@ from nb2ddp.runtime.call_results import (
     _unjoinable,
 )
 from nb2ddp.runtime.gradients import _average, _buckets, _trained_by_name
-from nb2ddp.runtime.module_state import _is_batch_norm, _is_of_library, _without_effects
+from nb2ddp.runtime.module_state import _is_batch_norm, _is_of_library, _ModuleState, _without_effects
 from nb2ddp.runtime.object_collectives import from_all_ranks, from_main_process
 from nb2ddp.runtime.output_gathering import _Joins
 from nb2ddp.runtime.random_numbers import _random_state, _set_random_state
@@ -304,3 +306,42 @@ def _tolerance_of(in_16_bits: bool, floor: float) -> Callable[[torch.Tensor], fl
 def _furthest(one: Any, other: Any) -> float:
     pairs = zip(pytree.tree_leaves(one), pytree.tree_leaves(other), strict=False)
     return max((_difference(a, b) for a, b in pairs if isinstance(a, torch.Tensor)), default=0.0)
+
+
+class _Prints(io.TextIOBase):
+    """Writes to a file, and knows whether anything was written."""
+
+    def __init__(self, out: Any) -> None:
+        self.out, self.wrote = out, False
+
+    def write(self, text: str) -> int:
+        self.wrote = True
+        return int(self.out.write(text))
+
+    def flush(self) -> None:
+        self.out.flush()
+
+
+@contextlib.contextmanager
+def _seeing_prints(warn: Callable[[str], None]) -> Iterator[None]:
+    """Let a call print, and say that what it printed is of some rows."""
+    out = _Prints(sys.stdout)
+    with contextlib.redirect_stdout(out):
+        yield
+    if out.wrote:
+        warn(
+            "the model has printed in forward() what it computed from the rows of rank 0 alone; remove the print, or let "
+            "it print in the first call too: whole batches are computed then"
+        )
+
+
+def _start_of(model: torch.nn.Module) -> Callable[[], None]:
+    """Return what puts back the state of a model and of the generators, for a call to be computed once more."""
+    random, of_gpus, state = _random_state(), _generators(), _ModuleState(model)
+
+    def put_back() -> None:
+        state.put_back()
+        _set_random_state(random)
+        _set_generators(of_gpus)
+
+    return put_back

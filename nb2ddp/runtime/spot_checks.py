@@ -49,9 +49,14 @@ class _SpotChecks:
         """Return after how many steps the next check comes: the later the rarer, up to a limit."""
         most = max(1.0, 1000 / self.wanted)
         usual = max(1.0, min(4.0 * step * _FEW / self.wanted, most)) if step else 2.0
-        if self.seconds is not None and self.seconds < _CHEAP:
+        if self.is_cheap:
             usual = min(1.0 + step / 8, usual)
         return max(1, round(usual * self.random.uniform(0.6, 1.4)))
+
+    @property
+    def is_cheap(self) -> bool:
+        """Whether all checks together took almost no time."""
+        return self.is_on and self.seconds is not None and self.seconds < _CHEAP
 
     def has_gradients(self) -> bool:
         """Return whether the check under way should compare gradients too: the first one, and every fourth."""
@@ -95,7 +100,7 @@ class _SpotChecks:
         of = _run.checks
         steps = of["steps"] = max(self.steps, _run.steps)
         if not of["checked"]:
-            return f"checked: none of {steps} steps" if self.steps else ""
+            return f"checked: none of {steps} steps, every rank computed whole batches" if self.steps else ""
         gradients = "" if of["gradients"] is None else f" (gradients {of['gradients']:.0e})"
         failed = f"; {len(of['failed'])} failed" if of["failed"] else ""
         return (
