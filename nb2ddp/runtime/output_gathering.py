@@ -85,6 +85,11 @@ class _Joins:
             self.left[kind] = len(ways)
         return (apart or differ) and self.in_vain.get(kind, 0) <= self.most_in_vain
 
+    def agree(self, parts: _Parts, kind: Any) -> bool:
+        """Return whether all ways to weight a number give the same result for a batch, to which each rank adds."""
+        weights = [parts.weights().get(way) for way in self.ways(kind)]
+        return all(of is not None and 0.0 not in of and of == weights[0] for of in weights)
+
     def of(self, kind: Any) -> Any:
         """Return what is known of a kind of call, for the other ranks to `take`."""
         errors = {leaf[1:]: ways for leaf, ways in self.errors.items() if leaf[0] == kind}

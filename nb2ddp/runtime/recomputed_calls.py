@@ -262,11 +262,11 @@ class _Comparison:
         trained, apart = _trained_by_name(self.model), None
         for rows in sorted({min(parts.rows, 4 * _run.world_size), parts.rows}):
             some = parts if rows == parts.rows else parts.first(rows)
-            if not some.known or self.joins.leave_out_a_rank(some, kind):
+            if not some.known or not self.joins.agree(some, kind):
                 continue
             join = functools.partial(self._joined, kind)
             apart = _gradients_apart(trials, self._call, join, some, trained)
-            most = 0.1 if in_16_bits else 1e-2 if torch.cuda.is_available() else 1e-3
+            most = 0.1 if in_16_bits else 3e-3 if torch.cuda.is_available() else 5e-5
             apart = from_main_process(functools.partial(copy.copy, apart))
             if apart is not None and apart[0] <= most:
                 return None, apart[0]
@@ -330,8 +330,8 @@ def _seeing_prints(warn: Callable[[str], None]) -> Iterator[None]:
         yield
     if out.wrote:
         warn(
-            "the model has printed in forward() what it computed from the rows of rank 0 alone; remove the print, or let "
-            "it print in the first call too: whole batches are computed then"
+            "the model has printed in forward() what it computed from the rows of rank 0 alone; remove the print, or "
+            "let it print in the first call too: whole batches are computed then"
         )
 
 

@@ -30,7 +30,7 @@ class _SpotChecks:
         self.wanted = int(_CHECKS) if _CHECKS.isdecimal() and int(_CHECKS) else _FEW
         self.current, self.following = -1, 0  # the latest step that is checked, and the next one
         self.steps = 0  # that were asked for
-        self.last_good = -1
+        self.last_good, self.is_last = -1, False
         self.seconds: float | None = None  # of all checks, as rank 0 measured them
         self.random = random.Random("nb2ddp")  # the notebook's generators stay as they are
         self.waiting: list[Any] = []  # what is to run before the summary: a last comparison
@@ -59,8 +59,8 @@ class _SpotChecks:
         return self.is_on and self.seconds is not None and self.seconds < _CHEAP
 
     def has_gradients(self) -> bool:
-        """Return whether the check under way should compare gradients too: the first one, and every fourth."""
-        return bool(_run.checks["checked"] % 4 == 0)
+        """Return whether the check under way should compare gradients too: the first, every fourth and the last one."""
+        return self.is_last or self.is_cheap or _run.checks["checked"] % 4 == 0
 
     def take_time(self, seconds: float) -> None:
         """Count the time of the check under way, as rank 0 has measured it: alike on every rank."""
@@ -110,8 +110,10 @@ class _SpotChecks:
 
     def run_last(self) -> None:
         """Compare once more at the end of a training what its parts have left in ``waiting``: weak references."""
+        self.is_last = True
         for compare in [found for reference in self.waiting if (found := reference()) is not None]:
             compare()
+        self.is_last = False
 
     def say(self) -> None:
         """Print the summary on rank 0, once for what was recorded since the last time."""
