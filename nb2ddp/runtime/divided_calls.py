@@ -30,7 +30,13 @@ from nb2ddp.runtime.random_rows import _own_random_numbers
 from nb2ddp.runtime.recomputed_calls import _Comparison, _seeing_prints, _start_of
 from nb2ddp.runtime.run_state import _run, is_main_process
 from nb2ddp.runtime.same_data import _are_same_batches, _is_looked_at, _Losses
-from nb2ddp.runtime.split_classes import _as_it_was, _divide_no_parts, _split_class, _splits
+from nb2ddp.runtime.split_classes import (
+    _as_it_was,
+    _divide_no_parts,
+    _divide_what_is_compiled,
+    _split_class,
+    _splits,
+)
 from nb2ddp.runtime.spot_checks import _checks
 from nb2ddp.runtime.value_reads import _are_on_all_ranks, _Reads
 
@@ -54,7 +60,8 @@ def parallelize(model: torch.nn.Module) -> torch.nn.Module:
         return model
     init_process_group()
     _average_asked_gradients()
-    _divide_compiled_models()
+    _divide_what_is_compiled(_divide)
+    _watch_steps()
     _set_random_state(from_main_process(_random_state))
     _divide(inner)
     return model
@@ -69,22 +76,8 @@ def _divide(model: Any) -> None:
 
 
 @functools.cache
-def _divide_compiled_models() -> None:
-    """Divide the calls of what `torch.compile` makes of a divided model, so that dynamo sees none of this file.
-
-    Notice an optimizer that takes steps for a model which nobody calls.
-    """
-    compiled: Callable[..., Any] = torch.compile
-
-    @functools.wraps(compiled)
-    def compiled_and_divided(*args: Any, **options: Any) -> Any:
-        made = compiled(*args, **options)
-        model = args[0] if args else options.get("model")
-        if _run.meets and isinstance(made, torch.nn.Module) and model in _splits:
-            _divide(made)
-        return made
-
-    torch.compile = compiled_and_divided
+def _watch_steps() -> None:
+    """Notice an optimizer that takes steps for a model which nobody calls."""
     register_optimizer_step_post_hook(lambda *_: [split.notice_step() for split in list(_splits.values())])
 
 
@@ -98,9 +91,7 @@ class _Split:
         self.inside = False  # a Trainer's own call is under way: the model computes what it is given
         self.ddp = ddp  # a Trainer's own wrapper, which averages the gradients
         self.averaging = None if ddp is not None else _Averaging(model)
-        self.function: Callable[..., Any] | None = (
-            None  # the method that is called; None for the model itself
-        )
+        self.function: Callable[..., Any] | None = None  # the method that is called, if not the model
         self.plain = set[str]()  # methods that train nothing, or call the model
         self.methods = set[str]()  # methods that train
         self.settings = _Settings()
@@ -116,21 +107,21 @@ class _Split:
         self.losses = _Losses()
         self.last: tuple[Any, ...] | None = None  # the latest divided call
 
-    # ---- calls -------------------------------------------------------------------------------------------
-
     def method(self, name: str, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Compute what a method of the model's own gives; the first call says whether it trains by itself."""
         if not any(isinstance(x, torch.Tensor) and x.ndim for x in pytree.tree_leaves((args, kwargs))):
-            return function(self.model, *args, **kwargs)
+            return function(*args, **kwargs)
         if name in self.methods:
-            return self.forward(args, kwargs, functools.partial(function, self.model), name)
+            self.function = function
+            try:
+                return self.forward(args, kwargs, name)
+            finally:
+                self.function = None  # it holds the model
         before = self.calls
         self._prepare(args, kwargs)
-        output = function(self.model, *args, **kwargs)
+        output = function(*args, **kwargs)
         leaves = pytree.tree_leaves(output)
-        trains = any(
-            x.requires_grad if isinstance(x, torch.Tensor) else hasattr(x, "__dict__") for x in leaves
-        )
+        trains = any(getattr(x, "requires_grad", hasattr(x, "__dict__")) for x in leaves)
         if self.calls > before or not trains:
             self.plain.add(name)
         else:
@@ -139,11 +130,8 @@ class _Split:
             self.watch(output, whole=True)
         return output
 
-    def forward(
-        self, args: Any, kwargs: Any, function: Callable[..., Any] | None = None, name: str = ""
-    ) -> Any:
+    def forward(self, args: Any, kwargs: Any, name: str = "") -> Any:
         """Return the outputs of a call: of all rows, of which this rank has computed its part."""
-        self.function = function
         _divide_no_parts(self)
         parts = _Parts(args, kwargs)
         shape = parts.shape(words=len(self.kinds) < self.most_rechecks)
@@ -164,11 +152,11 @@ class _Split:
             joined = self._divided(parts, kind)
         if joined is None:
             return self._compute_whole(args, kwargs)
-        self.last = parts, kind, function
+        self.last = parts, kind
         if _is_looked_at(self.calls):
             self.losses.note(joined[0], of_rank=joined[1])
         self.watch(joined[0])
-        self.hooks = torch.utils.hooks.RemovableHandle.next_id  # those of ours are known
+        self.hooks = torch.utils.hooks.RemovableHandle.next_id
         return joined[0]
 
     def _see_same_batches(self, parts: _Parts) -> None:
@@ -233,7 +221,16 @@ class _Split:
                 "each rank computes its rows in 16 bits, which rounds otherwise than the whole batch: the losses are "
                 "near the single process's (by about 1e-3 of them), not equal"
             )
-        return self.joins.join(output, parts, kind), output
+        joined = self.joins.join(output, parts, kind)
+        expected, self.compared.expected = self.compared.expected, None
+        if expected is not None and not from_main_process(
+            functools.partial(self.compared.is_near, expected, joined)
+        ):
+            self.whole[kind] = "what the ranks have joined is not what was compared"
+            _checks.failed(
+                f"{self.whole[kind]}. From here on every rank computes whole batches, which saves no time"
+            )
+        return joined, output
 
     def _compute_part(self, parts: _Parts, kind: Any) -> Any:
         """Return what this rank's rows give; None where the whole batch is to be computed.
@@ -279,6 +276,7 @@ class _Split:
                 self._check(parts, kind, is_new=True)
             return None
         if drew():
+            self.compared.expected = None
             self._warn(
                 "the model draws random numbers, for dropout say, for each rank's rows apart: the losses are near the "
                 "single process's, not equal"
@@ -320,8 +318,6 @@ class _Split:
                 f"{self.model.__class__.__name__} trains without being called: parts of it are, and every rank "
                 "computes whole batches, which saves no time. Call the model, or a method of it that takes the batch"
             )
-
-    # ---- comparisons --------------------------------------------------------------------------------------
 
     def _check(self, parts: _Parts, kind: Any, *, is_new: bool, is_exception: bool = False) -> bool:
         """Compare a call with the same computed whole; return whether to divide it.
@@ -379,14 +375,19 @@ class _Split:
         last, self.last = self.last, None
         if last is None or not _checks.is_on or last[1] in self.whole:
             return
-        parts, kind, self.function = last
+        parts, kind = last
         training = {part: part.training for part in self.model.modules()}
         for part in self.model.modules():
             part.training = part.training if kind[2] else False
+        model = next(of for of in _splits if _splits[of] is self)
+        self.function = (
+            functools.partial(getattr(type(model).__bases__[0], kind[0]), model) if kind[0] else None
+        )
         try:
             with torch.enable_grad():
                 self._check(parts, kind, is_new=False)
         finally:
+            self.function = None
             for part, was in training.items():
                 part.training = was
 

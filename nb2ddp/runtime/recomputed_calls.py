@@ -177,6 +177,9 @@ class _Comparison:
         self.draws = set[Any]()  # kinds of calls with random numbers that can be those of the whole batch
         # kinds of calls in which Python sees values of the rows: how often ranks saw others, and it was right
         self.reads: dict[Any, int] = {}
+        self.expected: Any = (
+            None  # the outputs of the call that was compared last, and what rounding may make of them
+        )
         self.parted = False  # the ranks gave other forms in the call that was compared last
         self.compiled: bool | None = False  # a function that the model calls cannot be compiled within a mode
 
@@ -198,11 +201,18 @@ class _Comparison:
                 if problem is None and _checks.has_gradients() and _checks.is_on:
                     problem, gradients = self._compare_gradients(trials, parts, kind, whole.in_16_bits)
             if problem is None:
+                tolerance = _tolerance_of(whole.in_16_bits, 4 * difference)
+                self.expected = (whole.output, tolerance) if quiet is _none else None
                 return None, difference, gradients
             if self.compiled is None:  # one more try, without modes
                 self.compiled = True
                 return self.compare(parts, kind)
         return problem, difference, None
+
+    def is_near(self, expected: tuple[Any, Callable[[torch.Tensor], float]], output: Any) -> bool:
+        """Return whether outputs are those of the whole batch."""
+        pairs = zip(pytree.tree_leaves(expected[0]), pytree.tree_leaves(output), strict=True)
+        return all(_difference(a, b) <= expected[1](a) for a, b in pairs if isinstance(a, torch.Tensor))
 
     def _compare_outputs(self, trials: _Trials, parts: _Parts, kind: Any) -> tuple[str | None, float, _Trial]:
         own = parts.ranges[_run.rank]

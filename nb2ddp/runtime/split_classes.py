@@ -64,7 +64,7 @@ def _divided_method(name: str, function: Callable[..., Any]) -> Callable[..., An
         split = _splits.get(self)
         if split is None or name in split.plain or not _is_to_divide(split):
             return function(self, *args, **kwargs)
-        return split.method(name, function, args, kwargs)
+        return split.method(name, functools.partial(function, self), args, kwargs)
 
     return method
 
@@ -113,3 +113,20 @@ def _divide_nothing_more() -> None:
     """Give all models their own classes again: one process goes on with them."""
     for model in list(_splits):
         _divide_no_more(model)
+
+
+def _divide_what_is_compiled(divide: Callable[[Any], None]) -> None:
+    """Divide the calls of what `torch.compile` makes of a divided model, so that dynamo sees none of this file."""
+    compiled: Callable[..., Any] = torch.compile
+    if hasattr(compiled, "__wrapped__"):
+        return
+
+    @functools.wraps(compiled)
+    def compiled_and_divided(*args: Any, **options: Any) -> Any:
+        made = compiled(*args, **options)
+        model = args[0] if args else options.get("model")
+        if _run.meets and isinstance(made, torch.nn.Module) and model in _splits:
+            divide(made)
+        return made
+
+    torch.compile = compiled_and_divided

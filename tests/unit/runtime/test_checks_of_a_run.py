@@ -124,7 +124,7 @@ def test_a_fault_is_said(server: RankServer, tmp_path: Path, fault: str, step: i
     margin = min(len(line) - len(line.lstrip()) for line in lines if line.strip())
     body = "\n        ".join(line[margin:] for line in lines)
     program = SCRIPT + WRONG_BUCKETS + TRAIN.replace("FAULT", body).replace("FROM", str(step))
-    ended = server.run(tmp_path, program, 2)
+    ended = server.run(tmp_path, program, 2, environment={"NB2DDP_CHECKS": "100"} if step > 1 else {})
     said = "".join(rank.err for rank in ended.ranks)
     assert re.search("a check failed|every rank computes whole|nb2ddp: ERROR|RuntimeError: rank", said), (
         ended.text
