@@ -217,10 +217,7 @@ class _Split:
         if output is None:
             return None
         if self.calls <= self.most_rechecks and _computes_in_16_bits(self.model, output):
-            self._warn(
-                "each rank computes its rows in 16 bits, which rounds otherwise than the whole batch: the losses are "
-                "near the single process's (by about 1e-3 of them), not equal"
-            )
+            self._warn(_IN_16_BITS)
         joined = self.joins.join(output, parts, kind)
         expected, self.compared.expected = self.compared.expected, None
         if expected is not None and not from_main_process(
@@ -277,10 +274,7 @@ class _Split:
             return None
         if drew():
             self.compared.expected = None
-            self._warn(
-                "the model draws random numbers, for dropout say, for each rank's rows apart: the losses are near the "
-                "single process's, not equal"
-            )
+            self._warn(_OWN_NUMBERS)
         return output
 
     def _compute_whole(self, args: Any, kwargs: Any) -> Any:
@@ -373,12 +367,12 @@ class _Split:
     def check_last(self) -> None:
         """Compare the latest divided call once more, with the model as it is at the end of its training."""
         last, self.last = self.last, None
-        if last is None or not _checks.is_on or last[1] in self.whole:
+        if last is None or last[1] in self.whole or not _checks.is_on:
             return
         parts, kind = last
         training = {part: part.training for part in self.model.modules()}
-        for part in self.model.modules():
-            part.training = part.training if kind[2] else False
+        for part in training if not kind[2] else ():
+            part.training = False
         model = next(of for of in _splits if _splits[of] is self)
         self.function = (
             functools.partial(getattr(type(model).__bases__[0], kind[0]), model) if kind[0] else None
@@ -404,4 +398,12 @@ class _Split:
             print(f"nb2ddp: WARNING: {text}", file=sys.stderr, flush=True)
 
 
+_IN_16_BITS = (
+    "each rank computes its rows in 16 bits, which rounds otherwise than the whole batch: the losses are near the single "
+    "process's (by about 1e-3 of them), not equal"
+)
+_OWN_NUMBERS = (
+    "the model draws random numbers, for dropout say, for each rank's rows apart: the losses are near the single "
+    "process's, not equal"
+)
 _OTHER_BRANCH = "data-dependent control flow: one rank's rows took another branch than the rest"

@@ -106,6 +106,12 @@ def _left_differently(model: torch.nn.Module, one: _Trial, other: _Trial) -> lis
     ]
 
 
+def _cut_off(value: Any) -> Any:
+    """Return an argument without what it was computed from: the notebook's backward() is still to come through that."""
+    wants = isinstance(value, torch.Tensor) and value.requires_grad
+    return value.detach().requires_grad_().clone() if wants else value
+
+
 def _without_graph(output: Any) -> Any:
     return pytree.tree_map(lambda x: x.detach() if isinstance(x, torch.Tensor) else x, output)
 
@@ -288,7 +294,7 @@ class _Comparison:
         return self.joins.join(output, parts, kind)
 
     def _call(self, parts: _Parts, start: int, end: int) -> Callable[[], Any]:
-        return lambda: self.run(*parts.of(start, end))
+        return lambda: self.run(*pytree.tree_map(_cut_off, parts.of(start, end)))
 
 
 def _none(_: torch.nn.Module) -> bool:
