@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree
 from nb2ddp.runtime.autograd_patches import _average_asked_gradients
 from nb2ddp.runtime.averaged_backward import _Averaging, _backward
 from nb2ddp.runtime.batch_parts import _Parts
-from nb2ddp.runtime.call_results import _computes_in_16_bits
+from nb2ddp.runtime.call_results import _IN_16_BITS, _OWN_NUMBERS, _computes_in_16_bits
 from nb2ddp.runtime.call_settings import _Settings
 from nb2ddp.runtime.module_state import (
     _hooks_of_notebook,
@@ -92,16 +92,20 @@ class _Split:
         self.ddp = ddp  # a Trainer's own wrapper, which averages the gradients
         self.averaging = None if ddp is not None else _Averaging(model)
         self.function: Callable[..., Any] | None = None  # the method that is called, if not the model
-        self.plain = set[str]()  # methods that train nothing, or call the model
-        self.methods = set[str]()  # methods that train
+        self.plain, self.methods = (
+            set[str](),
+            set[str](),
+        )  # methods that train nothing by themselves, and that do
         self.settings = _Settings()
         self.hooks = 0  # how many hooks there were
         self.hooked: str | None = None  # what the notebook has hooked a function to
         self.calls, self.steps, self.said = 0, 0, set[str]()
         self.batch_norm = False  # one that is not synchronised: on CPUs, or of another class than PyTorch's
-        self.compared = _Comparison(self.model, self._run)
+        self.compared, self.kinds = (
+            _Comparison(self.model, self._run),
+            set[Any](),
+        )  # kinds of calls that were compared
         self.joins = self.compared.joins
-        self.kinds = set[Any]()  # of calls that were compared
         self.rechecks: dict[Any, int] = {}  # by kind of call: outputs of another form, or by another path
         self.whole: dict[Any, str] = {}  # kinds of calls for which every rank computes whole batches, and why
         self.losses = _Losses()
@@ -398,12 +402,4 @@ class _Split:
             print(f"nb2ddp: WARNING: {text}", file=sys.stderr, flush=True)
 
 
-_IN_16_BITS = (
-    "each rank computes its rows in 16 bits, which rounds otherwise than the whole batch: the losses are near the single "
-    "process's (by about 1e-3 of them), not equal"
-)
-_OWN_NUMBERS = (
-    "the model draws random numbers, for dropout say, for each rank's rows apart: the losses are near the single "
-    "process's, not equal"
-)
 _OTHER_BRANCH = "data-dependent control flow: one rank's rows took another branch than the rest"
