@@ -20,7 +20,7 @@ from nb2ddp.runtime.call_results import _IN_16_BITS, _OWN_NUMBERS, _computes_in_
 from nb2ddp.runtime.call_settings import _Settings
 from nb2ddp.runtime.module_state import (
     _hooks_of_notebook,
-    _is_batch_norm,
+    _synchronises_batch_norms,
     _without_effects,
 )
 from nb2ddp.runtime.object_collectives import from_main_process
@@ -178,14 +178,8 @@ class _Split:
         if any(isinstance(p, torch.nn.UninitializedParameter) for p in model.parameters()):
             with _without_effects(model, quiet=lambda _: True, keeps_state=False):
                 self._run(args, kwargs)
-        if self.averaging.trained is None and any(map(_is_batch_norm, model.modules())):
-            plain = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d, torch.nn.SyncBatchNorm)
-            norms = [part for part in model.modules() if _is_batch_norm(part)]
-            # converted, a class of another library's would lose what it does beside: an activation, say
-            if torch.cuda.is_available() and all(type(part) in plain for part in norms):
-                torch.nn.SyncBatchNorm.convert_sync_batchnorm(model)
-            else:
-                self.batch_norm = True
+        if self.averaging.trained is None:
+            self.batch_norm = not _synchronises_batch_norms(model)
         self.averaging.refresh()
 
     def _keeps_whole(self, kind: Any) -> bool:

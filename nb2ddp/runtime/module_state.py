@@ -224,6 +224,19 @@ def _is_batch_norm(part: torch.nn.Module) -> bool:
     return isinstance(part, torch.nn.modules.batchnorm._BatchNorm)
 
 
+def _synchronises_batch_norms(model: torch.nn.Module) -> bool:
+    """Let batch norms take their statistics from all ranks' rows, and return whether they do; on CPUs they cannot.
+
+    Of another class than PyTorch's own one would lose what it does beside: an activation, say.
+    """
+    norms = [part for part in model.modules() if _is_batch_norm(part)]
+    plain = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d, torch.nn.SyncBatchNorm)
+    if norms and torch.cuda.is_available() and all(type(part) in plain for part in norms):
+        torch.nn.SyncBatchNorm.convert_sync_batchnorm(model)
+        return True
+    return not norms
+
+
 def _is_of_library(part: torch.nn.Module) -> bool:
     """Return whether a module's class is not the notebook's, whose training mode may do anything."""
     return type(part).__module__ != "__main__"
