@@ -15,6 +15,7 @@ from nb2ddp.runtime.run_state import _run
 # "not as the first" is no weighting: it marks an argument whose values were all equal and now differ.
 _COUNTED = ("not -100", "not -1", "not 0", "not as the first")
 _COUNTED_OF_FLOATS = ("above 0", "a number")
+_SMALL_ARGUMENT = 16  # values of a tensor of integers that is not divided
 _MOST_OF_ROW = 4096  # of a row of floats that are all looked at; but their sum is that of all
 
 
@@ -34,9 +35,11 @@ class _Parts:
         bounds = [self.rows * rank // _run.world_size for rank in range(_run.world_size + 1)]
         self.ranges = list(itertools.pairwise(bounds))
         self.sizes = [end - start for start, end in self.ranges]
-        self._classes: tuple[torch.Tensor | None, int] | None = None
         self._shares: dict[Any, list[float] | None] = {}  # by way to combine a number
         self._uneven = set[Any]()
+        self.extremes: dict[
+            int, tuple[float, float]
+        ] = {}  # by argument of integers, its least and largest value
 
     @property
     def obstacle(self) -> str:
@@ -70,16 +73,33 @@ class _Parts:
             own and isinstance(leaf, list) for leaf, own in zip(self.leaves, self.divided, strict=True)
         )
 
-    @property
-    def shape(self) -> tuple[Any, ...]:
-        """What calls of one kind have in common."""
-        kinds = tuple((x.ndim, x.dtype) if isinstance(x, torch.Tensor) else type(x) for x in self.leaves)
+    def shape(self, *, words: bool) -> tuple[Any, ...]:
+        """Return what calls of one kind have in common; with ``words`` also texts and flags: a task's name, say."""
+        kept = (str, bool) if words else ()
+        kinds = tuple(
+            (x.ndim, x.dtype) if isinstance(x, torch.Tensor) else x if isinstance(x, kept) else type(x)
+            for x in self.leaves
+        )
         return (kinds, tuple(self.divided), str(self.spec))
 
     @property
-    def words(self) -> tuple[Any, ...]:
-        """The arguments that may choose what the model computes: the name of a task, say."""
-        return tuple(leaf for leaf in self.leaves if isinstance(leaf, str | int))
+    def values(self) -> tuple[Any, ...]:
+        """The numbers among the arguments, which may change what the model computes: the weight of a loss, say."""
+
+        def value(leaf: Any) -> Any:
+            if isinstance(leaf, int | float):
+                return leaf
+            if not isinstance(leaf, torch.Tensor) or leaf.is_cuda or not _is_plain(leaf):
+                return None
+            small = leaf.numel() <= _SMALL_ARGUMENT and not leaf.is_floating_point()
+            return str(leaf.tolist()) if small else None
+
+        pairs = zip(self.leaves, self.divided, strict=True)
+        return tuple(None if own else value(leaf) for leaf, own in pairs)
+
+    def first(self, rows: int) -> "_Parts":
+        """Return some of the rows as a batch of their own."""
+        return _Parts(*self.of(0, rows))
 
     def of(self, start: int, end: int, *, differentiable: bool = False) -> tuple[Any, Any]:
         """Return the arguments for some rows; ``differentiable`` ones are this rank's."""
@@ -87,7 +107,7 @@ class _Parts:
         def part(leaf: Any) -> Any:
             if differentiable and isinstance(leaf, torch.Tensor) and leaf.requires_grad:
                 return _TakeRows.apply(leaf, self.sizes, _run.rank)
-            return leaf[start:end]
+            return leaf if (start, end) == (0, self.rows) else leaf[start:end]
 
         taken = [part(leaf) if own else leaf for leaf, own in zip(self.leaves, self.divided, strict=True)]
         args, kwargs = pytree.tree_unflatten(taken, self.spec)
@@ -103,17 +123,6 @@ class _Parts:
         self.weights()
         return self._uneven
 
-    def know_classes(self, classes: tuple[torch.Tensor | None, int] | None) -> None:
-        """Know the weights of the classes that integer arguments name, and the label that is ignored."""
-        self._classes = classes
-        self._shares.clear()
-
-    def has_labels(self, labels: torch.Tensor) -> bool:
-        """Return whether labels are an argument, or its positions after the first."""
-        divided = [x for x, own in zip(self.leaves, self.divided, strict=True) if own and _is_of_integers(x)]
-        same = [*divided, *(leaf[:, 1:] for leaf in divided if leaf.ndim > 1)]
-        return any(torch.equal(x.flatten().long(), labels.flatten()) for x in same)
-
     def weights(self) -> dict[Any, list[float] | None]:
         """Return, for each way to combine a number, the weight of each rank's; None where nothing counts.
 
@@ -122,10 +131,12 @@ class _Parts:
         """
         if self._shares:
             return self._shares
-        ways, counts = list[Any](), list[torch.Tensor]()
+        ways, counts, extremes = list[Any](), list[torch.Tensor](), dict[int, list[torch.Tensor]]()
         for number, (leaf, own) in enumerate(zip(self.leaves, self.divided, strict=True)):
             if not own or not isinstance(leaf, torch.Tensor) or not _is_plain(leaf):
                 continue
+            if not leaf.is_floating_point() and leaf.dtype is not torch.bool:
+                extremes[number] = [leaf.min().double(), leaf.max().double()]
             for names, counted in self._counted(leaf.detach()):  # (names, rows, ...)
                 kind = torch.float32 if counted.is_floating_point() else torch.int32
                 counts.append(counted.unsqueeze(-1).flatten(2).sum(2, dtype=kind).float())
@@ -134,6 +145,9 @@ class _Parts:
                     counts.append(counted[:, :, 1:].sum(2, dtype=kind).float())
                     ways += [(number, name, True) for name in names]
         values = torch.cat([count.to(counts[0].device) for count in counts]).tolist() if counts else []
+        if extremes:
+            found = torch.stack([x for of in extremes.values() for x in of]).tolist()
+            self.extremes = dict(zip(extremes, zip(found[::2], found[1::2], strict=True), strict=True))
         self._shares["mean over rows"] = self.mean_over_rows
         for way, of_row in zip(ways, values, strict=True):
             of_ranks = [sum(of_row[start:end]) for start, end in self.ranges]
@@ -154,12 +168,6 @@ class _Parts:
             if leaf[0].numel() > _MOST_OF_ROW:  # an image's, say: some of them, in all columns
                 leaf = leaf.flatten(1)[:, :: leaf[0].numel() // 1024 | 1].contiguous()
             yield _COUNTED_OF_FLOATS, torch.stack([leaf > 0, leaf == leaf])
-        elif self._classes is not None:
-            weights, ignored = self._classes
-            counts = leaf.ne(ignored)
-            if weights is not None:
-                counts = counts * weights.detach().to(leaf.device)[leaf.long().clamp(0, len(weights) - 1)]
-            yield ("class weights",), counts[None]
         values = torch.cat([_ignored(leaf.dtype, leaf.device), leaf.flatten()[:1]])
         yield _COUNTED, leaf != values.view(-1, *[1] * leaf.ndim)
 
@@ -174,10 +182,6 @@ def _is_plain(tensor: torch.Tensor) -> bool:
     is_dense = tensor.layout is torch.strided and not tensor.is_nested and tensor.numel() > 0
     has_8_bits = tensor.is_floating_point() and tensor.element_size() == 1
     return is_dense and not has_8_bits and not tensor.is_complex()
-
-
-def _is_of_integers(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and _is_plain(value) and not value.is_floating_point()
 
 
 def _is_list_of_values(value: Any) -> bool:

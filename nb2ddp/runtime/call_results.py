@@ -8,17 +8,6 @@ import torch
 from torch.utils import _pytree as pytree
 
 
-def _reached(outputs: list[torch.Tensor]) -> set[int] | None:
-    """Return the ids of the leaves that tensors depend on; None where a checkpoint hides what it computes."""
-    found = set()
-    for node in _graph(outputs):
-        if "Checkpoint" in node.name():
-            return None
-        if hasattr(node, "variable"):
-            found.add(id(node.variable))
-    return found
-
-
 def _graph(outputs: list[torch.Tensor]) -> Iterator[Any]:
     """Yield the operations that tensors with a gradient come from."""
     nodes: list[Any] = [output.grad_fn for output in outputs if output.grad_fn is not None]
@@ -31,6 +20,14 @@ def _graph(outputs: list[torch.Tensor]) -> Iterator[Any]:
         nodes += following
 
 
+_IN_16_BITS = (
+    "each rank computes its rows in 16 bits, which rounds otherwise than the whole batch: the losses are near the "
+    "single process's (by about 1e-3 of them), not equal"
+)
+_OWN_NUMBERS = (
+    "the model draws random numbers, for dropout say, for each rank's rows apart: the losses are near the single "
+    "process's, not equal"
+)
 _OF_16_BITS = (torch.bfloat16, torch.float16)
 
 
@@ -80,6 +77,23 @@ def _difference(one: Any, other: Any) -> float:
     if not a.numel():
         return 0.0
     return float(apart.max() / a.masked_fill(~a.isfinite(), 0.0).abs().max().clamp(min=1e-6))
+
+
+_PLAIN = (torch.Tensor, str, bytes, type(None), torch.dtype, torch.device, torch.Size)
+
+
+def _unjoinable(output: Any) -> str:
+    """Return why a call's result cannot be joined from the ranks' parts; "" where it can.
+
+    An object may hide tensors (a distribution, one with slots, a dict of an own class), and a number of Python's may be
+    of a rank's rows. A cache of Transformers' is none: training does not read it.
+    """
+    for leaf in pytree.tree_leaves(output):
+        if isinstance(leaf, bool | int | float | complex):
+            return f"it returns a number of Python's ({type(leaf).__name__}), which may be of some rows alone"
+        if not isinstance(leaf, _PLAIN) and not type(leaf).__module__.startswith("transformers."):
+            return f"it returns a {type(leaf).__name__}, whose rows cannot be told"
+    return ""
 
 
 def _opaque(output: Any) -> str:

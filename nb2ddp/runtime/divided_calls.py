@@ -3,66 +3,59 @@
 import contextlib
 import functools
 import sys
-import traceback
+import time
 import weakref
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch.nn.parallel import DistributedDataParallel as DDP
-from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils import _pytree as pytree
 
-from nb2ddp.runtime.autograd_patches import (
-    _average_asked_gradients,
-    _average_repeated_backward,
-    _open_call,
-    _open_whole_call,
-)
+from nb2ddp.runtime.autograd_patches import _average_asked_gradients
+from nb2ddp.runtime.averaged_backward import _Averaging, _backward
 from nb2ddp.runtime.batch_parts import _Parts
-from nb2ddp.runtime.call_results import _computes_in_16_bits, _opaque, _reached
+from nb2ddp.runtime.call_results import _IN_16_BITS, _OWN_NUMBERS, _computes_in_16_bits
 from nb2ddp.runtime.call_settings import _Settings
-from nb2ddp.runtime.control_flow import _ENOUGH, _are_on_all_ranks, _Known, _learn, _Looks, _Start
-from nb2ddp.runtime.dry_runs import _Trial
-from nb2ddp.runtime.gradients import (
-    _average_after_backward,
-    _reduce_unseen,
-    _sparse_names,
-    _take_rank_0s,
-    _trained_by_name,
-)
+from nb2ddp.runtime.gradients import _reduce_unseen
 from nb2ddp.runtime.module_state import (
-    _has_other_parameters,
     _hooks_of_notebook,
-    _is_batch_norm,
-    _is_of_library,
+    _synchronises_batch_norms,
     _without_effects,
 )
-from nb2ddp.runtime.object_collectives import from_all_ranks, from_main_process
-from nb2ddp.runtime.output_gathering import _Joins
+from nb2ddp.runtime.object_collectives import from_main_process
 from nb2ddp.runtime.process_group import init_process_group
 from nb2ddp.runtime.random_numbers import _random_state, _set_random_state
 from nb2ddp.runtime.random_rows import _own_random_numbers
+from nb2ddp.runtime.recomputed_calls import _Comparison, _seeing_prints, _start_of
 from nb2ddp.runtime.repeated_writes import _warn_of_repeated_writes
-from nb2ddp.runtime.replicas import _ddp
 from nb2ddp.runtime.run_state import _run, is_main_process
 from nb2ddp.runtime.same_data import _are_same_batches, _is_looked_at, _Losses
 from nb2ddp.runtime.saving import _save_whole_files
-from nb2ddp.runtime.split_classes import _divide_no_parts, _split_class, _splits
+from nb2ddp.runtime.split_classes import (
+    _as_it_was,
+    _divide_no_parts,
+    _divide_what_is_compiled,
+    _split_class,
+    _splits,
+)
+from nb2ddp.runtime.spot_checks import _checks
+from nb2ddp.runtime.value_reads import _are_on_all_ranks, _Reads
 
 
 def parallelize(model: torch.nn.Module) -> torch.nn.Module:
     """Let each rank compute its part of every batch that ``model`` is called with, and return ``model``.
 
-    Each rank runs the notebook's loop over the notebook's batches. Where gradients are wanted, ``model(batch)``
-    computes this rank's rows alone, through DDP, and returns the outputs of all rows: losses, metrics and decisions
-    are computed from whole batches, alike on every rank. Outputs that are one number (a loss that the model
-    computes) are combined with the weights that the first batches show to be right. Without gradients every rank
-    computes whole batches.
+    Each rank runs the notebook's loop over the notebook's batches. Where gradients are wanted, ``model(batch)`` and
+    ``model.method(batch)`` compute this rank's rows alone and return the outputs of all rows: losses, metrics and
+    decisions are computed from whole batches, alike on every rank. Outputs that are one number (a loss that the model
+    computes) are combined with the weights that comparisons show to be right. backward() averages the gradients over
+    the ranks. Without gradients every rank computes whole batches.
 
-    Where a model's output for a row depends on the batch's other rows, or its rows cannot be told, every rank
-    computes whole batches: right, but no faster; a warning says so. Waits for rank 0, whose random generators
-    all ranks take over.
+    The first call of a kind, and a few later ones, are computed whole as well, as one process does, and compared.
+    Where they differ, or rows cannot be told, every rank computes whole batches: right, but no faster; a warning says
+    so. Waits for rank 0, whose random generators all ranks take over.
     """
     # notebooks call what is in DataParallel past it, too
     inner: Any = model.module if isinstance(model, torch.nn.DataParallel) else model
@@ -70,21 +63,28 @@ def parallelize(model: torch.nn.Module) -> torch.nn.Module:
         return model
     init_process_group()
     _patch_for_loops()
+    _divide_what_is_compiled(_divide)
     _set_random_state(from_main_process(_random_state))
-    kind: Any = type(inner)
-    inner.__class__ = _split_class(kind)
-    _splits[inner] = _Split(inner)
+    _divide(inner)
     return model
+
+
+def _divide(model: Any) -> None:
+    kind: Any = type(model)
+    model.__class__ = _split_class(kind)
+    _splits[model] = split = _Split(model)
+    _run.uncompared.append(weakref.ref(model))
+    _checks.waiting.append(weakref.WeakMethod(split.check_last))
 
 
 @functools.cache
 def _patch_for_loops() -> None:
-    """Average gradients that DDP does not see, and look at what a loop writes: from the first divided model on."""
+    """Average gradients that are asked for, watch steps and what is written: from the first divided model on."""
     _average_asked_gradients()
-    _average_repeated_backward()
-    register_optimizer_step_pre_hook(_reduce_unseen)
     _save_whole_files()
     _warn_of_repeated_writes()
+    register_optimizer_step_pre_hook(_reduce_unseen)
+    register_optimizer_step_post_hook(lambda *_: [split.notice_step() for split in list(_splits.values())])
 
 
 class _Split:
@@ -94,323 +94,300 @@ class _Split:
 
     def __init__(self, model: torch.nn.Module, ddp: DDP | None = None) -> None:
         self.model: Any = weakref.proxy(model)
-        self.inside = False  # a call of ours is under way: the model computes what it is given
-        self.ddp, self.former = ddp, None
-        # parameters with their shapes, and whether they were trained when the wrapper was made
-        self.trained: list[tuple[Any, Any, bool]] = []
-        self.apart: list[Any] = []  # trained parameters that no output depends on: the loss may, elsewhere
-        self.left, self.words = set[str](), set[Any]()  # their names; arguments of calls that are no tensors
+        self.inside = False  # a Trainer's own call is under way: the model computes what it is given
+        self.ddp = ddp  # a Trainer's own wrapper, which averages the gradients
+        self.averaging = None if ddp is not None else _Averaging(model)
+        self.function: Callable[..., Any] | None = None  # the method that is called, if not the model
+        self.plain, self.methods = (
+            set[str](),
+            set[str](),
+        )  # methods that train nothing by themselves, and that do
         self.settings = _Settings()
-        self.alone = False  # the model is called without DDP: its outputs hide their tensors, or
-        self.repeats = False  # backward() comes several times through one call, or apart through several
-        self.open, self.open_whole = list[Any](), set[int]()  # calls before their backward(): divided, whole
         self.hooks = 0  # how many hooks there were
         self.hooked: str | None = None  # what the notebook has hooked a function to
-        self.calls, self.said = 0, set[str]()
-        self.batch_norm = False  # one that cannot be synchronised: on CPUs
-        self.joins = _Joins()
+        self.calls, self.steps, self.said = 0, 0, set[str]()
+        self.batch_norm = False  # one that is not synchronised: on CPUs, or of another class than PyTorch's
+        self.compared, self.kinds = (
+            _Comparison(self.model, self._run),
+            set[Any](),
+        )  # kinds of calls that were compared
+        self.joins = self.compared.joins
         self.rechecks: dict[Any, int] = {}  # by kind of call: outputs of another form, or by another path
-        self.keeps: dict[Any, str] = {}  # kinds of calls that leave another state for a part: the attribute
-        self.draws = set[Any]()  # kinds of calls with random numbers that can be those of the whole batch
-        self.looks: dict[Any, _Known] = {}  # kinds of calls in which Python sees values of the rows
-        self.compiled = False  # a function that the model calls cannot be compiled within _RandomRows
         self.whole: dict[Any, str] = {}  # kinds of calls for which every rank computes whole batches, and why
         self.losses = _Losses()
+        self.last: tuple[Any, ...] | None = None  # the latest divided call
 
-    def forward(self, args: Any, kwargs: Any) -> Any:
+    def method(self, name: str, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """Compute what a method of the model's own gives; the first call says whether it trains by itself."""
+        if not any(isinstance(x, torch.Tensor) and x.ndim for x in pytree.tree_leaves((args, kwargs))):
+            return function(*args, **kwargs)
+        if name in self.methods:
+            self.function = function
+            try:
+                return self.forward(args, kwargs, name)
+            finally:
+                self.function = None  # it holds the model
+        before = self.calls
+        self._prepare(args, kwargs)
+        output = function(*args, **kwargs)
+        leaves = pytree.tree_leaves(output)
+        trains = any(getattr(x, "requires_grad", hasattr(x, "__dict__")) for x in leaves)
+        if self.calls > before or not trains:
+            self.plain.add(name)
+        else:
+            self.methods.add(name)
+            self.calls += 1
+            self.watch(output, whole=True)
+        return output
+
+    def forward(self, args: Any, kwargs: Any, name: str = "") -> Any:
+        """Return the outputs of a call: of all rows, of which this rank has computed its part."""
         _divide_no_parts(self)
-        parts, divides = _Parts(args, kwargs), True
-        kind = (parts.shape, self.settings.of(self.model), parts.has_one_row)
-        parts.know_classes(self.joins.classes_of(kind))
+        parts = _Parts(args, kwargs)
+        shape = parts.shape(words=len(self.kinds) < self.most_rechecks)
+        kind = (name, shape, self.model.training, parts.has_one_row)
         if _is_looked_at(self.calls):
             self.losses.compare()
         self.calls += 1
-        if _is_looked_at(self.calls) and not _are_same_batches(parts.leaves):
+        if _is_looked_at(self.calls):
+            self._see_same_batches(parts)
+        self._prepare(args, kwargs)
+        if not parts.known:
+            self._warn(f"a batch is computed by every rank: {parts.obstacle}")
+            return self._compute_whole(args, kwargs)
+        if (of_more := (*kind[:-1], False)) in self.whole:
+            self.whole[kind] = self.whole[of_more]
+        joined = None
+        if kind not in self.whole and not self._keeps_whole(kind):
+            joined = self._divided(parts, kind)
+        if joined is None:
+            return self._compute_whole(args, kwargs)
+        self.last = parts, kind
+        if _is_looked_at(self.calls):
+            self.losses.note(joined[0], of_rank=joined[1])
+        self.watch(joined[0])
+        self.hooks = torch.utils.hooks.RemovableHandle.next_id
+        return joined[0]
+
+    def _see_same_batches(self, parts: _Parts) -> None:
+        if not _are_same_batches(parts.leaves):
             self._warn(
                 "a rank had drawn random numbers that the others had not, below `if rank == 0` for example; all ranks "
                 "take rank 0's random state here. Draw random numbers on every rank"
             )
-        if self._must_wrap(parts):
-            self._wrap(parts)
-        if (of_more := (*kind[:2], False)) in self.whole:
-            self.whole[kind] = self.whole[of_more]
-        if len(self.words) < self.most_rechecks:
-            self.words.add(parts.words)
+
+    def _prepare(self, args: Any, kwargs: Any) -> None:
+        """See what is trained; at first, make a lazy model's parameters, and synchronise its batch norms."""
+        if self.averaging is None:
+            return
+        model = self.model
+        if any(isinstance(p, torch.nn.UninitializedParameter) for p in model.parameters()):
+            with _without_effects(model, quiet=lambda _: True, keeps_state=False):
+                self._run(args, kwargs)
+        if self.averaging.trained is None:
+            self.batch_norm = not _synchronises_batch_norms(model)
+        self.averaging.refresh()
+
+    def _keeps_whole(self, kind: Any) -> bool:
+        """Find what of a model must see whole batches, without a comparison."""
         if self.hooks != torch.utils.hooks.RemovableHandle.next_id:
             self.hooks = torch.utils.hooks.RemovableHandle.next_id
             self.hooked = _hooks_of_notebook(self.model)
-        if not parts.known:
-            self._warn(f"a batch is computed by every rank: {parts.obstacle}")
-        elif self.hooked:
+        if self.hooked:
             self._divide_no_more(
                 kind,
                 f"the notebook has a hook on {self.hooked}, which must see whole batches; remove it to divide the work",
             )
         elif self.batch_norm and self.model.training:
             self._divide_no_more(
-                kind, "a batch norm takes its statistics from whole batches (on GPUs it is synchronised)"
+                kind,
+                "a batch norm takes its statistics from whole batches (on GPUs PyTorch's own is synchronised)",
             )
-        elif kind not in self.whole and self.joins.must_compare(parts, kind):
-            divides = self._check(parts, kind, args, kwargs, late=self.joins.is_late(kind))
-        if not divides or not parts.known or kind in self.whole or self.joins.leave_out_a_rank(parts, kind):
-            return self._compute_whole(args, kwargs)
-        computed = self._compute_part(parts, kind, args, kwargs)
-        if computed is None:
-            return self._compute_whole(args, kwargs)
-        output, drew = computed
-        if drew:
-            self._warn(
-                "the model draws random numbers, for dropout say, for each rank's rows apart: the losses are near the "
-                "single process's, not equal"
-            )
-        if self.calls <= self.most_rechecks and _computes_in_16_bits(self.model, output):
-            self._warn(
-                "each rank computes its rows in 16 bits, which rounds otherwise than the whole batch: the losses are "
-                "near the single process's (by about 1e-3 of them), not equal"
-            )
-        joined = self.joins.join(output, parts, kind)
-        _open_call(self, joined)
-        if _is_looked_at(self.calls):
-            self.losses.note(joined, of_rank=output)
-        _average_after_backward(joined, self.apart)
-        self.hooks = torch.utils.hooks.RemovableHandle.next_id  # those of ours are known
-        return joined
+        return kind in self.whole
 
-    def _compute_part(self, parts: _Parts, kind: Any, args: Any, kwargs: Any) -> tuple[Any, bool] | None:
-        """Return what this rank's rows give, and whether it drew numbers of its own; None: compute the whole batch."""
+    def _divided(self, parts: _Parts, kind: Any) -> tuple[Any, Any] | None:
+        """Return the outputs of all rows, and those of this rank's; None where the whole batch is to be computed."""
+        changed = self.settings.changed(self.model, kind, parts.values, often=_checks.is_cheap)
+        is_first = kind not in self.kinds
+        uncertain = not is_first and self.joins.are_uncertain(parts, kind)
+        spot = _checks.is_checked(_run.steps if _run.steps else self.calls - 1)
+        is_new = is_first or uncertain or (changed == 1 and not spot)
+        is_due = is_first or uncertain or spot or (changed > 0 and _checks.is_on)
+        if is_due and not self._check(parts, kind, is_new=is_new):
+            return None
+        if self.joins.leave_out_a_rank(parts, kind):
+            return None
+        output = self._compute_part(parts, kind)
+        if output is None:
+            return None
+        if self.calls <= self.most_rechecks and _computes_in_16_bits(self.model, output):
+            self._warn(_IN_16_BITS)
+        joined = self.joins.join(output, parts, kind)
+        expected, self.compared.expected = self.compared.expected, None
+        if expected is not None and not from_main_process(
+            functools.partial(self.compared.is_near, expected, joined)
+        ):
+            self.whole[kind] = "what the ranks have joined is not what was compared"
+            _checks.failed(
+                f"{self.whole[kind]}. From here on every rank computes whole batches, which saves no time"
+            )
+        return joined, output
+
+    def _compute_part(self, parts: _Parts, kind: Any) -> Any:
+        """Return what this rank's rows give; None where the whole batch is to be computed.
+
+        Where Python sees values, ranks may have taken different ways; what the call has changed is put back then.
+        """
         own, size = parts.of(*parts.ranges[_run.rank], differentiable=True), parts.sizes[_run.rank]
-        rows = (*parts.ranges[_run.rank], parts.rows) if kind in self.draws else None
-        if kind not in self.looks:
-            with _own_random_numbers(rows) as drew:
+        rows = (*parts.ranges[_run.rank], parts.rows) if kind in self.compared.draws else None
+        if kind not in self.compared.reads:
+            with _own_random_numbers(rows) as drew, _seeing_prints(self._warn):
                 output = self._run(*own)
-            start = None
+            put_back: Callable[[], None] = lambda: None  # noqa: E731
         else:
-            changes, places = known = self.looks[kind]
-            chooses = any(times < _ENOUGH for times in places.values())
-            looks = _Looks(size) if chooses and "mean over rows" in self.joins.ways(kind) else None
-            start, form = _Start(self.model, changes=changes), None
+            chooses = self.joins.ways(kind) and self.compared.reads[kind] < 3
+            reads, form = _Reads(size) if chooses else None, None
+            put_back = _start_of(self.model)
             # in one process the other rows may save it: the largest of a selection, which is empty here
             with (
                 contextlib.suppress(Exception),
                 _own_random_numbers(rows) as drew,
-                looks or contextlib.nullcontext(),
+                _seeing_prints(self._warn),
+                reads or contextlib.nullcontext(),
             ):
                 output = self._run(*own)
                 form = self.joins.form(output, kind, size)
-            of_one_form, of_one_choice = _are_on_all_ranks(form, looks.choices(known) if looks else "")
-            if not of_one_form or (not of_one_choice and self.rechecks.get(kind, 0) >= self.most_rechecks):
-                self._warn(f"a batch is computed by every rank: {_Looks.other_branch}")
-                start.put_back()
-                return None
-            if not of_one_choice:
-                self._check_another_form(parts, kind, args, kwargs)
-                start.put_back()
-                return None
+            of_one_form, alike = _are_on_all_ranks(form, str(reads.chosen) if reads else "")
+            if not of_one_form or not alike:
+                put_back()
+                if not of_one_form or self.rechecks.get(kind, 0) >= self.most_rechecks:
+                    self._warn(f"a batch is computed by every rank: {_OTHER_BRANCH}")
+                    return None
+                if not self._check(parts, kind, is_new=True):
+                    return None
+                self.compared.reads[kind] += 1
+                with _own_random_numbers(rows) as drew:
+                    output = self._run(*own)
         if not self.joins.know(output, kind):  # a head that the model uses from now on
-            self._check_another_form(parts, kind, args, kwargs)
-            if kind not in self.whole and not self.joins.know(output, kind):
-                self._warn(
-                    "a call returned outputs of another structure than the compared ones: its scalars are combined "
-                    "with the weights found before"
-                )
-        if kind in self.whole:
-            if start is not None:
-                start.put_back()
+            self.rechecks[kind] = self.rechecks.get(kind, 0) + 1
+            put_back()
+            if self.rechecks[kind] > self.most_rechecks:
+                self._divide_no_more(kind, "the structure of its outputs keeps changing")
+            else:
+                self._check(parts, kind, is_new=True)
             return None
-        return output, drew()
+        if drew():
+            self.compared.expected = None
+            self._warn(_OWN_NUMBERS)
+        return output
 
     def _compute_whole(self, args: Any, kwargs: Any) -> Any:
         """Compute a whole batch on every rank."""
         output = self._run(args, kwargs)
         if self.calls < 3:  # each rank's rounding is its own, which counts where the loss is near 0
             self.losses.note(output)
-        _open_whole_call(self, output)
-        _average_after_backward(output, self.apart)
+        self.watch(output, whole=True)
         self.hooks = torch.utils.hooks.RemovableHandle.next_id  # those of ours are known
         return output
 
-    def _run(self, args: Any, kwargs: Any, *, plain: bool = False) -> Any:
-        self.inside = True
-        try:
-            return (self.model if plain or self.ddp is None else self.ddp)(*args, **kwargs)
-        finally:
-            self.inside = False
-            self.settings.leave_out_counts()
-
-    def _plain(self, args: Any, kwargs: Any) -> Any:
-        return self._run(args, kwargs, plain=True)
-
-    def _must_wrap(self, parts: _Parts) -> bool:
-        """Return whether to build the DDP wrapper (again).
-
-        On the first call, when other parameters are trained or were replaced, or when this call leaves further
-        parameters unused.
-        """
-        if self.ddp is None and not self.alone:
-            return True
-        changed = any(p.requires_grad is not trained for p, _, trained in self.trained)
-        if changed or _has_other_parameters(self.model, self.trained):
-            return True
-        known = parts.words in self.words or len(self.words) >= self.most_rechecks
-        if self.alone or not self.trained or known:
-            return False
-        return self._all_left(parts) > self.left
-
-    def _all_left(self, parts: _Parts) -> set[str]:
-        """Return the names of trained parameters that this call or an earlier one leaves unused.
-
-        Only the earlier ones, or none, where that would be all.
-        """
-        trained = _trained_by_name(self.model)
-        old = self.left & {*trained}
-        both = old | self._names_apart(parts)
-        return both if len(both) < len(trained) else old if len(old) < len(trained) else set()
-
-    def _wrap(self, parts: _Parts) -> None:
-        """Make the DDP wrapper when the model is first called: its parameters are the final ones by then.
-
-        Where a notebook freezes or unfreezes some later, a new one is made.
-        """
-        model = self.model
+    def _run(self, args: Any, kwargs: Any) -> Any:
         if self.ddp is not None:
-            self.ddp._remove_autograd_hooks()
-            self.former, self.ddp = self.ddp, None  # a loss under way may ask for it
-            if any(p.shape != shape for p, shape, _ in self.trained):
-                self.former = None  # autograd remembers shapes while DDP is there
-        if any(isinstance(p, torch.nn.UninitializedParameter) for p in model.parameters()):
-            with _without_effects(model, quiet=lambda _: True, keeps_state=False):
-                self._plain(*parts.of(0, parts.rows))
-        if not any(p.requires_grad for p in model.parameters()):
-            return
-        if any(map(_is_batch_norm, model.modules())):
-            if torch.cuda.is_available():
-                torch.nn.SyncBatchNorm.convert_sync_batchnorm(model)
-            else:
-                self.batch_norm = True
-        self.trained = [(p, p.shape, p.requires_grad) for p in model.parameters()]
-        self.left = self._all_left(parts)
-        apart, trained = self.left | _sparse_names(model), _trained_by_name(self.model)
-        self.alone |= apart >= {*trained}
-        self.apart = [p for name, p in trained.items() if name in apart or self.repeats]
-        for parameter in self.apart:
-            _run.reduced.pop(id(parameter), None)
-        whole = next(m for m in _splits if _splits[m] is self)
-        if self.alone:
-            _run.reduced.setdefault(id(self), weakref.ref(self))  # gradients are averaged before a step
-            _run.uncompared.append(weakref.ref(whole))
-            return
-        self.ddp = _ddp(whole, apart=apart, in_step=True)
-        if self.batch_norm:  # gradients are of whole batches, alike, and a mean of three equal ones rounds
-            self.ddp.register_comm_hook(None, _take_rank_0s)
-
-    def leave_ddp(self) -> None:
-        """Average gradients after each backward() instead of through DDP, which counts one for each call."""
-        if self.ddp is not None and not self.trained:  # a Trainer's own wrapper
-            return
-        self.repeats, self.open, self.open_whole = True, [], set()
-        if self.ddp is None:
-            return
-        self.alone = True
-        self.ddp._remove_autograd_hooks()
-        self.former, self.ddp = self.ddp, None
-        known = {id(p) for p in self.apart}
-        self.apart += [p for p, _, trained in self.trained if trained and id(p) not in known]
-        _run.reduced.setdefault(id(self), weakref.ref(self))
-        for parameter in self.apart:
-            _run.reduced.pop(id(parameter), None)
-
-    def _names_apart(self, parts: _Parts) -> set[str]:
-        """Return the names of trained parameters that no output of a batch depends on.
-
-        DDP counts them as ready after the call, and fails where the loss still depends on them: its own weights, say.
-        """
-        own = parts.ranges[_run.rank] if parts.known else (0, parts.rows)
-        trained = _trained_by_name(self.model)
-        left, opaque = set(), ""
-        with _without_effects(self.model, quiet=_is_batch_norm, parameters=True), torch.enable_grad():
+            self.inside = True
             try:
-                output = self._plain(*parts.of(*own))
-                opaque = _opaque(output)
-                reached = _reached([x for x in pytree.tree_leaves(output) if isinstance(x, torch.Tensor)])
-                left = {name for name, p in trained.items() if reached is not None and id(p) not in reached}
-            except Exception:  # not alone, perhaps
-                left = set()
-        of_ranks = from_all_ranks((left, opaque))  # one rank's rows may miss an expert that another's reach
-        self.alone = self.repeats or any(of_rank[1] for of_rank in of_ranks)
-        left = set.intersection(*(of_rank[0] for of_rank in of_ranks))
-        return left if len(left) < len(trained) else set()
+                return self.ddp(*args, **kwargs)
+            finally:
+                self.inside = False
+        model = next(of for of in _splits if _splits[of] is self)
+        with _as_it_was(model):
+            output = (self.function or model)(*args, **kwargs)
+        self.settings.note(model)
+        return output
 
-    def _check(self, parts: _Parts, kind: Any, args: Any, kwargs: Any, *, late: bool = False) -> bool:
-        """Compare the whole batch's outputs with those of its parts; return whether to divide this call.
+    def watch(self, output: Any, *, whole: bool = False) -> None:
+        """Average the gradients after each backward() that comes through an output."""
+        if self.averaging is not None:
+            self.averaging.watch(output, whole=whole)
 
-        If they differ, every rank computes whole batches for this kind of call from now on; but ``late``, after the
-        first calls, a kind with data-dependent control flow may have up to 16 exceptions, each computed whole. A
-        compared batch with scalar outputs is computed whole.
-        """
-        before, ways, draws = self.joins.of(kind), self.joins.ways(kind), set(self.draws)
-        # a library's modules may draw random numbers where they train, in ways that cannot be told
-        for quiet in (_is_batch_norm, _is_of_library) if self.model.training else (_is_batch_norm,):
-            try:
-                problem = self._try_parts(parts, kind, quiet)
-            except (RuntimeError, ValueError, IndexError, TypeError, AssertionError) as error:
-                problem = f"a part of a batch cannot be computed alone ({type(error).__name__}: {error})"
-                if not self.compiled and "torch/_dynamo" in "".join(traceback.format_tb(error.__traceback__)):
-                    self.compiled = True
-                    return self._check(parts, kind, args, kwargs, late=late)
-            if problem is None:
-                break
-        if kind in self.keeps:
-            problem = (
-                f"it keeps in `{self.keeps[kind]}` what it computes from the rows of a batch; without that, or in "
-                "evaluation alone, the ranks would share the work"
+    def notice_step(self) -> None:
+        """Say that an optimizer has taken steps while nobody called the model."""
+        self.steps += 1
+        if self.steps == 4 and not self.calls and any(p.grad is not None for p in self.model.parameters()):
+            self._warn(
+                f"{self.model.__class__.__name__} trains without being called: parts of it are, and every rank "
+                "computes whole batches, which saves no time. Call the model, or a method of it that takes the batch"
             )
-        found = self.joins.of(kind), kind in self.draws, self.looks.get(kind), self.keeps.get(kind)
-        problem, (known, drawn, looks, kept) = from_main_process(lambda: (problem, found))
-        self.looks.update({} if looks is None else {kind: looks})
-        self.keeps.update({kind: kept} if kept else {})
-        self.joins.take(kind, known)
-        exceptions = self.rechecks.get(kind, 0)
-        if late and kind in self.looks and kind not in self.keeps and exceptions < self.most_rechecks:
-            if problem is None and exceptions and ways - self.joins.ways(kind):  # right by chance, perhaps
-                problem = _Looks.other_branch
-            if problem is not None:
-                self.rechecks[kind] = exceptions + 1
-                self._warn(f"a batch is computed by every rank: {problem}")
-                self.joins.take(kind, before)
-                self.draws = draws
-                return False
-        self.draws = self.draws | {kind} if drawn else self.draws - {kind}
-        if problem is not None:
+
+    def _check(self, parts: _Parts, kind: Any, *, is_new: bool, is_exception: bool = False) -> bool:
+        """Compare a call with the same computed whole; return whether to divide it.
+
+        If they differ, every rank computes whole batches for this kind of call from now on. What is new was not divided
+        before. Where Python sees values and ranks went different ways, up to 16 batches are exceptions.
+        """
+        start, is_first = time.process_time(), kind not in self.kinds
+        self.kinds.add(kind)
+        self._see_same_batches(parts)
+        known, draws = self.joins.of(kind) if kind in self.joins.uneven else None, self.compared.draws.copy()
+        problem, difference, gradients = self.compared.compare(parts, kind)
+        seconds, problem, joins, drawn, difference, gradients = from_main_process(
+            lambda: (
+                time.process_time() - start, problem, self.joins.of(kind) if kind in self.joins.uneven else None,
+                kind in self.compared.draws, difference, gradients,
+            )
+        )  # fmt: skip
+        _checks.take_time(seconds)
+        exceptions, ways = (
+            self.rechecks.get(kind, 0),
+            {way for leaf in (known or [{}])[0].values() for way in leaf},
+        )
+        left = {way for leaf in (joins or [{}])[0].values() for way in leaf}
+        if (
+            problem is None and self.compared.parted and exceptions and ways - left
+        ):  # right by chance, perhaps
+            problem = _OTHER_BRANCH
+        if problem is not None and self.compared.parted and not is_first and exceptions < self.most_rechecks:
+            self.rechecks[kind] = exceptions + 1
+            if known is not None:
+                self.joins.take(kind, known)
+            self.compared.draws = draws
+            self._warn(f"a batch is computed by every rank: {problem}")
+            return False
+        if joins is not None:
+            self.joins.take(kind, joins)
+        self.compared.draws = self.compared.draws | {kind} if drawn else self.compared.draws - {kind}
+        _backward.proves = _checks.is_on
+        if problem is None:
+            _checks.record(difference, gradients)
+            return True
+        if is_new:
             self._divide_no_more(kind, problem, one_row=parts.has_one_row)
-        return problem is None and not self.joins.ways(kind)
-
-    def _check_another_form(self, parts: _Parts, kind: Any, args: Any, kwargs: Any) -> None:
-        """Check a call whose outputs have another structure than those that were compared."""
-        self.rechecks[kind] = self.rechecks.get(kind, 0) + 1
-        if self.rechecks[kind] <= self.most_rechecks:
-            self._check(parts, kind, args, kwargs)
-            return
-        self._divide_no_more(kind, "the structure of its outputs keeps changing")
-
-    def _try_parts(self, parts: _Parts, kind: Any, quiet: Callable[[torch.nn.Module], bool]) -> str | None:
-        """Return what differs between a whole batch and its parts, or None."""
-        trial = _Trial(self.model, self._plain, parts, quiet=quiet, compiled=self.compiled)
-        for name in trial.kept if is_main_process else ():  # which tells the others
-            self.keeps.setdefault(kind, name)
-        problem = self.joins.compare(trial, parts, kind)
-        if trial.looked:
-            known, right = self.looks.get(kind), problem is None
-            self.looks[kind] = _learn(known, trial.looks[1:], changes=trial.changed, is_right=right)
-        if trial.printed:
-            problem = (
-                "the model prints during forward(), and its prints are of whole batches; remove the print to divide "
-                "the work"
+        else:
+            self.whole[kind] = problem
+            size = "" if difference == float("inf") else f" (by {difference:.0e} of the largest value)"
+            _checks.failed(
+                f"{problem}{size}. From here on every rank computes whole batches, which saves no time"
             )
-        if trial.drawn and problem is None and quiet is _is_batch_norm:
-            self.draws.add(kind)
-        elif trial.drawn:
-            self.draws.discard(kind)
-        return problem
+        return False
+
+    def check_last(self) -> None:
+        """Compare the latest divided call once more, with the model as it is at the end of its training."""
+        last, self.last = self.last, None
+        if last is None or last[1] in self.whole or not _checks.is_on:
+            return
+        parts, kind = last
+        training = {part: part.training for part in self.model.modules()}
+        for part in training if not kind[2] else ():
+            part.training = False
+        model = next(of for of in _splits if _splits[of] is self)
+        self.function = (
+            functools.partial(getattr(type(model).__bases__[0], kind[0]), model) if kind[0] else None
+        )
+        try:
+            with torch.enable_grad():
+                self._check(parts, kind, is_new=False)
+        finally:
+            self.function = None
+            for part, was in training.items():
+                part.training = was
 
     def _divide_no_more(self, kind: Any, why: str, *, one_row: bool = False) -> None:
         """Let every rank compute whole batches for a kind of call, and say why."""
@@ -423,3 +400,6 @@ class _Split:
         if is_main_process and text not in self.said:
             self.said.add(text)
             print(f"nb2ddp: WARNING: {text}", file=sys.stderr, flush=True)
+
+
+_OTHER_BRANCH = "data-dependent control flow: one rank's rows took another branch than the rest"

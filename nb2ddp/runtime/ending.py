@@ -24,8 +24,11 @@ from typing import Any
 import torch.distributed as dist
 
 from nb2ddp.runtime.object_collectives import _rank_that_raised
+from nb2ddp.runtime.replicas import _check_rest
 from nb2ddp.runtime.run_state import _LIMIT, _PATIENCE, _RANK_VARIABLES, _run, is_main_process
 from nb2ddp.runtime.script_location import _place
+from nb2ddp.runtime.split_classes import _divide_nothing_more
+from nb2ddp.runtime.spot_checks import _checks
 from nb2ddp.runtime.store import _end_of, _rank_ended, _report_end, _second_store, _store, _waiting
 
 # For the modules that Unsloth compiles: made when there are some, and removed in the end.
@@ -178,6 +181,7 @@ def _leave_script() -> None:
     if os.getpid() != _run.pid:
         return
     if _run.world_size > 1:
+        _checks.say()
         _report_end("left the script")
         _leave_group()
     if _run.failures:
@@ -201,11 +205,14 @@ def _leave_group() -> None:
 def finish() -> None:
     """Leave the process group and go on with rank 0 alone: nothing below needs another rank.
 
-    Ranks above 0 end here with exit code 0. On several machines the first rank of each waits for rank 0's end,
-    because torchrun ends a run soon after the first machine has left it.
+    What was trained since the last `check_replicas` is compared first. Ranks above 0 end here with exit code 0. On
+    several machines the first rank of each waits for rank 0's end, because torchrun ends a run soon after the first
+    machine has left it.
     """
     if _run.world_size == 1:
         return
+    _check_rest()
+    _divide_nothing_more()
     _leave_group()
     if not is_main_process:
         if _run.machines > 1 and _run.local_rank == 0:

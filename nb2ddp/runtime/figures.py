@@ -25,7 +25,7 @@ import torch
 from nb2ddp.runtime.random_numbers import _every_random_state, _seed_for, _set_every_random_state
 
 _Path = tuple[Any, ...]
-_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+_SIMPLE = (bool, int, float, complex, str, bytes, type(None))
 _GROWS = (list, collections.deque, set)
 _MOST = 256  # values of a container that are looked at; of a longer list only what is appended
 _ABSENT = "nb2ddp: there was none"
@@ -145,7 +145,7 @@ class _Figures:
             old, old_copy = taken[path]
             if value is not old:
                 self._put(path, old)
-            if copy is not old_copy and not (isinstance(copy, _PLAIN) and copy == old_copy):
+            if copy is not old_copy and not (isinstance(copy, _SIMPLE) and copy == old_copy):
                 _refill(old, old_copy)
         for path in taken.keys() - self.now.keys():
             self._put(path, taken[path][0])
@@ -265,7 +265,7 @@ def _walk(trainer: Any, modules: list[tuple[str, Any]]) -> Iterator[tuple[_Path,
     waiting.reverse()  # taken from the end
     while waiting:
         path, holder, key, value = waiting.pop()
-        if isinstance(value, _PLAIN) or _is_small_tensor(value) or type(value).__module__ == "numpy":
+        if isinstance(value, _SIMPLE) or _is_small_tensor(value) or type(value).__module__ == "numpy":
             yield path, holder, key, value
             continue
         if id(value) in seen or len(seen) > 20 * _MOST:  # or known by another name

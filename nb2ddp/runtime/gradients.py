@@ -5,7 +5,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.utils import _pytree as pytree
 
 from nb2ddp.runtime.run_state import _run
 
@@ -122,35 +121,7 @@ def _average(bucket: list[torch.Tensor]) -> None:
         gradient.copy_(part.view_as(gradient))
 
 
-def _average_after_backward(output: Any, parameters: list[Any]) -> None:
-    """Average the gradients of parameters that DDP leaves alone in each backward() that comes through ``output``.
-
-    ``parameters`` is read during backward(), so callers may fill it until then.
-    """
-    through = [x for x in pytree.tree_leaves(output) if isinstance(x, torch.Tensor) and x.grad_fn is not None]
-    engine: Any = torch.autograd.Variable._execution_engine
-    queued: list[bool] = []  # once in each backward()
-
-    def average() -> None:
-        queued.clear()
-        _average_unseen(parameters)
-
-    def average_at_end(_: Any) -> None:
-        if parameters and not queued:
-            queued.append(True)
-            engine.queue_callback(average)
-
-    for tensor in through:
-        tensor.register_hook(average_at_end)
-
-
 def _is_reduced(parameter: Any) -> bool:
     """Return whether DDP averages a parameter's gradient; the id of one that is gone may be another's."""
     known = _run.reduced.get(id(parameter))
     return known is not None and known() is parameter
-
-
-def _take_rank_0s(_: None, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-    """Give all ranks rank 0's gradients of a bucket: a communication hook of DDP."""
-    sent = dist.broadcast(bucket.buffer(), 0, async_op=True)
-    return sent.get_future().then(lambda done: done.value()[0])

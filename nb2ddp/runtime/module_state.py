@@ -12,19 +12,26 @@ from torch.utils import _pytree as pytree
 
 from nb2ddp.runtime.metrics import _is_metric
 from nb2ddp.runtime.random_numbers import _random_state, _set_random_state
-from nb2ddp.runtime.value_copies import _class_attributes, _copies, _globals_of, _is_of_own_class, _reachable
+from nb2ddp.runtime.value_copies import (
+    _class_attributes,
+    _copies,
+    _is_of_own_class,
+    _names_of_script,
+    _reachable,
+)
 
 _OF_ALL_MODULES = frozenset(
     torch.nn.Module().__dict__
 )  # parameters, hooks and the like; buffers are held apart
 _MISSING = object()
+_SCRIPT = "script"  # what the names of the script hold is named so
 _MOST_OBJECTS = 1000  # of the notebook's own classes that are looked into
 
 
 class _ModuleState:
     """The buffers and attributes of a model's modules, and what else of the notebook's own their calls may change.
 
-    These are objects in the modules, attributes of their classes, and global names that their methods use. With
+    These are objects in the modules, attributes of their classes, and the script's names. With
     ``parameters`` also those of the modules, which `forward()` may move, as an average of another model's, or replace.
     With a ``trainer`` also what its loss may change, in the same way.
     """
@@ -34,7 +41,12 @@ class _ModuleState:
         if parameters:
             self.holders += [(name, part._parameters) for name, part in model.named_modules()]
         self.old = [_values(holder) for _, holder in self.holders]
-        self.copies = _copies([x for old in self.old for value in old.values() for x in _reachable(value)])
+        of_modules, of_script = list[Any](), list[Any]()
+        for (name, _), old in zip(self.holders, self.old, strict=True):
+            of = of_script if name.startswith(_SCRIPT) else of_modules
+            of += [x for value in old.values() for x in _reachable(value)]
+        known = set(map(id, of_modules))
+        self.copies = _copies([*of_modules, *of_script], {id(x) for x in of_script} - known)
         self.printed = io.StringIO()
 
     def changes(self) -> dict[str, list[Any]]:
@@ -44,7 +56,7 @@ class _ModuleState:
         for (of, holder), old in zip(self.holders, self.old, strict=True):
             for name, value in _values(holder).items():
                 if value is not old.get(name, _MISSING) or any(id(x) in changed for x in _reachable(value)):
-                    found[f"{of}.{name}" if of else name] = list(_numbers(value))
+                    found[f"{of}.{name}".lstrip(".").removeprefix(f"{_SCRIPT}.")] = list(_numbers(value))
         return found
 
     def put_back(self) -> None:
@@ -69,8 +81,13 @@ def _numbers(value: Any) -> Iterator[Any]:
             yield from _numbers(list(leaf.values()) if isinstance(leaf, dict) else list(leaf))
 
 
-def _holders(model: torch.nn.Module, trainer: Any = None) -> Iterator[tuple[str, Any]]:
-    """Yield the mappings that hold the values of modules, and of what else of the notebook's their calls may change."""
+def _holders(
+    model: torch.nn.Module, trainer: Any = None, *, with_names: bool = True
+) -> Iterator[tuple[str, Any]]:
+    """Yield the mappings that hold the values of modules, and of what else of the notebook's their calls may change.
+
+    ``with_names`` also the names of the script.
+    """
     seen: set[int] = set()
     kinds: set[type] = set()
 
@@ -92,18 +109,17 @@ def _holders(model: torch.nn.Module, trainer: Any = None) -> Iterator[tuple[str,
         kinds.update(type(module).__mro__)
         for attribute, value in _values(module.__dict__).items():
             yield from of_objects(f"{name}.{attribute}" if name else attribute, value)
-    functions = []
     if trainer is not None:
         yield "trainer", trainer.__dict__
         kinds.update(type(trainer).__mro__)
-        functions = [getattr(trainer, "compute_loss_func", None)]
         for attribute, value in list(trainer.__dict__.items()):
             yield from of_objects(attribute, value)
     own = {kind for kind in kinds if kind.__module__ == "__main__"}
-    for names in _globals_of(own, functions):
-        yield "", names
+    if with_names and (own or trainer is not None):
+        names = _names_of_script()
+        yield _SCRIPT, names
         for name, value in list(names.items()):
-            yield from of_objects(name, value)
+            yield from of_objects(f"{_SCRIPT}.{name}", value)
     for kind in sorted(own, key=lambda kind: kind.__qualname__):
         names = _class_attributes(kind)
         yield kind.__name__, names
@@ -115,16 +131,6 @@ def _values(holder: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in holder.items() if name not in _OF_ALL_MODULES}
 
 
-def _holder_of(model: torch.nn.Module, tensor: torch.Tensor | None) -> tuple[dict[str, Any], str] | None:
-    """Return what of a model's modules holds a tensor, and under which name; None where none does."""
-    for part in model.modules():
-        for holder in (part._buffers, part._parameters, part.__dict__):
-            for name, value in holder.items():
-                if value is tensor:
-                    return holder, name
-    return None
-
-
 @contextlib.contextmanager
 def _without_effects(
     model: torch.nn.Module,
@@ -133,12 +139,13 @@ def _without_effects(
     keeps_state: bool = True,
     parameters: bool = False,
     trainer: Any = None,
+    graph: bool = False,
 ) -> Iterator[_ModuleState]:
-    """Compute without gradients, prints, random numbers and running statistics; ``quiet`` modules do not train.
+    """Compute without prints, random numbers and running statistics; ``quiet`` modules do not train.
 
-    Forward hooks of the notebook do not see these calls, which are none of the notebook's. Gives what the modules
-    hold, with their ``parameters`` and what a ``trainer`` holds if asked; it is put back at the end, but where a call
-    is to leave its state.
+    Without gradients too, but with a ``graph`` where the call itself is to have one. Forward hooks of the notebook do
+    not see these calls, which are none of the notebook's. Gives what the modules hold, with their ``parameters`` and
+    what a ``trainer`` holds if asked; it is put back at the end, but where a call is to leave its state.
     """
     modes = {part: part.training for part in model.modules()}
     state = _random_state()
@@ -149,7 +156,11 @@ def _without_effects(
     for part in modes:
         part.training = part.training and not quiet(part)
     try:
-        with torch.no_grad(), contextlib.redirect_stdout(held.printed), _without_hooks_of_notebook(model):
+        with (
+            torch.set_grad_enabled(graph),
+            contextlib.redirect_stdout(held.printed),
+            _without_hooks_of_notebook(model),
+        ):
             yield held
     finally:
         try:
@@ -184,22 +195,6 @@ def _without_hooks_of_notebook(model: torch.nn.Module) -> Iterator[None]:
             hooks.update(still)  # in their order
 
 
-def _has_other_parameters(model: torch.nn.Module, known: list[tuple[Any, Any, bool]]) -> bool:
-    """Return whether the notebook has replaced parameters, or resized one in place, since they became ``known``.
-
-    `torch.func.functional_call` puts tensors in their places for one call, which are no parameters.
-    """
-    now = list(model.parameters())
-    if not known or not all(isinstance(p, torch.nn.Parameter) for p in now):
-        return False
-    return len(now) != len(known) or any(
-        p is not old or p.shape != shape for p, (old, shape, _) in zip(now, known, strict=True)
-    )
-
-
-_PEFT_HOOK = frozenset({"requires_grad_"})  # what PEFT's own tells users to call: nothing is kept
-
-
 def _hooks_of_notebook(model: torch.nn.Module) -> str | None:
     """Return what the notebook has hooked a function of its own to: it would be given a part of a batch."""
     kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
@@ -221,14 +216,25 @@ def _is_of_notebook(hook: Any) -> bool:
     function = getattr(function, "__func__", function)
     if type(function).__module__ == "__main__":
         return True
-    code = getattr(function, "__code__", None)
-    return getattr(function, "__module__", None) == "__main__" and not (
-        code is not None and _PEFT_HOOK.issuperset(code.co_names)
-    )
+    name = getattr(function, "__name__", "")
+    return getattr(function, "__module__", None) == "__main__" and not name.startswith("_nb2ddp_")
 
 
 def _is_batch_norm(part: torch.nn.Module) -> bool:
     return isinstance(part, torch.nn.modules.batchnorm._BatchNorm)
+
+
+def _synchronises_batch_norms(model: torch.nn.Module) -> bool:
+    """Let batch norms take their statistics from all ranks' rows, and return whether they do; on CPUs they cannot.
+
+    Of another class than PyTorch's own one would lose what it does beside: an activation, say.
+    """
+    norms = [part for part in model.modules() if _is_batch_norm(part)]
+    plain = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d, torch.nn.SyncBatchNorm)
+    if norms and torch.cuda.is_available() and all(type(part) in plain for part in norms):
+        torch.nn.SyncBatchNorm.convert_sync_batchnorm(model)
+        return True
+    return not norms
 
 
 def _is_of_library(part: torch.nn.Module) -> bool:

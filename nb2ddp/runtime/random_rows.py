@@ -50,10 +50,12 @@ class _RandomRows(TorchFunctionMode):
     """
 
     def __init__(
-        self, start: int, end: int, rows: int, draws: Callable[[], Any], *, gradients: bool = False
-    ) -> None:
+        self, start: int, end: int, rows: int, draws: Callable[[], Any], *, gradients: bool = False,
+        everywhere: bool = False,
+    ) -> None:  # fmt: skip
         super().__init__()
         self.start, self.end, self.rows, self.draws = start, end, rows, draws
+        self.everywhere = everywhere  # on GPUs too
         self.gradients = gradients  # wanted here, so that a block without them is a re-entrant checkpoint's
         self.replaced: dict[str, Any] = {}
         self.from_given = False  # whether numbers came from a generator that the notebook gives
@@ -100,7 +102,7 @@ class _RandomRows(TorchFunctionMode):
         self, func: Any, x: Any, p: float = 0.5, training: bool = True, inplace: bool = False
     ) -> Any:
         factor = len(x) // self._own if x.ndim else 0
-        divides = factor and len(x) == factor * self._own and not x.is_cuda
+        divides = factor and len(x) == factor * self._own and (self.everywhere or not x.is_cuda)
         if not training or p in (0.0, 1.0) or not divides or self._recomputed():
             with torch._C.DisableTorchFunction():
                 return func(x, p, training, inplace)

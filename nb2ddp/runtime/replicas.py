@@ -19,6 +19,8 @@ from nb2ddp.runtime.object_collectives import from_all_ranks
 from nb2ddp.runtime.run_state import _T, _run, is_main_process
 from nb2ddp.runtime.same_data import _digest
 from nb2ddp.runtime.script_location import _is_notebooks_own
+from nb2ddp.runtime.split_classes import _splits
+from nb2ddp.runtime.spot_checks import _checks
 
 _SMALL = 2**28  # bytes of trained parameters
 
@@ -40,12 +42,7 @@ def _ddp(
     Raises:
         RuntimeError: the process group is the GPUs', and the model is not on one.
     """
-    if torch.cuda.is_available() and {p.device.type for p in model.parameters()} == {"cpu"}:
-        raise RuntimeError(
-            "the model is on the CPU while it trains, and NCCL averages gradients of GPUs alone: move it and its "
-            'batches to the GPU in the notebook (model.to("cuda")), or start the script with '
-            'CUDA_VISIBLE_DEVICES="" to train on CPUs'
-        )
+    _must_be_on_gpu(model)
     trained = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
     sparse = _sparse_names(model)
     apart = {*apart, *(sparse if len(sparse) < len(trained) else ())}
@@ -89,6 +86,20 @@ def _ddp(
     averaged = [p for name, p in model.named_parameters() if p.requires_grad and name not in apart]
     _run.reduced.update({id(p): weakref.ref(p) for p in averaged})
     return ddp_model
+
+
+def _must_be_on_gpu(model: Any) -> None:
+    """Refuse a model on the CPU beside GPUs.
+
+    Raises:
+        RuntimeError: it is there.
+    """
+    if torch.cuda.is_available() and {p.device.type for p in model.parameters()} == {"cpu"}:
+        raise RuntimeError(
+            "the model is on the CPU while it trains, and NCCL averages gradients of GPUs alone: move it and its "
+            'batches to the GPU in the notebook (model.to("cuda")), or start the script with '
+            'CUDA_VISIBLE_DEVICES="" to train on CPUs'
+        )
 
 
 class _Wrapper(DDP):
@@ -210,13 +221,15 @@ def _fingerprint(parameter: torch.Tensor) -> str:
 def check_replicas(model: Any, result: _T | None = None) -> _T | None:
     """Compare the trained parameters that each rank has whole, bit for bit, and return ``result``.
 
-    Compared are those of ``model`` (None where the notebook made none), and of all models that were wrapped since
-    the last call and are still there: a loop may train one after the other. Of those that are sharded every number
-    is on one rank: there is nothing to compare. A difference does not end the run: what rank 0 trained is saved
-    first, then the script ends with exit code 1. Every rank waits for the digests of all ranks.
+    Compared are those of ``model`` (None where the notebook made none), of all models that were wrapped since the last
+    call and are still there, and what optimizers have trained beside: a loop may train one model after the other. Of
+    those that are sharded every number is on one rank: there is nothing to compare. A difference does not end the run:
+    what rank 0 trained is saved first, then the script ends with exit code 1. Then says how many steps of the run were
+    recomputed as one process. Every rank waits for the digests of all ranks.
     """
     if _run.world_size == 1:
         return result
+    _checks.run_last()
     models = {} if model is None else {"": model}
     for of in models.values():
         _reshard(of)
@@ -227,6 +240,7 @@ def check_replicas(model: Any, result: _T | None = None) -> _T | None:
         for name, value in each.named_parameters()
         if value.requires_grad and not value.is_meta
     }
+    trained |= _trained_beside({id(value) for value in trained.values()})
     digests = {key: _digest(value) for key, value in trained.items() if not hasattr(value, "full_tensor")}
     of_ranks = from_all_ranks(digests)
     apart = [
@@ -246,7 +260,28 @@ def check_replicas(model: Any, result: _T | None = None) -> _T | None:
         print(f"nb2ddp: {_run.world_size} ranks hold one model in shards{steps}")
     else:
         print(f"nb2ddp: {_run.world_size} replicas equal, bit for bit{steps}")
+    _run.compared_steps = _run.steps
+    _checks.say()
     return result
+
+
+def _check_rest() -> None:
+    """Compare what was trained since the last comparison: a model that a class keeps, for example."""
+    if _run.meets and _splits and _run.steps > _run.compared_steps:
+        _run.uncompared += [weakref.ref(model) for model in _splits]
+        check_replicas(None)
+    _checks.say()
+
+
+def _trained_beside(known: set[int]) -> dict[tuple[str, str], Any]:
+    """Return what the optimizers of loops train that have taken a step, but for what is known."""
+    found = {}
+    for number, optimizer in enumerate(_run.steps_of if _splits else ()):
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        for place, value in enumerate(parameters):
+            if id(value) not in known and isinstance(value, torch.Tensor) and not value.is_meta:
+                found[f"optimizer {number}", f"parameter {place} of an optimizer"] = value
+    return found
 
 
 def _take_uncompared(model: Any) -> dict[str, Any]:

@@ -42,6 +42,7 @@ class _Run:
         self.steps = 0  # of all optimizers
         self.steps_of: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()  # of each optimizer
         self.most_steps = 0  # of any one optimizer
+        self.compared_steps = 0  # after how many steps the replicas were compared last
         self.reduced: dict[int, weakref.ref[Any]] = {}  # by id: parameters whose gradients DDP averages
         self.uncompared: list[weakref.ref[Any]] = []  # wrapped models that check_replicas() has not seen
         self.checks: dict[str, Any] = {}  # what the spot checks have shown

@@ -1,9 +1,11 @@
 """Classes of models whose calls are divided over the ranks, and which model has which division."""
 
+import contextlib
 import copyreg
 import functools
+import types
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -26,9 +28,7 @@ def _split_class(kind: Any) -> type:
         split = _splits.get(self)
         if split is not None:
             _count_metrics_once()
-        if split is None or split.inside or not _run.meets or not torch.is_grad_enabled():
-            return called(self, *args, **kwargs)
-        if _is_transformed():
+        if split is None or not _is_to_divide(split):
             return called(self, *args, **kwargs)
         return split.forward(args, kwargs)
 
@@ -39,20 +39,94 @@ def _split_class(kind: Any) -> type:
         return (function, arguments, *rest)
 
     members = {"__call__": call, "__reduce_ex__": reduce, "__module__": kind.__module__}
+    if not issubclass(kind, torch.nn.parallel.DistributedDataParallel):
+        members = {**{name: _divided_method(name, of) for name, of in _methods(kind)}, **members}
     made = type(kind.__name__, (kind,), members)
     made.__qualname__ = kind.__qualname__
     return made
+
+
+def _methods(kind: Any) -> Iterator[tuple[str, Callable[..., Any]]]:
+    """Yield the public methods that a model's own classes define: some train it past its call."""
+    for name in dir(kind):
+        owner = (
+            next(base for base in kind.__mro__ if name in vars(base)) if not name.startswith("_") else None
+        )
+        if owner is None or owner is object or owner.__module__.partition(".")[0] == "torch":
+            continue
+        if isinstance(vars(owner)[name], types.FunctionType):
+            yield name, vars(owner)[name]
+
+
+def _divided_method(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        split = _splits.get(self)
+        if split is None or name in split.plain or not _is_to_divide(split):
+            return function(self, *args, **kwargs)
+        return split.method(name, functools.partial(function, self), args, kwargs)
+
+    return method
+
+
+def _is_to_divide(split: Any) -> bool:
+    """Return whether a call trains the model where all ranks are, outside of a backward() and of torch.func.
+
+    `torch.func.grad` and `vmap` cannot be divided: each rank computes all rows there.
+    """
+    functorch: Any = torch._C._functorch
+    return (
+        not split.inside
+        and _run.meets
+        and torch.is_grad_enabled()
+        and torch._C._current_graph_task_id() == -1
+        and functorch.peek_interpreter_stack() is None
+    )
+
+
+@contextlib.contextmanager
+def _as_it_was(model: Any) -> Iterator[None]:
+    """Give a model its own class within this: what it calls of itself is not divided once more, or traced by dynamo."""
+    kind = type(model)
+    if model in _splits:
+        object.__setattr__(model, "__class__", kind.__bases__[0])
+    try:
+        yield
+    finally:
+        object.__setattr__(model, "__class__", kind)
 
 
 def _divide_no_parts(split: Any) -> None:
     """Stop dividing the calls of a model's submodules: it divides its own calls now."""
     for part in list(split.model.modules()) if len(_splits) > 1 else ():
         if part in _splits and _splits[part] is not split:
-            del _splits[part]
-            part.__class__ = type(part).__bases__[0]
+            _divide_no_more(part)
 
 
-def _is_transformed() -> bool:
-    """Return whether `torch.func.grad` or `vmap` is at work, which DDP cannot: each rank computes all rows there."""
-    functorch: Any = torch._C._functorch
-    return functorch.peek_interpreter_stack() is not None
+def _divide_no_more(model: Any) -> None:
+    """Give a model its own class again."""
+    del _splits[model]
+    object.__setattr__(model, "__class__", type(model).__bases__[0])
+
+
+def _divide_nothing_more() -> None:
+    """Give all models their own classes again: one process goes on with them."""
+    for model in list(_splits):
+        _divide_no_more(model)
+
+
+def _divide_what_is_compiled(divide: Callable[[Any], None]) -> None:
+    """Divide the calls of what `torch.compile` makes of a divided model, so that dynamo sees none of this file."""
+    compiled: Callable[..., Any] = torch.compile
+    if hasattr(compiled, "__wrapped__"):
+        return
+
+    @functools.wraps(compiled)
+    def compiled_and_divided(*args: Any, **options: Any) -> Any:
+        made = compiled(*args, **options)
+        model = args[0] if args else options.get("model")
+        if _run.meets and isinstance(made, torch.nn.Module) and model in _splits:
+            divide(made)
+        return made
+
+    torch.compile = compiled_and_divided

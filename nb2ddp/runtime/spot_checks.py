@@ -30,7 +30,7 @@ class _SpotChecks:
         self.wanted = int(_CHECKS) if _CHECKS.isdecimal() and int(_CHECKS) else _FEW
         self.current, self.following = -1, 0  # the latest step that is checked, and the next one
         self.steps = 0  # that were asked for
-        self.last_good = -1
+        self.last_good, self.is_last = -1, False
         self.seconds: float | None = None  # of all checks, as rank 0 measured them
         self.random = random.Random("nb2ddp")  # the notebook's generators stay as they are
         self.waiting: list[Any] = []  # what is to run before the summary: a last comparison
@@ -49,13 +49,18 @@ class _SpotChecks:
         """Return after how many steps the next check comes: the later the rarer, up to a limit."""
         most = max(1.0, 1000 / self.wanted)
         usual = max(1.0, min(4.0 * step * _FEW / self.wanted, most)) if step else 2.0
-        if self.seconds is not None and self.seconds < _CHEAP:
+        if self.is_cheap:
             usual = min(1.0 + step / 8, usual)
         return max(1, round(usual * self.random.uniform(0.6, 1.4)))
 
+    @property
+    def is_cheap(self) -> bool:
+        """Whether all checks together took almost no time."""
+        return self.is_on and self.seconds is not None and self.seconds < _CHEAP
+
     def has_gradients(self) -> bool:
-        """Return whether the check under way should compare gradients too: the first one, and every fourth."""
-        return bool(_run.checks["checked"] % 4 == 0)
+        """Return whether the check under way should compare gradients too: the first, every fourth and the last one."""
+        return self.is_last or self.is_cheap or _run.checks["checked"] % 4 == 0
 
     def take_time(self, seconds: float) -> None:
         """Count the time of the check under way, as rank 0 has measured it: alike on every rank."""
@@ -63,11 +68,11 @@ class _SpotChecks:
         self.following = max(self.current, 0) + self._gap(max(self.current, 0))
 
     def record(self, difference: float, gradients: float | None = None) -> None:
-        """Keep what a good check of the current step has shown: the largest relative difference."""
-        of = _run.checks
-        if self.current != self.last_good or not of["checked"]:
+        """Keep what a good check of the latest step has shown: the largest relative difference."""
+        of, step = _run.checks, self.steps - 1
+        if step != self.last_good or not of["checked"]:
             of["checked"] += 1
-        self.last_good = self.current
+        self.last_good = step
         of["difference"] = max(of["difference"], difference)
         if gradients is not None:
             of["gradients"] = max(of["gradients"] or 0.0, gradients)
@@ -79,11 +84,11 @@ class _SpotChecks:
         """
         since = ""
         if self.last_good >= 0:
-            first, last = self.last_good + 1, max(self.current, self.steps - 1)
-            since = f" The last good check was step {first}" + (
-                f"; steps {first + 1} to {last} may differ from one process." if last > first else "."
-            )
-        text = f"a check failed at step {max(self.current, self.steps - 1) + 1}: {sentence}.{since}"
+            first, last = self.last_good + 1, self.steps - 1
+            since = f" The last good check was at step {first}."
+            if last > first:
+                since = f"{since[:-1]}; what was computed after it may differ from one process, up to step {last}."
+        text = f"a check failed at step {self.steps}: {sentence}.{since}"
         _run.checks["failed"].append(text)
         if _STRICT:
             _run.failures.append(text)
@@ -93,15 +98,22 @@ class _SpotChecks:
     def summary(self) -> str:
         """Return the line for the end of the run; "" where nothing was asked for."""
         of = _run.checks
-        of["steps"] = self.steps
+        steps = of["steps"] = max(self.steps, _run.steps)
         if not of["checked"]:
-            return f"checked: none of {self.steps} steps" if self.steps else ""
+            return f"checked: none of {steps} steps, every rank computed whole batches" if self.steps else ""
         gradients = "" if of["gradients"] is None else f" (gradients {of['gradients']:.0e})"
         failed = f"; {len(of['failed'])} failed" if of["failed"] else ""
         return (
-            f"checked: {of['checked']} of {self.steps} steps recomputed as one process, largest difference "
+            f"checked: {of['checked']} of {steps} steps recomputed as one process, largest difference "
             f"{of['difference']:.0e}{gradients}{failed}"
         )
+
+    def run_last(self) -> None:
+        """Compare once more at the end of a training what its parts have left in ``waiting``: weak references."""
+        self.is_last = True
+        for compare in [found for reference in self.waiting if (found := reference()) is not None]:
+            compare()
+        self.is_last = False
 
     def say(self) -> None:
         """Print the summary on rank 0, once for what was recorded since the last time."""

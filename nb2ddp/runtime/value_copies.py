@@ -2,11 +2,11 @@
 
 import collections
 import contextlib
-import dis
 import functools
 import random
+import sys
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import Any
 
 import torch
@@ -14,6 +14,7 @@ import torch
 from nb2ddp.runtime.metrics import _is_metric
 
 _MOST_VALUES = 2**26  # of a tensor that is copied
+_MOST_OF_SCRIPT = 2**16  # of one that only the script's names hold
 _MOST_OF_PARAMETERS = 2**29  # of all parameters together that are copied
 _MOST_OF_OTHERS = 2**28  # of all other tensors together
 _MOST_ITEMS = 1000  # of a container that is looked into
@@ -146,8 +147,11 @@ def _reachable(value: Any) -> Iterator[Any]:
             waiting += _items(found)
 
 
-def _copies(values: list[Any]) -> dict[int, _Copy]:
-    """Return copies by the ids of what they copy: of no very large tensor, and of tensors as far as memory allows."""
+def _copies(values: list[Any], of_script: set[int]) -> dict[int, _Copy]:
+    """Return copies by the ids of what they copy: of no very large tensor, and of tensors as far as memory allows.
+
+    Of what the script's names hold, a data set say, no large tensor at all.
+    """
     copies: dict[int, _Copy] = {}
     left, left_of_others = _MOST_OF_PARAMETERS, _MOST_OF_OTHERS
     if torch.cuda.is_available():
@@ -157,7 +161,8 @@ def _copies(values: list[Any]) -> dict[int, _Copy]:
             continue
         if isinstance(value, torch.Tensor):
             lazy = isinstance(value, torch.nn.parameter.UninitializedTensorMixin)
-            if lazy or value.is_meta or value.is_inference() or value.numel() > _MOST_VALUES:
+            most = _MOST_OF_SCRIPT if id(value) in of_script else _MOST_VALUES
+            if lazy or value.is_meta or value.is_inference() or value.numel() > most:
                 continue
             if isinstance(value, torch.nn.Parameter):
                 left -= value.numel()
@@ -205,32 +210,15 @@ def _class_attributes(kind: type) -> _Chosen:
     return _Chosen(vars(kind), names, functools.partial(setattr, kind), functools.partial(delattr, kind))
 
 
-def _globals_of(kinds: set[type], others: Iterable[Any] = ()) -> list[_Chosen]:
-    """Return the global names that methods of the notebook's classes use, ``others``, and the functions they call."""
-    used: dict[int, tuple[dict[str, Any], set[str]]] = {}
-    methods = [of for kind in kinds for of in vars(kind).values()]
-    functions = [of for of in (*methods, *others) if isinstance(of, types.FunctionType)]
-    seen: set[int] = set()
-    while functions:
-        function = functions.pop()
-        if id(function) in seen or function.__module__ != "__main__":
-            continue
-        seen.add(id(function))
-        space, names = used.setdefault(id(function.__globals__), (function.__globals__, set()))
-        for name in _names_in(function.__code__) & space.keys():
-            if isinstance(space[name], types.FunctionType):
-                functions.append(space[name])
-            elif _is_kept(space[name]):
-                names.add(name)
-    return [_Chosen(space, names, space.__setitem__, space.__delitem__) for space, names in used.values()]
-
-
-@functools.lru_cache(maxsize=1024)
-def _names_in(code: types.CodeType) -> frozenset[str]:
-    """Return the global names that code reads and sets, in functions inside of it too."""
-    inner = [part for part in code.co_consts if isinstance(part, types.CodeType)]
-    own = [step.argval for step in dis.get_instructions(code) if step.opname.endswith(("_GLOBAL", "_NAME"))]
-    return frozenset(own).union(*map(_names_in, inner))
+def _names_of_script() -> _Chosen:
+    """Return the script's own names for state; the runtime's own, in a script of a single file, begin with "_"."""
+    space = sys.modules["__main__"].__dict__
+    names = {
+        name
+        for name, value in space.items()
+        if not name.startswith("__") and _is_kept(value) and not type(value).__name__.startswith("_")
+    }
+    return _Chosen(space, names, space.__setitem__, space.__delitem__)
 
 
 def _is_kept(value: Any) -> bool:

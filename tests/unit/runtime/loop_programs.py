@@ -223,41 +223,6 @@ EXACT = {
         model, weights = ddp.parallelize(mlp()), torch.tensor([0.1, 1.0, 5.0])
         train(model, batches(x, y), lambda x, y: F.cross_entropy(model(x), y, weight=weights))
     """,
-    "class weights in the model, of a class that comes late": """
-        class Net(Body):
-            def __init__(self):
-                super().__init__()
-                self.loss = nn.CrossEntropyLoss(weight=torch.tensor([1.0, 1.0, 7.0]), label_smoothing=0.1)
-            def forward(self, x, y):
-                return self.loss(self.body(x), y)
-        x, y = rows(40)
-        y[:16] %= 2
-        model = ddp.parallelize(Net())
-        train(model, batches(x, y), model)
-    """,
-    "class weights that a notebook replaces, beside a count": """
-        class Net(Body):
-            def __init__(self):
-                super().__init__()
-                self.register_buffer("weights", torch.ones(3))
-            def forward(self, x, y):
-                out = self.body(x)
-                return F.cross_entropy(out, y, weight=self.weights), (out.argmax(1) == y).sum()
-        model, data = ddp.parallelize(Net()), batches(*rows(40))
-        train(model, data, lambda *batch: model(*batch)[0])
-        model.weights = torch.tensor([1.0, 4.0, 9.0])
-        train(model, data, lambda *batch: model(*batch)[0])
-        note(right=[model(*batch)[1].item() for batch in data])
-    """,
-    "an ignored label of its own that comes late": """
-        class Net(Body):
-            def forward(self, x, y):
-                return F.cross_entropy(self.body(x), y, ignore_index=255)
-        x, y = rows(40)
-        y[16:][torch.rand(24) < 0.4] = 255
-        model = ddp.parallelize(Net())
-        train(model, batches(x, y), model)
-    """,
     "batches with no label, and masks of other dtypes": """
         class Net(Body):
             def forward(self, x, boxes, mask):
@@ -886,6 +851,41 @@ EXACT = {
 }
 # Right, and no faster: every rank computes whole batches, and a warning says why.
 WHOLE = {
+    "class weights in the model, of a class that comes late": """
+        class Net(Body):
+            def __init__(self):
+                super().__init__()
+                self.loss = nn.CrossEntropyLoss(weight=torch.tensor([1.0, 1.0, 7.0]), label_smoothing=0.1)
+            def forward(self, x, y):
+                return self.loss(self.body(x), y)
+        x, y = rows(40)
+        y[:16] %= 2
+        model = ddp.parallelize(Net())
+        train(model, batches(x, y), model)
+    """,
+    "class weights that a notebook replaces, beside a count": """
+        class Net(Body):
+            def __init__(self):
+                super().__init__()
+                self.register_buffer("weights", torch.ones(3))
+            def forward(self, x, y):
+                out = self.body(x)
+                return F.cross_entropy(out, y, weight=self.weights), (out.argmax(1) == y).sum()
+        model, data = ddp.parallelize(Net()), batches(*rows(40))
+        train(model, data, lambda *batch: model(*batch)[0])
+        model.weights = torch.tensor([1.0, 4.0, 9.0])
+        train(model, data, lambda *batch: model(*batch)[0])
+        note(right=[model(*batch)[1].item() for batch in data])
+    """,
+    "an ignored label of its own that comes late": """
+        class Net(Body):
+            def forward(self, x, y):
+                return F.cross_entropy(self.body(x), y, ignore_index=255)
+        x, y = rows(40)
+        y[16:][torch.rand(24) < 0.4] = 255
+        model = ddp.parallelize(Net())
+        train(model, batches(x, y), model)
+    """,
     "values that two arguments choose together, all of them at first": """
         class Net(Body):
             def forward(self, x, y, mask):

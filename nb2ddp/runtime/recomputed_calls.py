@@ -1,0 +1,363 @@
+"""Compute a call as one process does, and this rank's part of it, without effects: their outputs are compared."""
+
+import contextlib
+import copy
+import functools
+import io
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from nb2ddp.runtime.batch_parts import _Parts
+from nb2ddp.runtime.call_results import (
+    _are_close,
+    _computes_in_16_bits,
+    _difference,
+    _tolerance,
+    _unjoinable,
+)
+from nb2ddp.runtime.gradients import _average, _buckets, _trained_by_name
+from nb2ddp.runtime.module_state import _is_batch_norm, _is_of_library, _ModuleState, _without_effects
+from nb2ddp.runtime.object_collectives import from_all_ranks, from_main_process
+from nb2ddp.runtime.output_gathering import _Joins
+from nb2ddp.runtime.random_numbers import _random_state, _set_random_state
+from nb2ddp.runtime.random_rows import _generators, _RandomRows, _set_generators
+from nb2ddp.runtime.run_state import _run
+from nb2ddp.runtime.spot_checks import _checks
+from nb2ddp.runtime.value_reads import _Reads
+
+
+class _Trial:
+    """What one call gives, and what it leaves in the model."""
+
+    def __init__(self, rows: int) -> None:
+        self.output: Any = None
+        self.error: BaseException | None = None
+        self.changes: dict[str, list[Any]] = {}
+        self.reads = _Reads(rows)
+        self.drawn = self.from_given = False  # random numbers; from a generator that the notebook gives
+        self.in_16_bits = False
+
+
+class _Trials:
+    """Calls that all start from the same state of the model and the same random numbers, which are put back.
+
+    They have a graph, as the notebook's own call has. Within ``compiled`` models no mode of PyTorch's is used.
+    """
+
+    def __init__(
+        self, model: torch.nn.Module, *, quiet: Callable[[torch.nn.Module], bool], compiled: bool
+    ) -> None:
+        self.model, self.compiled = model, compiled
+        self.effects = _without_effects(model, quiet=quiet, parameters=True, graph=True)
+
+    def __enter__(self) -> "_Trials":
+        self.state = self.effects.__enter__()
+        self.start, self.of_gpus = _random_state(), _generators()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.effects.__exit__(*error)
+
+    @property
+    def printed(self) -> bool:
+        return bool(self.state.printed.getvalue())
+
+    def call(self, compute: Callable[[], Any], parts: _Parts, start: int, end: int) -> _Trial:
+        """Return what a call gives for some rows of a batch; an error is one of its results."""
+        trial = _Trial(end - start)
+
+        @contextlib.contextmanager
+        def draws() -> Iterator[None]:
+            trial.drawn = True
+            yield
+
+        _set_random_state(self.start)
+        _set_generators(self.of_gpus)
+        rows = _RandomRows(start, end, parts.rows, draws, everywhere=True)
+        try:
+            with contextlib.ExitStack() as modes:
+                if self.compiled and hasattr(torch.compiler, "set_stance"):
+                    modes.enter_context(torch.compiler.set_stance("force_eager"))
+                modes.enter_context(rows)
+                modes.enter_context(trial.reads)
+                trial.output = compute()
+        except Exception as error:
+            trial.error = error
+        trial.from_given = rows.from_given
+        trial.changes = self.state.changes()
+        trial.in_16_bits = _computes_in_16_bits(self.model, trial.output)
+        self.state.put_back()
+        return trial
+
+
+def _left_differently(model: torch.nn.Module, one: _Trial, other: _Trial) -> list[str]:
+    """Return what of the model two calls have left differently; a batch norm that is synchronised counts other rows."""
+    norms = tuple(f"{name}." for name, part in model.named_modules() if _is_batch_norm(part))
+    return [
+        name
+        for name in {**one.changes, **other.changes}
+        if not (norms and name.startswith(norms))
+        and not _are_close(one.changes.get(name, []), other.changes.get(name))
+    ]
+
+
+def _cut_off(value: Any) -> Any:
+    """Return an argument without what it was computed from: the notebook's backward() is still to come through that."""
+    wants = isinstance(value, torch.Tensor) and value.requires_grad
+    return value.detach().requires_grad_().clone() if wants else value
+
+
+def _without_graph(output: Any) -> Any:
+    return pytree.tree_map(lambda x: x.detach() if isinstance(x, torch.Tensor) else x, output)
+
+
+def _gradients(output: Any, parameters: list[Any]) -> list[Any] | None:
+    """Return a gradient of parameters behind the outputs of a call, weighted alike on every rank; None for none."""
+    grad: Any = getattr(torch.autograd.grad, "__wrapped__", torch.autograd.grad)
+    of = [x for x in pytree.tree_leaves(output) if isinstance(x, torch.Tensor) and x.requires_grad]
+    drawn = torch.Generator().manual_seed(0)
+    weights = [torch.randn(x.shape, generator=drawn, dtype=torch.float64).to(x) for x in of]
+    if not of or not parameters:
+        return None
+    found = grad(of, parameters, weights, allow_unused=True)
+    return [
+        torch.zeros_like(p) if g is None else g.detach().to_dense()
+        for p, g in zip(parameters, found, strict=True)
+    ]
+
+
+def _gradients_apart(
+    trials: _Trials,
+    compute: Callable[[_Parts, int, int], Callable[[], Any]],
+    join: Callable[[Any, _Parts], Any],
+    parts: _Parts,
+    parameters: dict[str, Any],
+) -> tuple[float, str] | None:
+    """Return how far the mean of the ranks' gradients is from that of a whole batch, relative to the largest value.
+
+    Also the name of the parameter where it is the farthest. None where they cannot be had: a re-entrant checkpoint
+    gives none. A collective.
+    """
+    own = parts.ranges[_run.rank]
+    values = list(parameters.values())
+    whole = trials.call(compute(parts, 0, parts.rows), parts, 0, parts.rows)
+    expected = error = None
+    try:
+        expected = _gradients(whole.output, values)
+    except RuntimeError as found:
+        error = found
+    whole.output = None
+    part = trials.call(compute(parts, *own), parts, *own)
+    if any(from_all_ranks(bool(whole.error or part.error or error or expected is None))):
+        return None
+    found_of_rank: list[Any] | None = None
+    with contextlib.suppress(RuntimeError):
+        found_of_rank = _gradients(join(part.output, parts), values)
+    if any(from_all_ranks(found_of_rank is None)):
+        return None
+    assert found_of_rank is not None
+    assert expected is not None
+    for bucket in _buckets(found_of_rank):
+        _average(bucket)
+    most = max(float(x.abs().max()) if x.numel() else 0.0 for x in expected)
+    apart = [
+        float((x - y).abs().max().nan_to_num(nan=0.0)) if x.numel() else 0.0
+        for x, y in zip(expected, found_of_rank, strict=True)
+    ]
+    if not (most < float("inf") and most > 0):  # overflowed, or there is no gradient
+        return 0.0, ""
+    return max(apart) / most, list(parameters)[apart.index(max(apart))]
+
+
+class _Comparison:
+    """Compares calls of a model with the same computed whole. ``run`` calls it."""
+
+    def __init__(self, model: Any, run: Callable[[Any, Any], Any]) -> None:
+        self.model, self.run = model, run
+        self.joins = _Joins()
+        self.draws = set[Any]()  # kinds of calls with random numbers that can be those of the whole batch
+        # kinds of calls in which Python sees values of the rows: how often ranks saw others, and it was right
+        self.reads: dict[Any, int] = {}
+        self.expected: Any = (
+            None  # the outputs of the call that was compared last, and what rounding may make of them
+        )
+        self.parted = False  # the ranks gave other forms in the call that was compared last
+        self.compiled: bool | None = False  # a function that the model calls cannot be compiled within a mode
+
+    def compare(self, parts: _Parts, kind: Any) -> tuple[str | None, float, float | None]:
+        """Return what differs between a whole batch and its parts, if anything does, by how much, and in gradients."""
+        problem: str | None = None
+        difference = float("inf")
+        # a library's modules may draw random numbers where they train, in ways that cannot be told
+        for quiet in (_none, _is_of_library) if self.model.training else (_none,):
+            with _Trials(
+                self.model, quiet=quiet, compiled=bool(self.compiled) or _is_compiled(self.model)
+            ) as trials:
+                problem, difference, whole = self._compare_outputs(trials, parts, kind)
+                if problem is None and (whole.drawn or whole.from_given) and quiet is _none:
+                    self.draws.add(kind)
+                elif whole.drawn:
+                    self.draws.discard(kind)
+                gradients = None
+                if problem is None and _checks.has_gradients() and _checks.is_on:
+                    problem, gradients = self._compare_gradients(trials, parts, kind, whole.in_16_bits)
+            if problem is None:
+                tolerance = _tolerance_of(whole.in_16_bits, 4 * difference)
+                self.expected = (whole.output, tolerance) if quiet is _none else None
+                return None, difference, gradients
+            if self.compiled is None:  # one more try, without modes
+                self.compiled = True
+                return self.compare(parts, kind)
+        return problem, difference, None
+
+    def is_near(self, expected: tuple[Any, Callable[[torch.Tensor], float]], output: Any) -> bool:
+        """Return whether outputs are those of the whole batch."""
+        pairs = zip(pytree.tree_leaves(expected[0]), pytree.tree_leaves(output), strict=True)
+        return all(_difference(a, b) <= expected[1](a) for a, b in pairs if isinstance(a, torch.Tensor))
+
+    def _compare_outputs(self, trials: _Trials, parts: _Parts, kind: Any) -> tuple[str | None, float, _Trial]:
+        own = parts.ranges[_run.rank]
+        whole = trials.call(self._call(parts, 0, parts.rows), parts, 0, parts.rows)
+        whole.output = _without_graph(whole.output)
+        part = trials.call(self._call(parts, *own), parts, *own)
+        form = None if part.error is not None else self.joins.form(part.output, kind, parts.sizes[_run.rank])
+        part.output = _without_graph(part.output)
+        kept = _left_differently(self.model, whole, part)
+        if kept:  # by itself, as a time that is measured? The whole batch once more
+            again = trials.call(self._call(parts, 0, parts.rows), parts, 0, parts.rows)
+            by_itself = _left_differently(self.model, whole, again)
+            kept = [name for name in kept if name not in by_itself]
+        if part.error is not None and whole.error is None and not self.compiled:
+            inside = "".join(traceback.format_tb(part.error.__traceback__))
+            self.compiled = None if "torch/_dynamo" in inside else False
+        error = "" if part.error is None else f"{type(part.error).__name__}: {part.error}"
+        reads = part.reads.found or parts.has_lists
+        of_ranks = from_all_ranks((error, kept, trials.printed, reads, form))
+        if any(of_rank[3] for of_rank in of_ranks):
+            self.reads.setdefault(kind, 0)
+        forms = any(of_rank[0] or of_rank[4] != of_ranks[0][4] for of_rank in of_ranks)
+        self.parted = kind in self.reads and forms
+        if whole.error is not None:
+            return f"it raises {type(whole.error).__name__}", float("inf"), whole
+        if errors := [of_rank[0] for of_rank in of_ranks if of_rank[0]]:
+            return f"a part of a batch cannot be computed alone ({errors[0]})", float("inf"), whole
+        if why := _unjoinable(whole.output):
+            return why, float("inf"), whole
+        problem, difference = self.joins.compare(
+            whole.output, part.output, parts, kind, _tolerance_of(whole.in_16_bits, 0.0)
+        )
+        problem, difference = from_main_process(lambda: (problem, difference))
+        if problem is not None and difference < float("inf"):  # as far as one process is from itself?
+            again = trials.call(self._call(parts, 0, parts.rows), parts, 0, parts.rows)
+            floor = from_main_process(lambda: _furthest(whole.output, again.output))
+            if floor:
+                tolerance = _tolerance_of(whole.in_16_bits, 4 * floor)
+                found_now = self.joins.compare(whole.output, part.output, parts, kind, tolerance)
+                problem, difference = from_main_process(lambda: found_now)
+        if names := next((of_rank[1] for of_rank in of_ranks if of_rank[1]), None):
+            problem = (
+                f"it keeps in `{names[0]}` what it computes from the rows of a batch; without that, or in "
+                "evaluation alone, the ranks would share the work"
+            )
+        if any(of_rank[2] for of_rank in of_ranks):
+            problem = (
+                "the model prints during forward(), and its prints are of whole batches; remove the print to divide "
+                "the work"
+            )
+        return problem, difference, whole
+
+    def _compare_gradients(
+        self, trials: _Trials, parts: _Parts, kind: Any, in_16_bits: bool
+    ) -> tuple[str | None, float | None]:
+        """Compare gradients: of a few rows, and of the whole batch where these differ."""
+        trained, apart = _trained_by_name(self.model), None
+        for rows in sorted({min(parts.rows, 4 * _run.world_size), parts.rows}):
+            some = parts if rows == parts.rows else parts.first(rows)
+            if not some.known or not self.joins.agree(some, kind):
+                continue
+            join = functools.partial(self._joined, kind)
+            apart = _gradients_apart(trials, self._call, join, some, trained)
+            most = 0.1 if in_16_bits else 3e-3 if torch.cuda.is_available() else 5e-5
+            apart = from_main_process(functools.partial(copy.copy, apart))
+            if apart is not None and apart[0] <= most:
+                return None, apart[0]
+        if apart is None:
+            return None, None
+        return f"the gradient of `{apart[1]}` is another one than that of the whole batch", apart[0]
+
+    def _joined(self, kind: Any, output: Any, parts: _Parts) -> Any:
+        return self.joins.join(output, parts, kind)
+
+    def _call(self, parts: _Parts, start: int, end: int) -> Callable[[], Any]:
+        return lambda: self.run(*pytree.tree_map(_cut_off, parts.of(start, end)))
+
+
+def _none(_: torch.nn.Module) -> bool:
+    return False
+
+
+def _given(value: Any) -> Any:
+    return value
+
+
+def _is_compiled(model: torch.nn.Module) -> bool:
+    return any(hasattr(part, "_orig_mod") or part._compiled_call_impl for part in model.modules())
+
+
+def _tolerance_of(in_16_bits: bool, floor: float) -> Callable[[torch.Tensor], float]:
+    """Return what says how far a value may be from that of the whole batch: what rounding makes."""
+
+    def tolerance(value: torch.Tensor) -> float:
+        rounding = 3e-2 if in_16_bits and value.is_floating_point() else _tolerance(value)
+        return max(rounding, floor)
+
+    return tolerance
+
+
+def _furthest(one: Any, other: Any) -> float:
+    pairs = zip(pytree.tree_leaves(one), pytree.tree_leaves(other), strict=False)
+    return max((_difference(a, b) for a, b in pairs if isinstance(a, torch.Tensor)), default=0.0)
+
+
+class _Prints(io.TextIOBase):
+    """Writes to a file, and knows whether anything was written."""
+
+    def __init__(self, out: Any) -> None:
+        self.out, self.wrote = out, False
+
+    def write(self, text: str) -> int:
+        self.wrote = True
+        return int(self.out.write(text))
+
+    def flush(self) -> None:
+        self.out.flush()
+
+
+@contextlib.contextmanager
+def _seeing_prints(warn: Callable[[str], None]) -> Iterator[None]:
+    """Let a call print, and say that what it printed is of some rows."""
+    out = _Prints(sys.stdout)
+    with contextlib.redirect_stdout(out):
+        yield
+    if out.wrote:
+        warn(
+            "the model has printed in forward() what it computed from the rows of rank 0 alone; remove the print, or "
+            "let it print in the first call too: whole batches are computed then"
+        )
+
+
+def _start_of(model: torch.nn.Module) -> Callable[[], None]:
+    """Return what puts back the state of a model and of the generators, for a call to be computed once more."""
+    random, of_gpus, state = _random_state(), _generators(), _ModuleState(model)
+
+    def put_back() -> None:
+        state.put_back()
+        _set_random_state(random)
+        _set_generators(of_gpus)
+
+    return put_back

@@ -1,0 +1,85 @@
+"""Notice where Python reads the values of a batch during a call: what it computes may depend on its rows."""
+
+import hashlib
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
+
+# What gives Python the values of a tensor, or a tensor whose size depends on them.
+_READS = frozenset(
+    (
+        *("__array__", "__bool__", "__complex__", "__contains__", "__float__", "__index__", "__int__"),
+        *("allclose", "equal", "is_nonzero", "item", "numpy", "tolist"),
+        *("argwhere", "bincount", "masked_select", "nonzero", "unique", "unique_consecutive"),
+        *("repeat_interleave", "_pad_packed_sequence"),
+    )
+)
+_SIZED_BY_NUMBERS = frozenset({"arange", "empty", "full", "ones", "zeros"})
+_CHOICES = frozenset({"__getitem__", "argwhere", "masked_select", "nonzero", "where"})
+_DIVISIONS = frozenset(
+    {"__truediv__", "__itruediv__", "__rtruediv__", "div", "div_", "divide", "true_divide"}
+)
+
+
+class _Reads(TorchFunctionMode):
+    """Whether values are read, and in ``chosen`` which, in the order of the call.
+
+    A rank's rows may take another branch there than the whole batch. Kept are booleans; and, divided by the number of
+    ``rows``, how many elements were selected, numbers, and divisors: a mean may run over so many.
+    """
+
+    def __init__(self, rows: int) -> None:
+        super().__init__()
+        self.rows, self.found = rows, False
+        self.chosen: list[float] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        name = getattr(func, "__name__", "")
+        if _reads_values(name, args, kwargs):
+            self.found = True
+            if name in _CHOICES:
+                self.chosen += [x.numel() / self.rows for x in pytree.tree_leaves(result)]
+            elif name in _DIVISIONS:
+                self.chosen.append(float(_divisor(name, args).item()) / self.rows)
+            elif isinstance(result, bool):
+                self.chosen.append(float(result))
+            elif isinstance(result, int | float):
+                self.chosen.append(result / self.rows)
+        return result
+
+
+def _reads_values(name: str, args: Any, kwargs: Any) -> bool:
+    """Return whether a function of PyTorch shows Python the values of a tensor, or a size that comes from them."""
+    if name == "__getitem__":
+        indices = args[1] if isinstance(args[1], tuple) else (args[1],)
+        ends = [end for index in indices if isinstance(index, slice) for end in (index.start, index.stop)]
+        chosen = [index for index in indices if getattr(index, "dtype", None) in (torch.bool, torch.uint8)]
+        return bool(chosen) or _has_tensor(ends)
+    if name in _DIVISIONS:
+        divisor = _divisor(name, args)
+        return isinstance(divisor, torch.Tensor) and divisor.numel() == 1 and not divisor.is_complex()
+    if name in _SIZED_BY_NUMBERS:
+        return _has_tensor(args)
+    return name in _READS or (name == "where" and len(args) + len(kwargs) == 1)
+
+
+def _divisor(name: str, args: Any) -> Any:
+    return args[0] if name == "__rtruediv__" else args[1] if len(args) > 1 else None
+
+
+def _has_tensor(values: Any) -> bool:
+    return any(isinstance(value, torch.Tensor) for value in pytree.tree_leaves(values))
+
+
+def _are_on_all_ranks(*texts: str | None) -> list[bool]:
+    """Return of each text whether every rank has the same; None is what a rank does not know. A collective."""
+    digests = [int.from_bytes(hashlib.sha256((x or "").encode()).digest()[:7], "big") for x in texts]
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    most = torch.tensor([(d, -d, x is None) for d, x in zip(digests, texts, strict=True)], device=device)
+    dist.all_reduce(most, dist.ReduceOp.MAX)
+    return [bool(highest == -lowest and not unknown) for highest, lowest, unknown in most.tolist()]

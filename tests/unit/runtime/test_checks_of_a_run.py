@@ -1,0 +1,177 @@
+"""Every run checks itself: each fault of the runtime that changes what is trained is said by the run that has it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.support.ranks import RankServer
+from tests.unit.runtime.test_loops_like_notebooks import SCRIPT
+
+# A model with outputs for rows, a mean and random numbers, and what is wrong in the runtime from a step on.
+TRAIN = """
+def patch(owner, name, make):
+    old = getattr(owner, name)
+    setattr(owner, name, make(old))
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(6, 8), nn.Linear(8, 3)
+    def forward(self, x, y, mask):
+        h = F.dropout(torch.tanh(self.a(x)), 0.2, self.training)
+        out = self.b(h)
+        each = F.cross_entropy(out, y, reduction="none")
+        return out, (each * mask).sum() / mask.sum()
+net = Net()
+ddp.parallelize(net)
+opt = torch.optim.AdamW(net.parameters(), lr=1e-2)
+x, y, mask = torch.randn(240, 6), torch.randint(0, 3, (240,)), (torch.rand(240) > 0.3).float()
+for step in range(20):
+    if step == FROM and world_size > 1:
+        FAULT
+    rows = slice(step * 12, step * 12 + 12)
+    out, loss = net(x[rows], y[rows], mask[rows])
+    opt.zero_grad()
+    (loss + out.logsumexp(1).mean()).backward()
+    opt.step()
+    log(loss)
+end(net)
+"""
+FAULTS = {
+    "a row is dropped": """
+        gather = ddp._all_rows
+        ddp._all_rows = lambda own, sizes: torch.cat([(of := gather(own, sizes))[:-1], of[-2:-1]])
+    """,
+    "the ranks' rows change places": """
+        gather = ddp._all_rows
+        ddp._all_rows = lambda own, sizes: gather(own, sizes).roll(sizes[0], 0)
+    """,
+    "all ranks compute the same rows": """
+        patch(ddp._Parts, "of", lambda of: lambda self, start, end, **options: of(
+            self, *((start, end) if end - start == self.rows else (0, end - start)), **options))
+    """,
+    "rows are rounded on their way": """
+        gather = ddp._all_rows
+        ddp._all_rows = lambda own, sizes: gather(own.bfloat16(), sizes).to(own.dtype)
+    """,
+    "a wrong weight": "ddp._best_weights = lambda ways, parts: parts.mean_over_rows",
+    "a sum instead of a mean": "ddp._best_weights = lambda ways, parts: [1.0] * ddp._run.world_size",
+    "a rank's own random numbers": """
+        if rank == 1:
+            patch(ddp._RandomRows, "_dropout", lambda of: lambda self, func, x, p=0.5, *more:
+                  x * (torch.rand(x.shape) > p) / (1 - p))
+    """,
+    "no random numbers on a rank": """
+        if rank == 1:
+            patch(ddp._RandomRows, "_dropout", lambda of: lambda self, func, x, *more: x)
+    """,
+    "gradients of rows that are too small": """
+        ddp._TakeGradient.forward = staticmethod(lambda ctx, whole, sizes, rank: (
+            setattr(ctx, "sizes", sizes), whole[sum(sizes[:rank]):][:sizes[rank]].clone())[1])
+    """,
+    "gradients of another rank's rows": """
+        ddp._TakeGradient.forward = staticmethod(lambda ctx, whole, sizes, rank: (
+            setattr(ctx, "sizes", sizes), whole[:sizes[rank]] * world_size)[1])
+    """,
+    "gradients of a number without its weight": """
+        ddp._WeighGradient.forward = staticmethod(lambda ctx, grad, weight: (
+            setattr(ctx, "weight", weight), grad.clone())[1])
+    """,
+    "gradients that are summed": "ddp._Bucket.take = of_sums",
+    "gradients that nobody exchanges": "ddp._Bucket.launch = alone",
+    "a bucket that is exchanged before it is full": "ddp._Bucket.launch = early",
+    "a parameter of one rank is another": """
+        if rank == 1:
+            with torch.no_grad():
+                net.a.bias.add_(0.01)
+    """,
+    "a rank trains on other data": "x = x + 0.1 * rank",
+    "a rank's model is in evaluation": "net.eval() if rank == 1 else None",
+    "a rank's optimizer steps otherwise": """
+        if rank == 1:
+            opt.param_groups[0]["lr"] = 2e-2
+    """,
+}
+WRONG_BUCKETS = """
+def of_sums(self, *, whole, used):
+    self.work.wait()
+    if self.sums is not None:
+        ddp._prove(self.sums, ddp._sums(self.flat))
+    for parameter, part in zip(self.parameters, self.flat.split([p.numel() for p in self.parameters])):
+        parameter.grad.copy_(part.view_as(parameter))
+class Done:
+    def wait(self): pass
+exchange = ddp._Bucket.launch if hasattr(ddp, "_Bucket") else None
+def alone(self, *, whole):
+    exchange(self, whole=whole)
+    self.work.wait()
+    self.flat, self.work = torch.cat([p.grad.reshape(-1) for p in self.parameters]), Done()
+def early(self, *, whole):
+    grads = [p.grad for p in self.parameters]
+    self.parameters[0].grad = None
+    exchange(self, whole=whole)
+    self.sums = ddp._sums(torch.cat([g.reshape(-1) for g in grads])) if self.sums is not None else None
+    self.parameters[0].grad = grads[0]
+"""
+
+
+@pytest.mark.parametrize("step", [1, pytest.param(11, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_said(server: RankServer, tmp_path: Path, fault: str, step: int) -> None:
+    lines = FAULTS[fault].strip("\n").splitlines()
+    margin = min(len(line) - len(line.lstrip()) for line in lines if line.strip())
+    body = "\n        ".join(line[margin:] for line in lines)
+    program = SCRIPT + WRONG_BUCKETS + TRAIN.replace("FAULT", body).replace("FROM", str(step))
+    ended = server.run(tmp_path, program, 2, environment={"NB2DDP_CHECKS": "100"} if step > 1 else {})
+    said = "".join(rank.err for rank in ended.ranks)
+    assert re.search("a check failed|every rank computes whole|nb2ddp: ERROR|RuntimeError: rank", said), (
+        ended.text
+    )
+
+
+def test_a_run_without_faults_says_what_was_checked(server: RankServer, tmp_path: Path) -> None:
+    program = SCRIPT + TRAIN.replace("FAULT", "pass").replace("FROM", "-1")
+    ended = server.run(tmp_path, program + "note(checks=ddp._run.checks)", 2)
+    assert not any(ended.codes), ended.text
+    assert "WARNING" not in ended.text
+    checks = ended.notes[0]["checks"]
+    assert checks["checked"] >= 3
+    assert checks["difference"] < 1e-5
+    assert checks["gradients"] < 1e-5
+    assert re.search(
+        r"nb2ddp: checked: \d+ of 20 steps recomputed as one process, largest diff", ended.ranks[0].out
+    )
+
+
+@pytest.mark.parametrize("checks", ["off", "50"])
+def test_how_many_steps_are_checked(server: RankServer, tmp_path: Path, checks: str) -> None:
+    program = (
+        SCRIPT + TRAIN.replace("FAULT", "pass").replace("FROM", "-1") + "note(n=ddp._run.checks['checked'])"
+    )
+    ended = server.run(tmp_path, program, 2, environment={"NB2DDP_CHECKS": checks})
+    assert not any(ended.codes), ended.text
+    assert (ended.notes[0]["n"] <= 3) is (checks == "off")
+
+
+def test_strict_ends_with_exit_code_1_after_saving(server: RankServer, tmp_path: Path) -> None:
+    fault = "net.b.register_buffer('shift', torch.ones(3)); patch(Net, 'forward', late)"
+    program = (
+        SCRIPT
+        + """
+def late(of):
+    calls = []
+    def forward(self, x, y, mask):
+        calls.append(1)
+        out, loss = of(self, x, y, mask)
+        return out - out.mean(0), loss
+    return forward
+"""
+        + TRAIN.replace("FAULT", fault).replace("FROM", "10")
+        + "torch.save(net.state_dict(), 'net.pt')\nddp.finish()\n"
+    )
+    ended = server.run(tmp_path, program, 2, environment={"NB2DDP_STRICT": "1"})
+    assert "a check failed" in ended.ranks[0].err, ended.text
+    assert ended.codes[0] == 1, ended.text
+    assert (tmp_path / "net.pt").exists()
