@@ -46,7 +46,7 @@ attacks: .venv/.ready
 # that is gone, and all else.
 ranks: ranks-training ranks-waiting ranks-meeting
 
-RANKS_TRAINING := $(patsubst %,tests/unit/runtime/test_%.py,trainers trainer_figures trainer_notices even_trainers collating parallelize)
+RANKS_TRAINING := $(patsubst %,tests/unit/runtime/test_%.py,turns parallelize loops_like_notebooks checks_of_a_run)
 ranks-training: .venv/.ready
 	$(bin)/pytest $(RANKS_TRAINING) $(ALL)
 

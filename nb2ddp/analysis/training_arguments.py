@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 import libcst as cst
 
 from nb2ddp.analysis.facts import Facts
-from nb2ddp.options import Options
 from nb2ddp.source import cst_nodes
 
 BATCH, ACCUMULATION = "per_device_train_batch_size", "gradient_accumulation_steps"
@@ -69,12 +68,12 @@ def generations(given: Mapping[str, cst.BaseExpression]) -> str:
 _GENERATING = re.compile(r"GRPO|RLOO|OnlineDPO|NashMD|XPO|PPO|GKD|GOLD|OPD")
 
 
-def libraries_know_ranks(facts: Facts, options: Options) -> bool:
+def libraries_know_ranks(facts: Facts, strategy: str) -> bool:
     """Return whether the libraries are to see all ranks: a Trainer generates, or the model is sharded.
 
     All other Trainers see one process, with the notebook's own arguments.
     """
-    return options.strategy == "fsdp" or facts.once(_generates)
+    return strategy == "fsdp" or facts.once(_generates)
 
 
 def _generates(facts: Facts) -> bool:

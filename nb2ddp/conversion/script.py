@@ -185,7 +185,7 @@ def _init_block(facts: Facts, needs: Iterable[Need], body: Sequence[Line], optio
     ]
     if options.strategy == "fsdp":
         given.append(("strategy", '"fsdp"'))
-    knows = libraries_know_ranks(facts, options)
+    knows = libraries_know_ranks(facts, options.strategy)
     arguments = ", ".join(
         f"{name}={value}" for name, value in sorted(given, key=lambda pair: order.index(pair[0]))
     )

@@ -7,7 +7,7 @@ Groups of completions stay whole. All other Trainers run on the notebook's own a
 .. code-block:: diff
 
      from trl import GRPOConfig
-    +batch_per_rank, accumulation_per_rank = ddp.share_batch(8, 4, num_generations=8)  # nb2ddp: the notebook's batch...
+    +batch_per_rank, accumulation_per_rank = ddp.share_batch(8, 4, num_generations=8)  # nb2ddp: the notebook's batch, split
      args = GRPOConfig(
          num_generations=8,
     -    per_device_train_batch_size=8,
@@ -46,7 +46,7 @@ from nb2ddp.source import cst_nodes
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
     yield from _searched_batch(facts)
-    if not libraries_know_ranks(facts, options):
+    if not libraries_know_ranks(facts, options.strategy):
         return
     made = list(recipes(facts))
     yield from _own_loaders(facts)
@@ -109,12 +109,12 @@ def _share_call(
 
 def _in_numbers(values: list[str]) -> Batch | None:
     """Return the arguments of share_batch as numbers; None if one of them is known only at run time."""
-    names = {"": "", "num_generations": "generations"}
     given = [value.rpartition("=") for value in values]
     if not all(number.isdigit() for _, _, number in given):
         return None
-    named = {names[name]: int(number) for name, _, number in given if name}
-    return Batch(*(int(number) for name, _, number in given if not name), **named)
+    numbers = {name: int(number) for name, _, number in given if name}
+    per_device, accumulation = (int(number) for name, _, number in given if not name)
+    return Batch(per_device, accumulation, numbers.get("num_generations", 1))
 
 
 def _out_of_sight(facts: Facts, any_in_sight: bool) -> Iterator[Finding]:

@@ -34,7 +34,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     yield from _models(facts, options)
     if options.strategy == "balanced":
         return
-    ranks = libraries_know_ranks(facts, options)  # else a pipeline's GPU 0 is this rank's own
+    ranks = libraries_know_ranks(facts, options.strategy)  # else a pipeline's GPU 0 is this rank's own
     for call in facts.live_calls:
         if ranks and facts.qualified(call.func) in libraries.PIPELINES and not facts.is_after_training(call):
             yield from _pipeline(facts, call)

@@ -37,7 +37,7 @@ _WRAPPED = "train through one DDP wrapper; `{}.model` is still the plain model"
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
     yield from ()
-    ranks = libraries_know_ranks(facts, options)
+    ranks = libraries_know_ranks(facts, options.strategy)
     for call in facts.train_calls:
         trainer = facts.trained(call)
         assert trainer is not None
@@ -70,12 +70,19 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             yield Note(
                 "--batch scale: each step takes as many times the notebook's data as there are GPUs", call
             )
-        yield from _checked(call, statement, check, ddp_model)
+        yield from _checked(call, statement, check, f"{code}.model" if _makes_model(facts, trainer) else ddp_model)
         if facts.is_deleted(facts.scope(call)):
             code = f"del {ddp_model}  # nb2ddp: it holds the model too, which is to be freed"
             yield Insert(statement, "after", code, "the notebook frees the model's memory")
     if not ranks:
         yield from _prepared(facts)
+
+
+def _makes_model(facts: Facts, trainer: cst.BaseExpression) -> bool:
+    """Return whether a Trainer makes its model anew when it trains."""
+    binding = facts.binding(trainer) if isinstance(trainer, cst.Name) else None
+    made = binding.value if binding is not None else None
+    return isinstance(made, cst.Call) and facts.keyword(made, "model_init") is not None
 
 
 def _batch(facts: Facts) -> Batch | None:
@@ -85,7 +92,9 @@ def _batch(facts: Facts) -> Batch | None:
         return None
     values = [made[0][1].get(key, cst.Integer(DEFAULTS[key])) for key in (BATCH, ACCUMULATION)]
     numbers = [cst_nodes.code_of(value) for value in values]
-    return Batch(*map(int, numbers), in_turns=True) if all(map(str.isdigit, numbers)) else None
+    if not all(map(str.isdigit, numbers)):
+        return None
+    return Batch(int(numbers[0]), int(numbers[1]), in_turns=True)
 
 
 def _prepared(facts: Facts) -> Iterator[Finding]:

@@ -95,7 +95,7 @@ _HEADER = re.compile(
     re.DOTALL,
 )
 # A name that a part defines for scripts.
-PUBLIC = re.compile(r'^(?:def |class |(?=\w+(?:: \w+)? = )|    if name == ")([a-z]\w*)', re.MULTILINE)
+PUBLIC = re.compile(r'^(?:def |class |(?=\w+(?:: \w+)? = )|    if name == "(?=has_))([a-z]\w*)', re.MULTILINE)
 _LINE_LENGTH = 110
 
 _Imports = set[tuple[str, str, str]]  # module, name ("" for the module itself), what it is bound to

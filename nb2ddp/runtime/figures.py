@@ -22,6 +22,7 @@ from typing import Any
 
 import torch
 
+from nb2ddp.runtime.metrics import _is_metric
 from nb2ddp.runtime.random_numbers import _every_random_state, _seed_for, _set_every_random_state
 
 _Path = tuple[Any, ...]
@@ -278,6 +279,10 @@ def _walk(trainer: Any, modules: list[tuple[str, Any]]) -> Iterator[tuple[_Path,
             seen.add(id(value))
             if len(value) <= _MOST:
                 inner = [((*path, name), value, name, item) for name, item in list(value.items())]
+        elif _is_metric(value):  # torchmetrics': what it counts, and how often
+            seen.add(id(value))
+            names = [*value._defaults, "_update_count"]
+            inner = [((*path, name), value, name, getattr(value, name, None)) for name in names]
         elif isinstance(value, types.FunctionType) and _is_own(value.__module__):
             seen.add(id(value))
             for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
@@ -318,7 +323,7 @@ def _is_own(module: str | None) -> bool:
         file = getattr(sys.modules.get(module or ""), "__file__", None)
         folders = (os.getcwd(), os.path.abspath(sys.path[0]))
         near = file is not None and os.path.dirname(os.path.abspath(file)) in folders
-        _LIBRARIES[module or ""] = not near or os.path.basename(file).startswith("ddp_support")
+        _LIBRARIES[module or ""] = not near or os.path.basename(str(file)).startswith("ddp_support")
     return not _LIBRARIES[module or ""]
 
 
@@ -407,10 +412,9 @@ def _agree(one: Any, other: Any, tolerance: float = 0.0) -> bool:
         ):
             return False
         if not tolerance or not one.is_floating_point():
-            return torch.equal(one.cpu(), other.cpu())
-        return torch.allclose(
-            one.double().cpu(), other.double().cpu(), rtol=tolerance, atol=tolerance, equal_nan=True
-        )
+            return bool(torch.equal(one.cpu(), other.cpu()))
+        here, there = one.double().cpu(), other.double().cpu()
+        return bool(torch.allclose(here, there, rtol=tolerance, atol=tolerance, equal_nan=True))
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):
         return len(one) == len(other) and all(
             _agree(a, b, tolerance) for a, b in zip(one, other, strict=True)
@@ -472,7 +476,9 @@ def _are_same_events(one: list[Any], other: list[Any]) -> bool:
     """Return whether two ranks printed and logged the same of a micro-batch, up to the last digits of numbers."""
     texts = ["".join(value for kind, value in events if kind == "print") for events in (one, other)]
     logs = [[value[0] for kind, value in events if kind == "log"] for events in (one, other)]
-    return _agree(_numbers_apart(texts[0]), _numbers_apart(texts[1]), 1e-3) and _agree(*logs, _CLOSE)
+    return _agree(_numbers_apart(texts[0]), _numbers_apart(texts[1]), 1e-3) and _agree(
+        logs[0], logs[1], _CLOSE
+    )
 
 
 def _numbers_apart(text: str) -> list[Any]:

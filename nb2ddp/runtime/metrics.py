@@ -1,8 +1,6 @@
 """Keep torchmetrics from adding up over the ranks what each rank has counted whole."""
 
-import contextlib
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 from nb2ddp.runtime.run_state import _run
@@ -15,19 +13,6 @@ def _count_metrics_once() -> None:
     """
     if _run.meets and (kind := _metric_class()):
         kind.sync = _joins_nothing
-
-
-@contextlib.contextmanager
-def _counting_metrics_once() -> Iterator[None]:
-    """Do so in an evaluation of a Trainer's, whose metrics are computed on every rank from what all ranks predict."""
-    kind = _metric_class()
-    sync = getattr(kind, "sync", None)
-    _count_metrics_once()
-    try:
-        yield
-    finally:
-        if kind:
-            kind.sync = sync
 
 
 def _metric_class() -> Any:

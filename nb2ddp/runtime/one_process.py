@@ -62,8 +62,8 @@ def _leave_writing_to_rank_0(trainer: Any) -> None:
     """
     from accelerate.state import PartialState
 
-    PartialState.is_main_process = property(lambda _: _run.rank == 0)  # type: ignore[method-assign]
-    PartialState.is_local_main_process = property(lambda _: _run.local_rank == 0)  # type: ignore[method-assign]
+    PartialState.is_main_process = property(lambda _: _run.rank == 0)
+    PartialState.is_local_main_process = property(lambda _: _run.local_rank == 0)
     kind = type(trainer.args)
     members = {
         "should_save": property(lambda _: _run.writes),

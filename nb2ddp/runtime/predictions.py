@@ -66,7 +66,8 @@ class _Predictions:
         made: dict[int, Any] = {}
 
         def record(turn: int) -> _Note:
-            return figures.record(lambda: made.update({turn: compute(self.group[turn])}), turn, start)
+            note: _Note = figures.record(lambda: made.update({turn: compute(self.group[turn])}), turn, start)
+            return note
 
         own = {turn: record(turn) for turn in range(len(self.group)) if turn % _run.world_size == _run.rank}
         of_ranks = _exchange((own, figures.unknown(own)))
@@ -134,7 +135,8 @@ class _Ahead:
         says = hasattr(self.loader, "end_of_dataloader")
         ends = False
         while not ends:
-            group, last = [], []
+            group: list[Any] = []
+            last: list[bool] = []
             while len(group) < _run.world_size and not ends:
                 try:
                     group.append(next(batches))

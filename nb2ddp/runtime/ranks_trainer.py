@@ -28,7 +28,8 @@ def init_ranks(
     """Prepare this process as `init` does, but let the libraries see all ranks: each selects ``cuda:<local_rank>``.
 
     ``torch.load`` and pickle also put there what was saved from ``cuda:0``. ``strategy="fsdp"`` asks Unsloth to shard
-    the model over the ranks; with ``loads_share`` each rank reads only its share of a 16-bit checkpoint.
+    the model over the ranks; with ``loads_share`` each rank reads only its share of a 16-bit checkpoint. Without
+    ``seed``, ranks wait for rank 0's random state.
 
     Raises:
         SystemExit: the script has changed what torchrun told this rank; the environment asks Unsloth for another

@@ -225,8 +225,9 @@ def _rows_of(value: Any, rows: int, start: int, end: int, blocks: int) -> Any:
         ValueError: something in it has another number of rows.
     """
     if isinstance(value, Mapping):
-        made: Any = {name: _rows_of(item, rows, start, end, blocks) for name, item in value.items()}
-        return made if type(value) is dict else type(value)(made)
+        made = {name: _rows_of(item, rows, start, end, blocks) for name, item in value.items()}
+        kind: Any = type(value)
+        return made if kind is dict else kind(made)
     is_tensor = isinstance(value, torch.Tensor)
     if (is_tensor and not value.ndim) or isinstance(value, str | int | float | bool | None):
         return value

@@ -3,6 +3,7 @@
 import os
 from typing import Any
 
+from nb2ddp.runtime.metrics import _count_metrics_once
 from nb2ddp.runtime.object_collectives import from_main_process
 from nb2ddp.runtime.one_process import _leave_writing_to_rank_0
 from nb2ddp.runtime.predictions import _Predictions
@@ -45,6 +46,7 @@ def prepare_trainer(trainer: Any) -> None:
     trainer._turns, trainer._predictions, trainer._saves = _Turns(trainer), _Predictions(trainer), {}
     names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__doc__": kind.__doc__}
     trainer.__class__ = type(kind.__name__, (_InTurns, kind), names)
+    _count_metrics_once()
     trainer.args._n_gpu = min(trainer.args.n_gpu, 1)
     _leave_writing_to_rank_0(trainer)
 

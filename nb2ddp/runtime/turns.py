@@ -219,7 +219,8 @@ class _Turns:
         rows, inputs, parameters, why = self.rows, self.samples[turn], self._parameters(), ""
         for blocks in [rows.blocks] if rows.rules else [1, 2]:
             self._clear_gradients()
-            part, note, error = rows.part(inputs, _run.rank, blocks), None, ""
+            part, error = rows.part(inputs, _run.rank, blocks), ""
+            note: _Note | None = None
             try:
                 if part is not None:
                     with _gathering(self.trainer):
@@ -231,7 +232,7 @@ class _Turns:
             if why or any(note is None for note, *_ in seen):
                 why = why or "its rows cannot be told apart"
                 continue
-            notes = [note for note, *_ in seen]
+            notes = [note for note, *_ in seen if note is not None]
             tolerance = _rounding(self.trainer)
             found = rows.narrow(
                 inputs, [note.result[0] for note in notes], whole.result[0], tolerance, blocks
@@ -384,7 +385,7 @@ def _cost(inputs: Any) -> int:
         else []
     )
     tensors = [value for value in values if isinstance(value, torch.Tensor)]
-    whole = [tensor.numel() for tensor in tensors if not tensor.is_floating_point()]
+    whole: list[int] = [tensor.numel() for tensor in tensors if not tensor.is_floating_point()]
     return max(whole or [tensor.numel() for tensor in tensors] or [1])
 
 

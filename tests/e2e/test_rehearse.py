@@ -409,7 +409,7 @@ def test_every_kind_of_fault_can_be_found() -> None:
 
 def test_a_notebook_is_rehearsed_as_its_options_convert_it(tmp_path: Path) -> None:
     path = saved(tmp_path, LOADS, "data = []", TRAINS)
-    for options in (Options(wrap="trainer"), Options(batches="dealt"), Options(batch="scale")):
+    for options in (Options(batch="scale"), Options(strategy="fsdp")):
         assert subject_of(path, options).script == convert(path, options=options).files["train_ddp.py"]
         assert subject_of(path, options).script != subject_of(path).script
 

@@ -69,8 +69,8 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> Runner:
             if not STACKS[stack].exists():
                 pytest.skip(f"the {stack} stack is not installed; `make test` installs it")
             notebook = ROOT / "sample_notebooks" / f"{sample}.ipynb"
-            script = convert(notebook, wrap=wrap).files["train_ddp.py"] if wrap else plain_code(notebook)
-            torchrun = wrap != "trainer" and nproc < 3 and (sample, stack) in LAUNCHED
+            script = convert(notebook).files["train_ddp.py"] if wrap else plain_code(notebook)
+            torchrun = nproc < 3 and (sample, stack) in LAUNCHED
             name = "-".join(map(str, key))
             made[key] = run(folder / name, script, stack=stack, nproc=nproc, torchrun=torchrun)
         return made[key]
@@ -141,25 +141,6 @@ def test_the_same_files_are_saved_by_rank_0_alone(runner: Runner, sample: str, s
 @pytest.mark.parametrize(("sample", "stack", "wrap"), RUNS)
 def test_nothing_is_left_running(runner: Runner, sample: str, stack: str, wrap: str) -> None:
     assert processes_of(double(runner, sample, stack, wrap).watch) == []
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("stack", STACKS)
-def test_rows_that_are_shared_out_train_the_single_run(tmp_path: Path, stack: str) -> None:
-    """With `--batches even`, and in 32 bits: micro-batches hold other rows than the notebook's."""
-    if not STACKS[stack].exists():
-        pytest.skip(f"the {stack} stack is not installed; `make test` installs it")
-    notebook = nbformat.read(ROOT / "sample_notebooks" / "alpaca_sft.ipynb", as_version=4)
-    for cell in notebook.cells:
-        for old, new in IN_32_BITS.items():
-            cell.source = cell.source.replace(old, new)
-    path = tmp_path / "alpaca.ipynb"
-    nbformat.write(notebook, path)
-    one = run(tmp_path / "one", plain_code(path), stack=stack, nproc=0)
-    two = run(tmp_path / "two", convert(path, batches="even").files["train_ddp.py"], stack=stack, nproc=2)
-    assert (one.exit_code, two.exit_code) == (0, 0), two.output
-    assert "each step's samples are shared out by length: 8 samples in 2 x 2 micro-batches\n" in two.output
-    assert two.losses(0) == pytest.approx(one.losses("single"), rel=RELATIVE)
 
 
 @pytest.mark.parametrize("sample", SAMPLES)

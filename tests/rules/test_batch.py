@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from nb2ddp.options import Options
 from nb2ddp.rules.batch import rule
 from tests.support.helpers import apply, check_rewritten
 
@@ -34,6 +35,7 @@ def test_arguments_are_known_by_their_class(header: str, name: str) -> None:
         rule,
         f"{header}\nargs = {name}(per_device_train_batch_size=2)\n",
         f"{header}\n{share('2', '1')}args = {name}({KEYS})\n",
+        options=Options(strategy="fsdp"),
     )
 
 
@@ -46,4 +48,4 @@ def test_a_loader_of_its_own_gives_every_rank_all_the_data(end: str, count: int)
         f"class Mine(Trainer):\n    def get_train_dataloader(self):\n        return {value}\n"
         'args = SFTConfig("o", per_device_train_batch_size=2)\nt = Mine(llm, args)\nt.train()\n'
     )
-    assert len(apply(rule, HEAD + source).declined) == count
+    assert len(apply(rule, HEAD + source, options=Options(strategy="fsdp")).declined) == count

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
+import re
 import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -27,6 +28,10 @@ def public() -> Mapping[str, ast.stmt]:
         elif isinstance(node, ast.Assign):
             targets = node.targets
         found.update({target.id: node for target in targets if isinstance(target, ast.Name)})
+        if (
+            isinstance(node, ast.FunctionDef) and node.name == "__getattr__"
+        ):  # of the module: values made when read
+            found.update(dict.fromkeys(re.findall(r"name == '(\w+)'", ast.unparse(node)), node))
     return {name: node for name, node in found.items() if not name.startswith("_")}
 
 

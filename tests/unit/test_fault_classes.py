@@ -32,7 +32,7 @@ A ranks that part
   A4  a rank that leaves, stops or loops while the others wait
       unit/runtime/test_faults.py: def test_a_fault_ends_the_run_with_its_cause
       e2e/test_faults.py: def test_a_fault_ends_the_run_with_its_cause
-      unit/runtime/test_watchdog.py: def test_a_rank_that_leaves_the_others_waiting_is_named_within_the_patience
+      unit/runtime/test_watchdog.py: def test_a_slow_rank_is_waited_for_and_a_hung_one_ended
   A5  a restart that finds the keys of the attempt before
       unit/runtime/test_object_collectives.py: def test_a_restart_meets_anew_in_the_same_store
       e2e/test_launch.py: def test_restarts
@@ -43,54 +43,47 @@ B another run, silently
   B1  data of unseeded draws of torch, and other data than on rank 0
       rules/cases/seeds/drawn.py: a permutation of PyTorch
       unit/runtime/test_sharing.py: def test_without_a_seed_ranks_take_over_rank_0s_generators
-      unit/runtime/test_trainer_notices.py: def test_different_training_data_is_refused
+      unit/runtime/test_turns.py: def test_the_run_of_one_process
       unit/runtime/test_replicas.py: def test_ranks_with_different_batches_are_refused
   B2  a seed that is set in a function, or late
       rules/cases/seeds/left_alone.py: NumPy is seeded in a function
       ../benchmarks/programs/silent_loop_seed_late.py: seed=late
   B3  batch norms
       unit/runtime/loop_programs.py: "batch norm"
-      unit/runtime/test_trainer_notices.py: def test_a_batch_norm_in_a_trainer_is_said
+      unit/runtime/test_turns.py: def test_the_run_of_one_process
   B4  means of means where a Trainer's batch is split
-      unit/runtime/test_trainers.py: "token classification"
-      unit/runtime/test_trainers.py: "label smoothing"
-      unit/runtime/test_trainers.py: "a weighted batch is divided"
-      rules/cases/batch/pairs_of_rows.py: the arguments' own batch
+      unit/runtime/test_turns.py: def test_the_run_of_one_process
       e2e/test_kinds.py: "kto"
   B5  in-batch negatives
       unit/runtime/loop_programs.py: "contrastive"
-      rules/test_in_batch.py: def test_negatives_of_a_split_batch_come_from_all_ranks
+      unit/runtime/test_turns.py: def test_the_run_of_one_process
       ../benchmarks/programs/silent_loop_task_pairs.py: silent
   B6  fewer rows than ranks in the last batch
       unit/runtime/loop_programs.py: "fewer rows than ranks"
-      unit/runtime/test_trainers.py: def test_two_micro_batches_on_four_ranks
+      unit/runtime/test_turns.py: def test_the_run_of_one_process
   B7  an epoch's last batch that does not divide
-      unit/runtime/test_trainers.py: "an incomplete last batch"
-      unit/runtime/test_trainers.py: "a loss over tokens and rows, an incomplete last batch"
+      unit/runtime/test_turns.py: def test_the_run_of_one_process
       ../benchmarks/programs/silent_loop_batch_5.py: silent
       ../benchmarks/programs/crash_accelerate_batch_5.py: crash
   B8  mean or sum, decided from one batch; labels counted shifted or not
       unit/runtime/loop_programs.py: "labels are ignored late"
       unit/runtime/loop_programs.py: "loss is a sum"
-      unit/runtime/test_trainers.py: "a language model"
+      unit/runtime/test_turns.py: def test_the_run_of_one_process
   B9  a batch that cannot be split
       unit/runtime/test_sharing.py: def test_a_batch_is_shared
       unit/runtime/test_sharing.py: def test_the_report_of_a_conversion_splits_a_batch_as_the_run_does
 C the right run, wrong figures
   C1  evaluate() before train()
-      unit/runtime/test_trainers.py: "evaluation before and after"
+      unit/runtime/test_turns.py: def test_the_run_of_one_process
   C2  an evaluation set that does not divide, and what is decided by it
-      unit/runtime/test_trainers.py: "few rows to evaluate"
-      unit/runtime/test_trainers.py: "the best checkpoint"
-      unit/runtime/test_trainers.py: evaluation and training that store figures, incomplete last batches
-      unit/runtime/test_trainer_figures.py: def test_a_figure_of_each_batch_is_gathered_once_from_each_rank
+      unit/runtime/test_turns.py: def test_the_run_of_one_process
   C3  sums of losses over rows, divided by the data set
       ../benchmarks/differential/features.py: sized
       unit/runtime/test_sharing.py: def test_sums_and_turns
   C4  figures that are not called loss
-      unit/runtime/test_trainers.py: "a loss that keeps figures"
+      unit/runtime/test_turns.py: def test_the_run_of_one_process
       ../benchmarks/programs/silent_loop_metric_f1.py: silent
-      unit/runtime/test_trainer_figures.py: def test_a_log_of_rank_0_alone_leaves_the_figures_of_all_ranks_whole
+      unit/runtime/test_turns.py: def test_the_run_of_one_process
   C5  a file that is open around the whole loop
       rules/cases/rank_zero/open_files.py: a file that is open around the training
       ../benchmarks/programs/hang_loop_form_main_log_with_loop.py: log=with_loop
@@ -99,9 +92,9 @@ C the right run, wrong figures
       ../benchmarks/programs/silent_loop_form_function_report_logging.py: report=logging
 D crashes and leftovers
   D1  save_model(x), then from_pretrained(x)
-      unit/runtime/test_trainers.py: "a saved model is loaded again"
+      unit/runtime/test_turns.py: def test_the_run_of_one_process
   D2  parameters that are unfrozen later
-      unit/runtime/test_trainers.py: "parameters unfrozen later"
+      unit/runtime/test_turns.py: def test_the_run_of_one_process
       unit/runtime/loop_programs.py: "unfrozen later"
       unit/runtime/test_replicas.py: def test_gradients_that_ddp_does_not_see_are_averaged_where_ranks_differ
   D3  replicas that differ: saved first, then failed
@@ -129,7 +122,7 @@ D crashes and leftovers
   D12 an error that cannot be recorded
       unit/runtime/test_ending.py: def test_a_rank_ends_where_its_error_cannot_be_recorded
   D13 a run that is resumed on CPUs
-      unit/runtime/test_trainers.py: "resumed from a checkpoint"
+      unit/runtime/test_turns.py: def test_the_run_of_one_process
       e2e/test_run_resume.py: def test_a_stopped_run_goes_on_and_ends_as_a_whole_one
   D14 the order of installs between script and set-up
       rules/test_installs.py: def test_an_install_is_in_the_run_once_step

@@ -24,8 +24,6 @@ from tests.support.helpers import converted, notebook
 OTHER: dict[str, Any] = {
     "nproc": 4,
     "batch": "scale",
-    "batches": "dealt",
-    "wrap": "trainer",
     "strategy": "balanced",
     "gpu_memory": 80.5,
     "owner": "me",
@@ -40,8 +38,6 @@ WRONG: list[tuple[str, Any, str]] = [
     ("nproc", None, "nproc cannot be None; it has to be a whole number."),
     ("batch", "other", "batch cannot be 'other'; choose preserve or scale."),
     ("batch", ["preserve"], "batch cannot be ['preserve']; choose preserve or scale."),
-    ("batches", "odd", "batches cannot be 'odd'; choose notebook or dealt or even."),
-    ("wrap", None, "wrap cannot be None; choose explicit or trainer."),
     ("strategy", "zero", "strategy cannot be 'zero'; choose ddp or fsdp or balanced."),
     ("gpu_memory", 0.5, "gpu_memory cannot be 0.5; it has to be 1 or more."),
     ("gpu_memory", float("nan"), "gpu_memory cannot be nan; it has to be 1 or more."),
@@ -112,11 +108,11 @@ def test_a_value_that_cannot_be_is_told_in_a_sentence(name: str, value: Any, sen
 def test_the_api_takes_options_and_keywords(tmp_path: Path) -> None:
     path = tmp_path / "a.ipynb"
     nbformat.write(notebook(TRAIN), path)
-    options = nb2ddp.Options(nproc=3, wrap="trainer")
-    assert nb2ddp.convert(path, options=options).files == nb2ddp.convert(path, nproc=3, wrap="trainer").files
+    options = nb2ddp.Options(nproc=3, batch="scale")
+    assert nb2ddp.convert(path, options=options).files == nb2ddp.convert(path, nproc=3, batch="scale").files
     assert nb2ddp.convert(path, options=options).files != nb2ddp.convert(path).files
     both = nb2ddp.convert(path, options=options, nproc=2)
-    assert both.files == nb2ddp.convert(path, wrap="trainer").files
+    assert both.files == nb2ddp.convert(path, batch="scale").files
 
 
 def test_an_unknown_keyword_is_told_with_those_that_exist() -> None:
@@ -175,7 +171,7 @@ def test_a_table_that_is_no_table(tmp_path: Path) -> None:
 def test_the_command_line_goes_before_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     nbformat.write(notebook(TRAIN), tmp_path / "a.ipynb")
-    (tmp_path / "nb2ddp.toml").write_text('nproc = 4\nwrap = "trainer"\n')
+    (tmp_path / "nb2ddp.toml").write_text('nproc = 4\nbatch = "scale"\n')
 
     def script(*words: str) -> str:
         result = CliRunner().invoke(main, ["convert", "a.ipynb", *words], catch_exceptions=False)
@@ -183,8 +179,8 @@ def test_the_command_line_goes_before_the_file(tmp_path: Path, monkeypatch: pyte
         return (tmp_path / "a_ddp" / "train_ddp.py").read_text()
 
     assert "--nproc_per_node=4" in script()
-    assert script() == nb2ddp.convert("a.ipynb", nproc=4, wrap="trainer").files["train_ddp.py"]
-    assert script("--nproc", "2") == nb2ddp.convert("a.ipynb", wrap="trainer").files["train_ddp.py"]
+    assert script() == nb2ddp.convert("a.ipynb", nproc=4, batch="scale").files["train_ddp.py"]
+    assert script("--nproc", "2") == nb2ddp.convert("a.ipynb", batch="scale").files["train_ddp.py"]
     (tmp_path / "nb2ddp.toml").write_text("colour = 1\n")
     result = CliRunner().invoke(main, ["convert", "a.ipynb"], catch_exceptions=False)
     assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
@@ -208,14 +204,6 @@ def test_one_process_holds_a_balanced_model() -> None:
     assert Options(nproc=4).processes == 4
     assert Options(nproc=4, strategy="balanced").processes == 1
     assert Options(nproc=4, strategy="fsdp").processes == 4
-
-
-@pytest.mark.parametrize("batches", ["dealt", "even"])
-def test_batches_are_not_shared_out_by_length_with_a_sharded_model(batches: Any) -> None:
-    with pytest.raises(
-        OptionError, match=f"batches cannot be '{batches}' with strategy 'fsdp'; leave it out."
-    ):
-        Options(strategy="fsdp", batches=batches)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nb2ddp.analysis import training_arguments
-from nb2ddp.analysis.training_arguments import ACCUMULATION, BATCH, DROPS_LAST
+from nb2ddp.analysis.training_arguments import ACCUMULATION, BATCH, GENERATIONS
 from nb2ddp.source import cst_nodes
 from tests.support.helpers import facts_of
 
@@ -16,9 +16,9 @@ START = "import dataclasses, functools\nfrom trl import GRPOConfig, KTOConfig, S
     ("code", "made", "parts"),
     [
         (
-            f"SFTConfig({BATCH}=2, {DROPS_LAST}=True, seed=1)",
-            f"SFTConfig({BATCH}=2, {DROPS_LAST}=True, seed=1)",
-            {BATCH: "2", DROPS_LAST: "True"},
+            f"SFTConfig({BATCH}=2, {GENERATIONS}=4, seed=1)",
+            f"SFTConfig({BATCH}=2, {GENERATIONS}=4, seed=1)",
+            {BATCH: "2", GENERATIONS: "4"},
         ),
         ("class Mine(SFTConfig): pass\nMine()", "Mine()", {}),
         (
@@ -72,16 +72,16 @@ def test_completions_of_one_prompt_stay_together(code: str, groups: bool, size: 
 @pytest.mark.parametrize(
     ("code", "expected"),
     [
-        ("KTOConfig()", True),
-        (f"given = {{'{BATCH}': 2}}\nKTOConfig(**given)", True),
-        ("KTOConfig(loss_type='apo_zero_unpaired')", False),
+        ("GRPOConfig()", True),
+        ("from trl import RLOOTrainer\nRLOOTrainer(m)", True),
         ("SFTConfig()", False),
+        ("KTOConfig()", False),
     ],
 )
-def test_whether_rows_are_paired(code: str, expected: bool) -> None:
+def test_whether_libraries_know_the_ranks(code: str, expected: bool) -> None:
     facts = facts_of(START, code)
-    ((node, _),) = training_arguments.recipes(facts)
-    assert training_arguments.pairs_rows(facts, node) == expected
+    assert training_arguments.libraries_know_ranks(facts, "ddp") == expected
+    assert training_arguments.libraries_know_ranks(facts, "fsdp")
 
 
 @pytest.mark.parametrize(

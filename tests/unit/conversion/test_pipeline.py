@@ -87,8 +87,8 @@ def test_a_second_conversion_gives_the_same_bytes() -> None:
         "import sys, json, nb2ddp\n"
         "from nb2ddp.conversion.report import as_json\n"
         "for path in sys.argv[1:]:\n"
-        "    for wrap in ('explicit', 'trainer'):\n"
-        "        done = nb2ddp.convert(path, wrap=wrap)\n"
+        "    for batch in ('preserve', 'scale'):\n"
+        "        done = nb2ddp.convert(path, batch=batch)\n"
         "        print(json.dumps([dict(done.files), as_json(done)]))"
     )
     results = []
@@ -231,9 +231,9 @@ def test_changes_point_at_their_lines() -> None:
     found = places(conversion)
     assert ("magics", "%env A=1", 'os.environ["A"] = "1"') in found
     assert ("shell-lines", "!ls", 'ddp.shell("ls")') in found
-    batch = [after for rule, before, after in found if rule == "batch" and before.startswith("trainer = ")]
-    assert batch
-    assert all("batch_per_rank" in after for after in batch)
+    wrapped = [after for rule, before, after in found if rule == "wrap" and before == "trainer.train()"]
+    assert wrapped
+    assert all("ddp." in after for after in wrapped)
     finish = [before for rule, before, _ in found if rule == "finish"]
     assert finish == ["trainer.train()"]
 

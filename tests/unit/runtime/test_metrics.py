@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.ranks import RankServer
 from tests.unit.runtime.conftest import START
-from tests.unit.runtime.test_trainers import TOOLS
+from tests.unit.runtime.trainer_tools import TOOLS
 
 pytest.importorskip("torchmetrics")
 
@@ -49,15 +49,15 @@ def compute_metrics(predictions):
     seen.append([hits.compute().item(), rows.compute().item()])
     return {"hits": seen[-1][0]}
 class Counting(Trainer):
-    rows = torchmetrics.SumMetric()
     def compute_loss(self, model, inputs, *args, **kwargs):
         self.rows.update(len(inputs["labels"]))
         return super().compute_loss(model, inputs, *args, **kwargs)
-trainer = Counting(BertForSequenceClassification(config()), arguments(), train_dataset=examples(16),
-    eval_dataset=examples(7), compute_metrics=compute_metrics)
-train(trainer)
-trained = trainer.rows.compute().item()
-trainer.evaluate()
+t = Counting(bert(), args(max_steps=3), train_dataset=cls_rows(40), eval_dataset=cls_rows(7),
+    compute_metrics=compute_metrics)
+t.rows = torchmetrics.SumMetric()
+go(t)
+trained = t.rows.compute().item()
+t.evaluate()
 note(seen=seen, trained=trained)
 """
 
@@ -73,7 +73,11 @@ def test_a_loop_counts_as_one_process(server: RankServer, tmp_path: Path, ranks:
 def test_an_evaluation_and_a_loss_of_a_trainer_count_as_one_process(
     server: RankServer, tmp_path: Path
 ) -> None:
-    one, several = server.compare(tmp_path, f"{START}BATCH, STEPS = 4, 2\n{TOOLS}\n{EVALUATION}")
+    one, several = server.compare(tmp_path, START + TOOLS + EVALUATION)
     assert not any((*one.codes, *several.codes)), several.text
-    assert several.notes == one.notes * 2
+    for notes in several.notes:
+        assert [notes[name] for name in ("seen", "trained")] == [
+            one.notes[0][name] for name in ("seen", "trained")
+        ]
     assert one.notes[0]["seen"][0][1] == 7
+    assert one.notes[0]["trained"] == 24

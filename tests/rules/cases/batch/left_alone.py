@@ -20,3 +20,9 @@ if False:
 class SFTConfig:
     pass
 args = SFTConfig()
+
+# case: a Trainer that is one process's takes the notebook's arguments
+from trl import SFTConfig, SFTTrainer
+args = SFTConfig("o", per_device_train_batch_size=2, gradient_accumulation_steps=4)
+t = SFTTrainer(model, args=args)
+t.train()

@@ -5,6 +5,7 @@ from functools import partial
 from trl import DPOConfig, SFTConfig, SFTTrainer
 
 # case: a dict() call
+# flags: --strategy fsdp
 kw = dict(per_device_train_batch_size=2)
 args = SFTConfig("o", **kw)
 # output
@@ -13,6 +14,7 @@ kw = dict(per_device_train_batch_size=batch_per_rank, gradient_accumulation_step
 args = SFTConfig("o", **kw)
 
 # case: a dict that a function gets
+# flags: --strategy fsdp
 kw = dict(per_device_train_batch_size=2)
 def make(cfg):
     return SFTConfig("o", **cfg)
@@ -25,12 +27,14 @@ def make(cfg):
 args = make(kw)
 
 # case: a dict in the call
+# flags: --strategy fsdp
 args = SFTConfig("o", **{"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4})
 # output
 batch_per_rank, accumulation_per_rank = ddp.share_batch(2, 4)  # nb2ddp: the notebook's batch, split
 args = SFTConfig("o", **{"per_device_train_batch_size": batch_per_rank, "gradient_accumulation_steps": accumulation_per_rank})
 
 # case: a dict without a batch
+# flags: --strategy fsdp
 kw = dict(output_dir="o")
 args = SFTConfig(per_device_train_batch_size=2, gradient_accumulation_steps=4, **kw)
 # output
@@ -39,6 +43,7 @@ batch_per_rank, accumulation_per_rank = ddp.share_batch(2, 4)  # nb2ddp: the not
 args = SFTConfig(per_device_train_batch_size=batch_per_rank, gradient_accumulation_steps=accumulation_per_rank, **kw)
 
 # case: one dict for two runs
+# flags: --strategy fsdp
 kw = dict(per_device_train_batch_size=2)
 a = SFTConfig("a", **kw)
 b = SFTConfig("b", **kw)
@@ -49,6 +54,7 @@ a = SFTConfig("a", **kw)
 b = SFTConfig("b", **kw)
 
 # case: functools.partial
+# flags: --strategy fsdp
 make = partial(SFTConfig, per_device_train_batch_size=2)
 args = make("o")
 # output
@@ -57,6 +63,7 @@ make = partial(SFTConfig, per_device_train_batch_size=batch_per_rank, gradient_a
 args = make("o")
 
 # case: a function
+# flags: --strategy fsdp
 def make(b):
   return SFTConfig("o", per_device_train_batch_size=b)
 args = make(2)
@@ -67,6 +74,7 @@ def make(b):
 args = make(2)
 
 # case: two runs
+# flags: --strategy fsdp
 a = SFTConfig(per_device_train_batch_size=2)
 b = DPOConfig(per_device_train_batch_size=4)
 # output
@@ -76,12 +84,14 @@ batch_per_rank, accumulation_per_rank = ddp.share_batch(4, 1)  # nb2ddp: the not
 b = DPOConfig(per_device_train_batch_size=batch_per_rank, gradient_accumulation_steps=accumulation_per_rank)
 
 # case: the trainer's second argument
+# flags: --strategy fsdp
 t = SFTTrainer(model, SFTConfig("o"))
 # output
 batch_per_rank, accumulation_per_rank = ddp.share_batch(8, 1)  # nb2ddp: the notebook's batch, split
 t = SFTTrainer(model, SFTConfig("o", per_device_train_batch_size=batch_per_rank, gradient_accumulation_steps=accumulation_per_rank))
 
 # case: keywords that a function passes on
+# flags: --strategy fsdp
 from trl import SFTConfig
 def make(**kw):
     return SFTConfig('o', **kw)

@@ -9,11 +9,13 @@ from trl import SFTTrainer
 SFTTrainer(AutoModelForCausalLM.from_pretrained("m")).train()
 
 # case: of a task alone
+# flags: --strategy fsdp
 find = pipeline("text-classification")
 # output
 find = ddp.own_gpu(pipeline)("text-classification")
 
 # case: of a model's name, one argument per line
+# flags: --strategy fsdp
 find = pipeline(
     "zero-shot-classification",
     model="m",  # small
@@ -25,6 +27,7 @@ find = ddp.own_gpu(pipeline)(
 )
 
 # case: by its module, in a function
+# flags: --strategy fsdp
 import transformers
 def make(model):
     return transformers.pipeline("text-generation", model=model, **more)
@@ -34,11 +37,13 @@ def make(model):
     return ddp.own_gpu(transformers.pipeline)("text-generation", model=model, **more)
 
 # case: with a device
+# flags: --strategy fsdp
 talk = pipeline("text-generation", model="m", device="cuda")
 # output
 talk = ddp.own_gpu(pipeline)("text-generation", model="m", device="cuda")
 
 # case: spread over all GPUs
+# flags: --strategy fsdp
 talk = pipeline("text-generation", model="m", device_map="auto")
 more = pipeline("text-generation", model="m", model_kwargs={"device_map": "auto", "dtype": "auto"})
 # output
@@ -46,6 +51,7 @@ talk = ddp.own_gpu(pipeline)("text-generation", model="m", device_map={"": local
 more = ddp.own_gpu(pipeline)("text-generation", model="m", model_kwargs={"device_map": {"": local_rank if torch.cuda.is_available() else "cpu"}, "dtype": "auto"})
 
 # case: with arguments of a dict
+# flags: --strategy fsdp
 how = {"device_map": "auto"}
 talk = pipeline("text-generation", model="m", **how)
 # output

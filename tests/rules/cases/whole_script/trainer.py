@@ -45,17 +45,16 @@ from datasets import load_dataset
 from trl import SFTConfig, SFTTrainer
 with ddp.main_process_first():  # nb2ddp: rank 0 prepares the data, the others read its cache
     dataset = load_dataset("org/data", split = "train")
-batch_per_rank, accumulation_per_rank = ddp.share_batch(2, 4)  # nb2ddp: the notebook's batch, split
 trainer = SFTTrainer(
     model = model,
     train_dataset = dataset,
     args = SFTConfig(
-        per_device_train_batch_size = batch_per_rank,
-        gradient_accumulation_steps = accumulation_per_rank,
+        per_device_train_batch_size = 2,
+        gradient_accumulation_steps = 4,
         output_dir = "outputs",
     ),
 )
-ddp_model = ddp.wrap_trainer(trainer)  # nb2ddp: train through one DDP wrapper; `trainer.model` is still the plain model
+ddp_model = ddp.wrap_trainer(trainer)  # nb2ddp: the ranks compute micro-batches in turns, and sum the gradients
 trainer_stats = trainer.train()
 ddp.check_replicas(ddp_model)
 ddp.finish()  # nb2ddp: only rank 0 runs what follows

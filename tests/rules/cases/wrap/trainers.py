@@ -11,7 +11,7 @@ from transformers import Trainer
 class Mine(Trainer):
     pass
 t = Mine(llm)
-ddp_model = ddp.wrap_trainer(t)  # nb2ddp: train through one DDP wrapper; `t.model` is still the plain model
+ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks compute micro-batches in turns, and sum the gradients
 t.train()
 ddp.check_replicas(ddp_model)
 
@@ -22,7 +22,7 @@ t.train()
 # output
 from trl import *
 t = SFTTrainer(llm)
-ddp_model = ddp.wrap_trainer(t)  # nb2ddp: train through one DDP wrapper; `t.model` is still the plain model
+ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks compute micro-batches in turns, and sum the gradients
 t.train()
 ddp.check_replicas(ddp_model)
 
@@ -33,7 +33,7 @@ t.train()
 # output
 import trl as rl
 t = rl.GRPOTrainer(llm)
-ddp_model = ddp.wrap_trainer(t)  # nb2ddp: train through one DDP wrapper; `t.model` is still the plain model
+ddp_model = ddp.wrap_rank_trainer(t)  # nb2ddp: train through one DDP wrapper; `t.model` is still the plain model
 t.train()
 ddp.check_replicas(ddp_model)
 
@@ -44,7 +44,7 @@ t.train()
 # output
 from unsloth import UnslothTrainer
 t = UnslothTrainer(llm)
-ddp_model = ddp.wrap_trainer(t)  # nb2ddp: train through one DDP wrapper; `t.model` is still the plain model
+ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks compute micro-batches in turns, and sum the gradients
 t.train()
 ddp.check_replicas(ddp_model)
 
@@ -59,7 +59,7 @@ from trl import SFTTrainer
 t = SFTTrainer(llm)
 from unsloth.chat_templates import train_on_responses_only as only
 t = only(t, a = 1)
-ddp_model = ddp.wrap_trainer(t)  # nb2ddp: train through one DDP wrapper; `t.model` is still the plain model
+ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks compute micro-batches in turns, and sum the gradients
 t.train()
 ddp.check_replicas(ddp_model)
 
@@ -74,20 +74,20 @@ from trl import SFTTrainer
 def make():
     return SFTTrainer(llm)
 t = make()
-ddp_model = ddp.wrap_trainer(t)  # nb2ddp: train through one DDP wrapper; `t.model` is still the plain model
+ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks compute micro-batches in turns, and sum the gradients
 t.train()
 ddp.check_replicas(ddp_model)
 
-# case: Sentence Transformers, which wraps the model itself
+# case: Sentence Transformers, whose loss holds the model
 from sentence_transformers import SentenceTransformerTrainer as S
 t = S(llm)
 t.train()
 # output
 from sentence_transformers import SentenceTransformerTrainer as S
 t = S(llm)
+ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks compute micro-batches in turns, and sum the gradients
 t.train()
-ddp.check_replicas(t.model)
-# note, line 3: this Trainer makes the model, or its loss holds it, so the Trainer wraps it with DDP, not the script
+ddp.check_replicas(ddp_model)
 
 # case: a Trainer without a name
 from trl import SFTTrainer
@@ -101,10 +101,9 @@ t.train()
 # output
 from transformers import Trainer
 t = Trainer(model_init=make)
-ddp.prepare_trainer(t)  # nb2ddp: the loss of one process
+ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks compute micro-batches in turns, and sum the gradients
 t.train()
 ddp.check_replicas(t.model)
-# note, line 3: this Trainer makes the model, ...
 
 # case: a Trainer of the notebook's own that makes its model, evaluated first
 from transformers import Trainer
@@ -118,11 +117,11 @@ from transformers import Trainer
 class T(Trainer):
     pass
 t = T(model_init=make)
-ddp.prepare_trainer(t)  # nb2ddp: evaluate each sample once over all ranks
+ddp.prepare_trainer(t)  # nb2ddp: the ranks divide its batches
 t.evaluate()
+ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks compute micro-batches in turns, and sum the gradients
 t.train()
 ddp.check_replicas(t.model)
-# note, line 6: this Trainer makes the model, ...
 
 # case: a search, which makes a model each time
 from transformers import Trainer
@@ -131,7 +130,7 @@ best = t.hyperparameter_search(n_trials=2)
 # output
 from transformers import Trainer
 t = Trainer(model_init=make)
-ddp.prepare_trainer(t)  # nb2ddp: the loss of one process
+ddp.prepare_trainer(t)  # nb2ddp: the ranks divide its batches
 best = t.hyperparameter_search(n_trials=2)
 
 # case: another Trainer under the same name
@@ -145,13 +144,13 @@ print(t.evaluate())
 # output
 from transformers import Trainer
 t = Trainer(model, eval_dataset=ds)
-ddp.prepare_trainer(t)  # nb2ddp: evaluate each sample once over all ranks
+ddp.prepare_trainer(t)  # nb2ddp: the ranks divide its batches
 t.evaluate()
-ddp_model = ddp.wrap_trainer(t)  # nb2ddp: train through one DDP wrapper; `t.model` is still the plain model
+ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks compute micro-batches in turns, and sum the gradients
 t.train()
 ddp.check_replicas(ddp_model)
 t = Trainer(model, eval_dataset=ds)
-ddp.prepare_trainer(t)  # nb2ddp: evaluate each sample once over all ranks
+ddp.prepare_trainer(t)  # nb2ddp: the ranks divide its batches
 t.evaluate()
 print(t.evaluate())
 
@@ -172,29 +171,15 @@ from transformers import Trainer
 class A:
     def check(self):
         self.t = Trainer(model, eval_dataset=ds)
-        ddp.prepare_trainer(self.t)  # nb2ddp: evaluate each sample once over all ranks
+        ddp.prepare_trainer(self.t)  # nb2ddp: the ranks divide its batches
         self.t.evaluate()
 class B:
     def check(self):
         self.t = Trainer(model, eval_dataset=ds)
-        ddp.prepare_trainer(self.t)  # nb2ddp: evaluate each sample once over all ranks
+        ddp.prepare_trainer(self.t)  # nb2ddp: the ranks divide its batches
         self.t.evaluate()
 A().check()
 B().check()
-
-# case: loaders that the notebook's own code goes through before training
-from transformers import Trainer
-t = Trainer(model, train_dataset=ds)
-print(len(t.get_train_dataloader()), len(t.get_eval_dataloader()))
-t.train()
-# output
-from transformers import Trainer
-t = Trainer(model, train_dataset=ds)
-ddp.prepare_trainer(t)  # nb2ddp: the notebook's whole batches for its own code
-print(len(t.get_train_dataloader()), len(t.get_eval_dataloader()))
-ddp_model = ddp.wrap_trainer(t)  # nb2ddp: train through one DDP wrapper; `t.model` is still the plain model
-t.train()
-ddp.check_replicas(ddp_model)
 
 # case: loaders in a callback, which runs while the Trainer trains
 from transformers import Trainer, TrainerCallback
@@ -209,6 +194,6 @@ class Looks(TrainerCallback):
     def on_epoch_end(self, args, state, control, **kwargs):
         print(len(t.get_eval_dataloader()))
 t = Trainer(model, train_dataset=ds, callbacks=[Looks()])
-ddp_model = ddp.wrap_trainer(t)  # nb2ddp: train through one DDP wrapper; `t.model` is still the plain model
+ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks compute micro-batches in turns, and sum the gradients
 t.train()
 ddp.check_replicas(ddp_model)

@@ -1,0 +1,176 @@
+"""Trainers as notebooks have them: on several ranks they are the run of one process, or the run says what differs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nb2ddp.runtime import support_module
+from tests.support.ranks import Ended, RankServer
+from tests.unit.runtime.conftest import START
+from tests.unit.runtime.trainer_tools import TOOLS
+
+PROGRAMS = sorted((Path(__file__).parent / "trainers").glob("*.py"))
+ON_THREE = (
+    "language_model",
+    "evaluates_and_predicts",
+    "notes_logs_and_prints",
+    "one_micro_batch",
+    "saves_and_resumes",
+)
+RUNS = [
+    pytest.param(path, ranks, id=f"{path.stem}-{ranks}")
+    for path in PROGRAMS
+    for ranks in ((2, 3) if path.stem in ON_THREE else (2,))
+]
+MODULES = ("accelerate", "numpy", "transformers", "datasets", "torch._dynamo")
+
+
+@pytest.fixture(scope="module")
+def trainers() -> Iterator[RankServer]:
+    pytest.importorskip("transformers")
+    server = RankServer(MODULES)
+    yield server
+    server.close()
+
+
+def flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict | list):
+        items = value.items() if isinstance(value, dict) else enumerate(value)
+        for name, item in items:
+            yield from flat(item, f"{path}.{name}")
+    else:
+        yield path, value
+
+
+def apart(one: Any, other: Any, least: float) -> float:
+    """Return the largest difference of two notes, relative to the value or to ``least``."""
+    here, there = dict(flat(one)), dict(flat(other))
+    assert here.keys() == there.keys()
+    found = 0.0
+    for name, value in here.items():
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            found = max(found, abs(value - there[name]) / max(abs(value), least))
+        else:
+            assert value == there[name], name
+    return found
+
+
+def printed(run: Ended) -> list[str]:
+    lines = run.ranks[0].out.splitlines()
+    return [line for line in lines if not line.startswith("nb2ddp") and "_runtime" not in line]
+
+
+@pytest.mark.parametrize(("program", "ranks"), RUNS)
+def test_the_run_of_one_process(trainers: RankServer, tmp_path: Path, program: Path, ranks: int) -> None:
+    text = program.read_text(encoding="utf-8")
+    expected = text.removeprefix("# ").partition(":")[0]
+    one, several = trainers.compare(tmp_path, START + TOOLS + text, ranks, limit=120)
+    assert one.codes == [0], one.text
+    assert not any(several.codes), several.text
+    first, *others = several.notes
+    assert all(other["params"] == first["params"] for other in others), "the ranks are not bit-equal"
+    said = several.ranks[0].err
+    assert ("every rank computes all micro-batches" in said) == (expected == "said"), several.text
+    if expected == "near":
+        assert "draws random numbers" in said
+        return
+    single = one.notes[0]
+    assert apart(single.pop("params"), first.pop("params"), 0.1) < 2e-4, several.text
+    assert apart(single, first, 1e-2) < 2e-6, several.text
+    assert printed(one) == printed(several)
+    assert f"{ranks} replicas equal" in several.ranks[0].out
+
+
+def test_a_fault_in_the_exchange_is_seen(trainers: RankServer, tmp_path: Path) -> None:
+    program = """
+t = Trainer(llama(), args(max_steps=2), train_dataset=lm_rows(64), data_collator=pad)
+ddp.init_process_group()
+ddp.wrap_trainer(t)
+if world_size > 1:
+    turns = t._turns
+    summed = turns._sum
+    def halved(parameters, has):
+        summed(parameters, has)
+        for parameter in parameters:
+            parameter.grad *= 0.5
+    turns._sum = halved
+t.train()
+ddp.check_replicas(t.model)
+"""
+    ended = trainers.run(tmp_path, START + TOOLS + program, 2, limit=120)
+    assert not any(ended.codes), ended.text
+    assert "gradients do not add up to those of one process" in ended.ranks[0].err
+
+
+def test_a_trainers_script_leaves_libraries_alone(trainers: RankServer, tmp_path: Path) -> None:
+    program = """
+import sqlite3
+before = torch.autograd.backward, torch.autograd.grad, np.save, sqlite3.connect, torch.save
+t = Trainer(llama(), args(max_steps=1), train_dataset=lm_rows(16), data_collator=pad)
+go(t)
+note(same=before == (torch.autograd.backward, torch.autograd.grad, np.save, sqlite3.connect, torch.save))
+"""
+    ended = trainers.run(tmp_path, START + TOOLS + program, 2, limit=120)
+    assert [notes["same"] for notes in ended.notes] == [True, True], ended.text
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_an_evaluation_alone_is_divided(trainers: RankServer, tmp_path: Path, ranks: int) -> None:
+    program = """
+calls = [0]
+class Own(Trainer):
+    def prediction_step(self, *a, **k):
+        calls[0] += 1
+        return super().prediction_step(*a, **k)
+t = Own(bert(), args(), eval_dataset=cls_rows(21), compute_metrics=lambda p: {"sum": float(p.predictions.sum())})
+ddp.init_process_group()
+ddp.prepare_trainer(t)
+figures = t.evaluate()
+note(figures=[figures["eval_loss"], figures["eval_sum"]], calls=calls[0])
+"""
+    one, several = trainers.compare(tmp_path, START + TOOLS + program, ranks, limit=120)
+    assert not any((*one.codes, *several.codes)), several.text
+    for notes in several.notes:
+        assert notes["figures"] == pytest.approx(one.notes[0]["figures"], rel=1e-6)
+        assert notes["calls"] == one.notes[0]["calls"] == 6
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_a_trainer_that_knows_the_ranks_trains_one_model(
+    trainers: RankServer, tmp_path: Path, ranks: int
+) -> None:
+    """As GRPO's does: it divides the rows by itself."""
+    start = "import ddp_support as ddp\nrank, local_rank, world_size = ddp.init_ranks(seed=0)\n"
+    program = """
+size, steps = ddp.share_batch(2, 6)
+a = args(per_device_train_batch_size=size, gradient_accumulation_steps=steps, max_steps=3)
+t = Trainer(llama(), a, train_dataset=lm_rows(64), data_collator=pad)
+ddp.init_process_group()
+ddp_model = ddp.wrap_rank_trainer(t)
+t.train()
+ddp.check_replicas(ddp_model)
+note(ranks=t.args.world_size, params=[p.detach() for p in t.model.parameters()])
+"""
+    ended = trainers.run(tmp_path, start + TOOLS + program, ranks, limit=120)
+    assert not any(ended.codes), ended.text
+    assert all(notes == ended.notes[0] for notes in ended.notes)
+    assert ended.notes[0]["ranks"] == ranks
+    assert f"{ranks} replicas equal" in ended.ranks[0].out
+
+
+def test_what_travels_with_a_script_stays_small() -> None:
+    """Lines beside a script, blank lines and docstrings counted; less is better."""
+    scripts = {
+        "a Trainer": ("init", "wrap_trainer", "check_replicas", "finish"),
+        "a loop": ("init", "parallelize"),
+    }
+    lines = {name: support_module(frozenset(names)).count("\n") for name, names in scripts.items()}
+    print(lines)
+    assert lines["a Trainer"] <= 4300
+    assert lines["a loop"] <= 5600
+    assert "class _Split:" not in support_module(frozenset(scripts["a Trainer"]))
+    assert "class _Turns:" not in support_module(frozenset(scripts["a loop"]))

@@ -1,0 +1,2 @@
+# near: random numbers of the ranks' own
+go(Trainer(bert(drop=0.1), args(), train_dataset=cls_rows(64)))
