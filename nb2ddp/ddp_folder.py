@@ -51,7 +51,7 @@ def kept_name(name: str, files: Mapping[str, object]) -> str:
     return f"notebook_{name}" if name in files else name
 
 
-_SHARDS = re.compile(r"""^[^#\n]*\binit\([^)\n]*strategy="fsdp\"""", re.MULTILINE)
+_SHARDS = re.compile(r"""^[^#\n]*\binit(?:_ranks)?\([^)\n]*strategy="fsdp\"""", re.MULTILINE)
 
 
 def shards(script: str) -> bool:

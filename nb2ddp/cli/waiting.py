@@ -44,8 +44,6 @@ class _State:
             self._clear()
 
     def show(self) -> None:
-        from nb2ddp.monitor.charts import clock  # loads templates
-
         is_terminal = sys.stderr.isatty()
         every = 0.2 if is_terminal else FIRST_SECONDS / 8
         told, patience, count = 0.0, FIRST_SECONDS, 0
@@ -57,7 +55,7 @@ class _State:
                 if waited < patience:
                     continue
                 count += 1
-                line = f"nb2ddp: [{clock(waited)}] {self._what}"
+                line = f"nb2ddp: [{int(waited) // 60}:{int(waited) % 60:02}] {self._what}"
                 with contextlib.suppress(OSError, ValueError):  # the terminal is gone
                     if is_terminal:
                         sys.stderr.write(f"\r\x1b[K{_SPINNER[count % 4]} {line[8:]}")

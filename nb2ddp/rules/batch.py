@@ -15,7 +15,7 @@ Groups of completions stay whole. All other Trainers run on the notebook's own a
     +    per_device_train_batch_size=batch_per_rank,
     +    gradient_accumulation_steps=accumulation_per_rank,
      )
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 

@@ -64,13 +64,15 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             "before",
             f"{ddp_model} = {wrap}({arguments})  # nb2ddp: {why}",
             why.partition(";")[0],
-            None if ranks else _batch(facts),
+            None if ranks or options.batch == "scale" else _batch(facts),
         )
         if options.batch == "scale" and not ranks:
             yield Note(
                 "--batch scale: each step takes as many times the notebook's data as there are GPUs", call
             )
-        yield from _checked(call, statement, check, f"{code}.model" if _makes_model(facts, trainer) else ddp_model)
+        yield from _checked(
+            call, statement, check, f"{code}.model" if _makes_model(facts, trainer) else ddp_model
+        )
         if facts.is_deleted(facts.scope(call)):
             code = f"del {ddp_model}  # nb2ddp: it holds the model too, which is to be freed"
             yield Insert(statement, "after", code, "the notebook frees the model's memory")

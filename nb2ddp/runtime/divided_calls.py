@@ -10,15 +10,13 @@ from typing import Any
 
 import torch
 from torch.nn.parallel import DistributedDataParallel as DDP
-from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils import _pytree as pytree
 
-from nb2ddp.runtime.autograd_patches import _average_asked_gradients
 from nb2ddp.runtime.averaged_backward import _Averaging, _backward
 from nb2ddp.runtime.batch_parts import _Parts
 from nb2ddp.runtime.call_results import _IN_16_BITS, _OWN_NUMBERS, _computes_in_16_bits
 from nb2ddp.runtime.call_settings import _Settings
-from nb2ddp.runtime.gradients import _reduce_unseen
+from nb2ddp.runtime.loop_patches import _patch_for_loops
 from nb2ddp.runtime.module_state import (
     _hooks_of_notebook,
     _synchronises_batch_norms,
@@ -29,10 +27,8 @@ from nb2ddp.runtime.process_group import init_process_group
 from nb2ddp.runtime.random_numbers import _random_state, _set_random_state
 from nb2ddp.runtime.random_rows import _own_random_numbers
 from nb2ddp.runtime.recomputed_calls import _Comparison, _seeing_prints, _start_of
-from nb2ddp.runtime.repeated_writes import _warn_of_repeated_writes
 from nb2ddp.runtime.run_state import _run, is_main_process
 from nb2ddp.runtime.same_data import _are_same_batches, _is_looked_at, _Losses
-from nb2ddp.runtime.saving import _save_whole_files
 from nb2ddp.runtime.split_classes import (
     _as_it_was,
     _divide_no_parts,
@@ -75,16 +71,6 @@ def _divide(model: Any) -> None:
     _splits[model] = split = _Split(model)
     _run.uncompared.append(weakref.ref(model))
     _checks.waiting.append(weakref.WeakMethod(split.check_last))
-
-
-@functools.cache
-def _patch_for_loops() -> None:
-    """Average gradients that are asked for, watch steps and what is written: from the first divided model on."""
-    _average_asked_gradients()
-    _save_whole_files()
-    _warn_of_repeated_writes()
-    register_optimizer_step_pre_hook(_reduce_unseen)
-    register_optimizer_step_post_hook(lambda *_: [split.notice_step() for split in list(_splits.values())])
 
 
 class _Split:

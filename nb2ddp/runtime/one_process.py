@@ -69,5 +69,6 @@ def _leave_writing_to_rank_0(trainer: Any) -> None:
         "should_save": property(lambda _: _run.writes),
         "should_log": property(lambda _: _run.rank == 0),
     }
-    if not _run.writes and "should_save" not in vars(kind):
-        trainer.args.__class__ = type(kind.__name__, (kind,), {**members, "__module__": kind.__module__})
+    if not _run.writes and "_of_rank" not in vars(kind):
+        more = {"_of_rank": _run.rank, "__module__": kind.__module__}
+        trainer.args.__class__ = type(kind.__name__, (kind,), {**members, **more})

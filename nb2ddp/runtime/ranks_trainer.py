@@ -19,6 +19,7 @@ from nb2ddp.runtime.process_group import _begin
 from nb2ddp.runtime.replicas import _ddp
 from nb2ddp.runtime.run_state import _run, is_main_process
 from nb2ddp.runtime.same_data import _check_same_data
+from nb2ddp.runtime.saving import _wait_for_saves
 from nb2ddp.runtime.unsloth_sharding import _ask_unsloth_for
 
 
@@ -46,7 +47,6 @@ def init_ranks(
                 "ACCELERATE_USE_CPU", "true"
             )  # else each Trainer takes itself for the only one
             _load_on_numbered_cpu()
-        _recompute_with_the_same_graph()
 
     return _begin(seed, choose_gpu)
 
@@ -90,6 +90,7 @@ def wrap_rank_trainer(trainer: Any) -> Any:
     if _run.world_size == 1:
         return trainer.model_wrapped
     _check_same_data(getattr(trainer, "train_dataset", None))
+    _wait_for_saves(trainer)
     # Accelerate prepares mixed precision as always; evaluation_mode keeps it from wrapping.
     model = trainer.accelerator.prepare_model(trainer.model, evaluation_mode=True)
     asked = trainer.args.ddp_find_unused_parameters
@@ -192,17 +193,6 @@ def _clip_all_gradients(trainer: Any) -> None:
 
     average_and_clip._averages = True  # type: ignore[attr-defined]
     trainer.accelerator.clip_grad_norm_ = average_and_clip
-
-
-def _recompute_with_the_same_graph() -> None:
-    """Let a gradient checkpoint recompute with the graph that torch.compile chose in the forward pass.
-
-    DDP wants checkpoints that are not re-entrant, and those compare the number of saved tensors. By itself
-    torch.compile tries the graph first that it used last, which may be another by then: CheckpointError
-    (https://github.com/pytorch/pytorch/issues/166926; the error's own text names this switch).
-    """
-    if hasattr(torch._C._dynamo.eval_frame, "_set_lru_cache"):
-        torch._C._dynamo.eval_frame._set_lru_cache(False)
 
 
 def _load_on_own_gpu() -> None:

@@ -11,10 +11,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils import _pytree as pytree
 
 from nb2ddp.runtime.call_results import _opaque
-from nb2ddp.runtime.gradients import _leaves_out, _sparse_names
+from nb2ddp.runtime.gradients import _leaves_out, _reduce_unseen, _sparse_names
 from nb2ddp.runtime.object_collectives import from_all_ranks
 from nb2ddp.runtime.run_state import _T, _run, is_main_process
 from nb2ddp.runtime.same_data import _digest
@@ -42,6 +43,7 @@ def _ddp(
     Raises:
         RuntimeError: the process group is the GPUs', and the model is not on one.
     """
+    _prepare_for_ddp()
     _must_be_on_gpu(model)
     trained = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
     sparse = _sparse_names(model)
@@ -100,6 +102,24 @@ def _must_be_on_gpu(model: Any) -> None:
             'batches to the GPU in the notebook (model.to("cuda")), or start the script with '
             'CUDA_VISIBLE_DEVICES="" to train on CPUs'
         )
+
+
+@functools.cache
+def _prepare_for_ddp() -> None:
+    """Let the first wrapper change what DDP needs: gradients that it does not see are averaged before a step."""
+    _recompute_with_the_same_graph()
+    register_optimizer_step_pre_hook(_reduce_unseen)
+
+
+def _recompute_with_the_same_graph() -> None:
+    """Let a gradient checkpoint recompute with the graph that torch.compile chose in the forward pass.
+
+    DDP wants checkpoints that are not re-entrant, and those compare the number of saved tensors. By itself
+    torch.compile tries the graph first that it used last, which may be another by then: CheckpointError
+    (https://github.com/pytorch/pytorch/issues/166926; the error's own text names this switch).
+    """
+    if hasattr(torch._C._dynamo.eval_frame, "_set_lru_cache"):
+        torch._C._dynamo.eval_frame._set_lru_cache(False)
 
 
 class _Wrapper(DDP):

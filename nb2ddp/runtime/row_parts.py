@@ -11,7 +11,8 @@ from typing import Any
 
 import torch
 
-from nb2ddp.runtime.figures import _agree, _Change, _Note, _Path
+from nb2ddp.runtime.figure_values import _agree, _Path
+from nb2ddp.runtime.figures import _Change, _Note
 from nb2ddp.runtime.run_state import _run
 
 _WEIGHTS = ("a sum over items", "a mean over predicted labels", "a mean over labels", "a mean over rows")

@@ -24,8 +24,9 @@ _UNFINISHED = ".unfinished-nb2ddp-"  # what the name of a folder begins with in 
 _BEGAN = time.time()
 
 
-def _save_whole_files() -> None:
-    """Let a file of weights or an array appear under its name once it is whole.
+@functools.cache
+def _save_whole_files(*, arrays: bool = True) -> None:
+    """Let a file of weights, or one of ``arrays``, appear under its name once it is whole.
 
     One that dies while it saves leaves no half, and ranks that cache the same rows read none.
     """
@@ -59,7 +60,7 @@ def _save_whole_files() -> None:
         import safetensors.torch
 
         safetensors.torch.save_file = whole(safetensors.torch.save_file, "filename")
-    if _installed("numpy"):
+    if arrays and _installed("numpy"):
         import numpy
 
         save: Any = numpy.save

@@ -38,7 +38,7 @@ def _split_class(kind: Any) -> type:
             function, arguments = copyreg._reconstructor, (kind, object, None)  # type: ignore[attr-defined]
         return (function, arguments, *rest)
 
-    members = {"__call__": call, "__reduce_ex__": reduce, "__module__": kind.__module__}
+    members = {"__call__": call, "__reduce_ex__": reduce, "__module__": kind.__module__, "_divides": True}
     if not issubclass(kind, torch.nn.parallel.DistributedDataParallel):
         members = {**{name: _divided_method(name, of) for name, of in _methods(kind)}, **members}
     made = type(kind.__name__, (kind,), members)
@@ -62,7 +62,10 @@ def _divided_method(name: str, function: Callable[..., Any]) -> Callable[..., An
     @functools.wraps(function)
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         split = _splits.get(self)
-        if split is None or name in split.plain or not _is_to_divide(split):
+        own = "_divides" in vars(
+            type(self)
+        )  # not within `_as_it_was`: Accelerate keeps this method in the model
+        if split is None or not own or name in split.plain or not _is_to_divide(split):
             return function(self, *args, **kwargs)
         return split.method(name, functools.partial(function, self), args, kwargs)
 

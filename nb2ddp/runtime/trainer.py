@@ -10,6 +10,7 @@ from nb2ddp.runtime.predictions import _Predictions
 from nb2ddp.runtime.random_numbers import _random_state, _set_random_state
 from nb2ddp.runtime.run_state import _run, is_main_process
 from nb2ddp.runtime.same_data import _check_same_data, _digest
+from nb2ddp.runtime.saving import _drop_half_checkpoints, _save_whole_files
 from nb2ddp.runtime.script_location import _place
 from nb2ddp.runtime.store import _store, _wait_for_key
 from nb2ddp.runtime.turns import _Turns
@@ -49,6 +50,8 @@ def prepare_trainer(trainer: Any) -> None:
     _count_metrics_once()
     trainer.args._n_gpu = min(trainer.args.n_gpu, 1)
     _leave_writing_to_rank_0(trainer)
+    _save_whole_files(arrays=False)
+    _drop_half_checkpoints(trainer)
 
 
 class _InTurns:

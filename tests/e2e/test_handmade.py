@@ -186,7 +186,7 @@ def written(folder: Path, *cells: str) -> Path:
 
 
 @pytest.mark.parametrize("stack", ["newest", pytest.param("kaggle", marks=pytest.mark.thorough)])
-def test_a_notebook_half_converted_after_a_guide_trains_as_the_notebook(tmp_path: Path, stack: str) -> None:
+def test_a_notebook_half_converted_after_a_guide_is_declined_by_its_line(tmp_path: Path, stack: str) -> None:
     sample = ROOT / "sample_notebooks" / "alpaca_sft.ipynb"
     nb = nbformat.read(sample, as_version=4)
     for cell in nb.cells:
@@ -207,8 +207,9 @@ def test_a_notebook_half_converted_after_a_guide_trains_as_the_notebook(tmp_path
     nbformat.write(nb, path)
     assert "save_strategy" in path.read_text()
     assert "model.module if" in path.read_text()
-    done = compared(tmp_path, path, single=plain_code(sample), stack=stack)
-    assert "batch 2 x 2 accumulation steps x 2 processes = 8 per step" in done.output
+    conversion = convert(path)
+    assert conversion.status == "declined"
+    assert any("asks for whether torchrun started it" in change.why for change in conversion.declined)
 
 
 @pytest.mark.parametrize("code", [IN_FUNCTION, IN_STEPS, IN_MAIN], ids=["loop", "step", "main"])
@@ -240,7 +241,7 @@ torch.manual_seed(0)
 model = LlamaForCausalLM(LlamaConfig(vocab_size=64, hidden_size=16, intermediate_size=32, num_hidden_layers=1,
     num_attention_heads=2, num_key_value_heads=2, bos_token_id=1, eos_token_id=None, pad_token_id=0))
 def count(module, args, output):
-    sys.stderr.write(f"forward on rank {os.environ.get('ROLE_RANK')}\\n")  # in one piece, unlike print()
+    sys.stderr.write("forward on a rank\\n")  # in one piece, unlike print()
 questions = [[1, 5 + n, 7, 9 + n, 3] for n in range(7)]
 """
 DIVIDED_LOOP = """\
@@ -285,8 +286,7 @@ def test_a_loop_that_generates_is_divided_and_gathered_in_order(tmp_path: Path) 
     one, two = (json.loads((tmp_path / name / "made.json").read_text()) for name in ("one", "two"))
     assert len(one[0]) == 6
     assert two[:2] == one[:2], "what is greedy is the same, in the same order"
-    forwards = [done.output.count(f"forward on rank {rank}") for rank in (0, 1)]
-    assert forwards == [4 * 3, 3 * 3]
+    assert done.output.count("forward on a rank") == 7 * 3, "each question is answered on one rank"
     assert len(two[2]) == 8
     assert two[2][::2] != two[2][1::2], "what is sampled for one prompt is not sampled twice"
 

@@ -149,15 +149,15 @@ for a, b in data:
     loss.backward()
     optimizer.step()
     optimizer.zero_grad()
-    import os
-    if os.environ.get("RANK") == "BAD":
+    import os, sys
+    if (sys.stdout.name == os.devnull) is BAD:
         raise ValueError("boom")
 """
 
 
 @pytest.mark.parametrize("bad", [pytest.param(0, marks=pytest.mark.thorough), 1])
 def test_the_cell_and_the_line_are_named(project: Project, bad: int) -> None:
-    cells = (Cell("code", LOOP, 4), Cell("code", BREAKS.replace("BAD", str(bad)), 7))
+    cells = (Cell("code", LOOP, 4), Cell("code", BREAKS.replace("BAD", str(bool(bad))), 7))
     conversion = convert_notebook(Notebook(Path("n.ipynb"), cells, "python"))
     assert conversion.script is not None, conversion.declined
     write(project.folder, conversion.files, report.as_json(conversion), force=True)

@@ -27,8 +27,8 @@ pytestmark = pytest.mark.launch
 
 SAMPLES = {"alpaca_sft": "llama_lora", "chat_sft": "chat_lora", "peft_loop": "peft_lora"}
 WRAPS = {
-    "alpaca_sft": ("explicit", "trainer"),
-    "chat_sft": ("explicit", "trainer"),
+    "alpaca_sft": ("explicit",),
+    "chat_sft": ("explicit",),
     "peft_loop": ("explicit",),
 }
 CASES = [(sample, stack) for sample in SAMPLES for stack in STACKS]
@@ -170,10 +170,10 @@ def test_plain_python_is_the_notebook(runner: Runner, sample: str, stack: str) -
         assert torch.equal(done.parameters("single")[name], value), name
 
 
-def test_three_processes_keep_the_batch_as_far_as_it_divides(runner: Runner) -> None:
-    done = runner("alpaca_sft", "newest", "explicit", 3)
+def test_three_processes_train_the_same_run(runner: Runner) -> None:
+    expected, done = single(runner, "alpaca_sft", "newest"), runner("alpaca_sft", "newest", "explicit", 3)
     assert done.exit_code == 0, done.output
-    assert "WARNING: the notebook's batch of 8 does not divide" in done.output
+    assert done.losses(0) == pytest.approx(expected.losses("single"), rel=RELATIVE)
 
 
 @pytest.mark.thorough  # as in test_faults.py
@@ -261,7 +261,7 @@ def test_generation_before_and_evaluation_and_another_trainer_after(tmp_path: Pa
     for word in ("early", "evaluated"):
         said = [line for line in expected.output.splitlines() if line.startswith(word)]
         assert said == [line for line in done.output.splitlines() if line.startswith(word)] != []
-    assert "batch 2 x 1 accumulation steps x 2 processes = 4 per step" in done.output
+    assert "in turns on 2 processes = 4 per step" in done.output
     assert {"start/note.txt"} <= done.files()
     assert not any(name.startswith("start") for name in done.written(1))
 

@@ -111,7 +111,10 @@ def test_a_dropped_notebook_is_shown_and_its_folder_downloaded(browser: Any, ser
     shown = Shown(browser, served)
     shown.drop(ALPACA)
     shown.view.get_by_role("heading", name="alpaca_sft.ipynb").wait_for(timeout=LONG * 1000)
-    assert "2 x 4 on one GPU -> 2 x 2 x 2 GPUs = 8" in shown.view.locator("main").inner_text()
+    assert (
+        "2 x 4 on one GPU -> the same 8, computed in turns on 2 GPUs"
+        in shown.view.locator("main").inner_text()
+    )
     assert downloaded(shown) == convert(ALPACA).files["train_ddp.py"]
     with shown.page.expect_download() as download:
         shown.page.get_by_role("button", name="Save this view").click()
@@ -131,7 +134,7 @@ def test_a_dropped_notebook_is_shown_and_its_folder_downloaded(browser: Any, ser
     shown.page.get_by_label("nproc").fill("4")
     shown.page.get_by_label("single file").check()
     shown.page.get_by_role("button", name="Convert").click()
-    shown.view.get_by_text("2 x 1 x 4 GPUs = 8").wait_for(timeout=LONG * 1000)
+    shown.view.get_by_text("2 x 1 on 4 GPUs = 8").wait_for(timeout=LONG * 1000)
     assert downloaded(shown) == convert(ALPACA, nproc=4, single_file=True).files["train_ddp.py"]
     assert not [url for url in shown.requests if not url.startswith((served.address, "blob:", "data:"))]
     shown.page.close()
@@ -249,7 +252,7 @@ def test_what_was_dropped_is_forgotten_when_the_page_is_left(served: Served) -> 
     assert not served.files()
     ended, text = visitor.convert(options={"nproc": 4})  # again, with other options
     assert ended
-    assert "x 4 GPUs" in text
+    assert "on 4 GPUs" in text
     assert references(served) >= 1, "else the next line shows nothing"
     visitor.leave()
     assert eventually(lambda: references(served) == 0)

@@ -61,7 +61,7 @@ def replaced(what: str, by: str, why: str = "") -> None:
 def line_of_script() -> int | None:
     """Return the line of the script that this call comes from, through whatever modules."""
     frame: FrameType | None = sys._getframe(1)
-    script = PLAN["script"]
+    script = PLAN.get("script")
     while frame is not None:
         if frame.f_code.co_filename == script:
             return frame.f_lineno
@@ -76,4 +76,5 @@ def called_by_script(depth: int = 2) -> bool:
 
 def beside_script(path: str | None) -> bool:
     """Return whether a file is the script or a module of its own folder, such as its runtime."""
-    return path is not None and os.path.dirname(path) == os.path.dirname(PLAN["script"])
+    script = PLAN.get("script")
+    return path is not None and script is not None and os.path.dirname(path) == os.path.dirname(script)

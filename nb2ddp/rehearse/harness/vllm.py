@@ -21,7 +21,7 @@ _WHY = "it needs a GPU"
 
 def begin() -> None:
     """Answer the script's ``import vllm``, where it has one."""
-    if "vllm" in Path(PLAN["script"]).read_text(encoding="utf-8"):
+    if "script" in PLAN and "vllm" in Path(PLAN["script"]).read_text(encoding="utf-8"):
         around(builtins, "__import__", _import)
 
 

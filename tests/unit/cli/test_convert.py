@@ -154,13 +154,11 @@ def test_edited_output_is_kept_without_force(invoke: Invoke, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("batch", ["preserve", "scale"])
-@pytest.mark.parametrize("wrap", ["explicit", "trainer"])
-def test_options_reach_the_script(invoke: Invoke, tmp_path: Path, batch: str, wrap: str) -> None:
+def test_options_reach_the_script(invoke: Invoke, tmp_path: Path, batch: str) -> None:
     path = save(tmp_path / "a.ipynb", TRAIN)
-    assert invoke("convert", path, "--batch", batch, "--wrap", wrap, "--nproc", "4").exit_code == 0
+    assert invoke("convert", path, "--batch", batch, "--nproc", "4").exit_code == 0
     script = (tmp_path / "a_ddp" / "train_ddp.py").read_text()
-    assert ("share_batch(2, 4)" in script) == (batch == "preserve")
-    assert ("wrap_trainer(trainer)" in script) == (wrap == "explicit")
+    assert ('wrap_trainer(trainer, batch="scale")' in script) == (batch == "scale")
     assert "--nproc_per_node=4" in script
 
 

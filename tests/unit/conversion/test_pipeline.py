@@ -233,7 +233,7 @@ def test_changes_point_at_their_lines() -> None:
     assert ("shell-lines", "!ls", 'ddp.shell("ls")') in found
     wrapped = [after for rule, before, after in found if rule == "wrap" and before == "trainer.train()"]
     assert wrapped
-    assert all("ddp." in after for after in wrapped)
+    assert any("ddp.wrap_trainer" in after for after in wrapped)
     finish = [before for rule, before, _ in found if rule == "finish"]
     assert finish == ["trainer.train()"]
 

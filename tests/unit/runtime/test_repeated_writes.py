@@ -3,13 +3,29 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.support.ranks import Ended
+from tests.support.ranks import Ended, RankServer
+from tests.unit.runtime.conftest import START
 
 Run = Callable[..., Ended]
+
+
+@pytest.fixture
+def run(server: RankServer, tmp_path: Path) -> Callable[..., Ended]:
+    """Run a script of which a model is divided: what it writes is looked at from then on."""
+
+    def run_script(script: str, ranks: int = 2, **options: Any) -> Ended:
+        watched = f"{START}ddp._patch_for_loops()\n"
+        return server.run(tmp_path / f"run-{ranks}", watched + textwrap.dedent(script), ranks, **options)
+
+    return run_script
+
 
 FORMS = {
     "open": "open('log.txt', 'a').close()",

@@ -16,7 +16,8 @@ Run = Callable[..., Ended]
 
 @pytest.mark.parametrize("name", ["UNSLOTH_FSDP2", "UNSLOTH_TP_SIZE"])
 def test_unsloths_own_sharding_is_refused(run: Run, name: str) -> None:
-    ended = run("note(went_on=True)", environment={name: "2"})
+    start = "import ddp_support as ddp\nddp.init_ranks(seed=0)\n"
+    ended = run("note(went_on=True)", start=start, environment={name: "2"})
     assert ended.codes == [1, 1]
     assert ended.ranks[0].err == (
         f"{name} is set: this script gives each GPU a copy of the model. Unset it and start again.\n"

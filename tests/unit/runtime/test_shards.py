@@ -14,6 +14,7 @@ from nb2ddp.runtime import unsloth_sharding
 from tests.support.ranks import Ended
 
 Run = Callable[..., Ended]
+RANKS = "import ddp_support as ddp\nrank, local_rank, world_size = ddp.init_ranks(seed=0)\n"
 
 # What Unsloth makes of a Trainer: the model is sharded before it, Accelerate leaves it alone, every rank saves.
 TRAINS = """
@@ -64,7 +65,7 @@ note(losses=[row["loss"] for row in trained.state.log_history if "loss" in row])
 def test_it_trains_and_saves_what_one_process_does(run: Run, ranks: int) -> None:
     from safetensors.torch import load_file
 
-    single, sharded = run(SAVES, 0), run(SAVES, ranks)
+    single, sharded = run(SAVES, 0, start=RANKS), run(SAVES, ranks, start=RANKS)
     assert sharded.codes == [0] * ranks, sharded.text
     assert sharded.notes[0]["losses"] == pytest.approx(single.notes[0]["losses"], rel=1e-5)
     assert f"nb2ddp: {ranks} ranks hold one model in shards" in sharded.ranks[0].out
@@ -79,13 +80,13 @@ def test_it_trains_and_saves_what_one_process_does(run: Run, ranks: int) -> None
 
 
 def test_of_two_machines_with_a_disk_each_the_first_has_the_model(run: Run) -> None:
-    ended = run(SAVES, machines=2, environment={"NB2DDP_SHARED_FS": "0"})
+    ended = run(SAVES, start=RANKS, machines=2, environment={"NB2DDP_SHARED_FS": "0"})
     assert ended.codes == [0, 0], ended.text
     assert {path.name for path in (ended.folder / "deep").iterdir()} == {"model"}
 
 
 def test_a_model_that_was_left_whole_ends_the_run(run: Run) -> None:
-    ended = run(f"{TRAINS}\nddp.use_shards(trainer(shards=False))")
+    ended = run(f"{TRAINS}\nddp.use_shards(trainer(shards=False))", start=RANKS)
     assert 0 not in ended.codes
     assert "RuntimeError: Unsloth has not sharded the model of this Sharding" in ended.text
 

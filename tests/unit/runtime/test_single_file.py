@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from nb2ddp.ddp_folder import SCRIPT, SUPPORT
-from nb2ddp.runtime import support_module
+from nb2ddp.runtime import support_module, used_names
 from nb2ddp.targets import TARGETS
 from nb2ddp.targets.job import Job, has_trainer
 from nb2ddp.targets.kaggle import input_sources, tokens_read
@@ -90,12 +90,14 @@ def test_a_traceback_shows_the_lines_of_the_module(server: RankServer, tmp_path:
 
 
 def test_the_text_is_the_modules(server: RankServer) -> None:
+    script = single_file(*LOOP)[SCRIPT]
     texts = [
         node.value
-        for node in ast.walk(ast.parse(single_file(*LOOP)[SCRIPT]))
+        for node in ast.walk(ast.parse(script))
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     ]
-    assert f"\n{support_module()}" in texts
+    (text,) = [text for text in texts if "# ---- run_state" in text]
+    assert text == f"\n{support_module(used_names(script.partition('# ---- cell')[2], 'ddp'))}"
 
 
 def test_it_travels_alone() -> None:

@@ -203,7 +203,7 @@ import pickle, torch
 import ddp_support as ddp
 has_gpus, seen = torch.cuda.is_available, []
 torch.cuda.is_available, torch.cuda.set_device = (lambda: GPUS), seen.append
-rank, local_rank, world_size = ddp.init(seed=0)
+rank, local_rank, world_size = ddp.init_ranks(seed=0)
 torch.cuda.is_available = has_gpus
 note(set_device=[*seen])
 from torch.serialization import register_package
@@ -261,7 +261,7 @@ checkpoint(block, torch.randn(16, 8, requires_grad=True), use_reentrant=False).b
 
 
 def test_a_checkpoint_recomputes_with_the_graph_of_its_forward_pass(run: Run) -> None:
-    ended = run(COMPILED)
+    ended = run(f"ddp._prepare_for_ddp()\n{COMPILED}")
     assert not any(ended.codes), ended.text
 
 
@@ -269,7 +269,7 @@ def test_a_checkpoint_recomputes_with_the_graph_of_its_forward_pass(run: Run) ->
 @pytest.mark.parametrize("when", ["before", "later"])
 def test_what_torchrun_told_a_rank_is_not_changed(run: Run, name: str, value: str, when: str) -> None:
     change = f"import os\nfor name in [{name!r}]:\n    os.environ[name] = {value!r}\n"
-    begin = "import ddp_support as ddp\nddp.init(seed=0)\n"
+    begin = f"import ddp_support as ddp\nddp.{'init' if when == 'before' else 'init_ranks'}(seed=0)\n"
     train = "ddp.init_process_group()\nnote(trained=True)\n"
     ended = run(train, start=change + begin if when == "before" else begin + change)
     assert any(ended.codes), ended.text

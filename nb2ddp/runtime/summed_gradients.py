@@ -1,0 +1,68 @@
+"""Sum gradients over the ranks, compare them, and see whether a model's buffers change."""
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from nb2ddp.runtime.gradients import _buckets
+
+
+def _sum_in_buckets(gradients: list[torch.Tensor]) -> None:
+    """Sum dense gradients over the ranks, some of them in each exchange."""
+    with torch.no_grad():
+        for bucket in _buckets(gradients):
+            if len(bucket) == 1 and bucket[0].is_contiguous():
+                dist.all_reduce(bucket[0])
+                continue
+            flat = torch.cat([gradient.reshape(-1) for gradient in bucket])
+            dist.all_reduce(flat)
+            parts = flat.split([gradient.numel() for gradient in bucket])
+            torch._foreach_copy_(bucket, [part.view_as(of) for of, part in zip(bucket, parts, strict=True)])
+
+
+def _take_gradients_of_rank_0(parameters: list[Any], model: torch.nn.Module) -> None:
+    """Give all ranks rank 0's gradients and buffers: on GPUs two computations of one batch differ in the last bits."""
+    for parameter in parameters:
+        if parameter.grad is not None and not parameter.grad.is_sparse:
+            dist.broadcast(parameter.grad, 0)
+    for buffer in _persistent(model):
+        if buffer.is_floating_point():
+            dist.broadcast(buffer, 0)
+
+
+def _distance(parameters: list[Any], whole: list[Any]) -> float:
+    """Return how far summed gradients are from those of all micro-batches, relative to their norm."""
+    apart, norm = 0.0, 0.0
+    for parameter, other in zip(parameters, whole, strict=True):
+        if parameter.grad is None or other is None:
+            apart += float(parameter.grad is not other) * 1e9
+            continue
+        one, other = parameter.grad.to_dense().float(), other.to_dense().float()
+        if bool(other.isfinite().all()):
+            apart += float((one - other).square().sum())
+            norm += float(other.square().sum())
+    return float((apart / norm) ** 0.5) if norm else apart
+
+
+def _persistent(model: torch.nn.Module) -> list[torch.Tensor]:
+    """Return the buffers of a model that are saved with it: others are caches."""
+    parts = model.named_modules()
+    left = {f"{of}.{name}" if of else name for of, part in parts for name in part._non_persistent_buffers_set}
+    return [buffer for name, buffer in model.named_buffers() if name not in left]
+
+
+class _Buffers:
+    """The buffers of a model before a step."""
+
+    def __init__(self, buffers: list[torch.Tensor]) -> None:
+        self.versions = [(buffer, buffer._version) for buffer in buffers]
+        self.copies = [buffer.detach().clone() for buffer, _ in self.versions]
+
+    def have_changed(self) -> bool:
+        return any(buffer._version != version for buffer, version in self.versions)
+
+    def put_back(self) -> None:
+        with torch.no_grad():
+            for (buffer, _), copy in zip(self.versions, self.copies, strict=True):
+                buffer.copy_(copy)
