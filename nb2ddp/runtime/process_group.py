@@ -1,6 +1,7 @@
 """Start a rank, and join the process group."""
 
 import atexit
+import logging
 import os
 import pathlib
 import shutil
@@ -102,6 +103,10 @@ def init_process_group() -> None:
         store = dist.PrefixStore("process_group", _store())
         dist.init_process_group(
             backend, timeout=_GROUP_TIMEOUT, store=store, rank=_run.rank, world_size=_run.world_size
+        )
+        # Transformers advises against a group that its arguments know nothing of
+        logging.getLogger("transformers.training_args").addFilter(
+            lambda record: "process group is initialized" not in record.getMessage()
         )
         if backend == "nccl":
             _run.cpu_group = dist.new_group(backend="gloo", timeout=_GROUP_TIMEOUT)

@@ -150,7 +150,7 @@ class _RowParts:
         note.result = sum(w * value for w, (value, _) in pairs if w), parts[0].result[1]
         note.drew = any(part.drew for part in parts)
         note.state = next((part.state for part in parts if part.state is not None), None)
-        for path in {path for part in parts for path in part.changes}:
+        for path in dict.fromkeys(path for part in parts for path in part.changes):
             changes = [part.changes.get(path) for part in parts]
             rule = self.of_figures[path][0]
             joined = changes[0] if rule == "copies" else _combined(changes, weights[rule], rule)

@@ -44,7 +44,7 @@ def prepare_trainer(trainer: Any) -> None:
     if _run.world_size == 1 or isinstance(trainer, _InTurns):
         return
     kind = type(trainer)
-    trainer._turns, trainer._predictions, trainer._saves = _Turns(trainer), _Predictions(trainer), {}
+    trainer._turns, trainer._predictions = _Turns(trainer), _Predictions(trainer)
     names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__doc__": kind.__doc__}
     trainer.__class__ = type(kind.__name__, (_InTurns, kind), names)
     _count_metrics_once()
@@ -54,12 +54,14 @@ def prepare_trainer(trainer: Any) -> None:
     _drop_half_checkpoints(trainer)
 
 
+_saves: dict[str, int] = {}  # how often each folder was saved, by all Trainers: ranks wait for each time
+
+
 class _InTurns:
     """What a Trainer does otherwise on several ranks."""
 
     _turns: _Turns
     _predictions: _Predictions
-    _saves: dict[str, int]
 
     def get_batch_samples(self, *args: Any, **options: Any) -> Any:
         samples, items = super().get_batch_samples(*args, **options)  # type: ignore[misc]
@@ -113,8 +115,8 @@ class _InTurns:
         """Let the other ranks find what rank 0 saves. Rank 0 waits for none: it may save alone."""
         if not _run.meets or not _run.one_disk:
             return
-        self._saves[what] = self._saves.get(what, 0) + 1
-        key = f"saved {_digest([what])} {self._saves[what]}"
+        _saves[what] = _saves.get(what, 0) + 1
+        key = f"saved {_digest([what])} {_saves[what]}"
         if is_main_process:
             _store().set(key, "")
         else:

@@ -21,11 +21,12 @@ SLICE = [("alpaca_sft", 2), ("peft_loop", 3)]
 TRAIN = "ddp_model = ddp.wrap_trainer(trainer)"
 NOT_AVERAGED = f"""\
 {TRAIN}
-def keep(state, bucket):
-    kept = torch.futures.Future()
-    kept.set_result(bucket.buffer())
-    return kept
-ddp_model.register_comm_hook(None, keep)
+from transformers import TrainerCallback
+class Drifts(TrainerCallback):
+    def on_train_end(self, args, state, control, **kwargs):
+        if rank:
+            next(p for p in trainer.model.parameters() if p.requires_grad).data.add_(1.0)
+trainer.add_callback(Drifts())
 #"""
 OTHER_SEED = f"""\
 trainer.train_dataset = trainer.train_dataset.shuffle(seed=rank)
