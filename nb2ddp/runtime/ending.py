@@ -6,6 +6,7 @@ import gc
 import io
 import json
 import logging
+import multiprocessing
 import os
 import re
 import secrets
@@ -173,7 +174,16 @@ def _exit(code: int) -> None:
     with contextlib.suppress(BaseException):
         flusher.start()
         flusher.join(2)
+        _kill_workers()
     os._exit(code)
+
+
+def _kill_workers() -> None:
+    """Kill this rank's daemonic children, such as a DataLoader's workers: one that hangs would outlive the run."""
+    for child in multiprocessing.active_children():
+        if child.daemon:
+            with contextlib.suppress(OSError):
+                child.kill()
 
 
 def _leave_script() -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from nb2ddp.runtime.ending import _exit, _kill_stopped, _record
+from nb2ddp.runtime.ending import _exit, _kill_stopped, _kill_workers, _record
 from nb2ddp.runtime.process_signs import _fields, _Signs, _wait_of
 from nb2ddp.runtime.run_state import _LIMIT, _PATIENCE, _run
 from nb2ddp.runtime.script_location import _is_notebooks_own, _place
@@ -107,6 +107,7 @@ class _Watchdog(threading.Thread):
         """Tell the other ranks where this one stands, and look at where they stand."""
         own = self.report()
         if self.store().check(["stop"]):
+            _kill_workers()
             time.sleep(2)  # the rank that saw it first says why
             _exit(1)
         beats = {rank: self._peer(rank) for rank in range(_run.world_size) if rank != _run.rank}

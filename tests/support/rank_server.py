@@ -281,6 +281,7 @@ def serve(modules: list[str]) -> None:
     for name in ("Trainer", "TrainingArguments", "LlamaForCausalLM", "BertForTokenClassification"):
         getattr(transformers, name)
     os.dup2(answers, 1)
+    os.close(answers)  # a process that a script leaves behind would hold it, and `close` would wait for it
     _make_forks_cheap()
     os.write(1, b"ready\n")
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -48,6 +50,16 @@ def table(
     return ended
 
 
+def processes_in(folder: Path) -> list[str]:
+    """Return the processes that are still at work in a folder."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if (process / "cwd").readlink() == folder:
+                found.append((process / "cmdline").read_text())
+    return found
+
+
 @pytest.mark.parametrize(
     "case", [pytest.param(name, marks=() if name in IN_CI else pytest.mark.thorough) for name in CASES]
 )
@@ -55,6 +67,7 @@ def test_a_slow_rank_is_waited_for_and_a_hung_one_ended(table: dict[str, Ended],
     ended = table[case]
     assert not ended.hung, ended.text
     assert not [path for path in ended.folder.iterdir() if "unsloth" in path.name]
+    assert not processes_in(ended.folder)
     if case in CALM:
         assert ended.codes == [0, 0], ended.text
         assert "nb2ddp: ERROR" not in ended.text
