@@ -1,6 +1,7 @@
 """Make a cell's text what IPython runs: commands without a ``%``, and imports from ``__future__`` in mid-cell."""
 
 from __future__ import annotations
+import __future__
 
 import re
 
@@ -10,7 +11,8 @@ from nb2ddp.source.syntax_check import check
 # Magics that are shell commands, which IPython runs without their `%` where no variable has the name.
 _COMMANDS = r"pip3?|conda|mamba|uv|ls|ll|cd|pwd|mkdir|rmdir|cp|mv|rm|cat|less|more"
 _AUTOMAGIC = re.compile(rf"({_COMMANDS})(?:[ \t]+(?!\S{{0,2}}=|[(\[,:]|(?:in|is|and|or|if|not)\b).*)?\s*$")
-_FUTURE = re.compile(r"from __future__ import .+")
+_FEATURE = "|".join(__future__.all_feature_names)
+_FUTURE = re.compile(rf"from __future__ import (?:(?:{_FEATURE})\b[\s,]*)+(?:#.*)?")
 
 
 def with_automagic(source: str, bound: frozenset[str]) -> str:
