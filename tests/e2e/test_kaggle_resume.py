@@ -119,7 +119,7 @@ def is_whole(checkpoint: Path) -> bool:
         json.loads((checkpoint / "trainer_state.json").read_text())
     except (OSError, ValueError):
         return False
-    return (checkpoint / "rng_state_1.pth").exists()
+    return (checkpoint / "rng_state.pth").exists()
 
 
 def test_killed_in_the_middle_and_resumed_it_has_the_losses_of_a_whole_run(

@@ -134,7 +134,7 @@ def test_a_dropped_notebook_is_shown_and_its_folder_downloaded(browser: Any, ser
     shown.page.get_by_label("nproc").fill("4")
     shown.page.get_by_label("single file").check()
     shown.page.get_by_role("button", name="Convert").click()
-    shown.view.get_by_text("2 x 1 on 4 GPUs = 8").wait_for(timeout=LONG * 1000)
+    shown.view.get_by_text("computed in turns on 4 GPUs").wait_for(timeout=LONG * 1000)
     assert downloaded(shown) == convert(ALPACA, nproc=4, single_file=True).files["train_ddp.py"]
     assert not [url for url in shown.requests if not url.startswith((served.address, "blob:", "data:"))]
     shown.page.close()

@@ -97,7 +97,8 @@ def test_the_text_is_the_modules(server: RankServer) -> None:
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     ]
     (text,) = [text for text in texts if "# ---- run_state" in text]
-    assert text == f"\n{support_module(used_names(script.partition('# ---- cell')[2], 'ddp'))}"
+    (alias,) = re.findall(r"= (\w+)\.init\(\)", script)
+    assert text == f"\n{support_module(used_names(script.partition('# ---- cell')[2], alias))}"
 
 
 def test_it_travels_alone() -> None:
