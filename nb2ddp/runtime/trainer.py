@@ -50,7 +50,7 @@ def prepare_trainer(trainer: Any) -> None:
     _count_metrics_once()
     trainer.args._n_gpu = min(trainer.args.n_gpu, 1)
     _leave_writing_to_rank_0(trainer)
-    _save_whole_files(arrays=False)
+    _save_whole_files()
     _drop_half_checkpoints(trainer)
 
 
