@@ -48,6 +48,7 @@ PARTS = (
     "watchdog",
     "process_group",
     "saving",
+    "callbacks",
     "figure_values",
     "figures",
     "summed_gradients",

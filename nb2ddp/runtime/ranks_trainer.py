@@ -14,6 +14,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from nb2ddp.runtime.callbacks import _decide_on_rank_0
 from nb2ddp.runtime.ddp_wrapper import _ddp
 from nb2ddp.runtime.process_group import _begin
 from nb2ddp.runtime.run_state import _run, is_main_process
@@ -93,6 +94,7 @@ def wrap_rank_trainer(trainer: Any) -> Any:
         return trainer.model_wrapped
     _check_same_data(getattr(trainer, "train_dataset", None))
     _wait_for_saves(trainer)
+    _decide_on_rank_0(trainer.callback_handler)
     # Accelerate prepares mixed precision as always; evaluation_mode keeps it from wrapping.
     model = trainer.accelerator.prepare_model(trainer.model, evaluation_mode=True)
     asked = trainer.args.ddp_find_unused_parameters
