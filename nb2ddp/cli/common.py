@@ -19,6 +19,7 @@ from nb2ddp.errors import PLEASE_REPORT, Nb2ddpError, NotebookError, OutputError
 from nb2ddp.options import Options, Setting, file_defaults, settings
 from nb2ddp.plain_text import terminal_safe
 from nb2ddp.source.inputs import Input, input_of
+from nb2ddp.source.notebook import is_notebook
 
 if TYPE_CHECKING:
     from nb2ddp.conversion.pipeline import Conversion
@@ -148,7 +149,7 @@ def script_place(target: Path) -> Path:
     """Return where the script of a target lies, or will lie."""
     if os.path.isdir(target):
         return target / SCRIPT
-    return Path(f"{target.stem}_ddp", SCRIPT) if target.suffix == ".ipynb" else target
+    return Path(f"{target.stem}_ddp", SCRIPT) if is_notebook(target) else target
 
 
 def script_of(target: Path, nproc: int, used: contextlib.ExitStack | None = None) -> Path:
@@ -168,7 +169,7 @@ def script_of(target: Path, nproc: int, used: contextlib.ExitStack | None = None
         return script
     if not os.path.exists(target):
         raise NotebookError(f"{target} does not exist.")
-    if target.suffix != ".ipynb":
+    if not is_notebook(target):
         if used is not None and target.name == SCRIPT and target.with_name(REPORT).is_file():
             used.enter_context(in_use(target.parent))
         return target

@@ -27,6 +27,7 @@ from nb2ddp.errors import Nb2ddpError
 from nb2ddp.options import Options, settings
 from nb2ddp.plain_text import json_text, terminal_safe
 from nb2ddp.source.inputs import Input, input_of
+from nb2ddp.source.notebook import is_notebook
 
 if TYPE_CHECKING:
     from nb2ddp.conversion.pipeline import Conversion
@@ -241,13 +242,20 @@ def _walked(inputs: Sequence[Input]) -> Iterator[tuple[Input, Path]]:
         if not what.is_file or not os.path.isdir(path):
             yield what, Path()
             continue
-        found = sorted(p for p in path.rglob("*.ipynb") if ".ipynb_checkpoints" not in p.parts)
+        found = [p for p in path.rglob("*.ipynb") if ".ipynb_checkpoints" not in p.parts]
+        found += [p for p in path.rglob("*.py") if not _is_of_an_environment(p, path) and is_notebook(p)]
+        found.sort()
         made = {script.parent for script in path.rglob(SCRIPT) if _is_converted(script)} - {path}
         found = [p for p in found if made.isdisjoint(p.parents)]
         if not found:
             raise click.UsageError(f"there are no notebooks in {path}.")
         for notebook in found:
             yield Input(str(notebook), "file", notebook), notebook.parent.relative_to(path)
+
+
+def _is_of_an_environment(file: Path, above: Path) -> bool:
+    """Return whether a file lies in a hidden folder or among installed packages."""
+    return any(part.startswith(".") or part == "site-packages" for part in file.relative_to(above).parts)
 
 
 def _is_converted(script: Path) -> bool:

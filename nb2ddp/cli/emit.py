@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from nb2ddp.cli.common import Sectioned, echo, echo_step, say, script_of
+from nb2ddp.source.notebook import is_notebook
 from nb2ddp.targets import TARGETS
 from nb2ddp.targets.option import TargetOption, options_of
 
@@ -106,7 +107,7 @@ def emit(
         save_steps=save_steps,
     )
     place = output or folder / target
-    if source.suffix != ".ipynb":  # the report on a notebook has named its secrets
+    if not is_notebook(source):  # the report on a notebook has named its secrets
         for warning in _secrets_in(folder):
             say(warning)
     for note in emitting.emit(job, target, starter, place, force=force):

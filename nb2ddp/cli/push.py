@@ -13,6 +13,7 @@ import click
 from nb2ddp.cli.common import echo, option_for, say, script_of, until_interrupted
 from nb2ddp.cli.kernel import KAGGLE_CODES, output_of, watch_kernel
 from nb2ddp.plain_text import json_text, terminal_safe
+from nb2ddp.source.notebook import is_notebook
 
 if TYPE_CHECKING:
     from nb2ddp.kaggle.bundle import Bundle, Wishes
@@ -125,9 +126,10 @@ def push(
         raise click.UsageError(
             "--sessions watches, and goes on by itself: leave out --watch and --resume-from."
         )
-    is_notebook = target is not None and target.suffix == ".ipynb"
     wishes = _wishes(options, public, token_dataset)
-    folder = script_of(target, 2).parent if target and is_notebook else bundle.converted_folder(target)
+    folder = (
+        script_of(target, 2).parent if target and is_notebook(target) else bundle.converted_folder(target)
+    )
     kaggle = None if dry_run else client.connect()
     user = kaggle.user if kaggle else credentials.user_known_here()
     made = bundle.bundle_of(folder, wishes, user)

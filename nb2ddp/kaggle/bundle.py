@@ -119,9 +119,8 @@ def converted_folder(target: Path | None) -> Path:
     """
     if target is not None:
         if not target.is_dir():
-            raise BundleError(
-                f"{target} does not exist; name a notebook or a folder that `nb2ddp convert` made."
-            )
+            what = "is no notebook" if target.is_file() else "does not exist"
+            raise BundleError(f"{target} {what}; name a notebook or a folder that `nb2ddp convert` made.")
         if _metadata_of(target) is None:
             raise BundleError(
                 f"{target} holds no Kaggle bundle; `nb2ddp convert NOTEBOOK` makes a folder that does."

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from nb2ddp.errors import NotebookError
-from nb2ddp.regular_files import opened
+from nb2ddp.regular_files import bytes_of, opened
 from nb2ddp.source.marimo import is_marimo, marimo_cells
 
 MOST_BYTES = 100_000_000
@@ -62,6 +62,19 @@ def read_notebook(path: Path) -> Notebook:
         NotebookError: the file is missing, or is not a notebook.
     """
     return parse_notebook(path, _text(path))
+
+
+def is_notebook(path: Path) -> bool:
+    """Return whether a file is taken for a notebook by its name, or for one of marimo's by its text.
+
+    A ``.py`` file with ``# %%`` cells may be a script that is to run as it is: it is none here.
+    """
+    if path.suffix != ".py":
+        return path.suffix == ".ipynb"
+    try:
+        return is_marimo(bytes_of(path).decode("utf-8", "replace"))
+    except OSError:
+        return False
 
 
 def parse_notebook(path: Path, text: str) -> Notebook:
