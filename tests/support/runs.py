@@ -74,9 +74,10 @@ class Run:
         return loaded
 
     def written(self, rank: int | str) -> set[str]:
-        """Files below the working folder that a rank opened for writing."""
+        """Files below the working folder that a rank opened for writing, but for those it saves in first."""
         notes = self.watch / f"writes-{rank}.txt"
         paths = notes.read_text().splitlines() if notes.exists() else []
+        paths = [path for path in paths if "/.unfinished-" not in path]
         return {str(Path(p).relative_to(self.folder)) for p in paths if Path(p).is_relative_to(self.folder)}
 
     def printed(self, rank: int = 0) -> list[str]:

@@ -145,7 +145,7 @@ def _torch_save(original: Callable[..., Any], obj: Any, f: Any, *arguments: Any,
 
 
 def _backward(original: Callable[..., Any], tensor: Any, *arguments: Any, **options: Any) -> Any:
-    if tensor.numel() == 1 and notes.is_rank():
+    if tensor.numel() == 1 and notes.is_rank() and not _repeats():
         _step.losses.append(float(tensor.detach()))
         _step.line = notes.line_of_script()
         if _called:
@@ -155,6 +155,12 @@ def _backward(original: Callable[..., Any], tensor: Any, *arguments: Any, **opti
         if _latest is not None:
             _latest.nb2ddp_used += 1
     return original(tensor, *arguments, **options)
+
+
+def _repeats() -> bool:
+    """Return whether the runtime module computes something once more, to compare it: that trains no sample."""
+    run = getattr(sys.modules.get("ddp_support"), "_run", None)
+    return bool(getattr(run, "comparing", False))
 
 
 def _take_called() -> None:
@@ -178,6 +184,7 @@ def _module_called(original: Callable[..., Any], self: Any, *inputs: Any, **opti
         or not torch.is_grad_enabled()
         or torch.compiler.is_compiling()
         or not notes.is_rank()
+        or _repeats()
     ):
         return original(self, *inputs, **options)
     digests = _rows_of_call(inputs, options)
