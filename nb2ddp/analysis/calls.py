@@ -6,15 +6,17 @@ one class alone has.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 
 import libcst as cst
 
+from nb2ddp.analysis.flow import Flow
 from nb2ddp.analysis.kinds import Kinds
 from nb2ddp.analysis.names import Names
 from nb2ddp.analysis.tree import Tree
-from nb2ddp.source.cells import root_of
+from nb2ddp.source import cst_nodes
+from nb2ddp.source.cells import Binding, root_of
 
 _DEPTH = 6  # how many variables, attributes and functions are followed to the class of a value
 _OF_MODULES = frozenset("train eval to cuda cpu half float step state_dict parameters".split())
@@ -23,9 +25,10 @@ _OF_MODULES = frozenset("train eval to cuda cpu half float step state_dict param
 class Calls:
     """Answer which functions of the notebook a call runs, and which calls run a function."""
 
-    def __init__(self, tree: Tree, names: Names, kinds: Kinds) -> None:
+    def __init__(self, tree: Tree, names: Names, flow: Flow, kinds: Kinds) -> None:
         self._tree = tree
         self._names = names
+        self._flow = flow
         self._kinds = kinds
         self._found: dict[cst.Call, tuple[cst.FunctionDef, ...]] = {}
 
@@ -41,6 +44,20 @@ class Calls:
     def callers(self, function: cst.FunctionDef) -> Sequence[cst.Call]:
         """Return the live calls that run a function of the notebook, in order."""
         return self._callers.get(function, ())
+
+    def passed(self, binding: Binding) -> Iterator[cst.BaseExpression]:
+        """Yield what calls pass for a parameter of a function, of a method, or of a function inside another one."""
+        function = binding.scope
+        if not isinstance(function, cst.FunctionDef):
+            return
+        home, called = self._tree.scope(function), function.name.value
+        if isinstance(home, cst.ClassDef) and called == "__init__":
+            called = home.name.value
+        for call in self.callers(function):
+            if cst_nodes.code_of(call.func).rpartition(".")[2] == called:  # else it is passed on
+                value = self._flow.passed(function, binding.name, call)
+                if value is not None:
+                    yield value
 
     @cached_property
     def _callers(self) -> dict[cst.FunctionDef, list[cst.Call]]:
@@ -165,7 +182,7 @@ class Calls:
                 case cst.Call(func=cst.Attribute(value=owner)):
                     found = self._of_library(owner)
                 case cst.Attribute(attr=attr):
-                    found = self._of_values(self._assigned(attr.value), depth)
+                    found = self._of_values(self._flow.assigned(attr.value), depth)
                     found = found if found is not None else self._of_library(value)
         return [] if found is None and self._kinds.kind(value) else found
 
@@ -183,13 +200,13 @@ class Calls:
             if isinstance(home, cst.ClassDef) and isinstance(function, cst.FunctionDef):
                 if function.params.params[:1] == (binding.node,):  # self, cls
                     return self._family(home)
-                return self._of_values(self._given(home, function, binding.node), depth)
-            return self._of_values(self._kinds.given(binding), depth)
+                return self._of_values(self._given(home, function, binding.name), depth)
+            return self._of_values(self._flow.given(binding), depth)
         if binding.value is None or binding.index is not None:
             return None
         return self._classes(binding.value, depth - 1)
 
-    def _of_values(self, values: Iterator[cst.BaseExpression], depth: int) -> list[cst.ClassDef] | None:
+    def _of_values(self, values: Iterable[cst.BaseExpression], depth: int) -> list[cst.ClassDef] | None:
         answers = [answer for v in values if (answer := self._classes(v, depth - 1)) is not None]
         return [definition for answer in answers for definition in answer] if answers else None
 
@@ -201,35 +218,14 @@ class Calls:
         own = [*self._plain(function)]
         if not own:
             return self._of_library(function)
-        returns: list[cst.BaseExpression] = []
-
-        class Returns(cst.CSTVisitor):
-            def visit_Return(self, node: cst.Return) -> None:
-                if node.value is not None:
-                    returns.append(node.value)
-
-        own[-1].body.visit(Returns())
-        return self._of_values(iter(returns), depth)
-
-    def _assigned(self, attribute: str) -> Iterator[cst.BaseExpression]:
-        """Yield what is assigned to an attribute of this name: ``self.model = ...``."""
-        for target in self._tree.collected.attribute_targets:
-            if target.attr.value == attribute:
-                around = self._tree.parent(target)
-                assign = self._tree.parent(around) if around is not None else None
-                if isinstance(assign, cst.Assign):
-                    yield assign.value
+        return self._of_values(self._flow.returned(own[-1]), depth)
 
     def _given(
-        self, home: cst.ClassDef, function: cst.FunctionDef, param: cst.Param
+        self, home: cst.ClassDef, function: cst.FunctionDef, name: str
     ) -> Iterator[cst.BaseExpression]:
         """Yield what is passed for a parameter of ``__init__`` where instances are made."""
-        position = list(function.params.params).index(param) - 1 if param in function.params.params else -1
-        if function.name.value != "__init__":
-            return
-        for call in self._tree.live_calls:
+        for call in self._tree.live_calls if function.name.value == "__init__" else ():
             if home in self._class_named(call.func):
-                for index, argument in enumerate(call.args):
-                    named = argument.keyword is not None and argument.keyword.value == param.name.value
-                    if named or (argument.keyword is None and index == position and not argument.star):
-                        yield argument.value
+                value = self._flow.passed(function, name, call)
+                if value is not None:
+                    yield value

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import libcst as cst
-from libcst import matchers
 
 from nb2ddp import libraries
 from nb2ddp.analysis.common_paths import called_by_all, made_by_all
@@ -36,7 +35,6 @@ _TO_TEXT = libraries.TEXT_METHODS | {"hex"}
 
 # What a name is not a part of, but an item of: an argument is rated by its call.
 _APART = cst.Lambda | cst.BaseComp | cst.Dict | cst.List | cst.Set | cst.Tuple | cst.BaseSmallStatement
-_OF_ITS_OWN_SCOPE = matchers.NamedExpr() | matchers.Await() | matchers.Yield()
 
 
 def is_drawn_name(facts: Facts, value: cst.BaseExpression) -> bool:
@@ -50,15 +48,13 @@ def is_drawn_name(facts: Facts, value: cst.BaseExpression) -> bool:
         elif name not in _PLAIN | _SYSTEM_GENERATORS and method not in _TO_TEXT:
             return False
         is_text |= is_id or name == "str" or method in _TO_TEXT
-    return drawn and is_text and not matchers.findall(value, _OF_ITS_OWN_SCOPE)
+    return drawn and is_text and not facts.nodes(cst.NamedExpr, cst.Await, cst.Yield, within=value)
 
 
 def makes_system_generator(facts: Facts, node: cst.BaseExpression | None) -> bool:
     """Return whether an expression is a ``random.SystemRandom()``, or a name for one."""
-    if isinstance(node, cst.Name):
-        binding = facts.binding(node)
-        node = binding.value if binding is not None and binding.index is None else None
-    return isinstance(node, cst.Call) and facts.qualified(node.func) in _SYSTEM_GENERATORS
+    made = facts.bound(node)
+    return isinstance(made, cst.Call) and facts.qualified(made.func) in _SYSTEM_GENERATORS
 
 
 def _draws_from_system(facts: Facts, call: cst.Call) -> bool:
@@ -135,14 +131,14 @@ def _is_for_all(facts: Facts, value: cst.BaseExpression) -> bool:
         return False
     inner: cst.CSTNode = value
     if isinstance(holder, cst.Param):
-        inner = next(p for p in facts.parents(holder) if isinstance(p, cst.FunctionDef | cst.Lambda))
+        inner = facts.around(holder, cst.FunctionDef, cst.Lambda) or value
     scope = facts.scope(value)
     if isinstance(scope, cst.Lambda):  # field(default_factory=lambda: ...)
         home = facts.scope(scope)
         return isinstance(home, cst.ClassDef) and not _of_process(facts, value) and made_by_all(facts, home)
     while isinstance(home := facts.scope(inner), cst.ClassDef):
         inner = home
-    if isinstance(home, cst.FunctionDef) and matchers.findall(home.body, matchers.Yield()):
+    if isinstance(home, cst.FunctionDef) and facts.nodes(cst.Yield, within=home.body):
         return False  # it goes on when it is asked
     if not called_by_all(facts, inner):
         return False

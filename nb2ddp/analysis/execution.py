@@ -10,12 +10,13 @@ import libcst as cst
 
 from nb2ddp import libraries
 from nb2ddp.analysis.calls import Calls
+from nb2ddp.analysis.flow import Flow
 from nb2ddp.analysis.kinds import Kinds
 from nb2ddp.analysis.names import Names
 from nb2ddp.analysis.solver import Solver
 from nb2ddp.analysis.tree import Tree
 from nb2ddp.source.cells import CodeCell, Statement, root_of
-from nb2ddp.source.cst_nodes import keyword_of, method_of
+from nb2ddp.source.cst_nodes import given, method_of
 
 # Methods of an Accelerator that one rank may call alone.
 _ALONE = frozenset(
@@ -34,14 +35,16 @@ _SEARCHES = 32  # how many are kept, those used last
 class Execution:
     """Answer what a statement runs, where the ranks meet, and when training is over."""
 
-    def __init__(self, tree: Tree, names: Names, kinds: Kinds, *, sharded: bool = False) -> None:
+    def __init__(self, tree: Tree, names: Names, flow: Flow, kinds: Kinds, *, sharded: bool = False) -> None:
         self._tree = tree
         self._sharded = sharded
         self._names = names
         self._kinds = kinds
-        calls = Calls(tree, names, kinds)
+        self._flow = flow
+        calls = Calls(tree, names, flow, kinds)
         self.called_functions = calls.functions
         self.callers = calls.callers
+        self.passed = calls.passed
         self._searches: dict[Callable[[cst.Call], bool], Solver[cst.CSTNode, bool]] = {}
         self._calls_of: dict[cst.CSTNode, list[cst.Call]] = {}
         self._loops: dict[cst.Call, cst.For | cst.While | None] = {}
@@ -137,7 +140,12 @@ class Execution:
     def _gives_nothing(self, call: cst.Call) -> bool:
         """Return whether a call runs functions of the notebook that return no value."""
         own = self.called_functions(call) if isinstance(call.func, cst.Name) else ()
-        return bool(own) and not any(_returns_value(function) for function in own)
+        return bool(own) and not any(self._gives_value(function) for function in own)
+
+    def _gives_value(self, function: cst.FunctionDef) -> bool:
+        yields = self._tree.nodes(cst.Yield, within=function.body)
+        own = any(self._tree.scope(found) is function for found in yields)
+        return own or bool(self._flow.returned(function)) or function.asynchronous is not None
 
     # ---- training -------------------------------------------------------------------------------
 
@@ -151,8 +159,7 @@ class Execution:
         if isinstance(call.func, cst.Attribute) and call.func.attr.value == "train":
             return call.func.value if self._kinds.kind(call.func.value) == "trainer" else None
         if self._names.qualified(call.func) in libraries.COLLECTIVE_FUNCTIONS:
-            unnamed = [a.value for a in call.args if a.keyword is None and not a.star]
-            return keyword_of(call, "trainer") or (unnamed[0] if unnamed else None)
+            return given(call, 0, "trainer")
         return None
 
     def training_loop(self, call: cst.Call) -> cst.For | cst.While | None:
@@ -168,19 +175,14 @@ class Execution:
         queue, seen = deque([call]), {call}
         while queue:
             site = queue.popleft()
-            loop = self._loop_around(site)
+            loop = self._tree.loop(site)
             if loop is not None:
                 return loop
-            for parent in self._tree.parents(site):
-                if isinstance(parent, cst.FunctionDef):
-                    callers = [other for other in self.callers(parent) if other not in seen]
-                    seen.update(callers)
-                    queue += callers
-                    break
+            function = self._tree.around(site, cst.FunctionDef)
+            callers = [c for c in self.callers(function) if c not in seen] if function is not None else []
+            seen.update(callers)
+            queue += callers
         return None
-
-    def _loop_around(self, node: cst.CSTNode) -> cst.For | cst.While | None:
-        return next((p for p in self._tree.parents(node) if isinstance(p, cst.For | cst.While)), None)
 
     # ---- collectives ----------------------------------------------------------------------------
 
@@ -213,8 +215,7 @@ class Execution:
         if not self._may_run_after(node, self._sharding):
             return False
         since = self._tree.end(self._sharding)
-        binding = self._names.binding(node) if isinstance(node, cst.Name) else None
-        made = binding.value if binding is not None else None
+        made = self._flow.bound(node)
         loaded = isinstance(made, cst.Call) and method_of(made) == "from_pretrained"
         return not (loaded and made is not None and self._tree.order(made) > since)  # not one loaded again
 
@@ -253,24 +254,3 @@ class Execution:
         """Return whether ``node`` stands after the last collective, where rank 0 may work alone."""
         last = self.last_collective
         return last is not None and self._tree.order(node) > self._tree.end(last)
-
-
-def _returns_value(function: cst.FunctionDef) -> bool:
-    """Return whether a function, not one inside it, returns or yields a value."""
-    found: list[cst.CSTNode] = []
-
-    class Returns(cst.CSTVisitor):
-        def visit_Return(self, node: cst.Return) -> None:
-            found.extend([node.value] if node.value is not None else [])
-
-        def visit_Yield(self, node: cst.Yield) -> None:
-            found.append(node)
-
-        def visit_FunctionDef(self, node: cst.FunctionDef) -> bool:
-            return node is function
-
-        def visit_Lambda(self, node: cst.Lambda) -> bool:
-            return False
-
-    function.visit(Returns())
-    return bool(found) or function.asynchronous is not None

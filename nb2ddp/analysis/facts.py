@@ -1,7 +1,7 @@
 """Answer the rules' questions about a notebook's code: the one object that they ask.
 
-The answers come from five parts, each built on those before it: `tree` (where a node stands), `names`
-(what a name is bound to), `kinds` (what a value is), `execution` (what runs, and when), `values` (literals).
+The answers come from five parts, each built on those before it: `tree` (where a node stands), `names` (what a
+name is bound to), `flow` (where values come from), `kinds` (what a value is), `execution` (what runs, and when).
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 import libcst as cst
 
 from nb2ddp.analysis.execution import Execution
+from nb2ddp.analysis.flow import Flow
 from nb2ddp.analysis.kinds import Kinds
 from nb2ddp.analysis.names import Names
 from nb2ddp.analysis.tree import Tree
-from nb2ddp.analysis.values import Values
 from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import CodeCell, Statement
 
@@ -33,17 +33,16 @@ class Facts:
         self._sharded = sharded
         self._tree = Tree(cells)
         self._names = Names(self._tree)
-        self._kinds = Kinds(self._tree, self._names)
-        self._execution = Execution(self._tree, self._names, self._kinds, sharded=sharded)
+        self._flow = Flow(self._tree, self._names)
+        self._kinds = Kinds(self._tree, self._names, self._flow)
+        self._execution = Execution(self._tree, self._names, self._flow, self._kinds, sharded=sharded)
         self._answers: dict[object, Any] = {}
         self.cells = self._tree.cells
         self._ask_tree(self._tree)
         self._ask_names(self._names)
+        self._ask_flow(self._flow)
         self._ask_kinds(self._kinds)
         self._ask_execution(self._execution)
-        values = Values(self._tree, self._names, self._kinds)
-        self.value = values.value
-        self.argument = values.argument
 
     def _ask_tree(self, tree: Tree) -> None:
         self.parent = tree.parent
@@ -59,6 +58,9 @@ class Facts:
         self.cell = tree.cell
         self.place = tree.place
         self.calls_in = tree.calls_in
+        self.nodes = tree.nodes
+        self.around = tree.around
+        self.loop = tree.loop
 
     def _ask_names(self, names: Names) -> None:
         self.bindings = names.bindings
@@ -77,13 +79,26 @@ class Facts:
         self.qualified = names.qualified
         self.our = names.our
 
+    def _ask_flow(self, flow: Flow) -> None:
+        self.bound = flow.bound
+        self.comprehension = flow.comprehension
+        self.reaching = flow.reaching
+        self.assigned = flow.assigned
+        self.fields = flow.fields
+        self.item_values = flow.item_values
+        self.returned = flow.returned
+        self.passes = flow.passed
+        self.given = flow.given
+        self.launched = flow.launched
+        self.star_dicts = flow.star_dicts
+        self.value = flow.value
+        self.argument = flow.argument
+
     def _ask_kinds(self, kinds: Kinds) -> None:
         self.kind = kinds.kind
         self.is_trainer_class = kinds.is_trainer_class
         self.is_arguments_class = kinds.is_arguments_class
         self.trainer_class = kinds.trainer_class
-        self.given = kinds.given
-        self.star_dicts = kinds.star_dicts
         self.loads_model = kinds.loads_model
         self.loaded_name = kinds.loaded_name
         self.joins_group = kinds.joins_group
@@ -92,7 +107,6 @@ class Facts:
         self.comes_from = kinds.comes_from
         self.origins = kinds.origins
         self.is_deleted = kinds.is_deleted
-        self.launched = kinds.launched
         self.method = cst_nodes.method_of
         self.keyword = cst_nodes.keyword_of
 
@@ -100,6 +114,7 @@ class Facts:
         self.runs = execution.runs
         self.called_functions = execution.called_functions
         self.callers = execution.callers
+        self.passed = execution.passed
         self.runs_once = execution.runs_once
         self.shown = execution.shown
         self.trained = execution.trained
@@ -190,8 +205,3 @@ class Facts:
     def last_collective(self) -> Statement | None:
         """Return the last statement that runs a collective call: after it no rank needs another."""
         return self._execution.last_collective
-
-
-def launched(facts: Facts, call: cst.Call) -> tuple[cst.BaseExpression | None, Sequence[cst.Arg]]:
-    """Return the function that ``notebook_launcher(function, args)`` runs, and its arguments."""
-    return facts.launched(call)

@@ -86,7 +86,7 @@ def _makes_folder(facts: Facts, call: cst.Call) -> bool:
 
 def _can_be_made_by_one(facts: Facts, call: cst.Call) -> bool:
     statement, scope = facts.statement(call), facts.scope(call)
-    if leaves(statement) or changes_state(facts, statement):
+    if leaves(facts, statement) or changes_state(facts, statement):
         return False
     if isinstance(scope, cst.FunctionDef):
         return called_by_all(facts, call) and not binds_for_later(facts, statement)

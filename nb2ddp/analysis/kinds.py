@@ -7,12 +7,13 @@ methods that return their owner.
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator
 from functools import cached_property
 
 import libcst as cst
 
 from nb2ddp import libraries
+from nb2ddp.analysis.flow import Flow
 from nb2ddp.analysis.names import Names
 from nb2ddp.analysis.solver import Solver
 from nb2ddp.analysis.tree import Tree
@@ -29,9 +30,10 @@ _BUILTINS = frozenset(dir(builtins))
 class Kinds:
     """Answer what an expression holds, and what a call makes or gets."""
 
-    def __init__(self, tree: Tree, names: Names) -> None:
+    def __init__(self, tree: Tree, names: Names, flow: Flow) -> None:
         self._tree = tree
         self._names = names
+        self._flow = flow
         self._kinds = Solver[_Key, str](self._steps, "")
         self._trainer_classes = Solver(self._derives(libraries.is_trainer_class), False)
         self._arguments_classes = Solver(self._derives(libraries.is_arguments_class), False)
@@ -75,16 +77,13 @@ class Kinds:
         if not isinstance(node.value, cst.Name):
             return ""
         kinds = set()
-        for target in self._tree.collected.attribute_targets:
-            left = self._tree.parent(target)
-            around = self._tree.parent(left) if left is not None else None
-            if target.attr.value == node.attr.value and target is not node and isinstance(around, cst.Assign):
-                kinds.add((yield around.value))
+        for value in self._flow.assigned(node.attr.value):
+            kinds.add((yield value))
         return kinds.pop() if len(kinds) == 1 and kinds <= {"trainer", "arguments"} else ""
 
     def _bound(self, binding: Binding) -> _Steps:
         if isinstance(binding.node, cst.Param):
-            for value in self.given(binding):
+            for value in self._flow.given(binding):
                 if kind := (yield value):
                     return kind
             return ""
@@ -160,7 +159,7 @@ class Kinds:
 
     def _returned(self, function: cst.FunctionDef) -> _Steps:
         """Evaluate the first kind that a ``return`` of the function gives; of a tuple its first value."""
-        for value in _returns(function):
+        for value in self._flow.returned(function):
             first = value.elements[0].value if isinstance(value, cst.Tuple) and value.elements else value
             if kind := (yield first):
                 return kind
@@ -209,112 +208,6 @@ class Kinds:
                 break
         return ""
 
-    # ---- arguments ------------------------------------------------------------------------------
-
-    def given(self, binding: Binding) -> Iterator[cst.BaseExpression]:
-        """Yield what the notebook's calls of a function pass for one of its parameters."""
-        function = binding.scope
-        if not isinstance(function, cst.FunctionDef) or self._tree.scope(function) is not None:
-            return
-        names = [param.name.value for param in function.params.params]
-        if binding.name not in names:
-            return
-        position = names.index(binding.name)
-        for call, arguments in self._calls_of(function.name.value):
-            given = keyword_of(call, binding.name)
-            unnamed = [a.value for a in arguments if a.keyword is None and not a.star]
-            if given is None and position < len(unnamed):
-                given = unnamed[position]
-            if given is not None:
-                yield given
-
-    def _calls_of(self, name: str) -> Iterator[tuple[cst.Call, Sequence[cst.Arg]]]:
-        """Yield live calls of a function of the notebook, also through Accelerate's ``notebook_launcher``."""
-        yield from self._calls_by_name.get(name, ())
-
-    @cached_property
-    def _calls_by_name(self) -> dict[str, list[tuple[cst.Call, Sequence[cst.Arg]]]]:
-        found: dict[str, list[tuple[cst.Call, Sequence[cst.Arg]]]] = {}
-        for call in self._tree.live_calls:
-            function: cst.BaseExpression | None = call.func
-            arguments = call.args
-            if self._names.qualified(call.func) in libraries.NOTEBOOK_LAUNCHERS:
-                function, arguments = self.launched(call)
-            if isinstance(function, cst.Name):
-                found.setdefault(function.value, []).append((call, arguments))
-        return found
-
-    def launched(self, call: cst.Call) -> tuple[cst.BaseExpression | None, Sequence[cst.Arg]]:
-        """Return the function that ``notebook_launcher(function, args)`` runs, and its arguments."""
-        unnamed = [argument.value for argument in call.args if argument.keyword is None and not argument.star]
-        function = keyword_of(call, "function") or (unnamed[0] if unnamed else None)
-        given = keyword_of(call, "args") or (unnamed[1] if len(unnamed) > 1 else None)
-        if isinstance(given, cst.Name) and (binding := self._names.binding(given)) is not None:
-            given = binding.value
-        elements = given.elements if isinstance(given, cst.Tuple | cst.List) else ()
-        return function, [cst.Arg(element.value) for element in elements]
-
-    def star_dicts(self, call: cst.Call) -> list[cst.Call | cst.Dict | None]:
-        """Return for each ``**x`` of a call its dict literal or ``dict()``; None where it may be more."""
-        found: list[cst.Call | cst.Dict | None] = []
-        for argument in call.args:
-            if argument.star == "**":
-                found += self._passed_on(argument.value) or [self._dict_of(argument.value)]
-        return found
-
-    def _passed_on(self, node: cst.BaseExpression) -> list[cst.Call | cst.Dict | None]:
-        """Return for ``**kwargs`` of a function of the notebook its one call, and what that unpacks."""
-        binding = self._names.binding(node) if isinstance(node, cst.Name) else None
-        function = binding.scope if binding is not None else None
-        if not isinstance(function, cst.FunctionDef) or binding is None:
-            return []
-        if function.params.star_kwarg is not binding.node or self._names.is_changed(binding):
-            return []
-        calls = [call for call, _ in self._calls_of(function.name.value)]
-        return [calls[0], *self.star_dicts(calls[0])] if len(calls) == 1 else []
-
-    def _dict_of(self, node: cst.BaseExpression) -> cst.Call | cst.Dict | None:
-        if isinstance(node, cst.Name):
-            binding = self._names.binding(node)
-            if binding is None or self._names.is_changed(binding):
-                return None
-            if isinstance(binding.node, cst.Param):
-                given = [] if binding.node.default is not None else list(self.given(binding))
-                inside = any(self._tree.contains(binding.scope or node, value) for value in given)
-                return self._dict_of(given[0]) if len(given) == 1 and not inside else None
-            if binding.value is None:
-                return None
-            node = binding.value
-        if isinstance(node, cst.Subscript):
-            return self._item_of(node)
-        if isinstance(node, cst.Dict):
-            return node if all(isinstance(e, cst.DictElement) for e in node.elements) else None
-        if isinstance(node, cst.Call) and self._names.qualified(node.func) == "dict":
-            return node if all(argument.keyword is not None for argument in node.args) else None
-        return None
-
-    def _item_of(self, node: cst.Subscript) -> cst.Call | cst.Dict | None:
-        """Return the dict that ``CONFIG["training"]`` is, where the text of the notebook decides it."""
-        owner = self._dict_of(node.value) if isinstance(node.value, cst.Name | cst.Subscript) else None
-        at = node.slice[0].slice if len(node.slice) == 1 else None
-        key = cst_nodes.string_value(at.value) if isinstance(at, cst.Index) else None
-        if owner is None or key is None:
-            return None
-        pairs = [
-            (cst_nodes.string_value(e.key), e.value)
-            for e in (owner.elements if isinstance(owner, cst.Dict) else ())
-            if isinstance(e, cst.DictElement)
-        ]
-        if isinstance(owner, cst.Call):
-            pairs = [(a.keyword.value if a.keyword else None, a.value) for a in owner.args]
-        found = [value for name, value in pairs if name == key]
-        inner = found[-1] if found else None
-        return (
-            self._dict_of(inner)
-            if isinstance(inner, cst.Name | cst.Dict | cst.Call | cst.Subscript)
-            else None
-        )
-
     # ---- what a call does -----------------------------------------------------------------------
 
     def loads_model(self, call: cst.Call) -> bool:
@@ -323,12 +216,7 @@ class Kinds:
 
     def loaded_name(self, call: cst.Call) -> str:
         """Return the model's name that ``from_pretrained`` gets; "" where it cannot be seen."""
-        unnamed = [argument.value for argument in call.args if argument.keyword is None]
-        node = keyword_of(call, "model_name") or (unnamed[0] if unnamed else None)
-        if isinstance(node, cst.Name):
-            binding = self._names.binding(node)
-            node = binding.value if binding is not None else None
-        return cst_nodes.string_value(node) or ""
+        return cst_nodes.string_value(self._flow.bound(cst_nodes.given(call, 0, "model_name"))) or ""
 
     def joins_group(self, call: cst.Call) -> bool:
         """Return whether a call makes Accelerate join the process group: arguments and trainers do."""
@@ -374,10 +262,8 @@ class Kinds:
                         return made | found
                     node = func
                 case cst.Attribute(value=value, attr=attr):
-                    for target in self._tree.collected.attribute_targets:
-                        around = self._tree.parent(self._tree.parent(target) or target)
-                        if target.attr.value == attr.value and isinstance(around, cst.Assign):
-                            found |= self.origins(around.value, depth - 4)
+                    for assigned in self._flow.assigned(attr.value):
+                        found |= self.origins(assigned, depth - 4)
                     node = value
                 case cst.Subscript(value=value) | cst.Await(expression=value):
                     node = value
@@ -401,7 +287,7 @@ class Kinds:
                 for base in binding.node.bases:
                     made |= self._made_by(base.value, depth - 1) if depth > 0 else frozenset()
             elif isinstance(binding.node, cst.FunctionDef):
-                for value in _returns(binding.node):
+                for value in self._flow.returned(binding.node):
                     first = (
                         value.elements[0].value if isinstance(value, cst.Tuple) and value.elements else value
                     )
@@ -414,7 +300,7 @@ class Kinds:
     def _origins_of(self, binding: Binding, depth: int) -> frozenset[str]:
         found: set[str] = set()
         if isinstance(binding.node, cst.Param):
-            for value in self.given(binding):
+            for value in self._flow.given(binding):
                 found |= self.origins(value, depth - 1)
         elif binding.value is not None:
             value = binding.value
@@ -439,16 +325,3 @@ class Kinds:
             if isinstance(tree.parent(name), cst.Del | cst.Element)
             and any(isinstance(parent, cst.Del) for parent in tree.parents(name))
         ]
-
-
-def _returns(function: cst.FunctionDef) -> list[cst.BaseExpression]:
-    """List the values that a function returns."""
-    found: list[cst.BaseExpression] = []
-
-    class Returns(cst.CSTVisitor):
-        def visit_Return(self, node: cst.Return) -> None:
-            if node.value is not None:
-                found.append(node.value)
-
-    function.body.visit(Returns())
-    return found

@@ -62,8 +62,7 @@ def _steps(facts: Facts, function: cst.Attribute) -> bool:
     if function.attr.value not in _STEPPING:
         return False
     owner = function.value
-    binding = facts.binding(owner) if isinstance(owner, cst.Name) else None
-    made = binding.value if binding is not None else None
+    made = facts.bound(owner)
     code = cst_nodes.code_of(made.func) if isinstance(made, cst.Call) else ""
     return _STEPS.search(cst_nodes.code_of(owner)) is not None or _STEPS.search(code) is not None
 

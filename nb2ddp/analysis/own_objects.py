@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterator
 
 import libcst as cst
-from libcst import matchers
 
 from nb2ddp import libraries
 from nb2ddp.analysis.facts import Facts
+from nb2ddp.analysis.solver import Solver
 from nb2ddp.source.cells import Binding, Scope
 
 # Iterate over their argument, in its order.
@@ -21,35 +21,8 @@ HARMLESS_METHODS = (
     libraries.TEXT_METHODS | LIST_METHODS | frozenset("lstrip rstrip startswith endswith".split())
 )
 _CONTAINERS = cst.List | cst.Tuple | cst.Set | cst.Dict | cst.ListComp | cst.SetComp | cst.GeneratorExp
-_Seen = set[Binding | cst.CSTNode]
-
-
-def in_comprehension(facts: Facts, use: cst.Name) -> bool:
-    """Return whether a name is the variable of a comprehension around it."""
-    return _gone_through(facts, use) is not None
-
-
-def _gone_through(facts: Facts, use: cst.Name) -> cst.BaseExpression | None:
-    """Return ``rows`` for ``x`` of ``[f(x) for x in rows]``; None for a name that no comprehension binds."""
-    for parent in facts.parents(use):
-        part = parent.for_in if isinstance(parent, cst.BaseComp) else None
-        while part is not None:
-            if use.value in _targets(part.target) and not facts.contains(part.iter, use):
-                return part.iter
-            part = part.inner_for_in
-        if isinstance(parent, cst.BaseSmallStatement):
-            return None
-    return None
-
-
-def _targets(target: cst.BaseExpression) -> set[str]:
-    match target:
-        case cst.Name(value=name):
-            return {name}
-        case cst.Tuple(elements=elements) | cst.List(elements=elements):
-            return {name for element in elements for name in _targets(element.value)}
-        case _:
-            return set()
+# An expression or a binding, and whether the items of its value are meant, not the value itself.
+_Key = tuple[cst.BaseExpression | Binding, bool]
 
 
 def called_on(facts: Facts, use: cst.Name) -> tuple[str, bool]:
@@ -79,97 +52,94 @@ class Objects:
         self._facts = facts
         self._body = body
         self._is_steady = is_steady
-        self._seen: _Seen = set()  # what is_own has looked at
-        self._held: _Seen = set()
+        self._from_outside = Solver[_Key, bool](self._steps, False)
 
     def is_own(self, node: cst.BaseExpression) -> bool:
         """Return whether an iteration has made the value of an expression, or its use changes nothing."""
-        self._seen, self._held = set(), set()
-        return self._is_own(node)
+        return not self._from_outside.solve((node, False))
 
     def holds_own(self, node: cst.BaseExpression) -> bool:
         """Return `is_own` of the items of a list, tuple, set or dict, as far as the notebook writes them out."""
-        self._seen, self._held = set(), set()
-        return self._holds_own(node)
+        return not self._from_outside.solve((node, True))
 
     def is_current_item(self, binding: Binding) -> bool:
         """Return whether a binding is that of the loop's variable."""
         return isinstance(binding.node, cst.For) and binding.node.body is self._body
 
-    def _is_own(self, node: cst.BaseExpression) -> bool:
+    def _steps(self, key: _Key) -> Generator[_Key, bool, bool]:
+        node, items = key
+        sources: Iterator[_Key | None]
+        if isinstance(node, Binding):
+            sources = self._of_binding(node, items)
+        else:
+            sources = self._of_items(node) if items else self._of_value(node)
+        for source in sources:
+            if source is None or (yield source):
+                return True
+        return False
+
+    def _of_value(self, node: cst.BaseExpression) -> Iterator[_Key | None]:
+        """Yield what a value is made of; None for an object from outside that use may change."""
+        facts = self._facts
         match node:
             case cst.Name():
-                if (items := _gone_through(self._facts, node)) is not None:
-                    return self._holds_own(items)
-                bound = self._bound_inside(node)
-                return all(map(self._is_bound_own, bound)) if bound else self._is_steady(node)
+                part, bound = facts.comprehension(node), self._bound_inside(node)
+                if part is not None:
+                    yield part.iter, True
+                elif bound:
+                    yield from ((binding, False) for binding in bound)
+                elif not self._is_steady(node):
+                    yield None
             case cst.Attribute(value=value) | cst.NamedExpr(value=value):
-                return self._is_own(value)
+                yield value, False
             case cst.Subscript(value=value):
-                return self._holds_own(value)
+                yield value, True
             case cst.IfExp(body=left, orelse=right) | cst.BooleanOperation(left=left, right=right):
-                return self._is_own(left) and self._is_own(right)
+                yield left, False
+                yield right, False
+            case cst.Call() if self._is_inside(node, facts.scope(node)):
+                for function in facts.called_functions(node):
+                    yield from ((value, False) for value in facts.returned(function))
             case cst.Call():
-                if self._is_inside(node, self._facts.scope(node)):
-                    return all(map(self._is_own, self._returned(node)))
-                return not self._makes_object(node) or self._is_steady(node)
-            case _:
-                return True
+                if self._makes_object(node) and not self._is_steady(node):
+                    yield None
 
-    def _is_bound_own(self, binding: Binding) -> bool:
-        if binding in self._seen:
-            return True
-        self._seen.add(binding)
-        match binding.node:
-            case cst.For(iter=items):
-                return self._holds_own(items)
-            case cst.Param(default=default):
-                given = [v for v in self._facts.given(binding) if self._is_inside(v, self._facts.scope(v))]
-                return all(map(self._is_own, given if default is None else [*given, default]))
-        if binding.value is None:
-            return True
-        return self._is_own(binding.value) if binding.index is None else self._holds_own(binding.value)
-
-    def _holds_own(self, node: cst.BaseExpression) -> bool:
+    def _of_items(self, node: cst.BaseExpression) -> Iterator[_Key]:
+        """Yield what the items of a value are made of."""
         match node:
             case cst.List(elements=elements) | cst.Tuple(elements=elements) | cst.Set(elements=elements):
-                return self._are_own(element.value for element in elements)
+                yield from (_item(element.value) for element in elements)
             case cst.Dict(elements=pairs):
-                return self._are_own(pair.value for pair in pairs)
+                yield from (_item(pair.value) for pair in pairs)
             case cst.ListComp(elt=item) | cst.SetComp(elt=item) | cst.GeneratorExp(elt=item):
-                return self._are_own([item])
+                yield _item(item)
             case cst.BinaryOperation(left=left, right=right) | cst.IfExp(body=left, orelse=right):
-                return self._holds_own(left) and self._holds_own(right)
+                yield left, True
+                yield right, True
             case cst.Subscript(value=value):
-                return self._holds_own(value)
+                yield value, True
             case cst.Call(func=cst.Attribute(value=owner)) if self._facts.method(node) in LIST_METHODS:
-                return self._holds_own(owner)
+                yield owner, True
             case cst.Call(args=arguments):
-                last = self._facts.qualified(node.func).rpartition(".")[2]
-                return last not in PASSING | {"sorted", "set", "iter"} or all(
-                    self._holds_own(argument.value) for argument in arguments
-                )
-            case cst.Name() if not in_comprehension(self._facts, node):
+                if self._facts.qualified(node.func).rpartition(".")[2] in PASSING | {"sorted", "set", "iter"}:
+                    yield from ((argument.value, True) for argument in arguments)
+            case cst.Name() if self._facts.comprehension(node) is None:
                 known = self._facts.binding(node)
                 bound = self._bound_inside(node) or ([known] if known is not None else [])
-                return all(map(self._holds_bound, bound))
-        return True
+                yield from ((binding, True) for binding in bound)
 
-    def _holds_bound(self, binding: Binding) -> bool:
-        if binding in self._held:
-            return True
-        self._held.add(binding)
+    def _of_binding(self, binding: Binding, items: bool) -> Iterator[_Key]:
         match binding.node:
-            case cst.For(iter=items):
-                return self._holds_own(items)
-            case cst.Param():
-                return all(map(self._holds_own, self._facts.given(binding)))
-        return binding.value is None or self._holds_own(binding.value)
-
-    def _are_own(self, items: Iterable[cst.BaseExpression]) -> bool:
-        return all(
-            self._holds_own(item) if isinstance(item, _CONTAINERS) else self._is_own(item) for item in items
-        )
+            case cst.For(iter=iterated):
+                yield iterated, True
+            case cst.Param(default=default):
+                for value in self._facts.given(binding):
+                    if items or self._is_inside(value, self._facts.scope(value)):
+                        yield value, items
+                if default is not None and not items:
+                    yield default, False
+            case _ if binding.value is not None:
+                yield binding.value, items or binding.index is not None
 
     def _bound_inside(self, name: cst.Name) -> list[Binding]:
         """List the bindings of a name in the loop, or in the function that it runs; none if it has others."""
@@ -185,19 +155,11 @@ class Objects:
             return True
         return isinstance(scope, cst.FunctionDef) and not self._facts.contains(scope, self._body)
 
-    def _returned(self, call: cst.Call) -> list[cst.BaseExpression]:
-        """List what the notebook's functions return to a call."""
-        values: list[cst.BaseExpression] = []
-        for function in self._facts.called_functions(call):
-            if function in self._seen:
-                continue
-            self._seen.add(function)
-            for found in matchers.findall(function.body, matchers.Return()):
-                value = found.value if isinstance(found, cst.Return) else None
-                values += [value] if value is not None else []
-        return values
-
     def _makes_object(self, call: cst.Call) -> bool:
         """Match ``Ids()`` and ``lib.Ids()``: a class, to go by its name if it is not the notebook's."""
         last = self._facts.qualified(call.func).rpartition(".")[2]
         return last[:1].isupper() or any(isinstance(b.node, cst.ClassDef) for b in self._facts.bindings(last))
+
+
+def _item(node: cst.BaseExpression) -> _Key:
+    return node, isinstance(node, _CONTAINERS)

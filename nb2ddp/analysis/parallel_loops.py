@@ -14,7 +14,6 @@ import libcst as cst
 
 from nb2ddp import libraries
 from nb2ddp.analysis.facts import Facts
-from nb2ddp.analysis.own_objects import in_comprehension
 from nb2ddp.analysis.side_effects import (
     WITHOUT_GRADIENTS,
     Effects,
@@ -183,7 +182,7 @@ def _keeps_to_itself(facts: Facts, loop: cst.For, results: Sequence[str]) -> boo
         return False
     for name in {b.name for b in bound}:
         for use in facts.loads_of(name):
-            if _may_read(facts, loop, use) and not in_comprehension(facts, use):
+            if _may_read(facts, loop, use) and facts.comprehension(use) is None:
                 return False
     return Effects(facts, results).is_contained(loop.body, scope)
 

@@ -15,7 +15,6 @@ from nb2ddp.analysis.own_objects import (
     PASSING,
     Objects,
     called_on,
-    in_comprehension,
 )
 from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Scope
@@ -87,7 +86,7 @@ def is_ordered(facts: Facts, node: cst.BaseExpression | None, depth: int = 0) ->
             last = facts.qualified(node.func).rpartition(".")[2]
             if facts.kind(node) == "dataset" or last in _LISTS or facts.method(node) in LIST_METHODS:
                 return True
-            unnamed = [argument.value for argument in node.args if argument.keyword is None]
+            unnamed = cst_nodes.unnamed(node.args)
             if last in ("list", "dict") and not node.args:
                 return True
             return last in PASSING and bool(unnamed) and ordered(*(unnamed if last == "zip" else unnamed[:1]))
@@ -105,11 +104,10 @@ class Effects:
 
     def is_contained(self, body: cst.BaseSuite, scope: Scope | None, *, is_function: bool = False) -> bool:
         """Return whether ``body``, of a loop or of a function that the loop calls, changes nothing else."""
-        facts, look = self._facts, _Look()
+        facts = self._facts
         if self._objects is None:  # not a function that the loop calls
             self._objects = Objects(facts, body, self._is_steady_outside)
-        body.visit(look)
-        if look.forbidden or (look.returns and not is_function):
+        if _is_forbidden(facts, body) or (facts.nodes(cst.Return, within=body) and not is_function):
             return False
         for name in facts.changes_in(body) - (frozenset() if is_function else self._results):
             made = [b for b in facts.bindings(name) if b.scope is scope and facts.contains(body, b.node)]
@@ -118,11 +116,12 @@ class Effects:
             ):
                 return False
         objects = self._objects
+        attributes = {node.attr.value for node in facts.nodes(cst.Attribute, within=body)}
         return (
             all(self._is_steady_use(body, objects, use, is_function) for use in facts.name_loads_in(body))
             and all(self._has_no_effect(call) for call in facts.calls_in(body))
-            and all(self._runs_only_contained(name) for name in look.attributes | {"forward", "__call__"})
-            and all(self._may_be_dropped(body, value) for value in look.dropped)
+            and all(self._runs_only_contained(name) for name in attributes | {"forward", "__call__"})
+            and all(self._may_be_dropped(body, line.value) for line in facts.nodes(cst.Expr, within=body))
         )
 
     def _is_steady_use(self, body: cst.BaseSuite, objects: Objects, use: cst.Name, is_function: bool) -> bool:
@@ -130,7 +129,7 @@ class Effects:
         facts = self._facts
         method, is_item = called_on(facts, use)
         harmless = not method or method in HARMLESS_METHODS
-        if in_comprehension(facts, use):
+        if facts.comprehension(use) is not None:
             return harmless or objects.is_own(use)
         binding = facts.binding(use)
         if is_function and use.value in self._results and (binding is None or binding.scope is None):
@@ -252,46 +251,19 @@ def _is_fresh(facts: Facts, value: cst.BaseExpression | None) -> bool:
             return False
 
 
-class _Look(cst.CSTVisitor):
-    """Collect from a body: statements that cannot be divided, expression statements, attributes that it reads."""
+_DEFINING = (cst.FunctionDef, cst.ClassDef, cst.Import, cst.ImportFrom)
+_FORBIDDEN = (cst.Global, cst.Nonlocal, cst.Yield, cst.Await, *_DEFINING)
 
-    def __init__(self) -> None:
-        self.forbidden = self.returns = False
-        self.dropped: list[cst.BaseExpression] = []
-        self.attributes: set[str] = set()
-        self._loops = 0
 
-    def on_visit(self, node: cst.CSTNode) -> bool:
-        match node:
-            case cst.For() | cst.While():
-                self._loops += 1
-            case cst.Break():
-                self.forbidden |= self._loops == 0
-            case cst.Return():
-                self.returns = True
-            case (
-                cst.Global()
-                | cst.Nonlocal()
-                | cst.Yield()
-                | cst.Await()
-                | cst.FunctionDef()
-                | cst.ClassDef()
-                | cst.Import()
-                | cst.ImportFrom()
-            ):
-                self.forbidden = True
-            case cst.Assign(targets=targets):
-                self.forbidden |= any(_reaches_far(target.target) for target in targets)
-            case cst.AugAssign(target=target) | cst.AnnAssign(target=target) | cst.Del(target=target):
-                self.forbidden |= _reaches_far(target)
-            case cst.Expr(value=value):
-                self.dropped.append(value)
-            case cst.Attribute(attr=attr):
-                self.attributes.add(attr.value)
+def _is_forbidden(facts: Facts, body: cst.BaseSuite) -> bool:
+    """Return whether a body ends its loop, defines or imports something, or sets what no variable name identifies."""
+    if facts.nodes(*_FORBIDDEN, within=body):
         return True
-
-    def on_leave(self, original_node: cst.CSTNode) -> None:
-        self._loops -= isinstance(original_node, cst.For | cst.While)
+    loops = map(facts.loop, facts.nodes(cst.Break, within=body))
+    if any(loop is None or not facts.contains(body, loop) for loop in loops):
+        return True
+    targets = facts.nodes(cst.AssignTarget, cst.AugAssign, cst.AnnAssign, cst.Del, within=body)
+    return any(_reaches_far(node.target) for node in targets)
 
 
 def _reaches_far(target: cst.CSTNode) -> bool:

@@ -269,12 +269,8 @@ def _by_kind(facts: Facts, node: cst.Call | cst.Dict) -> Iterator[Finding]:
 
 def _in_comprehension(facts: Facts, node: cst.CSTNode) -> bool:
     """Return whether a call's arguments may contain names of a comprehension, unknown on the line above."""
-    for parent in facts.parents(node):
-        if isinstance(parent, cst.BaseComp):
-            return True
-        if isinstance(parent, cst.SimpleStatementLine | cst.BaseCompoundStatement):
-            return False
-    return False
+    around = (parent for parent in facts.parents(node) if isinstance(parent, cst.BaseComp))
+    return any(facts.contains(facts.statement(node), parent) for parent in around)
 
 
 def _with_shares(node: cst.CSTNode, names: dict[str, str]) -> cst.CSTNode:

@@ -20,6 +20,7 @@ import libcst as cst
 
 from nb2ddp import libraries
 from nb2ddp.analysis.facts import Facts
+from nb2ddp.analysis.flow import pairs_of
 from nb2ddp.analysis.training_arguments import libraries_know_ranks
 from nb2ddp.options import Options
 from nb2ddp.rewriting.findings import Decline, Edit, Finding, Note, Rule
@@ -137,16 +138,7 @@ def _spread_elsewhere(facts: Facts) -> Iterator[Finding]:
 
 def _element(made: cst.Call | cst.Dict | None) -> cst.BaseExpression | None:
     """Return the value of ``device_map`` in a dict."""
-    if isinstance(made, cst.Call):
-        named = (a.value for a in made.args if a.keyword is not None and a.keyword.value == "device_map")
-        return next(named, None)
-    elements = made.elements if made is not None else ()
-    values = (
-        e.value
-        for e in elements
-        if isinstance(e, cst.DictElement) and cst_nodes.string_value(e.key) == "device_map"
-    )
-    return next(values, None)
+    return next((value for key, value in pairs_of(made) if key == "device_map"), None)
 
 
 def _map(call: cst.CSTNode, value: str, comment: str) -> cst.CSTNode:

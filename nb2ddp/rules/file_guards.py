@@ -59,7 +59,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             continue  # all ranks look for a free name before rank 0 makes the folder: the rule rank-zero sees to that
         names_one = any(facts.contains(statement, name) for name in shared_names(facts))
         if test is not None and (
-            leaves(statement) or names_one
+            leaves(facts, statement) or names_one
         ):  # a rank that comes later would go another way
             why, function = "all ranks go rank 0's way", helper(facts, "from_main_process")
             yield from deferring(facts, test, why, function, wanted=partial(_looks, facts))

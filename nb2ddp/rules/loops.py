@@ -37,7 +37,7 @@ import libcst as cst
 from nb2ddp import libraries
 from nb2ddp.analysis import rank_zero_work
 from nb2ddp.analysis.accumulation_loops import Turns, turns_of
-from nb2ddp.analysis.facts import Facts, launched
+from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.missing_names import existence_test, last_in_branch, name_test
 from nb2ddp.analysis.training_loops import Optimized, is_trained_call, loader_of, optimized_models
 from nb2ddp.options import Options
@@ -89,9 +89,8 @@ def _assigned_alone(statement: cst.CSTNode, function: str, given: Sequence[str])
 
 def _plain(facts: Facts, call: cst.Call) -> str:
     """Return ``function(*args)`` for ``notebook_launcher(function, args, ...)``."""
-    function, given = launched(facts, call)
-    unnamed = [argument.value for argument in call.args if argument.keyword is None]
-    arguments = facts.keyword(call, "args") or (unnamed[1] if len(unnamed) > 1 else None)
+    function, given = facts.launched(call)
+    arguments = cst_nodes.given(call, 1, "args")
     name = cst_nodes.code_of(function) if function is not None else ""
     if isinstance(arguments, cst.Tuple | cst.List):
         return f"{name}({', '.join(cst_nodes.code_of(argument.value) for argument in given)})"
@@ -235,16 +234,8 @@ def _given(facts: Facts, binding: Binding) -> Iterator[cst.Name]:
     function = binding.scope
     if not isinstance(binding.node, cst.Param) or not isinstance(function, cst.FunctionDef):
         return
-    names = [parameter.name.value for parameter in function.params.params]
-    position = names.index(binding.name) if binding.name in names else len(names)
-    if isinstance(facts.scope(function), cst.ClassDef):
-        position -= 1  # self
     for caller in facts.callers(function):
-        unnamed = [argument.value for argument in caller.args if argument.keyword is None]
-        given = facts.keyword(caller, binding.name)
-        if given is None and 0 <= position < len(unnamed):
-            given = unnamed[position]
-        if isinstance(given, cst.Name):
+        if isinstance(given := facts.passes(function, binding.name, caller), cst.Name):
             yield given
 
 
@@ -262,7 +253,7 @@ def _sites(
 
     ``self.model`` has it in all methods of its class, and as ``x.model`` where ``x.fit()`` is called.
     """
-    function = next((parent for parent in facts.parents(site) if isinstance(parent, cst.FunctionDef)), None)
+    function = facts.around(site, cst.FunctionDef)
     home = facts.scope(function) if function is not None else None
     of_self = binding.name == "self" and binding.scope is not None
     own = facts.scope(binding.scope) if of_self and binding.scope is not None else None

@@ -60,17 +60,9 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
 
 def _imports(facts: Facts) -> Iterator[Finding]:
     """Remove ``from IPython import get_ipython``, which is no longer called."""
-    found: list[cst.ImportFrom] = []
-
-    class Imports(cst.CSTVisitor):
-        def visit_ImportFrom(self, node: cst.ImportFrom) -> None:
-            if not isinstance(node.names, cst.ImportStar) and any(_is_get_ipython(a) for a in node.names):
-                found.append(node)
-
-    for cell in facts.cells:
-        cell.module.visit(Imports())
-    for node in found:
-        assert not isinstance(node.names, cst.ImportStar)
+    for node in facts.nodes(cst.ImportFrom):
+        if isinstance(node.names, cst.ImportStar) or not any(map(_is_get_ipython, node.names)):
+            continue
         statement, why = facts.statement(node), "there is no IPython in a script"
         if (
             len(node.names) == 1

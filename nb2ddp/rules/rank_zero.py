@@ -101,7 +101,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             yield Edit(
                 call, "the program that it starts is no rank of this run", partial(_on_its_own, env=env)
             )
-        if leaves(statement):
+        if leaves(facts, statement):
             yield from _each_in_turn(facts, call, statement, why)
         elif changes_state(facts, statement) or binds_outside(facts, statement, last):
             yield from _each_in_turn(facts, call, statement, why, once=True)
@@ -139,7 +139,7 @@ def _running(facts: Facts, call: cst.Call, statement: Statement, why: str) -> It
     if _starts_python(facts, call):
         env = f"{helper(facts, 'environment_without_ranks')}()"
         yield Edit(call, "the program that it starts is no rank of this run", partial(_on_its_own, env=env))
-    if not (leaves(statement) or binds_for_later(facts, statement) or changes_state(facts, statement)):
+    if not (leaves(facts, statement) or binds_for_later(facts, statement) or changes_state(facts, statement)):
         yield Gate(statement, "rank-zero-then-wait", why)
     elif rank_zero_work.gives_plain(facts, call):
         yield from _on_rank_0(facts, call, why)
@@ -279,7 +279,7 @@ def _in_function(facts: Facts, call: cst.Call, statement: Statement) -> Iterator
         yield _around_training(facts, call)
         return
     all_call = called_by_all(facts, call)
-    apart = leaves(statement) or binds_for_later(facts, statement) or changes_state(facts, statement)
+    apart = leaves(facts, statement) or binds_for_later(facts, statement) or changes_state(facts, statement)
     if all_call and apart and rank_zero_work.gives_plain(facts, call) and not _may_be_skipped(facts, call):
         yield from _on_rank_0(facts, call, rank_zero_work.WRITES)
         return
@@ -338,7 +338,7 @@ def _while_training(
     elif not apart:
         yield Gate(statement, "rank-zero", rank_zero_work.WRITES)
     elif all_call:
-        once = not leaves(statement)
+        once = not leaves(facts, statement)
         yield from _each_in_turn(facts, call, statement, rank_zero_work.WRITES, once=once)
     elif (path := rank_zero_work.opened(facts, call)) is not None:
         yield _of_rank_0(facts, path)
