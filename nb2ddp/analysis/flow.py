@@ -14,7 +14,6 @@ import libcst as cst
 
 from nb2ddp import libraries
 from nb2ddp.analysis.names import Names
-from nb2ddp.analysis.tree import Tree
 from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Binding, root_of
 from nb2ddp.source.cst_nodes import keyword_of, string_value, unnamed
@@ -26,12 +25,8 @@ _DictLike = cst.Call | cst.Dict
 _Target = TypeVar("_Target", bound=cst.CSTNode)
 
 
-class Flow:
+class Flow(Names):
     """Answer what reaches an expression. Nodes in questions are nodes of the cells' own trees."""
-
-    def __init__(self, tree: Tree, names: Names) -> None:
-        self._tree = tree
-        self._names = names
 
     # ---- names ----------------------------------------------------------------------------------
 
@@ -39,17 +34,15 @@ class Flow:
         """Return what a name was bound to last, or what holds that; any other expression as it is."""
         if not isinstance(node, cst.Name):
             return node
-        binding = self._names.binding(node)
+        binding = self.binding(node)
         return binding.value if binding is not None else None
 
     def comprehension(self, name: cst.Name) -> cst.CompFor | None:
         """Return the ``for`` of a comprehension around a name that gives it its value; None without one."""
-        for parent in self._tree.parents(name):
+        for parent in self.parents(name):
             part = parent.for_in if isinstance(parent, cst.BaseComp) else None
             while part is not None:
-                if name.value in cst_nodes.target_names(part.target) and not self._tree.contains(
-                    part.iter, name
-                ):
+                if name.value in cst_nodes.target_names(part.target) and not self.contains(part.iter, name):
                     return part
                 part = part.inner_for_in
             if isinstance(parent, cst.BaseSmallStatement):
@@ -58,7 +51,7 @@ class Flow:
 
     def reaching(self, name: cst.Name) -> tuple[Binding, ...]:
         """Return the assignments that a use of a name may see, the last first, that no branch rules out."""
-        last = self._names.binding(name)
+        last = self.binding(name)
         candidates = self._candidates(name, last) if last is not None else []
         if last is None or len(candidates) > _MOST:
             return ()
@@ -68,44 +61,38 @@ class Flow:
             if self._has_run(binding, name):
                 break
         # `rank = 0` below `except KeyError:`, to which a rank does not come, counts where there is nothing else
-        kept = [b for b in found if self._tree.around(b.node, cst.ExceptHandler) is None] or found or [last]
+        kept = [b for b in found if self.around(b.node, cst.ExceptHandler) is None] or found or [last]
         return tuple(kept) if len(kept) <= _MANY else ()
 
     def _candidates(self, name: cst.Name, last: Binding) -> list[Binding]:
         """Return the assignments of a name in its scope that may come before a use, the last first."""
-        tree, here = self._tree, self._tree.order(name)
-        same = [
-            b for b in self._names.bindings(name.value) if b.scope is last.scope and not tree.is_dead(b.node)
-        ]
+        here = self.order(name)
+        same = [b for b in self.bindings(name.value) if b.scope is last.scope and not self.is_dead(b.node)]
         same.sort(key=lambda b: b.order, reverse=True)
-        if tree.scope(name) is not last.scope:
+        if self.scope(name) is not last.scope:
             return same  # a function may run at any time
-        loops = [p for p in tree.parents(name) if isinstance(p, cst.For | cst.While)]
-        loops = [loop for loop in loops if tree.scope(loop) is last.scope]
-        again = [b for b in same if b.order > here and loops and tree.contains(loops[-1], b.node)]
+        loops = [p for p in self.parents(name) if isinstance(p, cst.For | cst.While)]
+        loops = [loop for loop in loops if self.scope(loop) is last.scope]
+        again = [b for b in same if b.order > here and loops and self.contains(loops[-1], b.node)]
         assigns = cst.Assign | cst.AnnAssign | cst.AugAssign
         before = [b for b in same if b.order < here]  # not `x` on the right of `x = f(x)`
         return [
             *again,
-            *(b for b in before if not (isinstance(b.node, assigns) and tree.contains(b.node, name))),
+            *(b for b in before if not (isinstance(b.node, assigns) and self.contains(b.node, name))),
         ]
 
     def _has_run(self, binding: Binding, name: cst.Name) -> bool:
         """Return whether an assignment has run before a use: no branch and no loop is around it alone."""
-        if isinstance(binding.node, cst.AugAssign) or binding.order > self._tree.order(name):
+        if isinstance(binding.node, cst.AugAssign) or binding.order > self.order(name):
             return False
         inner: cst.CSTNode = binding.node
-        for parent in self._tree.parents(binding.node):
+        for parent in self.parents(binding.node):
             if isinstance(parent, cst.FunctionDef | cst.ClassDef | cst.Lambda):
                 break
             block = isinstance(parent, cst.For | cst.While | cst.ExceptHandler)
-            if block and not self._tree.contains(parent, name):
+            if block and not self.contains(parent, name):
                 return False
-            if (
-                isinstance(parent, cst.If)
-                and inner is not parent.test
-                and not self._tree.contains(inner, name)
-            ):
+            if isinstance(parent, cst.If) and inner is not parent.test and not self.contains(inner, name):
                 return False
             inner = parent
         return True
@@ -119,13 +106,13 @@ class Flow:
     @cached_property
     def _attribute_values(self) -> dict[str, list[cst.BaseExpression]]:
         found: dict[str, list[cst.BaseExpression]] = {}
-        for target, value in self._with_values(self._tree.collected.attributes):
+        for target, value in self._with_values(self.attributes):
             found.setdefault(target.attr.value, []).append(value)
         return found
 
     def fields(self, name: str) -> list[Binding]:
         """List where the bodies of classes bind a name: ``rank = 0`` and ``def rank(self)``."""
-        return [b for b in self._names.bindings(name) if isinstance(b.scope, cst.ClassDef)]
+        return [b for b in self.bindings(name) if isinstance(b.scope, cst.ClassDef)]
 
     def item_values(self, item: cst.Subscript) -> Iterator[cst.BaseExpression]:
         """Yield what an item with this key is given: in ``cfg["rank"] = ...``, and in ``cfg = {"rank": ...}``."""
@@ -135,25 +122,25 @@ class Flow:
         for other, value in self._items:
             if key_of(other) == key and cst_nodes.code_of(other.value) == owner:
                 yield value
-        for binding in self._names.bindings(owner):
+        for binding in self.bindings(owner):
             items = dict_items(binding.value) if self._is_dict(binding.value) else None
             if items and key in items:
                 yield items[key]
 
     @cached_property
     def _items(self) -> list[tuple[cst.Subscript, cst.BaseExpression]]:
-        return list(self._with_values(self._tree.nodes(cst.Subscript)))
+        return list(self._with_values(self.nodes(cst.Subscript)))
 
     def _with_values(self, nodes: Sequence[_Target]) -> Iterator[tuple[_Target, cst.BaseExpression]]:
         """Yield the live nodes that are assigned to, by themselves or in a tuple, with their values."""
         for node in nodes:
-            around = self._tree.parent(node)
-            outer = self._tree.parent(around) if around is not None else None
+            around = self.parent(node)
+            outer = self.parent(around) if around is not None else None
             if isinstance(around, cst.AssignTarget) and isinstance(outer, cst.Assign):
-                if not self._tree.is_dead(node):
+                if not self.is_dead(node):
                     yield node, outer.value
             elif isinstance(around, cst.Element) and isinstance(outer, cst.Tuple):
-                assign = self._tree.parent(self._tree.parent(outer) or outer)
+                assign = self.parent(self.parent(outer) or outer)
                 values = (
                     assign.value if isinstance(assign, cst.Assign) and assign.value is not outer else None
                 )
@@ -164,18 +151,18 @@ class Flow:
 
     def returned(self, function: cst.FunctionDef) -> list[cst.BaseExpression]:
         """List the values that a function returns, not those of functions in it."""
-        found = self._tree.nodes(cst.Return, within=function.body)
-        own = (r.value for r in found if self._tree.scope(r) is function)
+        found = self.nodes(cst.Return, within=function.body)
+        own = (r.value for r in found if self.scope(r) is function)
         return [value for value in own if value is not None]
 
-    def passed(
+    def passes(
         self, function: cst.FunctionDef, name: str, call: cst.Call, arguments: Sequence[cst.Arg] | None = None
     ) -> cst.BaseExpression | None:
         """Return what a call of a function passes for one of its parameters, ``self`` not counted."""
         if (given := keyword_of(call, name)) is not None:
             return given
         names = [param.name.value for param in function.params.params]
-        if isinstance(self._tree.scope(function), cst.ClassDef):
+        if isinstance(self.scope(function), cst.ClassDef):
             del names[:1]
         values = unnamed(call.args if arguments is None else arguments)
         return values[names.index(name)] if name in names[: len(values)] else None
@@ -183,10 +170,10 @@ class Flow:
     def given(self, binding: Binding) -> Iterator[cst.BaseExpression]:
         """Yield what the calls of a function of a cell pass for one of its parameters."""
         function = binding.scope
-        if not isinstance(function, cst.FunctionDef) or self._tree.scope(function) is not None:
+        if not isinstance(function, cst.FunctionDef) or self.scope(function) is not None:
             return
         for call, arguments in self.calls_of(function.name.value):
-            if (value := self.passed(function, binding.name, call, arguments)) is not None:
+            if (value := self.passes(function, binding.name, call, arguments)) is not None:
                 yield value
 
     def calls_of(self, name: str) -> Sequence[tuple[cst.Call, Sequence[cst.Arg]]]:
@@ -196,10 +183,10 @@ class Flow:
     @cached_property
     def _calls_by_name(self) -> dict[str, list[tuple[cst.Call, Sequence[cst.Arg]]]]:
         found: dict[str, list[tuple[cst.Call, Sequence[cst.Arg]]]] = {}
-        for call in self._tree.live_calls:
+        for call in self.live_calls:
             function: cst.BaseExpression | None = call.func
             arguments = call.args
-            if self._names.qualified(call.func) in libraries.NOTEBOOK_LAUNCHERS:
+            if self.qualified(call.func) in libraries.NOTEBOOK_LAUNCHERS:
                 function, arguments = self.launched(call)
             if isinstance(function, cst.Name):
                 found.setdefault(function.value, []).append((call, arguments))
@@ -223,21 +210,21 @@ class Flow:
 
     def _passed_on(self, node: cst.BaseExpression) -> list[_DictLike | None]:
         """Return for ``**kwargs`` of a function of the notebook its one call, and what that unpacks."""
-        binding = self._names.binding(node) if isinstance(node, cst.Name) else None
+        binding = self.binding(node) if isinstance(node, cst.Name) else None
         function = binding.scope if binding is not None else None
         if not isinstance(function, cst.FunctionDef) or binding is None:
             return []
-        if function.params.star_kwarg is not binding.node or self._names.is_changed(binding):
+        if function.params.star_kwarg is not binding.node or self.is_changed(binding):
             return []
         calls = [call for call, _ in self.calls_of(function.name.value)]
         return [calls[0], *self.star_dicts(calls[0])] if len(calls) == 1 else []
 
     def _dict_of(self, node: cst.BaseExpression | None) -> _DictLike | None:
-        binding = self._names.binding(node) if isinstance(node, cst.Name) else None
+        binding = self.binding(node) if isinstance(node, cst.Name) else None
         if binding is not None and isinstance(binding.node, cst.Param):
             given = [] if binding.node.default is not None else list(self.given(binding))
-            inside = any(self._tree.contains(binding.scope or binding.node, value) for value in given)
-            alone = len(given) == 1 and not inside and not self._names.is_changed(binding)
+            inside = any(self.contains(binding.scope or binding.node, value) for value in given)
+            alone = len(given) == 1 and not inside and not self.is_changed(binding)
             return self._dict_of(given[0]) if alone else None
         if isinstance(node, cst.Subscript):
             owner = self._dict_of(node.value) if isinstance(node.value, cst.Name | cst.Subscript) else None
@@ -249,7 +236,7 @@ class Flow:
         """Match a dict literal and ``dict(a=1)``, with no ``**`` in it."""
         if isinstance(node, cst.Dict):
             return all(isinstance(element, cst.DictElement) for element in node.elements)
-        of_dict = isinstance(node, cst.Call) and self._names.qualified(node.func) == "dict"
+        of_dict = isinstance(node, cst.Call) and self.qualified(node.func) == "dict"
         return of_dict and all(a.keyword is not None for a in cst.ensure_type(node, cst.Call).args)
 
     def value(self, node: cst.BaseExpression | None, depth: int = _DEPTH) -> cst.BaseExpression | None:
@@ -264,9 +251,9 @@ class Flow:
             case cst.Name(value="True" | "False" | "None"):
                 return node
             case cst.Name():
-                binding = self._names.binding(node)
+                binding = self.binding(node)
                 if binding is None:
-                    return node if self._names.is_imported(node.value) else None
+                    return node if self.is_imported(node.value) else None
                 return self._bound(binding, depth)
             case cst.Attribute(value=value, attr=cst.Name(value=name)):
                 root = root_of(node)
@@ -295,21 +282,21 @@ class Flow:
             values = [self.value(value, depth - 1) for value in given]
             same = len({cst_nodes.code_of(value) for value in values if value is not None}) == 1
             return values[0] if same and None not in values else None
-        if binding.index is not None or self._names.is_changed(binding):
+        if binding.index is not None or self.is_changed(binding):
             return None
         return self.value(binding.value, depth - 1)
 
     def _attribute(self, owner: cst.BaseExpression, name: str, depth: int) -> cst.BaseExpression | None:
         """Follow ``Config.x`` and ``config.x`` to ``x = ...`` in the body of the notebook's own class."""
         called = self.value(owner, depth - 1) if not isinstance(owner, cst.Name) else owner
-        binding = self._names.binding(called) if isinstance(called, cst.Name) else None
+        binding = self.binding(called) if isinstance(called, cst.Name) else None
         if binding is not None and isinstance(binding.value, cst.Call):  # an instance
             if binding.value.args or not isinstance(binding.value.func, cst.Name):
                 return None
-            binding = self._names.binding(binding.value.func)
+            binding = self.binding(binding.value.func)
         own = binding.node if binding is not None else None
         fields = [b for b in self.fields(name) if b.scope is own]
-        set_later = any(target.attr.value == name for target in self._tree.collected.attribute_targets)
+        set_later = any(target.attr.value == name for target in self.attribute_targets)
         return self.value(fields[0].value, depth - 1) if len(fields) == 1 and not set_later else None
 
     def argument(self, call: cst.Call, name: str) -> tuple[bool, cst.BaseExpression | None]:

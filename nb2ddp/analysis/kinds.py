@@ -7,18 +7,16 @@ methods that return their owner.
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from functools import cached_property
 
 import libcst as cst
 
 from nb2ddp import libraries
 from nb2ddp.analysis.flow import Flow
-from nb2ddp.analysis.names import Names
 from nb2ddp.analysis.solver import Solver
-from nb2ddp.analysis.tree import Tree
 from nb2ddp.source import cst_nodes
-from nb2ddp.source.cells import Binding, Scope, root_of
+from nb2ddp.source.cells import Binding, CodeCell, Scope, root_of
 from nb2ddp.source.cst_nodes import keyword_of, method_of
 
 _Key = cst.BaseExpression | cst.FunctionDef | cst.ClassDef | Binding
@@ -27,13 +25,11 @@ _DEPTH = 8  # how many variables and wrappers are followed
 _BUILTINS = frozenset(dir(builtins))
 
 
-class Kinds:
+class Kinds(Flow):
     """Answer what an expression holds, and what a call makes or gets."""
 
-    def __init__(self, tree: Tree, names: Names, flow: Flow) -> None:
-        self._tree = tree
-        self._names = names
-        self._flow = flow
+    def __init__(self, cells: Sequence[CodeCell]) -> None:
+        super().__init__(cells)
         self._kinds = Solver[_Key, str](self._steps, "")
         self._trainer_classes = Solver(self._derives(libraries.is_trainer_class), False)
         self._arguments_classes = Solver(self._derives(libraries.is_arguments_class), False)
@@ -48,21 +44,21 @@ class Kinds:
         """Evaluate the kind of an expression, of a bound name, of a function's result, of an instance."""
         match key:
             case Binding():
-                return (yield from self._bound(key))
+                return (yield from self._kind_bound(key))
             case cst.FunctionDef():
-                return (yield from self._returned(key))
+                return (yield from self._kind_returned(key))
             case cst.ClassDef():
                 return (yield from self._instance(key))
             case cst.Name():
-                binding = self._names.binding(key)
+                binding = self.binding(key)
                 return (yield binding) if binding is not None else ""
             case cst.Call():
-                return (yield from self._called(key))
+                return (yield from self._kind_called(key))
             case cst.Attribute(value=value, attr=attr):
                 of_trainer = {"model": "model", "args": "arguments"}.get(attr.value, "")
                 if of_trainer and (yield value) == "trainer":
                     return of_trainer
-                return (yield from self._attribute(key))
+                return (yield from self._kind_attribute(key))
             case cst.Subscript(value=value):
                 return "dataset" if (yield value) == "dataset" else ""
             case cst.IfExp(body=body, orelse=orelse):
@@ -72,18 +68,18 @@ class Kinds:
             case _:
                 return ""
 
-    def _attribute(self, node: cst.Attribute) -> _Steps:
+    def _kind_attribute(self, node: cst.Attribute) -> _Steps:
         """Evaluate ``self.trainer``, and ``job.trainer`` outside: what the notebook's classes assign to it."""
         if not isinstance(node.value, cst.Name):
             return ""
         kinds = set()
-        for value in self._flow.assigned(node.attr.value):
+        for value in self.assigned(node.attr.value):
             kinds.add((yield value))
         return kinds.pop() if len(kinds) == 1 and kinds <= {"trainer", "arguments"} else ""
 
-    def _bound(self, binding: Binding) -> _Steps:
+    def _kind_bound(self, binding: Binding) -> _Steps:
         if isinstance(binding.node, cst.Param):
-            for value in self._flow.given(binding):
+            for value in self.given(binding):
                 if kind := (yield value):
                     return kind
             return ""
@@ -103,8 +99,8 @@ class Kinds:
             return kind if kind == "dataset" else ""
         return kind
 
-    def _called(self, call: cst.Call) -> _Steps:
-        name = self._names.qualified(call.func)
+    def _kind_called(self, call: cst.Call) -> _Steps:
+        name = self.qualified(call.func)
         last = method_of(call) or name.rpartition(".")[2]
         if isinstance(call.func, cst.Attribute):
             if last in libraries.DATASET_METHODS and (yield call.func.value) == "dataset":
@@ -115,7 +111,7 @@ class Kinds:
             return known
         if name in libraries.PARALLEL_WRAPPERS | libraries.PASSING_FUNCTIONS and call.args:
             return (yield call.args[0].value)
-        for binding in self._names.definitions(name) if name else ():
+        for binding in self.definitions(name) if name else ():
             if not isinstance(binding.scope, cst.ClassDef):
                 assert isinstance(binding.node, cst.FunctionDef | cst.ClassDef)
                 return (yield binding.node)
@@ -147,19 +143,19 @@ class Kinds:
     def _instance(self, node: cst.ClassDef) -> _Steps:
         """Evaluate the kind of an instance of a class of the notebook, by the class's bases."""
         for base in node.bases:
-            last = self._names.qualified(base.value).rpartition(".")[2]
+            last = self.qualified(base.value).rpartition(".")[2]
             if last in ("Module", "PreTrainedModel") or libraries.is_model_class(last):
                 return "model"
-            of_base = self._names.binding(base.value) if isinstance(base.value, cst.Name) else None
+            of_base = self.binding(base.value) if isinstance(base.value, cst.Name) else None
             made_of = of_base.node if of_base is not None else None
-            above = isinstance(made_of, cst.ClassDef) and self._tree.order(made_of) < self._tree.order(node)
+            above = isinstance(made_of, cst.ClassDef) and self.order(made_of) < self.order(node)
             if above and (kind := (yield cst.ensure_type(made_of, cst.ClassDef))):
                 return kind
         return ""
 
-    def _returned(self, function: cst.FunctionDef) -> _Steps:
+    def _kind_returned(self, function: cst.FunctionDef) -> _Steps:
         """Evaluate the first kind that a ``return`` of the function gives; of a tuple its first value."""
-        for value in self._flow.returned(function):
+        for value in self.returned(function):
             first = value.elements[0].value if isinstance(value, cst.Tuple) and value.elements else value
             if kind := (yield first):
                 return kind
@@ -169,11 +165,11 @@ class Kinds:
 
     def is_trainer_class(self, node: cst.CSTNode) -> bool:
         """Return whether an expression names a Transformers-style Trainer, or a subclass in the notebook."""
-        return self._trainer_classes.solve(self._names.qualified(node))
+        return self._trainer_classes.solve(self.qualified(node))
 
     def is_arguments_class(self, node: cst.CSTNode) -> bool:
         """Return whether an expression names a class of training arguments, or a subclass in the notebook."""
-        return self._arguments_classes.solve(self._names.qualified(node))
+        return self._arguments_classes.solve(self.qualified(node))
 
     def _derives(self, is_known: Callable[[str, str], bool]) -> Callable[[str], Generator[str, bool, bool]]:
         """Return the steps that tell whether a qualified name is a known class or has one as its base."""
@@ -181,9 +177,9 @@ class Kinds:
         def steps(name: str) -> Generator[str, bool, bool]:
             if is_known(name.partition(".")[0], name.rpartition(".")[2]):
                 return True
-            for binding in self._names.definitions(name):
+            for binding in self.definitions(name):
                 for base in binding.node.bases if isinstance(binding.node, cst.ClassDef) else ():
-                    above = self._names.qualified(base.value)
+                    above = self.qualified(base.value)
                     if above != name and (yield above):
                         return True
             return False
@@ -193,15 +189,15 @@ class Kinds:
     def trainer_class(self, trainer: cst.CSTNode | None) -> str:
         """Return the name of a trainer's class in its library; "" where it cannot be seen."""
         for _ in range(_DEPTH):
-            if isinstance(trainer, cst.Name) and (binding := self._names.binding(trainer)) is not None:
+            if isinstance(trainer, cst.Name) and (binding := self.binding(trainer)) is not None:
                 trainer = binding.value
             elif isinstance(trainer, cst.Call):
-                name = self._names.qualified(trainer.func).rpartition(".")[2]
+                name = self.qualified(trainer.func).rpartition(".")[2]
                 if name not in libraries.TRAINER_WRAPPERS:
-                    own = (b.node for b in self._names.definitions(name) if isinstance(b.node, cst.ClassDef))
+                    own = (b.node for b in self.definitions(name) if isinstance(b.node, cst.ClassDef))
                     bases = next((node.bases for node in own), ())
                     base = bases[0].value if bases else None
-                    return self._names.qualified(base).rpartition(".")[2] if base is not None else name
+                    return self.qualified(base).rpartition(".")[2] if base is not None else name
                 first = trainer.args[0].value if trainer.args else None
                 trainer = keyword_of(trainer, "trainer") or first
             else:
@@ -216,7 +212,7 @@ class Kinds:
 
     def loaded_name(self, call: cst.Call) -> str:
         """Return the model's name that ``from_pretrained`` gets; "" where it cannot be seen."""
-        return cst_nodes.string_value(self._flow.bound(cst_nodes.given(call, 0, "model_name"))) or ""
+        return cst_nodes.string_value(self.bound(cst_nodes.given(call, 0, "model_name"))) or ""
 
     def joins_group(self, call: cst.Call) -> bool:
         """Return whether a call makes Accelerate join the process group: arguments and trainers do."""
@@ -224,7 +220,7 @@ class Kinds:
 
     def fills_cache(self, call: cst.Call) -> bool:
         """Return whether a call leaves data on disk that a later call of it finds: the Datasets cache, a download."""
-        name = self._names.qualified(call.func)
+        name = self.qualified(call.func)
         if name in libraries.CACHED_FUNCTIONS or name in libraries.DATASET_FUNCTIONS:
             return True
         download = keyword_of(call, "download")
@@ -241,7 +237,7 @@ class Kinds:
         streaming = keyword_of(call, "streaming")
         if streaming is not None and cst_nodes.code_of(streaming) != "False":
             return True
-        name = self._names.qualified(call.func)
+        name = self.qualified(call.func)
         return "IterableDataset" in name or method_of(call) == "to_iterable_dataset"
 
     def comes_from(self, node: cst.BaseExpression, package: str) -> bool:
@@ -262,13 +258,13 @@ class Kinds:
                         return made | found
                     node = func
                 case cst.Attribute(value=value, attr=attr):
-                    for assigned in self._flow.assigned(attr.value):
+                    for assigned in self.assigned(attr.value):
                         found |= self.origins(assigned, depth - 4)
                     node = value
                 case cst.Subscript(value=value) | cst.Await(expression=value):
                     node = value
                 case cst.Name():
-                    binding = self._names.binding(node)
+                    binding = self.binding(node)
                     made_here = self._origins_of(binding, depth - 1) if binding is not None else frozenset()
                     return made_here | found
                 case _:
@@ -277,30 +273,30 @@ class Kinds:
 
     def _made_by(self, function: cst.BaseExpression, depth: int) -> frozenset[str]:
         """Return the dotted names of what makes the value of a call; none where its owner does."""
-        name, root = self._names.qualified(function), root_of(function)
+        name, root = self.qualified(function), root_of(function)
         if not isinstance(root, cst.Name):
             return frozenset()
-        own = self._names.definitions(name) if isinstance(function, cst.Name) else ()
+        own = self.definitions(name) if isinstance(function, cst.Name) else ()
         made: set[str] = set()
         for binding in own:
             if isinstance(binding.node, cst.ClassDef):
                 for base in binding.node.bases:
                     made |= self._made_by(base.value, depth - 1) if depth > 0 else frozenset()
             elif isinstance(binding.node, cst.FunctionDef):
-                for value in self._flow.returned(binding.node):
+                for value in self.returned(binding.node):
                     first = (
                         value.elements[0].value if isinstance(value, cst.Tuple) and value.elements else value
                     )
                     made |= self.origins(first, depth - 2)
-        if own or self._names.is_imported(root.value):
+        if own or self.is_imported(root.value):
             return frozenset(made) if own else frozenset({name})
-        unbound = root.value not in self._names.bound_names and root.value not in _BUILTINS
-        return frozenset(f"{module}.{name}" for module in self._names.stars) if unbound else frozenset()
+        unbound = root.value not in self.bound_names and root.value not in _BUILTINS
+        return frozenset(f"{module}.{name}" for module in self.stars) if unbound else frozenset()
 
     def _origins_of(self, binding: Binding, depth: int) -> frozenset[str]:
         found: set[str] = set()
         if isinstance(binding.node, cst.Param):
-            for value in self._flow.given(binding):
+            for value in self.given(binding):
                 found |= self.origins(value, depth - 1)
         elif binding.value is not None:
             value = binding.value
@@ -312,16 +308,15 @@ class Kinds:
     def is_deleted(self, scope: Scope | None) -> bool:
         """Return whether ``del`` removes a model or a trainer from ``scope``, to free its memory."""
         return any(
-            self._tree.scope(name) is scope and self.kind(name) in ("model", "trainer")
+            self.scope(name) is scope and self.kind(name) in ("model", "trainer")
             for name in self._deleted_names
         )
 
     @cached_property
     def _deleted_names(self) -> list[cst.Name]:
-        tree = self._tree
         return [
             name
-            for name in self._names.name_loads
-            if isinstance(tree.parent(name), cst.Del | cst.Element)
-            and any(isinstance(parent, cst.Del) for parent in tree.parents(name))
+            for name in self.name_loads
+            if isinstance(self.parent(name), cst.Del | cst.Element)
+            and any(isinstance(parent, cst.Del) for parent in self.parents(name))
         ]

@@ -34,6 +34,12 @@ class Tree:
         self._spans = self.collected.spans
 
         self._lines: dict[CodeCell, dict[cst.CSTNode, int]] = {}
+        # All of them, in order, dead code included; strings that are no docstrings, and what `args.x = 1` sets.
+        self.calls: Sequence[cst.Call] = self.collected.calls
+        self.loops: Sequence[cst.For | cst.While] = self.collected.loops
+        self.strings: Sequence[cst.BaseString] = self.collected.strings
+        self.attributes: Sequence[cst.Attribute] = self.collected.attributes
+        self.attribute_targets: Sequence[cst.Attribute] = self.collected.attribute_targets
 
     # ---- nodes --------------------------------------------------------------------------------
 
@@ -155,7 +161,7 @@ class Tree:
     @cached_property
     def live_calls(self) -> tuple[cst.Call, ...]:
         """List the calls outside dead code, in order."""
-        return tuple(call for call in self.collected.calls if not self.is_dead(call))
+        return tuple(call for call in self.calls if not self.is_dead(call))
 
     @overload
     def nodes(

@@ -72,11 +72,7 @@ def _models(facts: Facts, options: Options) -> Iterator[Finding]:
                 continue
             element = next((e for made in dicts if (e := _element(made)) is not None), None)
             if element is not None:
-                yield Edit(
-                    element,
-                    how,
-                    partial(cst_nodes.replaced, code=value),
-                )
+                yield Edit.to(element, how, value)
                 continue
         text = cst_nodes.string_value(given)
         if text in _SPREAD and text != "auto":  # which puts it onto one GPU where it fits
@@ -133,7 +129,7 @@ def _spread_elsewhere(facts: Facts) -> Iterator[Finding]:
             cst_nodes.string_value(string) == "device_map" and cst_nodes.string_value(item.value) in _SPREAD
         )
         if told and not facts.is_dead(string) and not facts.is_after_training(string):
-            yield Edit(item.value, why, partial(cst_nodes.replaced, code=_own_gpu(facts)))
+            yield Edit.to(item.value, why, _own_gpu(facts))
 
 
 def _element(made: cst.Call | cst.Dict | None) -> cst.BaseExpression | None:

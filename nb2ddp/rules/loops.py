@@ -125,7 +125,7 @@ def _backward(
             if trained.model not in seen:
                 seen.add(trained.model)
                 function = helper(facts, "parallelize")
-                yield Edit(trained.model, _PARTS, partial(cst_nodes.wrapped, function=function))
+                yield Edit.inside(trained.model, _PARTS, function)
             continue
         if (code, statement) in seen:
             continue

@@ -20,7 +20,6 @@ training arguments, whose ranks wait in a collective.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 
 import libcst as cst
 
@@ -29,7 +28,6 @@ from nb2ddp.analysis.rank_zero_work import generated
 from nb2ddp.options import Options
 from nb2ddp.rewriting.findings import Edit, Finding, Gate, Rule
 from nb2ddp.rewriting.runtime_calls import helper
-from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Statement
 
 _FIRST = frozenset({"main_process_first", "local_main_process_first"})
@@ -48,7 +46,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         item = facts.parent(call)
         if facts.method(call) in _FIRST and isinstance(item, cst.WithItem):
             own |= {facts.statement(call)}
-            yield Edit(call, "rank 0 goes first", partial(cst_nodes.replaced, code=f"{waits}()"))
+            yield Edit.to(call, "rank 0 goes first", f"{waits}()")
     gated = generated(facts)
     for statement in _statements(facts):
         if statement in own:

@@ -51,7 +51,7 @@ def _arguments(facts: Facts) -> Iterator[Edit]:
             for name in _REFUSED:
                 value = _value(node, name)
                 if value is not None and _is_true(value):
-                    yield Edit(value, f"a T4 has no {name[:4]}", partial(cst_nodes.replaced, code=has_bf16))
+                    yield Edit.to(value, f"a T4 has no {name[:4]}", has_bf16)
 
 
 def _dtypes(facts: Facts) -> Iterator[Edit]:
@@ -68,12 +68,12 @@ def _dtypes(facts: Facts) -> Iterator[Edit]:
             text = cst_nodes.string_value(dtype)
             if text in _INSTEAD:
                 code = f'"{text}" if {has_bf16} else "{_INSTEAD[text]}"'
-                yield Edit(dtype, why, partial(cst_nodes.replaced, code=code))
+                yield Edit.to(dtype, why, code)
                 continue
             value = facts.bound(dtype)
             if value is not None and facts.qualified(value) == "torch.bfloat16":
                 code = f"{torch}.bfloat16 if {has_bf16} else {torch}.float16"
-                yield Edit(value, why, partial(cst_nodes.replaced, code=code))
+                yield Edit.to(value, why, code)
 
 
 def _is_partial(facts: Facts, call: cst.Call) -> bool:

@@ -189,7 +189,7 @@ def _moves(facts: Facts, call: cst.Call) -> bool:
 def _by_rank_0(facts: Facts, call: cst.Call) -> Edit:
     """Edit what is called: every rank computes the arguments."""
     function = helper(facts, "on_main_process")
-    return Edit(call.func, rank_zero_work.WRITES, partial(cst_nodes.wrapped, function=function))
+    return Edit.inside(call.func, rank_zero_work.WRITES, function)
 
 
 def _only_asks(facts: Facts, call: cst.Call) -> bool:

@@ -204,7 +204,7 @@ def _orders_of_sets(facts: Facts, calls: list[cst.Call]) -> Iterator[Finding]:
         made = call.args[0].value
         if not _is_set(facts, made):
             continue
-        yield Edit(made, "a set has another order on each rank", partial(cst_nodes.wrapped, function=shared))
+        yield Edit.inside(made, "a set has another order on each rank", shared)
 
 
 def _on_some_ranks(facts: Facts, calls: list[cst.Call]) -> Iterator[Note]:

@@ -56,7 +56,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         name = facts.qualified(call.func)
         if name == "matplotlib.pyplot.show":
             code = f"{helper(facts, 'save_plots')}()"
-            yield Edit(call, "plots go to files", partial(cst_nodes.replaced, code=code))
+            yield Edit.to(call, "plots go to files", code)
         elif name in _KEYBOARD and name not in facts.bound_names:
             yield from _keyboard(facts, call, name)
         elif name.startswith(f"{_COLAB}."):
