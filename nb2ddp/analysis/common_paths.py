@@ -12,7 +12,7 @@ from nb2ddp.analysis.clock_readings import answers_by_clock, has_clock
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.ranks import rank_test_above
 from nb2ddp.source import cst_nodes
-from nb2ddp.source.cells import Binding, Statement
+from nb2ddp.source.cells import Statement
 
 _NO_GRADIENT = re.compile(r"no_grad|inference_mode|^staticmethod$|^classmethod$")
 
@@ -290,35 +290,29 @@ def _callers_by_name(facts: Facts, name: str) -> list[cst.Call]:
     ]
 
 
-def _is_plain(facts: Facts, definition: cst.ClassDef, depth: int = 3) -> bool:
+def _bases(facts: Facts, definition: cst.ClassDef, depth: int = 3) -> set[str]:
+    """Collect the dotted names of the library's classes that a class derives from, also through the notebook's."""
+    found: set[str] = set()
+    for base in definition.bases:
+        own = [b.node for b in facts.bindings(cst_nodes.code_of(base.value)) if b.node is not definition]
+        above = [node for node in own if isinstance(node, cst.ClassDef)]
+        found |= {facts.qualified(base.value)} if not above or not depth else set()
+        found = found.union(*(_bases(facts, node, depth - 1) for node in above if depth))
+    return found
+
+
+def _is_plain(facts: Facts, definition: cst.ClassDef) -> bool:
     """Return whether no library knows a class: its methods run where the notebook calls them."""
-    for base in definition.bases:
-        if facts.qualified(base.value) in ("object", "abc.ABC", "torch.nn.Module"):
-            continue
-        own = facts.bindings(base.value.value) if isinstance(base.value, cst.Name) else ()
-        if not (depth and own and all(_is_plain_binding(facts, binding, depth) for binding in own)):
-            return False
-    return True
+    return _bases(facts, definition) <= {"object", "abc.ABC", "torch.nn.Module"}
 
 
-def _is_callback(facts: Facts, definition: cst.ClassDef, depth: int = 3) -> bool:
+def _is_callback(facts: Facts, definition: cst.ClassDef) -> bool:
     """Return whether a class is a Trainer's callback, whose events come on every rank alike."""
-    for base in definition.bases:
-        if facts.qualified(base.value).rpartition(".")[2] == "TrainerCallback":
-            return True
-        own = facts.bindings(base.value.value) if isinstance(base.value, cst.Name) else ()
-        above = [b.node for b in own if isinstance(b.node, cst.ClassDef) and b.node is not definition]
-        if depth and any(_is_callback(facts, node, depth - 1) for node in above):
-            return True
-    return False
+    return any(name.rpartition(".")[2] == "TrainerCallback" for name in _bases(facts, definition))
 
 
 # Events of which ranks may have different numbers.
 _OF_A_MICRO_BATCH = frozenset({"on_substep_end", "on_prediction_step"})
-
-
-def _is_plain_binding(facts: Facts, binding: Binding, depth: int) -> bool:
-    return isinstance(binding.node, cst.ClassDef) and _is_plain(facts, binding.node, depth - 1)
 
 
 def _harmless(decorator: cst.Decorator) -> bool:

@@ -187,6 +187,10 @@ class Execution(Calls):
             return True
         return self.qualified(call.func) in libraries.COLLECTIVE_FUNCTIONS
 
+    def needs_all(self, call: cst.Call) -> bool:
+        """Return whether all ranks make a call together: a collective one, or one that joins the process group."""
+        return self.is_collective(call) or self.joins_group(call)
+
     def gathers(self, call: cst.Call) -> bool:
         """Return whether a call needs the shards of all ranks: a sharded model generates, or is saved."""
         if not self._sharded or not isinstance(call.func, cst.Attribute):

@@ -7,7 +7,7 @@ methods that return their owner.
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import cached_property
 
 import libcst as cst
@@ -31,6 +31,7 @@ class Kinds(Flow):
     def __init__(self, cells: Sequence[CodeCell]) -> None:
         super().__init__(cells)
         self._kinds = Solver[_Key, str](self._steps, "")
+        self._origins = Solver[_Key, frozenset[str]](self._origin_steps, frozenset())
         self._trainer_classes = Solver(self._derives(libraries.is_trainer_class), False)
         self._arguments_classes = Solver(self._derives(libraries.is_arguments_class), False)
 
@@ -156,8 +157,7 @@ class Kinds(Flow):
     def _kind_returned(self, function: cst.FunctionDef) -> _Steps:
         """Evaluate the first kind that a ``return`` of the function gives; of a tuple its first value."""
         for value in self.returned(function):
-            first = value.elements[0].value if isinstance(value, cst.Tuple) and value.elements else value
-            if kind := (yield first):
+            if kind := (yield _first(value)):
                 return kind
         return ""
 
@@ -244,66 +244,58 @@ class Kinds(Flow):
         """Return whether a chain of methods begins at a value of ``package``: ``df[x].sample`` at pandas."""
         return any(name.partition(".")[0] == package for name in self.origins(node))
 
-    def origins(self, node: cst.BaseExpression, depth: int = _DEPTH) -> frozenset[str]:
+    def origins(self, node: cst.BaseExpression) -> frozenset[str]:
         """Return the dotted names of the library calls that a value may come from; none where it is not in sight.
 
         ``trainer`` of ``trainer = L.Trainer()`` comes from ``lightning.Trainer``, and so does ``trainer.model``.
         Values are followed through names, attributes, parameters, and the notebook's functions and classes.
         """
-        found: set[str] = set()
-        while depth > 0:
-            match node:
-                case cst.Call(func=func):
-                    if made := self._made_by(func, depth):
-                        return made | found
-                    node = func
-                case cst.Attribute(value=value, attr=attr):
-                    for assigned in self.assigned(attr.value):
-                        found |= self.origins(assigned, depth - 4)
-                    node = value
-                case cst.Subscript(value=value) | cst.Await(expression=value):
-                    node = value
-                case cst.Name():
-                    binding = self.binding(node)
-                    made_here = self._origins_of(binding, depth - 1) if binding is not None else frozenset()
-                    return made_here | found
-                case _:
-                    break
-        return frozenset(found)
+        return self._origins.solve(node)
 
-    def _made_by(self, function: cst.BaseExpression, depth: int) -> frozenset[str]:
-        """Return the dotted names of what makes the value of a call; none where its owner does."""
+    def _origin_steps(self, key: _Key) -> Generator[_Key, frozenset[str], frozenset[str]]:
+        found: frozenset[str] = frozenset()
+        for source in self._made_of(key):
+            found |= source if isinstance(source, frozenset) else (yield source)
+        return found
+
+    def _made_of(self, key: _Key) -> Iterator[_Key | frozenset[str]]:
+        """Yield the library's names, and what else a value is made of."""
+        match key:
+            case Binding(node=cst.Param()):
+                yield from self.given(key)
+            case Binding(value=cst.Tuple(elements=items) | cst.List(elements=items), index=place) if (
+                place or 0
+            ) < len(items):
+                yield items[place or 0].value
+            case Binding(value=value):
+                yield from () if value is None else (value,)
+            case cst.FunctionDef():
+                yield from map(_first, self.returned(key))
+            case cst.ClassDef(bases=bases):
+                for base in bases:
+                    yield from self._makers(base.value)
+            case cst.Call(func=func):
+                yield from [*self._makers(func)] or [func]
+            case cst.Attribute(value=owner, attr=attr):
+                yield from self.assigned(attr.value)
+                yield owner
+            case cst.Subscript(value=owner) | cst.Await(expression=owner):
+                yield owner
+            case cst.Name():
+                binding = self.binding(key)
+                yield from () if binding is None else (binding,)
+
+    def _makers(self, function: cst.BaseExpression) -> Iterator[_Key | frozenset[str]]:
+        """Yield what makes the value of a call; nothing where its owner does."""
         name, root = self.qualified(function), root_of(function)
-        if not isinstance(root, cst.Name):
-            return frozenset()
         own = self.definitions(name) if isinstance(function, cst.Name) else ()
-        made: set[str] = set()
-        for binding in own:
-            if isinstance(binding.node, cst.ClassDef):
-                for base in binding.node.bases:
-                    made |= self._made_by(base.value, depth - 1) if depth > 0 else frozenset()
-            elif isinstance(binding.node, cst.FunctionDef):
-                for value in self.returned(binding.node):
-                    first = (
-                        value.elements[0].value if isinstance(value, cst.Tuple) and value.elements else value
-                    )
-                    made |= self.origins(first, depth - 2)
-        if own or self.is_imported(root.value):
-            return frozenset(made) if own else frozenset({name})
-        unbound = root.value not in self.bound_names and root.value not in _BUILTINS
-        return frozenset(f"{module}.{name}" for module in self.stars) if unbound else frozenset()
-
-    def _origins_of(self, binding: Binding, depth: int) -> frozenset[str]:
-        found: set[str] = set()
-        if isinstance(binding.node, cst.Param):
-            for value in self.given(binding):
-                found |= self.origins(value, depth - 1)
-        elif binding.value is not None:
-            value = binding.value
-            if isinstance(value, cst.Tuple | cst.List) and (binding.index or 0) < len(value.elements):
-                value = value.elements[binding.index or 0].value
-            found |= self.origins(value, depth)
-        return frozenset(found)
+        yield from (b.node for b in own if isinstance(b.node, cst.FunctionDef | cst.ClassDef))
+        if own or not isinstance(root, cst.Name):
+            return
+        if self.is_imported(root.value):
+            yield frozenset({name})
+        elif self.stars and root.value not in self.bound_names and root.value not in _BUILTINS:
+            yield frozenset(f"{module}.{name}" for module in self.stars)
 
     def is_deleted(self, scope: Scope | None) -> bool:
         """Return whether ``del`` removes a model or a trainer from ``scope``, to free its memory."""
@@ -320,3 +312,8 @@ class Kinds(Flow):
             if isinstance(self.parent(name), cst.Del | cst.Element)
             and any(isinstance(parent, cst.Del) for parent in self.parents(name))
         ]
+
+
+def _first(value: cst.BaseExpression) -> cst.BaseExpression:
+    """Return the first value of a tuple; any other value as it is."""
+    return value.elements[0].value if isinstance(value, cst.Tuple) and value.elements else value

@@ -19,7 +19,7 @@ from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.parallel_loops import IndependentLoop, generates, independent_loops
 from nb2ddp.analysis.shell_commands import is_install
 from nb2ddp.source import cst_nodes
-from nb2ddp.source.cells import Statement
+from nb2ddp.source.cells import Statement, root_of
 
 WRITES = "only rank 0 writes"
 
@@ -44,7 +44,7 @@ def _generation(facts: Facts) -> tuple[frozenset[Statement], dict[Statement, lis
         return generates(facts, call)
 
     def needs_all(call: cst.Call) -> bool:
-        return facts.is_collective(call) or facts.joins_group(call) or facts.loads_model(call)
+        return facts.needs_all(call) or facts.loads_model(call)
 
     by_all = {statement for found in divided(facts) for statement in found.runs_in}
 
@@ -89,8 +89,7 @@ def _divided(facts: Facts) -> list[IndependentLoop]:
             is_for_some(facts, call)
             or facts.fills_cache(call)
             or facts.loads_model(call)
-            or facts.joins_group(call)
-            or facts.is_collective(call)
+            or facts.needs_all(call)
         )
 
     return [
@@ -362,14 +361,10 @@ def maps_file(facts: Facts, call: cst.Call) -> bool:
 
 def _is_own(facts: Facts, node: cst.BaseExpression) -> bool:
     """Return whether an expression is a buffer or a temporary file, which no other rank can reach."""
-    if isinstance(node, cst.Attribute):
-        return _is_own(facts, node.value)
-    if isinstance(node, cst.Name):
-        binding = facts.binding(node)
-        if binding is None or is_shared(facts, binding.value):
-            return False
-        return isinstance(binding.value, cst.Call) and _is_own(facts, binding.value)
-    return isinstance(node, cst.Call) and facts.qualified(node.func) in libraries.OWN_BUFFERS
+    root = root_of(node)
+    made = facts.bound(root)
+    own = isinstance(made, cst.Call) and facts.qualified(made.func) in libraries.OWN_BUFFERS
+    return own and not (isinstance(root, cst.Name) and is_shared(facts, made))
 
 
 def _is_in_own_folder(facts: Facts, call: cst.Call) -> bool:

@@ -6,6 +6,7 @@ tests keep their meaning. All of this runs only where an identifier or a variabl
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -280,12 +281,6 @@ def _items(facts: Facts, value: cst.BaseExpression) -> Iterator[list[cst.BaseExp
                     yield [element.value for element in returned.elements]
 
 
-def _nodes(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    yield node
-    for child in node.children:
-        yield from _nodes(child)
-
-
 # ---- tests of the rank --------------------------------------------------------------------------
 
 
@@ -386,7 +381,7 @@ def _is_skipped(facts: Facts, node: cst.CSTNode, test: cst.BaseExpression, way_o
 def asks_library(test: cst.BaseExpression) -> bool:
     """Return whether a test for rank 0 asks an object of a library: ``trainer.is_world_process_zero()``."""
     named = (libraries.TOLD_BY_LIBRARIES - {"get_rank"}) | {"should_save"}
-    return any(isinstance(node, cst.Attribute) and node.attr.value in named for node in _nodes(test))
+    return any(word in named for word in re.findall(r"\.(\w+)", cst_nodes.code_of(test)))
 
 
 # ---- some ranks leave ---------------------------------------------------------------------------
@@ -493,7 +488,7 @@ def _all_meet(facts: Facts, body: cst.CSTNode, *, after: cst.CSTNode | None) -> 
         statements = [
             s for s in statements if facts.order(s) > facts.order(after) or facts.contains(s, after)
         ]
-    return any(facts.runs(s, facts.is_collective) or facts.runs(s, facts.joins_group) for s in statements)
+    return any(facts.runs(s, facts.needs_all) for s in statements)
 
 
 # ---- other uses ---------------------------------------------------------------------------------
@@ -534,36 +529,30 @@ def other_uses(facts: Facts) -> Iterator[OtherUse]:
             yield OtherUse(use, _WORDS.get(meaning(facts, node), "the process group"))
 
 
-def _asking(facts: Facts) -> list[cst.BaseExpression]:
-    """List what tells of ranks: names, attributes, calls and items with a meaning, the outermost ones, in order."""
-    found = _Asking(facts)
-    for cell in facts.cells:
-        cell.module.visit(found)
-    return found.found
+def _asking(facts: Facts) -> Iterator[cst.BaseExpression]:
+    """Yield what tells of ranks: names, attributes, calls and items with a meaning, the outermost ones, in order."""
+    loads = frozenset(facts.name_loads)
+    end = 0  # of the last one
+    for node in facts.nodes(cst.Name, cst.Attribute, cst.Call, cst.Subscript, cst.Comparison):
+        if facts.order(node) <= end or (isinstance(node, cst.Name) and node not in loads):
+            continue
+        if isinstance(node, cst.Call) and _is_collective(facts, node):
+            yield node
+        elif meaning(facts, node) and not _is_target(facts, node):
+            end = facts.end(node)
+            yield node
 
 
-class _Asking(cst.CSTVisitor):
-    def __init__(self, facts: Facts) -> None:
-        self.found: list[cst.BaseExpression] = []
-        self._facts = facts
-        self._loads = frozenset(facts.name_loads)
-
-    def on_visit(self, node: cst.CSTNode) -> bool:
-        if isinstance(
-            node, cst.AssignTarget | cst.Param | cst.Import | cst.ImportFrom | cst.AsName | cst.Del
-        ):
-            return isinstance(node, cst.Param) and node.default is not None
-        if isinstance(node, cst.Name) and node not in self._loads:
-            return False
-        if isinstance(node, cst.Call) and _is_collective(self._facts, node):
-            self.found.append(node)
+def _is_target(facts: Facts, node: cst.CSTNode) -> bool:
+    """Return whether a name or an item is given a value, imported, deleted, or part of a parameter's annotation."""
+    for parent in facts.parents(node):
+        if isinstance(parent, cst.AssignTarget | cst.Import | cst.ImportFrom | cst.AsName | cst.Del):
             return True
-        asks = isinstance(node, cst.Name | cst.Attribute | cst.Call | cst.Subscript | cst.Comparison)
-        if asks and meaning(self._facts, node):
-            assert isinstance(node, cst.BaseExpression)
-            self.found.append(node)
+        if isinstance(parent, cst.Param):
+            return parent.default is None
+        if isinstance(parent, cst.BaseStatement):
             return False
-        return True
+    return False
 
 
 def _is_collective(facts: Facts, call: cst.Call) -> bool:
@@ -591,7 +580,7 @@ def _unknown_use(facts: Facts, node: cst.BaseExpression) -> cst.BaseExpression |
             case cst.Assign(value=value) | cst.AnnAssign(value=value) | cst.Return(value=value) if (
                 value is inner
             ):
-                followed = not isinstance(parent, cst.Assign) or not _sets_item(parent)
+                followed = not isinstance(parent, cst.Assign) or not _sets_item(facts, parent)
                 return None if is_device or (followed and meaning(facts, inner) != "ranks") else inner
             case cst.Arg():
                 call = facts.parent(parent)
@@ -616,18 +605,16 @@ def _unknown_use(facts: Facts, node: cst.BaseExpression) -> cst.BaseExpression |
             case cst.Expr():
                 return None
             case cst.Assign() | cst.AnnAssign() | cst.Return():
-                followed = not isinstance(parent, cst.Assign) or not _sets_item(parent)
+                followed = not isinstance(parent, cst.Assign) or not _sets_item(facts, parent)
                 return None if followed and (meaning(facts, inner) or isinstance(inner, cst.Tuple)) else inner
             case _:
                 return inner
     return inner
 
 
-def _sets_item(assigned: cst.Assign) -> bool:
+def _sets_item(facts: Facts, assigned: cst.Assign) -> bool:
     """Return whether an assignment puts a value where it is not followed: ``config["rank"] = rank``."""
-    return any(
-        isinstance(node, cst.Subscript) for target in assigned.targets for node in _nodes(target.target)
-    )
+    return any(facts.nodes(cst.Subscript, within=target) for target in assigned.targets)
 
 
 def _is_device_key(key: cst.BaseExpression) -> bool:

@@ -16,22 +16,27 @@ _OPTIMIZER = re.compile(
     r"Adam|SGD|Optim|Lion|Adafactor|RMSprop|Adagrad|Adadelta|LAMB|Lamb|LARS|Sophia|Prodigy|Muon|AdaBelief|Rprop|Shampoo|LBFGS"
     r"|(?i:optim)"
 )
+WITHOUT_GRADIENTS = ("no_grad", "inference_mode")
 _PARAMETERS = ("parameters", "named_parameters")
 
 _ITERATING = frozenset("enumerate tqdm iter zip track progress_bar trange".split())
 
 
-def is_trained_call(facts: Facts, call: cst.Call, loop: cst.CSTNode) -> bool:
-    """Return whether a call in a loop is outside every ``with torch.no_grad()`` of that loop."""
-    for parent in facts.parents(call):
-        if parent is loop:
-            return True
-        if isinstance(parent, cst.With) and any(
-            "no_grad" in cst_nodes.code_of(item.item) or "inference_mode" in cst_nodes.code_of(item.item)
-            for item in parent.items
-        ):
+def without_gradients(facts: Facts, node: cst.CSTNode, until: cst.CSTNode | None = None) -> bool:
+    """Return whether a node is in a ``with torch.no_grad():``, or a function that is marked so, inside ``until``."""
+    for parent in facts.parents(node):
+        if parent is until:
             return False
+        if isinstance(parent, cst.With) and any(names_switch(item.item) for item in parent.items):
+            return True
+        if isinstance(parent, cst.FunctionDef) and any(map(names_switch, parent.decorators)):
+            return True
     return False
+
+
+def names_switch(node: cst.CSTNode) -> bool:
+    """Return whether an expression switches gradients off."""
+    return any(name in cst_nodes.code_of(node) for name in WITHOUT_GRADIENTS)
 
 
 @dataclass(frozen=True)

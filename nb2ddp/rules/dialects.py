@@ -200,7 +200,7 @@ def _rank_zero_first(facts: Facts) -> Iterator[_Turn]:
 def _in_turn(facts: Facts, turn: _Turn) -> Iterator[Finding]:
     """Let rank 0 go first by the script's own means, which need no process group."""
     before, behind, inside = turn
-    if any(facts.runs(s, facts.is_collective) or facts.runs(s, facts.joins_group) for s in inside):
+    if any(facts.runs(s, facts.needs_all) for s in inside):
         yield Decline(
             "the other ranks wait here for rank 0, and rank 0 waits for them in training below", before
         )

@@ -46,7 +46,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         if statement in seen or facts.is_after_training(call) or not _decides(facts, call):
             continue
         seen.add(statement)
-        if facts.runs(statement, facts.is_collective) or facts.runs(statement, facts.joins_group):
+        if facts.runs(statement, facts.needs_all):
             yield Note(
                 "training depends on whether a file exists: it must exist for all ranks or for none",
                 statement,

@@ -39,7 +39,7 @@ from nb2ddp.analysis import rank_zero_work
 from nb2ddp.analysis.accumulation_loops import Turns, turns_of
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.missing_names import existence_test, last_in_branch, name_test
-from nb2ddp.analysis.training_loops import Optimized, is_trained_call, loader_of, optimized_models
+from nb2ddp.analysis.training_loops import Optimized, loader_of, optimized_models, without_gradients
 from nb2ddp.options import Options
 from nb2ddp.rewriting.deferring import names_of_class
 from nb2ddp.rewriting.findings import Decline, Edit, Finding, Insert, Rule
@@ -58,8 +58,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         if facts.kind(call) == "accelerator":
             yield from _accelerator(facts, call)
         elif facts.qualified(call.func) in libraries.NOTEBOOK_LAUNCHERS:
-            plain = partial(cst_nodes.replaced, code=_plain(facts, call))
-            yield Edit(call, "torchrun starts the processes", plain)
+            yield Edit.to(call, "torchrun starts the processes", _plain(facts, call))
         elif facts.method(call) == "backward" and not facts.is_after_training(call):
             yield from _backward(facts, call, models, seen)
 
@@ -294,7 +293,7 @@ def _model_calls(facts: Facts, loop: cst.For | cst.While) -> list[cst.Call]:
         for call in facts.calls_in(loop)
         if isinstance(call.func, cst.Name)
         and facts.kind(call.func) == "model"
-        and is_trained_call(facts, call, loop)
+        and not without_gradients(facts, call, loop)
     ]
 
 
@@ -332,11 +331,9 @@ def _take_turns(
         made = cst_nodes.code_of(call.with_changes(func=cst.Name("dict")))
         made = f"{inputs} = {made}  # nb2ddp: made on every rank, so that all draw the same random numbers"
         yield Insert(turns.statement, "before", made, "all ranks draw the same random numbers")
-        wrapped = partial(cst_nodes.replaced, code=f"{ddp_model}(**{inputs})")
-        yield Edit(call, "gradients are averaged over the ranks", wrapped)
+        yield Edit.to(call, "gradients are averaged over the ranks", f"{ddp_model}(**{inputs})")
     else:
-        wrapper = partial(cst_nodes.replaced, code=ddp_model)
-        yield Edit(call.func, "gradients are averaged over the ranks", wrapper)
+        yield Edit.to(call.func, "gradients are averaged over the ranks", ddp_model)
     test = f"not {helper(facts, 'takes_turn')}({turns.turn}, {turns.count}, {ddp_model})"
     code = f"if {test}:  # nb2ddp: this micro-batch is another rank's\n    continue"
     yield Insert(turns.statement, "before", code, "the ranks take turns")

@@ -37,9 +37,6 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     if facts.last_collective is None:
         return
 
-    def needs_all(call: cst.Call) -> bool:
-        return facts.joins_group(call) or facts.is_collective(call)
-
     waits = helper(facts, "main_process_first")
     own: set[cst.CSTNode] = set()  # statements that let rank 0 go first as the notebook is
     for call in facts.live_calls:
@@ -53,7 +50,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             continue
         if facts.is_after_training(statement) or statement in gated:
             continue
-        if facts.runs(statement, facts.fills_cache) and not facts.runs(statement, needs_all):
+        if facts.runs(statement, facts.fills_cache) and not facts.runs(statement, facts.needs_all):
             yield Gate(statement, "main-first", "rank 0 prepares the data, the others read its cache")
 
 

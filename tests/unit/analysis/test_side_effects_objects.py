@@ -7,7 +7,7 @@ from textwrap import indent
 import libcst as cst
 import pytest
 
-from nb2ddp.analysis.own_objects import Objects, called_on
+from nb2ddp.analysis.side_effects import Objects, called_on
 from tests.support.helpers import facts_of
 from tests.unit.analysis.questions import last_use
 
