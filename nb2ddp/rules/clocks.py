@@ -45,7 +45,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     if facts.last_collective is None or not has_clock(facts):
         return
     why, function = "the ranks stop together, by rank 0's clock", helper(facts, "from_main_process")
-    tests = facts.once(_tests)
+    tests = facts.nodes(cst.If, cst.While)
     for asked in tests:
         if facts.is_dead(asked) or facts.is_after_training(asked):
             continue
@@ -61,25 +61,6 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 yield Edit(part, why, partial(cst_nodes.agreed, function=function))
             else:
                 yield from deferring(facts, part, why, function, wanted=partial(tells_time, facts))
-
-
-def _tests(facts: Facts) -> list[cst.If | cst.While]:
-    """List every ``if`` and ``while``, in order."""
-    look = _Tests()
-    for cell in facts.cells:
-        cell.module.visit(look)
-    return look.found
-
-
-class _Tests(cst.CSTVisitor):
-    def __init__(self) -> None:
-        self.found: list[cst.If | cst.While] = []
-
-    def visit_If(self, node: cst.If) -> None:
-        self.found.append(node)
-
-    def visit_While(self, node: cst.While) -> None:
-        self.found.append(node)
 
 
 def _by_clock(facts: Facts, test: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
@@ -117,10 +98,9 @@ def _stops_training(facts: Facts, asked: cst.If | cst.While) -> bool:
     body = [asked.body] if asked.orelse is None else [asked.body, asked.orelse]
     if any(matchers.findall(part, _CONTROL) for part in body):
         return True
-    ends = _Ends(facts)
-    for part in body:
-        part.visit(ends)
-    if not ends.found:
+    if not any(
+        _ends(facts, node) for part in body for node in facts.nodes(*_WAYS_OUT, within=part, own=True)
+    ):
         return False
     for parent in facts.parents(asked):
         if isinstance(parent, cst.For | cst.While) and facts.runs(parent, trains):
@@ -180,16 +160,11 @@ _CONTROL = matchers.AssignTarget(
 )
 
 
-class _Ends(cst.CSTVisitor):
-    def __init__(self, facts: Facts) -> None:
-        self._facts = facts
-        self.found = False
+_WAYS_OUT = (cst.Break, cst.Continue, cst.Return, cst.Raise, cst.Call)
 
-    def on_visit(self, node: cst.CSTNode) -> bool:
-        self.found |= isinstance(node, cst.Break | cst.Continue | cst.Return | cst.Raise)
-        if isinstance(node, cst.Call):
-            self.found |= self._facts.qualified(node.func) in libraries.ENDING_FUNCTIONS
-        return not isinstance(node, cst.FunctionDef | cst.ClassDef | cst.Lambda)
+
+def _ends(facts: Facts, node: cst.CSTNode) -> bool:
+    return not isinstance(node, cst.Call) or facts.qualified(node.func) in libraries.ENDING_FUNCTIONS
 
 
 rule = Rule("clocks", __doc__, find)
