@@ -355,6 +355,22 @@ CLOCKS = frozenset(
     "time.time time.perf_counter time.monotonic time.time_ns time.perf_counter_ns time.monotonic_ns "
     "timeit.default_timer datetime.datetime.now datetime.datetime.utcnow datetime.datetime.today".split()
 )
+# Packages whose functions compute: what they give is the same wherever they are given the same.
+COMPUTING_PACKAGES = frozenset(
+    "accelerate bisect bitsandbytes collections copy dataclasses datasets einops evaluate fractions functools heapq "
+    "itertools json keras logging math matplotlib numpy operator pandas peft PIL random re scipy seaborn "
+    "sentence_transformers sklearn statistics string textwrap tokenizers torch torchaudio torchmetrics torchvision "
+    "tqdm transformers trl typing unsloth".split()
+)
+# Of other packages, and of these, by how names begin: what is the same on all ranks, and what is of one machine or GPU.
+SAME_EVERYWHERE = ("os.environ", "os.getenv", "os.path.join", "os.path.basename", "os.path.dirname")
+OF_THIS_MACHINE = (
+    "torch.cuda.mem",
+    "torch.cuda.max_mem",
+    "torch.cuda.util",
+    "torch.cuda.temp",
+    "torch.cuda.power",
+)
 # What a callback sets in the Trainer's control, for all ranks alike.
 CONTROL_FLAGS = frozenset(
     "should_training_stop should_epoch_stop should_save should_evaluate should_log".split()

@@ -21,6 +21,10 @@ from nb2ddp.source.cells import Statement
 _TORCH_RANDOM = tuple(
     f"torch.{name}" for name in "rand randn randint randperm bernoulli multinomial normal poisson".split()
 )
+# What leaves a micro-batch early, defines or deletes something, or changes an outer scope.
+_LEAVING = (cst.Break, cst.Continue, cst.Return, cst.Yield, cst.Await)
+_DEFINING = (cst.FunctionDef, cst.ClassDef, cst.Import, cst.ImportFrom, cst.Del)
+_OUTER = (cst.Global, cst.Nonlocal)
 _RANDOM_METHODS = frozenset("normal_ uniform_ random_ bernoulli_ exponential_".split())
 
 
@@ -57,14 +61,16 @@ def turns_of(facts: Facts, loop: cst.For | cst.While, calls: Sequence[cst.Call])
             pass
         case _:
             return None
-    step = next((parent for parent in facts.parents(loop) if isinstance(parent, cst.For | cst.While)), None)
+    step = facts.loop(loop)
     if step is None or loop not in step.body.body or not _steps_after(facts, step, loop):
         return None
-    look = _Look()
-    loop.visit(look)
     at = next(index for index, part in enumerate(body) if facts.contains(part, calls[0]))
     shared, own = body[:at], body[at:]
-    if look.forbidden or not isinstance(own[0], cst.SimpleStatementLine) or len(own[0].body) != 1:
+    if (
+        facts.nodes(*_LEAVING, *_DEFINING, *_OUTER, within=loop)
+        or not isinstance(own[0], cst.SimpleStatementLine)
+        or len(own[0].body) != 1
+    ):
         return None
     sums = _sums(facts, step, loop, own)
     kept = all(name in sums or _stays(facts, name, step, own) for name in _bound(facts, own))
@@ -137,10 +143,8 @@ def _reaches_out(facts: Facts, part: cst.CSTNode) -> bool:
         return True
     for call in facts.calls_in(part):
         for function in facts.called_functions(call):
-            look = _Look(of_function=True)
-            function.body.visit(look)
             made = {name for name in facts.changes_in(function) if _is_made_in(facts, name, function)}
-            if look.forbidden or facts.changes_in(function) - made:
+            if facts.nodes(*_OUTER, within=function.body) or facts.changes_in(function) - made:
                 return True
     return False
 
@@ -165,18 +169,3 @@ def _draws_itself(facts: Facts, call: cst.Call) -> bool:
 def _torch_draws(facts: Facts, call: cst.Call) -> bool:
     name = facts.qualified(call.func)
     return name.removesuffix("_like") in _TORCH_RANDOM or facts.method(call) in _RANDOM_METHODS
-
-
-class _Look(cst.CSTVisitor):
-    """Note whether a part leaves a micro-batch early, defines something, or changes an outer scope."""
-
-    def __init__(self, *, of_function: bool = False) -> None:
-        self.forbidden = False
-        self._kinds: tuple[type[cst.CSTNode], ...] = (cst.Global, cst.Nonlocal)
-        if not of_function:
-            leaving = (cst.Break, cst.Continue, cst.Return, cst.Yield, cst.Await)
-            self._kinds += (*leaving, cst.FunctionDef, cst.ClassDef, cst.Import, cst.ImportFrom, cst.Del)
-
-    def on_visit(self, node: cst.CSTNode) -> bool:
-        self.forbidden |= isinstance(node, self._kinds)
-        return True

@@ -6,47 +6,58 @@ one class alone has.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 
 import libcst as cst
 
 from nb2ddp.analysis.kinds import Kinds
-from nb2ddp.analysis.names import Names
-from nb2ddp.analysis.tree import Tree
-from nb2ddp.source.cells import root_of
+from nb2ddp.source import cst_nodes
+from nb2ddp.source.cells import Binding, CodeCell, root_of
 
 _DEPTH = 6  # how many variables, attributes and functions are followed to the class of a value
 _OF_MODULES = frozenset("train eval to cuda cpu half float step state_dict parameters".split())
 
 
-class Calls:
+class Calls(Kinds):
     """Answer which functions of the notebook a call runs, and which calls run a function."""
 
-    def __init__(self, tree: Tree, names: Names, kinds: Kinds) -> None:
-        self._tree = tree
-        self._names = names
-        self._kinds = kinds
-        self._found: dict[cst.Call, tuple[cst.FunctionDef, ...]] = {}
+    def __init__(self, cells: Sequence[CodeCell]) -> None:
+        super().__init__(cells)
+        self._functions: dict[cst.Call, tuple[cst.FunctionDef, ...]] = {}
 
-    def functions(self, call: cst.Call) -> Sequence[cst.FunctionDef]:
+    def called_functions(self, call: cst.Call) -> Sequence[cst.FunctionDef]:
         """Return the functions that ``call`` calls, or passes as arguments (``dataset.map(f)``)."""
-        if call not in self._found:
+        if call not in self._functions:
             found = [*self._called(call.func)]
             for argument in call.args:
                 found += self._passed(argument.value)
-            self._found[call] = tuple(dict.fromkeys(found))
-        return self._found[call]
+            self._functions[call] = tuple(dict.fromkeys(found))
+        return self._functions[call]
 
     def callers(self, function: cst.FunctionDef) -> Sequence[cst.Call]:
         """Return the live calls that run a function of the notebook, in order."""
         return self._callers.get(function, ())
 
+    def passed(self, binding: Binding) -> Iterator[cst.BaseExpression]:
+        """Yield what calls pass for a parameter of a function, of a method, or of a function inside another one."""
+        function = binding.scope
+        if not isinstance(function, cst.FunctionDef):
+            return
+        home, called = self.scope(function), function.name.value
+        if isinstance(home, cst.ClassDef) and called == "__init__":
+            called = home.name.value
+        for call in self.callers(function):
+            if cst_nodes.code_of(call.func).rpartition(".")[2] == called:  # else it is passed on
+                value = self.passes(function, binding.name, call)
+                if value is not None:
+                    yield value
+
     @cached_property
     def _callers(self) -> dict[cst.FunctionDef, list[cst.Call]]:
         found: dict[cst.FunctionDef, list[cst.Call]] = {}
-        for call in self._tree.live_calls:
-            for function in self.functions(call):
+        for call in self.live_calls:
+            for function in self.called_functions(call):
                 found.setdefault(function, []).append(call)
         return found
 
@@ -55,7 +66,7 @@ class Calls:
     def _called(self, function: cst.BaseExpression) -> Iterator[cst.FunctionDef]:
         if isinstance(function, cst.Attribute):
             yield from self._methods_of(function, by_name=True)
-            if not self._names.definitions(function.attr.value):  # self.stopper(loss)
+            if not self.definitions(function.attr.value):  # self.stopper(loss)
                 for definition in self._classes(function, _DEPTH) or ():
                     yield from self._methods(definition, "__call__")
         elif isinstance(function, cst.Name):
@@ -63,7 +74,7 @@ class Calls:
             for definition in self._class_named(function):
                 for name in ("__init__", "__post_init__"):
                     yield from self._methods(definition, name)
-            if not self._names.definitions(function.value):
+            if not self.definitions(function.value):
                 for definition in self._classes(function, _DEPTH) or ():
                     yield from self._methods(definition, "__call__")
 
@@ -74,7 +85,7 @@ class Calls:
             yield from self._methods_of(value, by_name=False)
 
     def _plain(self, name: cst.Name) -> Iterator[cst.FunctionDef]:
-        for found in self._names.definitions(name.value):
+        for found in self.definitions(name.value):
             if isinstance(found.node, cst.FunctionDef) and not isinstance(found.scope, cst.ClassDef):
                 yield found.node
 
@@ -101,12 +112,12 @@ class Calls:
         """List the classes that define a method of this name."""
         return [
             found.scope
-            for found in self._names.definitions(name)
+            for found in self.definitions(name)
             if isinstance(found.node, cst.FunctionDef) and isinstance(found.scope, cst.ClassDef)
         ]
 
     def _own(self, definition: cst.ClassDef, name: str) -> list[cst.FunctionDef]:
-        found = [b.node for b in self._names.definitions(name) if b.scope is definition]
+        found = [b.node for b in self.definitions(name) if b.scope is definition]
         return [node for node in found if isinstance(node, cst.FunctionDef)]
 
     def _methods(self, definition: cst.ClassDef, name: str, depth: int = _DEPTH) -> Iterator[cst.FunctionDef]:
@@ -124,13 +135,13 @@ class Calls:
         return [found for base in bases for found in self._class_named(base) if found is not definition]
 
     def _class_named(self, node: cst.BaseExpression) -> list[cst.ClassDef]:
-        found = self._names.definitions(node.value) if isinstance(node, cst.Name) else ()
+        found = self.definitions(node.value) if isinstance(node, cst.Name) else ()
         classes = [b.node for b in found if isinstance(b.node, cst.ClassDef)]
         return classes[-1:]  # a later cell defines the class anew
 
     def _class_around(self, node: cst.CSTNode) -> cst.ClassDef | None:
         """Return the class whose method contains ``node``."""
-        parents = self._tree.parents(node)
+        parents = self.parents(node)
         return next((parent for parent in parents if isinstance(parent, cst.ClassDef)), None)
 
     def _family(self, definition: cst.ClassDef) -> list[cst.ClassDef]:
@@ -140,7 +151,7 @@ class Calls:
     @cached_property
     def _derived(self) -> dict[cst.ClassDef, list[cst.ClassDef]]:
         found: dict[cst.ClassDef, list[cst.ClassDef]] = {}
-        for name in self._names.bound_names:
+        for name in self.bound_names:
             for definition in self._class_named(cst.Name(name)):
                 queue, seen = self._bases(definition), {definition}
                 while queue:
@@ -165,71 +176,50 @@ class Calls:
                 case cst.Call(func=cst.Attribute(value=owner)):
                     found = self._of_library(owner)
                 case cst.Attribute(attr=attr):
-                    found = self._of_values(self._assigned(attr.value), depth)
+                    found = self._of_values(self.assigned(attr.value), depth)
                     found = found if found is not None else self._of_library(value)
-        return [] if found is None and self._kinds.kind(value) else found
+        return [] if found is None and self.kind(value) else found
 
     def _of_name(self, name: cst.Name, depth: int) -> list[cst.ClassDef] | None:
-        if self._names.is_imported(name.value):
+        if self.is_imported(name.value):
             return []
-        binding = self._names.binding(name)
+        binding = self.binding(name)
         if binding is None:
             return None
         if isinstance(binding.node, cst.ClassDef):
             return [binding.node]
         if isinstance(binding.node, cst.Param):
             function = binding.scope
-            home = self._tree.scope(function) if function is not None else None
+            home = self.scope(function) if function is not None else None
             if isinstance(home, cst.ClassDef) and isinstance(function, cst.FunctionDef):
                 if function.params.params[:1] == (binding.node,):  # self, cls
                     return self._family(home)
-                return self._of_values(self._given(home, function, binding.node), depth)
-            return self._of_values(self._kinds.given(binding), depth)
+                return self._of_values(self._given(home, function, binding.name), depth)
+            return self._of_values(self.given(binding), depth)
         if binding.value is None or binding.index is not None:
             return None
         return self._classes(binding.value, depth - 1)
 
-    def _of_values(self, values: Iterator[cst.BaseExpression], depth: int) -> list[cst.ClassDef] | None:
+    def _of_values(self, values: Iterable[cst.BaseExpression], depth: int) -> list[cst.ClassDef] | None:
         answers = [answer for v in values if (answer := self._classes(v, depth - 1)) is not None]
         return [definition for answer in answers for definition in answer] if answers else None
 
     def _of_library(self, owner: cst.BaseExpression) -> list[cst.ClassDef] | None:
         root = root_of(owner)
-        return [] if isinstance(root, cst.Name) and self._names.is_imported(root.value) else None
+        return [] if isinstance(root, cst.Name) and self.is_imported(root.value) else None
 
     def _returned(self, function: cst.Name, depth: int) -> list[cst.ClassDef] | None:
         own = [*self._plain(function)]
         if not own:
             return self._of_library(function)
-        returns: list[cst.BaseExpression] = []
-
-        class Returns(cst.CSTVisitor):
-            def visit_Return(self, node: cst.Return) -> None:
-                if node.value is not None:
-                    returns.append(node.value)
-
-        own[-1].body.visit(Returns())
-        return self._of_values(iter(returns), depth)
-
-    def _assigned(self, attribute: str) -> Iterator[cst.BaseExpression]:
-        """Yield what is assigned to an attribute of this name: ``self.model = ...``."""
-        for target in self._tree.collected.attribute_targets:
-            if target.attr.value == attribute:
-                around = self._tree.parent(target)
-                assign = self._tree.parent(around) if around is not None else None
-                if isinstance(assign, cst.Assign):
-                    yield assign.value
+        return self._of_values(self.returned(own[-1]), depth)
 
     def _given(
-        self, home: cst.ClassDef, function: cst.FunctionDef, param: cst.Param
+        self, home: cst.ClassDef, function: cst.FunctionDef, name: str
     ) -> Iterator[cst.BaseExpression]:
         """Yield what is passed for a parameter of ``__init__`` where instances are made."""
-        position = list(function.params.params).index(param) - 1 if param in function.params.params else -1
-        if function.name.value != "__init__":
-            return
-        for call in self._tree.live_calls:
+        for call in self.live_calls if function.name.value == "__init__" else ():
             if home in self._class_named(call.func):
-                for index, argument in enumerate(call.args):
-                    named = argument.keyword is not None and argument.keyword.value == param.name.value
-                    if named or (argument.keyword is None and index == position and not argument.star):
-                        yield argument.value
+                value = self.passes(function, name, call)
+                if value is not None:
+                    yield value

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 
 import libcst as cst
-from libcst import matchers
 
 from nb2ddp import libraries
-from nb2ddp.analysis import reaching
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.solver import Solver
 from nb2ddp.source import cst_nodes
@@ -16,7 +14,6 @@ from nb2ddp.source import cst_nodes
 _ORDERING = cst.LessThan | cst.LessThanEqual | cst.GreaterThan | cst.GreaterThanEqual
 # What a value computed from the time tells it too.
 _COMPUTING = frozenset("int float round abs min max bool".split())
-_TRUTH = matchers.Name("True") | matchers.Name("False")
 _Steps = Generator[cst.CSTNode, str, str]
 _TIME, _ANSWER, _NEITHER = "time", "answer", ""
 
@@ -95,7 +92,7 @@ def _alternatives(facts: Facts, node: cst.CSTNode) -> list[cst.CSTNode]:
     found: list[cst.CSTNode] = []
     match node:
         case cst.Name():
-            for binding in reaching.bindings(facts, node):
+            for binding in facts.reaching(node):
                 if isinstance(binding.node, cst.AugAssign):
                     found.append(binding.node.value)
                 elif isinstance(binding.node, cst.Param):
@@ -105,9 +102,14 @@ def _alternatives(facts: Facts, node: cst.CSTNode) -> list[cst.CSTNode]:
                 else:
                     return [node]  # a part of something else
         case cst.Attribute(attr=attr):
-            found += _of_attribute(facts, attr.value)
+            found += facts.assigned(attr.value)
+            for field in facts.fields(attr.value):
+                if field.value is not None and field.index is None:
+                    found.append(field.value)
+                elif isinstance(field.node, cst.FunctionDef) and _is_property(field.node):
+                    found.append(field.node)
         case cst.Subscript():
-            found += reaching.item_values(facts, node)
+            found += facts.item_values(node)
     return [value for value in found if not isinstance(value, cst.BaseNumber) and not _is_nothing(value)]
 
 
@@ -115,22 +117,8 @@ def _is_nothing(value: cst.CSTNode) -> bool:
     return isinstance(value, cst.Name) and value.value in ("None", "True", "False")
 
 
-def _of_attribute(facts: Facts, name: str) -> Iterator[cst.CSTNode]:
-    """Yield what ``self.spent`` may be, also as the value in its class or as a property."""
-    yield from reaching.attribute_values(facts, name)
-    for binding in facts.bindings(name):
-        if isinstance(binding.scope, cst.ClassDef):
-            if binding.value is not None and binding.index is None:
-                yield binding.value
-            elif isinstance(binding.node, cst.FunctionDef) and _is_property(binding.node):
-                yield binding.node
-
-
 def _is_property(function: cst.FunctionDef) -> bool:
-    return any(
-        matchers.matches(d.decorator, matchers.Name("property") | matchers.Name("cached_property"))
-        for d in function.decorators
-    )
+    return any(cst_nodes.code_of(d.decorator).endswith("property") for d in function.decorators)
 
 
 def _of_call(facts: Facts, call: cst.Call) -> Iterator[cst.CSTNode]:
@@ -139,76 +127,43 @@ def _of_call(facts: Facts, call: cst.Call) -> Iterator[cst.CSTNode]:
     if function_name in _COMPUTING or function_name.startswith(("math.", "numpy.")):
         yield from (argument.value for argument in call.args)
         return
-    passed = [argument.value for argument in call.args]
-    for function in facts.called_functions(call):
-        if not any(
-            isinstance(p, cst.Name | cst.Attribute) and _names(p) == function.name.value for p in passed
-        ):
-            yield function
+    passed = {cst_nodes.code_of(argument.value).rpartition(".")[2] for argument in call.args}
+    yield from (f for f in facts.called_functions(call) if f.name.value not in passed)
     if isinstance(call.func, cst.Attribute):
         yield call.func.value  # (now - start).total_seconds()
-    elif isinstance(call.func, cst.Name):
-        binding = facts.binding(call.func)
-        if binding is not None and isinstance(binding.value, cst.Lambda):
-            yield binding.value.body
-
-
-def _names(node: cst.Name | cst.Attribute) -> str:
-    return node.value if isinstance(node, cst.Name) else node.attr.value
+    elif isinstance(made := facts.bound(call.func), cst.Lambda):
+        yield made.body
 
 
 def _returned(facts: Facts, function: cst.FunctionDef) -> Iterator[cst.CSTNode]:
     """Yield what a function returns, and the tests below which it returns True or False, or sets a flag to them."""
-    look = _Returns()
-    function.body.visit(look)
-    yield from look.found
-    for flag in sorted(look.returned):
-        if flag not in look.shared or all(facts.contains(function, use) for use in facts.loads_of(flag)):
-            yield from look.flags.get(flag, ())
+    shared = {
+        item.name.value for node in facts.nodes(cst.Global, within=function.body) for item in node.names
+    }
+    for returned in facts.returned(function):
+        if _is_truth(returned):
+            yield from _tests_above(facts, returned)
+            continue
+        yield returned
+        for flag in _asked(returned):  # not a global one, if a test elsewhere may ask for it
+            if flag not in shared or all(facts.contains(function, use) for use in facts.loads_of(flag)):
+                for node in facts.nodes(cst.Assign, within=function.body):
+                    if _is_truth(node.value) and any(
+                        cst_nodes.code_of(t.target) == flag for t in node.targets
+                    ):
+                        yield from _tests_above(facts, node)
 
 
-class _Returns(cst.CSTVisitor):
-    def __init__(self) -> None:
-        self.found: list[cst.CSTNode] = []
-        self.flags: dict[str, list[cst.CSTNode]] = {}  # ``over = True`` and ``self.over = True``
-        self.returned: set[str] = set()
-        self.shared: set[str] = set()  # global names: a test elsewhere may ask for one
-        self._tests: list[cst.BaseExpression] = []
+def _is_truth(value: cst.BaseExpression) -> bool:
+    return isinstance(value, cst.Name) and value.value in ("True", "False")
 
-    def visit_FunctionDef(self, node: cst.FunctionDef) -> bool:
-        return False
 
-    def visit_Lambda(self, node: cst.Lambda) -> bool:
-        return False
-
-    def visit_If(self, node: cst.If) -> None:
-        self._tests.append(node.test)
-
-    def leave_If(self, original_node: cst.If) -> None:
-        self._tests.pop()
-
-    def visit_While(self, node: cst.While) -> None:
-        self._tests.append(node.test)
-
-    def leave_While(self, original_node: cst.While) -> None:
-        self._tests.pop()
-
-    def visit_NameItem(self, node: cst.NameItem) -> None:
-        self.shared.add(node.name.value)
-
-    def visit_Assign(self, node: cst.Assign) -> None:
-        if matchers.matches(node.value, _TRUTH):
-            for target in node.targets:
-                self.flags.setdefault(cst_nodes.code_of(target.target), []).extend(self._tests)
-
-    def visit_Return(self, node: cst.Return) -> None:
-        if node.value is None:
+def _tests_above(facts: Facts, node: cst.CSTNode) -> Iterator[cst.BaseExpression]:
+    for parent in facts.parents(node):
+        if isinstance(parent, cst.FunctionDef):
             return
-        if matchers.matches(node.value, _TRUTH):
-            self.found += self._tests
-        else:
-            self.found.append(node.value)
-            self.returned.update(_asked(node.value))
+        if isinstance(parent, cst.If | cst.While):
+            yield parent.test
 
 
 def _asked(value: cst.BaseExpression) -> Iterator[str]:

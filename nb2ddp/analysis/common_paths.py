@@ -6,23 +6,23 @@ import re
 from dataclasses import dataclass
 
 import libcst as cst
-from libcst import matchers
 
 from nb2ddp import libraries
 from nb2ddp.analysis.clock_readings import answers_by_clock, has_clock
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.ranks import rank_test_above
 from nb2ddp.source import cst_nodes
-from nb2ddp.source.cells import Binding, Statement
+from nb2ddp.source.cells import Statement
 
 _NO_GRADIENT = re.compile(r"no_grad|inference_mode|^staticmethod$|^classmethod$")
 
 
-def leaves(statement: cst.CSTNode) -> bool:
+def leaves(facts: Facts, statement: cst.CSTNode) -> bool:
     """Return whether ``break``, ``continue``, ``return`` or ``yield`` leads out of a statement."""
-    look = _Leaving()
-    statement.visit(look)
-    return look.found
+    if facts.nodes(cst.Return, cst.Yield, within=statement, own=True):
+        return True
+    loops = map(facts.loop, facts.nodes(cst.Break, cst.Continue, within=statement, own=True))
+    return any(loop is None or not facts.contains(statement, loop) for loop in loops)
 
 
 def binds_for_later(facts: Facts, statement: cst.CSTNode) -> bool:
@@ -75,9 +75,8 @@ def _changes(facts: Facts, node: cst.CSTNode, known: dict[cst.FunctionDef, bool]
                     known[function] = _changes(facts, function.body, known, depth + 1)
             if known[function]:
                 return True
-    look = _SetsAttribute()
-    node.visit(look)
-    return look.found
+    assigned = facts.nodes(cst.AssignTarget, cst.AugAssign, within=node)
+    return any(_is_attribute(target.target) for target in assigned)
 
 
 def _changed_by(facts: Facts, call: cst.Call) -> cst.BaseExpression | None:
@@ -95,27 +94,15 @@ def _draws_from_own(facts: Facts, call: cst.Call) -> bool:
     owner = call.func.value if isinstance(call.func, cst.Attribute) else None
     if facts.keyword(call, "generator") is not None:
         return True
-    binding = facts.binding(owner) if isinstance(owner, cst.Name) else None
-    made = binding.value if binding is not None else None
+    made = facts.bound(owner) if isinstance(owner, cst.Name) else None
     return isinstance(made, cst.Call) and facts.qualified(made.func) in libraries.GENERATORS
 
 
-class _SetsAttribute(cst.CSTVisitor):
-    """Match ``self.n += 1`` and ``self.ids[word] = 1``."""
-
-    def __init__(self) -> None:
-        self.found = False
-
-    def visit_AssignTarget(self, node: cst.AssignTarget) -> None:
-        self._look(node.target)
-
-    def visit_AugAssign(self, node: cst.AugAssign) -> None:
-        self._look(node.target)
-
-    def _look(self, target: cst.BaseExpression) -> None:
-        while isinstance(target, cst.Subscript):
-            target = target.value
-        self.found |= isinstance(target, cst.Attribute)
+def _is_attribute(target: cst.BaseExpression) -> bool:
+    """Match the targets of ``self.n += 1`` and ``self.ids[word] = 1``."""
+    while isinstance(target, cst.Subscript):
+        target = target.value
+    return isinstance(target, cst.Attribute)
 
 
 def binds_outside(facts: Facts, statement: cst.CSTNode, last: Statement) -> bool:
@@ -125,42 +112,6 @@ def binds_outside(facts: Facts, statement: cst.CSTNode, last: Statement) -> bool
     files = {cst_nodes.code_of(item.asname.name) for item in statement.items if item.asname is not None}
     names = facts.binds_in(statement) - files
     return any(facts.is_read_outside(name, statement, until=last) for name in names)
-
-
-class _Leaving(cst.CSTVisitor):
-    def __init__(self) -> None:
-        self.found = False
-        self._loops = 0
-
-    def visit_FunctionDef(self, node: cst.FunctionDef) -> bool:
-        return False
-
-    def visit_Lambda(self, node: cst.Lambda) -> bool:
-        return False
-
-    def visit_For_body(self, node: cst.For) -> None:
-        self._loops += 1
-
-    def leave_For_body(self, node: cst.For) -> None:
-        self._loops -= 1
-
-    def visit_While_body(self, node: cst.While) -> None:
-        self._loops += 1
-
-    def leave_While_body(self, node: cst.While) -> None:
-        self._loops -= 1
-
-    def visit_Break(self, node: cst.Break) -> None:
-        self.found |= not self._loops
-
-    def visit_Continue(self, node: cst.Continue) -> None:
-        self.found |= not self._loops
-
-    def visit_Return(self, node: cst.Return) -> None:
-        self.found = True
-
-    def visit_Yield(self, node: cst.Yield) -> None:
-        self.found = True
 
 
 def called_by_all(facts: Facts, node: cst.CSTNode) -> bool:
@@ -205,7 +156,7 @@ def clock_decides(facts: Facts, node: cst.CSTNode) -> bool:
     """Return whether each rank's own clock decides if it comes to ``node``, within its function or cell."""
     if not has_clock(facts):
         return False
-    home = _function_around(facts, node)
+    home = facts.around(node, cst.FunctionDef)
     for parent in facts.parents(node):
         if parent is home:
             break
@@ -226,9 +177,8 @@ class _WayOut:
 
 def _ways_out_by_clock(facts: Facts) -> list[_WayOut]:
     """List the ways out of loops and functions that the clock decides: ``if time.time() - last < 60: return``."""
-    sought = matchers.Break() | matchers.Continue() | matchers.Return() | matchers.Yield()
     ways: list[_WayOut] = []
-    for node in (found for cell in facts.cells for found in matchers.findall(cell.module, sought)):
+    for node in facts.nodes(cst.Break, cst.Continue, cst.Return, cst.Yield):
         inner, by_clock = node, False
         for parent in facts.parents(node):
             if isinstance(parent, cst.FunctionDef) or (
@@ -237,15 +187,11 @@ def _ways_out_by_clock(facts: Facts) -> list[_WayOut]:
                 and isinstance(node, cst.Break | cst.Continue)
             ):
                 if by_clock and not facts.is_dead(node):
-                    ways.append(_WayOut(node, parent, _function_around(facts, node)))
+                    ways.append(_WayOut(node, parent, facts.around(node, cst.FunctionDef)))
                 break
             by_clock |= isinstance(parent, cst.If | cst.While) and _is_own_clocks(facts, parent)
             inner = parent
     return ways
-
-
-def _function_around(facts: Facts, node: cst.CSTNode) -> cst.FunctionDef | None:
-    return next((parent for parent in facts.parents(node) if isinstance(parent, cst.FunctionDef)), None)
 
 
 def _misses(facts: Facts, way: _WayOut, node: cst.CSTNode) -> bool:
@@ -280,7 +226,7 @@ def _is_own_clocks(facts: Facts, statement: cst.If | cst.While) -> bool:
     """Return whether each rank's own clock decides. Where a test ends the training, rank 0's clock decides for all."""
     if not answers_by_clock(facts, statement.test) or _is_training(facts, statement):
         return False
-    ends = matchers.findall(statement, matchers.Break() | matchers.Return() | matchers.Raise())
+    ends = facts.nodes(cst.Break, cst.Return, cst.Raise, within=statement)
     return not ends or not any(_is_training(facts, parent) for parent in facts.parents(statement))
 
 
@@ -344,35 +290,29 @@ def _callers_by_name(facts: Facts, name: str) -> list[cst.Call]:
     ]
 
 
-def _is_plain(facts: Facts, definition: cst.ClassDef, depth: int = 3) -> bool:
+def _bases(facts: Facts, definition: cst.ClassDef, depth: int = 3) -> set[str]:
+    """Collect the dotted names of the library's classes that a class derives from, also through the notebook's."""
+    found: set[str] = set()
+    for base in definition.bases:
+        own = [b.node for b in facts.bindings(cst_nodes.code_of(base.value)) if b.node is not definition]
+        above = [node for node in own if isinstance(node, cst.ClassDef)]
+        found |= {facts.qualified(base.value)} if not above or not depth else set()
+        found = found.union(*(_bases(facts, node, depth - 1) for node in above if depth))
+    return found
+
+
+def _is_plain(facts: Facts, definition: cst.ClassDef) -> bool:
     """Return whether no library knows a class: its methods run where the notebook calls them."""
-    for base in definition.bases:
-        if facts.qualified(base.value) in ("object", "abc.ABC", "torch.nn.Module"):
-            continue
-        own = facts.bindings(base.value.value) if isinstance(base.value, cst.Name) else ()
-        if not (depth and own and all(_is_plain_binding(facts, binding, depth) for binding in own)):
-            return False
-    return True
+    return _bases(facts, definition) <= {"object", "abc.ABC", "torch.nn.Module"}
 
 
-def _is_callback(facts: Facts, definition: cst.ClassDef, depth: int = 3) -> bool:
+def _is_callback(facts: Facts, definition: cst.ClassDef) -> bool:
     """Return whether a class is a Trainer's callback, whose events come on every rank alike."""
-    for base in definition.bases:
-        if facts.qualified(base.value).rpartition(".")[2] == "TrainerCallback":
-            return True
-        own = facts.bindings(base.value.value) if isinstance(base.value, cst.Name) else ()
-        above = [b.node for b in own if isinstance(b.node, cst.ClassDef) and b.node is not definition]
-        if depth and any(_is_callback(facts, node, depth - 1) for node in above):
-            return True
-    return False
+    return any(name.rpartition(".")[2] == "TrainerCallback" for name in _bases(facts, definition))
 
 
 # Events of which ranks may have different numbers.
 _OF_A_MICRO_BATCH = frozenset({"on_substep_end", "on_prediction_step"})
-
-
-def _is_plain_binding(facts: Facts, binding: Binding, depth: int) -> bool:
-    return isinstance(binding.node, cst.ClassDef) and _is_plain(facts, binding.node, depth - 1)
 
 
 def _harmless(decorator: cst.Decorator) -> bool:

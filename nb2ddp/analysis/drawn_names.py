@@ -1,17 +1,19 @@
-"""Tell which names of runs and folders contain the time or a random id, so that all ranks have to take rank 0's."""
+"""Tell which names of runs and folders contain the time or a random id, so that all ranks have to take rank 0's.
+
+A text is followed from where it is made: it may name a file, or is only shown, recorded or compared.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import libcst as cst
-from libcst import matchers
 
 from nb2ddp import libraries
 from nb2ddp.analysis.common_paths import called_by_all, made_by_all
 from nb2ddp.analysis.facts import Facts
-from nb2ddp.analysis.kept_names import is_kept
 from nb2ddp.source import cst_nodes
+from nb2ddp.source.cells import Scope
 
 _CLOCKS = frozenset(
     "datetime.datetime.now datetime.datetime.utcnow datetime.datetime.today datetime.date.today "
@@ -36,7 +38,6 @@ _TO_TEXT = libraries.TEXT_METHODS | {"hex"}
 
 # What a name is not a part of, but an item of: an argument is rated by its call.
 _APART = cst.Lambda | cst.BaseComp | cst.Dict | cst.List | cst.Set | cst.Tuple | cst.BaseSmallStatement
-_OF_ITS_OWN_SCOPE = matchers.NamedExpr() | matchers.Await() | matchers.Yield()
 
 
 def is_drawn_name(facts: Facts, value: cst.BaseExpression) -> bool:
@@ -50,15 +51,13 @@ def is_drawn_name(facts: Facts, value: cst.BaseExpression) -> bool:
         elif name not in _PLAIN | _SYSTEM_GENERATORS and method not in _TO_TEXT:
             return False
         is_text |= is_id or name == "str" or method in _TO_TEXT
-    return drawn and is_text and not matchers.findall(value, _OF_ITS_OWN_SCOPE)
+    return drawn and is_text and not facts.nodes(cst.NamedExpr, cst.Await, cst.Yield, within=value)
 
 
 def makes_system_generator(facts: Facts, node: cst.BaseExpression | None) -> bool:
     """Return whether an expression is a ``random.SystemRandom()``, or a name for one."""
-    if isinstance(node, cst.Name):
-        binding = facts.binding(node)
-        node = binding.value if binding is not None and binding.index is None else None
-    return isinstance(node, cst.Call) and facts.qualified(node.func) in _SYSTEM_GENERATORS
+    made = facts.bound(node)
+    return isinstance(made, cst.Call) and facts.qualified(made.func) in _SYSTEM_GENERATORS
 
 
 def _draws_from_system(facts: Facts, call: cst.Call) -> bool:
@@ -135,14 +134,14 @@ def _is_for_all(facts: Facts, value: cst.BaseExpression) -> bool:
         return False
     inner: cst.CSTNode = value
     if isinstance(holder, cst.Param):
-        inner = next(p for p in facts.parents(holder) if isinstance(p, cst.FunctionDef | cst.Lambda))
+        inner = facts.around(holder, cst.FunctionDef, cst.Lambda) or value
     scope = facts.scope(value)
     if isinstance(scope, cst.Lambda):  # field(default_factory=lambda: ...)
         home = facts.scope(scope)
         return isinstance(home, cst.ClassDef) and not _of_process(facts, value) and made_by_all(facts, home)
     while isinstance(home := facts.scope(inner), cst.ClassDef):
         inner = home
-    if isinstance(home, cst.FunctionDef) and matchers.findall(home.body, matchers.Yield()):
+    if isinstance(home, cst.FunctionDef) and facts.nodes(cst.Yield, within=home.body):
         return False  # it goes on when it is asked
     if not called_by_all(facts, inner):
         return False
@@ -215,3 +214,110 @@ def _is_for_each_row(facts: Facts, node: cst.CSTNode, seen: set[cst.CSTNode]) ->
 def _training(facts: Facts) -> Callable[[cst.Call], bool]:
     """Return a test for the calls that train."""
     return lambda call: facts.method(call) == "backward" or facts.is_collective(call)
+
+
+# ---- where a text goes ---------------------------------------------------------------------------
+
+_INTO_TEXT = (
+    cst.BinaryOperation
+    | cst.BooleanOperation
+    | cst.UnaryOperation
+    | cst.IfExp
+    | cst.ConcatenatedString
+    | cst.FormattedString
+    | cst.FormattedStringExpression
+    | cst.Subscript
+)
+_INTO_CONTAINER = cst.Element | cst.DictElement | cst.Dict | cst.List | cst.Tuple
+_ENDS = cst.Expr | cst.Comparison | cst.ComparisonTarget | cst.Assert | cst.If | cst.While | cst.AssignTarget
+
+
+def is_kept(facts: Facts, value: cst.BaseExpression) -> bool:
+    """Return whether a text is used otherwise than to be printed, logged, added to a list or compared.
+
+    It is followed through names, attributes, the notebook's own functions, and texts that are made with it.
+    """
+    queue: list[cst.CSTNode] = [value]
+    seen: set[cst.CSTNode] = {value}
+    while queue:
+        found = _goes_into(facts, queue.pop())
+        if found is None:
+            return True
+        queue += (more := [node for node in found if node not in seen])
+        seen.update(more)
+    return False
+
+
+def _goes_into(facts: Facts, node: cst.CSTNode) -> Sequence[cst.CSTNode] | None:
+    """Return where a value is found next; None where it is used in a way that may name a file."""
+    around = facts.parent(node)
+    match around:
+        case cst.Assign(targets=targets):
+            return _read(facts, [target.target for target in targets])
+        case cst.AnnAssign(target=target):
+            return _read(facts, [target])
+        case cst.Return():
+            function = facts.scope(around)
+            return facts.callers(function) if isinstance(function, cst.FunctionDef) else None
+        case cst.Call():  # what is called
+            return (around,) if facts.method(around) in libraries.TEXT_METHODS else None
+        case cst.Arg():
+            call = facts.parent(around)
+            return _given(facts, call, around) if isinstance(call, cst.Call) else None
+        case cst.Attribute():
+            return (around,)
+        case _ if isinstance(around, _ENDS):
+            return ()
+        case _ if isinstance(around, _INTO_TEXT | _INTO_CONTAINER):
+            return (around,)
+        case _:
+            return None
+
+
+def _given(facts: Facts, call: cst.Call, argument: cst.Arg) -> Sequence[cst.CSTNode] | None:
+    """Return where an argument of a call is found next."""
+    name, method = facts.qualified(call.func), facts.method(call)
+    if name in libraries.TEXT_FUNCTIONS | libraries.SETTINGS_MAKERS or method in libraries.TEXT_METHODS:
+        return (call,)
+    if name in libraries.SHOWING_FUNCTIONS or method in libraries.SHOWING_METHODS:
+        return ()
+    if method in libraries.RECORDING_METHODS:
+        return ()
+    if name in libraries.RECORDING_FUNCTIONS and call.args[0] is argument:
+        return ()
+    functions = facts.called_functions(call)
+    uses: list[cst.CSTNode] = []
+    for function in functions:
+        parameters = (param.name.value for param in (*function.params.params, *function.params.kwonly_params))
+        passed = [name for name in parameters if facts.passes(function, name, call) is argument.value]
+        if not passed:
+            return None
+        uses += facts.uses(passed[0], function.body)
+    return uses if functions else None
+
+
+def _read(facts: Facts, targets: Sequence[cst.BaseExpression]) -> Sequence[cst.CSTNode] | None:
+    """Return the places that read what targets of an assignment get."""
+    found: list[cst.CSTNode] = []
+    for target in targets:
+        match target:
+            case cst.Name(value=name):
+                found += _uses(facts, name, facts.scope(target))
+            case cst.Attribute(attr=cst.Name(value=name)):
+                found += _attributes(facts, name)
+            case _:
+                return None
+    return found
+
+
+def _uses(facts: Facts, name: str, scope: Scope | None) -> Iterator[cst.CSTNode]:
+    if scope is None:
+        yield from facts.loads_of(name)
+        return
+    yield from facts.uses(name, scope)
+    if isinstance(scope, cst.ClassDef):
+        yield from _attributes(facts, name)
+
+
+def _attributes(facts: Facts, name: str) -> Iterator[cst.CSTNode]:
+    return (attribute for attribute in facts.attributes if attribute.attr.value == name)

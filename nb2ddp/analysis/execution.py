@@ -10,12 +10,9 @@ import libcst as cst
 
 from nb2ddp import libraries
 from nb2ddp.analysis.calls import Calls
-from nb2ddp.analysis.kinds import Kinds
-from nb2ddp.analysis.names import Names
 from nb2ddp.analysis.solver import Solver
-from nb2ddp.analysis.tree import Tree
 from nb2ddp.source.cells import CodeCell, Statement, root_of
-from nb2ddp.source.cst_nodes import keyword_of, method_of
+from nb2ddp.source.cst_nodes import given, method_of
 
 # Methods of an Accelerator that one rank may call alone.
 _ALONE = frozenset(
@@ -31,19 +28,14 @@ _GIVE_NOTHING = (libraries.RECORDING_FUNCTIONS - {"len", "json.dumps", "joblib.d
 _SEARCHES = 32  # how many are kept, those used last
 
 
-class Execution:
+class Execution(Calls):
     """Answer what a statement runs, where the ranks meet, and when training is over."""
 
-    def __init__(self, tree: Tree, names: Names, kinds: Kinds, *, sharded: bool = False) -> None:
-        self._tree = tree
+    def __init__(self, cells: Sequence[CodeCell], *, sharded: bool = False) -> None:
+        super().__init__(cells)
         self._sharded = sharded
-        self._names = names
-        self._kinds = kinds
-        calls = Calls(tree, names, kinds)
-        self.called_functions = calls.functions
-        self.callers = calls.callers
         self._searches: dict[Callable[[cst.Call], bool], Solver[cst.CSTNode, bool]] = {}
-        self._calls_of: dict[cst.CSTNode, list[cst.Call]] = {}
+        self._own_calls_of: dict[cst.CSTNode, list[cst.Call]] = {}
         self._loops: dict[cst.Call, cst.For | cst.While | None] = {}
 
     # ---- calls ----------------------------------------------------------------------------------
@@ -80,16 +72,15 @@ class Execution:
 
     def _own_calls(self, node: cst.CSTNode) -> Sequence[cst.Call]:
         """Return the calls that running ``node`` makes itself; of a function, those of its body."""
-        if node in self._calls_of:
-            return self._calls_of[node]
-        tree = self._tree
-        scope = tree.scope(node) if not isinstance(node, cst.Module) else None
+        if node in self._own_calls_of:
+            return self._own_calls_of[node]
+        scope = self.scope(node) if not isinstance(node, cst.Module) else None
         inside = node if isinstance(node, cst.FunctionDef) else scope
-        dead = tree.is_dead(node)
-        found = self._calls_of[node] = []
-        for call in tree.calls_in(node):
-            home = tree.scope(call)
-            if (home is inside or isinstance(home, cst.Lambda)) and (dead or not tree.is_dead(call)):
+        dead = self.is_dead(node)
+        found = self._own_calls_of[node] = []
+        for call in self.calls_in(node):
+            home = self.scope(call)
+            if (home is inside or isinstance(home, cst.Lambda)) and (dead or not self.is_dead(call)):
                 found.append(call)
         return found
 
@@ -99,7 +90,7 @@ class Execution:
         What a loop or the first ``for`` of a comprehension goes through is evaluated once.
         """
         inner, innermost = node, node
-        for parent in self._tree.parents(node):
+        for parent in self.parents(node):
             if isinstance(parent, cst.FunctionDef | cst.ClassDef | cst.Lambda | cst.While):
                 return False
             if isinstance(parent, cst.For) and inner is not parent.iter:
@@ -122,7 +113,7 @@ class Execution:
         if isinstance(value, cst.SimpleString | cst.Ellipsis | cst.Yield | cst.Await):
             return None  # a string at the end is a comment, mostly
         if isinstance(value, cst.Call):
-            name = self._names.qualified(value.func)
+            name = self.qualified(value.func)
             called = method_of(value) or name.rpartition(".")[2]
             silent = called in libraries.SILENT_CALLS or called.startswith(("save_", "push_to_hub"))
             if silent or name == "os.system":
@@ -130,29 +121,33 @@ class Execution:
             if name in _GIVE_NOTHING or self._gives_nothing(value):
                 return None
             root = root_of(value.func)
-            if isinstance(root, cst.Call) and self._names.qualified(root.func) == "get_ipython":
+            if isinstance(root, cst.Call) and self.qualified(root.func) == "get_ipython":
                 return None
         return value
 
     def _gives_nothing(self, call: cst.Call) -> bool:
         """Return whether a call runs functions of the notebook that return no value."""
         own = self.called_functions(call) if isinstance(call.func, cst.Name) else ()
-        return bool(own) and not any(_returns_value(function) for function in own)
+        return bool(own) and not any(self._gives_value(function) for function in own)
+
+    def _gives_value(self, function: cst.FunctionDef) -> bool:
+        yields = self.nodes(cst.Yield, within=function.body)
+        own = any(self.scope(found) is function for found in yields)
+        return own or bool(self.returned(function)) or function.asynchronous is not None
 
     # ---- training -------------------------------------------------------------------------------
 
     @cached_property
     def train_calls(self) -> tuple[cst.Call, ...]:
         """List the live ``trainer.train()`` and ``unsloth_train(trainer)`` calls, in order."""
-        return tuple(call for call in self._tree.live_calls if self.trained(call) is not None)
+        return tuple(call for call in self.live_calls if self.trained(call) is not None)
 
     def trained(self, call: cst.Call) -> cst.BaseExpression | None:
         """Return the trainer that a call trains; None where it trains none."""
         if isinstance(call.func, cst.Attribute) and call.func.attr.value == "train":
-            return call.func.value if self._kinds.kind(call.func.value) == "trainer" else None
-        if self._names.qualified(call.func) in libraries.COLLECTIVE_FUNCTIONS:
-            unnamed = [a.value for a in call.args if a.keyword is None and not a.star]
-            return keyword_of(call, "trainer") or (unnamed[0] if unnamed else None)
+            return call.func.value if self.kind(call.func.value) == "trainer" else None
+        if self.qualified(call.func) in libraries.COLLECTIVE_FUNCTIONS:
+            return given(call, 0, "trainer")
         return None
 
     def training_loop(self, call: cst.Call) -> cst.For | cst.While | None:
@@ -168,19 +163,14 @@ class Execution:
         queue, seen = deque([call]), {call}
         while queue:
             site = queue.popleft()
-            loop = self._loop_around(site)
+            loop = self.loop(site)
             if loop is not None:
                 return loop
-            for parent in self._tree.parents(site):
-                if isinstance(parent, cst.FunctionDef):
-                    callers = [other for other in self.callers(parent) if other not in seen]
-                    seen.update(callers)
-                    queue += callers
-                    break
+            function = self.around(site, cst.FunctionDef)
+            callers = [c for c in self.callers(function) if c not in seen] if function is not None else []
+            seen.update(callers)
+            queue += callers
         return None
-
-    def _loop_around(self, node: cst.CSTNode) -> cst.For | cst.While | None:
-        return next((p for p in self._tree.parents(node) if isinstance(p, cst.For | cst.While)), None)
 
     # ---- collectives ----------------------------------------------------------------------------
 
@@ -188,14 +178,18 @@ class Execution:
         """Return whether every rank has to make a call, so that it must not be gated: training, evaluation."""
         method = method_of(call)
         if method in libraries.COLLECTIVE_METHODS and isinstance(call.func, cst.Attribute):
-            return self._kinds.kind(call.func.value) == "trainer"
-        if isinstance(call.func, cst.Attribute) and self._kinds.kind(call.func.value) == "accelerator":
+            return self.kind(call.func.value) == "trainer"
+        if isinstance(call.func, cst.Attribute) and self.kind(call.func.value) == "accelerator":
             return method not in _ALONE
         if method == "backward":  # once, outside a loop, it shows how gradients are made
             return self.training_loop(call) is not None
         if self.gathers(call):
             return True
-        return self._names.qualified(call.func) in libraries.COLLECTIVE_FUNCTIONS
+        return self.qualified(call.func) in libraries.COLLECTIVE_FUNCTIONS
+
+    def needs_all(self, call: cst.Call) -> bool:
+        """Return whether all ranks make a call together: a collective one, or one that joins the process group."""
+        return self.is_collective(call) or self.joins_group(call)
 
     def gathers(self, call: cst.Call) -> bool:
         """Return whether a call needs the shards of all ranks: a sharded model generates, or is saved."""
@@ -203,29 +197,28 @@ class Execution:
             return False
         method, owner = call.func.attr.value, call.func.value
         if method == "save_model":
-            return self._kinds.kind(owner) == "trainer"
+            return self.kind(owner) == "trainer"
         return method in libraries.GATHERING_METHODS and self.is_sharded(owner)
 
     def is_sharded(self, node: cst.BaseExpression) -> bool:
         """Return whether an expression is the model that a Trainer has sharded, where it stands."""
-        if not self._sharded or self._kinds.kind(node) != "model" or self._sharding is None:
+        if not self._sharded or self.kind(node) != "model" or self._sharding is None:
             return False
         if not self._may_run_after(node, self._sharding):
             return False
-        since = self._tree.end(self._sharding)
-        binding = self._names.binding(node) if isinstance(node, cst.Name) else None
-        made = binding.value if binding is not None else None
+        since = self.end(self._sharding)
+        made = self.bound(node)
         loaded = isinstance(made, cst.Call) and method_of(made) == "from_pretrained"
-        return not (loaded and made is not None and self._tree.order(made) > since)  # not one loaded again
+        return not (loaded and made is not None and self.order(made) > since)  # not one loaded again
 
     def _may_run_after(self, node: cst.CSTNode, call: cst.Call) -> bool:
         """Return whether a node may run after a call; what is in a function runs where the function is called."""
         queue, seen = deque([node]), {node}
         while queue:
             site = queue.popleft()
-            scope = self._tree.scope(site)
-            if scope is None or scope is self._tree.scope(call):
-                if self._tree.order(site) > self._tree.end(call):
+            scope = self.scope(site)
+            if scope is None or scope is self.scope(call):
+                if self.order(site) > self.end(call):
                     return True
             elif isinstance(scope, cst.FunctionDef) and (callers := self.callers(scope)):
                 queue += [caller for caller in callers if caller not in seen]
@@ -237,12 +230,12 @@ class Execution:
     @cached_property
     def _sharding(self) -> cst.Call | None:
         """Return the first call that makes a Trainer, which shards the model."""
-        return next((c for c in self._tree.live_calls if self._kinds.is_trainer_class(c.func)), None)
+        return next((c for c in self.live_calls if self.is_trainer_class(c.func)), None)
 
     @cached_property
     def collective_statements(self) -> tuple[Statement, ...]:
         """List the statements of cells that run a collective call."""
-        return tuple(s for s in self._tree.top_statements if self.runs(s, self.is_collective))
+        return tuple(s for s in self.top_statements if self.runs(s, self.is_collective))
 
     @cached_property
     def last_collective(self) -> Statement | None:
@@ -252,25 +245,4 @@ class Execution:
     def is_after_training(self, node: cst.CSTNode) -> bool:
         """Return whether ``node`` stands after the last collective, where rank 0 may work alone."""
         last = self.last_collective
-        return last is not None and self._tree.order(node) > self._tree.end(last)
-
-
-def _returns_value(function: cst.FunctionDef) -> bool:
-    """Return whether a function, not one inside it, returns or yields a value."""
-    found: list[cst.CSTNode] = []
-
-    class Returns(cst.CSTVisitor):
-        def visit_Return(self, node: cst.Return) -> None:
-            found.extend([node.value] if node.value is not None else [])
-
-        def visit_Yield(self, node: cst.Yield) -> None:
-            found.append(node)
-
-        def visit_FunctionDef(self, node: cst.FunctionDef) -> bool:
-            return node is function
-
-        def visit_Lambda(self, node: cst.Lambda) -> bool:
-            return False
-
-    function.visit(Returns())
-    return bool(found) or function.asynchronous is not None
+        return last is not None and self.order(node) > self.end(last)

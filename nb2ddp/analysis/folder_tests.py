@@ -69,15 +69,21 @@ def _counts(facts: Facts, binding: Binding) -> bool:
     )
 
 
-def _above(facts: Facts, call: cst.Call, *regions: cst.CSTNode) -> Iterator[Binding]:
-    """Yield where the names of a call, and those that they are made of, get their values above it in ``regions``."""
-    names = set(facts.loads_in(call))
-    for binding in (b for region in reversed(regions) for b in reversed(facts.bindings_in(region))):
-        if binding.name not in names or facts.order(binding.node) >= facts.order(call):
-            continue
-        if _function(facts, binding.node) is _function(facts, call):
-            names |= facts.loads_in(binding.value) if binding.value is not None else set()
-            yield binding
+def _above(facts: Facts, call: cst.Call, region: cst.CSTNode | None = None) -> Iterator[Binding]:
+    """Yield where the names of a call, and those that they are made of, get their values above it, in a region."""
+    queue = [(name, facts.order(call)) for name in sorted(facts.loads_in(call))]
+    done: dict[str, int] = {}  # up to where a name has been looked for
+    while queue:
+        name, limit = queue.pop()
+        for binding in facts.bindings(name):
+            if not done.get(name, 0) <= binding.order < limit:
+                continue
+            inside = region is None or facts.contains(region, binding.node)
+            if inside and _function(facts, binding.node) is _function(facts, call):
+                made_of = facts.loads_in(binding.value) if binding.value is not None else ()
+                queue += [(other, binding.order) for other in sorted(made_of)]
+                yield binding
+        done[name] = max(limit, done.get(name, 0))
 
 
 def _makes_folder(facts: Facts, call: cst.Call) -> bool:
@@ -86,7 +92,7 @@ def _makes_folder(facts: Facts, call: cst.Call) -> bool:
 
 def _can_be_made_by_one(facts: Facts, call: cst.Call) -> bool:
     statement, scope = facts.statement(call), facts.scope(call)
-    if leaves(statement) or changes_state(facts, statement):
+    if leaves(facts, statement) or changes_state(facts, statement):
         return False
     if isinstance(scope, cst.FunctionDef):
         return called_by_all(facts, call) and not binds_for_later(facts, statement)
@@ -96,14 +102,14 @@ def _can_be_made_by_one(facts: Facts, call: cst.Call) -> bool:
 
 def _tests(facts: Facts, call: cst.Call) -> Iterator[cst.Call]:
     """Yield the calls above, in the function or the cell of a call, that look at files the call may change."""
-    scope, test = facts.scope(call), facts.once(_looking)
+    scope = facts.scope(call)
     region = scope.body if isinstance(scope, cst.FunctionDef) else facts.cell(call).module
-    for other in facts.calls_in(region):
+    for other in facts.once(_looks):
         if facts.order(other) >= facts.order(call):
             break
-        if _function(facts, other) is not _function(facts, call) or facts.is_dead(other):
+        if not facts.contains(region, other) or _function(facts, other) is not _function(facts, call):
             continue
-        if test(other) and not _only_guards(facts, other, call) and not _lie_apart(facts, other, call):
+        if not _only_guards(facts, other, call) and not _lie_apart(facts, other, call):
             yield other
     if _is_named_by_test(facts, call):
         yield call
@@ -112,6 +118,11 @@ def _tests(facts: Facts, call: cst.Call) -> Iterator[cst.Call]:
 def is_file_test(facts: Facts, call: cst.Call) -> bool:
     """Return whether a call looks at what files there are."""
     return facts.qualified(call.func) in _FUNCTIONS or facts.method(call) in _METHODS
+
+
+def _looks(facts: Facts) -> list[cst.Call]:
+    """List the calls that look at files, in order."""
+    return [call for call in facts.live_calls if is_file_test(facts, call)]
 
 
 def _looking(facts: Facts) -> Callable[[cst.Call], bool]:
@@ -137,11 +148,10 @@ def _only_guards(facts: Facts, test: cst.Call, call: cst.Call) -> bool:
 
 def _is_named_by_test(facts: Facts, call: cst.Call) -> bool:
     """Return whether the path of a new folder is made of what a look at files gives: in a function, in another cell."""
-    test, scope, own = facts.once(_looking), facts.scope(call), facts.cell(call)
-    cells = [cell.module for cell in facts.cells if cell.number <= own.number]
-    regions = [scope.body] if isinstance(scope, cst.FunctionDef) else cells
-    return facts.runs(call, test) or any(
-        _gives_name(facts, binding, call) for binding in _above(facts, call, *regions)
+    scope = facts.scope(call)
+    region = scope.body if isinstance(scope, cst.FunctionDef) else None
+    return facts.runs(call, facts.once(_looking)) or any(
+        _gives_name(facts, binding, call) for binding in _above(facts, call, region)
     )
 
 

@@ -12,7 +12,7 @@ import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
+from fnmatch import fnmatchcase, translate
 from typing import Literal
 
 import libcst as cst
@@ -142,9 +142,9 @@ def _framework_of(facts: Facts, call: cst.Call) -> Framework | None:
     name, method = facts.qualified(call.func), facts.method(call)
     if name.endswith("multiprocessing.Process") and _trains_in(facts, call):
         name = "torch.multiprocessing.start_processes"
-    candidates = [f for f in FRAMEWORKS if _fits(name, f.functions) or method in _methods(f)]
-    if not candidates:
+    if method not in _ALL_METHODS and _ALL_FUNCTIONS.match(name) is None:
         return None
+    candidates = [f for f in FRAMEWORKS if _fits(name, f.functions) or method in _methods(f)]
     owner = call.func.value if isinstance(call.func, cst.Attribute) else None
     made = facts.origins(owner) if owner is not None else frozenset()
     for framework in candidates:
@@ -169,6 +169,10 @@ def _trains_in(facts: Facts, process: cst.Call) -> bool:
 
 def _methods(framework: Framework) -> frozenset[str]:
     return frozenset(method.rpartition(".")[2] for method in framework.methods.split())
+
+
+_ALL_METHODS = frozenset(method for framework in FRAMEWORKS for method in _methods(framework))
+_ALL_FUNCTIONS = re.compile("|".join(translate(each) for f in FRAMEWORKS for each in f.functions.split()))
 
 
 def _fits(name: str, patterns: str) -> bool:

@@ -66,11 +66,9 @@ def _plan(facts: Facts) -> InstallPlan:
     suspects = set(useless)
     while suspects:  # a statement that stays in the script may read names of one that was to be removed
         gone = [*useless, *(line for top in tops if top not in useless for line in lines[top] if line)]
-        needed = {
-            top
-            for top in suspects & useless
-            if any(facts.is_read_outside(name, *gone) for name in facts.binds_in(top) - _PROVIDED)
-        }
+        bound = {name for top in suspects & useless for name in facts.binds_in(top) - _PROVIDED}
+        outside = {name for name in bound if facts.is_read_outside(name, *gone)}
+        needed = {top for top in suspects & useless if not outside.isdisjoint(facts.binds_in(top))}
         useless -= needed
         read = {name for top in needed for name in facts.loads_in(top)}
         suspects = {top for name in read & binding.keys() for top in binding[name]}

@@ -15,16 +15,15 @@ import libcst as cst
 
 from nb2ddp import libraries
 from nb2ddp.analysis.tree import Tree
-from nb2ddp.source.cells import Binding, Imported, Load, Scope, Statement, imported_modules, root_of
+from nb2ddp.source.cells import Binding, CodeCell, Imported, Load, Scope, Statement, imported_modules, root_of
 
 
-class Names:
+class Names(Tree):
     """Answer what a name is bound to, where it is read, and what was imported under it."""
 
-    def __init__(self, tree: Tree) -> None:
-        self._tree = tree
-        self._collected = tree.collected
-        self._load_orders = [load.order for load in self._collected.loads]
+    def __init__(self, cells: Sequence[CodeCell]) -> None:
+        super().__init__(cells)
+        self._load_orders = [load.order for load in self.collected.loads]
         self._by_home: dict[str, dict[Scope | None, list[Binding]]] = {}
         self._qualified: dict[cst.CSTNode, str] = {}
         self._last_region: tuple[tuple[cst.CSTNode, ...], Callable[[int], bool]] | None = None
@@ -34,28 +33,27 @@ class Names:
     @cached_property
     def bound_names(self) -> frozenset[str]:
         """Collect every name that the notebook binds anywhere, imports included."""
-        return frozenset(self._collected.bindings) | frozenset(self._collected.imports)
+        return frozenset(self.collected.bindings) | frozenset(self.collected.imports)
 
     def bindings(self, name: str) -> Sequence[Binding]:
         """Return all bindings of a name, in order; imports are not among them."""
-        return self._collected.bindings.get(name, ())
+        return self.collected.bindings.get(name, ())
 
     def binding(self, name: cst.Name) -> Binding | None:
         """Return the binding that a use of a name sees: the last live one before it, inner scopes first."""
-        tree = self._tree
-        here = tree.order(name)
+        here = self.order(name)
         homes = self._homes(name.value)
-        own = scope = tree.scope(name)
+        own = scope = self.scope(name)
         while scope is not None:
             local = homes.get(scope)
             if local and (scope is own or not isinstance(scope, cst.ClassDef)):  # methods do not see these
                 return local[bisect.bisect_left(local, here, key=_order) - 1]  # the last if none is before
-            scope = tree.scope(scope)
+            scope = self.scope(scope)
         live = homes.get(None, ())
         if own is not None:
             return live[-1] if live else None
         for index in range(bisect.bisect_left(live, here, key=_order) - 1, -1, -1):
-            if not tree.contains(_evaluated(live[index].node), name):
+            if not self.contains(_evaluated(live[index].node), name):
                 return live[index]
         return None
 
@@ -64,7 +62,7 @@ class Names:
         if name not in self._by_home:
             homes: dict[Scope | None, list[Binding]] = {}
             for binding in sorted(self.bindings(name), key=_order):
-                if binding.scope is not None or not self._tree.is_dead(binding.node):
+                if binding.scope is not None or not self.is_dead(binding.node):
                     homes.setdefault(binding.scope, []).append(binding)
             self._by_home[name] = homes
         return self._by_home[name]
@@ -73,7 +71,7 @@ class Names:
     def _definitions(self) -> dict[str, list[Binding]]:
         return {
             name: [b for b in bindings if isinstance(b.node, cst.FunctionDef | cst.ClassDef)]
-            for name, bindings in self._collected.bindings.items()
+            for name, bindings in self.collected.bindings.items()
         }
 
     def definitions(self, name: str) -> Sequence[Binding]:
@@ -83,33 +81,33 @@ class Names:
     @cached_property
     def _module_level(self) -> tuple[list[int], list[str]]:
         """List all bindings and imports at module level: their orders, and their names."""
-        found = [(b.order, b.name) for bs in self._collected.bindings.values() for b in bs if b.scope is None]
-        found += [(i.order, i.name) for i in self._collected.import_orders if i.scope is None]
+        found = [(b.order, b.name) for bs in self.collected.bindings.values() for b in bs if b.scope is None]
+        found += [(i.order, i.name) for i in self.collected.import_orders if i.scope is None]
         found.sort()
         return [order for order, _ in found], [name for _, name in found]
 
     def binds_in(self, node: cst.CSTNode) -> frozenset[str]:
         """Collect the module-level names that get a value inside ``node``, imports included."""
         orders, names = self._module_level
-        start, end = self._tree.span(node)
+        start, end = self.span(node)
         return frozenset(names[bisect.bisect_left(orders, start) : bisect.bisect_right(orders, end)])
 
     def names_at(self, node: cst.CSTNode) -> frozenset[str]:
         """Collect the names that have a value where ``node`` runs: in a function, all that the notebook binds."""
-        if self._tree.scope(node) is not None:
+        if self.scope(node) is not None:
             return self.bound_names
         orders, names = self._module_level
-        known = frozenset(names[: bisect.bisect_left(orders, self._tree.order(node))])
-        loops = [above for above in self._tree.parents(node) if isinstance(above, cst.For | cst.While)]
+        known = frozenset(names[: bisect.bisect_left(orders, self.order(node))])
+        loops = [above for above in self.parents(node) if isinstance(above, cst.For | cst.While)]
         return known.union(*map(self.binds_in, loops))  # a later round has what an earlier one binds
 
     @cached_property
     def _in_order(self) -> list[Binding]:
-        return sorted((b for bs in self._collected.bindings.values() for b in bs), key=_order)
+        return sorted((b for bs in self.collected.bindings.values() for b in bs), key=_order)
 
     def bindings_in(self, node: cst.CSTNode) -> Sequence[Binding]:
         """Return the bindings inside ``node``, in order; imports are not among them."""
-        start, end = self._tree.span(node)
+        start, end = self.span(node)
         low = bisect.bisect_left(self._in_order, start, key=_order)
         return self._in_order[low : bisect.bisect_right(self._in_order, end, key=_order)]
 
@@ -122,24 +120,24 @@ class Names:
         if binding.name in self._changed_names:
             return True
         beside = [b for b in self.bindings(binding.name) if b.scope is binding.scope]
-        return len(beside) > 1 and not all(self._tree.is_certain(b.node) for b in beside)
+        return len(beside) > 1 and not all(self.is_certain(b.node) for b in beside)
 
     @cached_property
     def _changed_names(self) -> frozenset[str]:
-        return frozenset(load.name for load in self._collected.loads if self._changes(load.node))
+        return frozenset(load.name for load in self.collected.loads if self._changes(load.node))
 
     def _changes(self, name: cst.Name) -> bool:
         """Match ``x["key"] = 1``, ``x.update(...)``, ``heappop(x)`` and ``x |= ...``, of ``x`` or of an item of it."""
-        around = self._tree.parent(name)
+        around = self.parent(name)
         item: cst.CSTNode = name
         while isinstance(around, cst.Subscript) and around.value is item:
-            item, around = around, self._tree.parent(around)
+            item, around = around, self.parent(around)
         if item is not name and isinstance(around, cst.AssignTarget | cst.AugAssign | cst.Del):
             return True
         if isinstance(around, cst.Attribute):
             return around.attr.value in libraries.CHANGING_METHODS
         if isinstance(around, cst.Arg):
-            call = self._tree.parent(around)
+            call = self.parent(around)
             return isinstance(call, cst.Call) and call.args[:1] == (around,) and self.changes_first(call)
         return isinstance(around, cst.AugAssign) and around.target is name
 
@@ -152,18 +150,18 @@ class Names:
     @cached_property
     def loaded_names(self) -> frozenset[str]:
         """Collect every name that the notebook reads anywhere."""
-        return frozenset(load.name for load in self._collected.loads)
+        return frozenset(load.name for load in self.collected.loads)
 
     @property
     def name_loads(self) -> Iterator[cst.Name]:
         """Yield every place that reads a name, in order."""
-        return (load.node for load in self._collected.loads)
+        return (load.node for load in self.collected.loads)
 
     def _loads_in(self, node: cst.CSTNode) -> Sequence[Load]:
-        start, end = self._tree.span(node)
+        start, end = self.span(node)
         low = bisect.bisect_left(self._load_orders, start)
         high = bisect.bisect_right(self._load_orders, end)
-        return self._collected.loads[low:high]
+        return self.collected.loads[low:high]
 
     def loads_in(self, node: cst.CSTNode) -> frozenset[str]:
         """Collect the names that are read inside ``node``."""
@@ -172,7 +170,7 @@ class Names:
     @cached_property
     def _loads_of(self) -> dict[str, list[Load]]:
         found: dict[str, list[Load]] = {}
-        for load in self._collected.loads:
+        for load in self.collected.loads:
             found.setdefault(load.name, []).append(load)
         return found
 
@@ -187,32 +185,31 @@ class Names:
     def uses(self, name: str, within: cst.CSTNode) -> tuple[cst.Name, ...]:
         """List the places inside ``within`` that read ``name``."""
         loads = self._loads_of.get(name, [])
-        start, end = self._tree.span(within)
+        start, end = self.span(within)
         low = bisect.bisect_left(loads, start, key=_order)
         return tuple(load.node for load in loads[low : bisect.bisect_right(loads, end, key=_order)])
 
     def is_read_after(self, name: str, node: cst.CSTNode, until: cst.CSTNode) -> bool:
         """Return whether ``name`` is read between the ends of two nodes."""
         loads = self._loads_of.get(name, [])
-        index = bisect.bisect_right(loads, self._tree.end(node), key=_order)
-        return index < len(loads) and loads[index].order <= self._tree.end(until)
+        index = bisect.bisect_right(loads, self.end(node), key=_order)
+        return index < len(loads) and loads[index].order <= self.end(until)
 
     def is_read_outside(self, name: str, *nodes: cst.CSTNode, until: Statement | None = None) -> bool:
         """Return whether what ``name`` gets inside ``nodes`` may be read elsewhere, up to ``until``."""
-        tree = self._tree
         is_inside = self._region(nodes)
-        limit = tree.end(until) if until is not None else sys.maxsize
+        limit = self.end(until) if until is not None else sys.maxsize
         bound: list[Binding | Imported] = [*self.bindings(name), *self._imported.get(name, ())]
         bound.sort(key=_order)
         homes = {item.scope for item in bound}
         # Going back from a use, the first of these decides which value it reads.
-        deciding = [b for b in bound if b.scope is None and (is_inside(b.order) or tree.is_certain(b.node))]
+        deciding = [b for b in bound if b.scope is None and (is_inside(b.order) or self.is_certain(b.node))]
         if not any(is_inside(b.order) for b in deciding):
             return False
         for load in self._loads_of.get(name, ()):
             if load.order > limit or is_inside(load.order):
                 continue
-            scope = tree.scope(load.node)
+            scope = self.scope(load.node)
             if scope is not None:
                 if scope not in homes:
                     return True  # a function may run while the name has this value
@@ -221,7 +218,7 @@ class Names:
                 item = deciding[index]
                 if is_inside(item.order):
                     return True
-                if not isinstance(item.node, cst.Assign | cst.AugAssign) or not tree.contains(
+                if not isinstance(item.node, cst.Assign | cst.AugAssign) or not self.contains(
                     item.node, load.node
                 ):
                     break  # unlike `x = f(x)`, which reads the value before
@@ -232,7 +229,7 @@ class Names:
         if self._last_region is None or self._last_region[0] != nodes:
             starts: list[int] = []
             ends: list[int] = []
-            for start, end in sorted(self._tree.span(node) for node in nodes):
+            for start, end in sorted(self.span(node) for node in nodes):
                 if ends and start <= ends[-1]:
                     ends[-1] = max(ends[-1], end)
                 else:
@@ -251,7 +248,7 @@ class Names:
     @cached_property
     def _imported(self) -> dict[str, list[Imported]]:
         found: dict[str, list[Imported]] = {}
-        for item in self._collected.import_orders:
+        for item in self.collected.import_orders:
             found.setdefault(item.name, []).append(item)
         return found
 
@@ -263,20 +260,20 @@ class Names:
         """List the import statements that bring something of ``package``."""
         return tuple(
             node
-            for node in self._collected.import_nodes
+            for node in self.collected.import_nodes
             if any(name.partition(".")[0] == package for name in imported_modules(node))
         )
 
     @property
     def stars(self) -> Sequence[str]:
         """List the modules of which all names are imported, in order."""
-        return self._collected.stars
+        return self.collected.stars
 
     @cached_property
     def uses_unsloth(self) -> bool:
         """Tell whether Unsloth, or a fork that kept its names, is imported."""
-        named = (target for targets in self._collected.imports.values() for target in targets)
-        targets = [*self._collected.stars, *named]
+        named = (target for targets in self.collected.imports.values() for target in targets)
+        targets = [*self.collected.stars, *named]
         return any(target.partition(".")[0] in libraries.UNSLOTH_PACKAGES for target in targets)
 
     def qualified(self, node: cst.CSTNode) -> str:
@@ -293,18 +290,18 @@ class Names:
     def _qualify(self, node: cst.CSTNode) -> str:
         match node:
             case cst.Name(value=name):
-                targets = self._collected.imports.get(name)
+                targets = self.collected.imports.get(name)
                 if targets:
                     return targets[-1]
                 bindings = self.bindings(name)
                 if not bindings:
-                    for module in self._collected.stars:
+                    for module in self.collected.stars:
                         if name in libraries.STAR_EXPORTS.get(module.partition(".")[0], ()):
                             return f"{module}.{name}"
                 alias = bindings[0].value if len(bindings) == 1 else None
                 if isinstance(alias, cst.Name | cst.Attribute):
                     root = root_of(alias)
-                    if isinstance(root, cst.Name) and root.value in self._collected.imports:
+                    if isinstance(root, cst.Name) and root.value in self.collected.imports:
                         return self.qualified(alias)  # Config = trl.SFTConfig
                 return name
             case cst.Attribute(value=value, attr=attr):
@@ -316,8 +313,8 @@ class Names:
     def our(self, name: str) -> str:
         """Return ``name``, prefixed with ``ddp_`` if the notebook already binds it to something else."""
         ours = libraries.OUR_IMPORTS.get(name, frozenset())
-        imported = self._collected.imports.get(name, ())
-        taken = name in self._collected.bindings or not ours.issuperset(imported)
+        imported = self.collected.imports.get(name, ())
+        taken = name in self.collected.bindings or not ours.issuperset(imported)
         return f"ddp_{name}" if taken else name
 
 

@@ -14,13 +14,8 @@ import libcst as cst
 
 from nb2ddp import libraries
 from nb2ddp.analysis.facts import Facts
-from nb2ddp.analysis.own_objects import in_comprehension
-from nb2ddp.analysis.side_effects import (
-    WITHOUT_GRADIENTS,
-    Effects,
-    is_ordered,
-    names_switch,
-)
+from nb2ddp.analysis.side_effects import Effects, is_ordered
+from nb2ddp.analysis.training_loops import WITHOUT_GRADIENTS, names_switch, without_gradients
 from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Binding, Statement
 
@@ -70,18 +65,9 @@ def _scores(facts: Facts, loop: cst.For) -> bool:
             made = binding.value
             if isinstance(made, cst.Call) and facts.qualified(made.func).endswith("transformers.pipeline"):
                 return True
-        return facts.kind(call.func) == "model" and _without_gradients(facts, call)
+        return facts.kind(call.func) == "model" and without_gradients(facts, call)
 
     return facts.runs(loop, wanted)
-
-
-def _without_gradients(facts: Facts, call: cst.Call) -> bool:
-    for parent in facts.parents(call):
-        if isinstance(parent, cst.With) and _is_switch(parent):
-            return True
-        if isinstance(parent, cst.FunctionDef):
-            return any(names_switch(decorator.decorator) for decorator in parent.decorators)
-    return False
 
 
 def _is_switch(node: cst.With) -> bool:
@@ -183,7 +169,7 @@ def _keeps_to_itself(facts: Facts, loop: cst.For, results: Sequence[str]) -> boo
         return False
     for name in {b.name for b in bound}:
         for use in facts.loads_of(name):
-            if _may_read(facts, loop, use) and not in_comprehension(facts, use):
+            if _may_read(facts, loop, use) and facts.comprehension(use) is None:
                 return False
     return Effects(facts, results).is_contained(loop.body, scope)
 

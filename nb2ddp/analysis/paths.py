@@ -6,7 +6,7 @@ value that the other ranks need.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import libcst as cst
 
@@ -82,16 +82,8 @@ def _leads(facts: Facts, node: cst.BaseExpression, step: _Step) -> bool:
 
 
 def _bound(facts: Facts, name: cst.Name) -> Sequence[cst.BaseExpression]:
-    binding = facts.binding(name)
-    return (binding.value,) if binding is not None and binding.value and binding.index is None else ()
-
-
-def _assigned(facts: Facts, attribute: str) -> Iterator[cst.BaseExpression]:
-    """Yield what is assigned to attributes of this name: ``self.folder = ...``."""
-    for target in facts.attribute_targets:
-        if target.attr.value == attribute:
-            assign = next(parent for parent in facts.parents(target) if isinstance(parent, cst.Assign))
-            yield assign.value
+    value = facts.bound(name)
+    return (value,) if value is not None else ()
 
 
 def _path(facts: Facts, node: cst.BaseExpression) -> bool | Sequence[cst.BaseExpression]:
@@ -134,13 +126,10 @@ def _own(facts: Facts, node: cst.BaseExpression) -> bool | Sequence[cst.BaseExpr
     match node:
         case cst.Name():
             binding = facts.binding(node)
-            if binding is None:
-                return False
-            if isinstance(binding.node, cst.Param):
-                return tuple(facts.given(binding))
-            return (binding.value,) if binding.value is not None else ()
+            of_call = binding is not None and isinstance(binding.node, cst.Param)
+            return tuple(facts.given(binding)) if binding is not None and of_call else _bound(facts, node)
         case cst.Attribute(value=value, attr=attr):
-            return (value, *_assigned(facts, attr.value))
+            return (value, *facts.assigned(attr.value))
         case cst.Subscript(value=value):
             return (value,)
         case cst.BinaryOperation(left=left, operator=cst.Divide() | cst.Add()):

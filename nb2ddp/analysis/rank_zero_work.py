@@ -19,7 +19,7 @@ from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.parallel_loops import IndependentLoop, generates, independent_loops
 from nb2ddp.analysis.shell_commands import is_install
 from nb2ddp.source import cst_nodes
-from nb2ddp.source.cells import Statement
+from nb2ddp.source.cells import Statement, root_of
 
 WRITES = "only rank 0 writes"
 
@@ -44,7 +44,7 @@ def _generation(facts: Facts) -> tuple[frozenset[Statement], dict[Statement, lis
         return generates(facts, call)
 
     def needs_all(call: cst.Call) -> bool:
-        return facts.is_collective(call) or facts.joins_group(call) or facts.loads_model(call)
+        return facts.needs_all(call) or facts.loads_model(call)
 
     by_all = {statement for found in divided(facts) for statement in found.runs_in}
 
@@ -89,8 +89,7 @@ def _divided(facts: Facts) -> list[IndependentLoop]:
             is_for_some(facts, call)
             or facts.fills_cache(call)
             or facts.loads_model(call)
-            or facts.joins_group(call)
-            or facts.is_collective(call)
+            or facts.needs_all(call)
         )
 
     return [
@@ -216,10 +215,7 @@ def _changes_path(facts: Facts, call: cst.Call) -> bool:
 
 def _names_file(facts: Facts, call: cst.Call) -> bool:
     """Return whether the file of a call is given by its path, where it may be a buffer as well."""
-    first = call.args[0] if call.args else None
-    given = first.value if first is not None and first.keyword is None and not first.star else None
-    for name in ("fp", "file", "name", "filename"):
-        given = given or facts.keyword(call, name)
+    given = cst_nodes.given(call, 0, "fp", "file", "name", "filename")
     return given is not None and paths.names_file(facts, given)
 
 
@@ -242,10 +238,8 @@ def _opens_to_write(facts: Facts, call: cst.Call) -> bool:
         return False
     if facts.qualified(call.func) in _ARCHIVES and not _names_file(facts, call):
         return False
-    unnamed = [argument.value for argument in call.args if argument.keyword is None and not argument.star]
-    position = 1 if is_function else 0
-    given = unnamed[position] if len(unnamed) > position else None
-    mode = (cst_nodes.string_value(facts.keyword(call, "mode") or given) or "").partition(":")[0]  # "w:gz"
+    given = cst_nodes.given(call, 1 if is_function else 0, "mode")
+    mode = (cst_nodes.string_value(given) or "").partition(":")[0]  # "w:gz"
     return len(mode) < 4 and any(letter in mode for letter in "wax")
 
 
@@ -349,9 +343,7 @@ def _written(facts: Facts, call: cst.Call) -> cst.BaseExpression | None:
     """Return the path of a file that a call writes, where its name tells the argument."""
     if (path := opened(facts, call)) is not None:
         return path
-    unnamed = [argument.value for argument in call.args if argument.keyword is None and not argument.star]
-    place = 1 if facts.qualified(call.func) in _VALUE_FIRST else 0
-    return unnamed[place] if len(unnamed) > place else None
+    return cst_nodes.given(call, 1 if facts.qualified(call.func) in _VALUE_FIRST else 0)
 
 
 _VALUE_FIRST = frozenset("torch.save joblib.dump safetensors.torch.save_file torch.jit.save".split())
@@ -369,14 +361,10 @@ def maps_file(facts: Facts, call: cst.Call) -> bool:
 
 def _is_own(facts: Facts, node: cst.BaseExpression) -> bool:
     """Return whether an expression is a buffer or a temporary file, which no other rank can reach."""
-    if isinstance(node, cst.Attribute):
-        return _is_own(facts, node.value)
-    if isinstance(node, cst.Name):
-        binding = facts.binding(node)
-        if binding is None or is_shared(facts, binding.value):
-            return False
-        return isinstance(binding.value, cst.Call) and _is_own(facts, binding.value)
-    return isinstance(node, cst.Call) and facts.qualified(node.func) in libraries.OWN_BUFFERS
+    root = root_of(node)
+    made = facts.bound(root)
+    own = isinstance(made, cst.Call) and facts.qualified(made.func) in libraries.OWN_BUFFERS
+    return own and not (isinstance(root, cst.Name) and is_shared(facts, made))
 
 
 def _is_in_own_folder(facts: Facts, call: cst.Call) -> bool:
@@ -385,9 +373,7 @@ def _is_in_own_folder(facts: Facts, call: cst.Call) -> bool:
     function = call.func
     path: cst.BaseExpression | None = None
     if name in libraries.WRITING_FUNCTIONS | _OPENING or method not in _TO_OWNER:
-        unnamed = [argument.value for argument in call.args if argument.keyword is None and not argument.star]
-        place = 1 if name in _SOURCE_FIRST | _VALUE_FIRST else 0
-        path = unnamed[place] if len(unnamed) > place else None
+        path = cst_nodes.given(call, 1 if name in _SOURCE_FIRST | _VALUE_FIRST else 0)
     elif isinstance(function, cst.Attribute):
         path = function.value
     return path is not None and paths.is_in_own_folder(facts, path)

@@ -6,6 +6,7 @@ tests keep their meaning. All of this runs only where an identifier or a variabl
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -13,7 +14,6 @@ from typing import Literal
 import libcst as cst
 
 from nb2ddp import libraries
-from nb2ddp.analysis import reaching
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Binding, Statement, root_of
@@ -125,14 +125,14 @@ class _Meanings:
         if not bindings:
             return _by_name(node.value)
         last = self._facts.binding(node)
-        if last is None or _is_of_comprehension(self._facts, node):
+        if last is None or self._facts.comprehension(node) is not None:
             return ""
-        seen = reaching.bindings(self._facts, node) or [b for b in bindings if b.scope is last.scope]
+        seen = self._facts.reaching(node) or [b for b in bindings if b.scope is last.scope]
         return _either([self.of(binding) for binding in seen])
 
     def _bound(self, binding: Binding) -> Meaning:
         if isinstance(binding.node, cst.Param):
-            given = [*self._facts.given(binding)] or [*reaching.passed(self._facts, binding)]
+            given = [*self._facts.given(binding)] or [*self._facts.passed(binding)]
             if not given and binding.name in libraries.RANK_ZERO_TESTS:
                 return "main"
             return _either([self.of(value) for value in given])
@@ -151,8 +151,8 @@ class _Meanings:
             return _by_name(name)
         if name == "should_save":
             return "main" if "arg" in cst_nodes.code_of(node.value).rpartition(".")[2].lower() else ""
-        own = [*reaching.attribute_values(self._facts, name)]
-        fields = [b for b in self._facts.bindings(name) if isinstance(b.scope, cst.ClassDef)]
+        fields = self._facts.fields(name)
+        own = [*self._facts.assigned(name)]
         own += [b.value for b in fields if b.value is not None]
         if own:
             return _either([self.of(value) for value in own])
@@ -178,7 +178,7 @@ class _Meanings:
 
     def _call(self, node: cst.Call) -> Meaning:
         name = self._facts.qualified(node.func)
-        unnamed = [argument.value for argument in node.args if argument.keyword is None]
+        unnamed = cst_nodes.unnamed(node.args)
         if name in libraries.ENVIRONMENT_READERS and unnamed:
             return _variable(unnamed[0])
         if name in _CASTS and len(unnamed) == 1:
@@ -197,7 +197,7 @@ class _Meanings:
     def _returned(self, function: cst.FunctionDef) -> Meaning:
         if function not in self._known:
             self._known[function] = ""
-            self._known[function] = _either([self.of(value) for value in _returned(function)])
+            self._known[function] = _either([self.of(value) for value in self._facts.returned(function)])
         return self._known[function]
 
     def _comparison(self, left: cst.BaseExpression, part: cst.ComparisonTarget) -> Meaning:
@@ -276,43 +276,9 @@ def _items(facts: Facts, value: cst.BaseExpression) -> Iterator[list[cst.BaseExp
         yield [element.value for element in value.elements]
     elif isinstance(value, cst.Call):
         for function in facts.called_functions(value):
-            for returned in _returned(function):
+            for returned in facts.returned(function):
                 if isinstance(returned, cst.Tuple):
                     yield [element.value for element in returned.elements]
-
-
-def _returned(function: cst.FunctionDef) -> list[cst.BaseExpression]:
-    found: list[cst.BaseExpression] = []
-
-    class Returns(cst.CSTVisitor):
-        def visit_Return(self, node: cst.Return) -> None:
-            found.extend([node.value] if node.value is not None else [])
-
-        def visit_FunctionDef(self, node: cst.FunctionDef) -> bool:
-            return node is function
-
-    function.visit(Returns())
-    return found
-
-
-def _is_of_comprehension(facts: Facts, name: cst.Name) -> bool:
-    """Return whether a comprehension around a name binds it: ``rank`` of ``[x for rank, x in enumerate(rows)]``."""
-    for parent in facts.parents(name):
-        if isinstance(parent, cst.BaseSimpleComp | cst.DictComp):
-            part: cst.CompFor | None = parent.for_in
-            while part is not None:
-                if any(
-                    isinstance(node, cst.Name) and node.value == name.value for node in _nodes(part.target)
-                ):
-                    return True
-                part = part.inner_for_in
-    return False
-
-
-def _nodes(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    yield node
-    for child in node.children:
-        yield from _nodes(child)
 
 
 # ---- tests of the rank --------------------------------------------------------------------------
@@ -398,7 +364,7 @@ def _early_ways_out(facts: Facts) -> dict[cst.CSTNode, list[tuple[cst.BaseExpres
     found: dict[cst.CSTNode, list[tuple[cst.BaseExpression, cst.CSTNode]]] = {}
     for node in _ways_out(facts):
         if isinstance(node, cst.Return | cst.Break | cst.Continue) and not facts.is_dead(node):
-            left = facts.scope(node) if isinstance(node, cst.Return) else _loop_around(facts, node)
+            left = facts.scope(node) if isinstance(node, cst.Return) else facts.loop(node)
             if left is not None and (test := _test_of(facts, node)) is not None:
                 found.setdefault(left, []).append((test, node))
     return found
@@ -408,18 +374,14 @@ def _is_skipped(facts: Facts, node: cst.CSTNode, test: cst.BaseExpression, way_o
     """Return whether a rank that takes a way out skips a node of the loop, or the function, that it leaves."""
     if facts.contains(test, node):
         return False
-    around = None if isinstance(way_out, cst.Continue) else _loop_around(facts, way_out)
+    around = None if isinstance(way_out, cst.Continue) else facts.loop(way_out)
     return facts.order(node) > facts.order(test) or (around is not None and facts.contains(around, node))
-
-
-def _loop_around(facts: Facts, node: cst.CSTNode) -> cst.CSTNode | None:
-    return next((parent for parent in facts.parents(node) if isinstance(parent, cst.For | cst.While)), None)
 
 
 def asks_library(test: cst.BaseExpression) -> bool:
     """Return whether a test for rank 0 asks an object of a library: ``trainer.is_world_process_zero()``."""
     named = (libraries.TOLD_BY_LIBRARIES - {"get_rank"}) | {"should_save"}
-    return any(isinstance(node, cst.Attribute) and node.attr.value in named for node in _nodes(test))
+    return any(word in named for word in re.findall(r"\.(\w+)", cst_nodes.code_of(test)))
 
 
 # ---- some ranks leave ---------------------------------------------------------------------------
@@ -451,7 +413,7 @@ def _test_of(facts: Facts, node: cst.CSTNode) -> cst.BaseExpression | None:
     """Return the test of the rank above a way out; of a ``break``, inside its loop; of a ``return``, its function."""
     if isinstance(node, cst.Call | cst.Raise):
         return rank_test_above(facts, node)
-    loop = _loop_around(facts, node) if isinstance(node, cst.Break | cst.Continue) else None
+    loop = facts.loop(node) if isinstance(node, cst.Break | cst.Continue) else None
     tests = _tests_around(facts, node)
     return next((test for test in tests if loop is None or facts.contains(loop, test)), None)
 
@@ -462,10 +424,12 @@ def _ways_out(facts: Facts) -> list[cst.CSTNode]:
 
 
 def _found_ways_out(facts: Facts) -> list[cst.CSTNode]:
-    look = _WaysOut(facts)
-    for cell in facts.cells:
-        cell.module.visit(look)
-    return look.found
+    kinds = (cst.Return, cst.Break, cst.Continue, cst.Raise, cst.Call)
+    return [
+        node
+        for node in facts.nodes(*kinds)
+        if not isinstance(node, cst.Call) or facts.qualified(node.func) in libraries.ENDING_FUNCTIONS
+    ]
 
 
 def _leaves_training(facts: Facts, test: cst.BaseExpression, node: cst.CSTNode) -> str:
@@ -486,7 +450,7 @@ def _leaves_training(facts: Facts, test: cst.BaseExpression, node: cst.CSTNode) 
             meets = isinstance(home, cst.FunctionDef) and _all_meet(facts, home.body, after=test)
             return "return" if meets else ""
         case cst.Break() | cst.Continue():
-            loop = _loop_around(facts, node)
+            loop = facts.loop(node)
             if not isinstance(loop, cst.For | cst.While):
                 return ""
             is_break = isinstance(node, cst.Break)
@@ -519,34 +483,12 @@ def _all_meet(facts: Facts, body: cst.CSTNode, *, after: cst.CSTNode | None) -> 
         for statement in (body.body if isinstance(body, cst.IndentedBlock) else ())
         if isinstance(statement, cst.SimpleStatementLine | cst.BaseCompoundStatement)
     ]
-    loop = _loop_around(facts, after) if after is not None else None
+    loop = facts.loop(after) if after is not None else None
     if after is not None and (loop is None or not facts.contains(body, loop)):  # else it may come round again
         statements = [
             s for s in statements if facts.order(s) > facts.order(after) or facts.contains(s, after)
         ]
-    return any(facts.runs(s, facts.is_collective) or facts.runs(s, facts.joins_group) for s in statements)
-
-
-class _WaysOut(cst.CSTVisitor):
-    def __init__(self, facts: Facts) -> None:
-        self.found: list[cst.CSTNode] = []
-        self._facts = facts
-
-    def visit_Return(self, node: cst.Return) -> None:
-        self.found.append(node)
-
-    def visit_Break(self, node: cst.Break) -> None:
-        self.found.append(node)
-
-    def visit_Continue(self, node: cst.Continue) -> None:
-        self.found.append(node)
-
-    def visit_Raise(self, node: cst.Raise) -> None:
-        self.found.append(node)
-
-    def visit_Call(self, node: cst.Call) -> None:
-        if self._facts.qualified(node.func) in libraries.ENDING_FUNCTIONS:
-            self.found.append(node)
+    return any(facts.runs(s, facts.needs_all) for s in statements)
 
 
 # ---- other uses ---------------------------------------------------------------------------------
@@ -587,36 +529,30 @@ def other_uses(facts: Facts) -> Iterator[OtherUse]:
             yield OtherUse(use, _WORDS.get(meaning(facts, node), "the process group"))
 
 
-def _asking(facts: Facts) -> list[cst.BaseExpression]:
-    """List what tells of ranks: names, attributes, calls and items with a meaning, the outermost ones, in order."""
-    found = _Asking(facts)
-    for cell in facts.cells:
-        cell.module.visit(found)
-    return found.found
+def _asking(facts: Facts) -> Iterator[cst.BaseExpression]:
+    """Yield what tells of ranks: names, attributes, calls and items with a meaning, the outermost ones, in order."""
+    loads = frozenset(facts.name_loads)
+    end = 0  # of the last one
+    for node in facts.nodes(cst.Name, cst.Attribute, cst.Call, cst.Subscript, cst.Comparison):
+        if facts.order(node) <= end or (isinstance(node, cst.Name) and node not in loads):
+            continue
+        if isinstance(node, cst.Call) and _is_collective(facts, node):
+            yield node
+        elif meaning(facts, node) and not _is_target(facts, node):
+            end = facts.end(node)
+            yield node
 
 
-class _Asking(cst.CSTVisitor):
-    def __init__(self, facts: Facts) -> None:
-        self.found: list[cst.BaseExpression] = []
-        self._facts = facts
-        self._loads = frozenset(facts.name_loads)
-
-    def on_visit(self, node: cst.CSTNode) -> bool:
-        if isinstance(
-            node, cst.AssignTarget | cst.Param | cst.Import | cst.ImportFrom | cst.AsName | cst.Del
-        ):
-            return isinstance(node, cst.Param) and node.default is not None
-        if isinstance(node, cst.Name) and node not in self._loads:
-            return False
-        if isinstance(node, cst.Call) and _is_collective(self._facts, node):
-            self.found.append(node)
+def _is_target(facts: Facts, node: cst.CSTNode) -> bool:
+    """Return whether a name or an item is given a value, imported, deleted, or part of a parameter's annotation."""
+    for parent in facts.parents(node):
+        if isinstance(parent, cst.AssignTarget | cst.Import | cst.ImportFrom | cst.AsName | cst.Del):
             return True
-        asks = isinstance(node, cst.Name | cst.Attribute | cst.Call | cst.Subscript | cst.Comparison)
-        if asks and meaning(self._facts, node):
-            assert isinstance(node, cst.BaseExpression)
-            self.found.append(node)
+        if isinstance(parent, cst.Param):
+            return parent.default is None
+        if isinstance(parent, cst.BaseStatement):
             return False
-        return True
+    return False
 
 
 def _is_collective(facts: Facts, call: cst.Call) -> bool:
@@ -644,7 +580,7 @@ def _unknown_use(facts: Facts, node: cst.BaseExpression) -> cst.BaseExpression |
             case cst.Assign(value=value) | cst.AnnAssign(value=value) | cst.Return(value=value) if (
                 value is inner
             ):
-                followed = not isinstance(parent, cst.Assign) or not _sets_item(parent)
+                followed = not isinstance(parent, cst.Assign) or not _sets_item(facts, parent)
                 return None if is_device or (followed and meaning(facts, inner) != "ranks") else inner
             case cst.Arg():
                 call = facts.parent(parent)
@@ -669,18 +605,16 @@ def _unknown_use(facts: Facts, node: cst.BaseExpression) -> cst.BaseExpression |
             case cst.Expr():
                 return None
             case cst.Assign() | cst.AnnAssign() | cst.Return():
-                followed = not isinstance(parent, cst.Assign) or not _sets_item(parent)
+                followed = not isinstance(parent, cst.Assign) or not _sets_item(facts, parent)
                 return None if followed and (meaning(facts, inner) or isinstance(inner, cst.Tuple)) else inner
             case _:
                 return inner
     return inner
 
 
-def _sets_item(assigned: cst.Assign) -> bool:
+def _sets_item(facts: Facts, assigned: cst.Assign) -> bool:
     """Return whether an assignment puts a value where it is not followed: ``config["rank"] = rank``."""
-    return any(
-        isinstance(node, cst.Subscript) for target in assigned.targets for node in _nodes(target.target)
-    )
+    return any(facts.nodes(cst.Subscript, within=target) for target in assigned.targets)
 
 
 def _is_device_key(key: cst.BaseExpression) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 import libcst as cst
 
 from nb2ddp.analysis.facts import Facts
+from nb2ddp.analysis.flow import pairs_of
 from nb2ddp.source import cst_nodes
 
 BATCH, ACCUMULATION = "per_device_train_batch_size", "gradient_accumulation_steps"
@@ -96,19 +97,10 @@ def sets_later(facts: Facts, call: cst.Call) -> bool:
         return False
     if name in ("dataclasses.replace", "copy.replace"):
         return True
-    binding = facts.binding(call.func) if isinstance(call.func, cst.Name) else None
-    made = binding.value if binding is not None else None
+    made = facts.bound(call.func)
     return isinstance(made, cst.Call) and facts.qualified(made.func) == "functools.partial"
 
 
 def _given(facts: Facts, node: cst.Call | cst.Dict) -> dict[str, cst.BaseExpression]:
     wanted = (*DEFAULTS, GENERATIONS, GENERATING_STEPS)
-    if isinstance(node, cst.Call):
-        return {key: value for key in wanted if (value := facts.keyword(node, key)) is not None}
-    return {
-        key: element.value
-        for element in node.elements
-        if isinstance(element, cst.DictElement)
-        and (key := cst_nodes.string_value(element.key)) is not None
-        and key in wanted
-    }
+    return {key: value for key, value in pairs_of(node) if key in wanted}

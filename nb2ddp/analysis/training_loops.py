@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import libcst as cst
-from libcst import matchers
 
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.source import cst_nodes
@@ -17,22 +16,27 @@ _OPTIMIZER = re.compile(
     r"Adam|SGD|Optim|Lion|Adafactor|RMSprop|Adagrad|Adadelta|LAMB|Lamb|LARS|Sophia|Prodigy|Muon|AdaBelief|Rprop|Shampoo|LBFGS"
     r"|(?i:optim)"
 )
+WITHOUT_GRADIENTS = ("no_grad", "inference_mode")
 _PARAMETERS = ("parameters", "named_parameters")
 
 _ITERATING = frozenset("enumerate tqdm iter zip track progress_bar trange".split())
 
 
-def is_trained_call(facts: Facts, call: cst.Call, loop: cst.CSTNode) -> bool:
-    """Return whether a call in a loop is outside every ``with torch.no_grad()`` of that loop."""
-    for parent in facts.parents(call):
-        if parent is loop:
-            return True
-        if isinstance(parent, cst.With) and any(
-            "no_grad" in cst_nodes.code_of(item.item) or "inference_mode" in cst_nodes.code_of(item.item)
-            for item in parent.items
-        ):
+def without_gradients(facts: Facts, node: cst.CSTNode, until: cst.CSTNode | None = None) -> bool:
+    """Return whether a node is in a ``with torch.no_grad():``, or a function that is marked so, inside ``until``."""
+    for parent in facts.parents(node):
+        if parent is until:
             return False
+        if isinstance(parent, cst.With) and any(names_switch(item.item) for item in parent.items):
+            return True
+        if isinstance(parent, cst.FunctionDef) and any(map(names_switch, parent.decorators)):
+            return True
     return False
+
+
+def names_switch(node: cst.CSTNode) -> bool:
+    """Return whether an expression switches gradients off."""
+    return any(name in cst_nodes.code_of(node) for name in WITHOUT_GRADIENTS)
 
 
 @dataclass(frozen=True)
@@ -104,15 +108,11 @@ class _Clause:
 
 def _is_iterator(facts: Facts, name: cst.Name) -> bool:
     """Return whether a name is bound to what is empty once it has been gone through."""
-    binding = facts.binding(name)
-    value = binding.value if binding is not None and binding.index is None else None
+    value = facts.bound(name)
     if not isinstance(value, cst.Call):
         return isinstance(value, cst.GeneratorExp)
-    generators = (
-        function.name.value
-        for function in facts.called_functions(value)
-        if matchers.findall(function.body, matchers.Yield())
-    )
+    functions = facts.called_functions(value)
+    generators = (f.name.value for f in functions if facts.nodes(cst.Yield, within=f.body))
     called = facts.qualified(value.func).rpartition(".")[2] or facts.method(value)
     return called in _ITERATORS or cst_nodes.code_of(value.func) in generators
 
@@ -122,14 +122,9 @@ _ITERATORS = frozenset("chain enumerate filter islice iter map reversed zip".spl
 
 def _clauses(facts: Facts, name: cst.Name, statement: Statement) -> list[_Clause]:
     """Return the ``for``s of a comprehension, or the loop before a statement, up to the one that binds a name."""
-    for parent in facts.parents(name):
-        found: list[_Clause] = []
-        part = parent.for_in if isinstance(parent, cst.BaseComp) else None
-        while part is not None:
-            found.append(_Clause(part.target, part.iter, part.ifs))
-            if name.value in re.findall(r"\w+", cst_nodes.code_of(part.target)):
-                return found
-            part = part.inner_for_in
+    if (part := facts.comprehension(name)) is not None:
+        outer = [parent for parent in facts.parents(part) if isinstance(parent, cst.CompFor)]
+        return [_Clause(each.target, each.iter, each.ifs) for each in (*reversed(outer), part)]
     binding = facts.binding(name)
     loop = binding.node if binding is not None else None
     if isinstance(loop, cst.For) and not facts.contains(loop, statement):
@@ -146,7 +141,7 @@ def _source(iterated: cst.BaseExpression, target: cst.BaseExpression, name: str)
     if isinstance(iterated.func, cst.Attribute):
         holder = iterated.func.attr.value in ("items", "values")
         return iterated.func.value if holder else iterated.func
-    unnamed = [argument.value for argument in iterated.args if argument.keyword is None]
+    unnamed = cst_nodes.unnamed(iterated.args)
     names = [cst_nodes.code_of(e.value) for e in target.elements] if isinstance(target, cst.Tuple) else []
     function = cst_nodes.code_of(iterated.func)
     zipped = function == "zip" and name in names[: len(unnamed)]
@@ -197,7 +192,7 @@ def _names_of_result(facts: Facts, call: cst.Call, depth: int = 2) -> Iterator[s
     if isinstance(statement, cst.Assign):
         yield from filter(None, (_last_name(target.target) for target in statement.targets))
     elif isinstance(statement, cst.Return) and depth:
-        function = next((p for p in facts.parents(call) if isinstance(p, cst.FunctionDef)), None)
+        function = facts.around(call, cst.FunctionDef)
         for caller in facts.callers(function) if function is not None else ():
             yield from _names_of_result(facts, caller, depth - 1)
 
@@ -217,7 +212,7 @@ def _owners(facts: Facts, nodes: Sequence[cst.CSTNode], depth: int) -> Iterator[
                 yield from _handed_over(facts, call)
         if depth:
             for name in facts.name_loads_in(node):
-                if facts.kind(name) != "model" and not _is_of_comprehension(facts, name):
+                if facts.kind(name) != "model" and facts.comprehension(name) is None:
                     yield from _owners(facts, [*_values(facts, name)], depth - 1)
 
 
@@ -256,25 +251,10 @@ def _handed_over(facts: Facts, call: cst.Call) -> Iterator[cst.BaseExpression]:
             if facts.method(inner) not in _PARAMETERS:
                 continue
             owner = _root(facts, cst.ensure_type(inner.func, cst.Attribute).value)
-            for position, parameter in enumerate(function.params.params):
-                if isinstance(owner, cst.Name) and parameter.name.value == owner.value:
-                    unnamed = [argument.value for argument in call.args if argument.keyword is None]
-                    given = facts.keyword(call, owner.value)
-                    if given is None and position < len(unnamed):
-                        given = unnamed[position]
-                    if given is not None:
-                        yield given
-
-
-def _is_of_comprehension(facts: Facts, name: cst.Name) -> bool:
-    """Return whether a name is the variable of a comprehension around it: no binding is noted for it."""
-    for parent in facts.parents(name):
-        part = parent.for_in if isinstance(parent, cst.BaseComp) else None
-        while part is not None:
-            if name.value in re.findall(r"\w+", cst_nodes.code_of(part.target)):
-                return True
-            part = part.inner_for_in
-    return False
+            if isinstance(owner, cst.Name):
+                given = facts.passes(function, owner.value, call)
+                if given is not None:
+                    yield given
 
 
 def _root(facts: Facts, node: cst.BaseExpression) -> cst.BaseExpression:
@@ -298,8 +278,7 @@ def _only_holds(facts: Facts, root: cst.Name, part: cst.BaseExpression) -> bool:
         return False
     if kind or isinstance(part, cst.Subscript) or root.value == "self":
         return True
-    binding = facts.binding(root)
-    value = binding.value if binding is not None else None
+    value = facts.bound(root)
     made = value.func if isinstance(value, cst.Call) else None
     own = facts.bindings(made.value) if isinstance(made, cst.Name) else ()
     return any(isinstance(definition.node, cst.ClassDef) for definition in own)
@@ -341,10 +320,7 @@ def _returned(facts: Facts, binding: Binding) -> cst.BaseExpression | None:
     if binding.index is None or not isinstance(binding.value, cst.Call):
         return None
     for function in facts.called_functions(binding.value):
-        last = function.body.body[-1] if isinstance(function.body, cst.IndentedBlock) else None
-        end = last.body[-1] if isinstance(last, cst.SimpleStatementLine) else None
-        if isinstance(end, cst.Return) and isinstance(end.value, cst.Tuple):
-            return (
-                end.value.elements[binding.index].value if binding.index < len(end.value.elements) else None
-            )
+        for value in facts.returned(function)[-1:]:
+            if isinstance(value, cst.Tuple) and binding.index < len(value.elements):
+                return value.elements[binding.index].value
     return None

@@ -9,11 +9,14 @@ from __future__ import annotations
 import bisect
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from typing import Any, TypeVar, overload
 
 import libcst as cst
 from libcst.metadata import MetadataWrapper, PositionProvider
 
 from nb2ddp.source.cells import CodeCell, Collected, Place, Scope, Statement, Walker
+
+Node = TypeVar("Node", bound=cst.CSTNode)
 
 
 class Tree:
@@ -29,8 +32,14 @@ class Tree:
             cell.module.visit(walker)
         self._parents = self.collected.parents
         self._spans = self.collected.spans
-        self._call_orders = [self.order(call) for call in self.collected.calls]
+
         self._lines: dict[CodeCell, dict[cst.CSTNode, int]] = {}
+        # All of them, in order, dead code included; strings that are no docstrings, and what `args.x = 1` sets.
+        self.calls: Sequence[cst.Call] = self.collected.calls
+        self.loops: Sequence[cst.For | cst.While] = self.collected.loops
+        self.strings: Sequence[cst.BaseString] = self.collected.strings
+        self.attributes: Sequence[cst.Attribute] = self.collected.attributes
+        self.attribute_targets: Sequence[cst.Attribute] = self.collected.attribute_targets
 
     # ---- nodes --------------------------------------------------------------------------------
 
@@ -44,6 +53,19 @@ class Tree:
         while current is not None:
             yield current
             current = self._parents.get(current)
+
+    def around(self, node: cst.CSTNode, *kinds: type[Node]) -> Node | None:
+        """Return the innermost node of some kinds around ``node``; None without one."""
+        return next((parent for parent in self.parents(node) if isinstance(parent, kinds)), None)
+
+    def loop(self, node: cst.CSTNode) -> cst.For | cst.While | None:
+        """Return the innermost loop around ``node``; None without one."""
+        inner = node
+        for parent in self.parents(node):
+            if isinstance(parent, cst.For | cst.While) and inner is not parent.orelse:
+                return parent
+            inner = parent
+        return None
 
     def span(self, node: cst.CSTNode) -> tuple[int, int]:
         """Return the order of ``node`` and that of the last node inside it."""
@@ -139,14 +161,39 @@ class Tree:
     @cached_property
     def live_calls(self) -> tuple[cst.Call, ...]:
         """List the calls outside dead code, in order."""
-        return tuple(call for call in self.collected.calls if not self.is_dead(call))
+        return tuple(call for call in self.calls if not self.is_dead(call))
 
-    def calls_in(self, node: cst.CSTNode) -> Iterator[cst.Call]:
-        """Yield the calls inside ``node``, itself included, in order."""
-        start, end = self._spans[node]
-        low = bisect.bisect_left(self._call_orders, start)
-        high = bisect.bisect_right(self._call_orders, end)
-        yield from self.collected.calls[low:high]
+    @overload
+    def nodes(
+        self, kind: type[Node], /, *, within: cst.CSTNode | None = ..., own: bool = ...
+    ) -> list[Node]: ...
+    @overload
+    def nodes(
+        self, *kinds: type[cst.CSTNode], within: cst.CSTNode | None = ..., own: bool = ...
+    ) -> list[Any]: ...
+    def nodes(
+        self, *kinds: type[cst.CSTNode], within: cst.CSTNode | None = None, own: bool = False
+    ) -> list[Any]:
+        """List the nodes of some kinds, in order; those inside ``within``, itself included, where it is given.
+
+        ``own`` leaves out what stands in a function, class or lambda inside it.
+        """
+        found: list[cst.CSTNode] = []
+        for kind in kinds:
+            nodes = self.collected.by_kind.get(kind, [])
+            if within is not None:
+                start, end = self._spans[within]
+                low = bisect.bisect_left(nodes, start, key=self.order)
+                nodes = nodes[low : bisect.bisect_right(nodes, end, key=self.order)]
+            found += nodes
+        if own and within is not None:
+            home = self.scope(within)
+            found = [node for node in found if self.scope(node) is home]
+        return sorted(found, key=self.order) if len(kinds) > 1 else found
+
+    def calls_in(self, node: cst.CSTNode) -> list[cst.Call]:
+        """List the calls inside ``node``, itself included, in order."""
+        return self.nodes(cst.Call, within=node)
 
 
 def _is_false(test: cst.BaseExpression) -> bool:

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import libcst as cst
 
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.options import Options, Strategy
+from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Place, Statement
 
 GateKind = Literal["rank-zero", "rank-zero-then-wait", "main-first", "in-turn"]
@@ -53,6 +55,16 @@ class Edit:
     node: cst.CSTNode
     why: str
     rewrite: Callable[[cst.CSTNode], cst.CSTNode]
+
+    @classmethod
+    def to(cls, node: cst.CSTNode, why: str, code: str) -> Edit:
+        """Replace ``node`` by ``code``, which keeps nothing of it."""
+        return cls(node, why, partial(cst_nodes.replaced, code=code))
+
+    @classmethod
+    def inside(cls, node: cst.CSTNode, why: str, function: str) -> Edit:
+        """Put ``node`` into a call of ``function``."""
+        return cls(node, why, partial(cst_nodes.wrapped, function=function))
 
 
 @dataclass(frozen=True, eq=False)

@@ -214,8 +214,7 @@ def _read_back(
         given = made[0][1] if len(made) == 1 else None
         number = None if given is None else cst_nodes.code_of(given.get(name, cst.Integer(DEFAULTS[name])))
         if number is not None and number.isdigit():
-            number_code = partial(cst_nodes.replaced, code=number)
-            yield Edit(attribute, "the notebook's value, not this rank's share of it", number_code)
+            yield Edit.to(attribute, "the notebook's value, not this rank's share of it", number)
         else:
             yield Note(
                 "this reads one rank's share of the batch; write the number itself if the notebook's is meant",
@@ -269,12 +268,8 @@ def _by_kind(facts: Facts, node: cst.Call | cst.Dict) -> Iterator[Finding]:
 
 def _in_comprehension(facts: Facts, node: cst.CSTNode) -> bool:
     """Return whether a call's arguments may contain names of a comprehension, unknown on the line above."""
-    for parent in facts.parents(node):
-        if isinstance(parent, cst.BaseComp):
-            return True
-        if isinstance(parent, cst.SimpleStatementLine | cst.BaseCompoundStatement):
-            return False
-    return False
+    around = (parent for parent in facts.parents(node) if isinstance(parent, cst.BaseComp))
+    return any(facts.contains(facts.statement(node), parent) for parent in around)
 
 
 def _with_shares(node: cst.CSTNode, names: dict[str, str]) -> cst.CSTNode:

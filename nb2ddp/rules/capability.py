@@ -65,6 +65,9 @@ def _fp8(facts: Facts) -> Iterator[tuple[cst.CSTNode, str]]:
             if facts.kind(call) == "model":
                 yield call, f"{_FP8}load the model's 16-bit or 4-bit weights"
         elif _FP8_CONFIG.search(facts.qualified(call.func).rpartition(".")[2]):
+            unpacked = facts.keyword(call, "dequantize")
+            if unpacked is not None and cst_nodes.code_of(unpacked) == "True":
+                continue  # it computes in 16 bits
             yield call, f"{_FP8}BitsAndBytesConfig(load_in_4bit=True) quantises there"
         elif cst_nodes.string_value(facts.keyword(call, "mixed_precision")) == "fp8":
             yield call, f'{_FP8}mixed_precision="fp16" trains there'

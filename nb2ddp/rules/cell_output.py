@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from functools import partial
 
 import libcst as cst
 
@@ -34,8 +33,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             why = "the notebook shows a cell's figures at its end"
             yield Insert(last, "after", f"{helper(facts, 'save_plots')}()", why)
         if (value := facts.shown(cell)) is not None:
-            show = partial(cst_nodes.wrapped, function=helper(facts, "show"))
-            yield Edit(value, "a cell's last value is shown", show)
+            yield Edit.inside(value, "a cell's last value is shown", helper(facts, "show"))
     if "display" not in facts.bound_names:
         for call in facts.calls:
             if isinstance(call.func, cst.Name) and call.func.value == "display":

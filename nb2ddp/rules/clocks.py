@@ -1,7 +1,8 @@
 """Evaluate a time limit on rank 0 and broadcast the answer, so that all ranks stop at the same step.
 
 Each process reads its own clock. A rank that stops a step before the others leaves them waiting in a collective
-that it never joins.
+that it never joins. So it is with all that a loop asks of its machine, another process or a thread: a file that says
+stop, the disk, the memory, a signal's flag.
 
 .. code-block:: diff
 
@@ -27,9 +28,10 @@ import libcst as cst
 from libcst import matchers
 
 from nb2ddp import libraries
-from nb2ddp.analysis.clock_readings import answers_by_clock, has_clock, tells_time
+from nb2ddp.analysis.clock_readings import answers_by_clock, tells_time
 from nb2ddp.analysis.common_paths import changes_state
 from nb2ddp.analysis.facts import Facts
+from nb2ddp.analysis.outside import from_outside
 from nb2ddp.analysis.ranks import rank_test_above, side
 from nb2ddp.options import Options
 from nb2ddp.rewriting.deferring import deferring
@@ -42,14 +44,16 @@ _Flag = tuple[str, Scope | None]
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
-    if facts.last_collective is None or not has_clock(facts):
+    if facts.last_collective is None:
         return
-    why, function = "the ranks stop together, by rank 0's clock", helper(facts, "from_main_process")
-    tests = facts.once(_tests)
+    function = helper(facts, "from_main_process")
+    tests = facts.nodes(cst.If, cst.While)
     for asked in tests:
         if facts.is_dead(asked) or facts.is_after_training(asked):
             continue
-        parts = list(_by_clock(facts, asked.test))
+        parts, why = list(_by_clock(facts, asked.test)), "the ranks stop together, by rank 0's clock"
+        if not parts and _ends_loop(facts, asked) and _is_from_outside(facts, asked.test):
+            parts, why = [asked.test], "the ranks stop together, when rank 0 does"
         if (
             not parts
             or _is_beside(facts, asked)
@@ -60,26 +64,27 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             if changes_state(facts, part) or facts.runs(part, facts.once(_needing_all)):
                 yield Edit(part, why, partial(cst_nodes.agreed, function=function))
             else:
-                yield from deferring(facts, part, why, function, wanted=partial(tells_time, facts))
+                yield from deferring(facts, part, why, function, wanted=partial(_is_asked, facts))
 
 
-def _tests(facts: Facts) -> list[cst.If | cst.While]:
-    """List every ``if`` and ``while``, in order."""
-    look = _Tests()
-    for cell in facts.cells:
-        cell.module.visit(look)
-    return look.found
+def _is_asked(facts: Facts, part: cst.CSTNode) -> bool:
+    return tells_time(facts, part) or from_outside(facts, part)
 
 
-class _Tests(cst.CSTVisitor):
-    def __init__(self) -> None:
-        self.found: list[cst.If | cst.While] = []
+def _ends_loop(facts: Facts, asked: cst.If | cst.While) -> bool:
+    """Return whether a test stands in a loop of the notebook's own, or is one's: a callback's flags are rank 0's."""
+    return isinstance(asked, cst.While) or not matchers.findall(asked, _CONTROL)
 
-    def visit_If(self, node: cst.If) -> None:
-        self.found.append(node)
 
-    def visit_While(self, node: cst.While) -> None:
-        self.found.append(node)
+def _is_from_outside(facts: Facts, test: cst.BaseExpression) -> bool:
+    """Return whether a test may come out differently on a rank, and the rule file-guards does not see to it."""
+    calls = facts.calls_in(test)
+    looks = any(
+        facts.qualified(call.func) in libraries.FILE_TESTS
+        or facts.method(call) in libraries.FILE_TEST_METHODS
+        for call in calls
+    )
+    return not looks and from_outside(facts, test)
 
 
 def _by_clock(facts: Facts, test: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
@@ -117,10 +122,9 @@ def _stops_training(facts: Facts, asked: cst.If | cst.While) -> bool:
     body = [asked.body] if asked.orelse is None else [asked.body, asked.orelse]
     if any(matchers.findall(part, _CONTROL) for part in body):
         return True
-    ends = _Ends(facts)
-    for part in body:
-        part.visit(ends)
-    if not ends.found:
+    if not any(
+        _ends(facts, node) for part in body for node in facts.nodes(*_WAYS_OUT, within=part, own=True)
+    ):
         return False
     for parent in facts.parents(asked):
         if isinstance(parent, cst.For | cst.While) and facts.runs(parent, trains):
@@ -180,16 +184,11 @@ _CONTROL = matchers.AssignTarget(
 )
 
 
-class _Ends(cst.CSTVisitor):
-    def __init__(self, facts: Facts) -> None:
-        self._facts = facts
-        self.found = False
+_WAYS_OUT = (cst.Break, cst.Continue, cst.Return, cst.Raise, cst.Call)
 
-    def on_visit(self, node: cst.CSTNode) -> bool:
-        self.found |= isinstance(node, cst.Break | cst.Continue | cst.Return | cst.Raise)
-        if isinstance(node, cst.Call):
-            self.found |= self._facts.qualified(node.func) in libraries.ENDING_FUNCTIONS
-        return not isinstance(node, cst.FunctionDef | cst.ClassDef | cst.Lambda)
+
+def _ends(facts: Facts, node: cst.CSTNode) -> bool:
+    return not isinstance(node, cst.Call) or facts.qualified(node.func) in libraries.ENDING_FUNCTIONS
 
 
 rule = Rule("clocks", __doc__, find)

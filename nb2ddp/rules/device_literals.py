@@ -50,7 +50,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         if value == libraries.GPU_0:
             assert isinstance(string, cst.SimpleString)
             code = f"f{string.quote}cuda:{{{local_rank}}}{string.quote}"
-            yield Edit(string, "this rank's GPU", partial(cst_nodes.replaced, code=code))
+            yield Edit.to(string, "this rank's GPU", code)
         elif value is not None and value.startswith("cuda:") and value[5:].isdigit():
             yield Note(_OTHER_GPU.format(value), string)
         elif value in _OF_A_RANK and not _is_conditional(facts, string, value):
@@ -62,7 +62,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 and argument.value.value == "0"
                 and _is_device(facts, call, argument)
             ):
-                yield Edit(argument.value, "this rank's GPU", partial(cst_nodes.replaced, code=local_rank))
+                yield Edit.to(argument.value, "this rank's GPU", local_rank)
             elif (
                 argument.keyword is not None
                 and argument.keyword.value in _OF_A_RANK
@@ -71,7 +71,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 why = _why(argument.keyword.value)
                 yield Edit(argument, why, partial(_keyword_outside_torchrun, test=_test(facts)))
     for choice in _choices(facts):
-        yield Edit(choice, "this rank's GPU", partial(cst_nodes.replaced, code=local_rank))
+        yield Edit.to(choice, "this rank's GPU", local_rank)
     for shell in shell_calls(facts):
         if shell.kind == "line" and shell.name in ("env", "set_env") and (name := _set_by(shell.text)):
             yield from _line(facts, shell.call, name)
@@ -135,9 +135,7 @@ def _mask(facts: Facts, string: cst.CSTNode, name: str) -> Iterator[Finding]:
             yield from _line(facts, string, name)
         elif name == MASK:
             code = f"{cst_nodes.code_of(item.value)}.get({cst_nodes.code_of(string)})"
-            yield Edit(
-                item, "under torchrun the mask need not be set", partial(cst_nodes.replaced, code=code)
-            )
+            yield Edit.to(item, "under torchrun the mask need not be set", code)
     elif isinstance(parent, cst.Arg):
         call = facts.parent(parent)
         function = facts.qualified(call.func) if isinstance(call, cst.Call) else ""

@@ -20,6 +20,7 @@ import libcst as cst
 
 from nb2ddp import libraries
 from nb2ddp.analysis.facts import Facts
+from nb2ddp.analysis.flow import pairs_of
 from nb2ddp.analysis.training_arguments import libraries_know_ranks
 from nb2ddp.options import Options
 from nb2ddp.rewriting.findings import Decline, Edit, Finding, Note, Rule
@@ -71,11 +72,7 @@ def _models(facts: Facts, options: Options) -> Iterator[Finding]:
                 continue
             element = next((e for made in dicts if (e := _element(made)) is not None), None)
             if element is not None:
-                yield Edit(
-                    element,
-                    how,
-                    partial(cst_nodes.replaced, code=value),
-                )
+                yield Edit.to(element, how, value)
                 continue
         text = cst_nodes.string_value(given)
         if text in _SPREAD and text != "auto":  # which puts it onto one GPU where it fits
@@ -132,21 +129,12 @@ def _spread_elsewhere(facts: Facts) -> Iterator[Finding]:
             cst_nodes.string_value(string) == "device_map" and cst_nodes.string_value(item.value) in _SPREAD
         )
         if told and not facts.is_dead(string) and not facts.is_after_training(string):
-            yield Edit(item.value, why, partial(cst_nodes.replaced, code=_own_gpu(facts)))
+            yield Edit.to(item.value, why, _own_gpu(facts))
 
 
 def _element(made: cst.Call | cst.Dict | None) -> cst.BaseExpression | None:
     """Return the value of ``device_map`` in a dict."""
-    if isinstance(made, cst.Call):
-        named = (a.value for a in made.args if a.keyword is not None and a.keyword.value == "device_map")
-        return next(named, None)
-    elements = made.elements if made is not None else ()
-    values = (
-        e.value
-        for e in elements
-        if isinstance(e, cst.DictElement) and cst_nodes.string_value(e.key) == "device_map"
-    )
-    return next(values, None)
+    return next((value for key, value in pairs_of(made) if key == "device_map"), None)
 
 
 def _map(call: cst.CSTNode, value: str, comment: str) -> cst.CSTNode:

@@ -155,7 +155,7 @@ def _by_hand(facts: Facts, *, keeps_wrapper: bool) -> Iterator[Finding]:
                 )
             else:
                 wait = f"{helper(facts, 'from_all_ranks')}(None)"
-                yield Edit(call, "waits without a process group", partial(cst_nodes.replaced, code=wait))
+                yield Edit.to(call, "waits without a process group", wait)
         elif keeps_wrapper and name in libraries.DATA_PARALLEL and call.args:
             on_one = partial(_on_one_gpu, local_rank=facts.our("local_rank"))
             if not cst.ensure_type(on_one(call), cst.Call).deep_equals(call):
@@ -200,7 +200,7 @@ def _rank_zero_first(facts: Facts) -> Iterator[_Turn]:
 def _in_turn(facts: Facts, turn: _Turn) -> Iterator[Finding]:
     """Let rank 0 go first by the script's own means, which need no process group."""
     before, behind, inside = turn
-    if any(facts.runs(s, facts.is_collective) or facts.runs(s, facts.joins_group) for s in inside):
+    if any(facts.runs(s, facts.needs_all) for s in inside):
         yield Decline(
             "the other ranks wait here for rank 0, and rank 0 waits for them in training below", before
         )
@@ -243,7 +243,7 @@ def _unwrapped(facts: Facts, *, keeps_wrapper: bool) -> Iterator[Finding]:
             if isinstance(binding.value, cst.Call) and facts.qualified(binding.value.func) in removed
         ]
         if wraps:
-            yield Edit(around, "nothing is wrapped around it", partial(cst_nodes.replaced, code=name.value))
+            yield Edit.to(around, "nothing is wrapped around it", name.value)
 
 
 def _is_alone(statement: cst.CSTNode) -> bool:

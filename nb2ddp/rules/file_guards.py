@@ -46,7 +46,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         if statement in seen or facts.is_after_training(call) or not _decides(facts, call):
             continue
         seen.add(statement)
-        if facts.runs(statement, facts.is_collective) or facts.runs(statement, facts.joins_group):
+        if facts.runs(statement, facts.needs_all):
             yield Note(
                 "training depends on whether a file exists: it must exist for all ranks or for none",
                 statement,
@@ -59,7 +59,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             continue  # all ranks look for a free name before rank 0 makes the folder: the rule rank-zero sees to that
         names_one = any(facts.contains(statement, name) for name in shared_names(facts))
         if test is not None and (
-            leaves(statement) or names_one
+            leaves(facts, statement) or names_one
         ):  # a rank that comes later would go another way
             why, function = "all ranks go rank 0's way", helper(facts, "from_main_process")
             yield from deferring(facts, test, why, function, wanted=partial(_looks, facts))

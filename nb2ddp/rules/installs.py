@@ -14,7 +14,6 @@ training process (``os.environ[...]``, ``sys.path``) stay where they are.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 
 from nb2ddp.analysis import installs
 from nb2ddp.analysis.facts import Facts
@@ -34,7 +33,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         if facts.qualified(shell.call.func) == "subprocess.run":
             nothing = f"{cst_nodes.code_of(shell.call.func)[: -len('.run')]}.CompletedProcess([], 0)"
         why = "runs once before torchrun, in setup_env.py"
-        yield Edit(shell.call, why, partial(cst_nodes.replaced, code=nothing))
+        yield Edit.to(shell.call, why, nothing)
 
 
 rule = Rule("installs", __doc__, find, balanced=True)

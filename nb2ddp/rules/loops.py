@@ -37,9 +37,9 @@ import libcst as cst
 from nb2ddp import libraries
 from nb2ddp.analysis import rank_zero_work
 from nb2ddp.analysis.accumulation_loops import Turns, turns_of
-from nb2ddp.analysis.facts import Facts, launched
+from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.missing_names import existence_test, last_in_branch, name_test
-from nb2ddp.analysis.training_loops import Optimized, is_trained_call, loader_of, optimized_models
+from nb2ddp.analysis.training_loops import Optimized, loader_of, optimized_models, without_gradients
 from nb2ddp.options import Options
 from nb2ddp.rewriting.deferring import names_of_class
 from nb2ddp.rewriting.findings import Decline, Edit, Finding, Insert, Rule
@@ -58,8 +58,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         if facts.kind(call) == "accelerator":
             yield from _accelerator(facts, call)
         elif facts.qualified(call.func) in libraries.NOTEBOOK_LAUNCHERS:
-            plain = partial(cst_nodes.replaced, code=_plain(facts, call))
-            yield Edit(call, "torchrun starts the processes", plain)
+            yield Edit.to(call, "torchrun starts the processes", _plain(facts, call))
         elif facts.method(call) == "backward" and not facts.is_after_training(call):
             yield from _backward(facts, call, models, seen)
 
@@ -89,9 +88,8 @@ def _assigned_alone(statement: cst.CSTNode, function: str, given: Sequence[str])
 
 def _plain(facts: Facts, call: cst.Call) -> str:
     """Return ``function(*args)`` for ``notebook_launcher(function, args, ...)``."""
-    function, given = launched(facts, call)
-    unnamed = [argument.value for argument in call.args if argument.keyword is None]
-    arguments = facts.keyword(call, "args") or (unnamed[1] if len(unnamed) > 1 else None)
+    function, given = facts.launched(call)
+    arguments = cst_nodes.given(call, 1, "args")
     name = cst_nodes.code_of(function) if function is not None else ""
     if isinstance(arguments, cst.Tuple | cst.List):
         return f"{name}({', '.join(cst_nodes.code_of(argument.value) for argument in given)})"
@@ -126,7 +124,7 @@ def _backward(
             if trained.model not in seen:
                 seen.add(trained.model)
                 function = helper(facts, "parallelize")
-                yield Edit(trained.model, _PARTS, partial(cst_nodes.wrapped, function=function))
+                yield Edit.inside(trained.model, _PARTS, function)
             continue
         if (code, statement) in seen:
             continue
@@ -235,16 +233,8 @@ def _given(facts: Facts, binding: Binding) -> Iterator[cst.Name]:
     function = binding.scope
     if not isinstance(binding.node, cst.Param) or not isinstance(function, cst.FunctionDef):
         return
-    names = [parameter.name.value for parameter in function.params.params]
-    position = names.index(binding.name) if binding.name in names else len(names)
-    if isinstance(facts.scope(function), cst.ClassDef):
-        position -= 1  # self
     for caller in facts.callers(function):
-        unnamed = [argument.value for argument in caller.args if argument.keyword is None]
-        given = facts.keyword(caller, binding.name)
-        if given is None and 0 <= position < len(unnamed):
-            given = unnamed[position]
-        if isinstance(given, cst.Name):
+        if isinstance(given := facts.passes(function, binding.name, caller), cst.Name):
             yield given
 
 
@@ -262,7 +252,7 @@ def _sites(
 
     ``self.model`` has it in all methods of its class, and as ``x.model`` where ``x.fit()`` is called.
     """
-    function = next((parent for parent in facts.parents(site) if isinstance(parent, cst.FunctionDef)), None)
+    function = facts.around(site, cst.FunctionDef)
     home = facts.scope(function) if function is not None else None
     of_self = binding.name == "self" and binding.scope is not None
     own = facts.scope(binding.scope) if of_self and binding.scope is not None else None
@@ -303,7 +293,7 @@ def _model_calls(facts: Facts, loop: cst.For | cst.While) -> list[cst.Call]:
         for call in facts.calls_in(loop)
         if isinstance(call.func, cst.Name)
         and facts.kind(call.func) == "model"
-        and is_trained_call(facts, call, loop)
+        and not without_gradients(facts, call, loop)
     ]
 
 
@@ -341,11 +331,9 @@ def _take_turns(
         made = cst_nodes.code_of(call.with_changes(func=cst.Name("dict")))
         made = f"{inputs} = {made}  # nb2ddp: made on every rank, so that all draw the same random numbers"
         yield Insert(turns.statement, "before", made, "all ranks draw the same random numbers")
-        wrapped = partial(cst_nodes.replaced, code=f"{ddp_model}(**{inputs})")
-        yield Edit(call, "gradients are averaged over the ranks", wrapped)
+        yield Edit.to(call, "gradients are averaged over the ranks", f"{ddp_model}(**{inputs})")
     else:
-        wrapper = partial(cst_nodes.replaced, code=ddp_model)
-        yield Edit(call.func, "gradients are averaged over the ranks", wrapper)
+        yield Edit.to(call.func, "gradients are averaged over the ranks", ddp_model)
     test = f"not {helper(facts, 'takes_turn')}({turns.turn}, {turns.count}, {ddp_model})"
     code = f"if {test}:  # nb2ddp: this micro-batch is another rank's\n    continue"
     yield Insert(turns.statement, "before", code, "the ranks take turns")

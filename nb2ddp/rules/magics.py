@@ -60,17 +60,9 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
 
 def _imports(facts: Facts) -> Iterator[Finding]:
     """Remove ``from IPython import get_ipython``, which is no longer called."""
-    found: list[cst.ImportFrom] = []
-
-    class Imports(cst.CSTVisitor):
-        def visit_ImportFrom(self, node: cst.ImportFrom) -> None:
-            if not isinstance(node.names, cst.ImportStar) and any(_is_get_ipython(a) for a in node.names):
-                found.append(node)
-
-    for cell in facts.cells:
-        cell.module.visit(Imports())
-    for node in found:
-        assert not isinstance(node.names, cst.ImportStar)
+    for node in facts.nodes(cst.ImportFrom):
+        if isinstance(node.names, cst.ImportStar) or not any(map(_is_get_ipython, node.names)):
+            continue
         statement, why = facts.statement(node), "there is no IPython in a script"
         if (
             len(node.names) == 1
@@ -104,7 +96,7 @@ def _bare(facts: Facts, shell: ShellCall) -> Iterator[Finding]:
             f"get_ipython().{attribute.attr.value} has no meaning in a script; remove it", shell.call
         )
     else:
-        yield Edit(shell.call, "there is no IPython in a script", partial(cst_nodes.replaced, code="None"))
+        yield Edit.to(shell.call, "there is no IPython in a script", "None")
 
 
 def _line(facts: Facts, shell: ShellCall) -> Iterator[Finding]:
@@ -147,18 +139,14 @@ def _line(facts: Facts, shell: ShellCall) -> Iterator[Finding]:
             return
         path = command_code(folder, facts.names_at(shell.call))
         path = f"{os}.path.expanduser({path})" if folder.startswith("~") else path
-        yield Edit(
-            shell.call,
-            "%cd changes the working folder",
-            partial(cst_nodes.replaced, code=f"{os}.chdir({path})"),
-        )
+        yield Edit.to(shell.call, "%cd changes the working folder", f"{os}.chdir({path})")
     elif shell.name in libraries.DISPLAY_MAGICS or (
         shell.name in ("time", "timeit", "prun") and not shell.text
     ):
         yield Drop(statement, f"%{shell.name} is for the notebook alone")
     elif shell.name in COMMANDS:
         code = f"{helper(facts, 'shell')}({shell.code(facts.names_at(shell.call))})"
-        yield Edit(shell.call, "runs once, on rank 0", partial(cst_nodes.replaced, code=code))
+        yield Edit.to(shell.call, "runs once, on rank 0", code)
     elif shell.name in _RUN_CODE or "<<" in shell.text or "(" in shell.text:
         yield Decline(f"%{shell.name} runs code, or gives names a value; write it in Python", shell.call)
     else:
@@ -176,7 +164,7 @@ def _value(facts: Facts, shell: ShellCall) -> Iterator[Finding]:
     else:
         yield Decline(f"the value of %{shell.name} is not there in a script; write it in Python", shell.call)
         return
-    yield Edit(shell.call, f"%{shell.name} in Python", partial(cst_nodes.replaced, code=code))
+    yield Edit.to(shell.call, f"%{shell.name} in Python", code)
 
 
 def _cell(facts: Facts, shell: ShellCall) -> Iterator[Finding]:
@@ -191,11 +179,7 @@ def _cell(facts: Facts, shell: ShellCall) -> Iterator[Finding]:
         path = command_code(shell.text.removeprefix("-a ").strip().strip("\"'"), facts.names_at(shell.call))
         mode = ', "a"' if append else ""
         code = f"{helper(facts, 'write_file')}({path}, {literal([shell.body])}{mode})"
-        yield Edit(
-            shell.call,
-            "%%writefile writes its file once, on rank 0",
-            partial(cst_nodes.replaced, code=code),
-        )
+        yield Edit.to(shell.call, "%%writefile writes its file once, on rank 0", code)
     else:
         yield Decline(
             f"%%{shell.name} is a cell magic that nb2ddp does not know; write it in Python", shell.call

@@ -20,7 +20,6 @@ training arguments, whose ranks wait in a collective.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 
 import libcst as cst
 
@@ -29,7 +28,6 @@ from nb2ddp.analysis.rank_zero_work import generated
 from nb2ddp.options import Options
 from nb2ddp.rewriting.findings import Edit, Finding, Gate, Rule
 from nb2ddp.rewriting.runtime_calls import helper
-from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Statement
 
 _FIRST = frozenset({"main_process_first", "local_main_process_first"})
@@ -39,23 +37,20 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     if facts.last_collective is None:
         return
 
-    def needs_all(call: cst.Call) -> bool:
-        return facts.joins_group(call) or facts.is_collective(call)
-
     waits = helper(facts, "main_process_first")
     own: set[cst.CSTNode] = set()  # statements that let rank 0 go first as the notebook is
     for call in facts.live_calls:
         item = facts.parent(call)
         if facts.method(call) in _FIRST and isinstance(item, cst.WithItem):
             own |= {facts.statement(call)}
-            yield Edit(call, "rank 0 goes first", partial(cst_nodes.replaced, code=f"{waits}()"))
+            yield Edit.to(call, "rank 0 goes first", f"{waits}()")
     gated = generated(facts)
     for statement in _statements(facts):
         if statement in own:
             continue
         if facts.is_after_training(statement) or statement in gated:
             continue
-        if facts.runs(statement, facts.fills_cache) and not facts.runs(statement, needs_all):
+        if facts.runs(statement, facts.fills_cache) and not facts.runs(statement, facts.needs_all):
             yield Gate(statement, "main-first", "rank 0 prepares the data, the others read its cache")
 
 

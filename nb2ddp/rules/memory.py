@@ -179,10 +179,9 @@ def parameters(name: str) -> float | None:
 
 def _name(facts: Facts, call: cst.Call) -> str:
     """Return the model's name that a call loads; for ``from_config`` that of its configuration."""
-    unnamed = [argument.value for argument in call.args if argument.keyword is None and not argument.star]
     keywords = ("model_name", "pretrained_model_name_or_path", "model_id", "config")
     named = (value for name in keywords if (value := facts.argument(call, name)[1]) is not None)
-    value = facts.value(next(named, unnamed[0] if unnamed else None))
+    value = facts.value(next(named, cst_nodes.given(call, 0)))
     if isinstance(value, cst.Call) and facts.method(value) == "from_pretrained":
         return _name(facts, value)
     return cst_nodes.string_value(value) or ""
@@ -347,8 +346,7 @@ def _trained_model(facts: Facts, call: cst.Call) -> cst.Call | None:
     """Return the load of the model that a Trainer gets, or whose parameters an optimizer gets."""
     node: cst.BaseExpression | None = None
     if facts.kind(call) == "trainer":
-        unnamed = [argument.value for argument in call.args if argument.keyword is None and not argument.star]
-        node = facts.argument(call, "model")[1] or (unnamed[0] if unnamed else None)
+        node = facts.argument(call, "model")[1] or cst_nodes.given(call, 0)
     elif facts.method(call) == "parameters" and isinstance(call.func, cst.Attribute):
         around = facts.parent(call)
         outer = facts.parent(around) if isinstance(around, cst.Arg) else None
@@ -356,8 +354,7 @@ def _trained_model(facts: Facts, call: cst.Call) -> cst.Call | None:
         node = call.func.value if name.startswith("torch.optim.") or "Adam" in name else None
     for _ in range(8):
         if isinstance(node, cst.Name):
-            binding = facts.binding(node)
-            node = binding.value if binding is not None and not binding.index else None
+            node = facts.bound(node)
         elif isinstance(node, cst.Call) and facts.method(node) in libraries.MODEL_METHODS:
             node = cst.ensure_type(node.func, cst.Attribute).value
         else:

@@ -15,6 +15,7 @@ from functools import partial
 import libcst as cst
 
 from nb2ddp.analysis.facts import Facts
+from nb2ddp.analysis.flow import pairs_of
 from nb2ddp.options import Options
 from nb2ddp.rewriting.findings import Edit, Finding, Rule
 from nb2ddp.rewriting.runtime_calls import helper
@@ -44,13 +45,13 @@ def _arguments(facts: Facts) -> Iterator[Edit]:
         for node in (call, *(_dict(facts, value) for value in stars)):
             if node is None:
                 continue
-            if _is_true(_value(facts, node, "bf16")):
+            if _is_true(_value(node, "bf16")):
                 switch = partial(_switched, has_bf16=has_bf16)
                 yield Edit(node, "a T4 has no bf16; it trains in fp16 there", switch)
             for name in _REFUSED:
-                value = _value(facts, node, name)
+                value = _value(node, name)
                 if value is not None and _is_true(value):
-                    yield Edit(value, f"a T4 has no {name[:4]}", partial(cst_nodes.replaced, code=has_bf16))
+                    yield Edit.to(value, f"a T4 has no {name[:4]}", has_bf16)
 
 
 def _dtypes(facts: Facts) -> Iterator[Edit]:
@@ -65,15 +66,14 @@ def _dtypes(facts: Facts) -> Iterator[Edit]:
             keywords = ["mixed_precision"]
         for dtype in filter(None, (facts.keyword(call, keyword) for keyword in keywords)):
             text = cst_nodes.string_value(dtype)
-            binding = facts.binding(dtype) if isinstance(dtype, cst.Name) else None
             if text in _INSTEAD:
                 code = f'"{text}" if {has_bf16} else "{_INSTEAD[text]}"'
-                yield Edit(dtype, why, partial(cst_nodes.replaced, code=code))
+                yield Edit.to(dtype, why, code)
                 continue
-            value = binding.value if binding is not None else dtype
+            value = facts.bound(dtype)
             if value is not None and facts.qualified(value) == "torch.bfloat16":
                 code = f"{torch}.bfloat16 if {has_bf16} else {torch}.float16"
-                yield Edit(value, why, partial(cst_nodes.replaced, code=code))
+                yield Edit.to(value, why, code)
 
 
 def _is_partial(facts: Facts, call: cst.Call) -> bool:
@@ -86,18 +86,13 @@ def _is_partial(facts: Facts, call: cst.Call) -> bool:
 
 def _dict(facts: Facts, node: cst.BaseExpression) -> cst.Call | cst.Dict | None:
     """Return the dict literal, or the ``dict(...)`` call, that an expression is bound to."""
-    if isinstance(node, cst.Name):
-        binding = facts.binding(node)
-        node = binding.value if binding is not None and binding.value is not None else node
-    if isinstance(node, cst.Dict) or (isinstance(node, cst.Call) and facts.qualified(node.func) == "dict"):
-        return node
-    return None
+    made = facts.bound(node)
+    of_dict = isinstance(made, cst.Call) and facts.qualified(made.func) == "dict"
+    return made if isinstance(made, cst.Dict | cst.Call) and (of_dict or isinstance(made, cst.Dict)) else None
 
 
-def _value(facts: Facts, node: cst.Call | cst.Dict, name: str) -> cst.BaseExpression | None:
-    if isinstance(node, cst.Call):
-        return facts.keyword(node, name)
-    return next((e.value for e in node.elements if _key(e) == name), None)
+def _value(node: cst.Call | cst.Dict, name: str) -> cst.BaseExpression | None:
+    return next((value for key, value in pairs_of(node) if key == name), None)
 
 
 def _key(element: cst.BaseDictElement) -> str | None:

@@ -21,13 +21,16 @@ rank or of the number of ranks than a test for rank 0 or a choice of the device.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
 
 import libcst as cst
 
 from nb2ddp.analysis.facts import Facts
-from nb2ddp.analysis.one_sided import one_sided
 from nb2ddp.analysis.ranks import leaving_ranks, other_uses, rank_test_above
+from nb2ddp.analysis.training_loops import optimized_models, without_gradients
 from nb2ddp.options import Options
 from nb2ddp.rewriting.findings import Decline, Finding, Insert, Note, Rule
 from nb2ddp.rewriting.runtime_calls import helper
@@ -57,7 +60,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             leaving.test,
         )
     yield from _gated(facts, told)
-    yield from _one_sided(facts, told)
+    yield from _declined(facts, told)
     for use in other_uses(facts):
         if any(facts.contains(test, use.node) for test in told):
             continue
@@ -94,7 +97,7 @@ def _gated(facts: Facts, told: set[cst.CSTNode]) -> Iterator[Finding]:
             yield _apart(facts, test, method)
 
 
-def _one_sided(facts: Facts, told: set[cst.CSTNode]) -> Iterator[Finding]:
+def _declined(facts: Facts, told: set[cst.CSTNode]) -> Iterator[Finding]:
     """Decline what changes the training of some ranks alone, where nothing else is said of the test above it."""
     for found in one_sided(facts):
         if found.test in told:
@@ -140,13 +143,10 @@ def _apart(facts: Facts, test: cst.BaseExpression, method: str) -> Decline:
 
 
 def _place(facts: Facts) -> tuple[Statement, str] | None:
-    def joins(call: cst.Call) -> bool:
-        return facts.joins_group(call) or facts.is_collective(call)
-
     def loads(call: cst.Call) -> bool:
         return facts.loads_model(call) and not facts.is_after_training(call)
 
-    first = next((s for s in facts.top_statements if facts.runs(s, joins)), None)
+    first = next((s for s in facts.top_statements if facts.runs(s, facts.needs_all)), None)
     if first is None:
         return None
     loading = [
@@ -158,7 +158,7 @@ def _place(facts: Facts) -> tuple[Statement, str] | None:
     if not facts.uses_unsloth:
         return first, "before"
     # Unsloth compiles while it loads, which must come before: look inside.
-    joining = [c for c in facts.live_calls if joins(c) and not facts.is_after_training(c)]
+    joining = [c for c in facts.live_calls if facts.needs_all(c) and not facts.is_after_training(c)]
     scope = facts.scope(joining[0])
     here = [
         c
@@ -168,6 +168,60 @@ def _place(facts: Facts) -> tuple[Statement, str] | None:
     if here:
         return facts.statement(here[-1]), "after"
     return facts.statement(joining[0]), "before"
+
+
+# ---- what some ranks alone come to ----------------------------------------------------------------
+
+_STEPPING = frozenset({"step", "zero_grad"})
+_STEPS = re.compile(
+    r"(?i)optim|sched|scaler"
+)  # in the name of what steps, or of the class that it was made from
+_CONTROL = frozenset(
+    {"should_training_stop", "should_epoch_stop", "should_save", "should_evaluate", "should_log"}
+)
+
+
+@dataclass(frozen=True)
+class OneSided:
+    """A call or an assignment that some ranks alone come to, below ``test``."""
+
+    node: cst.CSTNode
+    test: cst.BaseExpression
+    kind: Literal["step", "forward", "control"]
+
+
+def one_sided(facts: Facts) -> Iterator[OneSided]:
+    """Yield steps of optimizers and schedulers, calls of the model, and a Trainer's control, on some ranks alone."""
+    models = {cst_nodes.code_of(found.model) for found in optimized_models(facts)}
+    for call in facts.live_calls:
+        kind: Literal["step", "forward"]
+        if isinstance(call.func, cst.Attribute) and _is_step(facts, call.func):
+            kind = "step"
+        elif cst_nodes.code_of(call.func) in models and not without_gradients(facts, call):
+            kind = "forward"
+        else:
+            continue
+        yield from _below_a_test(facts, call, kind)
+    for target in facts.attribute_targets:
+        if target.attr.value in _CONTROL and not facts.is_dead(target):
+            yield from _below_a_test(facts, target, "control")
+
+
+def _below_a_test(
+    facts: Facts, node: cst.CSTNode, kind: Literal["step", "forward", "control"]
+) -> Iterator[OneSided]:
+    if not facts.is_after_training(node) and (test := rank_test_above(facts, node)) is not None:
+        yield OneSided(node, test, kind)
+
+
+def _is_step(facts: Facts, function: cst.Attribute) -> bool:
+    """Match ``optimizer.step()``, by its name or by what it was made from."""
+    if function.attr.value not in _STEPPING:
+        return False
+    owner = function.value
+    made = facts.bound(owner)
+    code = cst_nodes.code_of(made.func) if isinstance(made, cst.Call) else ""
+    return _STEPS.search(cst_nodes.code_of(owner)) is not None or _STEPS.search(code) is not None
 
 
 rule = Rule("process-group", __doc__, find)

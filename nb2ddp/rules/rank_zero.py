@@ -82,7 +82,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 if closing is not None and not facts.is_after_training(closing):
                     yield Gate(closing, "rank-zero-then-wait", rank_zero_work.WRITES)
                 continue
-        if _needs_all(facts, statement):
+        if facts.runs(statement, facts.needs_all):
             yield _around_training(facts, call)
             continue
         if _is_used(facts, call, last):
@@ -96,12 +96,8 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 does = "writes" if why == rank_zero_work.WRITES else "runs"
                 yield Note(f"this {does} on every rank, because its result is used later", call)
             continue
-        if _starts_python(facts, call):
-            env = f"{helper(facts, 'environment_without_ranks')}()"
-            yield Edit(
-                call, "the program that it starts is no rank of this run", partial(_on_its_own, env=env)
-            )
-        if leaves(statement):
+        yield from _without_ranks(facts, call)
+        if leaves(facts, statement):
             yield from _each_in_turn(facts, call, statement, why)
         elif changes_state(facts, statement) or binds_outside(facts, statement, last):
             yield from _each_in_turn(facts, call, statement, why, once=True)
@@ -132,14 +128,12 @@ def _running(facts: Facts, call: cst.Call, statement: Statement, why: str) -> It
 
     Elsewhere each rank runs its own: in a reward, or where a dataset makes its rows.
     """
-    if _only_asks(facts, call) or not called_by_all(facts, call) or _needs_all(facts, statement):
+    if _only_asks(facts, call) or not called_by_all(facts, call) or facts.runs(statement, facts.needs_all):
         return
     if _may_be_skipped(facts, call):
         return
-    if _starts_python(facts, call):
-        env = f"{helper(facts, 'environment_without_ranks')}()"
-        yield Edit(call, "the program that it starts is no rank of this run", partial(_on_its_own, env=env))
-    if not (leaves(statement) or binds_for_later(facts, statement) or changes_state(facts, statement)):
+    yield from _without_ranks(facts, call)
+    if not (leaves(facts, statement) or binds_for_later(facts, statement) or changes_state(facts, statement)):
         yield Gate(statement, "rank-zero-then-wait", why)
     elif rank_zero_work.gives_plain(facts, call):
         yield from _on_rank_0(facts, call, why)
@@ -169,9 +163,8 @@ def _may_be_skipped(facts: Facts, call: cst.Call) -> Literal["", "file", "error"
 
 def _on_rank_0(facts: Facts, call: cst.Call, why: str) -> Iterator[Finding]:
     """Let rank 0 alone make a call whose result all ranks read."""
-    if _starts_python(facts, call) and facts.scope(call) is None:
-        env = f"{helper(facts, 'environment_without_ranks')}()"
-        yield Edit(call, "the program that it starts is no rank of this run", partial(_on_its_own, env=env))
+    if facts.scope(call) is None:
+        yield from _without_ranks(facts, call)
     function = helper(facts, "from_main_process")
     yield from deferring(
         facts, call, f"{why}, and all ranks get its result", function, wanted=lambda _: False
@@ -189,7 +182,7 @@ def _moves(facts: Facts, call: cst.Call) -> bool:
 def _by_rank_0(facts: Facts, call: cst.Call) -> Edit:
     """Edit what is called: every rank computes the arguments."""
     function = helper(facts, "on_main_process")
-    return Edit(call.func, rank_zero_work.WRITES, partial(cst_nodes.wrapped, function=function))
+    return Edit.inside(call.func, rank_zero_work.WRITES, function)
 
 
 def _only_asks(facts: Facts, call: cst.Call) -> bool:
@@ -210,12 +203,14 @@ def _only_asks(facts: Facts, call: cst.Call) -> bool:
     return program in libraries.ASKING_PROGRAMS or bool(libraries.ASKING_OPTIONS.intersection(words[1:2]))
 
 
-def _starts_python(facts: Facts, call: cst.Call) -> bool:
-    """Return whether a call starts a Python, which would read RANK and wait for the other ranks."""
+def _without_ranks(facts: Facts, call: cst.Call) -> Iterator[Edit]:
+    """Let a Python that a call starts know of no ranks: it would read RANK and wait for the others."""
     given = any(argument.star for argument in call.args) or facts.keyword(call, "env") is not None
     if given or not facts.qualified(call.func).startswith("subprocess.") or not call.args:
-        return False
-    return _PYTHON.match(cst_nodes.code_of(call.args[0].value)) is not None
+        return
+    if _PYTHON.match(cst_nodes.code_of(call.args[0].value)):
+        env = f"{helper(facts, 'environment_without_ranks')}()"
+        yield Edit(call, "the program that it starts is no rank of this run", partial(_on_its_own, env=env))
 
 
 def _on_its_own(node: cst.CSTNode, env: str) -> cst.CSTNode:
@@ -275,11 +270,11 @@ def _in_function(facts: Facts, call: cst.Call, statement: Statement) -> Iterator
     if rank_zero_work.stays_open(facts, call):
         yield _to_nowhere(facts, call)
         return
-    if _needs_all(facts, statement):
+    if facts.runs(statement, facts.needs_all):
         yield _around_training(facts, call)
         return
     all_call = called_by_all(facts, call)
-    apart = leaves(statement) or binds_for_later(facts, statement) or changes_state(facts, statement)
+    apart = leaves(facts, statement) or binds_for_later(facts, statement) or changes_state(facts, statement)
     if all_call and apart and rank_zero_work.gives_plain(facts, call) and not _may_be_skipped(facts, call):
         yield from _on_rank_0(facts, call, rank_zero_work.WRITES)
         return
@@ -291,7 +286,7 @@ def _in_function(facts: Facts, call: cst.Call, statement: Statement) -> Iterator
     closed = apart and rank_zero_work.kept_open(facts, call) is not None  # by a later line, and read then
     in_place = all_call and not closed and not rank_zero_work.maps_file(facts, call)
     in_place = in_place and not any(facts.runs(top, facts.once(_saving)) for top in runners)
-    if in_place or not runners or any(_needs_all(facts, top) for top in runners):
+    if in_place or not runners or any(facts.runs(top, facts.needs_all) for top in runners):
         yield from _while_training(facts, call, statement, all_call=all_call, apart=apart)
         return
     for top in runners:
@@ -338,7 +333,7 @@ def _while_training(
     elif not apart:
         yield Gate(statement, "rank-zero", rank_zero_work.WRITES)
     elif all_call:
-        once = not leaves(statement)
+        once = not leaves(facts, statement)
         yield from _each_in_turn(facts, call, statement, rank_zero_work.WRITES, once=once)
     elif (path := rank_zero_work.opened(facts, call)) is not None:
         yield _of_rank_0(facts, path)
@@ -346,10 +341,6 @@ def _while_training(
         yield _by_rank_0(facts, call)
     else:
         yield Note("this writes on every rank, because the rest of its function needs it", call)
-
-
-def _needs_all(facts: Facts, statement: Statement) -> bool:
-    return facts.runs(statement, facts.is_collective) or facts.runs(statement, facts.joins_group)
 
 
 rule = Rule("rank-zero", __doc__, find)

@@ -116,8 +116,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
 def _draws_alike(facts: Facts, search: cst.Call) -> bool:
     """Return whether a search has a sampler with a seed, and no store that all ranks would write to, nor a clock."""
     sampler = facts.keyword(search, "sampler")
-    binding = facts.binding(sampler) if isinstance(sampler, cst.Name) else None
-    made = binding.value if binding is not None else sampler
+    made = facts.bound(sampler)
     seed = facts.keyword(made, "seed") if isinstance(made, cst.Call) else None
     optimizes = [call for call in facts.live_calls if facts.method(call) == "optimize"]
     own_way = any(
@@ -205,7 +204,7 @@ def _orders_of_sets(facts: Facts, calls: list[cst.Call]) -> Iterator[Finding]:
         made = call.args[0].value
         if not _is_set(facts, made):
             continue
-        yield Edit(made, "a set has another order on each rank", partial(cst_nodes.wrapped, function=shared))
+        yield Edit.inside(made, "a set has another order on each rank", shared)
 
 
 def _on_some_ranks(facts: Facts, calls: list[cst.Call]) -> Iterator[Note]:
@@ -243,13 +242,9 @@ def _shuffled_by_system(facts: Facts, calls: list[cst.Call]) -> Iterator[Note]:
 
 def _is_set(facts: Facts, node: cst.BaseExpression) -> bool:
     """Return whether an expression is a set, or a name for one."""
-    if isinstance(node, cst.Name):
-        binding = facts.binding(node)
-        if binding is None or binding.index is not None or binding.value is None:
-            return False
-        node = binding.value
-    made = isinstance(node, cst.Call) and facts.qualified(node.func) in ("set", "frozenset")
-    return made or isinstance(node, cst.SetComp | cst.Set)
+    made = facts.bound(node)
+    of_set = isinstance(made, cst.Call) and facts.qualified(made.func) in ("set", "frozenset")
+    return of_set or isinstance(made, cst.SetComp | cst.Set)
 
 
 def _with_seed(node: cst.CSTNode) -> cst.CSTNode:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from functools import partial
 
 import libcst as cst
 
@@ -64,11 +63,8 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             )
             continue
         function = helper(facts, "shell_output" if shell.kind == "output" else "shell")
-        yield Edit(
-            shell.call,
-            "every rank needs the output" if shell.kind == "output" else "runs once, on rank 0",
-            partial(cst_nodes.replaced, code=f"{function}({shell.code(facts.names_at(shell.call))})"),
-        )
+        why = "every rank needs the output" if shell.kind == "output" else "runs once, on rank 0"
+        yield Edit.to(shell.call, why, f"{function}({shell.code(facts.names_at(shell.call))})")
 
 
 rule = Rule("shell-lines", __doc__, find, balanced=True)

@@ -20,12 +20,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from functools import partial
 
 import libcst as cst
 
 from nb2ddp import libraries
 from nb2ddp.analysis.facts import Facts
+from nb2ddp.analysis.shell_commands import shell_calls
 from nb2ddp.options import Options
 from nb2ddp.rewriting.findings import Decline, Drop, Edit, Finding, Note, Rule
 from nb2ddp.rewriting.runtime_calls import helper
@@ -56,7 +56,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         name = facts.qualified(call.func)
         if name == "matplotlib.pyplot.show":
             code = f"{helper(facts, 'save_plots')}()"
-            yield Edit(call, "plots go to files", partial(cst_nodes.replaced, code=code))
+            yield Edit.to(call, "plots go to files", code)
         elif name in _KEYBOARD and name not in facts.bound_names:
             yield from _keyboard(facts, call, name)
         elif name.startswith(f"{_COLAB}."):
@@ -104,9 +104,12 @@ _LOCAL = re.compile(r"(?:\.{1,2}/|~|/)")
 def _local_files(facts: Facts) -> Iterator[Note]:
     """Note the files of this machine that the notebook reads and does not make: they travel with no script."""
     found: dict[str, cst.CSTNode] = {}
+    fetched = _first_unpacked(facts)
     for call in facts.live_calls:
         for node in _read_paths(facts, call):
             text = cst_nodes.string_value(node) or ""
+            if facts.order(call) > fetched and not text.startswith(("/", "~")):
+                continue
             if text and not _ELSEWHERE.match(text) and not _is_made(facts, text, node):
                 found.setdefault(text, call)
     for string in facts.strings:
@@ -120,6 +123,18 @@ def _local_files(facts: Facts) -> Iterator[Note]:
             "put what it reads there, for Kaggle into a dataset that kernel-metadata.json names, and change the path",
             next(iter(found.values())),
         )
+
+
+_UNPACKS = frozenset(
+    "gdown unzip tar 7z unrar kaggle dvc extractall unpack_archive snapshot_download download_file".split()
+)
+
+
+def _first_unpacked(facts: Facts) -> float:
+    """Return the order of the first call or command that makes files whose names it does not tell."""
+    made = [shell.call for shell in shell_calls(facts) if _UNPACKS.intersection(shell.command.split())]
+    named = (c for c in facts.live_calls if not _UNPACKS.isdisjoint(facts.qualified(c.func).split(".")))
+    return min((facts.order(call) for call in (*made, *named)), default=float("inf"))
 
 
 _DRIVE = ("/content/drive", "/content/gdrive")
@@ -292,8 +307,7 @@ def _colab(facts: Facts, call: cst.Call, name: str) -> Iterator[Finding]:
     is_alone = isinstance(statement, cst.SimpleStatementLine) and isinstance(statement.body[0], cst.Expr)
     if name == "userdata.get" and len(call.args) == 1:
         key = cst_nodes.code_of(call.args[0].value)
-        read = partial(cst_nodes.replaced, code=f"os.environ.get({key})")
-        yield Edit(call, "secrets come from the environment", read)
+        yield Edit.to(call, "secrets come from the environment", f"os.environ.get({key})")
     elif name.startswith("auth.") and is_alone:
         why = "this logs in to Google Cloud in a browser; a script reads GOOGLE_APPLICATION_CREDENTIALS"
         yield Drop(statement, why, comment="a script reads GOOGLE_APPLICATION_CREDENTIALS")

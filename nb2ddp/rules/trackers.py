@@ -17,7 +17,6 @@ the other ranks at run time. MLflow cannot be disabled: the other ranks get an e
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 
 import libcst as cst
 
@@ -35,11 +34,9 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     if facts.last_collective is None:
         return
     for writer in _event_writers(facts):
-        of_rank_0 = partial(cst_nodes.wrapped, function=helper(facts, "event_writer"))
-        yield Edit(writer, "only rank 0 writes event files", of_rank_0)
+        yield Edit.inside(writer, "only rank 0 writes event files", helper(facts, "event_writer"))
     for store in _mlflow_stores(facts):
-        of_rank_0 = partial(cst_nodes.wrapped, function=helper(facts, "tracking_uri"))
-        yield Edit(store, "only rank 0 writes to this store", of_rank_0)
+        yield Edit.inside(store, "only rank 0 writes to this store", helper(facts, "tracking_uri"))
     for call in facts.live_calls:
         if _reads_store(facts, call):
             yield Note(

@@ -82,8 +82,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
 
 def _makes_model(facts: Facts, trainer: cst.BaseExpression) -> bool:
     """Return whether a Trainer makes its model anew when it trains."""
-    binding = facts.binding(trainer) if isinstance(trainer, cst.Name) else None
-    made = binding.value if binding is not None else None
+    made = facts.bound(trainer)
     return isinstance(made, cst.Call) and facts.keyword(made, "model_init") is not None
 
 

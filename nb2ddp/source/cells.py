@@ -122,6 +122,7 @@ class Collected:
     attributes: list[cst.Attribute] = field(default_factory=list)
     attribute_targets: list[cst.Attribute] = field(default_factory=list)
     import_nodes: list[cst.Import | cst.ImportFrom] = field(default_factory=list)
+    by_kind: dict[type[cst.CSTNode], list[cst.CSTNode]] = field(default_factory=dict)
 
 
 class Walker(cst.CSTVisitor):
@@ -143,6 +144,7 @@ class Walker(cst.CSTVisitor):
             self._seen.spans[node] = (self._count, self._count)
             return False
         self._seen.spans[node] = (self._count, self._count)
+        self._seen.by_kind.setdefault(type(node), []).append(node)
         self._stack.append(node)
         visit = getattr(self, f"_on_{type(node).__name__}", None)
         if visit is not None:

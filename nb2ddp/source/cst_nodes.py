@@ -303,6 +303,33 @@ def keyword_of(call: cst.Call, name: str) -> cst.BaseExpression | None:
     return None
 
 
+def unnamed(arguments: Sequence[cst.Arg]) -> list[cst.BaseExpression]:
+    """List the values of the arguments that have no name and no star."""
+    return [argument.value for argument in arguments if argument.keyword is None and not argument.star]
+
+
+def given(call: cst.Call, place: int, *names: str) -> cst.BaseExpression | None:
+    """Return the argument that a call gets by one of its names, or at its place; None without one."""
+    for name in names:
+        if (value := keyword_of(call, name)) is not None:
+            return value
+    values = unnamed(call.args)
+    return values[place] if place < len(values) else None
+
+
+def target_names(target: cst.CSTNode) -> set[str]:
+    """Collect the names to which a target of an assignment, a loop or a comprehension gives values."""
+    match target:
+        case cst.Name(value=name):
+            return {name}
+        case cst.Tuple(elements=elements) | cst.List(elements=elements):
+            return {name for element in elements for name in target_names(element)}
+        case cst.Element(value=value) | cst.StarredElement(value=value):
+            return target_names(value)
+        case _:
+            return set()
+
+
 def string_value(node: cst.CSTNode | None) -> str | None:
     """Return the text of a plain string literal; None for anything else."""
     value: str | bytes | None

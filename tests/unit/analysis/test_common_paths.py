@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+
 import libcst as cst
 import pytest
 
@@ -108,7 +110,8 @@ def test_whether_a_ranks_own_clock_decides(code: str, expected: bool) -> None:
     ],
 )
 def test_what_leads_out_of_a_statement(code: str, expected: bool) -> None:
-    assert leaves(cst.parse_statement(code)) == expected
+    facts = facts_of("def around():\n    for i in j:\n" + textwrap.indent(code, "        "))
+    assert leaves(facts, facts.loops[0].body.body[0]) == expected
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,8 @@ from textwrap import indent
 
 import pytest
 
-from nb2ddp.analysis.side_effects import Effects, is_ordered, names_switch
+from nb2ddp.analysis.side_effects import Effects, is_ordered
+from nb2ddp.analysis.training_loops import names_switch
 from tests.support.helpers import facts_of
 from tests.unit.analysis.questions import LOAD, call_to
 

@@ -21,3 +21,7 @@ if torch.cuda.get_device_capability()[0] >= 8:
     dtype = torch.bfloat16
 else:
     dtype = torch.float16
+
+# case: FP8 weights that are unpacked to 16 bits
+from transformers import FineGrainedFP8Config
+config = FineGrainedFP8Config(dequantize=True)

@@ -211,6 +211,24 @@ for row in rows:
     loss.backward()
     if stop:
         break
+# output
+from threading import Thread
+stop = False
+def watch():
+    global stop
+    while not stop:
+        if time.time() - START > 60:
+            stop = True
+def check():
+    global stop
+    if time.time() - START > 60:
+        stop = True
+Thread(target=watch, daemon=True).start()
+schedule(check)
+for row in rows:
+    loss.backward()
+    if ddp.from_main_process(lambda: stop):
+        break
 
 # case: a time that is only shown or kept
 def train_epoch():

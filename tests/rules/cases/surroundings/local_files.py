@@ -24,3 +24,9 @@ rows = load_dataset("json", data_files="rows.jsonl")
 args = TrainingArguments("out")
 model = AutoModelForCausalLM.from_pretrained("./out/checkpoint-10")
 hub = AutoModelForCausalLM.from_pretrained("me/model")
+
+# case: what a command unpacks has names that are not seen
+frame = pd.read_csv("before.csv")
+get_ipython().system('gdown --id 1Q1wUptbNDYdfizk5abhmoFxIQiX19Tn7')
+frame = pd.read_csv("after.csv")
+# note, line 1: only this machine, or Colab's drive, has `before.csv`: ...

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nb2ddp.analysis.one_sided import one_sided
+from nb2ddp.rules.process_group import one_sided
 from nb2ddp.source import cst_nodes
 from tests.support.helpers import facts_of
 

@@ -1,4 +1,4 @@
-"""The values that a use of a name, an attribute or an item may see."""
+"""What a name, an attribute, an item or a parameter may be, as far as the notebook's text decides it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Iterable
 import libcst as cst
 import pytest
 
-from nb2ddp.analysis import reaching
 from nb2ddp.source.cst_nodes import code_of
 from tests.support.helpers import facts_of
 from tests.unit.analysis.questions import call_to, last_use
@@ -32,7 +31,7 @@ def codes(nodes: Iterable[cst.CSTNode | None]) -> list[str]:
 )
 def test_the_values_that_a_name_may_have(code: str, values: list[str]) -> None:
     facts = facts_of(code)
-    found = reaching.bindings(facts, last_use(facts, "x"))
+    found = facts.reaching(last_use(facts, "x"))
     assert codes(binding.value for binding in found) == values
 
 
@@ -48,7 +47,7 @@ def test_the_values_that_a_name_may_have(code: str, values: list[str]) -> None:
 def test_the_values_of_an_item(code: str, expected: list[str]) -> None:
     facts = facts_of(code)
     item = cst.ensure_type(call_to(facts, "use(").args[0].value, cst.Subscript)
-    assert codes(reaching.item_values(facts, item)) == expected
+    assert codes(facts.item_values(item)) == expected
 
 
 def test_the_values_of_attributes() -> None:
@@ -56,8 +55,8 @@ def test_the_values_of_attributes() -> None:
         "class A:\n    def f(self):\n        self.rank, self.n = 1, 2\n",
         "a.rank = 3\nif False:\n    a.rank = 4",
     )
-    assert codes(reaching.attribute_values(facts, "rank")) == ["1", "3"]
-    assert codes(reaching.attribute_values(facts, "missing")) == []
+    assert codes(facts.assigned("rank")) == ["1", "3"]
+    assert codes(facts.assigned("missing")) == []
 
 
 @pytest.mark.parametrize(
@@ -73,4 +72,53 @@ def test_the_values_of_attributes() -> None:
 def test_what_is_passed_for_a_parameter(code: str, expected: list[str]) -> None:
     facts = facts_of(code)
     (parameter,) = [b for b in facts.bindings("x") if isinstance(b.node, cst.Param)]
-    assert codes(reaching.passed(facts, parameter)) == expected
+    assert codes(facts.passed(parameter)) == expected
+
+
+@pytest.mark.parametrize(
+    ("code", "value"),
+    [
+        ("x = 1\nuse(x)", "1"),
+        ("x = 1\ny = x\nuse(y)", "1"),
+        ("if flag:\n    x = 1\nelse:\n    x = 2\nuse(x)", None),
+        ("for x in rows:\n    use(x)", None),
+        ("x = {'a': {'b': 1}}\nuse(x['a']['b'])", "1"),
+        ("x = dict(a=1)\nuse(x['a'])", "1"),
+        ("x = {'a': 1}\nx['a'] = 2\nuse(x['a'])", None),
+        ("x = {'a': 1}\nuse(x['b'])", None),
+        ("class C:\n    a = 1\nuse(C.a)", "1"),
+        ("class C:\n    a: int = 1\nc = C()\nuse(c.a)", "1"),
+        ("class C:\n    a = 1\nc = C()\nc.a = 2\nuse(c.a)", None),
+        ("class C:\n    a = 1\nc = C(a=2)\nuse(c.a)", None),
+        ("use(1 if True else 2)", "1"),
+        ("use(1 if x() else 2)", "1 if x() else 2"),
+        ("import torch\nuse(torch.float16)", "torch.float16"),
+        ("def f(x):\n    use(x)\nf(1)", "1"),
+        ("def f(x=1):\n    use(x)\nf()", "1"),
+        ("def f(x):\n    use(x)\nf(1)\nf(2)", None),
+        ("def f(x):\n    use(x)\nf(1)\nf(1)", "1"),
+        ("use(missing)", None),
+        ("x = x\nuse(x)", None),
+    ],
+)
+def test_an_expression_is_followed_to_its_value(code: str, value: str | None) -> None:
+    facts = facts_of(code)
+    found = facts.value(call_to(facts, "use(").args[0].value)
+    assert (None if found is None else code_of(found)) == value
+
+
+@pytest.mark.parametrize(
+    ("code", "argument"),
+    [
+        ("use(a=1)", (True, "1")),
+        ("use(b=1)", (False, None)),
+        ("x = {'a': 1}\nuse(**x)", (True, "1")),
+        ("x = {'b': 1}\nuse(**x)", (False, None)),
+        ("use(**load())", (True, None)),
+        ("def f(**x):\n    use(**x)\nf(a=1)", (True, "1")),
+    ],
+)
+def test_an_argument_is_found_through_unpacked_dicts(code: str, argument: tuple[bool, str | None]) -> None:
+    facts = facts_of(code)
+    given, node = facts.argument(call_to(facts, "use("), "a")
+    assert (given, None if node is None else code_of(node)) == argument

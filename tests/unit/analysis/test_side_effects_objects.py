@@ -7,7 +7,7 @@ from textwrap import indent
 import libcst as cst
 import pytest
 
-from nb2ddp.analysis.own_objects import Objects, called_on, in_comprehension
+from nb2ddp.analysis.side_effects import Objects, called_on
 from tests.support.helpers import facts_of
 from tests.unit.analysis.questions import last_use
 
@@ -109,4 +109,4 @@ def test_what_is_called_on_a_name(code: str, expected: tuple[str, bool]) -> None
 )
 def test_whether_a_name_is_a_comprehensions(code: str, expected: bool) -> None:
     facts = facts_of(code)
-    assert in_comprehension(facts, facts.uses("x", facts.cells[0].module)[-1]) == expected
+    assert (facts.comprehension(facts.uses("x", facts.cells[0].module)[-1]) is not None) == expected

@@ -1,0 +1,346 @@
+"""Follow values through the notebook: what a name, an attribute, an item, a parameter or a call's result may be.
+
+The def-use graph of all cells. It knows no library and no kind of value: what else asks where a value comes from
+(`kinds`, `calls`, and questions such as `clock_readings`, `ranks` and `paths`) asks here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import TypeVar
+
+import libcst as cst
+
+from nb2ddp import libraries
+from nb2ddp.analysis.names import Names
+from nb2ddp.source import cst_nodes
+from nb2ddp.source.cells import Binding, root_of
+from nb2ddp.source.cst_nodes import keyword_of, string_value, unnamed
+
+_DEPTH = 12  # how many names, attributes and items are followed to a literal
+_MANY = 12  # values that a use of a name may see
+_MOST = 40  # assignments of one name that are looked at
+_DictLike = cst.Call | cst.Dict
+_Target = TypeVar("_Target", bound=cst.CSTNode)
+
+
+class Flow(Names):
+    """Answer what reaches an expression. Nodes in questions are nodes of the cells' own trees."""
+
+    # ---- names ----------------------------------------------------------------------------------
+
+    def bound(self, node: cst.BaseExpression | None) -> cst.BaseExpression | None:
+        """Return what a name was bound to last, or what holds that; any other expression as it is."""
+        if not isinstance(node, cst.Name):
+            return node
+        binding = self.binding(node)
+        return binding.value if binding is not None else None
+
+    def comprehension(self, name: cst.Name) -> cst.CompFor | None:
+        """Return the ``for`` of a comprehension around a name that gives it its value; None without one."""
+        for parent in self.parents(name):
+            part = parent.for_in if isinstance(parent, cst.BaseComp) else None
+            while part is not None:
+                if name.value in cst_nodes.target_names(part.target) and not self.contains(part.iter, name):
+                    return part
+                part = part.inner_for_in
+            if isinstance(parent, cst.BaseSmallStatement):
+                return None
+        return None
+
+    def reaching(self, name: cst.Name) -> tuple[Binding, ...]:
+        """Return the assignments that a use of a name may see, the last first, that no branch rules out."""
+        last = self.binding(name)
+        candidates = self._candidates(name, last) if last is not None else []
+        if last is None or len(candidates) > _MOST:
+            return ()
+        found: list[Binding] = []
+        for binding in candidates:
+            found.append(binding)
+            if self._has_run(binding, name):
+                break
+        # `rank = 0` below `except KeyError:`, to which a rank does not come, counts where there is nothing else
+        kept = [b for b in found if self.around(b.node, cst.ExceptHandler) is None] or found or [last]
+        return tuple(kept) if len(kept) <= _MANY else ()
+
+    def _candidates(self, name: cst.Name, last: Binding) -> list[Binding]:
+        """Return the assignments of a name in its scope that may come before a use, the last first."""
+        here = self.order(name)
+        same = [b for b in self.bindings(name.value) if b.scope is last.scope and not self.is_dead(b.node)]
+        same.sort(key=lambda b: b.order, reverse=True)
+        if self.scope(name) is not last.scope:
+            return same  # a function may run at any time
+        loops = [p for p in self.parents(name) if isinstance(p, cst.For | cst.While)]
+        loops = [loop for loop in loops if self.scope(loop) is last.scope]
+        again = [b for b in same if b.order > here and loops and self.contains(loops[-1], b.node)]
+        assigns = cst.Assign | cst.AnnAssign | cst.AugAssign
+        before = [b for b in same if b.order < here]  # not `x` on the right of `x = f(x)`
+        return [
+            *again,
+            *(b for b in before if not (isinstance(b.node, assigns) and self.contains(b.node, name))),
+        ]
+
+    def _has_run(self, binding: Binding, name: cst.Name) -> bool:
+        """Return whether an assignment has run before a use: no branch and no loop is around it alone."""
+        if isinstance(binding.node, cst.AugAssign) or binding.order > self.order(name):
+            return False
+        inner: cst.CSTNode = binding.node
+        for parent in self.parents(binding.node):
+            if isinstance(parent, cst.FunctionDef | cst.ClassDef | cst.Lambda):
+                break
+            block = isinstance(parent, cst.For | cst.While | cst.ExceptHandler)
+            if block and not self.contains(parent, name):
+                return False
+            if isinstance(parent, cst.If) and inner is not parent.test and not self.contains(inner, name):
+                return False
+            inner = parent
+        return True
+
+    # ---- attributes and items -------------------------------------------------------------------
+
+    def assigned(self, name: str) -> Sequence[cst.BaseExpression]:
+        """List what the notebook assigns to attributes of a name, whatever has them: ``self.rank = ...``."""
+        return self._attribute_values.get(name, ())
+
+    @cached_property
+    def _attribute_values(self) -> dict[str, list[cst.BaseExpression]]:
+        found: dict[str, list[cst.BaseExpression]] = {}
+        for target, value in self._with_values(self.attributes):
+            found.setdefault(target.attr.value, []).append(value)
+        return found
+
+    def fields(self, name: str) -> list[Binding]:
+        """List where the bodies of classes bind a name: ``rank = 0`` and ``def rank(self)``."""
+        return [b for b in self.bindings(name) if isinstance(b.scope, cst.ClassDef)]
+
+    def item_values(self, item: cst.Subscript) -> Iterator[cst.BaseExpression]:
+        """Yield what an item with this key is given: in ``cfg["rank"] = ...``, and in ``cfg = {"rank": ...}``."""
+        key, owner = key_of(item), cst_nodes.code_of(item.value)
+        if key is None:
+            return
+        for other, value in self._items:
+            if key_of(other) == key and cst_nodes.code_of(other.value) == owner:
+                yield value
+        for binding in self.bindings(owner):
+            items = dict_items(binding.value) if self._is_dict(binding.value) else None
+            if items and key in items:
+                yield items[key]
+
+    @cached_property
+    def _items(self) -> list[tuple[cst.Subscript, cst.BaseExpression]]:
+        return list(self._with_values(self.nodes(cst.Subscript)))
+
+    def _with_values(self, nodes: Sequence[_Target]) -> Iterator[tuple[_Target, cst.BaseExpression]]:
+        """Yield the live nodes that are assigned to, by themselves or in a tuple, with their values."""
+        for node in nodes:
+            around = self.parent(node)
+            outer = self.parent(around) if around is not None else None
+            if isinstance(around, cst.AssignTarget) and isinstance(outer, cst.Assign):
+                if not self.is_dead(node):
+                    yield node, outer.value
+            elif isinstance(around, cst.Element) and isinstance(outer, cst.Tuple):
+                assign = self.parent(self.parent(outer) or outer)
+                values = (
+                    assign.value if isinstance(assign, cst.Assign) and assign.value is not outer else None
+                )
+                if isinstance(values, cst.Tuple) and len(values.elements) == len(outer.elements):
+                    yield node, values.elements[list(outer.elements).index(around)].value
+
+    # ---- functions ------------------------------------------------------------------------------
+
+    def returned(self, function: cst.FunctionDef) -> list[cst.BaseExpression]:
+        """List the values that a function returns, not those of functions in it."""
+        found = self.nodes(cst.Return, within=function.body)
+        own = (r.value for r in found if self.scope(r) is function)
+        return [value for value in own if value is not None]
+
+    def passes(
+        self, function: cst.FunctionDef, name: str, call: cst.Call, arguments: Sequence[cst.Arg] | None = None
+    ) -> cst.BaseExpression | None:
+        """Return what a call of a function passes for one of its parameters, ``self`` not counted."""
+        if (given := keyword_of(call, name)) is not None:
+            return given
+        names = [param.name.value for param in function.params.params]
+        if isinstance(self.scope(function), cst.ClassDef):
+            del names[:1]
+        values = unnamed(call.args if arguments is None else arguments)
+        return values[names.index(name)] if name in names[: len(values)] else None
+
+    def given(self, binding: Binding) -> Iterator[cst.BaseExpression]:
+        """Yield what the calls of a function of a cell pass for one of its parameters."""
+        function = binding.scope
+        if not isinstance(function, cst.FunctionDef) or self.scope(function) is not None:
+            return
+        for call, arguments in self.calls_of(function.name.value):
+            if (value := self.passes(function, binding.name, call, arguments)) is not None:
+                yield value
+
+    def calls_of(self, name: str) -> Sequence[tuple[cst.Call, Sequence[cst.Arg]]]:
+        """List live calls of a function by its name, with the arguments that it gets; also by ``notebook_launcher``."""
+        return self._calls_by_name.get(name, ())
+
+    @cached_property
+    def _calls_by_name(self) -> dict[str, list[tuple[cst.Call, Sequence[cst.Arg]]]]:
+        found: dict[str, list[tuple[cst.Call, Sequence[cst.Arg]]]] = {}
+        for call in self.live_calls:
+            function: cst.BaseExpression | None = call.func
+            arguments = call.args
+            if self.qualified(call.func) in libraries.NOTEBOOK_LAUNCHERS:
+                function, arguments = self.launched(call)
+            if isinstance(function, cst.Name):
+                found.setdefault(function.value, []).append((call, arguments))
+        return found
+
+    def launched(self, call: cst.Call) -> tuple[cst.BaseExpression | None, Sequence[cst.Arg]]:
+        """Return the function that ``notebook_launcher(function, args)`` runs, and its arguments."""
+        given = self.bound(cst_nodes.given(call, 1, "args"))
+        elements = given.elements if isinstance(given, cst.Tuple | cst.List) else ()
+        return cst_nodes.given(call, 0, "function"), [cst.Arg(element.value) for element in elements]
+
+    # ---- dicts and literals ---------------------------------------------------------------------
+
+    def star_dicts(self, call: cst.Call) -> list[_DictLike | None]:
+        """Return for each ``**x`` of a call its dict literal or ``dict()``; None where it may be more."""
+        found: list[_DictLike | None] = []
+        for argument in call.args:
+            if argument.star == "**":
+                found += self._passed_on(argument.value) or [self._dict_of(argument.value)]
+        return found
+
+    def _passed_on(self, node: cst.BaseExpression) -> list[_DictLike | None]:
+        """Return for ``**kwargs`` of a function of the notebook its one call, and what that unpacks."""
+        binding = self.binding(node) if isinstance(node, cst.Name) else None
+        function = binding.scope if binding is not None else None
+        if not isinstance(function, cst.FunctionDef) or binding is None:
+            return []
+        if function.params.star_kwarg is not binding.node or self.is_changed(binding):
+            return []
+        calls = [call for call, _ in self.calls_of(function.name.value)]
+        return [calls[0], *self.star_dicts(calls[0])] if len(calls) == 1 else []
+
+    def _dict_of(self, node: cst.BaseExpression | None) -> _DictLike | None:
+        binding = self.binding(node) if isinstance(node, cst.Name) else None
+        if binding is not None and isinstance(binding.node, cst.Param):
+            given = [] if binding.node.default is not None else list(self.given(binding))
+            inside = any(self.contains(binding.scope or binding.node, value) for value in given)
+            alone = len(given) == 1 and not inside and not self.is_changed(binding)
+            return self._dict_of(given[0]) if alone else None
+        if isinstance(node, cst.Subscript):
+            owner = self._dict_of(node.value) if isinstance(node.value, cst.Name | cst.Subscript) else None
+            return self._dict_of(_item(owner, key_of(node)))
+        found = self.value(node) if isinstance(node, cst.Name) else node
+        return found if isinstance(found, cst.Dict | cst.Call) and self._is_dict(found) else None
+
+    def _is_dict(self, node: cst.BaseExpression | None) -> bool:
+        """Match a dict literal and ``dict(a=1)``, with no ``**`` in it."""
+        if isinstance(node, cst.Dict):
+            return all(isinstance(element, cst.DictElement) for element in node.elements)
+        of_dict = isinstance(node, cst.Call) and self.qualified(node.func) == "dict"
+        return of_dict and all(a.keyword is not None for a in cst.ensure_type(node, cst.Call).args)
+
+    def value(self, node: cst.BaseExpression | None, depth: int = _DEPTH) -> cst.BaseExpression | None:
+        """Return the literal, call or imported name that an expression stands for; None where that is open.
+
+        Followed are names with one certain value, parameters, attributes of the notebook's own classes, items
+        of dict literals, and conditional expressions whose condition is a literal; others are returned.
+        """
+        if node is None or depth == 0:
+            return None
+        match node:
+            case cst.Name(value="True" | "False" | "None"):
+                return node
+            case cst.Name():
+                binding = self.binding(node)
+                if binding is None:
+                    return node if self.is_imported(node.value) else None
+                return self._bound(binding, depth)
+            case cst.Attribute(value=value, attr=cst.Name(value=name)):
+                root = root_of(node)
+                if isinstance(root, cst.Name) and self.value(root, depth - 1) is root:
+                    return node  # of a module: torch.float16
+                return self._attribute(value, name, depth)
+            case cst.Subscript(value=value) if (text := key_of(node)) is not None:
+                owner = self.value(value, depth - 1)
+                items = dict_items(owner) if self._is_dict(owner) else None
+                return self.value(items.get(text), depth - 1) if items is not None else None
+            case cst.Subscript(slice=[cst.SubscriptElement(slice=cst.Index())]):
+                return None
+            case cst.IfExp(test=test, body=body, orelse=orelse):
+                decided = self.value(test, depth - 1)
+                if not isinstance(decided, cst.Name) or decided.value not in ("True", "False", "None"):
+                    return node
+                return self.value(body if decided.value == "True" else orelse, depth - 1)
+            case _:
+                return node
+
+    def _bound(self, binding: Binding, depth: int) -> cst.BaseExpression | None:
+        if isinstance(binding.node, cst.Param):
+            given = list(self.given(binding))
+            if not given and isinstance(binding.node.default, cst.BaseExpression):
+                return self.value(binding.node.default, depth - 1)
+            values = [self.value(value, depth - 1) for value in given]
+            same = len({cst_nodes.code_of(value) for value in values if value is not None}) == 1
+            return values[0] if same and None not in values else None
+        if binding.index is not None or self.is_changed(binding):
+            return None
+        return self.value(binding.value, depth - 1)
+
+    def _attribute(self, owner: cst.BaseExpression, name: str, depth: int) -> cst.BaseExpression | None:
+        """Follow ``Config.x`` and ``config.x`` to ``x = ...`` in the body of the notebook's own class."""
+        called = self.value(owner, depth - 1) if not isinstance(owner, cst.Name) else owner
+        binding = self.binding(called) if isinstance(called, cst.Name) else None
+        if binding is not None and isinstance(binding.value, cst.Call):  # an instance
+            if binding.value.args or not isinstance(binding.value.func, cst.Name):
+                return None
+            binding = self.binding(binding.value.func)
+        own = binding.node if binding is not None else None
+        fields = [b for b in self.fields(name) if b.scope is own]
+        set_later = any(target.attr.value == name for target in self.attribute_targets)
+        return self.value(fields[0].value, depth - 1) if len(fields) == 1 and not set_later else None
+
+    def argument(self, call: cst.Call, name: str) -> tuple[bool, cst.BaseExpression | None]:
+        """Return whether a call may get ``name``, and the expression that it gets, also through ``**x``.
+
+        ``(True, None)``: it may, and what it gets cannot be seen.
+        """
+        if (given := keyword_of(call, name)) is not None:
+            return True, given
+        for unpacked in self.star_dicts(call):
+            items = dict_items(unpacked) if unpacked is not None else None
+            if items is None:
+                return True, None
+            if name in items:
+                return True, items[name]
+        return False, None
+
+
+def key_of(item: cst.Subscript) -> str | None:
+    """Return the text between the brackets of ``cfg["rank"]``; None for another index."""
+    match item.slice:
+        case [cst.SubscriptElement(slice=cst.Index(value=key))]:
+            return string_value(key)
+    return None
+
+
+def pairs_of(node: cst.BaseExpression | None) -> list[tuple[str | None, cst.BaseExpression]]:
+    """List the keys and values of a dict literal or of a call's keywords; None for a key that is no literal."""
+    if isinstance(node, cst.Call):
+        return [(a.keyword.value, a.value) for a in node.args if a.keyword is not None]
+    elements = node.elements if isinstance(node, cst.Dict) else ()
+    return [(string_value(e.key) if isinstance(e, cst.DictElement) else None, e.value) for e in elements]
+
+
+def dict_items(node: cst.BaseExpression | None) -> dict[str, cst.BaseExpression] | None:
+    """Return the items of a dict literal, or a call's keyword arguments; None where a key is no literal."""
+    pairs = pairs_of(node)
+    return (
+        {key: value for key, value in pairs if key is not None}
+        if all(k is not None for k, _ in pairs)
+        else None
+    )
+
+
+def _item(node: _DictLike | None, name: str | None) -> cst.BaseExpression | None:
+    found = [value for key, value in pairs_of(node) if key == name and name is not None]
+    return found[-1] if found else None
