@@ -210,7 +210,7 @@ class Flow(Names):
 
     def _passed_on(self, node: cst.BaseExpression) -> list[_DictLike | None]:
         """Return for ``**kwargs`` of a function of the notebook its one call, and what that unpacks."""
-        binding = self.binding(node) if isinstance(node, cst.Name) else None
+        binding = self.binding(node)
         function = binding.scope if binding is not None else None
         if not isinstance(function, cst.FunctionDef) or binding is None:
             return []
@@ -220,7 +220,7 @@ class Flow(Names):
         return [calls[0], *self.star_dicts(calls[0])] if len(calls) == 1 else []
 
     def _dict_of(self, node: cst.BaseExpression | None) -> _DictLike | None:
-        binding = self.binding(node) if isinstance(node, cst.Name) else None
+        binding = self.binding(node)
         if binding is not None and isinstance(binding.node, cst.Param):
             given = [] if binding.node.default is not None else list(self.given(binding))
             inside = any(self.contains(binding.scope or binding.node, value) for value in given)
@@ -289,7 +289,7 @@ class Flow(Names):
     def _attribute(self, owner: cst.BaseExpression, name: str, depth: int) -> cst.BaseExpression | None:
         """Follow ``Config.x`` and ``config.x`` to ``x = ...`` in the body of the notebook's own class."""
         called = self.value(owner, depth - 1) if not isinstance(owner, cst.Name) else owner
-        binding = self.binding(called) if isinstance(called, cst.Name) else None
+        binding = self.binding(called)
         if binding is not None and isinstance(binding.value, cst.Call):  # an instance
             if binding.value.args or not isinstance(binding.value.func, cst.Name):
                 return None
