@@ -42,7 +42,9 @@ class Flow(Names):
         for parent in self.parents(name):
             part = parent.for_in if isinstance(parent, cst.BaseComp) else None
             while part is not None:
-                if name.value in cst_nodes.target_names(part.target) and not self.contains(part.iter, name):
+                if self.contains(part.iter, name):
+                    break  # neither this one nor those behind it
+                if name.value in cst_nodes.target_names(part.target):
                     return part
                 part = part.inner_for_in
             if isinstance(parent, cst.BaseSmallStatement):
