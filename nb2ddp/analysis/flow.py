@@ -301,6 +301,18 @@ class Flow(Names):
         set_later = any(target.attr.value == name for target in self.attribute_targets)
         return self.value(fields[0].value, depth - 1) if len(fields) == 1 and not set_later else None
 
+    def is_switched_off(self, node: cst.CSTNode) -> bool:
+        """Return whether a node stands below ``if FP8:``, where the notebook has ``FP8 = False``, or in its else."""
+        inner = node
+        for parent in self.parents(node):
+            if isinstance(parent, cst.If) and inner is not parent.test:
+                decided = self.value(parent.test)
+                word = decided.value if isinstance(decided, cst.Name) else ""
+                if word in (("False", "None") if inner is parent.body else ("True",)):
+                    return True
+            inner = parent
+        return False
+
     def argument(self, call: cst.Call, name: str) -> tuple[bool, cst.BaseExpression | None]:
         """Return whether a call may get ``name``, and the expression that it gets, also through ``**x``.
 
