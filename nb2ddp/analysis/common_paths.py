@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Generator
 from dataclasses import dataclass
 
 import libcst as cst
@@ -11,6 +12,7 @@ from nb2ddp import libraries
 from nb2ddp.analysis.clock_readings import answers_by_clock, has_clock
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.ranks import rank_test_above
+from nb2ddp.analysis.solver import Solver
 from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Statement
 
@@ -41,42 +43,33 @@ def changes_state(facts: Facts, statement: cst.CSTNode) -> bool:
 
     A ``with`` that writes a file may do so: ``f.write(row); rows.append(row)``. So may the functions that it calls.
     """
-    return _changes(facts, statement, facts.once(_known))
+    return facts.once(_changing).solve(statement)
 
 
-_DEPTH = 20  # how many functions are followed that call one another
+def _changing(facts: Facts) -> Solver[cst.CSTNode, bool]:
+    """Return what tells of a statement, an expression and the body of a function whether it changes such values."""
 
-
-def _known(facts: Facts) -> dict[cst.FunctionDef, bool]:
-    """Return where answers about functions are kept."""
-    return {}
-
-
-def _changes(facts: Facts, node: cst.CSTNode, known: dict[cst.FunctionDef, bool], depth: int = 0) -> bool:
-    scope = facts.scope(node) if depth else None
-    for name in facts.changes_in(node):
-        own = [binding for binding in facts.bindings(name) if binding.scope is scope]
-        if depth and own and not any(isinstance(binding.node, cst.Param) for binding in own):
-            continue  # the function that is called here has made it
-        if any(not facts.contains(node, binding.node) for binding in facts.bindings(name)):
-            return True
-    for call in facts.calls_in(node):
-        method = facts.method(call)
-        if isinstance(_changed_by(facts, call), cst.Attribute):
-            return True
-        if method in ("fit", "fit_transform") or facts.qualified(call.func) == "next":
-            return True
-        if _draws_from_own(facts, call):
-            return True
-        for function in facts.called_functions(call):
-            if function not in known:
-                known[function] = False  # while it is looked at; what __init__ sets is new
-                if function.name.value != "__init__" and depth < _DEPTH:
-                    known[function] = _changes(facts, function.body, known, depth + 1)
-            if known[function]:
+    def steps(node: cst.CSTNode) -> Generator[cst.CSTNode, bool, bool]:
+        called = isinstance(node, cst.BaseSuite)  # the body of a function, which has made what is its own
+        scope = facts.scope(node) if called else None
+        for name in facts.changes_in(node):
+            own = [binding for binding in facts.bindings(name) if binding.scope is scope]
+            if called and own and not any(isinstance(binding.node, cst.Param) for binding in own):
+                continue
+            if any(not facts.contains(node, binding.node) for binding in facts.bindings(name)):
                 return True
-    assigned = facts.nodes(cst.AssignTarget, cst.AugAssign, within=node)
-    return any(_is_attribute(target.target) for target in assigned)
+        for call in facts.calls_in(node):
+            if isinstance(_changed_by(facts, call), cst.Attribute) or _draws_from_own(facts, call):
+                return True
+            if facts.method(call) in ("fit", "fit_transform") or facts.qualified(call.func) == "next":
+                return True
+            for function in facts.called_functions(call):  # what __init__ sets is new
+                if function.name.value != "__init__" and (yield function.body):
+                    return True
+        assigned = facts.nodes(cst.AssignTarget, cst.AugAssign, within=node)
+        return any(_is_attribute(target.target) for target in assigned)
+
+    return Solver(steps, False)
 
 
 def _changed_by(facts: Facts, call: cst.Call) -> cst.BaseExpression | None:

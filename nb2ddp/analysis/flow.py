@@ -42,7 +42,9 @@ class Flow(Names):
         for parent in self.parents(name):
             part = parent.for_in if isinstance(parent, cst.BaseComp) else None
             while part is not None:
-                if name.value in cst_nodes.target_names(part.target) and not self.contains(part.iter, name):
+                if self.contains(part.iter, name):
+                    break  # neither this one nor those behind it
+                if name.value in cst_nodes.target_names(part.target):
                     return part
                 part = part.inner_for_in
             if isinstance(parent, cst.BaseSmallStatement):
@@ -210,7 +212,7 @@ class Flow(Names):
 
     def _passed_on(self, node: cst.BaseExpression) -> list[_DictLike | None]:
         """Return for ``**kwargs`` of a function of the notebook its one call, and what that unpacks."""
-        binding = self.binding(node) if isinstance(node, cst.Name) else None
+        binding = self.binding(node)
         function = binding.scope if binding is not None else None
         if not isinstance(function, cst.FunctionDef) or binding is None:
             return []
@@ -220,7 +222,7 @@ class Flow(Names):
         return [calls[0], *self.star_dicts(calls[0])] if len(calls) == 1 else []
 
     def _dict_of(self, node: cst.BaseExpression | None) -> _DictLike | None:
-        binding = self.binding(node) if isinstance(node, cst.Name) else None
+        binding = self.binding(node)
         if binding is not None and isinstance(binding.node, cst.Param):
             given = [] if binding.node.default is not None else list(self.given(binding))
             inside = any(self.contains(binding.scope or binding.node, value) for value in given)
@@ -289,7 +291,7 @@ class Flow(Names):
     def _attribute(self, owner: cst.BaseExpression, name: str, depth: int) -> cst.BaseExpression | None:
         """Follow ``Config.x`` and ``config.x`` to ``x = ...`` in the body of the notebook's own class."""
         called = self.value(owner, depth - 1) if not isinstance(owner, cst.Name) else owner
-        binding = self.binding(called) if isinstance(called, cst.Name) else None
+        binding = self.binding(called)
         if binding is not None and isinstance(binding.value, cst.Call):  # an instance
             if binding.value.args or not isinstance(binding.value.func, cst.Name):
                 return None
@@ -298,6 +300,18 @@ class Flow(Names):
         fields = [b for b in self.fields(name) if b.scope is own]
         set_later = any(target.attr.value == name for target in self.attribute_targets)
         return self.value(fields[0].value, depth - 1) if len(fields) == 1 and not set_later else None
+
+    def is_switched_off(self, node: cst.CSTNode) -> bool:
+        """Return whether a node stands below ``if FP8:``, where the notebook has ``FP8 = False``, or in its else."""
+        inner = node
+        for parent in self.parents(node):
+            if isinstance(parent, cst.If) and inner is not parent.test:
+                decided = self.value(parent.test)
+                word = decided.value if isinstance(decided, cst.Name) else ""
+                if word in (("False", "None") if inner is parent.body else ("True",)):
+                    return True
+            inner = parent
+        return False
 
     def argument(self, call: cst.Call, name: str) -> tuple[bool, cst.BaseExpression | None]:
         """Return whether a call may get ``name``, and the expression that it gets, also through ``**x``.

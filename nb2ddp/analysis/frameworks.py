@@ -160,7 +160,7 @@ def _framework_of(facts: Facts, call: cst.Call) -> Framework | None:
 def _trains_in(facts: Facts, process: cst.Call) -> bool:
     """Return whether the function that ``Process(target=function)`` starts runs a backward()."""
     target = facts.keyword(process, "target")
-    binding = facts.binding(target) if isinstance(target, cst.Name) else None
+    binding = facts.binding(target)
     function = binding.node if binding is not None else None
     return isinstance(function, cst.FunctionDef) and any(
         facts.method(call) == "backward" for call in facts.calls_in(function.body)

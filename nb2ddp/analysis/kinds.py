@@ -147,7 +147,7 @@ class Kinds(Flow):
             last = self.qualified(base.value).rpartition(".")[2]
             if last in ("Module", "PreTrainedModel") or libraries.is_model_class(last):
                 return "model"
-            of_base = self.binding(base.value) if isinstance(base.value, cst.Name) else None
+            of_base = self.binding(base.value)
             made_of = of_base.node if of_base is not None else None
             above = isinstance(made_of, cst.ClassDef) and self.order(made_of) < self.order(node)
             if above and (kind := (yield cst.ensure_type(made_of, cst.ClassDef))):

@@ -22,7 +22,7 @@ _LEAVES = matchers.Continue() | matchers.Break()
 def existence_test(facts: Facts, value: cst.BaseExpression, statement: Statement) -> str:
     """Return code that tests whether ``head`` or ``self.head`` exists after a statement; "" where it must."""
     root = root_of(value)
-    named = facts.binding(root) if isinstance(root, cst.Name) else None
+    named = facts.binding(root)
     if named is None:
         return ""
     test = name_test(facts, named, statement)
@@ -195,7 +195,7 @@ def _certainly(facts: Facts, part: cst.CSTNode, whole: cst.CSTNode) -> bool:
 def last_in_branch(facts: Facts, value: cst.BaseExpression, statement: Statement) -> Statement | None:
     """Return the last statement with a value in the one branch that gives it its name, if ``statement`` is outside."""
     root = root_of(value)
-    named = facts.binding(root) if isinstance(root, cst.Name) else None
+    named = facts.binding(root)
     if named is None:
         return None
     made = _nodes_of(facts, named)

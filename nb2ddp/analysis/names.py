@@ -39,8 +39,13 @@ class Names(Tree):
         """Return all bindings of a name, in order; imports are not among them."""
         return self.collected.bindings.get(name, ())
 
-    def binding(self, name: cst.Name) -> Binding | None:
-        """Return the binding that a use of a name sees: the last live one before it, inner scopes first."""
+    def binding(self, name: cst.CSTNode | None) -> Binding | None:
+        """Return the binding that a use of a name sees: the last live one before it, inner scopes first.
+
+        None for what is no name.
+        """
+        if not isinstance(name, cst.Name):
+            return None
         here = self.order(name)
         homes = self._homes(name.value)
         own = scope = self.scope(name)

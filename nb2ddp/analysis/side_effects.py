@@ -155,7 +155,7 @@ class Effects:
     def _is_steady_outside(self, node: cst.BaseExpression, called: bool = True) -> bool:
         """Return whether a value from outside the loop is the same for every iteration."""
         facts = self._facts
-        binding = facts.binding(node) if isinstance(node, cst.Name) else None
+        binding = facts.binding(node)
         if isinstance(node, cst.Name) and binding is None and node.value in _BUILT_IN:
             return True
         if binding is not None and isinstance(binding.node, cst.Param):

@@ -81,7 +81,7 @@ def _optimized(facts: Facts, model: cst.BaseExpression, statement: Statement) ->
     last = clauses[-1]
     source = _source(last.iterated, last.target, cst_nodes.code_of(model))
     root = _root(facts, source)
-    holder = facts.binding(root) if isinstance(root, cst.Name) else None
+    holder = facts.binding(root)
     made = holder.value if holder is not None else None
     holds = isinstance(made, cst.Call) and facts.qualified(made.func).endswith(("ModuleList", "ModuleDict"))
     whole = cst_nodes.code_of(root) == cst_nodes.code_of(source)

@@ -45,7 +45,7 @@ def unnamed_trainers(facts: Facts) -> Iterator[cst.Call]:
     for call in facts.live_calls:
         if facts.keyword(call, "train_dataset") is None or facts.is_trainer_class(call.func):
             continue
-        named = facts.binding(call.func) if isinstance(call.func, cst.Name) else None
+        named = facts.binding(call.func)
         is_own = named is not None and isinstance(named.node, cst.FunctionDef | cst.ClassDef)
         unnamed = isinstance(call.func, cst.Subscript) or (named is not None and not is_own)
         if unnamed and _is_trained(facts, call):

@@ -243,7 +243,7 @@ def _times_ranks(facts: Facts, attribute: cst.Attribute) -> bool:
 
 def _callback(facts: Facts, node: cst.BaseExpression) -> cst.FunctionDef | None:
     """Return the callback's method that a Trainer hands training arguments, where a node names these."""
-    binding = facts.binding(node) if isinstance(node, cst.Name) else None
+    binding = facts.binding(node)
     function = binding.scope if binding is not None and isinstance(binding.node, cst.Param) else None
     if binding is None or not isinstance(function, cst.FunctionDef):
         return None

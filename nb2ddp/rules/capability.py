@@ -51,7 +51,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     said: set[object] = set()  # the statements and reasons of the notes so far
     for node, why in (*_fp8(facts), *_flash(facts), *_bf16(facts), *_demands(facts)):
         key = (facts.statement(node), why)
-        if key not in said:
+        if key not in said and not facts.is_switched_off(node):
             said.add(key)
             yield Note(why, node)
 

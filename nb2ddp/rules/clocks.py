@@ -174,7 +174,7 @@ def _flag(facts: Facts, node: cst.CSTNode) -> _Flag:
     """Return a name and where it is bound; ``.stop`` for ``self.stop``, which has another owner where it is read."""
     if isinstance(node, cst.Attribute):
         return f".{node.attr.value}", None
-    binding = facts.binding(node) if isinstance(node, cst.Name) else None
+    binding = facts.binding(node)
     return cst_nodes.code_of(node), binding.scope if binding is not None else None
 
 

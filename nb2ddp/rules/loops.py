@@ -188,7 +188,7 @@ def _check(
 ) -> Iterator[Finding]:
     """Compare the ranks after the outermost loop in the block where the model gets its name."""
     root = model.value if isinstance(model, cst.Attribute) else model
-    binding = facts.binding(root) if isinstance(root, cst.Name) else None
+    binding = facts.binding(root)
     if binding is None:
         return
     missing = trained is not None and existence_test(facts, model, trained.statement).startswith("hasattr(")
@@ -264,7 +264,7 @@ def _sites(
             continue
         seen.add(caller)
         owner = caller.func.value if isinstance(caller.func, cst.Attribute) else None
-        named = facts.binding(owner) if isinstance(owner, cst.Name) else None
+        named = facts.binding(owner)
         made = named.value.func if named is not None and isinstance(named.value, cst.Call) else None
         is_own = isinstance(own, cst.ClassDef) and isinstance(made, cst.Name) and made.value == own.name.value
         if named is not None and is_own:
@@ -301,7 +301,7 @@ def _called(facts: Facts, loop: cst.For | cst.While | None) -> list[Optimized]:
     """Return the models that a loop calls, where no optimizer tells what is trained."""
     found: dict[str, Optimized] = {}
     for call in _model_calls(facts, loop) if loop is not None else ():
-        binding = facts.binding(call.func) if isinstance(call.func, cst.Name) else None
+        binding = facts.binding(call.func)
         if loop is not None and binding is not None and not facts.contains(loop, binding.node):
             found.setdefault(binding.name, Optimized(call.func, _beside(facts, loop, binding)))
     return list(found.values())

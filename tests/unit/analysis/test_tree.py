@@ -65,3 +65,18 @@ def test_statements_around_a_call() -> None:
 def test_a_line_of_several_statements_is_one() -> None:
     facts = facts_of("if x: a(); b()\n")
     assert isinstance(facts.statement(call_to(facts, "b")), cst.If)
+
+
+def test_nodes_are_found_by_their_kind_in_order() -> None:
+    facts = facts_of("def f():\n    return 1\nfor x in y:\n    break", "def g():\n    return 2")
+    found = facts.nodes(cst.Return, cst.Break)
+    assert [cst_nodes.code_of(node) for node in found] == ["return 1", "break", "return 2"]
+    assert len(facts.nodes(cst.Return, within=facts.cells[1].module)) == 1
+    assert not facts.nodes(cst.Return, within=facts.cells[1].module, own=True)
+
+
+def test_the_loop_around_a_node_is_not_the_one_whose_else_it_stands_in() -> None:
+    facts = facts_of("while a:\n    for x in y:\n        one()\n    else:\n        other()\nlast()")
+    loops = [facts.loop(call_to(facts, name)) for name in ("one(", "other(", "last(")]
+    assert loops == [facts.loops[1], facts.loops[0], None]
+    assert facts.around(call_to(facts, "one("), cst.While) is facts.loops[0]

@@ -25,3 +25,17 @@ else:
 # case: FP8 weights that are unpacked to 16 bits
 from transformers import FineGrainedFP8Config
 config = FineGrainedFP8Config(dequantize=True)
+
+# case: FP8 weights below a switch that is off
+FP8 = False
+if FP8:
+    from transformers import FineGrainedFP8Config
+    config = FineGrainedFP8Config(dequantize=False)
+
+# case: FP8 weights below a switch that is on
+FP8 = True
+if FP8:
+    model, tokenizer = FastLanguageModel.from_pretrained("org/Model-8B", load_in_fp8 = True)
+else:
+    model, tokenizer = FastLanguageModel.from_pretrained("org/Model-7B", load_in_fp8 = True)
+# note, line 3: ... T4 ... load_in_4bit=True ...
