@@ -12,7 +12,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils import _pytree as pytree
 
-from nb2ddp.runtime.averaged_backward import _Averaging, _backward
+from nb2ddp.runtime.averaged_backward import _Averaging
 from nb2ddp.runtime.batch_parts import _Parts
 from nb2ddp.runtime.call_results import _IN_16_BITS, _OWN_NUMBERS, _computes_in_16_bits
 from nb2ddp.runtime.call_settings import _Settings
@@ -92,6 +92,7 @@ class _Split:
         self.hooks = 0  # how many hooks there were
         self.hooked: str | None = None  # what the notebook has hooked a function to
         self.calls, self.steps, self.said = 0, 0, set[str]()
+        self.began = time.monotonic()
         self.batch_norm = False  # one that is not synchronised: on CPUs, or of another class than PyTorch's
         self.compared, self.kinds = (
             _Comparison(self.model, self._run),
@@ -193,13 +194,14 @@ class _Split:
 
     def _divided(self, parts: _Parts, kind: Any) -> tuple[Any, Any] | None:
         """Return the outputs of all rows, and those of this rank's; None where the whole batch is to be computed."""
-        changed = self.settings.changed(self.model, kind, parts.values, often=_checks.is_cheap)
+        changed = self.settings.changed(self.model, kind, parts.values)
         is_first = kind not in self.kinds
         uncertain = not is_first and self.joins.are_uncertain(parts, kind)
         spot = _checks.is_checked(_run.steps if _run.steps else self.calls - 1)
         is_new = is_first or uncertain or (changed == 1 and not spot)
         is_due = is_first or uncertain or spot or (changed > 0 and _checks.is_on)
-        if is_due and not self._check(parts, kind, is_new=is_new):
+        few = not is_first and not uncertain and not (spot and _checks.is_whole)
+        if is_due and not self._check(parts, kind, is_new=is_new, few=few):
             return None
         if self.joins.leave_out_a_rank(parts, kind):
             return None
@@ -303,8 +305,8 @@ class _Split:
                 "computes whole batches, which saves no time. Call the model, or a method of it that takes the batch"
             )
 
-    def _check(self, parts: _Parts, kind: Any, *, is_new: bool, is_exception: bool = False) -> bool:
-        """Compare a call with the same computed whole; return whether to divide it.
+    def _check(self, parts: _Parts, kind: Any, *, is_new: bool, few: bool = False) -> bool:
+        """Compare a call, or a ``few`` of its rows, with the same computed whole; return whether to divide it.
 
         If they differ, every rank computes whole batches for this kind of call from now on. What is new was not divided
         before. Where Python sees values and ranks went different ways, up to 16 batches are exceptions.
@@ -312,15 +314,18 @@ class _Split:
         start, is_first = time.process_time(), kind not in self.kinds
         self.kinds.add(kind)
         self._see_same_batches(parts)
+        compared = parts.some(_FEW_ROWS * _run.world_size) if few else parts
         known, draws = self.joins.of(kind) if kind in self.joins.uneven else None, self.compared.draws.copy()
-        problem, difference, gradients = self.compared.compare(parts, kind)
-        seconds, problem, joins, drawn, difference, gradients = from_main_process(
+        problem, difference, gradients = self.compared.compare(compared, kind)
+        if compared is not parts:
+            self.compared.expected = None
+        seconds, elapsed, problem, joins, drawn, difference, gradients = from_main_process(
             lambda: (
-                time.process_time() - start, problem, self.joins.of(kind) if kind in self.joins.uneven else None,
+                time.process_time() - start, time.monotonic() - self.began, problem, self.joins.of(kind) if kind in self.joins.uneven else None,
                 kind in self.compared.draws, difference, gradients,
             )
         )  # fmt: skip
-        _checks.take_time(seconds)
+        _checks.take_time(seconds, elapsed)
         exceptions, ways = (
             self.rechecks.get(kind, 0),
             {way for leaf in (known or [{}])[0].values() for way in leaf},
@@ -340,7 +345,6 @@ class _Split:
         if joins is not None:
             self.joins.take(kind, joins)
         self.compared.draws = self.compared.draws | {kind} if drawn else self.compared.draws - {kind}
-        _backward.proves = _checks.is_on
         if problem is None:
             _checks.record(difference, gradients)
             return True
@@ -371,7 +375,7 @@ class _Split:
             with torch.enable_grad():
                 self._check(parts, kind, is_new=False)
         finally:
-            self.function = None
+            self.function = self.compared.expected = None  # nothing is computed in parts after it
             for part, was in training.items():
                 part.training = was
 
@@ -388,4 +392,5 @@ class _Split:
             print(f"nb2ddp: WARNING: {text}", file=sys.stderr, flush=True)
 
 
+_FEW_ROWS = 4  # of each rank, where not all rows of a batch are compared
 _OTHER_BRANCH = "data-dependent control flow: one rank's rows took another branch than the rest"
