@@ -361,13 +361,13 @@ class _Split:
     def check_last(self) -> None:
         """Compare the latest divided call once more, with the model as it is at the end of its training."""
         last, self.last = self.last, None
-        if last is None or last[1] in self.whole or not _checks.is_on:
+        model = next((of for of in _splits if _splits[of] is self), None)  # None: it is gone
+        if model is None or last is None or last[1] in self.whole or not _checks.is_on:
             return
         parts, kind = last
         training = {part: part.training for part in self.model.modules()}
         for part in training if not kind[2] else ():
             part.training = False
-        model = next(of for of in _splits if _splits[of] is self)
         self.function = (
             functools.partial(getattr(type(model).__bases__[0], kind[0]), model) if kind[0] else None
         )

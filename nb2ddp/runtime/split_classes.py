@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from nb2ddp.runtime.metrics import _count_metrics_once
-from nb2ddp.runtime.run_state import _run
+from nb2ddp.runtime.run_state import _run, _warn
 
 # by model, what divides its calls: a _Split of divided_calls
 _splits: "weakref.WeakKeyDictionary[torch.nn.Module, Any]" = weakref.WeakKeyDictionary()
@@ -24,6 +24,7 @@ def _split_class(kind: Any) -> type:
     called: Callable[..., Any] = kind.__call__
     reduced: Callable[..., Any] = kind.__reduce_ex__
 
+    @torch.compiler.disable  # a compiled function that calls the model would trace this file
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         split = _splits.get(self)
         if split is not None:
@@ -59,6 +60,7 @@ def _methods(kind: Any) -> Iterator[tuple[str, Callable[..., Any]]]:
 
 
 def _divided_method(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    @torch.compiler.disable
     @functools.wraps(function)
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         split = _splits.get(self)
@@ -119,7 +121,10 @@ def _divide_nothing_more() -> None:
 
 
 def _divide_what_is_compiled(divide: Callable[[Any], None]) -> None:
-    """Divide the calls of what `torch.compile` makes of a divided model, so that dynamo sees none of this file."""
+    """Divide the calls of what `torch.compile` makes of a divided model, so that dynamo sees none of this file.
+
+    A divided model that a compiled function calls is not compiled with it.
+    """
     compiled: Callable[..., Any] = torch.compile
     if hasattr(compiled, "__wrapped__"):
         return
@@ -128,8 +133,14 @@ def _divide_what_is_compiled(divide: Callable[[Any], None]) -> None:
     def compiled_and_divided(*args: Any, **options: Any) -> Any:
         made = compiled(*args, **options)
         model = args[0] if args else options.get("model")
-        if _run.meets and isinstance(made, torch.nn.Module) and model in _splits:
-            divide(made)
+        if _run.meets and isinstance(made, torch.nn.Module):
+            if model in _splits:
+                divide(made)
+        elif _run.meets and callable(model):
+            _warn(
+                f"`{getattr(model, '__name__', 'a function')}` is compiled, but not the models that it calls: ranks "
+                "divide their calls. Compile the model itself: torch.compile(model)"
+            )
         return made
 
     torch.compile = compiled_and_divided
