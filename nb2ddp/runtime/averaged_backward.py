@@ -11,10 +11,11 @@ import torch
 import torch.distributed as dist
 from torch.utils import _pytree as pytree
 
-from nb2ddp.runtime.gradients import _BUCKET, _average_unseen, _sparse_names, _trained_by_name
-from nb2ddp.runtime.replicas import _make_equal, _must_be_on_gpu
+from nb2ddp.runtime.gradients import _BUCKET, _sparse_names, _trained_by_name
+from nb2ddp.runtime.replicas import _make_equal
 from nb2ddp.runtime.run_state import _run
 from nb2ddp.runtime.spot_checks import _checks
+from nb2ddp.runtime.unseen_gradients import _average_unseen, _must_be_on_gpu
 
 
 class _Bucket:

@@ -17,18 +17,14 @@ from nb2ddp.runtime.batch_parts import _Parts
 from nb2ddp.runtime.call_results import _IN_16_BITS, _OWN_NUMBERS, _computes_in_16_bits
 from nb2ddp.runtime.call_settings import _Settings
 from nb2ddp.runtime.loop_patches import _patch_for_loops
-from nb2ddp.runtime.module_state import (
-    _hooks_of_notebook,
-    _synchronises_batch_norms,
-    _without_effects,
-)
+from nb2ddp.runtime.module_state import _hooks_of_notebook, _synchronises_batch_norms, _without_effects
 from nb2ddp.runtime.object_collectives import from_main_process
 from nb2ddp.runtime.process_group import init_process_group
 from nb2ddp.runtime.random_numbers import _random_state, _set_random_state
 from nb2ddp.runtime.random_rows import _own_random_numbers
 from nb2ddp.runtime.recomputed_calls import _Comparison, _seeing_prints, _start_of
 from nb2ddp.runtime.run_state import _run, is_main_process
-from nb2ddp.runtime.same_data import _are_same_batches, _is_looked_at, _Losses
+from nb2ddp.runtime.same_losses import _are_same_batches, _is_looked_at, _Losses
 from nb2ddp.runtime.split_classes import (
     _as_it_was,
     _divide_no_parts,

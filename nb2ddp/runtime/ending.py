@@ -28,7 +28,6 @@ from nb2ddp.runtime.object_collectives import _rank_that_raised
 from nb2ddp.runtime.replicas import _check_rest
 from nb2ddp.runtime.run_state import _LIMIT, _PATIENCE, _RANK_VARIABLES, _run, is_main_process
 from nb2ddp.runtime.script_location import _place
-from nb2ddp.runtime.split_classes import _divide_nothing_more
 from nb2ddp.runtime.spot_checks import _checks
 from nb2ddp.runtime.store import _end_of, _rank_ended, _report_end, _second_store, _store, _waiting
 
@@ -222,7 +221,8 @@ def finish() -> None:
     if _run.world_size == 1:
         return
     _check_rest()
-    _divide_nothing_more()
+    for leave in _run.at_finish:
+        leave()
     _leave_group()
     if not is_main_process:
         if _run.machines > 1 and _run.local_rank == 0:

@@ -1,4 +1,4 @@
-"""Average the gradients that DDP does not: those left out of a step, or of parameters unfrozen later."""
+"""Exchange gradients in buckets, sparse ones by their rows."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -8,45 +8,7 @@ import torch.distributed as dist
 
 from nb2ddp.runtime.run_state import _run
 
-_DENSE = 99  # more than the sparse dimensions that a gradient may have
 _BUCKET = 2**25  # bytes of gradients that are exchanged together, as in DDP
-
-
-def _leaves_out(name: str) -> bool:
-    """Return whether a step may leave a parameter of this name without a gradient: experts, towers."""
-    return any(part in name for part in ("expert", "vision", "visual", "image", "audio"))
-
-
-def _reduce_unseen(optimizer: Any, *_: Any) -> None:
-    """Average what DDP does not before a step."""
-    _average_unseen([parameter for group in optimizer.param_groups for parameter in group["params"]])
-
-
-def _average_unseen(parameters: list[Any]) -> None:
-    """Average gradients that DDP does not: of parameters unfrozen later, or outside the wrapped model.
-
-    To do so once more changes nothing.
-    """
-    if not _run.reduced or not _run.meets or not dist.is_initialized():
-        return
-    unseen = [p for p in parameters if p.requires_grad and not _is_reduced(p)]
-    if not unseen:
-        return
-    kinds = [0 if p.grad is None else p.grad.sparse_dim() if p.grad.is_sparse else _DENSE for p in unseen]
-    of_ranks = torch.tensor(kinds, dtype=torch.int, device=unseen[0].device)
-    # ranks that disagree would average the gradients of different parameters
-    dist.all_reduce(of_ranks, dist.ReduceOp.MAX)
-    dense = []
-    with torch.no_grad():
-        for parameter, kind in zip(unseen, of_ranks.tolist(), strict=True):
-            if 0 < kind < _DENSE:
-                parameter.grad = _mean_of_rows(_sparse_like(parameter, kind))
-            elif kind == _DENSE:
-                found = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-                parameter.grad = found.to_dense() if found.is_sparse else found
-                dense.append(parameter.grad)
-        for bucket in _buckets(dense):
-            _average(bucket)
 
 
 def _sparse_like(parameter: Any, dimensions: int) -> torch.Tensor:
@@ -106,22 +68,3 @@ def _buckets(gradients: list[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
         else:
             filling[kind] = bucket, size
     yield from (bucket for bucket, _ in filling.values())
-
-
-def _average(bucket: list[torch.Tensor]) -> None:
-    """Average gradients over the ranks, in one exchange."""
-    if len(bucket) == 1 and bucket[0].is_contiguous():
-        dist.all_reduce(bucket[0])
-        bucket[0] /= _run.world_size
-        return
-    flat = torch.cat([gradient.reshape(-1) for gradient in bucket])
-    dist.all_reduce(flat)
-    flat /= _run.world_size
-    for gradient, part in zip(bucket, flat.split([g.numel() for g in bucket]), strict=True):
-        gradient.copy_(part.view_as(gradient))
-
-
-def _is_reduced(parameter: Any) -> bool:
-    """Return whether DDP averages a parameter's gradient; the id of one that is gone may be another's."""
-    known = _run.reduced.get(id(parameter))
-    return known is not None and known() is parameter

@@ -1,14 +1,17 @@
 """Change what libraries do where a loop's model is divided; a Trainer's script changes none of it."""
 
 import functools
+import os
+from typing import Any
 
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from nb2ddp.runtime.autograd_patches import _average_asked_gradients
-from nb2ddp.runtime.gradients import _reduce_unseen
+from nb2ddp.runtime.random_numbers import _installed
 from nb2ddp.runtime.repeated_writes import _warn_of_repeated_writes
-from nb2ddp.runtime.saving import _save_whole_files
+from nb2ddp.runtime.saving import _save_whole_files, _whole
 from nb2ddp.runtime.split_classes import _splits
+from nb2ddp.runtime.unseen_gradients import _reduce_unseen
 
 
 @functools.cache
@@ -16,6 +19,25 @@ def _patch_for_loops() -> None:
     """Average gradients that are asked for, watch steps and what is written: from the first divided model on."""
     _average_asked_gradients()
     _save_whole_files()
+    _save_whole_arrays()
     _warn_of_repeated_writes()
     register_optimizer_step_pre_hook(_reduce_unseen)
     register_optimizer_step_post_hook(lambda *_: [split.notice_step() for split in list(_splits.values())])
+
+
+def _save_whole_arrays() -> None:
+    """Let a file of an array appear under its name once it is whole: ranks that cache the same rows read no half."""
+    if not _installed("numpy"):
+        return
+    import numpy
+
+    save: Any = numpy.save
+    save_whole = _whole(lambda array, file, *args, **options: save(file, array, *args, **options), "file")
+
+    @functools.wraps(save)
+    def save_array(file: Any, arr: Any, *args: Any, **options: Any) -> None:
+        if isinstance(file, str | os.PathLike) and not (name := os.fspath(file)).endswith(".npy"):
+            file = f"{name}.npy"  # as numpy.save() itself
+        save_whole(arr, file, *args, **options)
+
+    numpy.save = save_array

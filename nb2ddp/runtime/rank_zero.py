@@ -1,16 +1,13 @@
 """Let rank 0 do for all ranks what must be done once: write, run a command, fill a cache."""
 
-import functools
-import itertools
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from typing import Any
 
-from nb2ddp.runtime.object_collectives import _Meeting, from_all_ranks, from_main_process
+from nb2ddp.runtime.object_collectives import _Meeting, from_main_process
 from nb2ddp.runtime.random_numbers import _random_state, _set_random_state
-from nb2ddp.runtime.run_state import _LAUNCH_VARIABLES, _RANK_VARIABLES, _T, _run, is_main_process
+from nb2ddp.runtime.run_state import _RANK_VARIABLES, _run
 
 
 class main_process_only:
@@ -91,75 +88,6 @@ def _writer() -> int:
     return 0 if _run.one_disk else _run.rank - _run.local_rank
 
 
-class in_turn:
-    """Let the ranks run a block one after another; each waits for its turn, and then for the last rank.
-
-    Rank 0 begins when all ranks have come. What a rank raises in its turn, every rank raises; those after it do not
-    run the block.
-    """
-
-    def __enter__(self) -> None:
-        from_all_ranks(None)  # none still reads what rank 0 may write
-        self.meeting = _Meeting() if _run.meets else None
-        if self.meeting is None:
-            return
-        if _run.rank > 0:
-            try:
-                self.meeting.hear(_run.rank - 1)
-            except BaseException as error:
-                self.meeting.tell(None, error)  # the next rank waits for this one
-                raise
-        _run.alone += 1
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if self.meeting is None:
-            return
-        _run.alone -= 1
-        self.meeting.tell(None, error)
-        if error is None:
-            self.meeting.hear(_run.world_size - 1)
-
-
-def as_one_process(make: Callable[[], _T]) -> _T:
-    """Return what ``make`` makes where it sees one process: an Accelerator that leaves the batches alone.
-
-    ``parallelize`` divides the work instead, so that what the loop computes is computed from whole batches.
-    Each rank calls ``make``, waits for no other, and raises what it raises. The Accelerator saves on rank 0 alone,
-    while the others wait, and logs there.
-    """
-    hidden = {name: os.environ.pop(name) for name in list(os.environ) if name in _LAUNCH_VARIABLES}
-    try:
-        made = make()
-    finally:
-        os.environ.update(hidden)
-    accelerator: Any = made
-    if _run.world_size > 1 and hasattr(accelerator, "init_trackers"):
-        for name in ("save", "save_model", "save_state"):
-            setattr(accelerator, name, _once(getattr(accelerator, name)))
-        # end_training() would destroy the process group, which is not the Accelerator's, before a further loop
-        accelerator.state.destroy_process_group = lambda *_, **__: None
-        if _run.rank > 0:
-            from accelerate.tracking import GeneralTracker
-
-            accelerator.init_trackers = lambda *_, **__: None
-            accelerator.get_tracker = lambda *_, **__: GeneralTracker(_blank=True)
-    return made
-
-
-def _once(save: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a function: all ranks meet, rank 0 alone calls it, and all get its result."""
-
-    @functools.wraps(save)
-    def on_rank_0(*args: Any, **options: Any) -> Any:
-        made: list[Any] = []
-        with main_process_only() as is_main:
-            if is_main:
-                made.append(save(*args, **options))
-        return from_main_process(lambda: made[0])
-
-    return on_rank_0
-
-
 def shell(command: str) -> None:
     """Run a ``!`` line once, on rank 0; the others wait. Like the notebook, go on when it fails."""
     with main_process_only() as is_main:
@@ -190,59 +118,3 @@ def write_file(path: str, text: str, mode: str = "w") -> None:
         if is_main:
             with open(path, mode, encoding="utf-8") as file:
                 file.write(text)
-
-
-_plot_numbers = itertools.count(1)
-
-
-def save_plots() -> None:
-    """Save the figures that a notebook would show, on rank 0, as plot_1.png and so on. No rank waits."""
-    from matplotlib import pyplot
-
-    for number in pyplot.get_fignums():
-        if is_main_process:
-            pyplot.figure(number).savefig(f"plot_{next(_plot_numbers)}.png")
-    pyplot.close("all")
-
-
-def on_main_process(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``function`` on rank 0; on the other ranks one that does nothing with its arguments. No rank waits."""
-    return function if is_main_process else _write_nothing
-
-
-def tracking_uri(uri: Any) -> Any:
-    """Return the address of an MLflow store on rank 0; on the other ranks that of an empty one, removed at the end.
-
-    MLflow cannot be disabled, and each rank would start a run of its own in a store that all share. Waits for no
-    rank.
-    """
-    return uri if is_main_process else os.environ["MLFLOW_TRACKING_URI"]
-
-
-def event_writer(kind: Any) -> Any:
-    """Return a SummaryWriter class on rank 0; on the other ranks one like it that writes no event files.
-
-    A writer of each rank would leave its own file, and TensorBoard would show every curve several times. Waits for
-    no rank.
-    """
-    if is_main_process:
-        return kind
-    writing = [name for name in dir(kind) if name.startswith(("add_", "export_"))]
-    members = {"_get_file_writer": _no_file_writer, **dict.fromkeys(writing, _write_nothing)}
-    return type(kind.__name__, (kind,), members)
-
-
-class _NoFileWriter:
-    """Stands for what writes to an event file: each of its methods does nothing."""
-
-    def __getattr__(self, name: str) -> Any:
-        return _write_nothing
-
-
-def _no_file_writer(writer: Any) -> _NoFileWriter:
-    writer.file_writer = made = _NoFileWriter()
-    return made
-
-
-def _write_nothing(*args: Any, **options: Any) -> None:
-    pass

@@ -3,6 +3,7 @@
 import os
 import sys
 import weakref
+from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -45,6 +46,9 @@ class _Run:
         self.compared_steps = 0  # after how many steps the replicas were compared last
         self.reduced: dict[int, weakref.ref[Any]] = {}  # by id: parameters whose gradients DDP averages
         self.uncompared: list[weakref.ref[Any]] = []  # wrapped models that check_replicas() has not seen
+        # by model of a loop, what divides its calls: a _Split of divided_calls
+        self.divided: weakref.WeakKeyDictionary[torch.nn.Module, Any] = weakref.WeakKeyDictionary()
+        self.at_finish: list[Callable[[], None]] = []  # called before rank 0 goes on alone
         self.checks: dict[str, Any] = {}  # what the spot checks have shown
         self.failures: list[str] = []  # checks that failed; the run goes on to save and ends with exit code 1
         self.watchdog: _Watchdog | None = None

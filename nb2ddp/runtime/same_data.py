@@ -4,10 +4,7 @@ That is their training data before the first step, and during training the gradi
 the model's outputs.
 """
 
-import contextlib
-import copy
 import hashlib
-import math
 from typing import Any
 
 import torch
@@ -56,38 +53,6 @@ def _check_same_data(dataset: Any) -> list[Any] | None:
     return None if drawn else some
 
 
-def _draws(function: Any, *given: Any) -> bool:
-    """Return whether a function draws random numbers; the generators are as before then, and errors are ignored.
-
-    It is a copy, and is given copies: a collator may count, or take the labels out of the rows.
-    """
-    state = _random_state()
-    with contextlib.suppress(Exception):
-        copy.deepcopy(function)(*copy.deepcopy(given))
-    drawn = _digest(_random_state()) != _digest(state)
-    _set_random_state(state)
-    return drawn
-
-
-def _are_same_batches(leaves: Any) -> bool:
-    """Compare the batches of all ranks, and return whether their random generators are alike too.
-
-    If they are not, every rank takes over rank 0's. Waits for all ranks.
-
-    Raises:
-        RuntimeError: the batches differ.
-    """
-    own, drawn = _digest(leaves), _digest(_random_state())
-    of_ranks = from_all_ranks((own, drawn))
-    for rank, (other, _) in enumerate(of_ranks):
-        if other != own:
-            raise RuntimeError(f"rank {rank} trains on another batch than rank {_run.rank}. {_SEED}")
-    alike = all(other == drawn for _, other in of_ranks)
-    if not alike:
-        _set_random_state(from_main_process(_random_state))
-    return alike
-
-
 _SEED = (
     "Every rank must make the same data: seed what draws it (random.seed, numpy.random.seed, torch.manual_seed, "
     "seed= or random_state=), sort what comes from a set or a folder, and start again"
@@ -112,84 +77,3 @@ def _digest(value: Any) -> str:
         else:
             digest.update(type(leaf).__name__.encode())
     return digest.hexdigest()
-
-
-def _is_looked_at(call: int) -> bool:
-    """Return whether ranks compare a call's batch and loss: the first, second, fourth, eighth ..."""
-    return call > 0 and call & (call - 1) == 0
-
-
-class _Losses:
-    """Compare the gradients that the losses of all ranks give a model's outputs.
-
-    Every rank has the same outputs, so the gradients differ only where the losses do: each rank may have numbered the
-    labels in an order of its own.
-    """
-
-    def __init__(self) -> None:
-        self.noted: list[tuple[int, list[float]]] = []  # by output, in the order of backward()
-
-    def note(self, output: Any, of_rank: Any = ()) -> None:
-        """Note the gradients of outputs when backward() first comes to them.
-
-        Left out is what depends on parameters alone: a parameter that the model returns, and what is still as it was
-        ``of_rank``, not joined from all ranks' rows. Its gradient may come from this rank's rows.
-        """
-        unjoined = {id(leaf) for leaf in pytree.tree_leaves(of_rank)}
-        for number, leaf in enumerate(pytree.tree_leaves(output)):
-            if isinstance(leaf, torch.Tensor) and leaf.grad_fn is not None and id(leaf) not in unjoined:
-                self._note_once(number, leaf)
-
-    def _note_once(self, number: int, leaf: torch.Tensor) -> None:
-        def measure(grad: torch.Tensor | None) -> None:
-            if grad is None:  # DDP's own function leaves out an output that the loss does not use
-                return
-            try:
-                measures = _measures(grad)
-            except RuntimeError:  # under torch.func or is_grads_batched there are no numbers
-                return
-            self.noted.append((number, measures))
-            handle.remove()
-
-        handle = leaf.register_hook(measure)
-
-    def compare(self) -> None:
-        """Compare what was noted since the last time. A collective.
-
-        Raises:
-            RuntimeError: two ranks have computed other losses from the same outputs.
-        """
-        own, self.noted = self.noted, []
-        for rank, other in enumerate(from_all_ranks(own)):
-            same = [number for number, _ in own] == [number for number, _ in other]
-            if same and not all(
-                _are_alike(here, there) for (_, here), (_, there) in zip(own, other, strict=True)
-            ):
-                raise RuntimeError(
-                    f"ranks {rank} and {_run.rank} compute different losses from the same batch: their labels, or "
-                    f"something else that the loss is computed from, differ. {_SEED}"
-                )
-
-
-_MEASURED = 2**20  # values of a gradient that are copied at a time
-
-
-def _measures(grad: torch.Tensor) -> list[float]:
-    """Return the norm of a gradient, and a number that depends on which row has which part of it."""
-    with torch.no_grad():
-        values = grad.detach().to_dense()
-        values = torch.view_as_real(values.resolve_conj()) if values.is_complex() else values
-        sums = torch.zeros(2, dtype=torch.float64, device=values.device)
-        for number, part in enumerate(values.reshape(-1).split(_MEASURED)):
-            part = part.double()
-            places = torch.arange(len(part), dtype=torch.float64, device=part.device) + number * _MEASURED
-            sums += torch.stack([part @ part, part @ places.cos_()])
-        squares, placed = sums.tolist()
-        return [math.sqrt(squares), placed]
-
-
-def _are_alike(one: list[float], other: list[float]) -> bool:
-    if not all(map(math.isfinite, (*one, *other))):
-        return True  # overflowed: the sums say nothing
-    margin = 0.05 * max(one[0], other[0])
-    return all(abs(a - b) <= margin for a, b in zip(one, other, strict=True))

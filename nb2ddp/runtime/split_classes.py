@@ -4,7 +4,6 @@ import contextlib
 import copyreg
 import functools
 import types
-import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,8 +12,7 @@ import torch
 from nb2ddp.runtime.metrics import _count_metrics_once
 from nb2ddp.runtime.run_state import _run, _warn
 
-# by model, what divides its calls: a _Split of divided_calls
-_splits: "weakref.WeakKeyDictionary[torch.nn.Module, Any]" = weakref.WeakKeyDictionary()
+_splits = _run.divided
 
 
 @functools.cache
@@ -118,6 +116,9 @@ def _divide_nothing_more() -> None:
     """Give all models their own classes again: one process goes on with them."""
     for model in list(_splits):
         _divide_no_more(model)
+
+
+_run.at_finish.append(_divide_nothing_more)
 
 
 def _divide_what_is_compiled(divide: Callable[[Any], None]) -> None:

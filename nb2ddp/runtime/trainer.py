@@ -3,6 +3,7 @@
 import os
 from typing import Any
 
+from nb2ddp.runtime.callbacks import _decide_on_rank_0
 from nb2ddp.runtime.metrics import _count_metrics_once
 from nb2ddp.runtime.object_collectives import from_main_process
 from nb2ddp.runtime.one_process import _leave_writing_to_rank_0
@@ -50,7 +51,8 @@ def prepare_trainer(trainer: Any) -> None:
     _count_metrics_once()
     trainer.args._n_gpu = min(trainer.args.n_gpu, 1)
     _leave_writing_to_rank_0(trainer)
-    _save_whole_files(arrays=False)
+    _decide_on_rank_0(trainer.callback_handler)
+    _save_whole_files()
     _drop_half_checkpoints(trainer)
 
 

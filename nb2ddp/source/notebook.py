@@ -1,4 +1,4 @@
-"""Read ``.ipynb`` files and ``# %%`` scripts. The only module that knows nbformat and jupytext."""
+"""Read ``.ipynb`` files, ``# %%`` scripts and marimo's notebooks. The only module that knows nbformat and jupytext."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from typing import Any
 
 from nb2ddp.errors import NotebookError
 from nb2ddp.regular_files import opened
+from nb2ddp.source.marimo import is_marimo, marimo_cells
 
 MOST_BYTES = 100_000_000
 """The largest notebook that is read, wherever it comes from: what Jupyter itself opens with patience."""
@@ -132,11 +133,13 @@ def _reason(text: str) -> str:
 
 
 def _percent(path: Path, text: str) -> Any:
-    """Return the notebook in a script with ``# %%`` cells; commented magics become magics again."""
+    """Return the notebook in a script with ``# %%`` cells, or in marimo's; commented magics become magics again."""
+    if is_marimo(text):
+        return _marimo(path, text)
     if not _CELL.search(text):
         raise NotebookError(
             f"{path} is a Python script without `# %%` lines, which divide it into cells; "
-            "put one above each part, or give a notebook."
+            "put one above each part, or give a notebook (.ipynb, or marimo's .py)."
         )
     try:
         with without_iri_grammars():
@@ -161,6 +164,14 @@ def _percent(path: Path, text: str) -> Any:
         if cell.cell_type == "code" and not done:
             cell.source = _with_magics(cell.source)
     return node
+
+
+def _marimo(path: Path, text: str) -> Any:
+    with without_iri_grammars():
+        import nbformat.v4 as v4
+    kinds: dict[bool, Any] = {True: v4.new_markdown_cell, False: v4.new_code_cell}
+    new: Any = v4.new_notebook
+    return new(cells=[kinds[cell.is_text](cell.source) for cell in marimo_cells(path, text)])
 
 
 _CELL = re.compile(r"^# ?%%", re.MULTILINE)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from nb2ddp.runtime import same_data
+from nb2ddp.runtime import same_losses
 from tests.support.ranks import Ended
 
 Run = Callable[..., Ended]
@@ -331,13 +331,13 @@ def test_a_gradient_is_measured_in_parts(monkeypatch: pytest.MonkeyPatch) -> Non
         return double(value)
 
     monkeypatch.setattr(torch.Tensor, "double", counted)
-    monkeypatch.setattr(same_data, "_MEASURED", 7)
-    assert same_data._measures(grad) == pytest.approx(expected)
-    assert same_data._measures(grad.to_sparse()) == pytest.approx(expected)
+    monkeypatch.setattr(same_losses, "_MEASURED", 7)
+    assert same_losses._measures(grad) == pytest.approx(expected)
+    assert same_losses._measures(grad.to_sparse()) == pytest.approx(expected)
     assert max(copied) == 7  # no more of it is copied at a time
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        of_complex = same_data._measures(torch.complex(grad, grad).conj())
+        of_complex = same_losses._measures(torch.complex(grad, grad).conj())
     assert of_complex[0] == pytest.approx(2**0.5 * expected[0])
 
 
@@ -406,7 +406,7 @@ def test_the_steps_of_two_optimizers_are_not_added(run: Run) -> None:
 
 def test_an_output_that_the_loss_does_not_use_is_not_noted() -> None:
     """Of a function with several outputs, DDP's own say, autograd calls the hooks of all: without a gradient."""
-    losses = same_data._Losses()
+    losses = same_losses._Losses()
     used, unused = torch.ones(2, 3, requires_grad=True).unbind()
     losses.note([used, unused])
     used.sum().backward()

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import fcntl
-import math
-import os
 import subprocess
-import tempfile
 import textwrap
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -113,34 +108,6 @@ def test_what_a_killed_run_was_saving_is_removed_and_not_what_a_living_one_saves
         assert _unfinished(folder) == {".unfinished-chapters", Path(living).name}
     assert _unfinished(folder) == {".unfinished-chapters"}
     assert (folder / "rank1.pt").is_file()
-
-
-def test_a_folder_that_another_process_looks_at_before_it_is_locked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    module, make = load_module(), tempfile.mkdtemp
-    monkeypatch.setattr(module, "_BEGAN", math.inf)  # as in a process that begins later
-    looks = [lambda folder: module._remove_unfinished.__wrapped__(str(tmp_path)), _lock_for_a_moment]
-
-    def seen_at_once(prefix: str, dir: str) -> str:
-        folder = make(prefix=prefix, dir=dir)
-        if looks:
-            looks.pop(0)(folder)
-        return folder
-
-    monkeypatch.setattr(tempfile, "mkdtemp", seen_at_once)
-    for _ in range(2):
-        with module._unfinished_folder(str(tmp_path)) as folder:
-            module._remove_unfinished.__wrapped__(str(tmp_path))
-            (Path(folder) / "model.pt").touch()
-    assert not looks
-    assert not _unfinished(tmp_path)
-
-
-def _lock_for_a_moment(folder: str) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    fcntl.flock(handle, fcntl.LOCK_EX)
-    threading.Timer(0.2, os.close, [handle]).start()
 
 
 def _unfinished(folder: Path) -> set[str]:

@@ -1,0 +1,63 @@
+"""Let rank 0 alone draw plots and keep records: TensorBoard, MLflow, functions that write."""
+
+import itertools
+import os
+from collections.abc import Callable
+from typing import Any
+
+from nb2ddp.runtime.run_state import is_main_process
+
+_plot_numbers = itertools.count(1)
+
+
+def save_plots() -> None:
+    """Save the figures that a notebook would show, on rank 0, as plot_1.png and so on. No rank waits."""
+    from matplotlib import pyplot
+
+    for number in pyplot.get_fignums():
+        if is_main_process:
+            pyplot.figure(number).savefig(f"plot_{next(_plot_numbers)}.png")
+    pyplot.close("all")
+
+
+def on_main_process(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``function`` on rank 0; on the other ranks one that does nothing with its arguments. No rank waits."""
+    return function if is_main_process else _write_nothing
+
+
+def tracking_uri(uri: Any) -> Any:
+    """Return the address of an MLflow store on rank 0; on the other ranks that of an empty one, removed at the end.
+
+    MLflow cannot be disabled, and each rank would start a run of its own in a store that all share. Waits for no
+    rank.
+    """
+    return uri if is_main_process else os.environ["MLFLOW_TRACKING_URI"]
+
+
+def event_writer(kind: Any) -> Any:
+    """Return a SummaryWriter class on rank 0; on the other ranks one like it that writes no event files.
+
+    A writer of each rank would leave its own file, and TensorBoard would show every curve several times. Waits for
+    no rank.
+    """
+    if is_main_process:
+        return kind
+    writing = [name for name in dir(kind) if name.startswith(("add_", "export_"))]
+    members = {"_get_file_writer": _no_file_writer, **dict.fromkeys(writing, _write_nothing)}
+    return type(kind.__name__, (kind,), members)
+
+
+class _NoFileWriter:
+    """Stands for what writes to an event file: each of its methods does nothing."""
+
+    def __getattr__(self, name: str) -> Any:
+        return _write_nothing
+
+
+def _no_file_writer(writer: Any) -> _NoFileWriter:
+    writer.file_writer = made = _NoFileWriter()
+    return made
+
+
+def _write_nothing(*args: Any, **options: Any) -> None:
+    pass
