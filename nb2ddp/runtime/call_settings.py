@@ -119,6 +119,6 @@ def _modules_beside_script() -> list[Any]:
 
 
 def _is_same(one: Any, other: Any) -> bool:
-    return type(one) is type(other) and (
-        one is other or bool(one == other) or (one != one and other != other)
-    )
+    if type(one) is not type(other):
+        return False
+    return one is other or bool(one == other) or (one != one and other != other)

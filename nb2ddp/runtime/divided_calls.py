@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils import _pytree as pytree
 
 from nb2ddp.runtime.averaged_backward import _Averaging
@@ -74,11 +73,9 @@ class _Split:
 
     most_rechecks = 16
 
-    def __init__(self, model: torch.nn.Module, ddp: DDP | None = None) -> None:
+    def __init__(self, model: torch.nn.Module) -> None:
         self.model: Any = weakref.proxy(model)
-        self.inside = False  # a Trainer's own call is under way: the model computes what it is given
-        self.ddp = ddp  # a Trainer's own wrapper, which averages the gradients
-        self.averaging = None if ddp is not None else _Averaging(model)
+        self.averaging = _Averaging(model)
         self.function: Callable[..., Any] | None = None  # the method that is called, if not the model
         self.plain, self.methods = (
             set[str](),
@@ -161,8 +158,6 @@ class _Split:
 
     def _prepare(self, args: Any, kwargs: Any) -> None:
         """See what is trained; at first, make a lazy model's parameters, and synchronise its batch norms."""
-        if self.averaging is None:
-            return
         model = self.model
         if any(isinstance(p, torch.nn.UninitializedParameter) for p in model.parameters()):
             with _without_effects(model, quiet=lambda _: True, keeps_state=False):
@@ -275,12 +270,6 @@ class _Split:
         return output
 
     def _run(self, args: Any, kwargs: Any) -> Any:
-        if self.ddp is not None:
-            self.inside = True
-            try:
-                return self.ddp(*args, **kwargs)
-            finally:
-                self.inside = False
         model = next(of for of in _splits if _splits[of] is self)
         with _as_it_was(model):
             output = (self.function or model)(*args, **kwargs)
@@ -289,8 +278,7 @@ class _Split:
 
     def watch(self, output: Any, *, whole: bool = False) -> None:
         """Average the gradients after each backward() that comes through an output."""
-        if self.averaging is not None:
-            self.averaging.watch(output, whole=whole)
+        self.averaging.watch(output, whole=whole)
 
     def notice_step(self) -> None:
         """Say that an optimizer has taken steps while nobody called the model."""
@@ -315,13 +303,11 @@ class _Split:
         problem, difference, gradients = self.compared.compare(compared, kind)
         if compared is not parts:
             self.compared.expected = None
-        seconds, elapsed, problem, joins, drawn, difference, gradients = from_main_process(
-            lambda: (
-                time.process_time() - start, time.monotonic() - self.began, problem, self.joins.of(kind) if kind in self.joins.uneven else None,
-                kind in self.compared.draws, difference, gradients,
-            )
-        )  # fmt: skip
-        _checks.take_time(seconds, elapsed)
+        times = time.process_time() - start, time.monotonic() - self.began
+        joins, drawn = self.joins.of(kind) if kind in self.joins.uneven else None, kind in self.compared.draws
+        of_rank_0 = from_main_process(lambda: (problem, joins, drawn, difference, gradients, times))
+        problem, joins, drawn, difference, gradients, times = of_rank_0
+        _checks.take_time(*times)
         exceptions, ways = (
             self.rechecks.get(kind, 0),
             {way for leaf in (known or [{}])[0].values() for way in leaf},

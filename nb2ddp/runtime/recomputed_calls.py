@@ -301,10 +301,6 @@ def _none(_: torch.nn.Module) -> bool:
     return False
 
 
-def _given(value: Any) -> Any:
-    return value
-
-
 def _is_compiled(model: torch.nn.Module) -> bool:
     return any(hasattr(part, "_orig_mod") or part._compiled_call_impl for part in model.modules())
 

@@ -27,7 +27,7 @@ def _split_class(kind: Any) -> type:
         split = _splits.get(self)
         if split is not None:
             _count_metrics_once()
-        if split is None or not _is_to_divide(split):
+        if split is None or not _is_to_divide():
             return called(self, *args, **kwargs)
         return split.forward(args, kwargs)
 
@@ -38,8 +38,7 @@ def _split_class(kind: Any) -> type:
         return (function, arguments, *rest)
 
     members = {"__call__": call, "__reduce_ex__": reduce, "__module__": kind.__module__, "_divides": True}
-    if not issubclass(kind, torch.nn.parallel.DistributedDataParallel):
-        members = {**{name: _divided_method(name, of) for name, of in _methods(kind)}, **members}
+    members = {**{name: _divided_method(name, of) for name, of in _methods(kind)}, **members}
     made = type(kind.__name__, (kind,), members)
     made.__qualname__ = kind.__qualname__
     return made
@@ -65,22 +64,22 @@ def _divided_method(name: str, function: Callable[..., Any]) -> Callable[..., An
         own = "_divides" in vars(
             type(self)
         )  # not within `_as_it_was`: Accelerate keeps this method in the model
-        if split is None or not own or name in split.plain or not _is_to_divide(split):
+        if split is None or not own or name in split.plain or not _is_to_divide():
             return function(self, *args, **kwargs)
         return split.method(name, functools.partial(function, self), args, kwargs)
 
-    return method
+    divided: Callable[..., Any] = method
+    return divided
 
 
-def _is_to_divide(split: Any) -> bool:
+def _is_to_divide() -> bool:
     """Return whether a call trains the model where all ranks are, outside of a backward() and of torch.func.
 
     `torch.func.grad` and `vmap` cannot be divided: each rank computes all rows there.
     """
     functorch: Any = torch._C._functorch
     return (
-        not split.inside
-        and _run.meets
+        _run.meets
         and torch.is_grad_enabled()
         and torch._C._current_graph_task_id() == -1
         and functorch.peek_interpreter_stack() is None

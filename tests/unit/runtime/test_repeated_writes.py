@@ -143,7 +143,7 @@ def test_what_one_rank_may_write_or_every_rank_is_not_said(run: Run, ranks: int)
 @pytest.mark.parametrize(
     "write",
     [
-        "import threading\nthread = threading.Thread(target=lambda: open('log.txt', 'a').close())\nthread.start(); thread.join()",
+        "import threading as t\nt.Thread(target=lambda: open('log.txt', 'a').close()).run()",
         "import functools\nlist(map(functools.partial(open, mode='a'), ['log.txt']))",
     ],
     ids=["a thread", "a function that Python calls"],
