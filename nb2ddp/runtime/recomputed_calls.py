@@ -241,7 +241,9 @@ class _Comparison:
             return f"it raises {type(whole.error).__name__}", float("inf"), whole
         if errors := [of_rank[0] for of_rank in of_ranks if of_rank[0]]:
             return f"a part of a batch cannot be computed alone ({errors[0]})", float("inf"), whole
-        if _is_no_mean(whole.reads.decisive, [of_rank[5] for of_rank in of_ranks]):
+        if any(decisive := [of_rank[5] for of_rank in of_ranks]) and from_main_process(
+            lambda: _is_no_mean(whole.reads.decisive, decisive)
+        ):
             self.parted = False
             return f"forward() decides by {_NO_MEAN}", float("inf"), whole
         if why := _unjoinable(whole.output):
