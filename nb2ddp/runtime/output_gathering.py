@@ -12,7 +12,6 @@ from nb2ddp.runtime.call_results import _difference
 from nb2ddp.runtime.object_collectives import from_all_ranks
 from nb2ddp.runtime.run_state import _run
 
-
 _ROUNDING = 1e-3  # of a number that the right way gives in 16 bits
 
 

@@ -131,9 +131,9 @@ def test_a_fault_is_said(server: RankServer, tmp_path: Path, fault: str, step: i
         program = program.replace("range(20)", "range(44)").replace("240", "528")
     ended = server.run(tmp_path, program, 2, environment={"NB2DDP_PATIENCE": "4"})
     said = "".join(rank.err for rank in ended.ranks)
-    assert re.search("a check failed|every rank computes whole|nb2ddp: ERROR|rank \\d|RuntimeError: rank", said), (
-        ended.text
-    )
+    assert re.search(
+        "a check failed|every rank computes whole|nb2ddp: ERROR|rank \\d|RuntimeError: rank", said
+    ), ended.text
 
 
 def test_a_run_without_faults_says_what_was_checked(server: RankServer, tmp_path: Path) -> None:
