@@ -119,6 +119,4 @@ def _modules_beside_script() -> list[Any]:
 
 
 def _is_same(one: Any, other: Any) -> bool:
-    if type(one) is not type(other):
-        return False
-    return one is other or bool(one == other) or (one != one and other != other)
+    return type(one) is type(other) and (one is other or bool(one == other) or repr(one) == repr(other))
