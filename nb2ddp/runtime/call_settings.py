@@ -109,9 +109,10 @@ def _is_configuration(value: Any) -> bool:
 def _modules_beside_script() -> list[Any]:
     """Return the imported modules that a notebook has written beside its script."""
     folder = os.path.realpath(os.path.dirname(getattr(sys.modules["__main__"], "__file__", "") or "."))
+    loaded: list[tuple[str, Any]] = list(sys.modules.items())
     return [
         module
-        for name, module in list(sys.modules.items())
+        for name, module in loaded
         if name not in ("__main__", __name__)
         and isinstance(module, types.ModuleType)
         and os.path.dirname(os.path.realpath(getattr(module, "__file__", None) or "")) == folder
