@@ -120,7 +120,10 @@ def _backward(
         code, statement = cst_nodes.code_of(trained.model), trained.statement
         branch = last_in_branch(facts, trained.model, statement)
         statement = branch or statement
-        if isinstance(facts.scope(trained.model), cst.Lambda):  # a statement would run where it is made
+        in_line = isinstance(facts.scope(trained.model), cst.Lambda)  # a statement would run where it is made
+        if not trained.each and isinstance(statement, cst.SimpleStatementLine) and len(statement.body) > 1:
+            in_line |= not _goes_on(statement)  # `model = ...; return model, Adam(model.parameters())`
+        if in_line:
             if trained.model not in seen:
                 seen.add(trained.model)
                 function = helper(facts, "parallelize")

@@ -4,7 +4,6 @@ As in DistributedDataParallel gradients are all-reduced in buckets while backwar
 any number of calls, several times through one, and leave out parameters; what is trained may change at any time.
 """
 
-import math
 import weakref
 from typing import Any
 
@@ -27,13 +26,11 @@ class _Bucket:
         self.left = set[int]()  # ids of parameters whose gradient this backward() has not reached yet
         self.flat: Any = None
         self.work: Any = None
-        self.sums: Any = None  # of the values and of their sizes, where the exchange is to be proved
 
     def launch(self, *, whole: bool) -> None:
         """Begin to sum the gradients; of calls that were computed whole on every rank, take rank 0's."""
         grads = [torch.zeros_like(p) if p.grad is None else p.grad.detach() for p in self.parameters]
         self.flat = torch.cat([(g.to_dense() if g.is_sparse else g).reshape(-1) for g in grads])
-        self.sums = _sums(self.flat) if _backward.proves and not whole else None
         if whole:
             self.work = dist.broadcast(self.flat, 0, async_op=True)
         else:
@@ -44,33 +41,24 @@ class _Bucket:
         self.work.wait()
         if not whole:
             self.flat /= _run.world_size
-        if self.sums is not None:
-            _prove(self.sums, _sums(self.flat))
         parts = self.flat.split([p.numel() for p in self.parameters])
         for parameter, part, is_used in zip(self.parameters, parts, used, strict=True):
             if parameter.grad is None or parameter.grad.is_sparse:
                 parameter.grad = part.view_as(parameter).clone() if is_used else None
             else:
                 parameter.grad.copy_(part.view_as(parameter))
-        self.flat = self.work = self.sums = None
+        self.flat = self.work = None
 
 
-def _sums(values: torch.Tensor) -> torch.Tensor:
-    values = torch.view_as_real(values) if values.is_complex() else values
-    return torch.stack([values.sum(dtype=torch.float64), values.abs().sum(dtype=torch.float64)])
-
-
-def _prove(own: torch.Tensor, averaged: torch.Tensor) -> None:
-    """Compare the sum of averaged gradients with the mean of the ranks' sums. A collective."""
-    of_ranks = [torch.empty_like(own) for _ in range(_run.world_size)]
-    dist.all_gather(of_ranks, own)
-    mean, size = (torch.stack(of_ranks).sum(0) / _run.world_size).tolist()
-    apart = abs(float(averaged[0]) - mean)
-    if apart > 1e-3 * size and math.isfinite(size):
-        _checks.failed(
-            f"the ranks' gradients were not averaged: their sum is off by {apart / size:.0e} of its size. What was "
-            "trained is not the notebook's run"
-        )
+def _sums(parameters: list[Any]) -> torch.Tensor:
+    """Return of each parameter's gradient the sum of its values and that of their sizes."""
+    found = torch.zeros(len(parameters), 2, dtype=torch.float64, device=parameters[0].device)
+    for row, parameter in zip(found, parameters, strict=True):
+        if parameter.grad is not None:
+            values = parameter.grad.detach()
+            values = torch.view_as_real(values) if values.is_complex() else values
+            row.copy_(torch.stack([values.sum(dtype=torch.float64), values.abs().sum(dtype=torch.float64)]))
+    return found
 
 
 class _Averaging:
@@ -153,7 +141,10 @@ class _Backward:
     def __init__(self) -> None:
         self.armed: dict[_Averaging, bool] = {}  # whether all calls that were reached were computed whole
         self.launched = 0
-        self.proves = False  # the exchange of the next backward() is to be proved
+        self.proved = 0  # how many exchanged gradients were compared with the mean of the ranks' own
+        self.apart: Any = None  # the largest difference that was found, on the device
+        self.unread = 0  # how many backward() have added to it
+        self.said = False
         self.asks = False  # `torch.autograd.grad` leaves nothing in parameters
 
     def arm(self, averaging: _Averaging, *, whole: bool) -> None:
@@ -189,21 +180,53 @@ class _Backward:
                 bucket.launch(whole=armed[averaging])
         self.armed = {}
         with torch.no_grad():
-            own = [p.grad is not None for of, bucket in buckets for p in bucket.parameters if not armed[of]]
-            used = own
-            if own:
-                device = next(bucket.flat.device for of, bucket in buckets if not armed[of])
-                on_ranks = torch.tensor(own, dtype=torch.int32, device=device)
-                dist.all_reduce(on_ranks, dist.ReduceOp.MAX)
-                used = own if all(own) else [bool(is_used) for is_used in on_ranks.tolist()]
+            divided = [p for of, bucket in buckets if not armed[of] for p in bucket.parameters]
+            used, proved, expected = self._exchange_sums(divided)
             rest = iter(used)
             for averaging, bucket in buckets:
                 whole = armed[averaging]
                 of_bucket = [p.grad is not None if whole else next(rest) for p in bucket.parameters]
                 bucket.take(whole=whole, used=of_bucket)
+            self._prove(proved, expected)
         for averaging in armed:
             _average_unseen(averaging.sparse)
-        self.proves = False
+
+    def _exchange_sums(self, divided: list[Any]) -> tuple[list[bool], list[Any], Any]:
+        """Return which parameters any rank's rows reach; and some, in turn, with the mean of their gradients' sums."""
+        if not divided:
+            return [], [], None
+        proved = [divided[(self.proved + n) % len(divided)] for n in range(min(_PROVED, len(divided)))]
+        self.proved += len(proved)
+        own = [p.grad is not None for p in divided]
+        flags = torch.tensor(own, dtype=torch.float64, device=proved[0].device)
+        both = torch.cat([flags, _sums(proved).flatten().to(flags.device)])
+        dist.all_reduce(both)
+        used = own if all(own) else [count > 0 for count in both[: len(own)].tolist()]
+        return used, proved, both[len(own) :].view(-1, 2) / _run.world_size
+
+    def _prove(self, proved: list[Any], expected: Any) -> None:
+        """Compare gradients that were exchanged with what they should be. The GPU is waited for now and then."""
+        if not proved or not _checks.is_on:
+            return
+        apart = (_sums(proved)[:, 0].to(expected.device) - expected[:, 0]).abs() / expected[:, 1]
+        apart = apart.nan_to_num(nan=0.0, posinf=0.0).max()
+        self.apart = apart if self.apart is None else torch.maximum(self.apart, apart.to(self.apart.device))
+        self.unread += 1
+        if not self.apart.is_cuda or self.unread >= _READ_AFTER:
+            self.read()
+
+    def read(self) -> None:
+        """Say it where the gradients that the ranks took were not the mean of their own."""
+        apart, self.apart, self.unread = 0.0 if self.apart is None else float(self.apart), None, 0
+        if apart > 1e-3 and not self.said:
+            self.said = True
+            _checks.failed(
+                f"the ranks' gradients were not averaged: the sum of one is off by {apart:.0e} of its size. What was "
+                "trained is not the notebook's run"
+            )
 
 
+_PROVED = 8  # gradients in each backward()
+_READ_AFTER = 32  # backward() on GPUs
 _backward = _Backward()
+_checks.waiting.append(weakref.WeakMethod(_backward.read))

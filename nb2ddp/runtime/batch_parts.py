@@ -97,9 +97,12 @@ class _Parts:
         pairs = zip(self.leaves, self.divided, strict=True)
         return tuple(None if own else value(leaf) for leaf, own in pairs)
 
-    def first(self, rows: int) -> "_Parts":
-        """Return some of the rows as a batch of their own."""
-        return _Parts(*self.of(0, rows))
+    def some(self, rows: int) -> "_Parts":
+        """Return the first rows as a batch of their own; all where there are not many more, or it would look alike."""
+        if self.rows < 2 * rows:
+            return self
+        first = _Parts(*self.of(0, rows))
+        return first if first.known and first.divided == self.divided else self
 
     def of(self, start: int, end: int, *, differentiable: bool = False) -> tuple[Any, Any]:
         """Return the arguments for some rows; ``differentiable`` ones are this rank's."""

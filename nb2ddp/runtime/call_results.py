@@ -94,17 +94,3 @@ def _unjoinable(output: Any) -> str:
         if not isinstance(leaf, _PLAIN) and not type(leaf).__module__.startswith("transformers."):
             return f"it returns a {type(leaf).__name__}, whose rows cannot be told"
     return ""
-
-
-def _opaque(output: Any) -> str:
-    """Return the class of an object in a call's result whose tensors cannot be told apart: a distribution, say.
-
-    "" where there is none. A cache of Transformers' is none: training does not read it.
-    """
-    for leaf in pytree.tree_leaves(output):
-        library = type(leaf).__module__.partition(".")[0]
-        if library not in ("builtins", "transformers", "numpy") and not isinstance(leaf, torch.Tensor):
-            inside = pytree.tree_leaves(list(getattr(leaf, "__dict__", {}).values()))
-            if any(isinstance(value, torch.Tensor) for value in inside):
-                return type(leaf).__name__
-    return ""

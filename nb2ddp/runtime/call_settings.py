@@ -1,5 +1,9 @@
 """Notice that a model is called with other values or settings than before: its calls are compared again then."""
 
+import argparse
+import os
+import sys
+import types
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,26 +13,31 @@ from nb2ddp.runtime.module_state import _holders, _is_of_library, _values
 
 _MOST_ENTRIES = 50  # of a dict that is looked into, a configuration say
 _NONE_YET = object()
+_PLAIN_KINDS = frozenset({bool, int, float, str, type(None)})
 
 
 class _Settings:
-    """The modes of a model's modules, the plain values that a notebook's own classes hold, and those of a call.
+    """What may change the way a model computes: modes, plain values, and the values of a call.
 
-    Ranks have to change them in the same calls. What a call of the model changes by itself is none.
+    Plain values are those that the model's own classes hold, that the script and its modules name, and those in
+    their dicts and configurations. Ranks change them in the same calls. What a call of the model changes by itself is
+    no change.
     """
 
     def __init__(self) -> None:
         self.modules: list[Any] = []
         self.holders: list[Any] = []
+        self.files: list[Any] = []  # the names of modules beside the script
+        self.loaded = 0  # how many modules Python had imported
         self.seen: dict[Any, Any] = {}  # by setting, its latest value
         self.changes: dict[Any, int] = {}  # by setting, how often it has changed
         self.calls = 0
 
-    def changed(self, model: torch.nn.Module, kind: Any, values: Any, *, often: bool) -> int:
+    def changed(self, model: torch.nn.Module, kind: Any, values: Any) -> int:
         """Return 1 where a setting has changed for the first time, more where it had before; 0 for no reason.
 
-        One that changes again and again counts in its 2nd, 4th, 8th change and so on; one that changes in most calls, a
-        step's number say, in the 4th and 16th. Each change counts where comparing ``often`` costs nothing.
+        A setting of the model counts in its 1st, 2nd, 4th, 8th change and so on; one that changes in most calls, a
+        step's number say, in the 1st, 4th and 16th. What the script names counts once: counters change all the time.
         """
         self.calls += 1
         self._see(model)
@@ -36,14 +45,14 @@ class _Settings:
         now = {**dict(self._settings()), **{(kind, place): value for place, value in enumerate(values)}}
         for setting, value in now.items():
             old = self.seen.get(setting, _NONE_YET)
-            if old is _NONE_YET and (self.calls == 1 or setting[0] is kind):
+            if old is _NONE_YET and (self.calls == 1 or setting[0] is kind or setting[0] is sys):
                 continue
             if not _is_same(old, value):
                 count = self.changes[setting] = self.changes.get(setting, 0) + 1
                 often = 2 * count > self.calls
-                if count & (count - 1) == 0 and (
-                    not often or count.bit_length() % 2
-                ):  # a power of 2, or of 4
+                if count & (count - 1) or (often and not count.bit_length() % 2):
+                    continue
+                if count == 1 or setting[0] is not sys:
                     found = max(found, count)
         self.seen.update(now)
         return found
@@ -60,20 +69,55 @@ class _Settings:
             left = {id(of) for part in library for of in (part.__dict__, part._buffers)}
             self.holders = [of for _, of in _holders(model, with_names=False) if id(of) not in left]
         self.modules = modules
+        if len(sys.modules) != self.loaded:
+            self.loaded = len(sys.modules)
+            self.files = [vars(sys.modules["__main__"]), *map(vars, _modules_beside_script())]
 
     def _settings(self) -> Iterator[tuple[Any, Any]]:
         yield "modules", self.modules
         for number, holder in enumerate(self.holders):
-            for name, value in _values(holder).items():
-                if isinstance(value, int | float | str) or value is None:
-                    yield (number, name), value
-                elif isinstance(value, dict) and len(value) <= _MOST_ENTRIES:
-                    for key, inner in value.items():
-                        if isinstance(inner, int | float | str) or inner is None:
-                            yield (number, name, str(key)), inner
+            for place, value in _plain_values(_values(holder)):
+                yield (number, *place), value
+        for number, names in enumerate(self.files):
+            for place, value in _plain_values(names):
+                yield (sys, number, *place), value
+
+
+def _plain_values(holder: dict[str, Any]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield the numbers and texts of a mapping, and those in its dicts and configurations, by their places."""
+    for name, value in list(holder.items()):
+        if type(value) in _PLAIN_KINDS:
+            yield (name,), value
+            continue
+        inside = value if isinstance(value, dict) else None
+        if isinstance(value, argparse.Namespace | types.SimpleNamespace) or _is_configuration(value):
+            inside = vars(value)
+        if inside is not None and len(inside) <= _MOST_ENTRIES:
+            for key, inner in list(inside.items()):
+                if type(inner) in _PLAIN_KINDS:
+                    yield (name, str(key)), inner
+
+
+def _is_configuration(value: Any) -> bool:
+    """Return whether a value is a class of the notebook's, or an object of one, that holds settings."""
+    if isinstance(value, torch.nn.Module | types.ModuleType):
+        return False
+    kind = value if isinstance(value, type) else type(value)
+    return kind.__module__ == "__main__" and hasattr(value, "__dict__")
+
+
+def _modules_beside_script() -> list[Any]:
+    """Return the imported modules that a notebook has written beside its script."""
+    folder = os.path.realpath(os.path.dirname(getattr(sys.modules["__main__"], "__file__", "") or "."))
+    loaded: list[tuple[str, Any]] = list(sys.modules.items())
+    return [
+        module
+        for name, module in loaded
+        if name not in ("__main__", __name__)
+        and isinstance(module, types.ModuleType)
+        and os.path.dirname(os.path.realpath(getattr(module, "__file__", None) or "")) == folder
+    ]
 
 
 def _is_same(one: Any, other: Any) -> bool:
-    return type(one) is type(other) and (
-        one is other or bool(one == other) or (one != one and other != other)
-    )
+    return type(one) is type(other) and (one is other or bool(one == other) or repr(one) == repr(other))

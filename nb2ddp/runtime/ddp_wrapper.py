@@ -14,7 +14,6 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils import _pytree as pytree
 
-from nb2ddp.runtime.call_results import _opaque
 from nb2ddp.runtime.gradients import _sparse_names
 from nb2ddp.runtime.replicas import _make_equal
 from nb2ddp.runtime.run_state import _run
@@ -196,3 +195,17 @@ def _keep_advice_quiet() -> None:
         finally:
             os.dup2(shown, 2)
             os.close(shown)
+
+
+def _opaque(output: Any) -> str:
+    """Return the class of an object in a call's result whose tensors cannot be told apart: a distribution, say.
+
+    "" where there is none. A cache of Transformers' is none: training does not read it.
+    """
+    for leaf in pytree.tree_leaves(output):
+        library = type(leaf).__module__.partition(".")[0]
+        if library not in ("builtins", "transformers", "numpy") and not isinstance(leaf, torch.Tensor):
+            inside = pytree.tree_leaves(list(getattr(leaf, "__dict__", {}).values()))
+            if any(isinstance(value, torch.Tensor) for value in inside):
+                return type(leaf).__name__
+    return ""

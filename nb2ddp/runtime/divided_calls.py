@@ -9,10 +9,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils import _pytree as pytree
 
-from nb2ddp.runtime.averaged_backward import _Averaging, _backward
+from nb2ddp.runtime.averaged_backward import _Averaging
 from nb2ddp.runtime.batch_parts import _Parts
 from nb2ddp.runtime.call_results import _IN_16_BITS, _OWN_NUMBERS, _computes_in_16_bits
 from nb2ddp.runtime.call_settings import _Settings
@@ -74,11 +73,9 @@ class _Split:
 
     most_rechecks = 16
 
-    def __init__(self, model: torch.nn.Module, ddp: DDP | None = None) -> None:
+    def __init__(self, model: torch.nn.Module) -> None:
         self.model: Any = weakref.proxy(model)
-        self.inside = False  # a Trainer's own call is under way: the model computes what it is given
-        self.ddp = ddp  # a Trainer's own wrapper, which averages the gradients
-        self.averaging = None if ddp is not None else _Averaging(model)
+        self.averaging = _Averaging(model)
         self.function: Callable[..., Any] | None = None  # the method that is called, if not the model
         self.plain, self.methods = (
             set[str](),
@@ -88,6 +85,7 @@ class _Split:
         self.hooks = 0  # how many hooks there were
         self.hooked: str | None = None  # what the notebook has hooked a function to
         self.calls, self.steps, self.said = 0, 0, set[str]()
+        self.began = time.monotonic()
         self.batch_norm = False  # one that is not synchronised: on CPUs, or of another class than PyTorch's
         self.compared, self.kinds = (
             _Comparison(self.model, self._run),
@@ -160,8 +158,6 @@ class _Split:
 
     def _prepare(self, args: Any, kwargs: Any) -> None:
         """See what is trained; at first, make a lazy model's parameters, and synchronise its batch norms."""
-        if self.averaging is None:
-            return
         model = self.model
         if any(isinstance(p, torch.nn.UninitializedParameter) for p in model.parameters()):
             with _without_effects(model, quiet=lambda _: True, keeps_state=False):
@@ -189,13 +185,14 @@ class _Split:
 
     def _divided(self, parts: _Parts, kind: Any) -> tuple[Any, Any] | None:
         """Return the outputs of all rows, and those of this rank's; None where the whole batch is to be computed."""
-        changed = self.settings.changed(self.model, kind, parts.values, often=_checks.is_cheap)
+        changed = self.settings.changed(self.model, kind, parts.values)
         is_first = kind not in self.kinds
         uncertain = not is_first and self.joins.are_uncertain(parts, kind)
         spot = _checks.is_checked(_run.steps if _run.steps else self.calls - 1)
         is_new = is_first or uncertain or (changed == 1 and not spot)
         is_due = is_first or uncertain or spot or (changed > 0 and _checks.is_on)
-        if is_due and not self._check(parts, kind, is_new=is_new):
+        few = not is_first and not uncertain and not (spot and _checks.is_whole)
+        if is_due and not self._check(parts, kind, is_new=is_new, few=few):
             return None
         if self.joins.leave_out_a_rank(parts, kind):
             return None
@@ -273,12 +270,6 @@ class _Split:
         return output
 
     def _run(self, args: Any, kwargs: Any) -> Any:
-        if self.ddp is not None:
-            self.inside = True
-            try:
-                return self.ddp(*args, **kwargs)
-            finally:
-                self.inside = False
         model = next(of for of in _splits if _splits[of] is self)
         with _as_it_was(model):
             output = (self.function or model)(*args, **kwargs)
@@ -287,8 +278,7 @@ class _Split:
 
     def watch(self, output: Any, *, whole: bool = False) -> None:
         """Average the gradients after each backward() that comes through an output."""
-        if self.averaging is not None:
-            self.averaging.watch(output, whole=whole)
+        self.averaging.watch(output, whole=whole)
 
     def notice_step(self) -> None:
         """Say that an optimizer has taken steps while nobody called the model."""
@@ -299,8 +289,8 @@ class _Split:
                 "computes whole batches, which saves no time. Call the model, or a method of it that takes the batch"
             )
 
-    def _check(self, parts: _Parts, kind: Any, *, is_new: bool, is_exception: bool = False) -> bool:
-        """Compare a call with the same computed whole; return whether to divide it.
+    def _check(self, parts: _Parts, kind: Any, *, is_new: bool, few: bool = False) -> bool:
+        """Compare a call, or a ``few`` of its rows, with the same computed whole; return whether to divide it.
 
         If they differ, every rank computes whole batches for this kind of call from now on. What is new was not divided
         before. Where Python sees values and ranks went different ways, up to 16 batches are exceptions.
@@ -308,15 +298,16 @@ class _Split:
         start, is_first = time.process_time(), kind not in self.kinds
         self.kinds.add(kind)
         self._see_same_batches(parts)
+        compared = parts.some(_FEW_ROWS * _run.world_size) if few else parts
         known, draws = self.joins.of(kind) if kind in self.joins.uneven else None, self.compared.draws.copy()
-        problem, difference, gradients = self.compared.compare(parts, kind)
-        seconds, problem, joins, drawn, difference, gradients = from_main_process(
-            lambda: (
-                time.process_time() - start, problem, self.joins.of(kind) if kind in self.joins.uneven else None,
-                kind in self.compared.draws, difference, gradients,
-            )
-        )  # fmt: skip
-        _checks.take_time(seconds)
+        problem, difference, gradients = self.compared.compare(compared, kind)
+        if compared is not parts:
+            self.compared.expected = None
+        times = time.process_time() - start, time.monotonic() - self.began
+        joins, drawn = self.joins.of(kind) if kind in self.joins.uneven else None, kind in self.compared.draws
+        of_rank_0 = from_main_process(lambda: (problem, joins, drawn, difference, gradients, times))
+        problem, joins, drawn, difference, gradients, times = of_rank_0
+        _checks.take_time(*times)
         exceptions, ways = (
             self.rechecks.get(kind, 0),
             {way for leaf in (known or [{}])[0].values() for way in leaf},
@@ -336,7 +327,6 @@ class _Split:
         if joins is not None:
             self.joins.take(kind, joins)
         self.compared.draws = self.compared.draws | {kind} if drawn else self.compared.draws - {kind}
-        _backward.proves = _checks.is_on
         if problem is None:
             _checks.record(difference, gradients)
             return True
@@ -353,13 +343,13 @@ class _Split:
     def check_last(self) -> None:
         """Compare the latest divided call once more, with the model as it is at the end of its training."""
         last, self.last = self.last, None
-        if last is None or last[1] in self.whole or not _checks.is_on:
+        model = next((of for of in _splits if _splits[of] is self), None)  # None: it is gone
+        if model is None or last is None or last[1] in self.whole or not _checks.is_on:
             return
         parts, kind = last
         training = {part: part.training for part in self.model.modules()}
         for part in training if not kind[2] else ():
             part.training = False
-        model = next(of for of in _splits if _splits[of] is self)
         self.function = (
             functools.partial(getattr(type(model).__bases__[0], kind[0]), model) if kind[0] else None
         )
@@ -367,7 +357,7 @@ class _Split:
             with torch.enable_grad():
                 self._check(parts, kind, is_new=False)
         finally:
-            self.function = None
+            self.function = self.compared.expected = None  # nothing is computed in parts after it
             for part, was in training.items():
                 part.training = was
 
@@ -384,4 +374,5 @@ class _Split:
             print(f"nb2ddp: WARNING: {text}", file=sys.stderr, flush=True)
 
 
+_FEW_ROWS = 4  # of each rank, where not all rows of a batch are compared
 _OTHER_BRANCH = "data-dependent control flow: one rank's rows took another branch than the rest"

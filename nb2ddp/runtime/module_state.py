@@ -33,11 +33,10 @@ class _ModuleState:
 
     These are objects in the modules, attributes of their classes, and the script's names. With
     ``parameters`` also those of the modules, which `forward()` may move, as an average of another model's, or replace.
-    With a ``trainer`` also what its loss may change, in the same way.
     """
 
-    def __init__(self, model: torch.nn.Module, *, parameters: bool = False, trainer: Any = None) -> None:
-        self.holders = list(_holders(model, trainer))
+    def __init__(self, model: torch.nn.Module, *, parameters: bool = False) -> None:
+        self.holders = list(_holders(model))
         if parameters:
             self.holders += [(name, part._parameters) for name, part in model.named_modules()]
         self.old = [_values(holder) for _, holder in self.holders]
@@ -81,9 +80,7 @@ def _numbers(value: Any) -> Iterator[Any]:
             yield from _numbers(list(leaf.values()) if isinstance(leaf, dict) else list(leaf))
 
 
-def _holders(
-    model: torch.nn.Module, trainer: Any = None, *, with_names: bool = True
-) -> Iterator[tuple[str, Any]]:
+def _holders(model: torch.nn.Module, *, with_names: bool = True) -> Iterator[tuple[str, Any]]:
     """Yield the mappings that hold the values of modules, and of what else of the notebook's their calls may change.
 
     ``with_names`` also the names of the script.
@@ -109,13 +106,8 @@ def _holders(
         kinds.update(type(module).__mro__)
         for attribute, value in _values(module.__dict__).items():
             yield from of_objects(f"{name}.{attribute}" if name else attribute, value)
-    if trainer is not None:
-        yield "trainer", trainer.__dict__
-        kinds.update(type(trainer).__mro__)
-        for attribute, value in list(trainer.__dict__.items()):
-            yield from of_objects(attribute, value)
     own = {kind for kind in kinds if kind.__module__ == "__main__"}
-    if with_names and (own or trainer is not None):
+    if with_names and own:
         names = _names_of_script()
         yield _SCRIPT, names
         for name, value in list(names.items()):
@@ -138,19 +130,18 @@ def _without_effects(
     quiet: Callable[[torch.nn.Module], bool],
     keeps_state: bool = True,
     parameters: bool = False,
-    trainer: Any = None,
     graph: bool = False,
 ) -> Iterator[_ModuleState]:
     """Compute without prints, random numbers and running statistics; ``quiet`` modules do not train.
 
     Without gradients too, but with a ``graph`` where the call itself is to have one. Forward hooks of the notebook do
-    not see these calls, which are none of the notebook's. Gives what the modules hold, with their ``parameters`` and
-    what a ``trainer`` holds if asked; it is put back at the end, but where a call is to leave its state.
+    not see these calls, which are none of the notebook's. Gives what the modules hold, with their ``parameters``
+    if asked; it is put back at the end, but where a call is to leave its state.
     """
     modes = {part: part.training for part in model.modules()}
     state = _random_state()
     gpu = torch.cuda.get_rng_state() if torch.cuda.is_available() else None
-    held = _ModuleState(model, parameters=parameters, trainer=trainer)
+    held = _ModuleState(model, parameters=parameters)
     # parametrize.cached() would keep values without gradients
     parametrized, parametrize._cache = parametrize._cache, {}
     for part in modes:

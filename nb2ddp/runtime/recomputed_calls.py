@@ -23,7 +23,7 @@ from nb2ddp.runtime.random_rows import _generators, _RandomRows, _set_generators
 from nb2ddp.runtime.run_state import _run
 from nb2ddp.runtime.spot_checks import _checks
 from nb2ddp.runtime.unseen_gradients import _average
-from nb2ddp.runtime.value_reads import _Reads
+from nb2ddp.runtime.value_reads import _is_no_mean, _Reads
 
 
 class _Trial:
@@ -199,7 +199,7 @@ class _Comparison:
                 elif whole.drawn:
                     self.draws.discard(kind)
                 gradients = None
-                if problem is None and _checks.has_gradients() and _checks.is_on:
+                if problem is None and _checks.is_on:
                     problem, gradients = self._compare_gradients(trials, parts, kind, whole.in_16_bits)
             if problem is None:
                 tolerance = _tolerance_of(whole.in_16_bits, 4 * difference)
@@ -232,7 +232,7 @@ class _Comparison:
             self.compiled = None if "torch/_dynamo" in inside else False
         error = "" if part.error is None else f"{type(part.error).__name__}: {part.error}"
         reads = part.reads.found or parts.has_lists
-        of_ranks = from_all_ranks((error, kept, trials.printed, reads, form))
+        of_ranks = from_all_ranks((error, kept, trials.printed, reads, form, part.reads.decisive))
         if any(of_rank[3] for of_rank in of_ranks):
             self.reads.setdefault(kind, 0)
         forms = any(of_rank[0] or of_rank[4] != of_ranks[0][4] for of_rank in of_ranks)
@@ -241,6 +241,11 @@ class _Comparison:
             return f"it raises {type(whole.error).__name__}", float("inf"), whole
         if errors := [of_rank[0] for of_rank in of_ranks if of_rank[0]]:
             return f"a part of a batch cannot be computed alone ({errors[0]})", float("inf"), whole
+        if any(decisive := [of_rank[5] for of_rank in of_ranks]) and from_main_process(
+            lambda: _is_no_mean(whole.reads.decisive, decisive)
+        ):
+            self.parted = False
+            return f"forward() decides by {_NO_MEAN}", float("inf"), whole
         if why := _unjoinable(whole.output):
             return why, float("inf"), whole
         problem, difference = self.joins.compare(
@@ -271,8 +276,7 @@ class _Comparison:
     ) -> tuple[str | None, float | None]:
         """Compare gradients: of a few rows, and of the whole batch where these differ."""
         trained, apart = _trained_by_name(self.model), None
-        for rows in sorted({min(parts.rows, 4 * _run.world_size), parts.rows}):
-            some = parts if rows == parts.rows else parts.first(rows)
+        for some in dict.fromkeys((parts.some(4 * _run.world_size), parts)):
             if not some.known or not self.joins.agree(some, kind):
                 continue
             join = functools.partial(self._joined, kind)
@@ -292,12 +296,11 @@ class _Comparison:
         return lambda: self.run(*pytree.tree_map(_cut_off, parts.of(start, end)))
 
 
+_NO_MEAN = "a number, a sum or a norm say, that is another one for some of the rows"
+
+
 def _none(_: torch.nn.Module) -> bool:
     return False
-
-
-def _given(value: Any) -> Any:
-    return value
 
 
 def _is_compiled(model: torch.nn.Module) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from nb2ddp.runtime.metrics import _count_metrics_once
-from nb2ddp.runtime.run_state import _run
+from nb2ddp.runtime.run_state import _run, _warn
 
 _splits = _run.divided
 
@@ -22,11 +22,12 @@ def _split_class(kind: Any) -> type:
     called: Callable[..., Any] = kind.__call__
     reduced: Callable[..., Any] = kind.__reduce_ex__
 
+    @torch.compiler.disable  # a compiled function that calls the model would trace this file
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         split = _splits.get(self)
         if split is not None:
             _count_metrics_once()
-        if split is None or not _is_to_divide(split):
+        if split is None or not _is_to_divide():
             return called(self, *args, **kwargs)
         return split.forward(args, kwargs)
 
@@ -37,8 +38,7 @@ def _split_class(kind: Any) -> type:
         return (function, arguments, *rest)
 
     members = {"__call__": call, "__reduce_ex__": reduce, "__module__": kind.__module__, "_divides": True}
-    if not issubclass(kind, torch.nn.parallel.DistributedDataParallel):
-        members = {**{name: _divided_method(name, of) for name, of in _methods(kind)}, **members}
+    members = {**{name: _divided_method(name, of) for name, of in _methods(kind)}, **members}
     made = type(kind.__name__, (kind,), members)
     made.__qualname__ = kind.__qualname__
     return made
@@ -57,28 +57,29 @@ def _methods(kind: Any) -> Iterator[tuple[str, Callable[..., Any]]]:
 
 
 def _divided_method(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    @torch.compiler.disable
     @functools.wraps(function)
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         split = _splits.get(self)
         own = "_divides" in vars(
             type(self)
         )  # not within `_as_it_was`: Accelerate keeps this method in the model
-        if split is None or not own or name in split.plain or not _is_to_divide(split):
+        if split is None or not own or name in split.plain or not _is_to_divide():
             return function(self, *args, **kwargs)
         return split.method(name, functools.partial(function, self), args, kwargs)
 
-    return method
+    divided: Callable[..., Any] = method
+    return divided
 
 
-def _is_to_divide(split: Any) -> bool:
+def _is_to_divide() -> bool:
     """Return whether a call trains the model where all ranks are, outside of a backward() and of torch.func.
 
     `torch.func.grad` and `vmap` cannot be divided: each rank computes all rows there.
     """
     functorch: Any = torch._C._functorch
     return (
-        not split.inside
-        and _run.meets
+        _run.meets
         and torch.is_grad_enabled()
         and torch._C._current_graph_task_id() == -1
         and functorch.peek_interpreter_stack() is None
@@ -120,7 +121,10 @@ _run.at_finish.append(_divide_nothing_more)
 
 
 def _divide_what_is_compiled(divide: Callable[[Any], None]) -> None:
-    """Divide the calls of what `torch.compile` makes of a divided model, so that dynamo sees none of this file."""
+    """Divide the calls of what `torch.compile` makes of a divided model, so that dynamo sees none of this file.
+
+    A divided model that a compiled function calls is not compiled with it.
+    """
     compiled: Callable[..., Any] = torch.compile
     if hasattr(compiled, "__wrapped__"):
         return
@@ -129,8 +133,14 @@ def _divide_what_is_compiled(divide: Callable[[Any], None]) -> None:
     def compiled_and_divided(*args: Any, **options: Any) -> Any:
         made = compiled(*args, **options)
         model = args[0] if args else options.get("model")
-        if _run.meets and isinstance(made, torch.nn.Module) and model in _splits:
-            divide(made)
+        if _run.meets and isinstance(made, torch.nn.Module):
+            if model in _splits:
+                divide(made)
+        elif _run.meets and callable(model):
+            _warn(
+                f"`{getattr(model, '__name__', 'a function')}` is compiled, but not the models that it calls: ranks "
+                "divide their calls. Compile the model itself: torch.compile(model)"
+            )
         return made
 
     torch.compile = compiled_and_divided

@@ -13,25 +13,30 @@ from nb2ddp.runtime.run_state import _run, is_main_process
 
 _CHECKS = os.environ.get("NB2DDP_CHECKS", "")  # how many of the first 300 steps, or "off"
 _STRICT = os.environ.get("NB2DDP_STRICT") == "1"
-_FEW = 5  # of the first 300 steps that are checked where nothing is asked for
-_CHEAP = 0.3  # seconds that all checks together may take before they become rare
+_FEW = 5  # whole batches of the first 300 that are compared where nothing is asked for
+_ALLOWANCE, _SHARE = 0.3, 0.007  # seconds, and of the run's time, that all checks together may take
 
 
 class _SpotChecks:
     """The schedule of one run: dense in the beginning, and never at an end.
 
-    Every rank asks for the same steps in the same order, so all choose the same ones without a word. As long as all
-    checks together took almost no time, many more steps are checked; who measures it has to give every rank rank 0's
-    measure.
+    Every rank asks for the same steps in the same order, so all choose the same ones without a word. Who gives the
+    time that checks take has to give every rank rank 0's measure; the checks are dense then as far as `_SHARE` allows,
+    and most of them look at a few rows of the batch (`is_whole` tells which do not).
     """
 
     def __init__(self) -> None:
         self.is_on = _CHECKS.lower() not in ("off", "0", "no", "false")
         self.wanted = int(_CHECKS) if _CHECKS.isdecimal() and int(_CHECKS) else _FEW
         self.current, self.following = -1, 0  # the latest step that is checked, and the next one
+        self.is_whole, self.next_whole = (
+            True,
+            0,
+        )  # whether the latest one is compared whole, and the next one that is
         self.steps = 0  # that were asked for
-        self.last_good, self.is_last = -1, False
+        self.last_good = -1
         self.seconds: float | None = None  # of all checks, as rank 0 measured them
+        self.elapsed = 0.0  # of the run since its first check
         self.random = random.Random("nb2ddp")  # the notebook's generators stay as they are
         self.waiting: list[Any] = []  # what is to run before the summary: a last comparison
         _run.checks = {"checked": 0, "steps": 0, "difference": 0.0, "gradients": None, "failed": []}
@@ -43,28 +48,28 @@ class _SpotChecks:
         self.steps = max(self.steps, step + 1)
         if step != self.current and step >= self.following:
             self.current, self.following = step, step + self._gap(step)
+            self.is_whole = step >= self.next_whole
+            if self.is_whole:
+                self.next_whole = step + self._rare_gap(step)
         return step == self.current
+
+    def _rare_gap(self, step: int) -> int:
+        most = max(1.0, 1000 / self.wanted)
+        usual = max(1.0, min(4.0 * step * _FEW / self.wanted, most)) if step else 2.0
+        return max(1, round(usual * self.random.uniform(0.6, 1.4)))
 
     def _gap(self, step: int) -> int:
         """Return after how many steps the next check comes: the later the rarer, up to a limit."""
-        most = max(1.0, 1000 / self.wanted)
-        usual = max(1.0, min(4.0 * step * _FEW / self.wanted, most)) if step else 2.0
-        if self.is_cheap:
-            usual = min(1.0 + step / 8, usual)
-        return max(1, round(usual * self.random.uniform(0.6, 1.4)))
+        rare = self._rare_gap(step)
+        if self.seconds is None:
+            return rare
+        until = (self.seconds - _ALLOWANCE) / _SHARE - self.elapsed  # seconds until there may be one more
+        of_time = until * (step + 1) / max(self.elapsed, 1e-3)
+        return max(1, min(rare, round(max(1.0 + step / 8, of_time))))
 
-    @property
-    def is_cheap(self) -> bool:
-        """Whether all checks together took almost no time."""
-        return self.is_on and self.seconds is not None and self.seconds < _CHEAP
-
-    def has_gradients(self) -> bool:
-        """Return whether the check under way should compare gradients too: the first, every fourth and the last one."""
-        return self.is_last or self.is_cheap or _run.checks["checked"] % 4 == 0
-
-    def take_time(self, seconds: float) -> None:
+    def take_time(self, seconds: float, elapsed: float) -> None:
         """Count the time of the check under way, as rank 0 has measured it: alike on every rank."""
-        self.seconds = (self.seconds or 0.0) + seconds
+        self.seconds, self.elapsed = (self.seconds or 0.0) + seconds, elapsed
         self.following = max(self.current, 0) + self._gap(max(self.current, 0))
 
     def record(self, difference: float, gradients: float | None = None) -> None:
@@ -110,10 +115,8 @@ class _SpotChecks:
 
     def run_last(self) -> None:
         """Compare once more at the end of a training what its parts have left in ``waiting``: weak references."""
-        self.is_last = True
         for compare in [found for reference in self.waiting if (found := reference()) is not None]:
             compare()
-        self.is_last = False
 
     def say(self) -> None:
         """Print the summary on rank 0, once for what was recorded since the last time."""

@@ -1,6 +1,7 @@
 """Notice where Python reads the values of a batch during a call: what it computes may depend on its rows."""
 
 import hashlib
+import math
 from typing import Any
 
 import torch
@@ -19,6 +20,9 @@ _READS = frozenset(
 )
 _SIZED_BY_NUMBERS = frozenset({"arange", "empty", "full", "ones", "zeros"})
 _CHOICES = frozenset({"__getitem__", "argwhere", "masked_select", "nonzero", "where"})
+_COMPARISONS = frozenset(
+    f"{prefix}{name}{prefix}" for name in ("eq", "ge", "gt", "le", "lt", "ne") for prefix in ("__", "")
+) | frozenset({"greater", "greater_equal", "less", "less_equal"})
 _DIVISIONS = frozenset(
     {"__truediv__", "__itruediv__", "__rtruediv__", "div", "div_", "divide", "true_divide"}
 )
@@ -28,20 +32,32 @@ class _Reads(TorchFunctionMode):
     """Whether values are read, and in ``chosen`` which, in the order of the call.
 
     A rank's rows may take another branch there than the whole batch. Kept are booleans; and, divided by the number of
-    ``rows``, how many elements were selected, numbers, and divisors: a mean may run over so many.
+    ``rows``, how many elements were selected, numbers, and divisors: a mean may run over so many. In ``decisive`` are
+    the floats that Python sees, or sees compared with another number than 0.
     """
 
     def __init__(self, rows: int) -> None:
         super().__init__()
         self.rows, self.found = rows, False
         self.chosen: list[float] = []
+        self.decisive: list[float] = []
+        self.compared: dict[
+            int, tuple[Any, Any]
+        ] = {}  # by id: what came of comparing two numbers, and the first
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
         name = getattr(func, "__name__", "")
+        if name in _COMPARISONS and _is_decisive(args):
+            self.compared[id(result)] = result, args[0] if isinstance(args[0], torch.Tensor) else args[1]
         if _reads_values(name, args, kwargs):
             self.found = True
+            of = self.compared.pop(id(args[0]), None) if args else None
+            if of is not None:
+                self.decisive.append(float(of[1].detach()))
+            elif isinstance(result, float):
+                self.decisive.append(result)
             if name in _CHOICES:
                 self.chosen += [x.numel() / self.rows for x in pytree.tree_leaves(result)]
             elif name in _DIVISIONS:
@@ -66,6 +82,26 @@ def _reads_values(name: str, args: Any, kwargs: Any) -> bool:
     if name in _SIZED_BY_NUMBERS:
         return _has_tensor(args)
     return name in _READS or (name == "where" and len(args) + len(kwargs) == 1)
+
+
+def _is_decisive(args: Any) -> bool:
+    """Return whether a number of a batch is compared with another than 0: a sum's sign is that of its parts' sums."""
+    numbers = [x for x in args[:2] if isinstance(x, torch.Tensor) and not x.ndim and x.is_floating_point()]
+    return bool(numbers) and not any(isinstance(x, int | float) and x == 0 for x in args[:2])
+
+
+def _is_no_mean(whole: list[float], of_ranks: list[list[float]]) -> bool:
+    """Return whether a number that decides is outside of those of the ranks' rows: a sum, or a norm.
+
+    A mean, a largest and a smallest value lie between: ranks that decide alike decide as one process does.
+    """
+    if any(len(of_rank) != len(whole) for of_rank in of_ranks):
+        return False
+    for value, *parts in zip(whole, *of_ranks, strict=True):
+        margin = 1e-3 * max(map(abs, (value, *parts)))
+        if not min(parts) - margin <= value <= max(parts) + margin and math.isfinite(value):
+            return True
+    return False
 
 
 def _divisor(name: str, args: Any) -> Any:

@@ -26,6 +26,21 @@ class Module:
             optimizer.step()
         ddp.check_replicas(self.net)
 
+# case: a model that its line makes and returns
+def make():
+    net = torch.nn.Linear(2, 2); return net, torch.optim.Adam(net.parameters())
+net, optimizer = make()
+for x in loader:
+    net(x).sum().backward()
+    optimizer.step()
+# output
+def make():
+    net = torch.nn.Linear(2, 2); return net, torch.optim.Adam(ddp.parallelize(net).parameters())
+net, optimizer = make()
+for x in loader:
+    net(x).sum().backward()
+    optimizer.step()
+
 # case: a lambda with a name
 make = lambda m: torch.optim.Adam(m.parameters())
 optimizer = make(net)
