@@ -21,6 +21,7 @@ PARTS = (
     "script_location",
     "process_signs",
     "random_numbers",
+    "random_draws",
     "metrics",
     "value_copies",
     "module_state",

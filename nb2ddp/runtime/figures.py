@@ -36,7 +36,8 @@ from nb2ddp.runtime.figure_values import (
     _walk,
     _write,
 )
-from nb2ddp.runtime.random_numbers import _every_random_state, _seed_for, _set_every_random_state
+from nb2ddp.runtime.random_draws import _NOTHING, _Counts, _drawn
+from nb2ddp.runtime.random_numbers import _every_random_state, _set_every_random_state
 
 
 class _Change:
@@ -74,8 +75,7 @@ class _Note:
         self.result: Any = None
         self.changes: dict[_Path, _Change] = {}
         self.events: list[tuple[str, Any]] = []
-        self.drew = False
-        self.state: Any = None  # the random states after the first micro-batch, if it drew
+        self.draws: _Counts | None = _NOTHING  # random numbers; None where they cannot be counted
 
 
 class _Figures:
@@ -87,7 +87,9 @@ class _Figures:
         self.sources: dict[_Path, _Path] = {}  # of what copies another figure: a total that is logged, say
         self.model: Any = None
         self.modules: list[tuple[str, Any]] = []  # of the model, whose classes are the notebook's
-        self.draws = True  # micro-batches draw random numbers, as far as is known
+        self.counters: dict[_Path, int] = {}  # what each micro-batch adds to a number, the same each time
+        self.no_counters: set[_Path] = set()
+        self.base: dict[_Path, Any] = {}  # as of the beginning of the step
         self.noting: _Note | None = None  # the micro-batch under way
         self.holders: dict[_Path, tuple[Any, Any]] = {}
         self.now: dict[_Path, Any] = {}  # as of the last snapshot
@@ -102,21 +104,23 @@ class _Figures:
         for path, holder, key, value in _walk(self.trainer, self.modules):
             self.holders[path] = holder, key
             taken[path] = value, _copied(value)
-        self.now = taken
+        self.now = dict(taken)
         return taken
 
-    def record(self, compute: Callable[[], Any], number: int, start: tuple[Any, ...]) -> _Note:
-        """Compute micro-batch ``number``, and note what it did; its effects stay. ``start``: the random states.
+    def begin(self) -> dict[_Path, Any]:
+        """Return what all values are at the beginning of a step."""
+        self.base = self.snapshot()
+        return self.base
 
-        The first micro-batch draws the numbers that it has in one process. The others draw numbers that depend on
-        their place in the step, not on the rank.
+    def record(self, compute: Callable[[], Any], number: int, state: tuple[Any, ...]) -> _Note:
+        """Compute micro-batch ``number`` from random states, and note what it did; its effects stay.
+
+        Counters stand where they do in one process.
         """
+        self._set_counters(number)
         before, note = self.now, _Note()
         self.noting = note
-        _set_every_random_state(start)
-        if number and self.draws:
-            _seed_for(start, number)
-        drawn = _every_random_state()
+        _set_every_random_state(state)
         printed = _Printed(note)
         try:
             with contextlib.redirect_stdout(printed):
@@ -128,16 +132,43 @@ class _Figures:
             raise
         finally:
             self.noting = None
-        note.state = _every_random_state()
-        note.drew = not _are_same_states(drawn, note.state)
-        if number or not note.drew:
-            note.state = None
+        after = _every_random_state()
+        note.draws = _NOTHING if _are_same_states(state, after) else _drawn(state, after)
         now = self.snapshot()
         for path in {**before, **now}:
             change = _changed(before.get(path), now.get(path))
             if change is not None:
                 note.changes[path] = change
         return note
+
+    def _set_counters(self, number: int) -> None:
+        for path, added in self.counters.items():
+            value = self.base[path][1] if path in self.base else _ABSENT
+            if value is _ABSENT and not number:
+                self._remove(path)
+                self.now.pop(path, None)
+                continue
+            value = (0 if value is _ABSENT else value) + number * added
+            self._put(path, value)
+            self.now[path] = value, value
+
+    def learn_counters(self, seen: list[list[_Note]], *, finds: bool) -> bool:
+        """Find what each micro-batch adds the same to; return whether all counters stood where they should.
+
+        ``finds``: `seen` holds what every rank saw of each micro-batch, so that new ones show.
+        """
+        notes = [note for of_turn in seen for note in of_turn]
+        paths = {path for note in notes for path in note.changes} if finds else set()
+        known = dict(self.counters)
+        for path in (paths | known.keys()) - self.no_counters:
+            added = [note.changes[path].added if path in note.changes else None for note in notes]
+            is_counter = type(added[0]) is int and added.count(added[0]) == len(added)
+            if is_counter and self.counters.get(path, added[0]) == added[0]:
+                self.counters[path] = added[0]
+            elif path in self.counters:
+                del self.counters[path]
+                self.no_counters.add(path)
+        return len(seen) == 1 or known == self.counters
 
     def restore(self, taken: dict[_Path, Any]) -> None:
         """Make all values what they were; the last snapshot says which are not."""
@@ -153,7 +184,7 @@ class _Figures:
         for path in taken.keys() - self.now.keys():
             self._put(path, taken[path][0])
             _refill(*taken[path])
-        self.now = taken
+        self.now = dict(taken)
 
     def apply(self, note: _Note) -> None:
         """Apply what a micro-batch did, after those before it."""

@@ -1,2 +1,2 @@
-# near: random numbers of the ranks' own
+# same: dropout
 go(Trainer(bert(drop=0.1), args(), train_dataset=cls_rows(64)))

@@ -1,4 +1,4 @@
-# said: the loss depends on how often it was computed
+# same: loss_counts_its_calls
 kept["seen"] = []
 class Own(Trainer):
     n = 0
