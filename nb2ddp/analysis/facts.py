@@ -61,6 +61,7 @@ class Facts:
         self.calls_in = tree.calls_in
 
     def _ask_names(self, names: Names) -> None:
+        self.definitions = names.definitions
         self.bindings = names.bindings
         self.binding = names.binding
         self.bindings_in = names.bindings_in

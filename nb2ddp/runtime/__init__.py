@@ -45,6 +45,7 @@ PARTS = (
     "figure_values",
     "figures",
     "summed_gradients",
+    "held_tensors",
     "row_parts",
     "turns",
     "predictions",

@@ -51,7 +51,12 @@ def _walk(trainer: Any, modules: list[tuple[str, Any]]) -> Iterator[tuple[_Path,
     waiting.reverse()  # taken from the end
     while waiting:
         path, holder, key, value = waiting.pop()
-        if isinstance(value, _SIMPLE) or _is_small_tensor(value) or type(value).__module__ == "numpy":
+        if (
+            isinstance(value, _SIMPLE)
+            or _is_record(value)
+            or _is_small_tensor(value)
+            or type(value).__module__ == "numpy"
+        ):
             yield path, holder, key, value
             continue
         if id(value) in seen or len(seen) > 20 * _MOST:  # or known by another name
@@ -110,6 +115,10 @@ def _is_own(module: str | None) -> bool:
         near = file is not None and os.path.dirname(os.path.abspath(file)) in folders
         _LIBRARIES[module or ""] = not near or os.path.basename(str(file)).startswith("ddp_support")
     return not _LIBRARIES[module or ""]
+
+
+def _is_record(value: Any) -> bool:
+    return type(value) is tuple and len(value) <= 8 and all(isinstance(item, _SIMPLE) for item in value)
 
 
 def _is_small_tensor(value: Any) -> bool:

@@ -75,6 +75,7 @@ class _Note:
         self.result: Any = None
         self.changes: dict[_Path, _Change] = {}
         self.events: list[tuple[str, Any]] = []
+        self.values: dict[_Path, Any] = {}  # in a checked step: numbers that it left as they were
         self.draws: _Counts | None = _NOTHING  # random numbers; None where they cannot be counted
 
 
@@ -112,10 +113,12 @@ class _Figures:
         self.base = self.snapshot()
         return self.base
 
-    def record(self, compute: Callable[[], Any], number: int, state: tuple[Any, ...]) -> _Note:
+    def record(
+        self, compute: Callable[[], Any], number: int, state: tuple[Any, ...], *, checked: bool = False
+    ) -> _Note:
         """Compute micro-batch ``number`` from random states, and note what it did; its effects stay.
 
-        Counters stand where they do in one process.
+        Counters stand where they do in one process. ``checked``: note what it left unchanged, too.
         """
         self._set_counters(number)
         before, note = self.now, _Note()
@@ -139,16 +142,17 @@ class _Figures:
             change = _changed(before.get(path), now.get(path))
             if change is not None:
                 note.changes[path] = change
+            elif checked and isinstance(now[path][1], int | float | tuple):
+                note.values[path] = now[path][1]
         return note
 
     def _set_counters(self, number: int) -> None:
         for path, added in self.counters.items():
-            value = self.base[path][1] if path in self.base else _ABSENT
-            if value is _ABSENT and not number:
+            if path not in self.base and not number:
                 self._remove(path)
                 self.now.pop(path, None)
                 continue
-            value = (0 if value is _ABSENT else value) + number * added
+            value = (self.base[path][1] if path in self.base else 0) + number * added
             self._put(path, value)
             self.now[path] = value, value
 
@@ -162,9 +166,10 @@ class _Figures:
         known = dict(self.counters)
         for path in (paths | known.keys()) - self.no_counters:
             added = [note.changes[path].added if path in note.changes else None for note in notes]
-            is_counter = type(added[0]) is int and added.count(added[0]) == len(added)
-            if is_counter and self.counters.get(path, added[0]) == added[0]:
-                self.counters[path] = added[0]
+            first: Any = added[0]
+            is_counter = type(first) is int and added.count(first) == len(added)
+            if is_counter and self.counters.get(path, first) == first:
+                self.counters[path] = first
             elif path in self.counters:
                 del self.counters[path]
                 self.no_counters.add(path)
@@ -202,6 +207,8 @@ class _Figures:
                 (now.update if isinstance(now, set) else now.extend)(change.items)
             elif rule == "adds":
                 self._put(path, _sum_of(now, change.added))
+            elif rule in _CHOOSES and now is not _ABSENT:
+                self._put(path, _CHOOSES[rule](now, change.after))
             else:
                 self._put(path, change.after)
         for kind, value in note.events:
@@ -221,7 +228,7 @@ class _Figures:
             if (other := _copied_from(path, paths, seen)) is not None:
                 self.rules[path], self.sources[path] = "copies", other
                 continue
-            rules = [rule for rule in ("grows", "adds", "is set") if _explains(rule, path, seen)]
+            rules = [rule for rule in ("grows", "adds", "is set", *_CHOOSES) if _explains(rule, path, seen)]
             if not rules:
                 return _in_words(path)
             self.rules[path] = rules[0]
@@ -273,6 +280,7 @@ class _Printed(io.TextIOBase):
         return len(text)
 
 
+_CHOOSES: dict[str, Callable[..., Any]] = {"is the least": min, "is the largest": max}
 _CLOSE = 1e-4  # two ranks' figures of one micro-batch: float sums in another order
 
 
@@ -302,13 +310,22 @@ def _explains(rule: str, path: _Path, seen: list[list[_Note]]) -> bool:
             continue
         if rule == "is set":  # to what it was already, perhaps
             values = [change.after for change in changes if change is not None]
+            values += [note.values[path] for note in notes if path in note.values]
+        elif rule in _CHOOSES:
+            values = [change.after for change in changes if change is not None]
+            left = [note.values[path] for note in notes if path in note.values]
+            try:
+                if any(_CHOOSES[rule](value, values[0]) != value for value in left):
+                    return False
+            except TypeError:  # no numbers
+                return False
         elif any(change is None for change in changes):
             return False
         else:
             values = [
                 change.items if rule == "grows" else change.added for change in changes if change is not None
             ]
-        if any(value is None and rule != "is set" for value in values):
+        if any(value is None and rule in ("grows", "adds") for value in values):
             return False
         if any(not _agree(values[0], value, _CLOSE) for value in values[1:]):
             return False

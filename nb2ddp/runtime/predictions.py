@@ -73,7 +73,11 @@ class _Predictions:
         own = {turn: record(turn) for turn in range(len(self.group)) if turn % _run.world_size == _run.rank}
         of_ranks = _exchange((own, figures.unknown(own)))
         notes = {turn: note for noted, _ in of_ranks for turn, note in noted.items()}
-        why = "the predictions draw random numbers" if any(note.draws != _NOTHING for note in notes.values()) else ""
+        why = (
+            "the predictions draw random numbers"
+            if any(note.draws != _NOTHING for note in notes.values())
+            else ""
+        )
         if not why and any(unknown for _, unknown in of_ranks):
             every = {turn: own.get(turn) or record(turn) for turn in range(len(self.group))}
             seen = _exchange(every)

@@ -43,7 +43,9 @@ class _Draws:
         shapes = _shapes(inputs)
         if shapes in self.known or not self.known:
             return self.known.get(shapes, _NOTHING)
-        return self._fitted(shapes) or self.known[min(self.known, key=lambda of: abs(_size(of) - _size(shapes)))]
+        return (
+            self._fitted(shapes) or self.known[min(self.known, key=lambda of: abs(_size(of) - _size(shapes)))]
+        )
 
     def _fitted(self, shapes: Any) -> _Counts | None:
         """Return what follows from sizes, and from sizes times lengths, if all that was seen does."""
@@ -105,7 +107,9 @@ def _drawn(before: tuple[Any, ...], after: tuple[Any, ...]) -> _Counts | None:
         counts.append(count)
     gpu = 0
     if before[3] is not None and after[3] is not None:
-        seeds, offsets = zip(*(state.view(torch.int64).tolist() for state in (before[3], after[3])), strict=True)
+        seeds, offsets = zip(
+            *(state.view(torch.int64).tolist() for state in (before[3], after[3])), strict=True
+        )
         if seeds[0] != seeds[1] or offsets[1] < offsets[0]:
             return None
         gpu = offsets[1] - offsets[0]
@@ -145,7 +149,7 @@ def _twisters(state: tuple[Any, ...]) -> list[tuple[Any, int, Any]]:
     whole = of_torch.view(torch.int64)
     left = int(of_torch[8:12].view(torch.int32)[0])
     held = bool(of_torch[24 + 8 * _WORDS + 24]), bool(of_torch[-4])  # a second normal number
-    found = [
+    return [
         (numpy.array(python[1][:_WORDS], dtype="uint32"), python[1][_WORDS], python[2]),
         (numpy.frombuffer(of_numpy[1], dtype="uint32"), of_numpy[2], of_numpy[3] and of_numpy[4]),
         (
@@ -154,32 +158,33 @@ def _twisters(state: tuple[Any, ...]) -> list[tuple[Any, int, Any]]:
             any(held) and bytes(of_torch[24 + 8 * _WORDS :].tolist()),
         ),
     ]
-    return found
 
 
 def _moved(words: Any, place: int, count: int) -> tuple[Any, int]:
-    import numpy
-
-    generator = numpy.random.RandomState(0)
-    generator.set_state(("MT19937", words, place))
+    generator = _generator(words, place)
     generator.bytes(4 * count)
-    _, words, place, *_ = generator.get_state()
-    return words, place
+    _, words, end, *_ = generator.get_state()
+    return words, end
 
 
 def _distance_of(one: tuple[Any, int, Any], other: tuple[Any, int, Any]) -> int | None:
-    import numpy
-
     (words, place, held), (wanted, end, held_after) = one, other
     if held != held_after:
         return None
     if (words == wanted).all() and place <= end:
         return end - place
-    count, generator = _WORDS - place, numpy.random.RandomState(0)
-    generator.set_state(("MT19937", words, _WORDS))
+    count, generator = _WORDS - place, _generator(words, _WORDS)
     while count < _MOST_DRAWS:
         generator.bytes(4 * _WORDS)
         if (generator.get_state()[1] == wanted).all():
             return count + end
         count += _WORDS
     return None
+
+
+def _generator(words: Any, place: int) -> Any:
+    import numpy
+
+    generator = numpy.random.RandomState(0)
+    generator.set_state(("MT19937", words, place, 0, 0.0))
+    return generator

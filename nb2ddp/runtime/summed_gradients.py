@@ -59,8 +59,11 @@ class _Buffers:
         self.versions = [(buffer, buffer._version) for buffer in buffers]
         self.copies = [buffer.detach().clone() for buffer, _ in self.versions]
 
-    def have_changed(self) -> bool:
-        return any(buffer._version != version for buffer, version in self.versions)
+    def have_changed(self) -> str:
+        """Return what is wrong, or ""."""
+        if any(buffer._version != version for buffer, version in self.versions):
+            return "the model keeps running statistics of its batches, as a batch norm does"
+        return ""
 
     def put_back(self) -> None:
         with torch.no_grad():

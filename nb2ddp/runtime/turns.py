@@ -19,6 +19,7 @@ import torch.distributed as dist
 from nb2ddp.runtime.figure_values import _agree
 from nb2ddp.runtime.figures import _Figures, _Note
 from nb2ddp.runtime.gradients import _mean_of_rows, _sparse_like, _sparse_names
+from nb2ddp.runtime.held_tensors import _Held
 from nb2ddp.runtime.object_collectives import _exchange
 from nb2ddp.runtime.random_draws import _Draws
 from nb2ddp.runtime.random_numbers import _every_random_state, _set_every_random_state
@@ -47,7 +48,9 @@ class _Turns:
         self.whole = ""  # why every rank computes all micro-batches
         self.steps, self.spent = 0, 0.0  # and what checks cost, in steps of the ranks
         self.draws = _Draws()
-        self.states: list[tuple[Any, ...]] = []  # random states at the beginning of each micro-batch, and at the end
+        self.states: list[
+            tuple[Any, ...]
+        ] = []  # random states at the beginning of each micro-batch, and at the end
         self.losses_apart = 0.0  # in the check under way
         self.rows = _RowParts()
         self.of_model: list[Any] = []
@@ -98,12 +101,14 @@ class _Turns:
         base, start = self.figures.begin(), _every_random_state()
         kept = [(p, p.grad) for p in self._parameters() if p.grad is not None]
         buffers = _Buffers(self.buffers)
+        own = {id(tensor) for tensor in (*self._parameters(), *self.of_model, *self.buffers)}
+        held = _Held(self.trainer, own, looks=is_due, keeps=not step)
         is_due |= any(self.rows.is_unsure(self.samples[turn]) for turn in left)
         for parameter, _ in kept:
             parameter.grad = None
         while True:
             self.states = self.draws.states(self.samples, start)
-            why = self._compute(compute, left, buffers, checked=is_due)
+            why = self._compute(compute, left, buffers, held, checked=is_due)
             self.figures.restore(base)
             if why not in (_UNKNOWN, _OTHERWISE):
                 break
@@ -113,6 +118,7 @@ class _Turns:
         if why:
             self._clear_gradients()
             buffers.put_back()
+            held.put_back()
             self.whole = why
             _checks.failed(
                 f"{why}. From here on every rank computes all micro-batches, which is no faster than one GPU"
@@ -153,7 +159,8 @@ class _Turns:
         self,
         compute: Callable[[Any], torch.Tensor],
         left: list[int],
-        buffers: "_Buffers",
+        buffers: _Buffers,
+        held: _Held,
         *,
         checked: bool,
     ) -> str:
@@ -166,9 +173,9 @@ class _Turns:
 
         def record(turn: int) -> _Note:
             if turn != tried:
-                return self._record(compute, self.samples[turn], turn)
+                return self._record(compute, self.samples[turn], turn, checked=checked)
             others = _taken(parameters)
-            note = self._record(compute, self.samples[turn], turn)
+            note = self._record(compute, self.samples[turn], turn, checked=checked)
             alone[:] = [None if p.grad is None else p.grad.clone() for p in parameters]
             for parameter, gradient in zip(parameters, others, strict=True):
                 if gradient is not None:
@@ -189,9 +196,11 @@ class _Turns:
             whole = _taken(parameters)
         unknown = not checked and (figures.unknown(own) or not self.rows.knows(list(parts.values())))
         has = bytes(gradient is not None for gradient in mine)
-        of_ranks = _exchange((every or own, list(own), parts, has, buffers.have_changed(), unknown))
-        if any(changed for *_, changed, _ in of_ranks):
-            return "the model keeps running statistics of its batches, as a batch norm does"
+        of_ranks = _exchange(
+            (every or own, list(own), parts, has, buffers.have_changed() or held.changed(), unknown)
+        )
+        if changed := next((changed for *_, changed, _ in of_ranks if changed), ""):
+            return changed
         divided_notes = {turn: [noted[turn] for _, _, noted, *_ in of_ranks] for turn in divided}
         unclear = any(
             self.rows.are_unclear(self.samples[turn], notes) for turn, notes in divided_notes.items()
@@ -272,9 +281,12 @@ class _Turns:
         if why:
             self._say_undivided(why)
 
-    def _record(self, compute: Callable[[Any], torch.Tensor], inputs: Any, turn: int) -> _Note:
+    def _record(
+        self, compute: Callable[[Any], torch.Tensor], inputs: Any, turn: int, *, checked: bool = False
+    ) -> _Note:
         """Compute a micro-batch, or rows of it, from where one process stands at its beginning."""
-        return self.figures.record(lambda: _as_number(compute(inputs)), turn, self.states[turn])
+        state = self.states[turn]
+        return self.figures.record(lambda: _as_number(compute(inputs)), turn, state, checked=checked)
 
     def _as_expected(self, seen: list[list[_Note]], divided: list[int], *, checked: bool) -> bool:
         """Return whether all micro-batches began where they do in one process; if not, the next ones will."""

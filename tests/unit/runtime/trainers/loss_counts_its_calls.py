@@ -1,4 +1,4 @@
-# same: loss_counts_its_calls
+# same: the loss depends on how often it was computed
 kept["seen"] = []
 class Own(Trainer):
     n = 0
