@@ -100,7 +100,7 @@ def _rewards(facts: Facts) -> Iterator[Note]:
     for function in dict.fromkeys(functions):
         yield Note(
             f"the reward function `{function.name.value}` keeps something from call to call, and each rank calls it "
-            "with its own completions alone: what it keeps, and rewards that depend on it, are not those of one process",
+            "with its own completions alone: what it keeps, and what depends on that, is not as in one process",
             function,
         )
 

@@ -27,6 +27,7 @@ from nb2ddp.runtime.figure_values import (
     _appended,
     _are_same_states,
     _copied,
+    _is_array,
     _own_modules,
     _Path,
     _read,
@@ -57,10 +58,9 @@ class _Change:
                 added = [_Change(one, other).added for one, other in zip(before, after, strict=True)]
                 return None if None in added else added
             return None
-        if isinstance(after, torch.Tensor):
-            if isinstance(before, torch.Tensor) and before.shape == after.shape and after.dtype != torch.bool:
-                return after - before
-            return None
+        if hasattr(after, "dtype"):  # a tensor, or NumPy's
+            same = type(before) is type(after) and before.shape == after.shape
+            return after - before if same and "bool" not in str(after.dtype) else None
         if isinstance(after, bool) or not isinstance(after, int | float):
             return None
         if isinstance(before, str) and before == _ABSENT:
@@ -75,7 +75,7 @@ class _Note:
         self.result: Any = None
         self.changes: dict[_Path, _Change] = {}
         self.events: list[tuple[str, Any]] = []
-        self.values: dict[_Path, Any] = {}  # in a checked step: numbers that it left as they were
+        self.values: dict[_Path, Any] = {}  # that it left as they were, or set to what they were
         self.draws: _Counts | None = _NOTHING  # random numbers; None where they cannot be counted
 
 
@@ -142,8 +142,8 @@ class _Figures:
             change = _changed(before.get(path), now.get(path))
             if change is not None:
                 note.changes[path] = change
-            elif checked and isinstance(now[path][1], int | float | tuple):
-                note.values[path] = now[path][1]
+            elif self.rules.get(path) == "is set" or (checked and not isinstance(now[path][0], _GROWS)):
+                note.values[path] = _sent(now[path][1])
         return note
 
     def _set_counters(self, number: int) -> None:
@@ -193,6 +193,9 @@ class _Figures:
 
     def apply(self, note: _Note) -> None:
         """Apply what a micro-batch did, after those before it."""
+        for path, value in note.values.items():
+            if self.rules.get(path) == "is set":
+                self._put(path, value)
         for path, change in sorted(note.changes.items(), key=lambda of: self.rules.get(of[0]) == "copies"):
             rule = self.rules.get(path, "")
             if rule == "copies":
@@ -314,6 +317,8 @@ def _explains(rule: str, path: _Path, seen: list[list[_Note]]) -> bool:
         elif rule in _CHOOSES:
             values = [change.after for change in changes if change is not None]
             left = [note.values[path] for note in notes if path in note.values]
+            if any(hasattr(value, "dtype") for value in (*values, *left)):
+                return False
             try:
                 if any(_CHOOSES[rule](value, values[0]) != value for value in left):
                     return False
@@ -367,6 +372,9 @@ def _sum_of(now: Any, added: Any) -> Any:
     if isinstance(added, list):
         now = now if isinstance(now, list) else [0] * len(added)
         now[:] = [_sum_of(one, other) for one, other in zip(now, added, strict=True)]
+        return now
+    if _is_array(now):
+        now += added
         return now
     if isinstance(added, torch.Tensor):
         return now + added.to(now.device) if isinstance(now, torch.Tensor) else added

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from nb2ddp.runtime.figure_values import _MOST, _NO_FIGURES
+from nb2ddp.runtime.figure_values import _NO_FIGURES, _is_small_tensor
 from nb2ddp.runtime.summed_gradients import _persistent
 
 _MOST_BYTES = 1 << 32  # that are copied, to be put back
@@ -70,7 +70,9 @@ class _Held:
                 if name in _NO_FIGURES or name[:2] == "__":
                     continue
                 kinds = torch.nn.Module | torch.optim.Optimizer
-                if isinstance(value, kinds) or (isinstance(value, torch.Tensor) and value.numel() > _MOST):
+                if isinstance(value, kinds) or (
+                    isinstance(value, torch.Tensor) and not _is_small_tensor(value)
+                ):
                     yield name, values, value
 
     def _tensors(self, value: Any) -> list[torch.Tensor]:

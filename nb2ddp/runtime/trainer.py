@@ -34,7 +34,9 @@ def wrap_trainer(trainer: Any, batch: str = "preserve", whole: bool = False) -> 
         size, steps = trainer.args.per_device_train_batch_size, trainer.args.gradient_accumulation_steps
         how = "whole on each of" if whole else "in turns on"
         print(f"nb2ddp: batch {size} x {steps}, {how} {_run.world_size} processes = {size * steps} per step")
-        _check_same_data(getattr(trainer, "train_dataset", None))
+        data = getattr(trainer, "train_dataset", None)
+        for part in data.values() if isinstance(data, dict) else [data]:
+            _check_same_data(part)
         _set_random_state(from_main_process(_random_state))
     return trainer.model
 
