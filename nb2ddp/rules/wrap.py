@@ -98,8 +98,10 @@ def _rewards(facts: Facts) -> Iterator[Note]:
         function for call in facts.live_calls for function in micro_batches.remembering_rewards(facts, call)
     ]
     for function in dict.fromkeys(functions):
+        home = facts.scope(function)
+        name = (home if isinstance(home, cst.ClassDef) else function).name.value
         yield Note(
-            f"the reward function `{function.name.value}` keeps something from call to call, and each rank calls it "
+            f"the reward function `{name}` keeps something from call to call, and each rank calls it "
             "with its own completions alone: what it keeps, and what depends on that, is not as in one process",
             function,
         )

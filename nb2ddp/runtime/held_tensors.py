@@ -17,9 +17,12 @@ _MOST_BYTES = 1 << 32  # that are copied, to be put back
 
 
 class _Held:
-    """The modules, optimizers and large tensors that a Trainer and the notebook hold, before a step."""
+    """A model's buffers, and the modules, optimizers and large tensors held beside it, before a step."""
 
-    def __init__(self, trainer: Any, trained: set[int], *, looks: bool, keeps: bool) -> None:
+    def __init__(
+        self, trainer: Any, buffers: list[torch.Tensor], trained: set[int], *, looks: bool, keeps: bool
+    ) -> None:
+        self.buffers = [(buffer, buffer._version, buffer.detach().clone()) for buffer in buffers]
         self.trainer, self.trained = trainer, trained
         self.looks = looks  # at values too: who writes to `.data` leaves no trace
         self.marks = self._marks()
@@ -41,6 +44,8 @@ class _Held:
 
     def changed(self) -> str:
         """Return what is wrong, or ""."""
+        if any(buffer._version != version for buffer, version, _ in self.buffers):
+            return "the model keeps running statistics of its batches, as a batch norm does"
         now = self._marks()
         names = (name for name in {**self.marks, **now} if self.marks.get(name) != now.get(name))
         return next((f"a micro-batch changes `{name}`, which later ones may read" for name in names), "")
@@ -50,7 +55,7 @@ class _Held:
         for holder, name, value in self.tensors:
             holder[name] = value
         with torch.no_grad():
-            for tensor, copied in self.copies:
+            for tensor, copied in [*((buffer, old) for buffer, _, old in self.buffers), *self.copies]:
                 tensor.copy_(copied)
         for optimizer, state in self.optimizers:
             optimizer.load_state_dict(state)
@@ -69,6 +74,10 @@ class _Held:
             for name, value in list(values.items()):
                 if name in _NO_FIGURES or name[:2] == "__":
                     continue
+                if isinstance(value, torch.optim.Optimizer):
+                    groups = [group["params"] for group in value.param_groups]
+                    if all(id(parameter) in self.trained for group in groups for parameter in group):
+                        continue  # the Trainer's own
                 kinds = torch.nn.Module | torch.optim.Optimizer
                 if isinstance(value, kinds) or (
                     isinstance(value, torch.Tensor) and not _is_small_tensor(value)

@@ -28,7 +28,6 @@ from nb2ddp.runtime.row_parts import _RowParts
 from nb2ddp.runtime.run_state import _run, _warn
 from nb2ddp.runtime.spot_checks import _checks
 from nb2ddp.runtime.summed_gradients import (
-    _Buffers,
     _distance,
     _persistent,
     _sum_in_buckets,
@@ -100,15 +99,14 @@ class _Turns:
         self.spent += cost * is_due
         base, start = self.figures.begin(), _every_random_state()
         kept = [(p, p.grad) for p in self._parameters() if p.grad is not None]
-        buffers = _Buffers(self.buffers)
         own = {id(tensor) for tensor in (*self._parameters(), *self.of_model, *self.buffers)}
-        held = _Held(self.trainer, own, looks=is_due, keeps=not step)
+        held = _Held(self.trainer, self.buffers, own, looks=is_due, keeps=not step)
         is_due |= any(self.rows.is_unsure(self.samples[turn]) for turn in left)
         for parameter, _ in kept:
             parameter.grad = None
         while True:
             self.states = self.draws.states(self.samples, start)
-            why = self._compute(compute, left, buffers, held, checked=is_due)
+            why = self._compute(compute, left, held, checked=is_due)
             self.figures.restore(base)
             if why not in (_UNKNOWN, _OTHERWISE):
                 break
@@ -117,7 +115,6 @@ class _Turns:
         _set_every_random_state(start if why else self.states[-1])
         if why:
             self._clear_gradients()
-            buffers.put_back()
             held.put_back()
             self.whole = why
             _checks.failed(
@@ -159,7 +156,6 @@ class _Turns:
         self,
         compute: Callable[[Any], torch.Tensor],
         left: list[int],
-        buffers: _Buffers,
         held: _Held,
         *,
         checked: bool,
@@ -196,9 +192,7 @@ class _Turns:
             whole = _taken(parameters)
         unknown = not checked and (figures.unknown(own) or not self.rows.knows(list(parts.values())))
         has = bytes(gradient is not None for gradient in mine)
-        of_ranks = _exchange(
-            (every or own, list(own), parts, has, buffers.have_changed() or held.changed(), unknown)
-        )
+        of_ranks = _exchange((every or own, list(own), parts, has, held.changed(), unknown))
         if changed := next((changed for *_, changed, _ in of_ranks if changed), ""):
             return changed
         divided_notes = {turn: [noted[turn] for _, _, noted, *_ in of_ranks] for turn in divided}
