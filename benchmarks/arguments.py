@@ -352,6 +352,10 @@ def page(rows: list[Row], ranks: int) -> str:
         for row in tried:
             words = re.sub(r"/\S+/", "", row.words).replace("|", "\\|").replace("<", "&lt;")[:160]
             made.append(f"| `{row.argument}` | `{row.value}` | {row.verdict} | {words} |")
+        known = {(row.argument, row.value) for row in of_kind}
+        missing = [f"`{name}={value}`" for name, value in choices(kind) if (name, value) not in known]
+        if missing:
+            made += ["", f"Not run yet: {', '.join(missing)}."]
         if left:
             made += ["", f"Not tried: {', '.join(left)}."]
     return "\n".join(made) + "\n"
@@ -392,7 +396,7 @@ def main() -> None:
         others = [old for old in kept if (old.kind, old.argument, old.value) not in new]
         rows = [*others, *new.values()]
         given.rows.write_text("".join(json.dumps(dataclasses.asdict(row)) + "\n" for row in rows))
-    if given.write:
+    if given.write:  # of a run with --missing too
         every = [Row(**json.loads(line)) for line in given.rows.read_text().splitlines()]
         PAGE.write_text(page(every, given.ranks), encoding="utf-8")
     print(Counter(row.verdict for row in new.values()))
