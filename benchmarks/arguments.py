@@ -18,6 +18,7 @@ import argparse
 import dataclasses
 import enum
 import json
+import os
 import re
 import sys
 import tempfile
@@ -28,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # ORPO and CPO are there
 
 from tests.support import ROOT
 from tests.support.ranks import Ended, RankServer, collect
