@@ -5,7 +5,8 @@
 Two stacks are built below build/canary: `together`, the newest Unsloth with the newest of the others that it accepts,
 and `ahead`, the newest of all others without Unsloth. torch stays the pinned release: another is a download of
 gigabytes, of CUDA builds that no CPU uses (--torch takes one). What differs from the pinned stack is printed: versions;
-names and arguments that are gone; warnings; rows of the ledger's slice. A stack of the pinned versions is not run.
+names and arguments that are gone; warnings; rows of the ledger's slice;
+choices of arguments that train another run. A stack of the pinned versions is not run.
 Exit code 1: a row is worse than published. --build stops before the slice; --move moves the pins in tests/stacks when
 all is green; `make pins` resolves them then. --unsloth checks another Unsloth; one before 2026.10.9 has no CPU backend.
 """
@@ -224,6 +225,21 @@ def run_slice(stack: str, published: dict[str, Row]) -> list[str]:
     return found
 
 
+def run_arguments(stack: str, python: Path) -> list[str]:
+    """Train with each choice of each argument that this stack has; return what is neither the same nor said."""
+    rows = BUILD / f"{stack}-arguments.jsonl"
+    rows.unlink(missing_ok=True)
+    done = subprocess.run(
+        [python, "benchmarks/arguments.py", "--rows", rows], cwd=ROOT, capture_output=True, text=True
+    )
+    lines = done.stdout.splitlines()
+    print("  arguments: " + (lines[-1] if lines else done.stderr[-200:]))
+    faults = [line for line in lines if re.search(r" (silent|crash|hang) ", line)]
+    return [f"{stack}: {' '.join(line.split())}" for line in faults] or [f"{stack}: no arguments"] * (
+        not lines
+    )
+
+
 # ---- the command ----------------------------------------------------------------------------------
 
 
@@ -253,7 +269,7 @@ def check(
         print(f"  no row is measured: {module} cannot be imported on this CPU ({said[:200]})")
         return new, [f"{stack}: {module} {new.versions.get(module, '')} cannot be imported on this CPU"]
     STACKS[stack] = python
-    return new, run_slice(stack, published)
+    return new, [*run_slice(stack, published), *run_arguments(stack, python)]
 
 
 def move(together: Asked) -> None:

@@ -23,6 +23,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from nb2ddp.analysis import micro_batches
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.training_arguments import ACCUMULATION, BATCH, DEFAULTS, libraries_know_ranks, recipes
 from nb2ddp.options import Options
@@ -32,12 +33,22 @@ from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Statement
 
 _IN_TURNS = "the ranks compute micro-batches in turns, and sum the gradients"
+_WHOLE = "every rank computes all micro-batches, because they write to files or trackers"
 _WRAPPED = "train through one DDP wrapper; `{}.model` is still the plain model"
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
     yield from ()
     ranks = libraries_know_ranks(facts, options.strategy)
+    effects = () if ranks else micro_batches.effects(facts)
+    for call in effects:
+        yield Note(
+            "a micro-batch writes here, so every rank computes all micro-batches, and rank 0 writes: right, and no "
+            "faster than one GPU. Keep figures in a list instead, and write them in a callback or after training",
+            call,
+        )
+    if ranks:
+        yield from _rewards(facts)
     for call in facts.train_calls:
         trainer = facts.trained(call)
         assert trainer is not None
@@ -58,7 +69,8 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         ddp_model = facts.our("ddp_model")
         wrap = helper(facts, "wrap_rank_trainer" if ranks else "wrap_trainer")
         arguments = f'{code}, batch="scale"' if options.batch == "scale" and not ranks else code
-        why = _WRAPPED.format(code) if ranks else _IN_TURNS
+        arguments += ", whole=True" if effects else ""
+        why = _WRAPPED.format(code) if ranks else _WHOLE if effects else _IN_TURNS
         yield Insert(
             statement,
             "before",
@@ -78,6 +90,21 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             yield Insert(statement, "after", code, "the notebook frees the model's memory")
     if not ranks:
         yield from _prepared(facts)
+
+
+def _rewards(facts: Facts) -> Iterator[Note]:
+    """Name the reward functions that remember: a rank calls them with its own completions alone."""
+    functions = [
+        function for call in facts.live_calls for function in micro_batches.remembering_rewards(facts, call)
+    ]
+    for function in dict.fromkeys(functions):
+        home = facts.scope(function)
+        name = (home if isinstance(home, cst.ClassDef) else function).name.value
+        yield Note(
+            f"the reward function `{name}` keeps something from call to call, and each rank calls it "
+            "with its own completions alone: what it keeps, and what depends on that, is not as in one process",
+            function,
+        )
 
 
 def _makes_model(facts: Facts, trainer: cst.BaseExpression) -> bool:
@@ -109,8 +136,14 @@ def _prepared(facts: Facts) -> Iterator[Finding]:
         # a name may be given to another Trainer, and an attribute be one of another object
         which = (code, facts.binding(trainer) if isinstance(trainer, cst.Name) else facts.scope(call))
         if which not in prepared and method in ("evaluate", "predict", "hyperparameter_search"):
-            why = "the ranks divide its batches"
-            prepare = f"{helper(facts, 'prepare_trainer')}({code})  # nb2ddp: {why}"
+            effects = micro_batches.effects(facts)
+            why = (
+                "every rank computes its batches, because they write"
+                if effects
+                else "the ranks divide its batches"
+            )
+            whole = ", whole=True" if effects else ""
+            prepare = f"{helper(facts, 'prepare_trainer')}({code}{whole})  # nb2ddp: {why}"
             yield Insert(facts.statement(call), "before", prepare, why)
         if facts.is_collective(call):
             prepared.add(which)

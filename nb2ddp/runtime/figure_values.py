@@ -17,6 +17,7 @@ _Path = tuple[Any, ...]
 _SIMPLE = (bool, int, float, complex, str, bytes, type(None))
 _GROWS = (list, collections.deque, set)
 _MOST = 256  # values of a container that are looked at; of a longer list only what is appended
+_MOST_ON_CPU = 1 << 16  # of a tensor or an array there
 _ABSENT = "nb2ddp: there was none"
 # attributes of a Trainer that hold no figures, or none that a micro-batch changes
 _NO_FIGURES = frozenset(
@@ -51,7 +52,12 @@ def _walk(trainer: Any, modules: list[tuple[str, Any]]) -> Iterator[tuple[_Path,
     waiting.reverse()  # taken from the end
     while waiting:
         path, holder, key, value = waiting.pop()
-        if isinstance(value, _SIMPLE) or _is_small_tensor(value) or type(value).__module__ == "numpy":
+        if (
+            isinstance(value, _SIMPLE)
+            or _is_record(value)
+            or _is_small_tensor(value)
+            or (type(value).__module__ == "numpy" and not _is_array(value))
+        ):
             yield path, holder, key, value
             continue
         if id(value) in seen or len(seen) > 20 * _MOST:  # or known by another name
@@ -112,11 +118,22 @@ def _is_own(module: str | None) -> bool:
     return not _LIBRARIES[module or ""]
 
 
+def _is_record(value: Any) -> bool:
+    return type(value) is tuple and len(value) <= 8 and all(isinstance(item, _SIMPLE) for item in value)
+
+
+def _is_array(value: Any) -> bool:
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, numpy.ndarray)
+
+
 def _is_small_tensor(value: Any) -> bool:
+    if _is_array(value):
+        return bool(value.size <= _MOST_ON_CPU)
     return (
         isinstance(value, torch.Tensor)
         and not isinstance(value, torch.nn.Parameter)
-        and value.numel() <= _MOST
+        and value.numel() <= (_MOST if value.is_cuda else _MOST_ON_CPU)
     )
 
 
@@ -124,6 +141,8 @@ def _copied(value: Any) -> Any:
     """Return a copy of a value that may be changed in place; of a long list its length alone."""
     if isinstance(value, torch.Tensor):
         return value.detach().clone()
+    if _is_array(value):
+        return value.copy()
     if isinstance(value, _GROWS):
         return type(value)(value) if len(value) <= _MOST else len(value)
     return value
@@ -133,6 +152,8 @@ def _refill(value: Any, copy: Any) -> None:
     if isinstance(value, torch.Tensor):
         with torch.no_grad():
             value.copy_(copy)
+    elif _is_array(value):
+        value[...] = copy
     elif isinstance(value, list) and isinstance(copy, int):
         del value[copy:]
     elif isinstance(value, list):
@@ -182,6 +203,12 @@ def _agree(one: Any, other: Any, tolerance: float = 0.0) -> bool:
             return bool(torch.equal(one.cpu(), other.cpu()))
         here, there = one.double().cpu(), other.double().cpu()
         return bool(torch.allclose(here, there, rtol=tolerance, atol=tolerance, equal_nan=True))
+    if _is_array(one) or _is_array(other):
+        if type(one) is not type(other) or one.shape != other.shape or one.dtype != other.dtype:
+            return False
+        if not tolerance or one.dtype.kind not in "fc":
+            return bool((one == other).all())
+        return bool((abs(one - other) <= tolerance * (1 + abs(one))).all())
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):
         return len(one) == len(other) and all(
             _agree(a, b, tolerance) for a, b in zip(one, other, strict=True)

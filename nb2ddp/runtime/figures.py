@@ -27,6 +27,7 @@ from nb2ddp.runtime.figure_values import (
     _appended,
     _are_same_states,
     _copied,
+    _is_array,
     _own_modules,
     _Path,
     _read,
@@ -36,7 +37,8 @@ from nb2ddp.runtime.figure_values import (
     _walk,
     _write,
 )
-from nb2ddp.runtime.random_numbers import _every_random_state, _seed_for, _set_every_random_state
+from nb2ddp.runtime.random_draws import _NOTHING, _Counts, _drawn
+from nb2ddp.runtime.random_numbers import _every_random_state, _set_every_random_state
 
 
 class _Change:
@@ -56,10 +58,9 @@ class _Change:
                 added = [_Change(one, other).added for one, other in zip(before, after, strict=True)]
                 return None if None in added else added
             return None
-        if isinstance(after, torch.Tensor):
-            if isinstance(before, torch.Tensor) and before.shape == after.shape and after.dtype != torch.bool:
-                return after - before
-            return None
+        if hasattr(after, "dtype"):  # a tensor, or NumPy's
+            same = type(before) is type(after) and before.shape == after.shape
+            return after - before if same and "bool" not in str(after.dtype) else None
         if isinstance(after, bool) or not isinstance(after, int | float):
             return None
         if isinstance(before, str) and before == _ABSENT:
@@ -74,8 +75,8 @@ class _Note:
         self.result: Any = None
         self.changes: dict[_Path, _Change] = {}
         self.events: list[tuple[str, Any]] = []
-        self.drew = False
-        self.state: Any = None  # the random states after the first micro-batch, if it drew
+        self.values: dict[_Path, Any] = {}  # that it left as they were, or set to what they were
+        self.draws: _Counts | None = _NOTHING  # random numbers; None where they cannot be counted
 
 
 class _Figures:
@@ -87,7 +88,9 @@ class _Figures:
         self.sources: dict[_Path, _Path] = {}  # of what copies another figure: a total that is logged, say
         self.model: Any = None
         self.modules: list[tuple[str, Any]] = []  # of the model, whose classes are the notebook's
-        self.draws = True  # micro-batches draw random numbers, as far as is known
+        self.counters: dict[_Path, int] = {}  # what each micro-batch adds to a number, the same each time
+        self.no_counters: set[_Path] = set()
+        self.base: dict[_Path, Any] = {}  # as of the beginning of the step
         self.noting: _Note | None = None  # the micro-batch under way
         self.holders: dict[_Path, tuple[Any, Any]] = {}
         self.now: dict[_Path, Any] = {}  # as of the last snapshot
@@ -102,21 +105,25 @@ class _Figures:
         for path, holder, key, value in _walk(self.trainer, self.modules):
             self.holders[path] = holder, key
             taken[path] = value, _copied(value)
-        self.now = taken
+        self.now = dict(taken)
         return taken
 
-    def record(self, compute: Callable[[], Any], number: int, start: tuple[Any, ...]) -> _Note:
-        """Compute micro-batch ``number``, and note what it did; its effects stay. ``start``: the random states.
+    def begin(self) -> dict[_Path, Any]:
+        """Return what all values are at the beginning of a step."""
+        self.base = self.snapshot()
+        return self.base
 
-        The first micro-batch draws the numbers that it has in one process. The others draw numbers that depend on
-        their place in the step, not on the rank.
+    def record(
+        self, compute: Callable[[], Any], number: int, state: tuple[Any, ...], *, checked: bool = False
+    ) -> _Note:
+        """Compute micro-batch ``number`` from random states, and note what it did; its effects stay.
+
+        Counters stand where they do in one process. ``checked``: note what it left unchanged, too.
         """
+        self._set_counters(number)
         before, note = self.now, _Note()
         self.noting = note
-        _set_every_random_state(start)
-        if number and self.draws:
-            _seed_for(start, number)
-        drawn = _every_random_state()
+        _set_every_random_state(state)
         printed = _Printed(note)
         try:
             with contextlib.redirect_stdout(printed):
@@ -128,16 +135,45 @@ class _Figures:
             raise
         finally:
             self.noting = None
-        note.state = _every_random_state()
-        note.drew = not _are_same_states(drawn, note.state)
-        if number or not note.drew:
-            note.state = None
+        after = _every_random_state()
+        note.draws = _NOTHING if _are_same_states(state, after) else _drawn(state, after)
         now = self.snapshot()
         for path in {**before, **now}:
             change = _changed(before.get(path), now.get(path))
             if change is not None:
                 note.changes[path] = change
+            elif self.rules.get(path) == "is set" or (checked and not isinstance(now[path][0], _GROWS)):
+                note.values[path] = _sent(now[path][1])
         return note
+
+    def _set_counters(self, number: int) -> None:
+        for path, added in self.counters.items():
+            if path not in self.base and not number:
+                self._remove(path)
+                self.now.pop(path, None)
+                continue
+            value = (self.base[path][1] if path in self.base else 0) + number * added
+            self._put(path, value)
+            self.now[path] = value, value
+
+    def learn_counters(self, seen: list[list[_Note]], *, finds: bool) -> bool:
+        """Find what each micro-batch adds the same to; return whether all counters stood where they should.
+
+        ``finds``: `seen` holds what every rank saw of each micro-batch, so that new ones show.
+        """
+        notes = [note for of_turn in seen for note in of_turn]
+        paths = {path for note in notes for path in note.changes} if finds else set()
+        known = dict(self.counters)
+        for path in (paths | known.keys()) - self.no_counters:
+            added = [note.changes[path].added if path in note.changes else None for note in notes]
+            first: Any = added[0]
+            is_counter = type(first) is int and added.count(first) == len(added)
+            if is_counter and self.counters.get(path, first) == first:
+                self.counters[path] = first
+            elif path in self.counters:
+                del self.counters[path]
+                self.no_counters.add(path)
+        return len(seen) == 1 or known == self.counters
 
     def restore(self, taken: dict[_Path, Any]) -> None:
         """Make all values what they were; the last snapshot says which are not."""
@@ -153,10 +189,13 @@ class _Figures:
         for path in taken.keys() - self.now.keys():
             self._put(path, taken[path][0])
             _refill(*taken[path])
-        self.now = taken
+        self.now = dict(taken)
 
     def apply(self, note: _Note) -> None:
         """Apply what a micro-batch did, after those before it."""
+        for path, value in note.values.items():
+            if self.rules.get(path) == "is set":
+                self._put(path, value)
         for path, change in sorted(note.changes.items(), key=lambda of: self.rules.get(of[0]) == "copies"):
             rule = self.rules.get(path, "")
             if rule == "copies":
@@ -171,6 +210,8 @@ class _Figures:
                 (now.update if isinstance(now, set) else now.extend)(change.items)
             elif rule == "adds":
                 self._put(path, _sum_of(now, change.added))
+            elif rule in _CHOOSES and now is not _ABSENT:
+                self._put(path, _CHOOSES[rule](now, change.after))
             else:
                 self._put(path, change.after)
         for kind, value in note.events:
@@ -190,7 +231,7 @@ class _Figures:
             if (other := _copied_from(path, paths, seen)) is not None:
                 self.rules[path], self.sources[path] = "copies", other
                 continue
-            rules = [rule for rule in ("grows", "adds", "is set") if _explains(rule, path, seen)]
+            rules = [rule for rule in ("grows", "adds", "is set", *_CHOOSES) if _explains(rule, path, seen)]
             if not rules:
                 return _in_words(path)
             self.rules[path] = rules[0]
@@ -242,6 +283,7 @@ class _Printed(io.TextIOBase):
         return len(text)
 
 
+_CHOOSES: dict[str, Callable[..., Any]] = {"is the least": min, "is the largest": max}
 _CLOSE = 1e-4  # two ranks' figures of one micro-batch: float sums in another order
 
 
@@ -271,13 +313,24 @@ def _explains(rule: str, path: _Path, seen: list[list[_Note]]) -> bool:
             continue
         if rule == "is set":  # to what it was already, perhaps
             values = [change.after for change in changes if change is not None]
+            values += [note.values[path] for note in notes if path in note.values]
+        elif rule in _CHOOSES:
+            values = [change.after for change in changes if change is not None]
+            left = [note.values[path] for note in notes if path in note.values]
+            if any(hasattr(value, "dtype") for value in (*values, *left)):
+                return False
+            try:
+                if any(_CHOOSES[rule](value, values[0]) != value for value in left):
+                    return False
+            except TypeError:  # no numbers
+                return False
         elif any(change is None for change in changes):
             return False
         else:
             values = [
                 change.items if rule == "grows" else change.added for change in changes if change is not None
             ]
-        if any(value is None and rule != "is set" for value in values):
+        if any(value is None and rule in ("grows", "adds") for value in values):
             return False
         if any(not _agree(values[0], value, _CLOSE) for value in values[1:]):
             return False
@@ -319,6 +372,9 @@ def _sum_of(now: Any, added: Any) -> Any:
     if isinstance(added, list):
         now = now if isinstance(now, list) else [0] * len(added)
         now[:] = [_sum_of(one, other) for one, other in zip(now, added, strict=True)]
+        return now
+    if _is_array(now):
+        now += added
         return now
     if isinstance(added, torch.Tensor):
         return now + added.to(now.device) if isinstance(now, torch.Tensor) else added

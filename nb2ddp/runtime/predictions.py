@@ -10,6 +10,7 @@ from torch.utils import _pytree as pytree
 
 from nb2ddp.runtime.figures import _Note
 from nb2ddp.runtime.object_collectives import _exchange
+from nb2ddp.runtime.random_draws import _NOTHING
 from nb2ddp.runtime.random_numbers import _every_random_state, _set_every_random_state
 from nb2ddp.runtime.run_state import _run, _warn
 
@@ -62,7 +63,7 @@ class _Predictions:
 
     def _compute(self, compute: Callable[[Any], Any]) -> None:
         figures, start = self.trainer._turns.figures, _every_random_state()
-        base = figures.snapshot()
+        base = figures.begin()
         made: dict[int, Any] = {}
 
         def record(turn: int) -> _Note:
@@ -72,7 +73,11 @@ class _Predictions:
         own = {turn: record(turn) for turn in range(len(self.group)) if turn % _run.world_size == _run.rank}
         of_ranks = _exchange((own, figures.unknown(own)))
         notes = {turn: note for noted, _ in of_ranks for turn, note in noted.items()}
-        why = "the predictions draw random numbers" if any(note.drew for note in notes.values()) else ""
+        why = (
+            "the predictions draw random numbers"
+            if any(note.draws != _NOTHING for note in notes.values())
+            else ""
+        )
         if not why and any(unknown for _, unknown in of_ranks):
             every = {turn: own.get(turn) or record(turn) for turn in range(len(self.group))}
             seen = _exchange(every)

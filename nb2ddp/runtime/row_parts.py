@@ -148,8 +148,6 @@ class _RowParts:
         note, weights = _Note(), self.figure_weights(inputs)
         pairs = zip(self.weight(inputs), (part.result for part in parts), strict=True)
         note.result = sum(w * value for w, (value, _) in pairs if w), parts[0].result[1]
-        note.drew = any(part.drew for part in parts)
-        note.state = next((part.state for part in parts if part.state is not None), None)
         for path in dict.fromkeys(path for part in parts for path in part.changes):
             changes = [part.changes.get(path) for part in parts]
             rule = self.of_figures[path][0]

@@ -1,4 +1,4 @@
-"""Sum gradients over the ranks, compare them, and see whether a model's buffers change."""
+"""Sum gradients over the ranks, and compare them."""
 
 from typing import Any
 
@@ -50,19 +50,3 @@ def _persistent(model: torch.nn.Module) -> list[torch.Tensor]:
     parts = model.named_modules()
     left = {f"{of}.{name}" if of else name for of, part in parts for name in part._non_persistent_buffers_set}
     return [buffer for name, buffer in model.named_buffers() if name not in left]
-
-
-class _Buffers:
-    """The buffers of a model before a step."""
-
-    def __init__(self, buffers: list[torch.Tensor]) -> None:
-        self.versions = [(buffer, buffer._version) for buffer in buffers]
-        self.copies = [buffer.detach().clone() for buffer, _ in self.versions]
-
-    def have_changed(self) -> bool:
-        return any(buffer._version != version for buffer, version in self.versions)
-
-    def put_back(self) -> None:
-        with torch.no_grad():
-            for (buffer, _), copy in zip(self.versions, self.copies, strict=True):
-                buffer.copy_(copy)

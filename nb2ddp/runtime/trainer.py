@@ -17,35 +17,42 @@ from nb2ddp.runtime.store import _store, _wait_for_key
 from nb2ddp.runtime.turns import _Turns
 
 
-def wrap_trainer(trainer: Any, batch: str = "preserve") -> Any:
+def wrap_trainer(trainer: Any, batch: str = "preserve", whole: bool = False) -> Any:
     """Let the ranks compute a Trainer's micro-batches in turns, and return its model.
 
     Called right before ``trainer.train()``. The Trainer stays one process's on each rank, with the notebook's own
     batch, sampler, losses and callbacks; with ``batch="scale"`` a step has as many times its micro-batches as there
-    are ranks. Every rank waits for the others, and compares its training data with theirs.
+    are ranks, and with ``whole`` every rank computes all micro-batches: they write where only one process may. Every
+    rank waits for the others, and compares its training data with theirs.
 
     Raises:
         RuntimeError: the ranks have different training data.
     """
-    prepare_trainer(trainer)
+    prepare_trainer(trainer, whole)
     if _run.meets:
         if batch == "scale":
             trainer.args.gradient_accumulation_steps *= _run.world_size
         size, steps = trainer.args.per_device_train_batch_size, trainer.args.gradient_accumulation_steps
-        print(
-            f"nb2ddp: batch {size} x {steps}, in turns on {_run.world_size} processes = {size * steps} per step"
-        )
-        _check_same_data(getattr(trainer, "train_dataset", None))
+        how = "whole on each of" if whole else "in turns on"
+        print(f"nb2ddp: batch {size} x {steps}, {how} {_run.world_size} processes = {size * steps} per step")
+        data = getattr(trainer, "train_dataset", None)
+        for part in data.values() if isinstance(data, dict) else [data]:
+            _check_same_data(part)
         _set_random_state(from_main_process(_random_state))
     return trainer.model
 
 
-def prepare_trainer(trainer: Any) -> None:
-    """Let the ranks divide what a Trainer evaluates and predicts, and rank 0 alone write. No rank waits."""
+def prepare_trainer(trainer: Any, whole: bool = False) -> None:
+    """Let the ranks divide what a Trainer evaluates and predicts, and rank 0 alone write. No rank waits.
+
+    With ``whole`` nothing is divided: every rank computes all batches.
+    """
     if _run.world_size == 1 or isinstance(trainer, _InTurns):
         return
     kind = type(trainer)
     trainer._turns, trainer._predictions = _Turns(trainer), _Predictions(trainer)
+    if whole:
+        trainer._turns.whole = trainer._predictions.whole = "batches write to files or trackers"
     names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__doc__": kind.__doc__}
     trainer.__class__ = type(kind.__name__, (_InTurns, kind), names)
     _count_metrics_once()

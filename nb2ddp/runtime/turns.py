@@ -19,14 +19,15 @@ import torch.distributed as dist
 from nb2ddp.runtime.figure_values import _agree
 from nb2ddp.runtime.figures import _Figures, _Note
 from nb2ddp.runtime.gradients import _mean_of_rows, _sparse_like, _sparse_names
+from nb2ddp.runtime.held_tensors import _Held
 from nb2ddp.runtime.object_collectives import _exchange
+from nb2ddp.runtime.random_draws import _Draws
 from nb2ddp.runtime.random_numbers import _every_random_state, _set_every_random_state
 from nb2ddp.runtime.replicas import _make_equal
 from nb2ddp.runtime.row_parts import _RowParts
 from nb2ddp.runtime.run_state import _run, _warn
 from nb2ddp.runtime.spot_checks import _checks
 from nb2ddp.runtime.summed_gradients import (
-    _Buffers,
     _distance,
     _persistent,
     _sum_in_buckets,
@@ -45,11 +46,16 @@ class _Turns:
         self.notes: dict[int, _Note] = {}
         self.whole = ""  # why every rank computes all micro-batches
         self.steps, self.spent = 0, 0.0  # and what checks cost, in steps of the ranks
+        self.draws = _Draws()
+        self.states: list[
+            tuple[Any, ...]
+        ] = []  # random states at the beginning of each micro-batch, and at the end
         self.losses_apart = 0.0  # in the check under way
         self.rows = _RowParts()
         self.of_model: list[Any] = []
         self.buffers: list[torch.Tensor] = []
         self.sparse: set[int] = set()  # parameters whose gradients are sparse
+        self.said = False  # that random numbers are not those of one process
         self.model: Any = None  # whose parameters are known to be equal
 
     def begin(self, samples: list[Any]) -> None:
@@ -91,33 +97,33 @@ class _Turns:
         cost = (_run.world_size - 1) * (2 if left and len(self.samples) == len(left) else 1)
         is_due = _checks.is_checked(step) and (step == 0 or self.spent + cost <= _MOST_OF_STEPS * step)
         self.spent += cost * is_due
-        base, start = self.figures.snapshot(), _every_random_state()
+        base, start = self.figures.begin(), _every_random_state()
         kept = [(p, p.grad) for p in self._parameters() if p.grad is not None]
-        buffers = _Buffers(self.buffers)
+        own = {id(tensor) for tensor in (*self._parameters(), *self.of_model, *self.buffers)}
+        held = _Held(self.trainer, self.buffers, own, looks=is_due, keeps=not step)
         is_due |= any(self.rows.is_unsure(self.samples[turn]) for turn in left)
-        for checked in (True,) if is_due else (False, True):
-            for parameter, _ in kept:
-                parameter.grad = None
-            why = self._compute(compute, start, left, buffers, checked=checked)
-            drew = any(note.drew for note in self.notes.values())
-            state = next((note.state for note in self.notes.values() if note.state is not None), None)
-            self.figures.draws = drew or (self.figures.draws and step < 2)
+        for parameter, _ in kept:
+            parameter.grad = None
+        while True:
+            self.states = self.draws.states(self.samples, start)
+            why = self._compute(compute, left, held, checked=is_due)
             self.figures.restore(base)
-            if why != _UNKNOWN:
+            if why not in (_UNKNOWN, _OTHERWISE):
                 break
+            is_due |= why == _UNKNOWN
             self._clear_gradients()
-            _set_every_random_state(start)
-        _set_every_random_state(start if why or state is None else state)
+        _set_every_random_state(start if why else self.states[-1])
         if why:
             self._clear_gradients()
-            buffers.put_back()
+            held.put_back()
             self.whole = why
             _checks.failed(
                 f"{why}. From here on every rank computes all micro-batches, which is no faster than one GPU"
             )
-        elif drew and not step:
+        elif self.draws.why_not and not self.said:
+            self.said = True
             _warn(
-                "the model draws random numbers while it trains (dropout, say): micro-batches after the first of each "
+                f"micro-batches draw random numbers (dropout, say) {self.draws.why_not}: those after the first of each "
                 "step draw others than in one process, so losses are near the single process's and not equal"
             )
         for parameter, gradient in kept:
@@ -149,9 +155,8 @@ class _Turns:
     def _compute(
         self,
         compute: Callable[[Any], torch.Tensor],
-        start: tuple[Any, ...],
         left: list[int],
-        buffers: "_Buffers",
+        held: _Held,
         *,
         checked: bool,
     ) -> str:
@@ -164,9 +169,9 @@ class _Turns:
 
         def record(turn: int) -> _Note:
             if turn != tried:
-                return figures.record(lambda: _as_number(compute(self.samples[turn])), turn, start)
+                return self._record(compute, self.samples[turn], turn, checked=checked)
             others = _taken(parameters)
-            note = figures.record(lambda: _as_number(compute(self.samples[turn])), turn, start)
+            note = self._record(compute, self.samples[turn], turn, checked=checked)
             alone[:] = [None if p.grad is None else p.grad.clone() for p in parameters]
             for parameter, gradient in zip(parameters, others, strict=True):
                 if gradient is not None:
@@ -178,7 +183,7 @@ class _Turns:
         for turn in divided:
             part, weight = self.rows.part(self.samples[turn], _run.rank), self.rows.weight(self.samples[turn])
             with self._weighted(weight[_run.rank]), _gathering(self.trainer):
-                parts[turn] = self._record_part(compute, part, turn, start)
+                parts[turn] = self._record(compute, part, turn)
         every, mine = {}, [p.grad for p in parameters]
         if checked:
             for parameter in parameters:
@@ -187,20 +192,26 @@ class _Turns:
             whole = _taken(parameters)
         unknown = not checked and (figures.unknown(own) or not self.rows.knows(list(parts.values())))
         has = bytes(gradient is not None for gradient in mine)
-        of_ranks = _exchange((every or own, list(own), parts, has, buffers.have_changed(), unknown))
-        if any(changed for *_, changed, _ in of_ranks):
-            return "the model keeps running statistics of its batches, as a batch norm does"
+        of_ranks = _exchange((every or own, list(own), parts, has, held.changed(), unknown))
+        if changed := next((changed for *_, changed, _ in of_ranks if changed), ""):
+            return changed
         divided_notes = {turn: [noted[turn] for _, _, noted, *_ in of_ranks] for turn in divided}
         unclear = any(
             self.rows.are_unclear(self.samples[turn], notes) for turn, notes in divided_notes.items()
         )
         if unclear or any(unknown for *_, unknown in of_ranks):
             return _UNKNOWN
+        seen = [
+            [notes[turn] for notes, *_ in of_ranks if turn in notes] or divided_notes[turn]
+            for turn in range(len(self.samples))
+        ]
+        if not self._as_expected(seen, divided, checked=checked):
+            return _OTHERWISE
         why = ""
         if checked:
-            why = self._compare([[notes[turn] for notes, *_ in of_ranks] for turn in every])
+            why = self._compare(seen)
             if tried >= 0 and not why:
-                self._try_parts(compute, start, tried, every[tried], alone)
+                self._try_parts(compute, tried, every[tried], alone)
             for parameter, gradient in zip(parameters, mine, strict=True):
                 parameter.grad = gradient
         self._sum(parameters, [has for *_, has, _, _ in of_ranks])
@@ -218,7 +229,6 @@ class _Turns:
     def _try_parts(
         self,
         compute: Callable[[Any], torch.Tensor],
-        start: tuple[Any, ...],
         turn: int,
         whole: _Note,
         alone: list[Any],
@@ -232,7 +242,7 @@ class _Turns:
             try:
                 if part is not None:
                     with _gathering(self.trainer):
-                        note = self._record_part(compute, part, turn, start)
+                        note = self._record(compute, part, turn)
             except Exception as raised:
                 error = f"its rows alone raise {type(raised).__name__}"
             seen = _exchange((note, bytes(p.grad is not None for p in parameters), error))
@@ -265,12 +275,23 @@ class _Turns:
         if why:
             self._say_undivided(why)
 
-    def _record_part(
-        self, compute: Callable[[Any], torch.Tensor], part: Any, turn: int, start: tuple[Any, ...]
+    def _record(
+        self, compute: Callable[[Any], torch.Tensor], inputs: Any, turn: int, *, checked: bool = False
     ) -> _Note:
-        """Compute rows of a micro-batch. Each rank's draw random numbers of their own."""
-        number = turn + 1000 * (_run.rank + 1)
-        return self.figures.record(lambda: _as_number(compute(part)), number, start)
+        """Compute a micro-batch, or rows of it, from where one process stands at its beginning."""
+        state = self.states[turn]
+        return self.figures.record(lambda: _as_number(compute(inputs)), turn, state, checked=checked)
+
+    def _as_expected(self, seen: list[list[_Note]], divided: list[int], *, checked: bool) -> bool:
+        """Return whether all micro-batches began where they do in one process; if not, the next ones will."""
+        drawn = []
+        for turn, notes in enumerate(seen):
+            draws = self.draws.expected(self.samples[turn]) if turn in divided else notes[0].draws
+            drawn.append(draws if turn in divided or all(note.draws == draws for note in notes) else None)
+        stood = self.figures.learn_counters(
+            [notes for turn, notes in enumerate(seen) if turn not in divided], finds=checked
+        )
+        return self.draws.learn(self.samples, drawn, self.steps) and stood
 
     @contextlib.contextmanager
     def _weighted(self, weight: float) -> Iterator[None]:
@@ -338,6 +359,7 @@ class _Turns:
 
 
 _UNKNOWN = "a figure has no rule yet"
+_OTHERWISE = "random numbers or counters were not where they are in one process"
 _MOST_OF_STEPS = 0.01  # of a run's steps, that checks after the first may cost
 
 

@@ -16,6 +16,7 @@ from tests.unit.runtime.trainer_tools import TOOLS
 PROGRAMS = sorted((Path(__file__).parent / "trainers").glob("*.py"))
 ON_THREE = (
     "language_model",
+    "dropout",
     "evaluates_and_predicts",
     "notes_logs_and_prints",
     "one_micro_batch",
@@ -76,7 +77,7 @@ def test_the_run_of_one_process(trainers: RankServer, tmp_path: Path, program: P
     said = several.ranks[0].err
     assert ("every rank computes all micro-batches" in said) == (expected == "said"), several.text
     if expected == "near":
-        assert "draws random numbers" in said
+        assert "micro-batches draw random numbers" in said
         return
     single = one.notes[0]
     assert apart(single.pop("params"), first.pop("params"), 0.1) < 2e-4, several.text
@@ -170,7 +171,7 @@ def test_what_travels_with_a_script_stays_small() -> None:
     }
     lines = {name: support_module(frozenset(names)).count("\n") for name, names in scripts.items()}
     print(lines)
-    assert lines["a Trainer"] <= 4300
+    assert lines["a Trainer"] <= 4600
     assert lines["a loop"] <= 5600
     assert "class _Split:" not in support_module(frozenset(scripts["a Trainer"]))
     assert "class _Turns:" not in support_module(frozenset(scripts["a loop"]))

@@ -1,4 +1,4 @@
-# said: the loss depends on how often it was computed
+# same: the loss depends on how often it was computed
 kept["seen"] = []
 class Own(Trainer):
     n = 0

@@ -1,0 +1,190 @@
+"""Know the random states that one process has at the beginning of each micro-batch of a step.
+
+Dropout draws random numbers, as masks and noise do. A generator's state after a micro-batch is the one before it,
+advanced by as many numbers as were drawn; and how many that is depends on the shapes of the micro-batch. What each
+has drawn is measured, so that a rank can go on from where the micro-batches of other ranks will leave off. At the end
+of the step the ranks compare: where another number was drawn than expected, the step is computed again.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from nb2ddp.runtime.random_numbers import _every_random_state, _seed_for
+
+_Counts = tuple[int, ...]  # numbers drawn from Python's generator, NumPy's, PyTorch's, and the GPU's
+_NOTHING: _Counts = (0, 0, 0, 0)
+_WORDS = 624  # of a Mersenne Twister's state
+_MOST_DRAWS = 1 << 24  # of one micro-batch, on the CPU
+
+
+class _Draws:
+    """How many random numbers micro-batches draw, by their shapes."""
+
+    def __init__(self) -> None:
+        self.known: dict[Any, _Counts] = {}
+        self.wrong = 0  # steps that were computed again
+        self.why_not = ""  # why the states are not those of one process
+
+    def states(self, samples: list[Any], start: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+        """Return the random states before each micro-batch of a step, and those after the last one."""
+        found = [start]
+        for number, inputs in enumerate(samples, 1):
+            if self.why_not:
+                _seed_for(start, number)  # alike on every rank, and different for other numbers
+                found.append(_every_random_state())
+            else:
+                found.append(_advanced(found[-1], self.expected(inputs)))
+        return found
+
+    def expected(self, inputs: Any) -> _Counts:
+        """Return what a micro-batch draws, as far as those seen so far tell."""
+        shapes = _shapes(inputs)
+        if shapes in self.known or not self.known:
+            return self.known.get(shapes, _NOTHING)
+        return (
+            self._fitted(shapes) or self.known[min(self.known, key=lambda of: abs(_size(of) - _size(shapes)))]
+        )
+
+    def _fitted(self, shapes: Any) -> _Counts | None:
+        """Return what follows from sizes, and from sizes times lengths, if all that was seen does."""
+        import numpy
+
+        wanted = _features(shapes)
+        seen = [(_features(of), counts) for of, counts in self.known.items()]
+        if any(len(features) != len(wanted) for features, _ in seen):
+            return None
+        table, counts = (numpy.array(column, dtype=float) for column in zip(*seen, strict=True))
+        solved = numpy.linalg.lstsq(table, counts)[0]
+        if abs(table @ solved - counts).max() > 0.4:
+            return None
+        found = (numpy.array(wanted) @ solved).round().clip(0)
+        return tuple(int(count) for count in found)
+
+    def learn(self, samples: list[Any], drawn: list[_Counts | None], step: int) -> bool:
+        """Note what the micro-batches of a step have drawn; return whether that was as expected."""
+        if self.why_not:
+            return True
+        expected: list[_Counts | None] = [self.expected(inputs) for inputs in samples]
+        for inputs, counts in zip(samples, drawn, strict=True):
+            if counts is None:
+                self.why_not = "in numbers that cannot be counted"
+            else:
+                self.known[_shapes(inputs)] = counts
+        if expected == drawn:
+            return True
+        self.wrong += 1
+        if self.wrong > 16 + step // 4:
+            self.why_not = "in numbers that cannot be known before"
+        return False
+
+
+def _shapes(inputs: Any) -> Any:
+    items = inputs.items() if isinstance(inputs, Mapping) else enumerate(inputs or ())
+    return tuple((name, tuple(value.shape)) for name, value in items if isinstance(value, torch.Tensor))
+
+
+def _size(shapes: Any) -> int:
+    return sum(torch.Size(shape).numel() for _, shape in shapes)
+
+
+def _features(shapes: Any) -> list[int]:
+    """Return what numbers of draws grow with: the sizes of tensors, and the squares of lengths in them."""
+    found = [1]
+    for shape in dict.fromkeys(shape for _, shape in shapes if shape):
+        found += [torch.Size(shape).numel(), torch.Size(shape).numel() * shape[-1]]
+    return found
+
+
+def _drawn(before: tuple[Any, ...], after: tuple[Any, ...]) -> _Counts | None:
+    """Return how many numbers lie between two random states; None where that cannot be told."""
+    counts = []
+    for one, other in zip(_twisters(before), _twisters(after), strict=True):
+        count = _distance_of(one, other)
+        if count is None:
+            return None
+        counts.append(count)
+    gpu = 0
+    if before[3] is not None and after[3] is not None:
+        seeds, offsets = zip(
+            *(state.view(torch.int64).tolist() for state in (before[3], after[3])), strict=True
+        )
+        if seeds[0] != seeds[1] or offsets[1] < offsets[0]:
+            return None
+        gpu = offsets[1] - offsets[0]
+    return (*counts, gpu)
+
+
+def _advanced(state: tuple[Any, ...], counts: _Counts) -> tuple[Any, ...]:
+    """Return the random states after so many numbers."""
+    if counts == _NOTHING:
+        return state
+    (python, of_numpy, of_torch, gpu), moved = state, []
+    for (words, place, _), count in zip(_twisters(state), counts[:3], strict=True):
+        moved.append(_moved(words, place, count) if count else None)
+    if moved[0] is not None:
+        words, place = moved[0]
+        python = (python[0], (*words.tolist(), place), python[2])
+    if moved[1] is not None:
+        words, place = moved[1]
+        of_numpy = (of_numpy[0], words.tobytes(), place, *of_numpy[3:])
+    if moved[2] is not None:
+        words, place = moved[2]
+        of_torch = of_torch.clone()
+        of_torch.view(torch.int64)[3 : 3 + _WORDS] = torch.from_numpy(words.astype("int64"))
+        of_torch[8:12].view(torch.int32)[0] = _WORDS + 1 - place  # until it makes new words
+        of_torch.view(torch.int64)[2] = place
+    if counts[3]:
+        gpu = gpu.clone()
+        gpu.view(torch.int64)[1] += counts[3]
+    return python, of_numpy, of_torch, gpu
+
+
+def _twisters(state: tuple[Any, ...]) -> list[tuple[Any, int, Any]]:
+    """Return the words of the three generators on the CPU, which are of one kind; the place; what is held back."""
+    import numpy
+
+    python, of_numpy, of_torch, _ = state
+    whole = of_torch.view(torch.int64)
+    left = int(of_torch[8:12].view(torch.int32)[0])
+    held = bool(of_torch[24 + 8 * _WORDS + 24]), bool(of_torch[-4])  # a second normal number
+    return [
+        (numpy.array(python[1][:_WORDS], dtype="uint32"), python[1][_WORDS], python[2]),
+        (numpy.frombuffer(of_numpy[1], dtype="uint32"), of_numpy[2], of_numpy[3] and of_numpy[4]),
+        (
+            whole[3 : 3 + _WORDS].numpy().astype("uint32"),
+            _WORDS if left == 1 else int(whole[2]),
+            any(held) and bytes(of_torch[24 + 8 * _WORDS :].tolist()),
+        ),
+    ]
+
+
+def _moved(words: Any, place: int, count: int) -> tuple[Any, int]:
+    generator = _generator(words, place)
+    generator.bytes(4 * count)
+    _, words, end, *_ = generator.get_state()
+    return words, end
+
+
+def _distance_of(one: tuple[Any, int, Any], other: tuple[Any, int, Any]) -> int | None:
+    (words, place, held), (wanted, end, held_after) = one, other
+    if held != held_after:
+        return None
+    if (words == wanted).all() and place <= end:
+        return end - place
+    count, generator = _WORDS - place, _generator(words, _WORDS)
+    while count < _MOST_DRAWS:
+        generator.bytes(4 * _WORDS)
+        if (generator.get_state()[1] == wanted).all():
+            return count + end
+        count += _WORDS
+    return None
+
+
+def _generator(words: Any, place: int) -> Any:
+    import numpy
+
+    generator = numpy.random.RandomState(0)
+    generator.set_state(("MT19937", words, place, 0, 0.0))
+    return generator

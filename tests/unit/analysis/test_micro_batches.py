@@ -1,0 +1,58 @@
+"""What a Trainer's micro-batch does outside the run."""
+
+from __future__ import annotations
+
+import pytest
+
+from nb2ddp.analysis import micro_batches
+from nb2ddp.source import cst_nodes
+from tests.support.helpers import facts_of
+
+START = """import csv, logging, wandb
+from torch.utils.tensorboard import SummaryWriter
+from transformers import Trainer
+logging.basicConfig(filename="run.log")
+log = logging.getLogger("run")
+writer = SummaryWriter("runs")
+run = wandb.init()
+file = open("a.csv", "w")
+table = csv.writer(file)
+seen = []
+class Mine(Trainer):
+    def compute_loss(self, model, inputs, **options):
+        loss = super().compute_loss(model, inputs, **options)
+        {line}
+        return loss
+t = Mine(llm)
+t.train()
+"""
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "log.info(loss.item())",
+        "writer.add_scalar('loss', loss.item())",
+        "run.log({'loss': loss.item()})",
+        "wandb.log({'loss': loss.item()})",
+        "file.write(str(loss))",
+        "table.writerow([loss.item()])",
+        "print(loss.item(), file=file)",
+    ],
+)
+def test_what_reaches_outside_is_found(line: str) -> None:
+    found = micro_batches.effects(facts_of(START.format(line=line)))
+    assert [cst_nodes.code_of(call) for call in found] == [line]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "seen.append(loss.item())",
+        "print(loss.item())",
+        "self.log({'loss': loss.item()})",
+        "model.zero_grad()",
+    ],
+)
+def test_what_stays_inside_is_not(line: str) -> None:
+    assert not micro_batches.effects(facts_of(START.format(line=line)))
