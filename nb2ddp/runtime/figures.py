@@ -93,6 +93,7 @@ class _Figures:
         self.base: dict[_Path, Any] = {}  # as of the beginning of the step
         self.noting: _Note | None = None  # the micro-batch under way
         self.holders: dict[_Path, tuple[Any, Any]] = {}
+        self.tentative: dict[_Path, list[str]] = {}  # several rules explain the one micro-batch that was seen
         self.now: dict[_Path, Any] = {}  # as of the last snapshot
 
     def snapshot(self) -> dict[_Path, Any]:
@@ -162,6 +163,8 @@ class _Figures:
         ``finds``: `seen` holds what every rank saw of each micro-batch, so that new ones show.
         """
         notes = [note for of_turn in seen for note in of_turn]
+        if not notes:  # the rows of all micro-batches were divided
+            return True
         paths = {path for note in notes for path in note.changes} if finds else set()
         known = dict(self.counters)
         for path in (paths | known.keys()) - self.no_counters:
@@ -196,6 +199,7 @@ class _Figures:
         for path, value in note.values.items():
             if self.rules.get(path) == "is set":
                 self._put(path, value)
+        new = [path for path in note.changes if _read(*self._place(path)) is _ABSENT]
         for path, change in sorted(note.changes.items(), key=lambda of: self.rules.get(of[0]) == "copies"):
             rule = self.rules.get(path, "")
             if rule == "copies":
@@ -214,6 +218,10 @@ class _Figures:
                 self._put(path, _CHOOSES[rule](now, change.after))
             else:
                 self._put(path, change.after)
+        for path in new:  # in the order in which one process makes them: logs are printed in it
+            holder, key = self._place(path)
+            if isinstance(holder, dict) and key in holder:
+                holder[key] = holder.pop(key)
         for kind, value in note.events:
             if kind == "print":
                 sys.stdout.write(value)
@@ -228,13 +236,20 @@ class _Figures:
         """
         paths = {path: None for notes in seen for note in notes for path in note.changes}
         for path in paths:
-            if (other := _copied_from(path, paths, seen)) is not None:
-                self.rules[path], self.sources[path] = "copies", other
-                continue
             rules = [rule for rule in ("grows", "adds", "is set", *_CHOOSES) if _explains(rule, path, seen)]
+            self.sources.pop(path, None)
+            if (other := _copied_from(path, paths, seen)) is not None:
+                rules.insert(0, "copies")
+                self.sources[path] = other
+            earlier = self.tentative.pop(path, None)
+            rules = [rule for rule in rules if earlier is None or rule in earlier]
             if not rules:
                 return _in_words(path)
             self.rules[path] = rules[0]
+            if rules[0] != "copies":
+                self.sources.pop(path, None)
+            if len(seen) == 1 and earlier is None and len(rules) > 1:
+                self.tentative[path] = rules
         for notes in seen:
             if any(not _are_same_events(notes[0].events, note.events) for note in notes[1:]):
                 return "what a micro-batch prints or logs"
@@ -244,6 +259,7 @@ class _Figures:
         """Return whether a micro-batch changed what has no rule yet, or in another way than by its rule."""
         return any(
             (rule := self.rules.get(path)) is None
+            or path in self.tentative
             or (rule == "grows" and change.items is None)
             or (rule == "adds" and change.added is None)
             for note in notes.values()

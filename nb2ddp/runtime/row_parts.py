@@ -115,7 +115,9 @@ class _RowParts:
                 continue
             changes = [part.changes.get(path) for part in parts]
             wanted = whole.changes.get(path)
-            known = self.of_figures.get(path, [*self.rules, *_WEIGHTS[::-1], *weights])
+            known = self.of_figures.get(path, ["copies"])
+            if known == ["copies"]:
+                known = [*self.rules, *_WEIGHTS[::-1], *weights]
             found = []
             for rule in dict.fromkeys(known):
                 made = None if rule not in weights else _combined(changes, weights[rule], rule)

@@ -10,6 +10,7 @@ losses, gradients and figures with theirs. Where they differ, every rank compute
 """
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -104,9 +105,10 @@ class _Turns:
         is_due |= any(self.rows.is_unsure(self.samples[turn]) for turn in left)
         for parameter, _ in kept:
             parameter.grad = None
-        while True:
+        for again in itertools.count():
             self.states = self.draws.states(self.samples, start)
-            why = self._compute(compute, left, held, checked=is_due)
+            with _comparing() if again else contextlib.nullcontext():
+                why = self._compute(compute, left, held, checked=is_due)
             self.figures.restore(base)
             if why not in (_UNKNOWN, _OTHERWISE):
                 break
@@ -188,9 +190,11 @@ class _Turns:
         if checked:
             for parameter in parameters:
                 parameter.grad = None if parameter.grad is None else parameter.grad.clone()
-            every = {turn: own.get(turn) or record(turn) for turn in range(len(self.samples))}
+            with _comparing():
+                every = {turn: own.get(turn) or record(turn) for turn in range(len(self.samples))}
             whole = _taken(parameters)
         unknown = not checked and (figures.unknown(own) or not self.rows.knows(list(parts.values())))
+        unknown |= any(path in figures.tentative for part in parts.values() for path in part.changes)
         has = bytes(gradient is not None for gradient in mine)
         of_ranks = _exchange((every or own, list(own), parts, has, held.changed(), unknown))
         if changed := next((changed for *_, changed, _ in of_ranks if changed), ""):
@@ -241,7 +245,7 @@ class _Turns:
             note: _Note | None = None
             try:
                 if part is not None:
-                    with _gathering(self.trainer):
+                    with _gathering(self.trainer), _comparing():
                         note = self._record(compute, part, turn)
             except Exception as raised:
                 error = f"its rows alone raise {type(raised).__name__}"
@@ -361,6 +365,16 @@ class _Turns:
 _UNKNOWN = "a figure has no rule yet"
 _OTHERWISE = "random numbers or counters were not where they are in one process"
 _MOST_OF_STEPS = 0.01  # of a run's steps, that checks after the first may cost
+
+
+@contextlib.contextmanager
+def _comparing() -> Iterator[None]:
+    """Mark what is computed once more, or by a rank that another one trains for: a rehearsal does not count it."""
+    before, _run.comparing = _run.comparing, True
+    try:
+        yield
+    finally:
+        _run.comparing = before
 
 
 @contextlib.contextmanager
