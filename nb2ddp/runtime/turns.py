@@ -283,8 +283,13 @@ class _Turns:
         self, compute: Callable[[Any], torch.Tensor], inputs: Any, turn: int, *, checked: bool = False
     ) -> _Note:
         """Compute a micro-batch, or rows of it, from where one process stands at its beginning."""
-        state = self.states[turn]
-        return self.figures.record(lambda: _as_number(compute(inputs)), turn, state, checked=checked)
+        _run.micro_batch = turn, len(self.samples), inputs is not self.samples[turn]
+        try:
+            return self.figures.record(
+                lambda: _as_number(compute(inputs)), turn, self.states[turn], checked=checked
+            )
+        finally:
+            _run.micro_batch = None
 
     def _as_expected(self, seen: list[list[_Note]], divided: list[int], *, checked: bool) -> bool:
         """Return whether all micro-batches began where they do in one process; if not, the next ones will."""

@@ -92,6 +92,7 @@ class _Step:
         self.computed: list[str | None] = []  # a digest of each row that went through DDP with gradients
         self.called: list[str | None] = []  # the same of the script's calls of any module with a batch's rows
         self.line: int | None = None  # of the script's last backward()
+        self.turns = 0  # how many micro-batches the ranks compute in turns
         self.gradients: tuple[str, float] | None = None  # what the optimizer took: digest and norm
 
 
@@ -148,19 +149,27 @@ def _backward(original: Callable[..., Any], tensor: Any, *arguments: Any, **opti
     if tensor.numel() == 1 and notes.is_rank() and not _repeats():
         _step.losses.append(float(tensor.detach()))
         _step.line = notes.line_of_script()
+        turn, _step.turns, is_divided = _micro_batch() or (0, 0, False)
         if _called:
             _take_called()
         elif _latest is not None:  # rows that were changed on their way: one batch after another
-            _step.batches.append((_latest.nb2ddp_number, _latest.nb2ddp_used))
-        if _latest is not None:
+            _step.batches.append((_latest.nb2ddp_number, _latest.nb2ddp_used + turn))
+            _step.called += [None] * is_divided
+        if _latest is not None and not _step.turns:
             _latest.nb2ddp_used += 1
     return original(tensor, *arguments, **options)
 
 
 def _repeats() -> bool:
     """Return whether the runtime module computes something once more, to compare it: that trains no sample."""
-    run = getattr(sys.modules.get("ddp_support"), "_run", None)
-    return bool(getattr(run, "comparing", False))
+    return bool(getattr(getattr(sys.modules.get("ddp_support"), "_run", None), "comparing", False))
+
+
+def _micro_batch() -> tuple[int, int, bool] | None:
+    """Return which micro-batch of a step, of how many, the runtime module computes, and whether some rows of it."""
+    found: tuple[int, int, bool] | None
+    found = getattr(getattr(sys.modules.get("ddp_support"), "_run", None), "micro_batch", None)
+    return found
 
 
 def _take_called() -> None:
@@ -202,6 +211,10 @@ def _batch_of(digests: list[str | None]) -> _Given | None:
     if not digests or None in digests:
         return None
     having = [given for given in _given if given.rows.issuperset(digests)]
+    if _latest is not None and (of := _micro_batch()) is not None:
+        place = _latest.nb2ddp_number, _latest.nb2ddp_used + of[0]
+        having = [given for given in having if given.place == place]
+        return having[-1] if having else None
     return next((given for given in having if not given.used), having[-1] if having else None)
 
 
@@ -252,6 +265,8 @@ def _after_step(optimizer: Any, arguments: Any, options: Any) -> None:
     if not notes.is_rank():
         return
     done, _step = _step, _Step()
+    if _latest is not None:
+        _latest.nb2ddp_used += done.turns
     _steps += 1
     trained = sum(parameter.numel() for parameter in shards.trained(optimizer))
     note(
