@@ -18,10 +18,8 @@ from nb2ddp.runtime.callbacks import _decide_on_rank_0
 from nb2ddp.runtime.ddp_wrapper import _ddp
 from nb2ddp.runtime.process_group import _begin
 from nb2ddp.runtime.run_state import _run, is_main_process
-from nb2ddp.runtime.same_data import _check_same_data, _digest
-from nb2ddp.runtime.saving import _drop_half_checkpoints
-from nb2ddp.runtime.script_location import _place
-from nb2ddp.runtime.store import _store, _wait_for_key
+from nb2ddp.runtime.same_data import _check_same_data
+from nb2ddp.runtime.saving import _drop_half_checkpoints, _wait_for_save
 from nb2ddp.runtime.unseen_gradients import _average_unseen, _leaves_out
 from nb2ddp.runtime.unsloth_sharding import _ask_unsloth_for
 
@@ -260,27 +258,15 @@ def _major_version(package: str) -> int:
 
 
 def _wait_for_saves(trainer: Any) -> None:
-    """Let the other ranks find in a folder what rank 0 saves there: the best checkpoint, or a model to load again.
-
-    Rank 0 waits for none of them: a notebook may call save_model() on the main process alone.
-    """
+    """Let the other ranks find in a folder what rank 0 saves there: the best checkpoint, or a model to load again."""
     _drop_half_checkpoints(trainer)
     save_model = trainer.save_model
-    if getattr(save_model, "_waits", False) or not _run.one_disk:
+    if getattr(save_model, "_waits", False):
         return
-    saves: dict[str, int] = {}
 
     def save_and_wait(output_dir: Any = None, *args: Any, **options: Any) -> None:
         save_model(output_dir, *args, **options)
-        if not _run.meets:
-            return
-        folder = os.path.abspath(output_dir or trainer.args.output_dir)
-        saves[folder] = saves.get(folder, 0) + 1
-        key = f"saved {_digest(folder)} {saves[folder]}"
-        if is_main_process:
-            _store().set(key, "")
-        else:
-            _wait_for_key(key, 0, _place())
+        _wait_for_save(os.path.abspath(output_dir or trainer.args.output_dir))
 
     save_and_wait._waits = True  # type: ignore[attr-defined]
     trainer.save_model = save_and_wait

@@ -15,7 +15,10 @@ from typing import Any
 import torch
 
 from nb2ddp.runtime.random_numbers import _installed
-from nb2ddp.runtime.run_state import _run
+from nb2ddp.runtime.run_state import _run, is_main_process
+from nb2ddp.runtime.same_data import _digest
+from nb2ddp.runtime.script_location import _place
+from nb2ddp.runtime.store import _store, _wait_for_key
 
 
 @functools.cache
@@ -78,6 +81,21 @@ def _is_alive(process: int) -> bool:
     except OSError:  # somebody else's
         return True
     return True
+
+
+_saves: dict[str, int] = {}  # how often each folder was saved: ranks wait for each time
+
+
+def _wait_for_save(what: str) -> None:
+    """Let the other ranks find what rank 0 saves. Rank 0 waits for none: it may save alone."""
+    if not _run.meets or not _run.one_disk:
+        return
+    _saves[what] = _saves.get(what, 0) + 1
+    key = f"saved {_digest([what])} {_saves[what]}"
+    if is_main_process:
+        _store().set(key, "")
+    else:
+        _wait_for_key(key, 0, _place())
 
 
 def _drop_half_checkpoints(trainer: Any) -> None:

@@ -10,10 +10,8 @@ from nb2ddp.runtime.one_process import _leave_writing_to_rank_0
 from nb2ddp.runtime.predictions import _Predictions
 from nb2ddp.runtime.random_numbers import _random_state, _set_random_state
 from nb2ddp.runtime.run_state import _run, is_main_process
-from nb2ddp.runtime.same_data import _check_same_data, _digest
-from nb2ddp.runtime.saving import _drop_half_checkpoints, _save_whole_files
-from nb2ddp.runtime.script_location import _place
-from nb2ddp.runtime.store import _store, _wait_for_key
+from nb2ddp.runtime.same_data import _check_same_data
+from nb2ddp.runtime.saving import _drop_half_checkpoints, _save_whole_files, _wait_for_save
 from nb2ddp.runtime.turns import _Turns
 
 
@@ -63,9 +61,6 @@ def prepare_trainer(trainer: Any, whole: bool = False) -> None:
     _drop_half_checkpoints(trainer)
 
 
-_saves: dict[str, int] = {}  # how often each folder was saved, by all Trainers: ranks wait for each time
-
-
 class _InTurns:
     """What a Trainer does otherwise on several ranks."""
 
@@ -107,7 +102,7 @@ class _InTurns:
         save = super()._save_checkpoint  # type: ignore[misc]
         if not _run.meets or _run.writes:
             save(*args, **options)
-        self._wait_for_save("checkpoint")
+        _wait_for_save("checkpoint")
         if _run.meets and not _run.writes:  # notes the best one; it writes nothing
             save(*args, **options)
 
@@ -118,18 +113,7 @@ class _InTurns:
     def save_model(self, output_dir: Any = None, *args: Any, **options: Any) -> None:
         super().save_model(output_dir, *args, **options)  # type: ignore[misc]
         if not (options.get("_internal_call") or (args and args[0])):
-            self._wait_for_save(os.path.abspath(output_dir or self.args.output_dir))  # type: ignore[attr-defined]
-
-    def _wait_for_save(self, what: str) -> None:
-        """Let the other ranks find what rank 0 saves. Rank 0 waits for none: it may save alone."""
-        if not _run.meets or not _run.one_disk:
-            return
-        _saves[what] = _saves.get(what, 0) + 1
-        key = f"saved {_digest([what])} {_saves[what]}"
-        if is_main_process:
-            _store().set(key, "")
-        else:
-            _wait_for_key(key, 0, _place())
+            _wait_for_save(os.path.abspath(output_dir or self.args.output_dir))  # type: ignore[attr-defined]
 
     def is_world_process_zero(self) -> bool:
         return _run.rank == 0

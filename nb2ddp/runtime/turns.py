@@ -28,12 +28,7 @@ from nb2ddp.runtime.replicas import _make_equal
 from nb2ddp.runtime.row_parts import _RowParts
 from nb2ddp.runtime.run_state import _run, _warn
 from nb2ddp.runtime.spot_checks import _checks
-from nb2ddp.runtime.summed_gradients import (
-    _distance,
-    _persistent,
-    _sum_in_buckets,
-    _take_gradients_of_rank_0,
-)
+from nb2ddp.runtime.summed_gradients import _distance, _persistent, _sum_in_buckets, _take_gradients_of_rank_0
 
 
 class _Turns:
