@@ -17,6 +17,7 @@ _Counts = tuple[int, ...]  # numbers drawn from Python's generator, NumPy's, PyT
 _NOTHING: _Counts = (0, 0, 0, 0)
 _WORDS = 624  # of a Mersenne Twister's state
 _MOST_DRAWS = 1 << 24  # of one micro-batch, on the CPU
+_MOST_WRONG = 5  # steps that may be computed again, and one of fifty more
 
 
 class _Draws:
@@ -75,7 +76,7 @@ class _Draws:
         if expected == drawn:
             return True
         self.wrong += 1
-        if self.wrong > 16 + step // 4:
+        if self.wrong > _MOST_WRONG + step // 50:
             self.why_not = "in numbers that cannot be known before"
         return False
 
