@@ -2,6 +2,7 @@
 
 import collections
 import contextlib
+import io
 import math
 import os
 import sys
@@ -243,3 +244,17 @@ def _write(holder: Any, key: Any, value: Any) -> None:
 def _are_same_states(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
     tensors = zip(one[2:], other[2:], strict=True)
     return one[:2] == other[:2] and all(a is b or torch.equal(a, b) for a, b in tensors)
+
+
+class _Printed(io.TextIOBase):
+    """Stands for ``sys.stdout`` while a micro-batch is computed."""
+
+    def __init__(self, events: list[Any]) -> None:
+        self.events = events
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        self.events.append(("print", text))
+        return len(text)

@@ -11,7 +11,6 @@ them saw is taken.
 """
 
 import contextlib
-import io
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -30,6 +29,7 @@ from nb2ddp.runtime.figure_values import (
     _is_array,
     _own_modules,
     _Path,
+    _Printed,
     _read,
     _refill,
     _root,
@@ -125,7 +125,7 @@ class _Figures:
         before, note = self.now, _Note()
         self.noting = note
         _set_every_random_state(state)
-        printed = _Printed(note)
+        printed = _Printed(note.events)
         try:
             with contextlib.redirect_stdout(printed):
                 note.result = compute()
@@ -283,20 +283,6 @@ class _Figures:
         holder, key = self._place(path)
         if isinstance(holder, dict):
             holder.pop(key, None)
-
-
-class _Printed(io.TextIOBase):
-    """Stands for ``sys.stdout`` while a micro-batch is computed."""
-
-    def __init__(self, note: _Note) -> None:
-        self.note = note
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, text: str) -> int:
-        self.note.events.append(("print", text))
-        return len(text)
 
 
 _CHOOSES: dict[str, Callable[..., Any]] = {"is the least": min, "is the largest": max}

@@ -5,8 +5,9 @@ step the ranks compute the whole micro-batch and their rows of it, and the weigh
 gradients and the figures of the parts give those of the whole. Where no weights do, one rank computes it whole.
 """
 
+import contextlib
 import itertools
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -240,3 +241,38 @@ def _rows_of(value: Any, rows: int, start: int, end: int, blocks: int) -> Any:
                     return parts[0]
                 return torch.cat(parts) if is_tensor else [item for part in parts for item in part]
     raise ValueError("a value of the batch has other rows")
+
+
+@contextlib.contextmanager
+def _gathering(trainer: Any) -> Iterator[None]:
+    """Let losses of Sentence Transformers that compare a batch's rows take the other ranks' rows too, in a block."""
+    losses = getattr(trainer, "loss", None)
+    found = [
+        part
+        for loss in (losses.values() if isinstance(losses, dict) else [losses])
+        if isinstance(loss, torch.nn.Module)
+        for part in loss.modules()
+        if getattr(part, "gather_across_devices", None) is False
+    ]
+    for part in found:
+        part.gather_across_devices = True
+    try:
+        yield
+    finally:
+        for part in found:
+            part.gather_across_devices = False
+
+
+def _cost(inputs: Any) -> int:
+    """Return about how much a micro-batch costs: the largest tensor of integers, or any, that it holds."""
+    values = (
+        list(inputs.values())
+        if hasattr(inputs, "values")
+        else inputs
+        if isinstance(inputs, list | tuple)
+        else []
+    )
+    tensors = [value for value in values if isinstance(value, torch.Tensor)]
+    whole: list[int] = [tensor.numel() for tensor in tensors if not tensor.is_floating_point()]
+    every: list[int] = [tensor.numel() for tensor in tensors]
+    return max(whole or every or [1])

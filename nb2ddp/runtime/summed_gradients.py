@@ -50,3 +50,21 @@ def _persistent(model: torch.nn.Module) -> list[torch.Tensor]:
     parts = model.named_modules()
     left = {f"{of}.{name}" if of else name for of, part in parts for name in part._non_persistent_buffers_set}
     return [buffer for name, buffer in model.named_buffers() if name not in left]
+
+
+def _rounding(trainer: Any) -> float:
+    """Return how far two computations of one micro-batch may lie apart: on GPUs sums run in no fixed order."""
+    halves = (
+        trainer.args.bf16
+        or trainer.args.fp16
+        or any(p.dtype in (torch.float16, torch.bfloat16) for p in trainer.model.parameters())
+    )
+    return 5e-3 if halves else 1e-3 if torch.cuda.is_available() else 1e-5
+
+
+def _taken(parameters: list[Any]) -> list[Any]:
+    """Take the gradients away from parameters, and return them."""
+    taken = [p.grad for p in parameters]
+    for parameter in parameters:
+        parameter.grad = None
+    return taken

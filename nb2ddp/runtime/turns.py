@@ -25,10 +25,17 @@ from nb2ddp.runtime.object_collectives import _exchange
 from nb2ddp.runtime.random_draws import _Draws
 from nb2ddp.runtime.random_numbers import _every_random_state, _set_every_random_state
 from nb2ddp.runtime.replicas import _make_equal
-from nb2ddp.runtime.row_parts import _RowParts
+from nb2ddp.runtime.row_parts import _cost, _gathering, _RowParts
 from nb2ddp.runtime.run_state import _run, _warn
 from nb2ddp.runtime.spot_checks import _checks
-from nb2ddp.runtime.summed_gradients import _distance, _persistent, _sum_in_buckets, _take_gradients_of_rank_0
+from nb2ddp.runtime.summed_gradients import (
+    _distance,
+    _persistent,
+    _rounding,
+    _sum_in_buckets,
+    _take_gradients_of_rank_0,
+    _taken,
+)
 
 
 class _Turns:
@@ -377,58 +384,5 @@ def _comparing() -> Iterator[None]:
         _run.comparing = before
 
 
-@contextlib.contextmanager
-def _gathering(trainer: Any) -> Iterator[None]:
-    """Let losses of Sentence Transformers that compare a batch's rows take the other ranks' rows too, in a block."""
-    losses = getattr(trainer, "loss", None)
-    found = [
-        part
-        for loss in (losses.values() if isinstance(losses, dict) else [losses])
-        if isinstance(loss, torch.nn.Module)
-        for part in loss.modules()
-        if getattr(part, "gather_across_devices", None) is False
-    ]
-    for part in found:
-        part.gather_across_devices = True
-    try:
-        yield
-    finally:
-        for part in found:
-            part.gather_across_devices = False
-
-
 def _as_number(loss: torch.Tensor) -> tuple[float, torch.dtype]:
     return float(loss), loss.dtype
-
-
-def _taken(parameters: list[Any]) -> list[Any]:
-    """Take the gradients away from parameters, and return them."""
-    taken = [p.grad for p in parameters]
-    for parameter in parameters:
-        parameter.grad = None
-    return taken
-
-
-def _rounding(trainer: Any) -> float:
-    """Return how far two computations of one micro-batch may lie apart: on GPUs sums run in no fixed order."""
-    halves = (
-        trainer.args.bf16
-        or trainer.args.fp16
-        or any(p.dtype in (torch.float16, torch.bfloat16) for p in trainer.model.parameters())
-    )
-    return 5e-3 if halves else 1e-3 if torch.cuda.is_available() else 1e-5
-
-
-def _cost(inputs: Any) -> int:
-    """Return about how much a micro-batch costs: the largest tensor of integers, or any, that it holds."""
-    values = (
-        list(inputs.values())
-        if hasattr(inputs, "values")
-        else inputs
-        if isinstance(inputs, list | tuple)
-        else []
-    )
-    tensors = [value for value in values if isinstance(value, torch.Tensor)]
-    whole: list[int] = [tensor.numel() for tensor in tensors if not tensor.is_floating_point()]
-    every: list[int] = [tensor.numel() for tensor in tensors]
-    return max(whole or every or [1])
