@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import types
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -72,3 +74,32 @@ def test_a_sample_is_known_by_its_words_and_not_by_the_padding_of_its_batch(name
     assert first is not None
     assert _row_digests(whole, 2) == [*first, *(_row_digests({k: v[1:] for k, v in whole.items()}, 1) or ())]
     assert _row_digests({name.format("input_ids"): whole[name.format("input_ids")]}, 2) is None
+
+
+@pytest.mark.parametrize(
+    ("micro_batch", "comparing", "expected"),
+    [
+        ((1, 2, False), False, ([(4, 1)], [])),
+        ((1, 2, True), False, ([(4, 1)], [None])),  # some rows, of which nothing more is known
+        ((1, 2, False), True, ([], [])),  # computed once more: no sample is trained by it
+        (None, False, ([(4, 0)], [])),
+    ],
+)
+def test_the_runtime_says_which_micro_batch_is_computed(
+    monkeypatch: pytest.MonkeyPatch, micro_batch: object, comparing: bool, expected: object
+) -> None:
+    torch = pytest.importorskip("torch")
+    from nb2ddp.rehearse.harness import watch
+
+    run = types.SimpleNamespace(micro_batch=micro_batch, comparing=comparing)
+    monkeypatch.setitem(sys.modules, "ddp_support", types.SimpleNamespace(_run=run))
+    loader = types.SimpleNamespace(nb2ddp_number=4, nb2ddp_used=0)
+    given = [watch._Given(4, number, ["a", "b"]) for number in range(2)]  # the same rows twice
+    for name, value in {"_latest": loader, "_given": given, "_called": [], "_step": watch._Step()}.items():
+        monkeypatch.setattr(watch, name, value)
+    monkeypatch.setattr("nb2ddp.rehearse.harness.notes.is_rank", lambda: True)
+    watch._backward(lambda tensor: None, torch.ones(()))
+    assert (watch._step.batches, watch._step.called) == expected
+    if micro_batch and not comparing:
+        assert watch._batch_of(["a", "b"]) is given[1]
+        assert loader.nb2ddp_used == 0
