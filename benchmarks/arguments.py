@@ -1,6 +1,6 @@
 """Train with each choice of each argument on one process and on ranks, and write which give the same run.
 
-    python benchmarks/arguments.py [CLASS[.ARGUMENT] ...] [--ranks 2] [--write] [--list]
+    python benchmarks/arguments.py [CLASS[.ARGUMENT] ...] [--ranks 2] [--write] [--list] [--part I/N --rows FILE]
 
 The choices are read from the dataclasses of the installed Transformers and TRL: enumerations, choices, booleans,
 numbers that may be None, other numbers than the default, and words that a help text quotes. Each trains a tiny model.
@@ -310,15 +310,23 @@ def _difference(one: Any, other: Any, path: str = "") -> str:
     return "" if one == other else f"{path}: {str(one)[:60]} and {str(other)[:60]}"
 
 
-def run(wanted: list[str], ranks: int, known: Collection[tuple[str, str, str]] = ()) -> Iterator[Row]:
-    """Yield a row for each value of the classes or arguments that are wanted, or of all, but for those known."""
+def run(
+    wanted: list[str],
+    ranks: int,
+    known: Collection[tuple[str, str, str]] = (),
+    part: tuple[int, int] = (0, 1),
+) -> Iterator[Row]:
+    """Yield a row for each value of the classes or arguments that are wanted, or of all, but for those known.
+
+    Of several ``part``s, each yields other rows.
+    """
     modules = ("accelerate", "numpy", "transformers", "datasets", "torch._dynamo", "trl", "tokenizers")
     server = RankServer(
         (*modules, "trl.experimental.orpo", "trl.experimental.cpo", "benchmarks.differential.runs")
     )
     try:
         for kind in sorted(CLASSES, key=lambda kind: [*wanted, kind].index(kind)):
-            for argument, value in choices(kind):
+            for argument, value in list(choices(kind))[part[0] :: part[1]]:
                 asked = not wanted or kind in wanted or f"{kind}.{argument}" in wanted
                 if not asked or (kind, argument, value) in known:
                     continue
@@ -372,6 +380,7 @@ def main() -> None:
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--missing", action="store_true", help="only what has no row yet")
     parser.add_argument("--list", action="store_true", help="print the choices, and train nothing")
+    parser.add_argument("--part", default="0/1", help="I/N: every Nth row, from the Ith on (parts at once)")
     parser.add_argument(
         "--rows", type=Path, default=ROOT / "build" / "arguments.jsonl", help="where rows are kept"
     )
@@ -389,7 +398,8 @@ def main() -> None:
     new: dict[tuple[str, str, str], Row] = {}
     given.rows.parent.mkdir(parents=True, exist_ok=True)
     done = {(row.kind, row.argument, row.value) for row in kept} if given.missing else ()
-    for row in run(given.wanted, given.ranks, done):
+    number, _, parts = given.part.partition("/")
+    for row in run(given.wanted, given.ranks, done, (int(number), int(parts))):
         new[row.kind, row.argument, row.value] = row
         print(
             f"{row.kind:18} {row.argument:32} {row.value[:24]:24} {row.verdict:9} {row.words[:110]}",

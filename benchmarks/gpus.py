@@ -225,6 +225,7 @@ def run(folder: Path, names: list[str], repeat: int, wanted: list[str]) -> None:
                 continue
             step = max(step_of(case, result) for result in results)
             result = results[0]
+            before = single.get(name)
             if row == "1":
                 single[name] = result
             base = single.get(name)
@@ -234,7 +235,8 @@ def run(folder: Path, names: list[str], repeat: int, wanted: list[str]) -> None:
                 ratios.setdefault(name, {}).setdefault(row, []).append(found)
                 ratio = f"{found:.2f}"
             if base and (row.isdigit() or row == "again" or row[2:] in BESIDE):
-                pairs = zip(base["losses"], result["losses"], strict=True)
+                other = before if row == "1" and before else base
+                pairs = zip(other["losses"], result["losses"], strict=True)
                 difference = f"{max(abs(a - b) for a, b in pairs):.1e}"
             losses = result["losses"]
             print(
@@ -261,9 +263,17 @@ def step_of(case: dict, result: dict) -> float:
     return statistics.median(result["seconds"][4:])
 
 
+def devices() -> list[str]:
+    """Return the GPUs to use: of four, say, two calls may each have two (CUDA_VISIBLE_DEVICES)."""
+    import torch
+
+    given = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return given.split(",") if given else [str(n) for n in range(torch.cuda.device_count())]
+
+
 def one(here: Path, gpus: int) -> dict | None:
     """The notebook on one GPU, or its script on several; None when it failed."""
-    env = {**os.environ, "CUDA_VISIBLE_DEVICES": ",".join(map(str, range(gpus)))}
+    env = {**os.environ, "CUDA_VISIBLE_DEVICES": ",".join(devices()[:gpus])}
     torchrun = f"-m torch.distributed.run --standalone --nproc_per_node={gpus} train_ddp.py".split()
     (here / "result.json").unlink(missing_ok=True)
     with open(here / f"log{gpus}.txt", "w") as log:
@@ -276,7 +286,7 @@ def together(here: Path, count: int) -> list[dict | None]:
     """One rank's share of the work on each of ``count`` GPUs at once, each on its own."""
     started = []
     for rank in range(count):
-        env = {**os.environ, "CUDA_VISIBLE_DEVICES": str(rank)}
+        env = {**os.environ, "CUDA_VISIBLE_DEVICES": devices()[rank]}
         folder = here / f"rank{rank}_of_{count}"
         (folder / "result.json").unlink(missing_ok=True)
         with open(folder / "log.txt", "w") as log:

@@ -461,7 +461,11 @@ def jobs(given: argparse.Namespace) -> Iterator[tuple[str, Callable[[Path], Row]
 
     stacks = [stack for stack in given.stack.split(",") if PYTHONS[stack].exists()]
     ranks = [int(count) for count in given.ranks.split(",")]
+    number, _, parts = given.part.partition("/")
+    notebooks = sorted({case.notebook for case in cases(stacks, ranks)})[int(number) :: int(parts)]
     for case in cases(stacks, ranks):
+        if case.notebook not in notebooks:
+            continue
         yield case.name, functools.partial(take, case)
     if given.corpus is not None and given.corpus.exists() and "newest" in stacks:
         for family, paths in families(given.corpus).items():
@@ -481,6 +485,9 @@ def main() -> int:
     parser.add_argument("--stack", default="newest,kaggle")
     parser.add_argument("--corpus", type=Path)
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "ledger")
+    parser.add_argument(
+        "--part", default="0/1", help="I/N: every Nth notebook, from the Ith on (parts at once)"
+    )
     parser.add_argument("--page", action="store_true", help="measure nothing")
     parser.add_argument(
         "--take", type=Path, action="append", default=[], help="measure nothing, take the rows that lie there"

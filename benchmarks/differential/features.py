@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 
-VERSION = 1  # of the grammar: a seed means the same program as long as this stays
+VERSION = 2  # of the grammar: a seed means the same program as long as this stays
 
 Features = dict[str, str]
 
@@ -65,6 +65,7 @@ log: none*4 json csv csv_open jsonl_append with_loop logging_file numpy
 order: zero_first*2 zero_after
 own_loss: no*12 mean class_weights ignored row_mask row_weights selected two
 wrapper: none*16 data_parallel data_parallel_function counted
+rows_meet: no*9 counter gate outside numpy number grad_mode noise method
 """)
 
 ACCELERATE = LOOP | _table("""
@@ -282,6 +283,14 @@ def _settle_loop(made: Features, back) -> None:  # type: ignore[no-untyped-def]
         back("own_loss")
     if task == "tokens" and made["model"] == "module":
         back("own_loss")
+    if (
+        task in ("lm", "pairs")
+        or made["own_loss"] != "no"
+        or (task == "tokens" and made["model"] == "module")
+    ):
+        back("rows_meet")
+    if made["rows_meet"] == "method" and made["wrapper"] != "none":
+        back("wrapper", "model")
     if made["family"] == "accelerate":
         if made["source"] == "hf" and made["dataset"] != "hf":
             back("source")

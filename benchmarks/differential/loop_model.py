@@ -15,7 +15,7 @@ class LoopModel(LoopData):
     """What is trained."""
 
     def _model_class(self) -> Lines:
-        return [*self._net_class(), *self._class_with_loss()]
+        return [*self._net_class(), *self._class_with_loss(), *self._class_whose_rows_meet()]
 
     def _class_with_loss(self) -> Lines:
         """A model that computes its own loss, for which rows may count differently."""
@@ -52,6 +52,40 @@ class LoopModel(LoopData):
             "            return out",
             *(f"        {line}" for line in loss),
             "        return out, loss",
+        ]
+
+    def _class_whose_rows_meet(self) -> Lines:
+        """A model whose output for a row depends on the other rows, late or under a condition; or is no call."""
+        kind = self.f["rows_meet"]
+        if kind == "no":
+            return []
+        if kind == "numpy":
+            self.use("import numpy as np")
+        mixed = "out = out - out.mean(0)"
+        body = {
+            "counter": ["self.calls += 1", "if self.calls > 5:", f"    {mixed}"],
+            "gate": ["out = out + self.gate * out.mean(0)"],
+            "outside": ["seen_batches.append(len(x))", "if len(seen_batches) > 6:", f"    {mixed}"],
+            "numpy": ["if np.random.rand() < 0.3:", f"    {mixed}"],
+            "number": ["self.scale = out.detach().abs().mean().item()", "out = out / (1 + self.scale)"],
+            "grad_mode": ["if torch.is_grad_enabled():", "    out = out + 0.1 * out.mean(0)"],
+            "noise": ["if self.training:", "    out = out + 0.01 * torch.randn_like(out)"],
+            "method": [],
+        }[kind]
+        name = "predict" if kind == "method" else "forward"
+        return [
+            "",
+            *(["seen_batches = []"] if kind == "outside" else []),
+            "class Mixed(nn.Module):",
+            "    def __init__(self, net):",
+            "        super().__init__()",
+            "        self.net, self.calls, self.scale = net, 0, 1.0",
+            "        self.gate = nn.Parameter(torch.zeros(1))",
+            "",
+            f"    def {name}(self, x):",
+            "        out = self.net(x)",
+            *(f"        {line}" for line in body),
+            "        return out",
         ]
 
     def _net_class(self) -> Lines:
@@ -139,6 +173,8 @@ config = BertConfig(
 """)
 
     def _make_model(self) -> str:
+        if self.f["rows_meet"] != "no":
+            return f"Mixed({self._make_net()})"
         return f"WithLoss({self._make_net()})" if self.has_own_loss else self._make_net()
 
     def _make_net(self) -> str:

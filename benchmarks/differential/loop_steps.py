@@ -11,6 +11,8 @@ class LoopSteps(LoopModel):
     """Forward, backward, update, metrics."""
 
     def _call(self, model: str, x: str = "xb") -> str:
+        if self.f["rows_meet"] == "method":
+            return f"{model}.predict({x})"
         return f"{model}(input_ids={x}).logits" if self.hf_model else f"{model}({x})"
 
     def _loss_lines(self, model: str) -> Lines:

@@ -27,7 +27,7 @@ KINDS = ("exit", "ranks", "steps", "gradient", "parameters", "lr", "stdout", "pr
 # what a note must say to cover another training, and to cover another figure
 TRAINS_OTHERWISE = re.compile(
     r"(losses|losses are|it|they are) near|not equal|not exact|order of its own|loss is another|"
-    r"in another order|not the notebook's|does not divide",
+    r"in another order|not the notebook's|does not divide|may differ from one process",
     re.IGNORECASE,
 )
 COUNTS_OTHERWISE = re.compile(

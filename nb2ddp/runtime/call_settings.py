@@ -32,6 +32,7 @@ class _Settings:
         self.seen: dict[Any, Any] = {}  # by setting, its latest value
         self.changes: dict[Any, int] = {}  # by setting, how often it has changed
         self.calls = 0
+        self.moves = False  # a call of the model changes some by itself: they may be others long before one is looked at
 
     def changed(self, model: torch.nn.Module, kind: Any, values: Any) -> int:
         """Return 1 where a setting has changed for the first time, more where it had before; 0 for no reason.
@@ -60,7 +61,10 @@ class _Settings:
     def note(self, model: torch.nn.Module) -> None:
         """Leave out what the call that ends here has changed: the model counts its calls, say."""
         self._see(model)
-        self.seen.update(self._settings())
+        now = dict(self._settings())
+        own = [name for name in now if name in self.seen and name[0] is not sys]
+        self.moves = self.moves or any(not _is_same(self.seen[name], now[name]) for name in own)
+        self.seen.update(now)
 
     def _see(self, model: torch.nn.Module) -> None:
         modules = [(type(part), part.training) for part in model.modules()]

@@ -189,7 +189,7 @@ class _Split:
         is_first = kind not in self.kinds
         uncertain = not is_first and self.joins.are_uncertain(parts, kind)
         spot = _checks.is_checked(_run.steps if _run.steps else self.calls - 1)
-        is_new = is_first or uncertain or (changed == 1 and not spot)
+        is_new = is_first or uncertain or (changed == 1 and not spot and not self.settings.moves)
         is_due = is_first or uncertain or spot or (changed > 0 and _checks.is_on)
         few = not is_first and not uncertain and not (spot and _checks.is_whole)
         if is_due and not self._check(parts, kind, is_new=is_new, few=few):

@@ -258,3 +258,34 @@ class _Printed(io.TextIOBase):
     def write(self, text: str) -> int:
         self.events.append(("print", text))
         return len(text)
+
+
+def _text(events: list[Any]) -> str:
+    return "".join(value for kind, value in events if kind == "print")
+
+
+def _move_first_prints(seen: list[list[Any]], firsts: list[int]) -> None:
+    """Give to the step's first micro-batch what each rank printed once, in the micro-batch that it computed first.
+
+    A library says some things once in a process. ``seen``: by micro-batch, each rank's note; ``firsts``: by rank, the
+    micro-batch that it computed first.
+    """
+    found = set()
+    for rank, turn in enumerate(firsts):
+        others = [_text(seen[turn][other].events) for other, first in enumerate(firsts) if first != turn]
+        text = _text(seen[turn][rank].events)
+        found.add(text.removesuffix(others[0]) if others and text.endswith(others[0]) else "")
+    once = found.pop()
+    if found or not once:
+        return
+    for rank, turn in enumerate(firsts):
+        _take_lead(seen[turn][rank].events, len(once))
+        seen[0][rank].events.insert(0, ("print", once))
+
+
+def _take_lead(events: list[Any], count: int) -> None:
+    """Leave out the first ``count`` printed characters."""
+    for place, (kind, value) in enumerate(events):
+        if kind == "print":
+            taken = min(count, len(value))
+            events[place], count = (kind, value[taken:]), count - taken

@@ -27,6 +27,7 @@ from nb2ddp.runtime.figure_values import (
     _are_same_states,
     _copied,
     _is_array,
+    _move_first_prints,
     _own_modules,
     _Path,
     _Printed,
@@ -34,6 +35,7 @@ from nb2ddp.runtime.figure_values import (
     _refill,
     _root,
     _sent,
+    _text,
     _walk,
     _write,
 )
@@ -229,10 +231,10 @@ class _Figures:
                 logs, args, options = value
                 self.trainer.log(dict(logs), *args, **options)
 
-    def learn(self, seen: list[list[_Note]]) -> str:
+    def learn(self, seen: list[list[_Note]], firsts: list[int]) -> str:
         """Find the rule of each change from what all ranks saw of each micro-batch; return what has none, or "".
 
-        ``seen``: by micro-batch, the notes of the ranks that computed it.
+        ``seen``: by micro-batch, the notes of the ranks that computed it; ``firsts``: which one each rank computed first.
         """
         paths = {path: None for notes in seen for note in notes for path in note.changes}
         for path in paths:
@@ -250,6 +252,7 @@ class _Figures:
                 self.sources.pop(path, None)
             if len(seen) == 1 and earlier is None and len(rules) > 1:
                 self.tentative[path] = rules
+        _move_first_prints(seen, firsts)
         for notes in seen:
             if any(not _are_same_events(notes[0].events, note.events) for note in notes[1:]):
                 return "what a micro-batch prints or logs"
@@ -356,7 +359,7 @@ def _copied_from(path: _Path, paths: dict[_Path, None], seen: list[list[_Note]])
 
 def _are_same_events(one: list[Any], other: list[Any]) -> bool:
     """Return whether two ranks printed and logged the same of a micro-batch, up to the last digits of numbers."""
-    texts = ["".join(value for kind, value in events if kind == "print") for events in (one, other)]
+    texts = [_text(events) for events in (one, other)]
     logs = [[value[0] for kind, value in events if kind == "log"] for events in (one, other)]
     return _agree(_numbers_apart(texts[0]), _numbers_apart(texts[1]), 1e-3) and _agree(
         logs[0], logs[1], _CLOSE

@@ -215,7 +215,7 @@ class _Turns:
             return _OTHERWISE
         why = ""
         if checked:
-            why = self._compare(seen)
+            why = self._compare(seen, [min(turns, default=0) for _, turns, *_ in of_ranks])
             if tried >= 0 and not why:
                 self._try_parts(compute, tried, every[tried], alone)
             for parameter, gradient in zip(parameters, mine, strict=True):
@@ -354,7 +354,7 @@ class _Turns:
             dense.append(parameter.grad)
         _sum_in_buckets(dense)
 
-    def _compare(self, seen: list[list[_Note]]) -> str:
+    def _compare(self, seen: list[list[_Note]], firsts: list[int]) -> str:
         """Return what of a checked step differs between the ranks; "" if nothing does."""
         self.losses_apart, tolerance = 0.0, _rounding(self.trainer)
         for turn, notes in enumerate(seen):
@@ -364,7 +364,7 @@ class _Turns:
                 return f"the loss of micro-batch {turn + 1} depends on what the rank computed before it ({values})"
             apart = [abs(loss / losses[0] - 1) for loss in losses if losses[0] == losses[0] != 0]
             self.losses_apart = max(self.losses_apart, *apart, 0.0)
-        if what := self.figures.learn(seen):
+        if what := self.figures.learn(seen, firsts):
             return f"{what} depends on the micro-batches before"
         return ""
 

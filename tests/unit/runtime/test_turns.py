@@ -18,6 +18,7 @@ ON_THREE = (
     "language_model",
     "dropout",
     "evaluates_and_predicts",
+    "library_prints_once",
     "notes_logs_and_prints",
     "one_micro_batch",
     "saves_and_resumes",
