@@ -241,39 +241,17 @@ PLAIN_RESULTS = (RUNNING_FUNCTIONS - {"subprocess.Popen"}) | frozenset(
     "shutil.copy shutil.copyfile shutil.copytree shutil.move shutil.make_archive urllib.request.urlretrieve "
     "wget.download gdown.download gdown.download_folder".split()
 )
-# How a rank learns its number, which differs between ranks, and how many ranks there are.
-RANK_VARIABLES = frozenset({"RANK", "LOCAL_RANK"})
-WORLD_SIZE_VARIABLES = frozenset({"WORLD_SIZE", "LOCAL_WORLD_SIZE"})
-# What torchrun tells each rank through its environment.
-LAUNCH_VARIABLES = RANK_VARIABLES | WORLD_SIZE_VARIABLES | {"MASTER_ADDR", "MASTER_PORT"}
-ENVIRONMENT_READERS = frozenset("os.environ.get os.getenv os.environ.setdefault os.environ.pop".split())
-RANK_PARAMETERS = frozenset(
-    {"rank", "local_rank", "global_rank"}
-)  # of a function that is started on each rank
-RANK_ATTRIBUTES = frozenset({"local_rank", "global_rank", "process_index", "local_process_index"})
-RANK_NAMES = (
-    RANK_PARAMETERS
-    | RANK_ATTRIBUTES
-    | frozenset(
-        "get_rank get_global_rank get_local_rank get_node_local_rank get_world_rank current_device".split()
-    )
+# What torchrun tells each rank through its environment; the script takes it out.
+LAUNCH_VARIABLES = frozenset("RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT".split())
+# Functions of torch.distributed that differ between ranks, or tell how many there are.
+RANK_FUNCTIONS = frozenset("get_rank get_global_rank get_node_local_rank get_world_size".split())
+# What only rank 0 passes; the first of these are attributes and methods of objects of Transformers' and Accelerate's.
+TESTS_OF_LIBRARIES = frozenset(
+    "is_main_process is_local_main_process is_world_process_zero is_local_process_zero is_global_zero".split()
 )
-RANK_ZERO_TESTS = frozenset(
-    "is_main_process is_local_main_process is_world_process_zero is_local_process_zero is_global_zero "
+RANK_ZERO_TESTS = TESTS_OF_LIBRARIES | frozenset(
     "is_main is_master is_main_rank is_master_process master_process main_process "
     "is_rank_zero is_rank_0 rank_zero".split()
-)
-LAST_RANK_TESTS = frozenset({"is_last_process"})
-WORLD_SIZE_NAMES = frozenset({"world_size", "get_world_size", "num_processes"})
-# Those of these names that libraries give to objects of theirs; the others are a notebook's own.
-TOLD_BY_LIBRARIES = (
-    (RANK_NAMES - RANK_PARAMETERS)
-    | RANK_ATTRIBUTES
-    | LAST_RANK_TESTS
-    | WORLD_SIZE_NAMES
-    | frozenset(
-        "is_main_process is_local_main_process is_world_process_zero is_local_process_zero is_global_zero".split()
-    )
 )
 # What loads or downloads, or only looks: every rank may run it, rank 0 first.
 READING_FUNCTIONS = frozenset(

@@ -1,7 +1,9 @@
 """Find what a notebook asks of ranks: tests that only rank 0 passes, and any other use, which is declined.
 
 A notebook of one process rarely speaks of ranks; where it does, mostly so that rank 0 alone prints and saves. Such
-tests keep their meaning. All of this runs only where an identifier or a variable of the environment says so.
+tests keep their meaning. All of this runs only where an identifier says so. What torchrun puts into the environment
+(RANK, WORLD_SIZE) is no question here: the script takes it out, and what a notebook reads from it is what one process
+reads, on every rank.
 """
 
 from __future__ import annotations
@@ -18,21 +20,14 @@ from nb2ddp.analysis.facts import Facts
 from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Binding, Statement, root_of
 
-# "main" is true on rank 0 alone, "others" on all ranks but it; "rank" is the rank's number, "text" the same as text.
+# "main" is true on rank 0 alone, "others" on all ranks but it; "rank" is the rank's number.
 # "size" depends on the number of ranks, "group" on whether torchrun started them, "ranks" otherwise on the rank.
-Meaning = Literal["", "main", "others", "rank", "text", "size", "group", "ranks"]
+Meaning = Literal["", "main", "others", "rank", "size", "group", "ranks"]
 
 _SWAPPED: dict[Meaning, Meaning] = {"main": "others", "others": "main", "rank": "main"}
-_TESTS = libraries.RANK_ZERO_TESTS | libraries.LAST_RANK_TESTS
-_NAMES = libraries.RANK_NAMES | _TESTS | libraries.WORLD_SIZE_NAMES
-_SIZES = libraries.WORLD_SIZE_NAMES
-_OF_LIBRARIES = ("accelerate.", "transformers.", "trl.", "unsloth.")
-_CASTS: dict[str, dict[Meaning, Meaning]] = {
-    "int": {"text": "rank"},
-    "float": {"text": "rank"},
-    "str": {"rank": "text"},
-    "bool": {"rank": "others", "text": "group"},
-}
+_TESTS = libraries.RANK_ZERO_TESTS
+_NAMES = _TESTS | libraries.RANK_FUNCTIONS
+_CASTS = frozenset({"int", "float", "str", "bool"})
 _FUNCTIONS = cst.FunctionDef | cst.Lambda | cst.ClassDef
 # What chooses a device, and keywords with which each rank may be given its own number.
 _DEVICES = frozenset("torch.device torch.cuda.set_device device set_device to cuda".split())
@@ -48,17 +43,12 @@ def speaks_of_ranks(facts: Facts) -> bool:
 
 
 def _speaks(facts: Facts) -> bool:
-    named = _NAMES - libraries.RANK_PARAMETERS
     return (
-        not named.isdisjoint(facts.loaded_names | facts.bound_names)
+        not _NAMES.isdisjoint(facts.loaded_names | facts.bound_names)
         or any(
-            a.attr.value in named or a.attr.value in ("local_rank", "should_save") for a in facts.attributes
+            a.attr.value in _NAMES or a.attr.value in ("distributed", "should_save") for a in facts.attributes
         )
-        or any(cst_nodes.string_value(string) in libraries.LAUNCH_VARIABLES for string in facts.strings)
-        or "rank" in facts.loaded_names - facts.bound_names
-        or "local_rank" in facts.loaded_names - facts.bound_names
         or any("distributed" in cst_nodes.code_of(node) for node in facts.imports_of("torch"))
-        or any(a.attr.value == "distributed" for a in facts.attributes)
     )
 
 
@@ -88,10 +78,6 @@ class _Meanings:
                 return self._name(node)
             case cst.Attribute():
                 return self._attribute(node)
-            case cst.Subscript():
-                index = node.slice[0].slice if len(node.slice) == 1 else None
-                of_environment = self._facts.qualified(node.value) == "os.environ"
-                return _variable(index.value) if of_environment and isinstance(index, cst.Index) else ""
             case cst.Call():
                 return self._call(node)
             case cst.UnaryOperation(operator=cst.Not(), expression=inner):
@@ -159,15 +145,9 @@ class _Meanings:
         functions = [b.node for b in fields if isinstance(b.node, cst.FunctionDef)]
         if functions:  # a property, or a method that is called
             return _either([self._returned(function) for function in functions])
-        if name not in libraries.TOLD_BY_LIBRARIES:
+        if name not in libraries.TESTS_OF_LIBRARIES or self._is_one_process(node.value):
             return ""
-        if self._is_one_process(node.value):
-            return ""
-        if name in _TESTS or name.startswith(("get_", "process_", "local_process")):
-            return _by_name(name)
-        made = self._facts.origins(node.value)
-        known = self._facts.kind(node.value) == "arguments" or any(o.startswith(_OF_LIBRARIES) for o in made)
-        return _by_name(name) if known else ""
+        return "main"
 
     def _is_one_process(self, owner: cst.BaseExpression) -> bool:
         """Return whether an object is the notebook's Accelerator, which sees one process in the script."""
@@ -179,10 +159,9 @@ class _Meanings:
     def _call(self, node: cst.Call) -> Meaning:
         name = self._facts.qualified(node.func)
         unnamed = cst_nodes.unnamed(node.args)
-        if name in libraries.ENVIRONMENT_READERS and unnamed:
-            return _variable(unnamed[0])
         if name in _CASTS and len(unnamed) == 1:
-            return _CASTS[name].get(found := self.of(unnamed[0]), found)
+            found = self.of(unnamed[0])
+            return "others" if name == "bool" and found == "rank" else found
         own = self._facts.called_functions(node) if isinstance(node.func, cst.Name) else ()
         if own:
             return _either([self._returned(function) for function in own])
@@ -192,7 +171,7 @@ class _Meanings:
         if isinstance(node.func, cst.Attribute):
             return self._attribute(node.func)
         last = name.rpartition(".")[2]
-        return _by_name(last) if last in _NAMES - libraries.RANK_PARAMETERS else ""
+        return _by_name(last) if last in _NAMES else ""
 
     def _returned(self, function: cst.FunctionDef) -> Meaning:
         if function not in self._known:
@@ -201,15 +180,11 @@ class _Meanings:
         return self._known[function]
 
     def _comparison(self, left: cst.BaseExpression, part: cst.ComparisonTarget) -> Meaning:
-        if _variable(left) and self._facts.qualified(part.comparator) == "os.environ":
-            return "group"
         found, other = self.of(left), self.of(part.comparator)
-        if isinstance(left, cst.Call) and self._facts.qualified(left.func) == "torch.cuda.current_device":
-            found = "rank"
-        if found not in ("rank", "text") or other:
+        if found != "rank" or other:
             kinds = {found, other} - {""}
             return (kinds.pop() if kinds in ({"size"}, {"group"}) else "ranks") if kinds else ""
-        code = cst_nodes.code_of(part.comparator).replace('"', "").replace("'", "")
+        code = cst_nodes.code_of(part.comparator).strip("'\"")
         match part.operator, code:
             case (cst.Equal(), "0") | (cst.LessThan(), "1") | (cst.LessThanEqual(), "0"):
                 return "main"
@@ -226,25 +201,12 @@ class _Meanings:
         return "ranks"
 
 
-def _variable(node: cst.BaseExpression) -> Meaning:
-    name = cst_nodes.string_value(node)
-    if name in libraries.RANK_VARIABLES:
-        return "text"
-    if name in libraries.WORLD_SIZE_VARIABLES:
-        return "size"
-    return "group" if name in libraries.LAUNCH_VARIABLES else ""
-
-
 def _by_name(name: str) -> Meaning:
     if name in libraries.RANK_ZERO_TESTS:
         return "main"
-    if name in libraries.LAST_RANK_TESTS:
-        return "ranks"
-    if name == "current_device":
-        return ""  # a device, which is this rank's
-    if name in libraries.RANK_NAMES:
-        return "rank"
-    return "size" if name in _SIZES else ""
+    if name in libraries.RANK_FUNCTIONS:
+        return "size" if name == "get_world_size" else "rank"
+    return ""
 
 
 def _either(found: list[Meaning]) -> Meaning:
@@ -380,7 +342,7 @@ def _is_skipped(facts: Facts, node: cst.CSTNode, test: cst.BaseExpression, way_o
 
 def asks_library(test: cst.BaseExpression) -> bool:
     """Return whether a test for rank 0 asks an object of a library: ``trainer.is_world_process_zero()``."""
-    named = (libraries.TOLD_BY_LIBRARIES - {"get_rank"}) | {"should_save"}
+    named = libraries.TESTS_OF_LIBRARIES | {"should_save"}
     return any(word in named for word in re.findall(r"\.(\w+)", cst_nodes.code_of(test)))
 
 
@@ -504,7 +466,6 @@ class OtherUse:
 
 _WORDS = {
     "rank": "the rank",
-    "text": "the rank",
     "ranks": "the rank",
     "main": "the rank",
     "others": "the rank",

@@ -24,6 +24,7 @@ import libcst as cst
 
 from nb2ddp import libraries
 from nb2ddp.analysis.facts import Facts
+from nb2ddp.analysis.init_place import first_below
 from nb2ddp.analysis.shell_commands import shell_calls
 from nb2ddp.options import Options
 from nb2ddp.rewriting.findings import Edit, Finding, Note, Rule
@@ -53,7 +54,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             yield Edit.to(string, "this rank's GPU", code)
         elif value is not None and value.startswith("cuda:") and value[5:].isdigit():
             yield Note(_OTHER_GPU.format(value), string)
-        elif value in _OF_A_RANK and not _is_conditional(facts, string, value):
+        elif value in _OF_A_RANK and not _is_outside_torchrun(facts, string):
             yield from _mask(facts, string, value)
     for call in facts.calls:
         for argument in call.args:
@@ -69,7 +70,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 and _is_environment(facts, call)
             ):
                 why = _why(argument.keyword.value)
-                yield Edit(argument, why, partial(_keyword_outside_torchrun, test=_test(facts)))
+                yield Edit(argument, why, partial(_keyword_outside_torchrun, test=_test(facts, argument)))
     for choice in _choices(facts):
         yield Edit.to(choice, "this rank's GPU", local_rank)
     for shell in shell_calls(facts):
@@ -141,15 +142,13 @@ def _mask(facts: Facts, string: cst.CSTNode, name: str) -> Iterator[Finding]:
         function = facts.qualified(call.func) if isinstance(call, cst.Call) else ""
         if function not in ("os.environ.setdefault", "os.environ.pop", "os.putenv", "os.unsetenv"):
             return
-        if function == "os.environ.setdefault" and name != MASK:
-            return  # torchrun has set it
         if call is not None and isinstance(facts.parent(call), cst.Expr):
             yield from _line(facts, string, name)
     elif isinstance(parent, cst.DictElement):
         argument = next((node for node in facts.parents(parent) if isinstance(node, cst.Arg)), None)
         call = facts.parent(argument) if argument is not None else None
         if isinstance(call, cst.Call) and _is_environment(facts, call):
-            yield Edit(parent, _why(name), partial(_item_outside_torchrun, test=_test(facts)))
+            yield Edit(parent, _why(name), partial(_item_outside_torchrun, test=_test(facts, parent)))
 
 
 def _line(facts: Facts, node: cst.CSTNode, name: str) -> Iterator[Finding]:
@@ -159,18 +158,21 @@ def _line(facts: Facts, node: cst.CSTNode, name: str) -> Iterator[Finding]:
         return
     if len(statement.body) == 1:
         why = "under torchrun each rank has its own GPU" if name == MASK else "torchrun sets it"
-        yield Edit(statement, _why(name), partial(_line_outside_torchrun, test=_test(facts), why=why))
+        yield Edit(statement, _why(name), partial(_line_outside_torchrun, test=_test(facts, node), why=why))
         return
     part = next(part for part in statement.body if facts.contains(part, node))
     if isinstance(part, cst.Assign):
-        code = f'{{"{name}": {cst_nodes.code_of(part.value)}}} if {_test(facts)} else {{}}'
+        code = f'{{"{name}": {cst_nodes.code_of(part.value)}}} if {_test(facts, node)} else {{}}'
         code = f"{facts.our('os')}.environ.update({code})"
         semicolon = part.semicolon
         yield Edit(part, _why(name), lambda _: cst.Expr(cst_nodes.expression(code), semicolon=semicolon))
 
 
-def _test(facts: Facts) -> str:
-    """True under plain ``python``; the mask may stand above the init block, which knows the world's size."""
+def _test(facts: Facts, node: cst.CSTNode) -> str:
+    """Return a test that is true under plain ``python``: the init block takes torchrun's variables away."""
+    first = first_below(facts)
+    if first is not None and facts.order(node) >= facts.order(first):
+        return f"{facts.our('world_size')} == 1"
     return f'{facts.our("os")}.environ.get("WORLD_SIZE", "1") == "1"'
 
 
@@ -178,13 +180,21 @@ def _is_environment(facts: Facts, call: cst.Call) -> bool:
     return facts.qualified(call.func) == "os.environ.update"
 
 
-def _is_conditional(facts: Facts, node: cst.CSTNode, name: str) -> bool:
-    """Return whether a test of the world size, or of the variable, is around this already: of converted code, say."""
+def _is_outside_torchrun(facts: Facts, node: cst.CSTNode) -> bool:
+    """Return whether a test of an earlier conversion stands around a node."""
+    tests = [parent.test for parent in facts.parents(node) if isinstance(parent, cst.If | cst.IfExp)]
     return any(
-        "world_size" in (test := cst_nodes.code_of(parent.test)).lower() or (name != MASK and name in test)
-        for parent in facts.parents(node)
-        if isinstance(parent, cst.If | cst.IfExp)
+        cst_nodes.code_of(test) == _test(facts, node) or _asks_init_block(facts, test) for test in tests
     )
+
+
+def _asks_init_block(facts: Facts, test: cst.BaseExpression) -> bool:
+    """Match ``world_size == 1`` with the name that `ddp.init()` gives to several."""
+    match test:
+        case cst.Comparison(left=cst.Name(value="world_size" | "ddp_world_size" as name) as left):
+            bindings = facts.bindings(name)
+            return cst_nodes.code_of(test) == f"{left.value} == 1" and all(b.index == 2 for b in bindings)
+    return False
 
 
 def _line_outside_torchrun(node: cst.CSTNode, test: str, why: str) -> cst.CSTNode:

@@ -32,7 +32,7 @@ class _Settings:
         self.seen: dict[Any, Any] = {}  # by setting, its latest value
         self.changes: dict[Any, int] = {}  # by setting, how often it has changed
         self.calls = 0
-        self.moves = False  # a call of the model changes some by itself: they may be others long before one is looked at
+        self.moves = False  # a call of the model changes some by itself, long before one is looked at
 
     def changed(self, model: torch.nn.Module, kind: Any, values: Any) -> int:
         """Return 1 where a setting has changed for the first time, more where it had before; 0 for no reason.

@@ -234,7 +234,7 @@ class _Figures:
     def learn(self, seen: list[list[_Note]], firsts: list[int]) -> str:
         """Find the rule of each change from what all ranks saw of each micro-batch; return what has none, or "".
 
-        ``seen``: by micro-batch, the notes of the ranks that computed it; ``firsts``: which one each rank computed first.
+        ``seen``: by micro-batch, the ranks' notes; ``firsts``: by rank, which one it computed first.
         """
         paths = {path: None for notes in seen for note in notes for path in note.changes}
         for path in paths:

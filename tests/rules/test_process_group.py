@@ -10,7 +10,7 @@ from tests.support.helpers import facts_of
 
 START = """\
 import os, torch
-rank = int(os.environ["RANK"])
+rank = torch.distributed.get_rank()
 model = Net()
 optimizer = torch.optim.SGD(model.parameters())
 solver = torch.optim.SGD(other.parameters())

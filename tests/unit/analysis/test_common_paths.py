@@ -41,7 +41,7 @@ def file_block(facts: Facts) -> cst.With:
         ("class Mine(Base):\n    def f(self):\n        work()\nMine().f()", False),
         ("@hook\ndef f():\n    work()\nf()", False),
         ("try:\n    load()\nexcept OSError:\n    work()", False),
-        ("if os.environ['RANK'] == '0':\n    work()", False),
+        ("if torch.distributed.get_rank() == 0:\n    work()", False),
         (f"if {LATE}:\n    work()", False),
     ],
 )
@@ -55,7 +55,7 @@ def test_whether_all_ranks_come_to_a_call(code: str, expected: bool) -> None:
     [
         ("def f(x: Own) -> None:\n    pass\nf(Own())", True),
         ("class More(Own):\n    pass\nOwn()", False),
-        ("if os.environ['RANK'] == '0':\n    Own()", False),
+        ("if torch.distributed.get_rank() == 0:\n    Own()", False),
         ("x = 1", False),
     ],
 )

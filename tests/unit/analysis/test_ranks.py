@@ -17,9 +17,9 @@ import torch
 import torch.distributed as dist
 from transformers import Trainer
 from accelerate import PartialState
-rank = int(os.environ.get("RANK", 0))
-local_rank = int(os.environ.get("LOCAL_RANK", "0"))
-world_size = int(os.environ["WORLD_SIZE"])
+rank = dist.get_rank()
+local_rank = dist.get_node_local_rank()
+world_size = dist.get_world_size()
 trainer = Trainer(model, args)
 """
 
@@ -60,14 +60,9 @@ MAIN = [
     "not dist.is_initialized() or dist.get_rank() == 0",
     "dist.is_initialized() and dist.get_rank() == 0",
     "(dist.get_rank() if dist.is_initialized() else 0) == 0",
-    "os.environ['RANK'] == '0'",
-    "os.getenv('LOCAL_RANK', '0') == '0'",
-    "int(os.environ.get('RANK', -1)) in (-1, 0)",
     "trainer.is_world_process_zero()",
     "trainer.accelerator.is_main_process",
-    "trainer.args.process_index == 0",
     "trainer.args.should_save",
-    "trainer.args.local_rank in (-1, 0)",
     "PartialState().is_main_process",
 ]
 PARTS = [
@@ -126,18 +121,9 @@ PARTS = [
     "not dist.is_initialized() or dist.get_rank() == 0",
     "dist.is_initialized() and dist.get_rank() == 0",
     "(dist.get_rank() if dist.is_initialized() else 0) == 0",
-    "os.environ['RANK'] == '0'",
-    "os.environ['RANK'].strip() == '0'",
-    "os.getenv('LOCAL_RANK', '0') == '0'",
-    "int(os.environ.get('RANK', -1)) in (-1, 0)",
     "trainer.is_world_process_zero()",
     "trainer.accelerator.is_main_process",
-    "trainer.args.process_index == 0",
-    "trainer.args.local_rank in (-1, 0)",
     "PartialState().is_main_process",
-    "PartialState().is_last_process",
-    "PartialState().process_index % 2 == 0",
-    "torch.cuda.current_device() == 0",
 ]
 SAME = [
     "rank >= 0",
@@ -165,6 +151,12 @@ SAME = [
     "os.environ.get('HOME') == '/root'",
     "dist.is_initialized()",
     "(dist.get_rank() if dist.is_initialized() else -1) != -1",
+    "os.environ['RANK'] == '0'",
+    "int(os.getenv('LOCAL_RANK', '0')) == 0",
+    "trainer.args.process_index == 0",
+    "trainer.args.local_rank in (-1, 0)",
+    "PartialState().is_last_process",
+    "torch.cuda.current_device() == 0",
     "model.rank == 8",
     "trainer.args.world_size == 2",
     "device_of(local_rank).type == 'cuda'",
@@ -224,22 +216,22 @@ FORMS = {
     "flag = False\nif rank == 0:\n    flag = True\nif flag:\n    work()": "flag",
     "stop = False\nwhile not stop:\n    work()\n    if rank == 0:\n        stop = found()\n"
     "    if over():\n        stop = True": ("not stop"),
-    "if 'RANK' in os.environ:\n    r = int(os.environ['RANK'])\nelse:\n    r = 0\nif r == 0:\n    work()": "r == 0",
-    "try:\n    r = int(os.environ['RANK'])\nexcept KeyError:\n    r = 0\nif r == 0:\n    work()": "r == 0",
+    "if dist.is_initialized():\n    r = dist.get_rank()\nelse:\n    r = 0\nif r == 0:\n    work()": "r == 0",
+    "try:\n    r = dist.get_rank()\nexcept KeyError:\n    r = 0\nif r == 0:\n    work()": "r == 0",
     "r = 0\nif torch.cuda.is_available():\n    r = dist.get_rank()\nif not r:\n    work()": "not r",
     # functions, classes
     "def is_main():\n    return dist.get_rank() == 0\nif is_main():\n    work()": "is_main()",
     "def is_main():\n    if not dist.is_initialized():\n        return True\n    return dist.get_rank() == 0\n"
     "if is_main():\n    work()": "is_main()",
-    "def setup():\n    r = int(os.environ['RANK'])\n    return r, 2\nr, n = setup()\nif r == 0:\n    work()": "r == 0",
+    "def setup():\n    r = dist.get_rank()\n    return r, 2\nr, n = setup()\nif r == 0:\n    work()": "r == 0",
     "def is_rank(n):\n    return rank == n\nif is_rank(0):\n    work()": "is_rank(0)",
-    "def train(r):\n    if r == 0:\n        work()\ntrain(int(os.environ['RANK']))": "r == 0",
+    "def train(r):\n    if r == 0:\n        work()\ntrain(dist.get_rank())": "r == 0",
     "class Job:\n    def __init__(self):\n        self.rank = dist.get_rank()\n"
     "    def go(self):\n        if self.rank == 0:\n            work()\nJob().go()": "self.rank == 0",
     "class Job:\n    rank = dist.get_rank()\n    @property\n    def main(self):\n        return self.rank == 0\n"
     "    def go(self):\n        if self.main:\n            work()\nJob().go()": "self.main",
     "args = SimpleNamespace(local_rank=local_rank)\nif args.local_rank == 0:\n    work()": "args.local_rank == 0",
-    "parser.add_argument('--local_rank', default=int(os.environ.get('LOCAL_RANK', -1)))\nargs = parser.parse_args([])\n"
+    "parser.add_argument('--local_rank', default=dist.get_rank())\nargs = parser.parse_args([])\n"
     "if args.local_rank in (-1, 0):\n    work()": "args.local_rank in (-1, 0)",
     "class Job:\n    def __init__(self, main):\n        self.main = main\n"
     "    def go(self):\n        if self.main:\n            work()\nJob(rank == 0).go()": "self.main",
@@ -248,8 +240,8 @@ FORMS = {
     "class Save:\n    def __call__(self, is_main_process):\n        if is_main_process:\n            work()": (
         "is_main_process"
     ),
-    "cfg = {'rank': int(os.environ['RANK'])}\nif cfg['rank'] == 0:\n    work()": "cfg['rank'] == 0",
-    "cfg['rank'] = int(os.environ['RANK'])\nif cfg['rank'] == 0:\n    work()": "cfg['rank'] == 0",
+    "cfg = {'rank': dist.get_rank()}\nif cfg['rank'] == 0:\n    work()": "cfg['rank'] == 0",
+    "cfg['rank'] = dist.get_rank()\nif cfg['rank'] == 0:\n    work()": "cfg['rank'] == 0",
     "cfg = {'rank': 0}\ncfg['rank'] = rank\ncfg['lr'] = 1\nif cfg['rank'] == 0:\n    work()": "cfg['rank'] == 0",
     "cfg = {'rank': rank, 'lr': 1}\ncfg['lr'] = 2\nif cfg['rank'] == 0:\n    work()": "cfg['rank'] == 0",
     "cfg = dict(rank=rank)\ncfg['lr'] = 2\ndef f(cfg):\n    if cfg['rank'] == 0:\n        work()\nf(cfg)": (
@@ -277,8 +269,8 @@ NOT_PARTED = [
     "def f():\n    work()\n    if rank != 0:\n        return\n    print(1)\nf()",
     "for x in rows:\n    work()\n    if rank != 0:\n        continue\n    print(1)",
     "for x in rows:\n    for y in x:\n        if rank == 0:\n            break\n    work()",
-    "r = -1\nif 'RANK' in os.environ:\n    r = int(os.environ['RANK'])\nif r != -1:\n    work()",
-    "try:\n    r = int(os.environ['RANK'])\nexcept KeyError:\n    r = -1\nif r != -1:\n    work()",
+    "r = -1\nif dist.is_initialized():\n    r = dist.get_rank()\nif r != -1:\n    work()",
+    "try:\n    r = dist.get_rank()\nexcept KeyError:\n    r = -1\nif r != -1:\n    work()",
     "def f(rank):\n    if rank == 8:\n        work()\nf(8)",
     "r = rank\nr = 16\nif r == 16:\n    work()",
     "cfg['rank'] = 8\nif cfg['rank'] == 8:\n    work()",

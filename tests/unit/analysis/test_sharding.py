@@ -25,7 +25,7 @@ REFUSED = {
     "a function of a library": ("measure(model)", "model"),
     "a method that needs all": ("trainer.model.merge_and_unload()", "trainer.model"),
     "generating under a test of the rank": (
-        "if os.environ['RANK'] == '0':\n    model.generate(x)",
+        "if torch.distributed.get_rank() == 0:\n    model.generate(x)",
         "model.generate(x)",
     ),
     "a second Trainer": ("SFTTrainer(model=m)", "SFTTrainer(model=m)"),

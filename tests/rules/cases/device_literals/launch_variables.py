@@ -50,7 +50,7 @@ def setup(rank, world_size):
     torch.cuda.set_device(rank)
 # output
 def setup(rank, world_size):
-    if os.environ.get("WORLD_SIZE", "1") == "1":  # nb2ddp: torchrun sets it
+    if ddp_world_size == 1:  # nb2ddp: torchrun sets it
         os.environ["MASTER_ADDR"] = "localhost"
     torch.cuda.set_device(rank)
 
@@ -60,10 +60,20 @@ def setup(rank, world_size):
 if os.environ.get("WORLD_SIZE", "1") == "1":  # nb2ddp: torchrun sets it
     get_ipython().run_line_magic('env', 'WORLD_SIZE=1')
 
-# case: where it is missing alone
+# case: where it is missing alone, as it is below the init block
+import torch
+import transformers
 os.environ.setdefault("RANK", "0")
 if "WORLD_SIZE" not in os.environ:
     os.environ["WORLD_SIZE"] = "1"
+# output
+import torch
+import transformers
+if world_size == 1:  # nb2ddp: torchrun sets it
+    os.environ.setdefault("RANK", "0")
+if "WORLD_SIZE" not in os.environ:
+    if world_size == 1:  # nb2ddp: torchrun sets it
+        os.environ["WORLD_SIZE"] = "1"
 
 # case: read
 rank = int(os.environ["RANK"])

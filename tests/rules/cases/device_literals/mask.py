@@ -13,6 +13,28 @@ if os.environ.get("WORLD_SIZE", "1") == "1":  # nb2ddp: under torchrun each rank
     os.environ["CUDA_VISIBLE_DEVICES"] = "0"  # the first
 x = 1
 
+# case: set below the init block, which has taken torchrun's variables away
+import torch
+print(torch.__version__)
+os.environ["CUDA_VISIBLE_DEVICES"] = "0"
+# output
+import torch
+print(torch.__version__)
+if world_size == 1:  # nb2ddp: under torchrun each rank has its own GPU
+    os.environ["CUDA_VISIBLE_DEVICES"] = "0"
+
+# case: set under a test of the notebook's own
+import torch
+world_size = int(os.environ.get("WORLD_SIZE", 1))
+if world_size == 1:
+    os.environ["CUDA_VISIBLE_DEVICES"] = "0"
+# output
+import torch
+world_size = int(os.environ.get("WORLD_SIZE", 1))
+if world_size == 1:
+    if ddp_world_size == 1:  # nb2ddp: under torchrun each rank has its own GPU
+        os.environ["CUDA_VISIBLE_DEVICES"] = "0"
+
 # case: set under an if
 if True:
   os.environ["CUDA_VISIBLE_DEVICES"] = "0"

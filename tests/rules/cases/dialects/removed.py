@@ -125,16 +125,20 @@ a = SFTConfig("o", save_strategy="steps")
 
 # case: rank 0's arguments: rank == 0
 from trl import SFTConfig
+rank = torch.distributed.get_rank()
 a = SFTConfig("o", save_strategy="steps" if rank == 0 else "no")
 # output
 from trl import SFTConfig
+rank = torch.distributed.get_rank()
 a = SFTConfig("o", save_strategy="steps")
 
 # case: rank 0's arguments: rank != 0
 from trl import SFTConfig
+rank = torch.distributed.get_rank()
 a = SFTConfig("o", save_strategy="no" if rank != 0 else "steps")
 # output
 from trl import SFTConfig
+rank = torch.distributed.get_rank()
 a = SFTConfig("o", save_strategy="steps")
 
 # case: rank 0's arguments: not is_main_process
@@ -144,12 +148,11 @@ a = SFTConfig("o", save_strategy="no" if not is_main_process else "steps")
 from trl import SFTConfig
 a = SFTConfig("o", save_strategy="steps")
 
-# case: rank 0's arguments: local_rank in (-1, 0)
+# case: arguments by torchrun's variables, which the script takes away: those of one process
+import os
 from trl import SFTConfig
+local_rank = int(os.environ.get("LOCAL_RANK", -1))
 a = SFTConfig("o", save_strategy="steps" if local_rank in (-1, 0) else "no")
-# output
-from trl import SFTConfig
-a = SFTConfig("o", save_strategy="steps")
 
 # case: barriers before and after training
 import torch.distributed as dist
@@ -174,7 +177,7 @@ s = DistributedSampler(d)
 import os
 import torch
 from trl import SFTTrainer
-local_rank = int(os.environ.get("LOCAL_RANK", -1))
+local_rank = torch.distributed.get_rank()
 if local_rank not in (-1, 0) and mode == "train":
     torch.distributed.barrier()
 rows = load_dataset("rows")
@@ -187,7 +190,7 @@ trainer.train()
 import os
 import torch
 from trl import SFTTrainer
-local_rank = int(os.environ.get("LOCAL_RANK", -1))
+local_rank = torch.distributed.get_rank()
 with ddp.main_process_first():  # nb2ddp: rank 0 goes first, as between the notebook's barriers
     rows = load_dataset("rows")
     features = rows.map(shorten)
@@ -198,7 +201,7 @@ trainer.train()
 import os
 import torch
 from trl import SFTTrainer
-local_rank = int(os.environ.get("LOCAL_RANK", -1))
+local_rank = torch.distributed.get_rank()
 if local_rank != 0:
     torch.distributed.barrier()
 rows = open("rows.txt", "a")
@@ -212,7 +215,7 @@ trainer.train()
 import os
 import torch
 from trl import SFTTrainer
-local_rank = int(os.environ.get("LOCAL_RANK", -1))
+local_rank = torch.distributed.get_rank()
 if local_rank != 0:
     torch.distributed.barrier()
 trainer = SFTTrainer(model)
@@ -223,7 +226,7 @@ trainer.train()
 import os
 import torch
 from trl import SFTTrainer
-local_rank = int(os.environ.get("LOCAL_RANK", -1))
+local_rank = torch.distributed.get_rank()
 if local_rank != 0:
     torch.distributed.barrier()
 trainer = SFTTrainer(model)
@@ -235,18 +238,18 @@ if local_rank == 0:
 # case: rank 0's arguments: by names
 import os
 from trl import SFTConfig
-rank = int(os.environ.get("RANK", 0))
+rank = torch.distributed.get_rank()
 is_master = not rank
 a = SFTConfig("o", logging_strategy="steps" if is_master else "no", seed=42, disable_tqdm=not is_master)
 # output
 import os
 from trl import SFTConfig
-rank = int(os.environ.get("RANK", 0))
+rank = torch.distributed.get_rank()
 is_master = not rank
 a = SFTConfig("o", logging_strategy="steps", seed=42, disable_tqdm=not is_master)
 
 # case: arguments that are the same on all ranks
 import os
 from trl import SFTConfig
-rank = int(os.environ.get("RANK", 0))
+rank = torch.distributed.get_rank()
 a = SFTConfig("o", save_strategy="steps" if long else "no", local_rank=rank)

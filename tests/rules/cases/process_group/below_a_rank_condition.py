@@ -11,7 +11,7 @@ loader = DataLoader(data, batch_size=4)
 # case: a training loop
 model = AutoModelForCausalLM.from_pretrained("m")
 optimizer = torch.optim.AdamW(model.parameters())
-rank = int(os.environ.get("RANK", 0))
+rank = torch.distributed.get_rank()
 if rank == 0:
     for x in loader:
         model(x).loss.backward()
@@ -25,7 +25,7 @@ def fit():
     for x in loader:
         model(x).loss.backward()
         optimizer.step()
-is_main = os.environ.get("LOCAL_RANK", "0") == "0"
+is_main = torch.distributed.get_rank() == 0
 if is_main:
     fit()
 # decline, line 8: `is_main` lets only some ranks reach backward(), and they would wait for the others there; take the condition away, since the script prints and saves on rank 0 by itself
@@ -42,7 +42,7 @@ if trainer.is_world_process_zero():
 # case: a test of whether there are ranks, and a print below a test of the rank
 model = AutoModelForCausalLM.from_pretrained("m")
 optimizer = torch.optim.AdamW(model.parameters())
-rank = int(os.environ.get("RANK", -1))
+rank = torch.distributed.get_rank()
 if rank != -1:
     print("several")
 if verbose or True:
@@ -55,7 +55,7 @@ if verbose or True:
 model = AutoModelForCausalLM.from_pretrained("m")
 ddp.init_process_group()  # nb2ddp: join the process group
 optimizer = torch.optim.AdamW(model.parameters())
-rank = int(os.environ.get("RANK", -1))
+rank = torch.distributed.get_rank()
 if rank != -1:
     print("several")
 if verbose or True:
@@ -99,9 +99,9 @@ if dist.get_rank() == 0:
 model = AutoModelForCausalLM.from_pretrained("m")
 trainer = Trainer(model, TrainingArguments("o", per_device_train_batch_size=4, gradient_accumulation_steps=2), train_dataset=data)
 trainer.train()
-if os.environ.get("RANK", "0") == "0":
+if torch.distributed.get_rank() == 0:
     trainer.evaluate()
-# decline, line 4: `os.environ.get("RANK", "0") == "0"` lets only some ranks reach evaluate(), and they would wait for the others there; take the condition away, since the script prints and saves on rank 0 by itself
+# decline, line 4: `torch.distributed.get_rank() == 0` lets only some ranks reach evaluate(), and they would wait for the others there; take the condition away, since the script prints and saves on rank 0 by itself
 
 # case: a parameter that is the rank of an adapter
 model = AutoModelForCausalLM.from_pretrained("m")
@@ -126,7 +126,7 @@ run(8)
 # case: some ranks end the script
 model = AutoModelForCausalLM.from_pretrained("m")
 optimizer = torch.optim.AdamW(model.parameters())
-rank = int(os.environ["RANK"])
+rank = torch.distributed.get_rank()
 if rank != 0:
     raise SystemExit
 for x in loader:
@@ -138,14 +138,14 @@ for x in loader:
 import sys
 model = AutoModelForCausalLM.from_pretrained("m")
 optimizer = torch.optim.AdamW(model.parameters())
-if os.environ.get("RANK", "0") != "0":
+if torch.distributed.get_rank() != 0:
     print("not the first")
     if "-v" in sys.argv:
         sys.exit(0)
 for x in loader:
     model(x).loss.backward()
     optimizer.step()
-# decline, line 4: `os.environ.get("RANK", "0") != "0"` lets some ranks leave here (sys.exit()), ...
+# decline, line 4: `torch.distributed.get_rank() != 0` lets some ranks leave here (sys.exit()), ...
 
 # case: some ranks return before the loop
 model = AutoModelForCausalLM.from_pretrained("m")
@@ -257,7 +257,7 @@ for x in loader:
 import sys
 model = AutoModelForCausalLM.from_pretrained("m")
 optimizer = torch.optim.AdamW(model.parameters())
-local_rank = int(os.environ.get("LOCAL_RANK", 0))
+local_rank = torch.distributed.get_rank()
 if local_rank == 0 and missing:
     sys.exit("no data")
 for x in loader:
@@ -268,7 +268,7 @@ import sys
 model = AutoModelForCausalLM.from_pretrained("m")
 ddp.init_process_group()  # nb2ddp: join the process group
 optimizer = torch.optim.AdamW(model.parameters())
-local_rank = int(os.environ.get("LOCAL_RANK", 0))
+local_rank = torch.distributed.get_rank()
 if local_rank == 0 and missing:
     sys.exit("no data")
 for x in loader:

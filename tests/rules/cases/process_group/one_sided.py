@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader
 from transformers import AutoModelForCausalLM, Trainer, TrainerCallback, TrainingArguments
-rank = int(os.environ.get("RANK", 0))
+rank = torch.distributed.get_rank()
 loader = DataLoader(data, batch_size=4)
 
 # case: an optimizer's step

@@ -12,12 +12,12 @@ trainer = Trainer(model, TrainingArguments("o", per_device_train_batch_size=4, g
 trainer.train()
 
 # case: a batch that the notebook divides
-world_size = int(os.environ.get("WORLD_SIZE", 1))
+world_size = torch.distributed.get_world_size()
 steps = 8 // world_size
 # decline, line 2: `8 // world_size` asks for the number of ranks; ...
 
 # case: below a test
-world_size = int(os.environ.get("WORLD_SIZE", 1))
+world_size = torch.distributed.get_world_size()
 ddp = world_size != 1
 if ddp:
     steps //= world_size
@@ -29,11 +29,11 @@ optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4 * dist.get_world_size(
 # decline, line 1: `1e-4 * dist.get_world_size()` asks for the number of ranks; ...
 
 # case: a seed
-torch.manual_seed(42 + int(os.environ["RANK"]))
-# decline, line 1: `42 + int(os.environ["RANK"])` asks for the rank; ...
+torch.manual_seed(42 + torch.distributed.get_rank())
+# decline, line 1: `42 + torch.distributed.get_rank()` asks for the rank; ...
 
 # case: rows
-rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+rank, world_size = torch.distributed.get_rank(), torch.distributed.get_world_size()
 for i in range(rank, len(rows), world_size):
     total += score(rows[i])
 # decline, line 2: `rank` asks for the rank; ...
@@ -43,13 +43,13 @@ dist.all_reduce(total)
 # decline, line 1: `dist.all_reduce(total)` asks for the process group; ...
 
 # case: an argument that a test of the rank chooses, by a name
-is_main = int(os.environ.get("RANK", 0)) == 0
+is_main = torch.distributed.get_rank() == 0
 strategy = "steps" if is_main else "no"
 args = TrainingArguments("out", save_strategy=strategy)
 # decline, line 3: `strategy` asks for the rank; ...
 
 # case: tests for rank 0, figures that are printed, and devices
-local_rank = int(os.environ.get("LOCAL_RANK", 0))
+local_rank = torch.distributed.get_rank()
 rank = dist.get_rank() if dist.is_initialized() else 0
 def is_main():
     return not dist.is_initialized() or dist.get_rank() == 0
@@ -61,7 +61,7 @@ torch.cuda.set_device(local_rank)
 device = torch.device("cuda", local_rank)
 net = AutoModelForCausalLM.from_pretrained("m", device_map={"": local_rank})
 # output
-local_rank = int(os.environ.get("LOCAL_RANK", 0))
+local_rank = torch.distributed.get_rank()
 rank = dist.get_rank() if dist.is_initialized() else 0
 def is_main():
     return not dist.is_initialized() or dist.get_rank() == 0
@@ -75,18 +75,18 @@ net = AutoModelForCausalLM.from_pretrained("m", device_map={"": local_rank})
 ddp.init_process_group()  # nb2ddp: join the process group
 
 # case: a group that the notebook makes where torchrun started it
-several = int(os.environ.get("WORLD_SIZE", 1)) > 1
+several = torch.distributed.get_world_size() > 1
 if several:
-    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    torch.cuda.set_device(torch.distributed.get_rank())
     dist.init_process_group("nccl")
     rank = dist.get_rank()
 else:
     rank = 0
 model = AutoModelForCausalLM.from_pretrained("m")
 # output
-several = int(os.environ.get("WORLD_SIZE", 1)) > 1
+several = torch.distributed.get_world_size() > 1
 if several:
-    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    torch.cuda.set_device(torch.distributed.get_rank())
     dist.init_process_group("nccl")
     rank = dist.get_rank()
 else:

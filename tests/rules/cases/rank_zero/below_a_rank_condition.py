@@ -5,7 +5,7 @@ import os
 import torch
 from torch.utils.data import DataLoader
 from transformers import AutoModelForCausalLM
-rank = int(os.environ.get("RANK", 0))
+rank = torch.distributed.get_rank()
 model = AutoModelForCausalLM.from_pretrained("m")
 optimizer = torch.optim.AdamW(model.parameters())
 loader = DataLoader(data, batch_size=4)

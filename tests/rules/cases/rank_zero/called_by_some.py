@@ -201,7 +201,7 @@ for b in loader:
 
 # case: a function that looks at the rank itself
 def save_best(b):
-  if rank != 0:
+  if torch.distributed.get_rank() != 0:
     return
   torch.save(b, "best.pt")
 loader = DataLoader(data)
@@ -210,10 +210,35 @@ for b in loader:
     save_best(b)
 # output
 def save_best(b):
-  if rank != 0:
+  if torch.distributed.get_rank() != 0:
     return
   if ddp.is_main_process:  # nb2ddp: only rank 0 writes
       torch.save(b, "best.pt")
+loader = DataLoader(data)
+for b in loader:
+    llm(b).loss.backward()
+    save_best(b)
+
+# case: a test of torchrun's variables, which the script takes away: all ranks pass it
+import os
+def save_best(b):
+  if int(os.environ.get("LOCAL_RANK", 0)) != 0:
+    return
+  with open("best.txt", "w") as f:
+    f.write(str(b))
+loader = DataLoader(data)
+for b in loader:
+    llm(b).loss.backward()
+    save_best(b)
+# output
+import os
+def save_best(b):
+  if int(os.environ.get("LOCAL_RANK", 0)) != 0:
+    return
+  with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
+      if is_main:
+          with open("best.txt", "w") as f:
+            f.write(str(b))
 loader = DataLoader(data)
 for b in loader:
     llm(b).loss.backward()

@@ -66,7 +66,7 @@ def fit(rank):
     if rank == 0:
         out = f"run_{time.time_ns()}"
         os.makedirs(out)
-fit(int(os.environ["RANK"]))
+fit(torch.distributed.get_rank())
 
 # case: in a worker of a DataLoader, and in a generator
 from torch.utils.data import Dataset

@@ -6,7 +6,7 @@ import random
 import torch
 import numpy as np
 from transformers import Trainer
-rank = int(os.environ.get("RANK", 0))
+rank = torch.distributed.get_rank()
 random.seed(0)
 np.random.seed(0)
 torch.manual_seed(0)

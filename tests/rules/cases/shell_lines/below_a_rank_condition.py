@@ -3,7 +3,7 @@
 # first cell
 import os
 from trl import SFTTrainer
-rank = int(os.environ["RANK"])
+rank = torch.distributed.get_rank()
 
 # case: before training
 if rank == 0:

@@ -1,0 +1,121 @@
+"""Find where the init block stands: before the first statement that needs it, or that may import a CUDA library."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import libcst as cst
+
+from nb2ddp import libraries
+from nb2ddp.analysis import installs
+from nb2ddp.analysis.facts import Facts
+from nb2ddp.analysis.shell_commands import ShellCall, shell_calls
+from nb2ddp.source import cst_nodes
+
+_ENVIRONMENT_MAGICS = frozenset({"env", "set_env"})
+
+
+def first_below(facts: Facts) -> cst.CSTNode | None:
+    """Return the first statement that runs below the init block; None where none needs it."""
+    return facts.once(_first_below)
+
+
+def _first_below(facts: Facts) -> cst.CSTNode | None:
+    shells = {shell.call: shell for shell in shell_calls(facts)}
+    gone = in_setup_step(facts)
+    shown = {value for cell in facts.cells if (value := facts.shown(cell)) is not None}
+    missing: set[str] = set()  # names that only the setup step binds; the init block imports them again
+    for statement in facts.top_statements:
+        if is_future(statement):
+            continue
+        if statement in gone:
+            missing |= facts.binds_in(statement) - {"os"}
+            continue
+        needs_block = (
+            any(facts.contains(statement, value) for value in shown)
+            or any(_needs_block(facts, call, shells.get(call)) for call in facts.calls_in(statement))
+            or _names_gpu(facts, statement)
+            or facts.loads_in(statement) & missing
+        )
+        if needs_block or not _is_light(facts, statement, shells):
+            return statement
+        missing -= facts.binds_in(statement)
+    return None
+
+
+def in_setup_step(facts: Facts) -> set[cst.CSTNode]:
+    """Return the statements that installing packages leaves out of the script."""
+    step = installs.plan(facts)
+    return {*step.dropped, *step.leftovers}
+
+
+def is_future(statement: cst.CSTNode) -> bool:
+    """Match ``from __future__ import ...``."""
+    match statement:
+        case cst.SimpleStatementLine(body=[cst.ImportFrom(module=cst.Name(value="__future__"))]):
+            return True
+        case _:
+            return False
+
+
+def _needs_block(facts: Facts, call: cst.Call, shell: ShellCall | None) -> bool:
+    """Return whether other rules insert a name of the init block here: around writes, commands and tests for files."""
+    if shell is not None:
+        return not shell.is_install and shell.name not in _ENVIRONMENT_MAGICS | libraries.DISPLAY_MAGICS
+    name, method = facts.qualified(call.func), facts.method(call)
+    return (
+        name in libraries.WRITING_FUNCTIONS | libraries.RUNNING_FUNCTIONS | libraries.FILE_TESTS
+        or method in libraries.WRITING_METHODS | libraries.FILE_TEST_METHODS
+        or name in ("open", "io.open")
+    )
+
+
+def _names_gpu(facts: Facts, statement: cst.CSTNode) -> bool:
+    return any(
+        cst_nodes.string_value(string) == libraries.GPU_0
+        for string in facts.strings
+        if facts.contains(statement, string)
+    )
+
+
+def touches_environment(statement: cst.CSTNode) -> bool:
+    """Return whether a statement sets or reads variables of the environment, or the path of modules."""
+    code = cst_nodes.code_of(statement)
+    return "environ" in code or "sys.path" in code or "'env'" in code or "'set_env'" in code
+
+
+def _is_light(facts: Facts, node: cst.CSTNode, shells: Mapping[cst.Call, ShellCall]) -> bool:
+    """Return whether a statement only sets the environment or imports packages that are not heavy."""
+
+    def are_light(*parts: cst.CSTNode | None) -> bool:
+        return all(_is_light(facts, part, shells) for part in parts if part is not None)
+
+    match node:
+        case cst.SimpleStatementLine(body=parts) | cst.IndentedBlock(body=parts):
+            return are_light(*parts)
+        case cst.SimpleStatementSuite(body=parts):
+            return are_light(*parts)
+        case cst.Import(names=names):
+            return not any(
+                cst_nodes.code_of(a.name).partition(".")[0] in libraries.HEAVY_PACKAGES for a in names
+            )
+        case cst.ImportFrom(module=module):
+            return (
+                module is None or cst_nodes.code_of(module).partition(".")[0] not in libraries.HEAVY_PACKAGES
+            )
+        case cst.Expr(value=cst.Call() as call) if call in shells:
+            return True
+        case cst.Assign() | cst.AugAssign() | cst.Expr():
+            return touches_environment(node) or isinstance(
+                node.value, cst.BaseString | cst.BaseNumber | cst.Name
+            )
+        case cst.Del():
+            return touches_environment(node)
+        case cst.If(body=body, orelse=orelse) | cst.For(body=body, orelse=orelse):
+            return are_light(body, orelse)
+        case cst.Try(body=body, handlers=handlers, orelse=orelse, finalbody=finalbody):
+            return are_light(body, *(handler.body for handler in handlers), orelse, finalbody)
+        case cst.Else(body=body) | cst.Finally(body=body):
+            return are_light(body)
+        case _:
+            return isinstance(node, cst.Pass)
