@@ -215,8 +215,8 @@ def _ports(facts: Facts) -> Iterator[Note]:
             if place is not None and place not in said:
                 said.add(place)
                 yield Note(
-                    "every rank starts a server on this port, and only the first one gets it: add "
-                    'int(os.environ.get("LOCAL_RANK", 0)) to the number',
+                    "every rank starts a server on this port, and only the first one gets it: in the script, add "
+                    f"`{facts.our('local_rank')}` to the number",
                     place,
                 )
 

@@ -77,9 +77,9 @@ def _walk(trainer: Any, modules: list[tuple[str, Any]]) -> Iterator[tuple[_Path,
             inner = [((*path, name), value, name, getattr(value, name, None)) for name in names]
         elif isinstance(value, types.FunctionType) and _is_own(value.__module__):
             seen.add(id(value))
-            for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
+            for number, cell in enumerate(value.__closure__ or ()):
                 with contextlib.suppress(ValueError):  # not filled yet
-                    inner.append(((*path, name), cell, "cell_contents", cell.cell_contents))
+                    inner.append(((*path, f"variable {number}"), cell, "cell_contents", cell.cell_contents))
             inner += [((*path, name), vars(value), name, item) for name, item in list(vars(value).items())]
         elif isinstance(value, type) and _is_own(value.__module__):
             seen.add(id(value))

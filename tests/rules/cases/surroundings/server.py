@@ -3,7 +3,7 @@
 # case: the port in a variable
 port = 9000
 port, game = launch_game(port, None)
-# note, line 1: every rank starts a server on this port, and only the first one gets it: add int(os.environ.get("LOCAL_RANK", 0)) to the number
+# note, line 1: every rank starts a server on this port, and only the first one gets it: in the script, add `local_rank` to the number
 
 # case: a port by keyword
 HTTP_PORT = 9000
