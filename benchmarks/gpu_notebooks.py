@@ -22,7 +22,7 @@ model = FastLanguageModel.get_peft_model(
     r = 16,
     target_modules = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"],
     lora_alpha = 16,
-    lora_dropout = 0,
+    lora_dropout = {dropout},
     use_gradient_checkpointing = {checkpointing},
     random_state = 3407,
 )"""
@@ -172,6 +172,7 @@ CASES = {
     "dpo": dict(kind="dpo", batch=2, accumulation=4, steps=8, gpus=(1, 2)),
     "full rows": dict(kind="sft", batch=32, accumulation=4, steps=12, gpus=(1, 2, 4), data="full.jsonl"),
     "batch 2": dict(kind="sft", batch=2, accumulation=4, steps=20, gpus=(1, 2)),
+    "dropout": dict(kind="sft", batch=2, accumulation=4, steps=20, gpus=(1, 2), dropout=0.1),
     "uneven padded": dict(UNEVEN, options="\n        padding_free = False,"),
     "uneven padding-free": dict(UNEVEN, options="\n        padding_free = True,"),
     "uneven long": dict(

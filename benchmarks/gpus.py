@@ -4,7 +4,7 @@
                               [--old CHECKOUT]     with the scripts of another revision beside them
     python benchmarks/gpus.py run FOLDER [CASE..]  run them one after the other, print the table (needs GPUs)
                               [--repeat N]         each case N times over, its rows in turn
-                              [--rows 1,4]         these rows alone: 1, again, 2, 4, apart, "2 old"
+                              [--rows 1,4]         these rows alone: 1, again, 2, 4, apart, "2 old", "2 host"
 
 The two halves may run on different machines: FOLDER holds all that the second needs. The model is a
 random Llama of 0.8 billion parameters, made on the spot and loaded in 4 bits with Unsloth's checkpointing.
@@ -14,8 +14,9 @@ runs at once, each with one rank's share of the work and none that waits for ano
 one's.
 The cases "uneven ..." have rows of unlike length (see even.py) and a model of few wide layers, whose steps wait for
 the GPU rather than for Python. Their row "again" is a second single run: its difference in the losses is the floor.
-The row "2 old" is another revision's script. There a step is the mean of those after the eighth, for no two steps
-have the same work.
+The row "2 unchecked" is the script without spot checks (NB2DDP_CHECKS=off), "2 host" without direct exchange
+between GPUs (NCCL_P2P_DISABLE=1), which two T4s have not. The row "2 old" is another revision's script.
+In cases "uneven ..." a step is the mean of those after the eighth, for no two steps have the same work.
 ratios.svg beside the notebooks shows the ratios (a grey bar: "apart"), where matplotlib is there.
 """
 
@@ -35,6 +36,7 @@ from gpu_notebooks import CASES, CLOCK, DATA, DPO, LOAD, MODEL, PROFILED_CLOCK, 
 
 HERE = Path(__file__).parent
 BESIDE = ("old",)  # folders of other scripts, each a row "2 ..."
+SETTINGS = {"2 unchecked": {"NB2DDP_CHECKS": "off"}, "2 host": {"NCCL_P2P_DISABLE": "1"}}
 
 
 def prepare(folder: Path, old: Path | None) -> None:
@@ -50,6 +52,7 @@ def prepare(folder: Path, old: Path | None) -> None:
         data = case.get("data", f"{case['kind']}.jsonl")
         values = {
             "dtype": "None",
+            "dropout": 0,
             "checkpointing": '"unsloth"',
             "max_length": 512,
             "options": "",
@@ -205,6 +208,7 @@ def run(folder: Path, names: list[str], repeat: int, wanted: list[str]) -> None:
         rows = [str(gpus) for gpus in case["gpus"] if gpus <= available]
         if "uneven" in case:
             rows.insert(1, "again")
+        rows += [row for row in SETTINGS if row in wanted]
         rows += [f"2 {kind}" for kind in BESIDE if (here / kind).exists() and available >= 2]
         fit = [count for count in case.get("apart", ()) if count <= available]
         if fit:
@@ -215,6 +219,8 @@ def run(folder: Path, names: list[str], repeat: int, wanted: list[str]) -> None:
                 results = together(here, max(fit))
             elif row == "again":
                 results = [one(here, 1)]
+            elif row in SETTINGS:
+                results = [one(here, 2, SETTINGS[row])]
             elif " " in row:
                 results = [one(here / row[2:], 2)]
             else:
@@ -271,9 +277,9 @@ def devices() -> list[str]:
     return given.split(",") if given else [str(n) for n in range(torch.cuda.device_count())]
 
 
-def one(here: Path, gpus: int) -> dict | None:
+def one(here: Path, gpus: int, settings: dict[str, str] | None = None) -> dict | None:
     """The notebook on one GPU, or its script on several; None when it failed."""
-    env = {**os.environ, "CUDA_VISIBLE_DEVICES": ",".join(devices()[:gpus])}
+    env = {**os.environ, **(settings or {}), "CUDA_VISIBLE_DEVICES": ",".join(devices()[:gpus])}
     torchrun = f"-m torch.distributed.run --standalone --nproc_per_node={gpus} train_ddp.py".split()
     (here / "result.json").unlink(missing_ok=True)
     with open(here / f"log{gpus}.txt", "w") as log:
