@@ -474,9 +474,18 @@ _WORDS = {
 }
 
 
-def other_uses(facts: Facts) -> Iterator[OtherUse]:
-    """Yield the uses of ranks that a script which divides the work by itself cannot keep, in order."""
-    if not speaks_of_ranks(facts) or facts.last_collective is None:
+def other_uses(facts: Facts, *, keeps_variables: bool = False) -> Iterator[OtherUse]:
+    """Yield the uses of ranks that a script which divides the work by itself cannot keep, in order.
+
+    ``keeps_variables``: torchrun's stay in the environment, for the libraries are to see all ranks.
+    """
+    if facts.last_collective is None:
+        return
+    if keeps_variables:
+        for string in facts.strings:
+            if _asks_environment(facts, string):
+                yield OtherUse(string, "the rank")
+    if not speaks_of_ranks(facts):
         return
     said: set[cst.CSTNode] = set()
     for node in _asking(facts):
@@ -488,6 +497,22 @@ def other_uses(facts: Facts) -> Iterator[OtherUse]:
         if use is not None and (statement := facts.statement(node)) not in said:
             said.add(statement)
             yield OtherUse(use, _WORDS.get(meaning(facts, node), "the process group"))
+
+
+def _asks_environment(facts: Facts, string: cst.BaseExpression) -> bool:
+    """Match a name of torchrun's variables in ``os.environ["RANK"]`` and ``os.environ.get("RANK")``."""
+    if cst_nodes.string_value(string) not in libraries.LAUNCH_VARIABLES or facts.is_after_training(string):
+        return False
+    for parent in facts.parents(string):
+        match parent:
+            case cst.Index() | cst.SubscriptElement() | cst.Arg():
+                continue
+            case cst.Subscript(value=owner):
+                return facts.qualified(owner) == "os.environ" and not _is_target(facts, parent)
+            case cst.Call(func=function):
+                return facts.qualified(function) in ("os.environ.get", "os.getenv")
+        return False
+    return False
 
 
 def _asking(facts: Facts) -> Iterator[cst.BaseExpression]:

@@ -30,6 +30,7 @@ import libcst as cst
 
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.ranks import leaving_ranks, other_uses, rank_test_above
+from nb2ddp.analysis.training_arguments import libraries_know_ranks
 from nb2ddp.analysis.training_loops import optimized_models, without_gradients
 from nb2ddp.options import Options
 from nb2ddp.rewriting.findings import Decline, Finding, Insert, Note, Rule
@@ -61,7 +62,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         )
     yield from _gated(facts, told)
     yield from _declined(facts, told)
-    for use in other_uses(facts):
+    for use in other_uses(facts, keeps_variables=libraries_know_ranks(facts, options.strategy)):
         if any(facts.contains(test, use.node) for test in told):
             continue
         yield Decline(

@@ -121,3 +121,10 @@ ddp.init_process_group()  # nb2ddp: join the process group
 accelerator = Accelerator()
 steps = 64 // accelerator.num_processes
 name = f"log_{accelerator.process_index}"
+
+# case: torchrun's variables stay where a Trainer generates
+from trl import GRPOTrainer
+grpo = GRPOTrainer(model, reward_funcs=f)
+seed = 42 + int(os.environ["RANK"])
+grpo.train()
+# decline, line 3: `"RANK"` asks for the rank; ...
