@@ -68,7 +68,7 @@ pages: .venv/.ready .venv-web/.ready
 	$(bin)/pytest tests/e2e $(patsubst %,--ignore=%,$(CLIENTS)) -m "not launch $(FAST)"
 
 # Training runs, most of them forked from a process that has imported a stack once.
-TRAININGS := $(patsubst %,tests/e2e/test_%.py,runs kinds ledger differential handmade left_out sharding)
+TRAININGS := $(patsubst %,tests/e2e/test_%.py,runs kinds ledger differential handmade older_folder sharding)
 trainings: .venv/.ready .venv-kaggle/.ready
 	$(bin)/pytest $(TRAININGS) -m "launch $(FAST)"
 
