@@ -32,7 +32,7 @@ _WAITS: dict[str, dict[int, tuple[str, int]]] = {
 }
 _CALLS = _WAITS.get(os.uname().machine if hasattr(os, "uname") else "", {})
 _ENDLESS = (0, 2**32 - 1, 2**64 - 1)  # no timeout
-_FAR, _NEAR = "waits for the network or a device", "waits for a server on this machine"
+_FAR, _NEAR = "waits for the network, a person or a device", "waits for a server on this machine"
 _LOOPBACK = ("0100007F", "00000000000000000000000001000000", "0000000000000000FFFF00000100007F")
 _BUSY = 0.02  # share of a CPU: who uses less waits
 
@@ -104,11 +104,14 @@ def _waited_files(pid: int, kind: str, values: list[int]) -> Iterator[int]:
 
 
 def _outside(pid: int, number: int) -> str:
-    """Return what a descriptor leads to outside this run: a person, a device, a server; "" for its own processes."""
+    """Return what a descriptor leads to outside this run: a person, a device, a server; "" for its own processes.
+
+    Nobody sits at a standard input that is a pipe; whoever reads the output through one may be slow.
+    """
     try:
         target = os.readlink(f"/proc/{pid}/fd/{number}")
-        standard = {os.readlink(f"/proc/self/fd/{own}") for own in range(3)}
-        if target in standard or not target.startswith(("pipe:", "anon_inode:", "socket:")):
+        outputs = {os.readlink(f"/proc/self/fd/{own}") for own in (1, 2)}
+        if target in outputs or not target.startswith(("pipe:", "anon_inode:", "socket:")):
             return _FAR
         inode = target.partition("[")[2].rstrip("]")
         for table in ("tcp", "tcp6", "udp", "udp6") if target.startswith("socket:") else ():

@@ -194,6 +194,9 @@ HUNG = {
         "between", "subprocess.Popen(['cat'], stdin=subprocess.PIPE).wait()", says=_HERE
     ),
     "a pipe that nobody fills": Case("step", "os.read(os.pipe()[0], 1)", says=_HERE),
+    "a question that nobody can answer": Case(
+        "callback", "os.dup2(os.pipe()[0], 0)\nsys.stdin = open(0, closefd=False)\ninput('Go on? ')", says=_HERE
+    ),
     "a coroutine that never ends": Case(
         "between", "asyncio.run(asyncio.wait_for(asyncio.Event().wait(), None))", rank=0, says=_HERE
     ),
