@@ -125,7 +125,12 @@ def _outcomes(
                         _, status = os.waitpid(child, 0)
                         del running[pipe]
                         if left:
-                            yield left[0], families.get(pipe, ""), f"FAULT the process was lost ({status=})", 0.0
+                            yield (
+                                left[0],
+                                families.get(pipe, ""),
+                                f"FAULT the process was lost ({status=})",
+                                0.0,
+                            )
                             waiting += [left[1:]] * (len(left) > 1)
                         continue
                     families[pipe] = family
