@@ -112,15 +112,19 @@ def _is_configuration(value: Any) -> bool:
 
 def _modules_beside_script() -> list[Any]:
     """Return the imported modules that a notebook has written beside its script."""
-    folder = os.path.realpath(os.path.dirname(getattr(sys.modules["__main__"], "__file__", "") or "."))
-    loaded: list[tuple[str, Any]] = list(sys.modules.items())
-    return [
-        module
-        for name, module in loaded
-        if name not in ("__main__", __name__)
-        and isinstance(module, types.ModuleType)
-        and os.path.dirname(os.path.realpath(getattr(module, "__file__", None) or "")) == folder
-    ]
+    folder = os.path.dirname(getattr(sys.modules["__main__"], "__file__", "")) or "."
+    beside: dict[str, bool] = {}  # by the folder of a module
+    found = []
+    for name, module in list(sys.modules.items()):
+        if name in ("__main__", __name__) or "." in name or not isinstance(module, types.ModuleType):
+            continue  # a module of a package is not beside the script
+        if file := getattr(module, "__file__", None):
+            place = os.path.dirname(file) or "."
+            if place not in beside:
+                beside[place] = os.path.isdir(place) and os.path.samefile(place, folder)
+            if beside[place]:
+                found.append(module)
+    return found
 
 
 def _is_same(one: Any, other: Any) -> bool:

@@ -21,6 +21,7 @@ _WAITS: dict[str, dict[int, tuple[str, int]]] = {
         **{7: ("poll", 2), 271: ("poll", 2), 232: ("epoll", 3), 281: ("epoll", 3)},
         **dict.fromkeys((0, 1, 19, 20, 43, 44, 45, 46, 47, 288), ("file", -1)),
         **dict.fromkeys((61, 247), ("child", -1)),
+        73: ("flock", -1),
     },
     "aarch64": {
         **dict.fromkeys((101, 115), ("sleep", 0)),
@@ -28,11 +29,12 @@ _WAITS: dict[str, dict[int, tuple[str, int]]] = {
         **{73: ("poll", 2), 22: ("epoll", 3)},
         **dict.fromkeys((63, 64, 65, 66, 202, 206, 207, 211, 212, 242), ("file", -1)),
         **dict.fromkeys((260, 95), ("child", -1)),
+        32: ("flock", -1),
     },
 }
 _CALLS = _WAITS.get(os.uname().machine if hasattr(os, "uname") else "", {})
 _ENDLESS = (0, 2**32 - 1, 2**64 - 1)  # no timeout
-_FAR, _NEAR = "waits for the network or a device", "waits for a server on this machine"
+_FAR, _NEAR = "waits for the network, a person or a device", "waits for a server on this machine"
 _LOOPBACK = ("0100007F", "00000000000000000000000001000000", "0000000000000000FFFF00000100007F")
 _BUSY = 0.02  # share of a CPU: who uses less waits
 
@@ -77,6 +79,8 @@ def _wait_of(pid: int, thread: int) -> _Wait:
             "lock": "waits for a lock",
         }
         return _Wait(what[kind], kind == "sleep" or bounded, bounded)
+    if kind == "flock":
+        return _Wait("waits for the lock of a file", not _has_locked(pid, values[0]))
     outside = {_outside(pid, number) for number in _waited_files(pid, kind, values)}
     if where := _FAR if _FAR in outside else _NEAR if _NEAR in outside else "":
         return _Wait(where, True)
@@ -104,21 +108,68 @@ def _waited_files(pid: int, kind: str, values: list[int]) -> Iterator[int]:
 
 
 def _outside(pid: int, number: int) -> str:
-    """Return what a descriptor leads to outside this run: a person, a device, a server; "" for its own processes."""
+    """Return what a descriptor leads to outside this run: a person, a device, a server; "" for its own processes.
+
+    Nobody sits at a standard input that is a pipe; whoever reads the output through one may be slow.
+    """
     try:
         target = os.readlink(f"/proc/{pid}/fd/{number}")
-        standard = {os.readlink(f"/proc/self/fd/{own}") for own in range(3)}
-        if target in standard or not target.startswith(("pipe:", "anon_inode:", "socket:")):
+        outputs = {os.readlink(f"/proc/self/fd/{own}") for own in (1, 2)}
+        if target in outputs or not target.startswith(("pipe:", "anon_inode:", "socket:")):
             return _FAR
         inode = target.partition("[")[2].rstrip("]")
         for table in ("tcp", "tcp6", "udp", "udp6") if target.startswith("socket:") else ():
             with open(f"/proc/{pid}/net/{table}", encoding="ascii") as file:
                 for row in map(str.split, file):
                     if row[9] == inode and row[3] != "0A":  # 0A: it listens, as servers do
-                        return _NEAR if row[2].startswith(_LOOPBACK) else _FAR
+                        if not row[2].startswith(_LOOPBACK):
+                            return _FAR
+                        return "" if table.startswith("tcp") and _is_served_here(pid, row) else _NEAR
     except OSError:
         return _FAR
     return ""
+
+
+def _is_served_here(pid: int, row: list[str]) -> bool:
+    """Return whether the other end of a connection on this machine is this process's, or one's below it.
+
+    ``row``: its line of /proc/net/tcp. An address ends alike whether it is written for IPv4 or for IPv6.
+    """
+    ends = row[2][-13:], row[1][-13:]
+    for table in ("tcp", "tcp6"):
+        with open(f"/proc/{pid}/net/{table}", encoding="ascii") as file:
+            for other in map(str.split, file):
+                if (other[1][-13:], other[2][-13:]) == ends:
+                    return _holds(f"socket:[{other[9]}]")
+    return False
+
+
+def _holds(target: str) -> bool:
+    """Return whether this process, or one below it, has a file open."""
+    own = (os.getpid(), *(child for child, _ in _descendants(os.getpid())))
+    return any(target in _open_files(process) for process in own)
+
+
+def _open_files(process: int) -> list[str]:
+    found = []
+    with contextlib.suppress(OSError):
+        for number in os.listdir(f"/proc/{process}/fd"):
+            with contextlib.suppress(OSError):
+                found.append(os.readlink(f"/proc/{process}/fd/{number}"))
+    return found
+
+
+def _has_locked(pid: int, number: int) -> bool:
+    """Return whether the file whose lock a process waits for is open a second time here, and nowhere else."""
+    target = os.readlink(f"/proc/{pid}/fd/{number}")
+    own = {os.getpid(), *(child for child, _ in _descendants(os.getpid()))}
+    times = {
+        process: _open_files(process).count(target)
+        for process in map(int, filter(str.isdigit, os.listdir("/proc")))
+    }
+    return sum(times[process] for process in own & times.keys()) > 1 and not any(
+        count for process, count in times.items() if process not in own
+    )
 
 
 class _Signs:

@@ -19,7 +19,7 @@ from tests.support import ROOT
 from tests.support.runs import WITHOUT, plain_code, run
 from tests.support.slurm import slurm_cluster
 
-NOTEBOOK = ROOT / "sample_notebooks" / "alpaca_sft.ipynb"
+NOTEBOOK = ROOT / "tests" / "notebooks" / "classification.ipynb"
 # In its first run the script waits at step 6 until SLURM says that the time is nearly up.
 PAUSE = """\
 from transformers import TrainerCallback
@@ -35,7 +35,7 @@ class Pause(TrainerCallback):
                 break
             time.sleep(0.2)
 trainer.add_callback(Pause())
-trainer_stats = trainer.train()"""
+trainer.train()"""
 
 
 @pytest.mark.launch
@@ -43,9 +43,9 @@ def test_stopped_before_the_limit_and_requeued_to_the_end(tmp_path: Path) -> Non
     folder = tmp_path / "work"
     folder.mkdir()
     script = convert(NOTEBOOK).files["train_ddp.py"]
-    assert script.count("trainer_stats = trainer.train()") == 1
-    script = script.replace("trainer_stats = trainer.train()", PAUSE)
-    job = Job("alpaca_sft.ipynb", script, None, support_module(), gpus=2, cpu=True)
+    assert script.count("\ntrainer.train()\n") == 1
+    script = script.replace("\ntrainer.train()\n", f"\n{PAUSE}\n")
+    job = Job(NOTEBOOK.name, script, None, support_module(), gpus=2, cpu=True)
     options = Slurm(time="30", job_name="tiny", partition="main", mem="6G", signal_seconds=300)
     for name, text in options.files(job).items():
         (folder / name).write_text(text)
@@ -79,8 +79,8 @@ def test_stopped_before_the_limit_and_requeued_to_the_end(tmp_path: Path) -> Non
     assert stopped, said
     step = int(stopped[1])
     assert step < 10
-    assert f"run {number} goes on from outputs{os.sep}checkpoint-{step}" in said
-    assert (folder / "llama_lora" / "adapter_model.safetensors").is_file()
+    assert f"run {number} goes on from my_model{os.sep}checkpoint-{step}" in said
+    assert (folder / "my_classifier" / "model.safetensors").is_file()
     assert not list(folder.glob("stop-*"))
     whole = run(tmp_path / "whole" / "work", plain_code(NOTEBOOK), stack="newest", nproc=0)
     assert whole.exit_code == 0, whole.output

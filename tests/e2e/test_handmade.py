@@ -222,7 +222,7 @@ def test_a_loop_or_its_step_in_a_function_trains_as_in_one_process(tmp_path: Pat
 def test_a_loop_on_accelerate_trains_as_in_one_process(tmp_path: Path) -> None:
     path = written(tmp_path, DATA.format(shuffle=False), ON_ACCELERATE)
     single = plain_code(path).replace("notebook_launcher(train, (), num_processes=2)", "train()")
-    done = compared(tmp_path, path, single=single, torchrun=True)
+    done = compared(tmp_path, path, single=single)
     assert "net.pt" in done.files()
 
 

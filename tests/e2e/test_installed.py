@@ -218,6 +218,7 @@ def test_two_processes_train(installed: Installed, folder: Path) -> None:
 
 
 @pytest.mark.launch
+@pytest.mark.thorough  # as in test_rehearse.py, and the wheel holds all files: test_packaging.py
 def test_a_notebook_is_rehearsed(installed: Installed, folder: Path) -> None:
     before = {path.name for path in folder.iterdir()}
     done = installed.nb2ddp("rehearse", "tiny.ipynb", "--json", cwd=folder)

@@ -116,13 +116,6 @@ def test_rank_0_fails_without_recording(project: Project) -> None:
     assert "rank 0 failed first (exit code 1)\n        what it printed is above" in ended.err
 
 
-def test_exit_code_of_a_rank(project: Project) -> None:
-    project.write("if rank == 1:\n    sys.exit(7)\ntime.sleep(999)")
-    ended = project.run()
-    assert ended.code == 7
-    assert "rank 1 failed first (exit code 7)" in ended.err
-
-
 def test_a_killed_rank_and_not_the_one_that_lost_its_connection(project: Project) -> None:
     project.write(
         """

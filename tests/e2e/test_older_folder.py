@@ -19,6 +19,7 @@ from nb2ddp.ddp_folder import SCRIPT, SUPPORT
 from tests.support.helpers import notebook
 from tests.support.launches import PACKAGE_PARENT, needs_proc
 from tests.support.limits import LONG
+from tests.support.runs import run
 
 OLDER = Path(__file__).parent.parent / "older_folder"
 CELLS = """
@@ -62,8 +63,20 @@ def nb2ddp(folder: Path, *arguments: str) -> str:
 
 
 @pytest.mark.launch
+def test_it_trains_as_the_notebook_does(tmp_path: Path) -> None:
+    lines = re.compile(r"^epoch \d loss .*$", re.MULTILINE)
+    one = run(tmp_path / "one", CELLS, stack="newest", nproc=0)
+    two = run(tmp_path / "two", (OLDER / SCRIPT).read_text(), stack="newest", nproc=2)
+    assert (one.exit_code, two.exit_code) == (0, 0), one.output + two.output
+    assert len(lines.findall(one.output)) == 2
+    assert lines.findall(two.output) == lines.findall(one.output)
+    assert "model.pt" in two.files()
+
+
+@pytest.mark.launch
+@pytest.mark.thorough
 @needs_proc
-def test_it_trains_as_the_notebook_does(folder: Path) -> None:
+def test_it_is_run(folder: Path) -> None:
     lines = re.compile(r"^epoch \d loss .*$", re.MULTILINE)
     plain = subprocess.run(
         [sys.executable, "-c", CELLS], cwd=folder, capture_output=True, text=True, check=True, timeout=LONG

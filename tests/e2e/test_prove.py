@@ -6,6 +6,7 @@ A program of tests/e2e/prove names its notebook in its first line, and has the l
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from pathlib import Path
@@ -83,7 +84,7 @@ def test_a_fault_is_named_by_its_line_and_nothing_else(tmp_path: Path, script: P
 def test_a_hang_is_ended_and_named(tmp_path: Path) -> None:
     script = PROGRAMS / f"{HANGS}.py"
     subject = subject_of_script(notebook_of(tmp_path, "loop.py"), script)
-    result = rehearse(subject, Settings(patience=Patience(LONG, 15, LONG)))
+    result = rehearse(subject, Settings(patience=Patience(LONG, 15, LONG)), keep=tmp_path / "runs")
     report = proof.as_json(result, script, subject.script)
     assert (report["exit_code"], report["outcome"], report["passed"]) == (5, "hangs", False)
     first = report["faults"][0]
@@ -92,6 +93,11 @@ def test_a_hang_is_ended_and_named(tmp_path: Path) -> None:
     assert f"rank 0 was at line {first['line']} of the script, waiting in all_reduce" in first["sentence"]
     assert first["advice"] == ADVICE["hang"]
     assert report["verdict"] == f"{script.name} hangs on 2 processes, and was ended."
+    assert [rank for rank, _ in result.stacks] == [0, 1]
+    mark = f"NB2DDP_REHEARSAL={tmp_path}".encode()
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            assert mark not in (process / "environ").read_bytes()
 
 
 @pytest.mark.launch

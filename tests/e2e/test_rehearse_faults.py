@@ -12,6 +12,7 @@ from nb2ddp.rehearse.rehearsal import Rehearsal, rehearse
 from nb2ddp.rehearse.runs import Patience, Settings
 from nb2ddp.rehearse.subject import Subject
 from tests.support.limits import LONG
+from tests.support.proofs import forked
 
 pytestmark = pytest.mark.launch
 
@@ -109,6 +110,11 @@ def rehearsed(script: str, reference: str, *, patience: float = LONG, keep: Path
     return rehearse(Subject("fault", script, reference), settings, keep=keep)
 
 
+def judged(script: str, reference: str) -> Rehearsal:
+    """The same in forked processes, which takes seconds."""
+    return rehearse(Subject("fault", script, reference), Settings(steps=4), start=forked)
+
+
 def broken(script: str, old: str, new: str) -> str:
     assert script.count(old) == 1
     return script.replace(old, new)
@@ -171,7 +177,7 @@ def test_a_rank_dependent_save_strategy() -> None:
 
 def test_a_loop_that_calls_the_model_itself() -> None:
     """DDP averages nothing where its wrapper is passed by."""
-    result = rehearsed(broken(DDP_LOOP, "mse_loss(ddp_model(inputs)", "mse_loss(model(inputs)"), LOOP)
+    result = judged(broken(DDP_LOOP, "mse_loss(ddp_model(inputs)", "mse_loss(model(inputs)"), LOOP)
     assert result.faults[0].key == "not-synchronised"
     assert {"gradients", "replicas"} <= failed(result)
     assert "ends" not in failed(result)
@@ -197,6 +203,7 @@ def test_a_shuffle_without_a_seed() -> None:
     assert not {"gradients", "effective batch", "ends", "arguments"} & failed(result)
 
 
+@pytest.mark.thorough  # as in test_prove.py
 def test_a_hang_shows_where_each_rank_stood_and_leaves_nothing(tmp_path: Path) -> None:
     waits = (
         "if rank == 1:\n    import time\n    time.sleep(1000)\n"

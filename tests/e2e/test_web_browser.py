@@ -140,6 +140,72 @@ def test_a_dropped_notebook_is_shown_and_its_folder_downloaded(browser: Any, ser
     shown.page.close()
 
 
+MARIMO = """\
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["marimo", "torch", "datasets"]
+# ///
+import marimo
+
+__generated_with = "0.23.8"
+app = marimo.App(width="medium")
+
+
+@app.cell(hide_code=True)
+def _(mo):
+    mo.md(r"# A small loop")
+    return
+
+
+@app.cell
+def _(loader, model, optimizer, torch):
+    for rows, wanted in loader:
+        loss = torch.nn.functional.mse_loss(model(rows), wanted)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    print(loss.item())
+    return
+
+
+@app.cell
+def _():
+    import marimo as mo
+    import torch
+
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    data = torch.utils.data.TensorDataset(torch.ones(32, 4), torch.ones(32, 1))
+    loader = torch.utils.data.DataLoader(data, batch_size=8)
+    return loader, mo, model, optimizer, torch
+
+
+if __name__ == "__main__":
+    app.run()
+"""
+
+
+def test_a_notebook_of_marimo_is_shown_on_screens_of_both_widths(
+    browser: Any, served: Served, tmp_path: Path
+) -> None:
+    path = tmp_path / "tuning.py"
+    path.write_text(MARIMO)
+    shown = Shown(browser, served, 1440)
+    shown.drop(path)
+    shown.view.get_by_role("heading", name="tuning.py").wait_for(timeout=LONG * 1000)
+    for width in (1440, 390):
+        shown.page.set_viewport_size({"width": width, "height": 900})
+        shown.view.get_by_text("ddp.parallelize(model)").first.wait_for()
+        picture(shown.page, f"{width}-marimo")
+        too_wide = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+        assert shown.page.evaluate(too_wide) == 0
+    with shown.page.expect_download() as download:
+        shown.page.get_by_role("button", name="Download the folder").click()
+    with zipfile.ZipFile(download.value.path()) as archive:
+        assert archive.read("tuning_ddp/train_ddp.py").decode() == convert(path).files["train_ddp.py"]
+    shown.page.close()
+
+
 def test_a_declined_notebook_on_a_dark_phone(browser: Any, served: Served, tmp_path: Path) -> None:
     declined = tmp_path / "declined.ipynb"
     nbformat.write(notebook("y = ("), declined)

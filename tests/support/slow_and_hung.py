@@ -116,6 +116,13 @@ CALM = {
         f"h = subprocess.Popen(in_helper({_ANSWER + 'time.sleep(float(sys.argv[1]))'!r}), stdout=subprocess.PIPE)\n"
         "socket.create_connection(('127.0.0.1', int(h.stdout.readline()))).recv(1)",
     ),
+    "a file that another process has locked": Case(
+        "prepare",
+        "import fcntl\n"
+        "subprocess.Popen(['flock', 'lock', 'sh', '-c', f'touch held; sleep {SECONDS}'])\n"
+        "while not os.path.exists('held'): time.sleep(0.1)\n"
+        "with open('lock') as file: fcntl.flock(file, fcntl.LOCK_EX)",
+    ),
     "a person who answers late": Case(
         "callback",
         "os.mkfifo('terminal')\n"
@@ -194,6 +201,24 @@ HUNG = {
         "between", "subprocess.Popen(['cat'], stdin=subprocess.PIPE).wait()", says=_HERE
     ),
     "a pipe that nobody fills": Case("step", "os.read(os.pipe()[0], 1)", says=_HERE),
+    "a question that nobody can answer": Case(
+        "callback",
+        "os.dup2(os.pipe()[0], 0)\nsys.stdin = open(0, closefd=False)\ninput('Go on? ')",
+        says=_HERE,
+    ),
+    "a file that it has locked itself": Case(
+        "step",
+        "import fcntl\n"
+        "one, two = open('lock', 'w'), open('lock', 'w')\n"
+        "for file in (one, two): fcntl.flock(file, fcntl.LOCK_EX)",
+        says=_HERE,
+    ),
+    "a server of its own that never answers": Case(
+        "between",
+        "server = socket.create_server(('127.0.0.1', 0))\n"
+        "client = socket.create_connection(server.getsockname())\nserver.accept(), client.recv(1)",
+        says=_HERE,
+    ),
     "a coroutine that never ends": Case(
         "between", "asyncio.run(asyncio.wait_for(asyncio.Event().wait(), None))", rank=0, says=_HERE
     ),

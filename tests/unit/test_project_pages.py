@@ -241,3 +241,19 @@ def test_a_wrong_command_is_found() -> None:
     assert fault("convert", ["x.ipynb", "--no-such-option"])
     assert fault("convert", ["x.ipynb", "--batch", "other"])
     assert fault("konvert", ["x.ipynb"])
+
+
+PACKAGE = "".join(
+    re.sub(r'"\s*\n\s*f?"', "", path.read_text(encoding="utf-8")) for path in (ROOT / "nb2ddp").rglob("*.py")
+)
+SYMPTOMS = re.findall(
+    r'^### "(.*?)"', (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8"), re.MULTILINE
+)
+FROM_OUTSIDE = {"Killed", "Maximum batch GPU session count of 2 reached"}  # the kernel's words, and Kaggle's
+
+
+@pytest.mark.parametrize("symptom", [words for words in SYMPTOMS if words not in FROM_OUTSIDE])
+def test_the_words_of_a_symptom_are_what_is_printed(symptom: str) -> None:
+    pieces = [piece.strip(" .;") for piece in re.split(r"\.\.\.|[\d.,]+|rank|WAITING|lock", symptom)]
+    assert max(map(len, pieces)) > 7
+    assert [piece for piece in pieces if piece not in PACKAGE] == []

@@ -189,16 +189,15 @@ VALUES += ["\ud800", "\0", ["\0", 1, None], *TEXTS]
 OPTIONS: dict[str, list[Any]] = {
     "nproc": [1, 2, 3, 64, 0, -1, 2**70, True, "2", 1.5, None, float("nan")],
     "batch": ["preserve", "scale", "", None, 1, ["scale"]],
-    "wrap": ["explicit", "trainer", "Explicit", None],
     "strategy": ["ddp", "balanced", "fsdp", None, {}],
     "gpu_memory": [1.0, 15.0, 80.0, 1, 0, -1.0, 1e308, float("nan"), float("inf"), "15", None, True],
     "owner": [None, "ada", "", "a/b", "..", 5, *TEXTS],
     "title": [None, "Title", "", " ", "..", 5, *TEXTS],
     "single_file": [True, False, None, "yes", 1],
-    "nprocs": [2],
+    "wrap": ["explicit"],  # there is no such option
     "__class__": [2],
 }
-_GOOD = {"nproc": 4, "batch": 2, "wrap": 2, "strategy": 2, "gpu_memory": 3, "owner": 1, "title": 2}
+_GOOD = {"nproc": 4, "batch": 2, "strategy": 2, "gpu_memory": 3, "owner": 1, "title": 2}
 """How many of the first values of an option are good ones."""
 
 

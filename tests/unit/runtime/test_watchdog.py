@@ -21,6 +21,7 @@ IN_CI = {
     "a worker at an empty queue",
     "an event asked again and again",
     "a lock in saving",
+    "a question that nobody can answer",
     "a rank that is stopped",
     "a tool that waits for input",
 }
@@ -31,16 +32,16 @@ CASES = {**CALM, **HUNG}
 def table(
     request: pytest.FixtureRequest, server: RankServer, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Ended]:
-    """Run all selected cases, nine at a time: they mostly wait."""
+    """Run all selected cases, ten at a time: they mostly wait."""
     wanted = {
         spec.params["case"]
         for item in request.session.items
         if (spec := getattr(item, "callspec", None)) and "case" in spec.params and item.path == request.path
     }
     names, ended = [name for name in CASES if name in wanted], {}
-    for start in range(0, len(names), 9):
+    for start in range(0, len(names), 10):
         jobs = {}
-        for name in names[start : start + 9]:
+        for name in names[start : start + 10]:
             folder = tmp_path_factory.mktemp("case")
             patience = "2" if name == "an endless loop" else "5"
             environment = {"SECONDS": "14", "NB2DDP_PATIENCE": patience, "TMPDIR": str(folder)}

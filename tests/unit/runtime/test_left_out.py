@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
+from collections.abc import Callable
 
-import pytest
-
-from nb2ddp.ddp_folder import SUPPORT
-from nb2ddp.runtime import support_module
-from tests.support.limits import LONG
-
-pytestmark = pytest.mark.launch
+from tests.support.ranks import Ended
 
 # A model with a part for images, trained by the runtime module and by one process, in every way of
 # checkpointing; the images come with all batches, with none, with some, on one rank, in some steps.
@@ -98,12 +90,7 @@ ddp.finish()
 """
 
 
-def test_two_ranks_train_what_one_process_trains(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(PROGRAM)
-    (tmp_path / SUPPORT).write_text(support_module())
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
-    done = subprocess.run(
-        [*torchrun, "train.py"], cwd=tmp_path, capture_output=True, text=True, timeout=LONG, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert len(done.stdout.splitlines()) == 60
+def test_two_ranks_train_what_one_process_trains(run: Callable[..., Ended]) -> None:
+    ended = run(PROGRAM, start="", limit=200)
+    assert ended.codes == [0, 0], ended.text
+    assert len([line for line in ended.ranks[0].out.splitlines() if not line.startswith("nb2ddp")]) == 60
