@@ -55,6 +55,8 @@ PARTS = (
     "summed_gradients",
     "held_tensors",
     "row_parts",
+    "step_plans",
+    "divided_steps",
     "turns",
     "predictions",
     "trainer",

@@ -18,6 +18,8 @@ ON_THREE = (
     "language_model",
     "dropout",
     "evaluates_and_predicts",
+    "evened_out_padded",
+    "evened_out_padding_free",
     "notes_logs_and_prints",
     "one_micro_batch",
     "saves_and_resumes",
