@@ -13,6 +13,7 @@ from nb2ddp.runtime.object_collectives import _exchange
 from nb2ddp.runtime.random_draws import _NOTHING
 from nb2ddp.runtime.row_parts import _SUM, _gathering, _gathers, _Part, _RowParts, _Rows
 from nb2ddp.runtime.run_state import _run, _warn, is_main_process
+from nb2ddp.runtime.spot_checks import _checks
 from nb2ddp.runtime.step_plans import _in_parts, _planned, _Unit
 from nb2ddp.runtime.summed_gradients import _distance, _rounding, _sum_in_buckets
 
@@ -25,6 +26,7 @@ class _DividedSteps:
         self.figures = _Figures(trainer)
         self.rows = _RowParts()
         self.samples: list[Any] = []
+        self.compute: Callable[[Any], torch.Tensor]  # what the Trainer does with one of them
         self.steps = 0
         self.batches: list[_Rows] = []  # the rows of the samples
         self.doubtful = -1  # the micro-batch whose division is tried next; -1 where any may be
@@ -83,13 +85,7 @@ class _DividedSteps:
         elif is_main_process:
             print(f"nb2ddp: each micro-batch is computed whole, by one of the ranks: {why}")
 
-    def _try_parts(
-        self,
-        compute: Callable[[Any], torch.Tensor],
-        turn: int,
-        whole: _Note,
-        alone: list[Any],
-    ) -> None:
+    def _try_parts(self, turn: int, whole: _Note, alone: list[Any]) -> None:
         """Compute this rank's rows of a micro-batch, and find how the ranks' parts give the whole. A collective."""
         rules, reasons = self.rows, list[str]()
         known, trims = bool(rules.rules), [True, False] if rules.trims is None else [rules.trims]
@@ -99,7 +95,7 @@ class _DividedSteps:
             saves = any(rows.width(part, trims=True) < rows.columns for part in parts)
             if trimmed and not saves and False in trims:
                 continue  # shows nothing
-            reasons.append(self._why_no_parts(compute, turn, rows, parts, whole, alone, trims=trimmed))
+            reasons.append(self._why_no_parts(turn, rows, parts, whole, alone, trims=trimmed))
             if not reasons[-1]:
                 rules.blocks, rules.trims = blocks, trimmed if saves else rules.trims
                 break
@@ -107,7 +103,12 @@ class _DividedSteps:
         self._clear_gradients()
         if not why and not known and rules.rules[0] != _SUM and not self._left_over():
             why = "its loss is no sum over the step's items"
-        if why:
+        if why and known and why != _DRAWS:
+            rules.why_not = why
+            _checks.failed(
+                f"parts of a micro-batch do not give the whole: {why}. From here on none is divided"
+            )
+        elif why:
             self._say_undivided(why)
         elif not known and is_main_process:
             print(
@@ -116,15 +117,7 @@ class _DividedSteps:
             )
 
     def _why_no_parts(
-        self,
-        compute: Callable[[Any], torch.Tensor],
-        turn: int,
-        rows: _Rows,
-        parts: list[_Part],
-        whole: _Note,
-        alone: list[Any],
-        *,
-        trims: bool,
+        self, turn: int, rows: _Rows, parts: list[_Part], whole: _Note, alone: list[Any], *, trims: bool
     ) -> str:
         """Return why parts do not give the whole; "" where they do, and then their rules are noted. A collective."""
         parameters, note, error = self._parameters(), None, ""
@@ -134,7 +127,7 @@ class _DividedSteps:
         try:
             if _run.rank < len(parts):
                 with _comparing():
-                    note = self._record_part(compute, turn, parts[_run.rank], 1.0, rows, trims=trims)
+                    note = self._record_part(turn, rows.of(parts[_run.rank], trims=trims), 1.0)
         except Exception as raised:
             error = f"its rows alone raise {type(raised).__name__}"
         seen = _exchange((note, bytes(p.grad is not None for p in parameters), error))
@@ -142,7 +135,7 @@ class _DividedSteps:
             return why
         notes = [note for note, *_ in seen if note is not None]
         if any(note.draws != _NOTHING for note in (*notes, whole)):
-            return "it draws random numbers"
+            return _DRAWS
         tolerance, weights = _rounding(self.trainer), self.rows.figure_weights(rows, parts)
         found = self.rows.narrow(rows, parts, [note.result[0] for note in notes], whole.result[0], tolerance)
         if not found:
@@ -157,47 +150,28 @@ class _DividedSteps:
         figure = self.rows.learn_figures(weights, notes, whole, self.figures.sources)
         return figure and f"`{figure}` cannot be put together from the ranks' rows"
 
-    def _record_part(
-        self,
-        compute: Callable[[Any], torch.Tensor],
-        turn: int,
-        part: _Part,
-        weight: float,
-        rows: _Rows | None = None,
-        *,
-        trims: bool | None = None,
-    ) -> _Note:
-        inputs = (rows or self.batches[turn]).of(
-            part, trims=bool(self.rows.trims if trims is None else trims)
-        )
-        with self._weighted(weight), _gathering(self.trainer):
-            return self._record(compute, inputs, turn)
+    def _record_part(self, turn: int, inputs: Any, weight: float) -> _Note:
+        """Compute rows of a micro-batch, whose loss counts with a weight in backward()."""
+        accelerator = self.trainer.accelerator
+        backward, own = accelerator.backward, "backward" in vars(accelerator)
+        accelerator.backward = lambda loss, **options: backward(loss * weight, **options)
+        try:
+            with _gathering(self.trainer):
+                return self._record(turn, inputs)
+        finally:
+            del accelerator.backward
+            if own:
+                accelerator.backward = backward
 
-    def _record(
-        self, compute: Callable[[Any], torch.Tensor], inputs: Any, turn: int, *, checked: bool = False
-    ) -> _Note:
+    def _record(self, turn: int, inputs: Any, *, checked: bool = False) -> _Note:
         """Compute a micro-batch, or rows of it, from where one process stands at its beginning."""
         _run.micro_batch = turn, len(self.samples), inputs is not self.samples[turn]
         try:
             return self.figures.record(
-                lambda: _as_number(compute(inputs)), turn, self.states[turn], checked=checked
+                lambda: _as_number(self.compute(inputs)), turn, self.states[turn], checked=checked
             )
         finally:
             _run.micro_batch = None
-
-    @contextlib.contextmanager
-    def _weighted(self, weight: float) -> Iterator[None]:
-        """Let a loss count with a weight in backward()."""
-        if weight == 1.0:
-            yield
-            return
-        accelerator = self.trainer.accelerator
-        backward = accelerator.backward
-        accelerator.backward = lambda loss, **options: backward(loss * weight, **options)
-        try:
-            yield
-        finally:
-            del accelerator.backward
 
     def _parameters(self) -> list[Any]:
         """Return what is trained: of the model, and what else the optimizer has (a loss's own, say)."""
@@ -229,6 +203,9 @@ class _DividedSteps:
                 parameter.grad = torch.zeros_like(parameter)
             dense.append(parameter.grad)
         _sum_in_buckets(dense)
+
+
+_DRAWS = "it draws random numbers"
 
 
 @contextlib.contextmanager

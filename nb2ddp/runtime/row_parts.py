@@ -9,7 +9,6 @@ is found out too whether columns that are padding in all rows of a part can be l
 import contextlib
 import functools
 import itertools
-import math
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
@@ -42,10 +41,8 @@ class _Rows:
 
     def _ends(self, rows: int) -> list[int]:
         """Return where the last token or label of each row stands; nothing where the batch has no mask."""
-        mask, labels = (
-            self.inputs.get(name) if isinstance(self.inputs, Mapping) else None
-            for name in ("attention_mask", "labels")
-        )
+        given = self.inputs if isinstance(self.inputs, Mapping) else {}
+        mask, labels = given.get("attention_mask"), given.get("labels")
         if not isinstance(mask, torch.Tensor) or mask.ndim != 2 or len(mask) != rows * self.blocks:
             return []
         self.columns, kept = mask.shape[1], mask != 0
@@ -186,10 +183,8 @@ class _RowParts:
     ) -> list[str]:
         """Return the ways by which the losses of the parts give the whole's."""
         weights = self.weights(rows, parts)
-        sums = {
-            rule: sum(w * loss for w, loss in zip(of, losses, strict=True) if w)
-            for rule, of in weights.items()
-        }
+        pairs = {rule: zip(of, losses, strict=True) for rule, of in weights.items()}
+        sums = {rule: sum(w * loss for w, loss in of if w) for rule, of in pairs.items()}
         found = [rule for rule in _WEIGHTS if rule in sums and _agree(sums[rule], whole, tolerance)]
         return [rule for rule in found if rule in self.rules] if self.rules else found
 
@@ -208,16 +203,15 @@ class _RowParts:
             known = self.of_figures.get(path, ["copies"])
             if known == ["copies"]:
                 known = [*self.rules, *_WEIGHTS[::-1], *weights]
-            errors = dict[str, float]()
-            for rule in dict.fromkeys(known):
-                made = None if rule not in weights else _combined(changes, weights[rule], rule)
-                if made is not None and wanted is not None:
-                    errors[rule] = _error(made, wanted)
-            # in 16 bits several lie near: the nearest goes first, and what is clearly further off goes
-            most = min(max(10 * min(errors.values(), default=0), 2e-6), _CLOSE_FIGURES)
-            found = sorted(
-                (rule for rule in errors if errors[rule] <= most), key=lambda rule: max(errors[rule], 5e-7)
-            )
+            made = {rule: _combined(changes, weights[rule], rule) for rule in known if rule in weights}
+            found = list[str]()
+            for tolerance in (
+                1e-6,
+                1e-5,
+                1e-4,
+                _CLOSE_FIGURES,
+            ):  # in 16 bits several lie near: the nearest ones
+                found = found or [rule for rule in made if _is_same_change(made[rule], wanted, tolerance)]
             if not found:
                 return str(path[-1])
             self.of_figures[path] = found
@@ -235,7 +229,7 @@ class _RowParts:
             rules = [rule for rule in self.of_figures[path] if rule in weights]
             changes = [part.changes.get(path) for part in parts]
             made = [of for rule in rules if (of := _combined(changes, weights[rule], rule)) is not None]
-            if any(_error(made[0], of) > _CLOSE_FIGURES for of in made[1:]):
+            if any(not _is_same_change(made[0], of, _CLOSE_FIGURES) for of in made[1:]):
                 return True
         return False
 
@@ -304,26 +298,12 @@ def _weighted(values: list[Any], weights: list[float]) -> Any:
     return sum(value * (1 if w == 1.0 else w) for value, w in zip(values, weights, strict=True) if w)
 
 
-def _error(made: _Change, wanted: _Change) -> float:
-    """Return how far a change is from another, relative to its values."""
-    if (made.items is None) is not (wanted.items is None):
-        return math.inf
-    return _largest_error(
-        *((made.items, wanted.items) if made.items is not None else (made.added, wanted.added))
-    )
-
-
-def _largest_error(one: Any, other: Any) -> float:
-    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
-        if len(one) != len(other):
-            return math.inf
-        return max((_largest_error(a, b) for a, b in zip(one, other, strict=True)), default=0.0)
-    if _agree(one, other):
-        return 0.0
-    if not isinstance(one, int | float) or not isinstance(other, int | float):
-        return math.inf
-    error = abs(one - other) / max(abs(one), abs(other), 1e-2)
-    return error if math.isfinite(error) else math.inf
+def _is_same_change(made: _Change | None, wanted: _Change | None, tolerance: float) -> bool:
+    if made is None or wanted is None:
+        return False
+    if made.items is not None and wanted.items is not None:
+        return _agree(list(made.items), list(wanted.items), tolerance)
+    return made.items is None and _agree(made.added, wanted.added, tolerance)
 
 
 def _count_rows(inputs: Any) -> int:

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from nb2ddp.runtime.divided_steps import _comparing, _DividedSteps
+from nb2ddp.runtime.divided_steps import _DRAWS, _comparing, _DividedSteps
 from nb2ddp.runtime.figure_values import _agree
 from nb2ddp.runtime.figures import _Note
 from nb2ddp.runtime.gradients import _sparse_names
@@ -64,7 +64,8 @@ class _Turns(_DividedSteps):
     def take(self, compute: Callable[[Any], torch.Tensor]) -> torch.Tensor:
         """Return the loss of the next micro-batch, and leave its figures as one process does. A collective."""
         if self.turn == 0:
-            self._begin_step(compute)
+            self.compute = compute
+            self._begin_step()
         turn, self.turn = self.turn, self.turn + 1
         if self.whole:
             loss = compute(self.samples[turn])
@@ -77,7 +78,7 @@ class _Turns(_DividedSteps):
         value, dtype = note.result
         return torch.tensor(value, dtype=dtype, device=self.trainer.args.device)
 
-    def _begin_step(self, compute: Callable[[Any], torch.Tensor]) -> None:
+    def _begin_step(self) -> None:
         if self.model is not self.trainer.model:
             self.model = self.trainer.model
             sparse = _sparse_names(self.model)
@@ -105,7 +106,7 @@ class _Turns(_DividedSteps):
         for again in itertools.count():
             self.states = self.draws.states(self.samples, start)
             with _comparing() if again else contextlib.nullcontext():
-                why = self._compute(compute, held, checked=is_due)
+                why = self._compute(held, checked=is_due)
             self.figures.restore(base)
             if why not in (_UNKNOWN, _OTHERWISE):
                 break
@@ -128,7 +129,7 @@ class _Turns(_DividedSteps):
         for parameter, gradient in kept:
             parameter.grad = gradient if parameter.grad is None else gradient + parameter.grad
 
-    def _compute(self, compute: Callable[[Any], torch.Tensor], held: _Held, *, checked: bool) -> str:
+    def _compute(self, held: _Held, *, checked: bool) -> str:
         """Compute this rank's micro-batches, and exchange what they gave. Return what is wrong, or ""."""
         parameters, figures, plan = self._parameters(), self.figures, self._plan(checked=checked)
         tried = self._tried() if checked else -1
@@ -136,9 +137,9 @@ class _Turns(_DividedSteps):
 
         def record(turn: int) -> _Note:
             if turn != tried:
-                return self._record(compute, self.samples[turn], turn, checked=checked)
+                return self._record(turn, self.samples[turn], checked=checked)
             others = _taken(parameters)
-            note = self._record(compute, self.samples[turn], turn, checked=checked)
+            note = self._record(turn, self.samples[turn], checked=checked)
             alone[:] = [None if p.grad is None else p.grad.clone() for p in parameters]
             for parameter, gradient in zip(parameters, others, strict=True):
                 if gradient is not None:
@@ -156,15 +157,16 @@ class _Turns(_DividedSteps):
                 made[turn, part] = record(turn)
             elif rank == _run.rank and part is not None:
                 weight = weights[turn][self.rows.rules[0]][parts[turn].index(part)]
-                made[turn, part] = self._record_part(compute, turn, part, weight)
+                inputs = self.batches[turn].of(part, trims=self.rows.trims is True)
+                made[turn, part] = self._record_part(turn, inputs, weight)
         mine = [p.grad for p in parameters]
         if checked:
             for parameter in parameters:
                 parameter.grad = None if parameter.grad is None else parameter.grad.clone()
             with _comparing():
-                for turn in range(len(self.samples)):
-                    if (turn, None) not in made:
-                        made[turn, None] = record(turn)
+                made = {
+                    (turn, None): made.get((turn, None)) or record(turn) for turn in range(len(self.samples))
+                }
             whole = _taken(parameters)
         of_parts = [note for (_, part), note in made.items() if part is not None]
         unknown = not checked and (
@@ -176,17 +178,13 @@ class _Turns(_DividedSteps):
         of_ranks = _exchange((made, has, held.changed(), unknown))
         if changed := next((changed for *_, changed, _ in of_ranks if changed), ""):
             return changed
-        seen = [
-            [
-                notes[turn, part]
-                for part in parts.get(turn, [None])
-                for notes, *_ in of_ranks
-                if (turn, part) in notes
-            ]
-            for turn in range(len(self.samples))
-        ]
+        seen: list[list[_Note]] = [
+            [] for _ in self.samples
+        ]  # of a micro-batch that is divided, its parts in order
+        for turn, part, _ in plan:
+            seen[turn] += [notes[turn, part] for notes, *_ in of_ranks if (turn, part) in notes]
         if any(note.draws != _NOTHING for turn in parts for note in seen[turn]):
-            self._say_undivided("it draws random numbers")
+            self._say_undivided(_DRAWS)
             return _OTHERWISE
         unclear = [turn for turn in parts if self.rows.are_unclear(weights[turn], seen[turn])]
         if unclear or any(unknown for *_, unknown in of_ranks):
@@ -201,7 +199,7 @@ class _Turns(_DividedSteps):
         if checked:
             why = self._compare(seen)
             if tried >= 0 and not why:
-                self._try_parts(compute, tried, made[tried, None], alone)
+                self._try_parts(tried, made[tried, None], alone)
             for parameter, gradient in zip(parameters, mine, strict=True):
                 parameter.grad = gradient
         self._sum(parameters, [has for _, has, *_ in of_ranks])
