@@ -43,6 +43,7 @@ PARTS = (
     "call_results",
     "replicas",
     "ddp_wrapper",
+    "deferred_gradients",
     "averaged_backward",
     "autograd_patches",
     "ending",
