@@ -174,6 +174,7 @@ CASES = {
     "batch 2": dict(kind="sft", batch=2, accumulation=4, steps=20, gpus=(1, 2)),
     "uneven padded": dict(UNEVEN, options="\n        padding_free = False,"),
     "uneven padding-free": dict(UNEVEN, options="\n        padding_free = True,"),
+    "uneven alpaca": dict(UNEVEN, data="alpaca.jsonl", options="\n        padding_free = True,"),
     "uneven long": dict(
         UNEVEN,
         steps=40,
