@@ -26,11 +26,15 @@ _Part = tuple[int, ...]  # the numbers of its rows
 class _Rows:
     """The rows of a micro-batch: those of its tensors, or the sequences that one without padding holds."""
 
-    def __init__(self, inputs: Any, blocks: int = 1) -> None:
+    def __init__(self, inputs: Any, blocks: int = 1, *, divides: bool = True) -> None:
         self.inputs, self.blocks, self.cost = inputs, blocks, _cost(inputs)
         self.columns = 0  # of what is padded
-        self.lengths = _sequences(inputs)  # of the rows; none where they cannot be told apart
+        self.lengths = (
+            _sequences(inputs) if divides else []
+        )  # of the rows; none where they cannot be told apart
         self.is_flat = bool(self.lengths)
+        if not divides:
+            return
         if not self.lengths:
             rows = _count_rows(inputs) // blocks
             self.lengths = self._ends(rows) or [1] * rows

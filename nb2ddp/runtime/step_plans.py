@@ -5,6 +5,7 @@ two by the length of its rows as long as that makes the step shorter: because a 
 its shorter rows no longer carry the padding of the longer ones.
 """
 
+import functools
 import itertools
 from collections.abc import Collection
 from typing import Any, NamedTuple
@@ -14,7 +15,6 @@ import torch
 from nb2ddp.runtime.row_parts import _Part, _Rows
 from nb2ddp.runtime.run_state import _run
 
-_OF_A_CALL = 256 if torch.cuda.is_available() else 16  # what a call costs whatever its length, in tokens
 _LEAST = 0.02  # of a step, that a cut has to save
 _CUTS = 8  # that are tried of one micro-batch
 
@@ -80,5 +80,11 @@ def _dealt(costs: list[float]) -> tuple[list[int], list[float]]:
     owners, loads = [0] * len(costs), [0.0] * _run.world_size
     for unit in sorted(range(len(costs)), key=lambda unit: -costs[unit]):
         owners[unit] = loads.index(min(loads))
-        loads[owners[unit]] += costs[unit] + _OF_A_CALL
+        loads[owners[unit]] += costs[unit] + _of_a_call()
     return owners, loads
+
+
+@functools.cache
+def _of_a_call() -> int:
+    """Return what a call costs whatever its length, in tokens."""
+    return 256 if torch.cuda.is_available() else 16  # not at import: the script has not chosen its GPU yet

@@ -90,7 +90,8 @@ class _Turns(_DividedSteps):
         step, self.steps = self.steps, self.steps + 1
         if self.whole:
             return
-        self.batches = [_Rows(inputs, self.rows.blocks) for inputs in self.samples]
+        divides = not self.rows.why_not
+        self.batches = [_Rows(inputs, self.rows.blocks, divides=divides) for inputs in self.samples]
         self.doubtful, left = -1, self._left_over()
         cost = (_run.world_size - 1) * (2 if left and len(self.samples) == len(left) else 1)
         is_due = _checks.is_checked(step) and (step == 0 or self.spent + cost <= _MOST_OF_STEPS * step)

@@ -121,8 +121,8 @@ def test_ranks_have_as_much_to_do(
         loads = [0.0, 0.0]
         for turn, part, rank in plan:
             cost = batches[turn].cost if part is None else batches[turn].cost_of(part, trims=True)
-            loads[rank] += cost + step_plans._OF_A_CALL
-        one += sum(rows.cost + step_plans._OF_A_CALL for rows in batches)
+            loads[rank] += cost + step_plans._of_a_call()
+        one += sum(rows.cost + step_plans._of_a_call() for rows in batches)
         ranks += max(loads)
     assert one / ranks >= least
 
