@@ -175,6 +175,7 @@ CASES = {
     "dropout": dict(kind="sft", batch=2, accumulation=4, steps=20, gpus=(1, 2), dropout=0.1),
     "uneven padded": dict(UNEVEN, options="\n        padding_free = False,"),
     "uneven padding-free": dict(UNEVEN, options="\n        padding_free = True,"),
+    "uneven alpaca": dict(UNEVEN, data="alpaca.jsonl", options="\n        padding_free = True,"),
     "uneven long": dict(
         UNEVEN,
         steps=40,

@@ -111,7 +111,7 @@ def make_models(folder: Path, names: set[str]) -> None:
     """Random Llamas: "model" of 0.8 billion parameters, "wide" of 3.4 in four wide layers, "deep" of 6.8 in eight.
 
     Rows: of 50 to 300 tokens, rows that fill 512, and uneven ones (even.py's "sharegpt": log-normal, of 1,372
-    tokens on average, to 4,096; and twice as long).
+    tokens on average, to 4,096; and twice as long; and its "alpaca").
     """
     if all((folder / name).exists() for name in names):
         return
@@ -135,10 +135,15 @@ def make_models(folder: Path, names: set[str]) -> None:
         with open(folder / f"{name}.jsonl", "w") as file:
             lines = (json.dumps({"text": text(rng.randint(fewest, most))}) for _ in range(count))
             file.writelines(f"{line}\n" for line in lines)
-    for name, count, mean, most in (("uneven", 700, 1372, 4096), ("long", 330, 2744, 8192)):
+    uneven = (
+        ("uneven", 700, 1372, 0.9, 4096),
+        ("long", 330, 2744, 0.9, 8192),
+        ("alpaca", 700, 230, 0.6, 1024),
+    )
+    for name, count, mean, sigma, most in uneven:
         with open(folder / f"{name}.jsonl", "w") as file:
             for _ in range(count):  # a word is a token, nearly
-                words_of_row = round(rng.lognormvariate(math.log(mean) - 0.9**2 / 2, 0.9))
+                words_of_row = round(rng.lognormvariate(math.log(mean) - sigma**2 / 2, sigma))
                 file.write(json.dumps({"text": text(min(most, max(60, words_of_row)))}) + "\n")
     with open(folder / "dpo.jsonl", "w") as file:
         for _ in range(400):

@@ -2,6 +2,8 @@
 
 As in DistributedDataParallel gradients are all-reduced in buckets while backward() goes on. Here it may come through
 any number of calls, several times through one, and leave out parameters; what is trained may change at any time.
+Where the optimizer has stepped after the same number of backward() twice, gradients are exchanged in the last one of a
+step alone; before it, as soon as anybody computes with one.
 """
 
 import weakref
@@ -11,6 +13,7 @@ import torch
 import torch.distributed as dist
 from torch.utils import _pytree as pytree
 
+from nb2ddp.runtime.deferred_gradients import _mark, _may_defer, _Unexchanged
 from nb2ddp.runtime.gradients import _BUCKET, _sparse_names, _trained_by_name
 from nb2ddp.runtime.replicas import _make_equal
 from nb2ddp.runtime.run_state import _run
@@ -82,6 +85,7 @@ class _Averaging:
         )  # by functional_call()
         if ids == self.trained or put_in:
             return
+        _backward.flush()
         if self.trained is None:
             _must_be_on_gpu(self.model)
             for value in (*(p for p in parameters.values() if p.requires_grad), *self.model.buffers()):
@@ -128,6 +132,10 @@ class _Averaging:
 
         return _nb2ddp_is_ready
 
+    def mark(self, kind: type[torch.Tensor]) -> None:
+        """Let the gradients be of a class."""
+        _mark([p for bucket in self.buckets for p in bucket.parameters], kind)
+
     def watch(self, output: Any, *, whole: bool) -> None:
         """Average the gradients after each backward() that comes through the output of a call."""
         for tensor in pytree.tree_leaves(output):
@@ -146,6 +154,10 @@ class _Backward:
         self.unread = 0  # how many backward() have added to it
         self.said = False
         self.asks = False  # `torch.autograd.grad` leaves nothing in parameters
+        self.pending: dict[_Averaging, None] = {}  # whose gradients are to be exchanged later in the step
+        self.steps, self.count = 0, 0  # of optimizers, and how many backward() there were since
+        self.of_steps = (0, 0)  # how many there were in the last two steps
+        self.defers = False  # whether more are expected before the next step
 
     def arm(self, averaging: _Averaging, *, whole: bool) -> None:
         if self.asks:
@@ -154,17 +166,32 @@ class _Backward:
             engine: Any = torch.autograd.Variable._execution_engine
             engine.queue_callback(self.finish)
             self.launched = 0
+            self._count()
         if averaging not in self.armed:
             averaging.task = torch._C._current_graph_task_id()
             for bucket in averaging.buckets:
                 bucket.left = {id(p) for p in bucket.parameters}
+            whole = whole and averaging not in self.pending
+            if averaging in self.pending and not self.defers:
+                del self.pending[averaging]
+                averaging.mark(torch.Tensor)
         self.armed[averaging] = whole and self.armed.get(averaging, True)
+
+    def _count(self) -> None:
+        """See from the last steps whether the optimizer waits for further backward()."""
+        if self.steps != _run.steps:
+            self.of_steps = self.count, self.of_steps[0]
+            self.steps, self.count = _run.steps, 0
+        self.count += 1
+        self.defers = self.of_steps[0] == self.of_steps[1] > self.count and _may_defer()
 
     def _buckets(self) -> list[tuple[_Averaging, _Bucket]]:
         return [(of, bucket) for of in self.armed for bucket in of.buckets]
 
     def launch(self) -> None:
         """Exchange the buckets whose gradients are there, each in its turn."""
+        if self.defers:
+            return
         for averaging, bucket in self._buckets()[self.launched :]:
             if bucket.left or not averaging.overlaps or self.armed[averaging]:
                 return
@@ -174,11 +201,26 @@ class _Backward:
 
     def finish(self) -> None:
         """Exchange the other buckets, and give the parameters the averages."""
-        buckets, armed = self._buckets(), self.armed
-        for averaging, bucket in buckets[self.launched :]:
+        armed, self.armed = self.armed, {}
+        for averaging in [of for of in armed if self.defers and not of.sparse and not armed[of]]:
+            del armed[averaging]
+            self.pending[averaging] = None
+            averaging.mark(_Unexchanged)
+        self._exchange(armed, self.launched)
+
+    def flush(self) -> None:
+        """Exchange what was deferred: an optimizer steps, or somebody computes with a gradient."""
+        pending, self.pending = self.pending, {}
+        for averaging in pending:
+            averaging.mark(torch.Tensor)
+        if pending:
+            self._exchange(dict.fromkeys(pending, False), 0)
+
+    def _exchange(self, armed: dict[_Averaging, bool], launched: int) -> None:
+        buckets = [(of, bucket) for of in armed for bucket in of.buckets]
+        for averaging, bucket in buckets[launched:]:
             with torch.no_grad():
                 bucket.launch(whole=armed[averaging])
-        self.armed = {}
         with torch.no_grad():
             divided = [p for of, bucket in buckets if not armed[of] for p in bucket.parameters]
             used, proved, expected = self._exchange_sums(divided)
@@ -229,4 +271,5 @@ class _Backward:
 _PROVED = 8  # gradients in each backward()
 _READ_AFTER = 32  # backward() on GPUs
 _backward = _Backward()
+_Unexchanged.exchange = _backward.flush
 _checks.waiting.append(weakref.WeakMethod(_backward.read))

@@ -5,6 +5,7 @@ Such a change depends on the micro-batches before, so the ranks cannot compute t
 
 import copy
 import sys
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -85,9 +86,13 @@ class _Held:
                     yield name, values, value
 
     def _tensors(self, value: Any) -> list[torch.Tensor]:
-        found: list[torch.Tensor] = []
         if isinstance(value, torch.Tensor):
-            found = [value]
-        elif isinstance(value, torch.nn.Module):
-            found = [*value.parameters(), *_persistent(value)]
-        return [tensor for tensor in found if id(tensor) not in self.trained]
+            return [value] * (id(value) not in self.trained)
+        if not isinstance(value, torch.nn.Module):
+            return []
+        if self.looks or _of_modules.get(value) is None:  # a walk through a large model takes milliseconds
+            _of_modules[value] = [*value.parameters(), *_persistent(value)]
+        return [tensor for tensor in _of_modules[value] if id(tensor) not in self.trained]
+
+
+_of_modules = weakref.WeakKeyDictionary[torch.nn.Module, list[torch.Tensor]]()  # as of the latest check

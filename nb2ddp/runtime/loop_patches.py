@@ -7,6 +7,7 @@ from typing import Any
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from nb2ddp.runtime.autograd_patches import _average_asked_gradients
+from nb2ddp.runtime.averaged_backward import _backward
 from nb2ddp.runtime.random_numbers import _installed
 from nb2ddp.runtime.repeated_writes import _warn_of_repeated_writes
 from nb2ddp.runtime.saving import _save_whole_files, _whole
@@ -21,6 +22,7 @@ def _patch_for_loops() -> None:
     _save_whole_files()
     _save_whole_arrays()
     _warn_of_repeated_writes()
+    register_optimizer_step_pre_hook(lambda *_: _backward.flush())
     register_optimizer_step_pre_hook(_reduce_unseen)
     register_optimizer_step_post_hook(lambda *_: [split.notice_step() for split in list(_splits.values())])
 

@@ -1,11 +1,13 @@
-"""Divide the rows of one micro-batch over the ranks, where there are fewer micro-batches than ranks.
+"""Divide the rows of a micro-batch over the ranks: where ranks would have none, or to even out what they compute.
 
 Whether a loss is a sum over the step's items, a mean over rows or a mean over labels is not looked up: in a checked
 step the ranks compute the whole micro-batch and their rows of it, and the weights are taken by which the losses, the
-gradients and the figures of the parts give those of the whole. Where no weights do, one rank computes it whole.
+gradients and the figures of the parts give those of the whole. Where no weights do, one rank computes it whole. So it
+is found out too whether columns that are padding in all rows of a part can be left out.
 """
 
 import contextlib
+import functools
 import itertools
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
@@ -14,102 +16,188 @@ import torch
 
 from nb2ddp.runtime.figure_values import _agree, _Path
 from nb2ddp.runtime.figures import _Change, _Note
-from nb2ddp.runtime.run_state import _run
 
-_WEIGHTS = ("a sum over items", "a mean over predicted labels", "a mean over labels", "a mean over rows")
+_SUM = "a sum over items"
+_WEIGHTS = (_SUM, "a mean over predicted labels", "a mean over labels", "a mean over rows")
+_CLOSE_FIGURES = 1e-3  # figures of parts and of the whole, in 16 bits
+_Part = tuple[int, ...]  # the numbers of its rows
+
+
+class _Rows:
+    """The rows of a micro-batch: those of its tensors, or the sequences that one without padding holds."""
+
+    def __init__(self, inputs: Any, blocks: int = 1, *, divides: bool = True) -> None:
+        self.inputs, self.blocks, self.cost = inputs, blocks, _cost(inputs)
+        self.columns = 0  # of what is padded
+        self.lengths = (
+            _sequences(inputs) if divides else []
+        )  # of the rows; none where they cannot be told apart
+        self.is_flat = bool(self.lengths)
+        if not divides:
+            return
+        if not self.lengths:
+            rows = _count_rows(inputs) // blocks
+            self.lengths = self._ends(rows) or [1] * rows
+        try:
+            self.of((0,), trims=True)
+        except ValueError:
+            self.lengths = []
+
+    def _ends(self, rows: int) -> list[int]:
+        """Return where the last token or label of each row stands; nothing where the batch has no mask."""
+        given = self.inputs if isinstance(self.inputs, Mapping) else {}
+        mask, labels = given.get("attention_mask"), given.get("labels")
+        if not isinstance(mask, torch.Tensor) or mask.ndim != 2 or len(mask) != rows * self.blocks:
+            return []
+        self.columns, kept = mask.shape[1], mask != 0
+        if isinstance(labels, torch.Tensor) and labels.shape == mask.shape:
+            kept = kept | (labels != -100)
+        places = torch.arange(1, self.columns + 1, device=mask.device)
+        ends: list[int] = (kept * places).amax(1).view(self.blocks, rows).amax(0).clamp(min=1).tolist()
+        return ends
+
+    def width(self, part: _Part, *, trims: bool) -> int:
+        """Return how many columns of a padded batch its rows need: a multiple of 8, as kernels like it."""
+        return (
+            min(self.columns, -(-max(self.lengths[row] for row in part) // 8) * 8) if trims else self.columns
+        )
+
+    def cost_of(self, part: _Part, *, trims: bool) -> float:
+        """Return what some rows cost, in the unit of `cost`."""
+        if self.is_flat:
+            return self.cost * sum(self.lengths[row] for row in part) / sum(self.lengths)
+        share = self.width(part, trims=trims) / self.columns if self.columns else 1
+        return self.cost * share * len(part) / len(self.lengths)
+
+    def of(self, part: _Part, *, trims: bool) -> Any:
+        """Return some rows as a batch; ``trims`` leaves out columns that are padding in all of them.
+
+        Raises:
+            ValueError: something in it has another number of rows.
+        """
+        return self._of(self.inputs, part, self.width(part, trims=trims) if self.columns else 0)
+
+    def _of(self, value: Any, part: _Part, width: int) -> Any:
+        if isinstance(value, Mapping):
+            made = {name: self._of(item, part, width) for name, item in value.items()}
+            kind: Any = type(value)
+            return made if kind is dict else kind(made)
+        is_tensor = isinstance(value, torch.Tensor)
+        if (is_tensor and not value.ndim) or isinstance(value, str | int | float | bool | None):
+            return value
+        if self.is_flat and is_tensor:
+            return self._of_sequences(value, part)
+        if is_tensor or isinstance(value, list | tuple):
+            for count in {1, self.blocks}:
+                if len(value) != len(self.lengths) * count:
+                    continue
+                places = [len(self.lengths) * block + row for block in range(count) for row in part]
+                if not is_tensor:
+                    return [value[place] for place in places]
+                taken = value[torch.tensor(places, device=value.device)]
+                is_padded = taken.ndim == 2 and taken.shape[1] == self.columns
+                return taken[:, :width] if is_padded and not taken.is_floating_point() else taken
+        raise ValueError("a value of the batch has other rows")
+
+    def _of_sequences(self, value: torch.Tensor, part: _Part) -> torch.Tensor:
+        ends = list(itertools.accumulate(self.lengths))
+        if value.ndim > 1 and value.shape[:2] == (1, ends[-1]):
+            return torch.cat([value[:, ends[row] - self.lengths[row] : ends[row]] for row in part], 1)
+        if value.ndim == 1 and len(value) == len(ends):
+            return value[list(part)]
+        if value.ndim == 1 and value.tolist() == [0, *ends]:  # where sequences begin and end, for kernels
+            return value.new_tensor([0, *itertools.accumulate(self.lengths[row] for row in part)])
+        raise ValueError("a value of the batch has other rows")
+
+    def _by_row(self, counted: torch.Tensor, shift: int = 0) -> list[list[int]]:
+        """Return how many positions of each row count, for each block of rows, without the first ``shift``."""
+        if self.is_flat:
+            sums = [of_row[shift:].sum() for of_row in counted[0].split(self.lengths)]
+            return [torch.stack(sums).tolist()]
+        counted = counted[..., shift:] if shift else counted
+        rows: list[list[int]] = counted.reshape(-1, len(self.lengths), counted[0].numel()).sum(2).tolist()
+        return rows
+
+    @functools.cached_property
+    def counts(self) -> dict[str, list[int]]:
+        """What each row counts in each way to put losses together."""
+        found = {_WEIGHTS[3]: [1] * len(self.lengths)}
+        labels = self.inputs.get("labels") if hasattr(self.inputs, "get") else None
+        if isinstance(labels, torch.Tensor) and labels.ndim and self._has_rows(labels, self.blocks):
+            for name, shift in ((_WEIGHTS[2], 0), (_WEIGHTS[1], int(labels.ndim > 1))):
+                found[name] = [sum(of) for of in zip(*self._by_row(labels.ne(-100), shift), strict=True)]
+        return found
+
+    @functools.cached_property
+    def figure_counts(self) -> dict[str, list[int]]:
+        """What each row counts in each way to put figures together: a mean may be over any mask."""
+        found = {}
+        for name, value in self.inputs.items() if isinstance(self.inputs, Mapping) else ():
+            if isinstance(value, list) and value and all(isinstance(item, bool) for item in value):
+                value = torch.tensor(value)
+            if not isinstance(value, torch.Tensor) or value.is_floating_point() or not self._has_rows(value):
+                continue
+            shifted = [(" shifted", value != 0, 1)] if value.ndim > 1 else []
+            for what, counted, shift in (("", value != 0, 0), *shifted, (" not", value == 0, 0)):
+                blocks = self._by_row(counted, shift)
+                for block, of_row in enumerate([*blocks, [sum(of) for of in zip(*blocks, strict=True)]]):
+                    found[f"{name}{what} {block}"] = of_row
+        return found
+
+    def _has_rows(self, value: torch.Tensor, blocks: int = 0) -> bool:
+        if self.is_flat:
+            return value.ndim > 1 and list(value.shape[:2]) == [1, sum(self.lengths)]
+        if not value.ndim or not len(value):
+            return False
+        return len(value) == blocks * len(self.lengths) if blocks else len(value) % len(self.lengths) == 0
 
 
 class _RowParts:
-    """How a micro-batch is divided, as far as the checks have shown."""
+    """How micro-batches are divided, as far as the checks have shown."""
 
     def __init__(self) -> None:
         self.blocks = 1  # chosen and rejected answers stand in two blocks of rows in a batch of preferences
+        self.trims: bool | None = None  # whether parts leave out padding; None where no check has shown it
         self.rules: list[str] = []  # by which the parts gave the whole in all checks so far
         self.of_figures: dict[_Path, list[str]] = {}
         self.why_not = ""
-        self.tried = False
+        self.doubts = 0  # steps computed again for a figure by which two ways differed
 
-    def part(self, inputs: Any, rank: int, blocks: int = 0) -> Any:
-        """Return a rank's rows of a micro-batch; None where they cannot be told."""
-        rows = _count_rows(inputs) // (blocks or self.blocks)
-        if rows < _run.world_size:
-            return None
-        start, end = rows * rank // _run.world_size, rows * (rank + 1) // _run.world_size
-        try:
-            return _rows_of(inputs, rows, start, end, blocks or self.blocks)
-        except ValueError:
-            return None
+    def weights(self, rows: _Rows, parts: list[_Part]) -> dict[str, list[float]]:
+        """Return, for each way to put losses together, the weight of each part's."""
+        return {_SUM: [1.0] * len(parts), **_shares(rows.counts, parts)}
 
-    def weights(self, inputs: Any, blocks: int = 0) -> dict[str, list[float]]:
-        """Return, for each way to put losses together, the weight of each rank's."""
-        blocks = blocks or self.blocks
-        rows, size = _count_rows(inputs) // blocks, _run.world_size
-        bounds = [rows * rank // size for rank in range(size + 1)]
-        found = {
-            _WEIGHTS[0]: [1.0] * size,
-            _WEIGHTS[3]: [(b - a) / rows for a, b in itertools.pairwise(bounds)],
-        }
-        labels = inputs.get("labels") if hasattr(inputs, "get") else None
-        if isinstance(labels, torch.Tensor) and labels.ndim and len(labels) == rows * blocks:
-            for name, values in (
-                (_WEIGHTS[2], labels),
-                (_WEIGHTS[1], labels[..., 1:] if labels.ndim > 1 else labels),
-            ):
-                of_row = values.ne(-100).reshape(blocks, rows, -1).sum((0, 2)).tolist()
-                counts = [sum(of_row[a:b]) for a, b in itertools.pairwise(bounds)]
-                if sum(counts):
-                    found[name] = [count / sum(counts) for count in counts]
-        return found
+    def figure_weights(self, rows: _Rows, parts: list[_Part]) -> dict[str, list[float]]:
+        """Return, for each way to put figures together, the weight of each part's."""
+        shares = _shares(rows.figure_counts, parts)
+        return {**self.weights(rows, parts), **shares, "the least": [], "the largest": []}
 
-    def figure_weights(self, inputs: Any) -> dict[str, list[float]]:
-        """Return, for each way to put figures together, the weight of each rank's: a mean may be over any mask."""
-        found, size = self.weights(inputs), _run.world_size
-        rows = _count_rows(inputs) // self.blocks
-        bounds = [rows * rank // size for rank in range(size + 1)]
-        for name, value in inputs.items() if isinstance(inputs, Mapping) else ():
-            if isinstance(value, list) and value and all(isinstance(item, bool) for item in value):
-                value = torch.tensor(value)
-            if not isinstance(value, torch.Tensor) or value.is_floating_point() or not value.ndim:
-                continue
-            blocks = len(value) // rows if rows else 0
-            if blocks * rows != len(value) or not blocks:
-                continue
-            shifted = [(" shifted", value[..., 1:] != 0)] if value.ndim > 1 else []
-            for what, counted in (("", value != 0), *shifted, (" not", value == 0)):
-                of_block = counted.reshape(blocks, rows, -1).sum(2).tolist()
-                for block, of_row in enumerate([*of_block, [sum(of) for of in zip(*of_block, strict=True)]]):
-                    counts = [sum(of_row[a:b]) for a, b in itertools.pairwise(bounds)]
-                    if sum(counts):
-                        found[f"{name}{what} {block}"] = [count / sum(counts) for count in counts]
-        return {**found, "the least": [], "the largest": []}
+    def weight(self, rows: _Rows, parts: list[_Part]) -> list[float]:
+        """Return each part's weight of a micro-batch's loss."""
+        return self.weights(rows, parts).get(self.rules[0], [1.0] * len(parts))
 
-    def weight(self, inputs: Any) -> list[float]:
-        """Return each rank's weight of a micro-batch's loss."""
-        return self.weights(inputs).get(self.rules[0], [1.0] * _run.world_size)
-
-    def is_unsure(self, inputs: Any) -> bool:
+    def is_unsure(self, rows: _Rows, parts: list[_Part]) -> bool:
         """Return whether two ways that have held so far give this micro-batch other losses."""
-        weights = self.weights(inputs)
+        weights = self.weights(rows, parts)
         known = [weights[rule] for rule in self.rules if rule in weights]
         return any(not _agree(known[0], other, 1e-6) for other in known[1:])
 
     def narrow(
-        self, inputs: Any, losses: list[float], whole: float, tolerance: float, blocks: int
+        self, rows: _Rows, parts: list[_Part], losses: list[float], whole: float, tolerance: float
     ) -> list[str]:
         """Return the ways by which the losses of the parts give the whole's."""
-        weights = self.weights(inputs, blocks)
-        sums = {
-            rule: sum(w * loss for w, loss in zip(of, losses, strict=True) if w)
-            for rule, of in weights.items()
-        }
+        weights = self.weights(rows, parts)
+        pairs = {rule: zip(of, losses, strict=True) for rule, of in weights.items()}
+        sums = {rule: sum(w * loss for w, loss in of if w) for rule, of in pairs.items()}
         found = [rule for rule in _WEIGHTS if rule in sums and _agree(sums[rule], whole, tolerance)]
         return [rule for rule in found if rule in self.rules] if self.rules else found
 
-    def learn_figures(self, inputs: Any, parts: list[_Note], whole: _Note, copies: Collection[_Path]) -> str:
+    def learn_figures(
+        self, weights: dict[str, list[float]], parts: list[_Note], whole: _Note, copies: Collection[_Path]
+    ) -> str:
         """Find by which weights the figures of the parts give the whole's; return what has none, or ""."""
         if whole.events or any(part.events for part in parts):
             return "what it prints or logs"
-        weights = self.figure_weights(inputs)
         for path in {path for note in (*parts, whole) for path in note.changes}:
             if path in copies:  # of another figure
                 self.of_figures[path] = ["copies"]
@@ -119,11 +207,15 @@ class _RowParts:
             known = self.of_figures.get(path, ["copies"])
             if known == ["copies"]:
                 known = [*self.rules, *_WEIGHTS[::-1], *weights]
-            found = []
-            for rule in dict.fromkeys(known):
-                made = None if rule not in weights else _combined(changes, weights[rule], rule)
-                if made is not None and wanted is not None and _is_same_change(made, wanted):
-                    found.append(rule)
+            made = {rule: _combined(changes, weights[rule], rule) for rule in known if rule in weights}
+            found = list[str]()
+            for tolerance in (
+                1e-6,
+                1e-5,
+                1e-4,
+                _CLOSE_FIGURES,
+            ):  # in 16 bits several lie near: the nearest ones
+                found = found or [rule for rule in made if _is_same_change(made[rule], wanted, tolerance)]
             if not found:
                 return str(path[-1])
             self.of_figures[path] = found
@@ -135,29 +227,38 @@ class _RowParts:
             part.events for part in parts
         )
 
-    def are_unclear(self, inputs: Any, parts: list[_Note]) -> bool:
+    def are_unclear(self, weights: dict[str, list[float]], parts: list[_Note]) -> bool:
         """Return whether a figure would be another by another way that has held so far: at 0 all ways hold."""
-        weights = self.figure_weights(inputs)
         for path in {path for part in parts for path in part.changes}:
             rules = [rule for rule in self.of_figures[path] if rule in weights]
             changes = [part.changes.get(path) for part in parts]
             made = [of for rule in rules if (of := _combined(changes, weights[rule], rule)) is not None]
-            if any(not _is_same_change(made[0], of) for of in made[1:]):
+            if any(not _is_same_change(made[0], of, _CLOSE_FIGURES) for of in made[1:]):
                 return True
         return False
 
-    def joined(self, inputs: Any, parts: list[_Note]) -> _Note:
+    def joined(self, weights: dict[str, list[float]], parts: list[_Note]) -> _Note:
         """Return what the parts of a micro-batch give together."""
-        note, weights = _Note(), self.figure_weights(inputs)
-        pairs = zip(self.weight(inputs), (part.result for part in parts), strict=True)
+        note = _Note()
+        of_loss = weights.get(self.rules[0], [1.0] * len(parts))
+        pairs = zip(of_loss, (part.result for part in parts), strict=True)
         note.result = sum(w * value for w, (value, _) in pairs if w), parts[0].result[1]
         for path in dict.fromkeys(path for part in parts for path in part.changes):
             changes = [part.changes.get(path) for part in parts]
-            rule = self.of_figures[path][0]
+            rule = next((rule for rule in self.of_figures[path] if rule in weights), "copies")
             joined = changes[0] if rule == "copies" else _combined(changes, weights[rule], rule)
             if joined is not None:
                 note.changes[path] = joined
         return note
+
+
+def _shares(counts: dict[str, list[int]], parts: list[_Part]) -> dict[str, list[float]]:
+    found = {}
+    for name, of_row in counts.items():
+        sums = [sum(of_row[row] for row in part) for part in parts]
+        if sum(sums):
+            found[name] = [count / sum(sums) for count in sums]
+    return found
 
 
 def _combined(changes: list[_Change | None], weights: list[float], rule: str = "") -> _Change | None:
@@ -201,10 +302,12 @@ def _weighted(values: list[Any], weights: list[float]) -> Any:
     return sum(value * (1 if w == 1.0 else w) for value, w in zip(values, weights, strict=True) if w)
 
 
-def _is_same_change(made: _Change, wanted: _Change) -> bool:
-    if made.items is not None:
-        return wanted.items is not None and _agree(list(made.items), list(wanted.items), 1e-3)
-    return _agree(made.added, wanted.added, 1e-3)
+def _is_same_change(made: _Change | None, wanted: _Change | None, tolerance: float) -> bool:
+    if made is None or wanted is None:
+        return False
+    if made.items is not None and wanted.items is not None:
+        return _agree(list(made.items), list(wanted.items), tolerance)
+    return made.items is None and _agree(made.added, wanted.added, tolerance)
 
 
 def _count_rows(inputs: Any) -> int:
@@ -220,40 +323,31 @@ def _leaves(value: Any) -> list[Any]:
     return [value]
 
 
-def _rows_of(value: Any, rows: int, start: int, end: int, blocks: int) -> Any:
-    """Return some rows of what a batch holds.
-
-    Raises:
-        ValueError: something in it has another number of rows.
-    """
-    if isinstance(value, Mapping):
-        made = {name: _rows_of(item, rows, start, end, blocks) for name, item in value.items()}
-        kind: Any = type(value)
-        return made if kind is dict else kind(made)
-    is_tensor = isinstance(value, torch.Tensor)
-    if (is_tensor and not value.ndim) or isinstance(value, str | int | float | bool | None):
-        return value
-    if is_tensor or isinstance(value, list | tuple):
-        for count in {1, blocks}:
-            if len(value) == rows * count:
-                parts = [value[rows * block + start : rows * block + end] for block in range(count)]
-                if count == 1:
-                    return parts[0]
-                return torch.cat(parts) if is_tensor else [item for part in parts for item in part]
-    raise ValueError("a value of the batch has other rows")
+def _sequences(inputs: Any) -> list[int]:
+    """Return the lengths of the sequences of a batch without padding, whose positions begin anew; else nothing."""
+    places = inputs.get("position_ids") if isinstance(inputs, Mapping) else None
+    if not isinstance(places, torch.Tensor) or places.ndim != 2 or len(places) != 1:
+        return []
+    starts: list[int] = (places[0] == 0).nonzero()[:, 0].tolist()
+    return [b - a for a, b in itertools.pairwise([*starts, places.shape[1]])] if starts[:1] == [0] else []
 
 
-@contextlib.contextmanager
-def _gathering(trainer: Any) -> Iterator[None]:
-    """Let losses of Sentence Transformers that compare a batch's rows take the other ranks' rows too, in a block."""
+def _gathers(trainer: Any) -> list[Any]:
+    """Return what of a Sentence Transformers loss compares a batch's rows, and can take the other ranks' rows too."""
     losses = getattr(trainer, "loss", None)
-    found = [
+    return [
         part
         for loss in (losses.values() if isinstance(losses, dict) else [losses])
         if isinstance(loss, torch.nn.Module)
         for part in loss.modules()
         if getattr(part, "gather_across_devices", None) is False
     ]
+
+
+@contextlib.contextmanager
+def _gathering(trainer: Any) -> Iterator[None]:
+    """Let losses of Sentence Transformers that compare a batch's rows take the other ranks' rows too, in a block."""
+    found = _gathers(trainer)
     for part in found:
         part.gather_across_devices = True
     try:

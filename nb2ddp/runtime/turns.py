@@ -11,53 +11,46 @@ losses, gradients and figures with theirs. Where they differ, every rank compute
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from nb2ddp.runtime.divided_steps import _DRAWS, _comparing, _DividedSteps
 from nb2ddp.runtime.figure_values import _agree
-from nb2ddp.runtime.figures import _Figures, _Note
-from nb2ddp.runtime.gradients import _mean_of_rows, _sparse_like, _sparse_names
+from nb2ddp.runtime.figures import _Note
+from nb2ddp.runtime.gradients import _sparse_names
 from nb2ddp.runtime.held_tensors import _Held
 from nb2ddp.runtime.object_collectives import _exchange
-from nb2ddp.runtime.random_draws import _Draws
+from nb2ddp.runtime.random_draws import _NOTHING, _Draws
 from nb2ddp.runtime.random_numbers import _every_random_state, _set_every_random_state
 from nb2ddp.runtime.replicas import _make_equal
-from nb2ddp.runtime.row_parts import _cost, _gathering, _RowParts
+from nb2ddp.runtime.row_parts import _Part, _Rows
 from nb2ddp.runtime.run_state import _run, _warn
 from nb2ddp.runtime.spot_checks import _checks
+from nb2ddp.runtime.step_plans import _in_parts
 from nb2ddp.runtime.summed_gradients import (
     _distance,
     _persistent,
     _rounding,
-    _sum_in_buckets,
     _take_gradients_of_rank_0,
     _taken,
 )
 
 
-class _Turns:
+class _Turns(_DividedSteps):
     """What a Trainer's ranks know of the accumulation step under way."""
 
     def __init__(self, trainer: Any) -> None:
-        self.trainer = trainer
-        self.figures = _Figures(trainer)
-        self.samples: list[Any] = []
+        super().__init__(trainer)
         self.turn = 0  # the micro-batch that the Trainer asks for next
         self.notes: dict[int, _Note] = {}
         self.whole = ""  # why every rank computes all micro-batches
-        self.steps, self.spent = 0, 0.0  # and what checks cost, in steps of the ranks
+        self.spent = 0.0  # what checks cost, in steps of the ranks
         self.draws = _Draws()
-        self.states: list[
-            tuple[Any, ...]
-        ] = []  # random states at the beginning of each micro-batch, and at the end
         self.losses_apart = 0.0  # in the check under way
-        self.rows = _RowParts()
-        self.of_model: list[Any] = []
         self.buffers: list[torch.Tensor] = []
-        self.sparse: set[int] = set()  # parameters whose gradients are sparse
         self.said = False  # that random numbers are not those of one process
         self.model: Any = None  # whose parameters are known to be equal
 
@@ -71,7 +64,8 @@ class _Turns:
     def take(self, compute: Callable[[Any], torch.Tensor]) -> torch.Tensor:
         """Return the loss of the next micro-batch, and leave its figures as one process does. A collective."""
         if self.turn == 0:
-            self._begin_step(compute)
+            self.compute = compute
+            self._begin_step()
         turn, self.turn = self.turn, self.turn + 1
         if self.whole:
             loss = compute(self.samples[turn])
@@ -84,7 +78,7 @@ class _Turns:
         value, dtype = note.result
         return torch.tensor(value, dtype=dtype, device=self.trainer.args.device)
 
-    def _begin_step(self, compute: Callable[[Any], torch.Tensor]) -> None:
+    def _begin_step(self) -> None:
         if self.model is not self.trainer.model:
             self.model = self.trainer.model
             sparse = _sparse_names(self.model)
@@ -96,7 +90,9 @@ class _Turns:
         step, self.steps = self.steps, self.steps + 1
         if self.whole:
             return
-        left = self._left_over()
+        divides = not self.rows.why_not
+        self.batches = [_Rows(inputs, self.rows.blocks, divides=divides) for inputs in self.samples]
+        self.doubtful, left = -1, self._left_over()
         cost = (_run.world_size - 1) * (2 if left and len(self.samples) == len(left) else 1)
         is_due = _checks.is_checked(step) and (step == 0 or self.spent + cost <= _MOST_OF_STEPS * step)
         self.spent += cost * is_due
@@ -104,13 +100,14 @@ class _Turns:
         kept = [(p, p.grad) for p in self._parameters() if p.grad is not None]
         own = {id(tensor) for tensor in (*self._parameters(), *self.of_model, *self.buffers)}
         held = _Held(self.trainer, self.buffers, own, looks=is_due, keeps=not step)
-        is_due |= any(self.rows.is_unsure(self.samples[turn]) for turn in left)
+        for rows in (self.batches[turn] for turn in left):
+            is_due |= self.rows.is_unsure(rows, _in_parts(rows))
         for parameter, _ in kept:
             parameter.grad = None
         for again in itertools.count():
             self.states = self.draws.states(self.samples, start)
             with _comparing() if again else contextlib.nullcontext():
-                why = self._compute(compute, left, held, checked=is_due)
+                why = self._compute(held, checked=is_due)
             self.figures.restore(base)
             if why not in (_UNKNOWN, _OTHERWISE):
                 break
@@ -133,97 +130,84 @@ class _Turns:
         for parameter, gradient in kept:
             parameter.grad = gradient if parameter.grad is None else gradient + parameter.grad
 
-    def _clear_gradients(self) -> None:
-        for parameter in self._parameters():
-            parameter.grad = None
-
-    def _left_over(self) -> list[int]:
-        """Return the micro-batches of this step that would leave a rank without one, where rows may be divided."""
-        if self.rows.why_not:
-            return []
-        over = len(self.samples) % _run.world_size
-        last = range(len(self.samples) - over, len(self.samples))
-        found = [turn for turn in last if self.rows.part(self.samples[turn], _run.rank) is not None]
-        if over and not found and not self.rows.rules and not self.steps:
-            self._say_undivided("its rows cannot be told apart")
-        return found
-
-    def _say_undivided(self, why: str) -> None:
-        self.rows.why_not = why
-        count = len(self.samples) % _run.world_size
-        _warn(
-            f"{count} of a step's {len(self.samples)} micro-batches cannot be divided over the ranks: {why}. One "
-            "rank computes it while the others wait, which is right and no faster than one GPU"
-        )
-
-    def _compute(
-        self,
-        compute: Callable[[Any], torch.Tensor],
-        left: list[int],
-        held: _Held,
-        *,
-        checked: bool,
-    ) -> str:
+    def _compute(self, held: _Held, *, checked: bool) -> str:
         """Compute this rank's micro-batches, and exchange what they gave. Return what is wrong, or ""."""
-        parameters, figures = self._parameters(), self.figures
-        knows = self.rows.rules and not checked
-        divided = [turn for turn in left if knows and min(self.rows.weight(self.samples[turn])) > 0]
-        tried = left[0] if checked and left else -1
+        parameters, figures, plan = self._parameters(), self.figures, self._plan(checked=checked)
+        tried = self._tried() if checked else -1
         alone: list[Any] = []  # the gradients of the micro-batch whose division is tried
 
         def record(turn: int) -> _Note:
             if turn != tried:
-                return self._record(compute, self.samples[turn], turn, checked=checked)
+                return self._record(turn, self.samples[turn], checked=checked)
             others = _taken(parameters)
-            note = self._record(compute, self.samples[turn], turn, checked=checked)
+            note = self._record(turn, self.samples[turn], checked=checked)
             alone[:] = [None if p.grad is None else p.grad.clone() for p in parameters]
             for parameter, gradient in zip(parameters, others, strict=True):
                 if gradient is not None:
                     parameter.grad = gradient if parameter.grad is None else parameter.grad.add_(gradient)
             return note
 
-        own = {turn: record(turn) for turn, rank in self._owners(divided).items() if rank == _run.rank}
-        parts = {}
-        for turn in divided:
-            part, weight = self.rows.part(self.samples[turn], _run.rank), self.rows.weight(self.samples[turn])
-            with self._weighted(weight[_run.rank]), _gathering(self.trainer):
-                parts[turn] = self._record(compute, part, turn)
-        every, mine = {}, [p.grad for p in parameters]
+        parts: dict[int, list[_Part]] = {}  # by micro-batch
+        for turn, part, _ in plan:
+            if part is not None:
+                parts.setdefault(turn, []).append(part)
+        weights = {turn: self.rows.figure_weights(self.batches[turn], of) for turn, of in parts.items()}
+        made: dict[Any, _Note] = {}
+        for turn, part, rank in plan:
+            if rank == _run.rank and part is None:
+                made[turn, part] = record(turn)
+            elif rank == _run.rank and part is not None:
+                weight = weights[turn][self.rows.rules[0]][parts[turn].index(part)]
+                inputs = self.batches[turn].of(part, trims=self.rows.trims is True)
+                made[turn, part] = self._record_part(turn, inputs, weight)
+        mine = [p.grad for p in parameters]
         if checked:
             for parameter in parameters:
                 parameter.grad = None if parameter.grad is None else parameter.grad.clone()
             with _comparing():
-                every = {turn: own.get(turn) or record(turn) for turn in range(len(self.samples))}
+                made = {
+                    (turn, None): made.get((turn, None)) or record(turn) for turn in range(len(self.samples))
+                }
             whole = _taken(parameters)
-        unknown = not checked and (figures.unknown(own) or not self.rows.knows(list(parts.values())))
-        unknown |= any(path in figures.tentative for part in parts.values() for path in part.changes)
+        of_parts = [note for (_, part), note in made.items() if part is not None]
+        unknown = not checked and (
+            figures.unknown({turn: note for (turn, part), note in made.items() if part is None})
+            or not self.rows.knows(of_parts)
+            or any(path in figures.tentative for note in of_parts for path in note.changes)
+        )
         has = bytes(gradient is not None for gradient in mine)
-        of_ranks = _exchange((every or own, list(own), parts, has, held.changed(), unknown))
+        of_ranks = _exchange((made, has, held.changed(), unknown))
         if changed := next((changed for *_, changed, _ in of_ranks if changed), ""):
             return changed
-        divided_notes = {turn: [noted[turn] for _, _, noted, *_ in of_ranks] for turn in divided}
-        unclear = any(
-            self.rows.are_unclear(self.samples[turn], notes) for turn, notes in divided_notes.items()
-        )
+        seen: list[list[_Note]] = [
+            [] for _ in self.samples
+        ]  # of a micro-batch that is divided, its parts in order
+        for turn, part, _ in plan:
+            seen[turn] += [notes[turn, part] for notes, *_ in of_ranks if (turn, part) in notes]
+        if any(note.draws != _NOTHING for turn in parts for note in seen[turn]):
+            self._say_undivided(_DRAWS)
+            return _OTHERWISE
+        unclear = [turn for turn in parts if self.rows.are_unclear(weights[turn], seen[turn])]
         if unclear or any(unknown for *_, unknown in of_ranks):
+            self.doubtful = unclear[0] if unclear else next(iter(parts), -1)
+            self.rows.doubts += bool(parts)
+            if self.rows.doubts > _MOST_DOUBTS + self.steps // 50:
+                self._say_undivided("its figures cannot be put together from rows")
             return _UNKNOWN
-        seen = [
-            [notes[turn] for notes, *_ in of_ranks if turn in notes] or divided_notes[turn]
-            for turn in range(len(self.samples))
-        ]
-        if not self._as_expected(seen, divided, checked=checked):
+        if not self._as_expected(seen, parts, checked=checked):
             return _OTHERWISE
         why = ""
         if checked:
-            why = self._compare(seen, [min(turns, default=0) for _, turns, *_ in of_ranks])
+            firsts = [next((turn for turn, _, of in plan if of == rank), 0) for rank in range(len(of_ranks))]
+            why = self._compare(seen, firsts)
             if tried >= 0 and not why:
-                self._try_parts(compute, tried, every[tried], alone)
+                self._try_parts(tried, made[tried, None], alone)
             for parameter, gradient in zip(parameters, mine, strict=True):
                 parameter.grad = gradient
-        self._sum(parameters, [has for *_, has, _, _ in of_ranks])
-        self.notes = {turn: notes[turn] for notes, turns, *_ in of_ranks for turn in turns}
-        for turn in divided:
-            self.notes[turn] = self.rows.joined(self.samples[turn], divided_notes[turn])
+        self._sum(parameters, [has for _, has, *_ in of_ranks])
+        self.notes = {turn: of_ranks[rank][0][turn, part] for turn, part, rank in plan}
+        for turn in parts:
+            self.notes[turn] = self.rows.joined(weights[turn], seen[turn])
         if checked and not why:
             difference = max(_exchange(_distance(parameters, whole)))
             if difference > 10 * _rounding(self.trainer):
@@ -232,127 +216,15 @@ class _Turns:
                 _checks.record(self.losses_apart, difference)
         return why
 
-    def _try_parts(
-        self,
-        compute: Callable[[Any], torch.Tensor],
-        turn: int,
-        whole: _Note,
-        alone: list[Any],
-    ) -> None:
-        """Compute this rank's rows of a micro-batch, and find how the ranks' parts give the whole. A collective."""
-        rows, inputs, parameters, why = self.rows, self.samples[turn], self._parameters(), ""
-        for blocks in [rows.blocks] if rows.rules else [1, 2]:
-            self._clear_gradients()
-            part, error = rows.part(inputs, _run.rank, blocks), ""
-            note: _Note | None = None
-            try:
-                if part is not None:
-                    with _gathering(self.trainer), _comparing():
-                        note = self._record(compute, part, turn)
-            except Exception as raised:
-                error = f"its rows alone raise {type(raised).__name__}"
-            seen = _exchange((note, bytes(p.grad is not None for p in parameters), error))
-            why = next((error for *_, error in seen if error), "")
-            if why or any(note is None for note, *_ in seen):
-                why = why or "its rows cannot be told apart"
-                continue
-            notes = [note for note, *_ in seen if note is not None]
-            tolerance = _rounding(self.trainer)
-            found = rows.narrow(
-                inputs, [note.result[0] for note in notes], whole.result[0], tolerance, blocks
-            )
-            if not found:
-                why = "its loss is no sum or mean over its rows"
-                continue
-            for parameter in parameters:
-                if parameter.grad is not None:
-                    parameter.grad *= rows.weights(inputs, blocks)[found[0]][_run.rank]
-            self._sum(parameters, [has for _, has, _ in seen])
-            if max(_exchange(_distance(parameters, alone))) > 10 * tolerance:
-                why = "the gradients of its rows do not add up"
-                continue
-            rows.blocks, rows.rules = blocks, found
-            if figure := rows.learn_figures(inputs, notes, whole, self.figures.sources):
-                why = f"`{figure}` cannot be put together from the ranks' rows"
-                continue
-            why = ""
-            break
-        self._clear_gradients()
-        if why:
-            self._say_undivided(why)
-
-    def _record(
-        self, compute: Callable[[Any], torch.Tensor], inputs: Any, turn: int, *, checked: bool = False
-    ) -> _Note:
-        """Compute a micro-batch, or rows of it, from where one process stands at its beginning."""
-        _run.micro_batch = turn, len(self.samples), inputs is not self.samples[turn]
-        try:
-            return self.figures.record(
-                lambda: _as_number(compute(inputs)), turn, self.states[turn], checked=checked
-            )
-        finally:
-            _run.micro_batch = None
-
-    def _as_expected(self, seen: list[list[_Note]], divided: list[int], *, checked: bool) -> bool:
+    def _as_expected(self, seen: list[list[_Note]], divided: Collection[int], *, checked: bool) -> bool:
         """Return whether all micro-batches began where they do in one process; if not, the next ones will."""
         drawn = []
-        for turn, notes in enumerate(seen):
-            draws = self.draws.expected(self.samples[turn]) if turn in divided else notes[0].draws
-            drawn.append(draws if turn in divided or all(note.draws == draws for note in notes) else None)
+        for notes in seen:
+            drawn.append(notes[0].draws if all(note.draws == notes[0].draws for note in notes) else None)
         stood = self.figures.learn_counters(
             [notes for turn, notes in enumerate(seen) if turn not in divided], finds=checked
         )
         return self.draws.learn(self.samples, drawn, self.steps) and stood
-
-    @contextlib.contextmanager
-    def _weighted(self, weight: float) -> Iterator[None]:
-        """Let a loss count with a weight in backward()."""
-        accelerator = self.trainer.accelerator
-        backward = accelerator.backward
-        accelerator.backward = lambda loss, **options: backward(loss * weight, **options)
-        try:
-            yield
-        finally:
-            del accelerator.backward
-
-    def _owners(self, divided: list[int]) -> dict[int, int]:
-        """Return which rank computes each micro-batch: the longest first, each on the rank with the least to do."""
-        costs = {turn: _cost(inputs) for turn, inputs in enumerate(self.samples) if turn not in divided}
-        most = -(-len(costs) // _run.world_size)
-        loads, counts = [0] * _run.world_size, [0] * _run.world_size
-        owners = {}
-        for turn in sorted(costs, key=lambda turn: -costs[turn]):
-            free = [rank for rank in range(_run.world_size) if counts[rank] < most]
-            rank = min(free, key=lambda rank: (loads[rank], counts[rank], rank))
-            owners[turn], loads[rank], counts[rank] = rank, loads[rank] + costs[turn], counts[rank] + 1
-        return dict(sorted(owners.items()))
-
-    def _parameters(self) -> list[Any]:
-        """Return what is trained: of the model, and what else the optimizer has (a loss's own, say)."""
-        found = {id(p): p for p in self.of_model if p.requires_grad}
-        for group in self.trainer.optimizer.param_groups if self.trainer.optimizer is not None else ():
-            found.update({id(p): p for p in group["params"] if p.requires_grad})
-        return list(found.values())
-
-    def _sum(self, parameters: list[Any], has: list[bytes]) -> None:
-        """Sum the gradients of all ranks; ``has`` says of each rank which parameters have one.
-
-        A parameter to which no rank has a gradient keeps none, as in one process.
-        """
-        dense = []
-        for parameter, *of_ranks in zip(parameters, *has, strict=True):
-            if not any(of_ranks):
-                continue
-            if id(parameter) in self.sparse:
-                dimensions = 0 if parameter.grad is None else parameter.grad.sparse_dim()
-                parameter.grad = (
-                    _mean_of_rows(_sparse_like(parameter, max(_exchange(dimensions)))) * _run.world_size
-                )
-                continue
-            if parameter.grad is None:
-                parameter.grad = torch.zeros_like(parameter)
-            dense.append(parameter.grad)
-        _sum_in_buckets(dense)
 
     def _compare(self, seen: list[list[_Note]], firsts: list[int]) -> str:
         """Return what of a checked step differs between the ranks; "" if nothing does."""
@@ -371,18 +243,5 @@ class _Turns:
 
 _UNKNOWN = "a figure has no rule yet"
 _OTHERWISE = "random numbers or counters were not where they are in one process"
+_MOST_DOUBTS = 5  # steps that may be computed again for a figure of parts, and one of fifty more
 _MOST_OF_STEPS = 0.01  # of a run's steps, that checks after the first may cost
-
-
-@contextlib.contextmanager
-def _comparing() -> Iterator[None]:
-    """Mark what is computed once more, or by a rank that another one trains for: a rehearsal does not count it."""
-    before, _run.comparing = _run.comparing, True
-    try:
-        yield
-    finally:
-        _run.comparing = before
-
-
-def _as_number(loss: torch.Tensor) -> tuple[float, torch.dtype]:
-    return float(loss), loss.dtype

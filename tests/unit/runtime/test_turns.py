@@ -19,6 +19,8 @@ ON_THREE = (
     "dropout",
     "evaluates_and_predicts",
     "library_prints_once",
+    "evened_out_padded",
+    "evened_out_padding_free",
     "notes_logs_and_prints",
     "one_micro_batch",
     "saves_and_resumes",

@@ -1,0 +1,58 @@
+"""Mark gradients that the ranks have not exchanged yet: whoever computes with one has them exchanged first."""
+
+import ast
+import functools
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+
+class _Unexchanged(torch.Tensor):
+    """A rank's own gradient of an accumulation step under way."""
+
+    exchange: Callable[[], None]
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        with torch._C.DisableTorchFunctionSubclass():
+            _Unexchanged.exchange()
+            return func(*args, **(kwargs or {}))
+
+
+def _mark(parameters: list[Any], kind: type[torch.Tensor]) -> None:
+    """Let gradients be of a class: `_Unexchanged`, or `torch.Tensor` again."""
+    with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
+        for parameter in parameters:
+            if type(parameter.grad) in (torch.Tensor, _Unexchanged) and type(parameter.grad) is not kind:
+                parameter.grad = parameter.grad.as_subclass(kind)
+
+
+def _may_defer() -> bool:
+    """Return whether the notebook's own code looks at no gradient: it may do so on one rank alone, to log a norm."""
+    files = {getattr(sys.modules["__main__"], "__file__", None) or ""}
+    for name, module in list(sys.modules.items()):
+        path = getattr(module, "__file__", None) or ""
+        is_own = os.path.dirname(os.path.abspath(path)) in (os.getcwd(), *sys.path[:1]) and name != __name__
+        files |= {path} if is_own and os.path.isfile(path) else set()
+    return not any(_names_gradients(path) for path in files)
+
+
+@functools.cache
+def _names_gradients(path: str) -> bool:
+    try:
+        with open(path, encoding="utf-8") as file:
+            tree = ast.parse(file.read())
+    except (OSError, ValueError, SyntaxError):
+        return True
+    return any(
+        (
+            isinstance(node, ast.Attribute)
+            and node.attr == "grad"
+            and "autograd" not in ast.unparse(node.value)
+        )
+        or (isinstance(node, ast.Constant) and node.value == "grad")
+        for node in ast.walk(tree)
+    )

@@ -1,0 +1,222 @@
+"""Compute micro-batches of a step whole or in parts, and find whether parts give the whole; `_Turns` says when."""
+
+import contextlib
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from nb2ddp.runtime.figures import _Figures, _Note
+from nb2ddp.runtime.gradients import _mean_of_rows, _sparse_like
+from nb2ddp.runtime.object_collectives import _exchange
+from nb2ddp.runtime.random_draws import _NOTHING
+from nb2ddp.runtime.row_parts import _SUM, _gathering, _gathers, _Part, _RowParts, _Rows
+from nb2ddp.runtime.run_state import _run, _warn, is_main_process
+from nb2ddp.runtime.spot_checks import _checks
+from nb2ddp.runtime.step_plans import _in_parts, _planned, _Unit
+from nb2ddp.runtime.summed_gradients import _distance, _rounding, _sum_in_buckets
+
+
+class _DividedSteps:
+    """A Trainer's accumulation step under way: its micro-batches, and how they are divided."""
+
+    def __init__(self, trainer: Any) -> None:
+        self.trainer = trainer
+        self.figures = _Figures(trainer)
+        self.rows = _RowParts()
+        self.samples: list[Any] = []
+        self.compute: Callable[[Any], torch.Tensor]  # what the Trainer does with one of them
+        self.steps = 0
+        self.batches: list[_Rows] = []  # the rows of the samples
+        self.doubtful = -1  # the micro-batch whose division is tried next; -1 where any may be
+        # random states at the beginning of each micro-batch, and at the end
+        self.states: list[tuple[Any, ...]] = []
+        self.of_model: list[Any] = []
+        self.sparse: set[int] = set()  # parameters whose gradients are sparse
+
+    def _left_over(self) -> list[int]:
+        """Return the micro-batches of this step that would leave a rank without one, where rows may be divided."""
+        over = len(self.samples) % _run.world_size
+        return [turn for turn in self._divisible() if turn >= len(self.samples) - over]
+
+    def _divisible(self) -> list[int]:
+        rows = [] if self.rows.why_not else self.batches
+        return [
+            turn for turn, of in enumerate(rows) if len(of.lengths) >= (_run.world_size if self._meets else 2)
+        ]
+
+    @property
+    def _meets(self) -> bool:
+        """Whether all ranks compute parts of a micro-batch at once: its loss compares rows, or weights them."""
+        return bool(_gathers(self.trainer)) or self.rows.rules[:1] not in ([], [_SUM])
+
+    def _plan(self, *, checked: bool) -> list[_Unit]:
+        """Return who computes what of this step."""
+        rules, trims = self.rows.rules, self.rows.trims is True
+        divisible = {turn: self.batches[turn] for turn in self._divisible() if rules and not checked}
+        if not self._meets:
+            return _planned(self.batches, divisible, trims=trims)
+        parts = {turn: _in_parts(self.batches[turn]) for turn in self._left_over() if turn in divisible}
+        parts = {turn: of for turn, of in parts.items() if min(self.rows.weight(self.batches[turn], of)) > 0}
+        wholes = _planned(self.batches, {}, trims=trims, left_out=parts)
+        return wholes + [_Unit(turn, of[rank], rank) for turn, of in parts.items() for rank in range(len(of))]
+
+    def _tried(self) -> int:
+        """Return the micro-batch whose division is tried in a checked step: one with much padding; -1 for none."""
+        turns = self._left_over() if self._meets else self._divisible()
+        if self.doubtful in turns:
+            return self.doubtful
+
+        def saved(turn: int) -> tuple[float, float]:
+            rows = self.batches[turn]
+            parts = sum(rows.cost_of(part, trims=True) for part in _in_parts(rows, by_length=not self._meets))
+            return rows.cost - parts, rows.cost
+
+        return max(turns, key=saved, default=-1)
+
+    def _say_undivided(self, why: str) -> None:
+        self.rows.why_not = why
+        if count := len(self.samples) % _run.world_size:
+            _warn(
+                f"{count} of a step's {len(self.samples)} micro-batches cannot be divided over the ranks: {why}. "
+                "One rank computes it while the others wait, which is right and no faster than one GPU"
+            )
+        elif is_main_process:
+            print(f"nb2ddp: each micro-batch is computed whole, by one of the ranks: {why}")
+
+    def _try_parts(self, turn: int, whole: _Note, alone: list[Any]) -> None:
+        """Compute this rank's rows of a micro-batch, and find how the ranks' parts give the whole. A collective."""
+        rules, reasons = self.rows, list[str]()
+        known, trims = bool(rules.rules), [True, False] if rules.trims is None else [rules.trims]
+        for blocks, trimmed in itertools.product([rules.blocks] if known else [1, 2], trims):
+            rows = _Rows(self.samples[turn], blocks)
+            parts = _in_parts(rows, by_length=not self._meets)
+            saves = any(rows.width(part, trims=True) < rows.columns for part in parts)
+            if trimmed and not saves and False in trims:
+                continue  # shows nothing
+            reasons.append(self._why_no_parts(turn, rows, parts, whole, alone, trims=trimmed))
+            if not reasons[-1]:
+                rules.blocks, rules.trims = blocks, trimmed if saves else rules.trims
+                break
+        why = reasons[0] if all(reasons) else ""
+        self._clear_gradients()
+        if not why and not known and rules.rules[0] != _SUM and not self._left_over():
+            why = "its loss is no sum over the step's items"
+        if why and known and why != _DRAWS:
+            rules.why_not = why
+            _checks.failed(
+                f"parts of a micro-batch do not give the whole: {why}. From here on none is divided"
+            )
+        elif why:
+            self._say_undivided(why)
+        elif not known and is_main_process:
+            print(
+                "nb2ddp: rows of a micro-batch are divided where that evens out the ranks: a check has shown that "
+                "its loss, gradients and figures are those of its parts, up to rounding"
+            )
+
+    def _why_no_parts(
+        self, turn: int, rows: _Rows, parts: list[_Part], whole: _Note, alone: list[Any], *, trims: bool
+    ) -> str:
+        """Return why parts do not give the whole; "" where they do, and then their rules are noted. A collective."""
+        parameters, note, error = self._parameters(), None, ""
+        self._clear_gradients()
+        if len(parts) < 2:
+            return "its rows cannot be told apart"
+        try:
+            if _run.rank < len(parts):
+                with _comparing():
+                    note = self._record_part(turn, rows.of(parts[_run.rank], trims=trims), 1.0)
+        except Exception as raised:
+            error = f"its rows alone raise {type(raised).__name__}"
+        seen = _exchange((note, bytes(p.grad is not None for p in parameters), error))
+        if why := next((error for *_, error in seen if error), ""):
+            return why
+        notes = [note for note, *_ in seen if note is not None]
+        if any(note.draws != _NOTHING for note in (*notes, whole)):
+            return _DRAWS
+        tolerance, weights = _rounding(self.trainer), self.rows.figure_weights(rows, parts)
+        found = self.rows.narrow(rows, parts, [note.result[0] for note in notes], whole.result[0], tolerance)
+        if not found:
+            return "its loss is no sum or mean over its rows"
+        for parameter in parameters:
+            if parameter.grad is not None:
+                parameter.grad *= weights[found[0]][_run.rank]
+        self._sum(parameters, [has for _, has, _ in seen])
+        if max(_exchange(_distance(parameters, alone))) > 10 * tolerance:
+            return "the gradients of its rows do not add up"
+        self.rows.rules = found
+        figure = self.rows.learn_figures(weights, notes, whole, self.figures.sources)
+        return figure and f"`{figure}` cannot be put together from the ranks' rows"
+
+    def _record_part(self, turn: int, inputs: Any, weight: float) -> _Note:
+        """Compute rows of a micro-batch, whose loss counts with a weight in backward()."""
+        accelerator = self.trainer.accelerator
+        backward, own = accelerator.backward, "backward" in vars(accelerator)
+        accelerator.backward = lambda loss, **options: backward(loss * weight, **options)
+        try:
+            with _gathering(self.trainer):
+                return self._record(turn, inputs)
+        finally:
+            del accelerator.backward
+            if own:
+                accelerator.backward = backward
+
+    def _record(self, turn: int, inputs: Any, *, checked: bool = False) -> _Note:
+        """Compute a micro-batch, or rows of it, from where one process stands at its beginning."""
+        _run.micro_batch = turn, len(self.samples), inputs is not self.samples[turn]
+        try:
+            return self.figures.record(
+                lambda: _as_number(self.compute(inputs)), turn, self.states[turn], checked=checked
+            )
+        finally:
+            _run.micro_batch = None
+
+    def _parameters(self) -> list[Any]:
+        """Return what is trained: of the model, and what else the optimizer has (a loss's own, say)."""
+        found = {id(p): p for p in self.of_model if p.requires_grad}
+        for group in self.trainer.optimizer.param_groups if self.trainer.optimizer is not None else ():
+            found.update({id(p): p for p in group["params"] if p.requires_grad})
+        return list(found.values())
+
+    def _clear_gradients(self) -> None:
+        for parameter in self._parameters():
+            parameter.grad = None
+
+    def _sum(self, parameters: list[Any], has: list[bytes]) -> None:
+        """Sum the gradients of all ranks; ``has`` says of each rank which parameters have one.
+
+        A parameter to which no rank has a gradient keeps none, as in one process.
+        """
+        dense = []
+        for parameter, *of_ranks in zip(parameters, *has, strict=True):
+            if not any(of_ranks):
+                continue
+            if id(parameter) in self.sparse:
+                dimensions = 0 if parameter.grad is None else parameter.grad.sparse_dim()
+                parameter.grad = (
+                    _mean_of_rows(_sparse_like(parameter, max(_exchange(dimensions)))) * _run.world_size
+                )
+                continue
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+            dense.append(parameter.grad)
+        _sum_in_buckets(dense)
+
+
+_DRAWS = "it draws random numbers"
+
+
+@contextlib.contextmanager
+def _comparing() -> Iterator[None]:
+    """Mark what is computed once more, or by a rank that another one trains for: a rehearsal does not count it."""
+    before, _run.comparing = _run.comparing, True
+    try:
+        yield
+    finally:
+        _run.comparing = before
+
+
+def _as_number(loss: torch.Tensor) -> tuple[float, torch.dtype]:
+    return float(loss), loss.dtype
