@@ -30,7 +30,7 @@ import libcst as cst
 
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.ranks import leaving_ranks, other_uses, rank_test_above
-from nb2ddp.analysis.training_loops import optimized_models, without_gradients
+from nb2ddp.analysis.training_loops import without_gradients
 from nb2ddp.options import Options
 from nb2ddp.rewriting.findings import Decline, Finding, Insert, Note, Rule
 from nb2ddp.rewriting.runtime_calls import helper
@@ -192,12 +192,11 @@ class OneSided:
 
 def one_sided(facts: Facts) -> Iterator[OneSided]:
     """Yield steps of optimizers and schedulers, calls of the model, and a Trainer's control, on some ranks alone."""
-    models = {cst_nodes.code_of(found.model) for found in optimized_models(facts)}
     for call in facts.live_calls:
         kind: Literal["step", "forward"]
         if isinstance(call.func, cst.Attribute) and _is_step(facts, call.func):
             kind = "step"
-        elif cst_nodes.code_of(call.func) in models and not without_gradients(facts, call):
+        elif facts.kind(call.func) == "model" and not without_gradients(facts, call):
             kind = "forward"
         else:
             continue

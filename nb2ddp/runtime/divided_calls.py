@@ -50,14 +50,19 @@ def parallelize(model: torch.nn.Module) -> torch.nn.Module:
     """
     # notebooks call what is in DataParallel past it, too
     inner: Any = model.module if isinstance(model, torch.nn.DataParallel) else model
-    if _run.world_size == 1 or inner is None or inner in _splits:
+    if _run.world_size == 1 or not isinstance(inner, torch.nn.Module) or inner in _splits:
         return model
+    _start_dividing()
+    _divide(inner)
+    return model
+
+
+def _start_dividing() -> None:
+    """Prepare the process group and what libraries do, and let all ranks draw rank 0's random numbers."""
     init_process_group()
     _patch_for_loops()
     _divide_what_is_compiled(_divide)
     _set_random_state(from_main_process(_random_state))
-    _divide(inner)
-    return model
 
 
 def _divide(model: Any) -> None:

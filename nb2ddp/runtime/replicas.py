@@ -1,7 +1,6 @@
 """Wrap a model with DistributedDataParallel, and compare its replicas after training."""
 
 import sys
-import weakref
 from typing import Any
 
 import torch
@@ -38,11 +37,11 @@ def _fingerprint(parameter: torch.Tensor) -> str:
         return ""
 
 
-def check_replicas(model: Any, result: _T | None = None) -> _T | None:
+def check_replicas(model: Any = None, result: _T | None = None) -> _T | None:
     """Compare the trained parameters that each rank has whole, bit for bit, and return ``result``.
 
-    Compared are those of ``model`` (None where the notebook made none), of all models that were wrapped since the last
-    call and are still there, and what optimizers have trained beside: a loop may train one model after the other. Of
+    Compared are those of ``model``, of all models that were wrapped since the last call and are still there, and what
+    optimizers have trained beside. Without ``model`` they are those of all divided and wrapped models. Of
     those that are sharded every number is on one rank: there is nothing to compare. A difference does not end the run:
     what rank 0 trained is saved first, then the script ends with exit code 1. Then says how many steps of the run were
     recomputed as one process. Every rank waits for the digests of all ranks.
@@ -88,8 +87,7 @@ def check_replicas(model: Any, result: _T | None = None) -> _T | None:
 def _check_rest() -> None:
     """Compare what was trained since the last comparison: a model that a class keeps, for example."""
     if _run.meets and _run.divided and _run.steps > _run.compared_steps:
-        _run.uncompared += [weakref.ref(model) for model in _run.divided]
-        check_replicas(None)
+        check_replicas()
     _checks.say()
 
 
@@ -105,7 +103,10 @@ def _trained_beside(known: set[int]) -> dict[tuple[str, str], Any]:
 
 
 def _take_uncompared(model: Any) -> dict[str, Any]:
-    """Return the other models that were wrapped since the last call, by the number that they have on every rank."""
+    """Return the other models that were wrapped since the last call, by the number that they have on every rank.
+
+    Those of a loop may train on: they are compared again.
+    """
     found: dict[str, Any] = {}
     known = {id(model), id(getattr(model, "module", None))}
     for number, wrapped in enumerate(_run.uncompared):
@@ -113,7 +114,8 @@ def _take_uncompared(model: Any) -> dict[str, Any]:
         if other is not None and id(other) not in known:
             known.add(id(other))
             found[str(number)] = other
-    _run.uncompared.clear()
+    if model is not None:
+        _run.uncompared.clear()
     return found
 
 
