@@ -22,6 +22,7 @@ from nb2ddp.runtime.process_group import init_process_group
 from nb2ddp.runtime.random_numbers import _random_state, _set_random_state
 from nb2ddp.runtime.random_rows import _own_random_numbers
 from nb2ddp.runtime.recomputed_calls import _Comparison, _seeing_prints, _start_of
+from nb2ddp.runtime.replicas import _compare_later
 from nb2ddp.runtime.run_state import _run, is_main_process
 from nb2ddp.runtime.same_losses import _are_same_batches, _is_looked_at, _Losses
 from nb2ddp.runtime.split_classes import (
@@ -69,7 +70,7 @@ def _divide(model: Any) -> None:
     kind: Any = type(model)
     model.__class__ = _split_class(kind)
     _splits[model] = split = _Split(model)
-    _run.uncompared.append(weakref.ref(model))
+    _compare_later(model)
     _checks.waiting.append(weakref.WeakMethod(split.check_last))
 
 

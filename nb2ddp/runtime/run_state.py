@@ -42,6 +42,8 @@ class _Run:
         self.alone = 0  # depth of blocks that this rank runs without the others
         self.steps = 0  # of all optimizers
         self.steps_of: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()  # of each optimizer
+        # by optimizer: in which order they took their first steps
+        self.numbers: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
         self.most_steps = 0  # of any one optimizer
         self.compared_steps = 0  # after how many steps the replicas were compared last
         self.reduced: dict[int, weakref.ref[Any]] = {}  # by id: parameters whose gradients DDP averages
