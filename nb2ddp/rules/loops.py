@@ -53,6 +53,7 @@ from nb2ddp.rewriting.deferring import names_of_class
 from nb2ddp.rewriting.findings import Decline, Edit, Finding, Insert, Rule
 from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
+from nb2ddp.source.cells import Statement
 
 _PARTS = "each rank computes its part of every batch"
 _ONE_PROCESS = "nb2ddp: the loop sees one process; the model divides the batches"
@@ -140,11 +141,6 @@ def _is_in_sight(facts: Facts, made: Sequence[cst.Call], backward: Sequence[cst.
 
 def _divided(facts: Facts, made: Sequence[cst.Call]) -> Iterator[Finding]:
     """Divide models by their names; let the run find those of optimizers that do not name them."""
-
-    def begins(call: cst.Call) -> bool:
-        is_model = facts.loads_model(call) or facts.kind(call) == "model"
-        return is_model or call in made or facts.method(call) in PARAMETERS
-
     seen: set[object] = set()
     hidden = not made
     for optimizer in made:
@@ -156,10 +152,31 @@ def _divided(facts: Facts, made: Sequence[cst.Call]) -> Iterator[Finding]:
                 seen.add((code, found.statement))
                 line = f"{helper(facts, 'parallelize')}({code})  # nb2ddp: {_PARTS}"
                 yield Insert(found.statement, found.where, line, _PARTS)
-    if hidden:
-        first = next(s for s in facts.top_statements if trains(facts, s) or facts.runs(s, begins))
+    for statement in _beginnings(facts, made) if hidden else ():
         line = f"{helper(facts, 'parallelize_trained')}()  # nb2ddp: {_PARTS}, of all models that optimizers train"
-        yield Insert(first, "before", line, f"{_PARTS}, of all models that optimizers train")
+        yield Insert(statement, "before", line, f"{_PARTS}, of all models that optimizers train")
+
+
+def _beginnings(facts: Facts, made: Sequence[cst.Call]) -> list[Statement]:
+    """Return where loops begin to make what they train; after a Trainer, whose models are its own, once more."""
+
+    def begins(call: cst.Call) -> bool:
+        is_model = facts.loads_model(call) or facts.kind(call) == "model"
+        return is_model or call in made or facts.method(call) in PARAMETERS
+
+    def is_trainers(call: cst.Call) -> bool:
+        return facts.trained(call) is not None
+
+    found: list[Statement] = []
+    first: Statement | None = None
+    for statement in facts.top_statements:
+        if facts.runs(statement, is_trainers):
+            first = None
+        if first is None and (trains(facts, statement) or facts.runs(statement, begins)):
+            first = statement
+        if trains(facts, statement) and first is not None and first not in found:
+            found.append(first)
+    return found
 
 
 def _compared(facts: Facts, made: Sequence[cst.Call]) -> Iterator[Finding]:

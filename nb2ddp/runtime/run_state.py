@@ -51,6 +51,7 @@ class _Run:
         # by model of a loop, what divides its calls: a _Split of divided_calls
         self.divided: weakref.WeakKeyDictionary[torch.nn.Module, Any] = weakref.WeakKeyDictionary()
         self.at_finish: list[Callable[[], None]] = []  # called before rank 0 goes on alone
+        self.at_trainer: list[Callable[[], None]] = []  # called before a Trainer trains
         self.comparing = (
             False  # whether something is computed once more, to compare it with what was trained on
         )

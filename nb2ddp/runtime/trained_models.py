@@ -13,7 +13,6 @@ from nb2ddp.runtime.run_state import _run, _warn
 from nb2ddp.runtime.split_classes import _is_to_divide, _splits
 
 
-@functools.cache
 def parallelize_trained() -> None:
     """Let each rank compute its part of every batch of all models that the optimizers made from here on train.
 
@@ -21,23 +20,30 @@ def parallelize_trained() -> None:
     from its first call on, as by `parallelize`. Where no optimizer of PyTorch's is made, that is the first model with
     parameters to train. An optimizer's first step ends the search for its parameters: what trains them without being
     called, every rank computes whole, and a warning says so. As an optimizer is made, waits for rank 0, whose random
-    generators all ranks take over.
+    generators all ranks take over. What a Trainer trains is its own: `wrap_trainer` ends the search.
     """
-    if _run.world_size == 1:
-        return
+    if _run.world_size > 1:
+        _look_at_optimizers()
+        _search.is_open = True
+        _search.look()
+
+
+@functools.cache
+def _look_at_optimizers() -> None:
+    """Let the search see each optimizer that is made, and each step."""
     add: Any = torch.optim.Optimizer.add_param_group
 
     @functools.wraps(add)
     def add_and_look_for(optimizer: Any, *args: Any, **options: Any) -> None:
         add(optimizer, *args, **options)
-        if _run.meets:
+        if _run.meets and _search.is_open:
             _start_dividing()
             _search.begin(optimizer.param_groups[-1]["params"])
 
     torch.optim.Optimizer.add_param_group = add_and_look_for
     register_optimizer_step_post_hook(_search.end)
-    _run.at_finish.append(_search.rest)
-    _search.look()
+    _run.at_finish.append(_search.close)
+    _run.at_trainer.append(_search.close)
 
 
 class _Search:
@@ -47,6 +53,7 @@ class _Search:
     """
 
     def __init__(self) -> None:
+        self.is_open = False
         self.waiting: dict[int, weakref.ref[Any]] = {}  # by id
         self.has_optimizers = False
         self.plain: Callable[..., Any] = torch.nn.Module.__call__
@@ -88,6 +95,12 @@ class _Search:
             return model(*args, **kwargs)
 
         torch.nn.Module.__call__ = call
+
+    def close(self) -> None:
+        """Look for no more models."""
+        self.is_open = False
+        self.waiting.clear()
+        self.rest()
 
     def rest(self) -> None:
         """Leave calls of modules as they were."""

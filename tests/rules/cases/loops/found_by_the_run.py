@@ -281,3 +281,32 @@ for x in loader:
     for p in net.parameters():
         p.data -= 0.1 * p.grad
 ddp.check_replicas()
+
+# case: a Trainer between two loops
+import transformers
+optimizer = make_optimizer(model)
+for x in loader:
+    model(x).sum().backward()
+    optimizer.step()
+trainer = transformers.Trainer(model)
+trainer.train()
+optimizer = make_optimizer(model)
+for x in loader:
+    model(x).sum().backward()
+    optimizer.step()
+# output
+import transformers
+ddp.parallelize_trained()  # nb2ddp: each rank computes its part of every batch, of all models that optimizers train
+optimizer = make_optimizer(model)
+for x in loader:
+    model(x).sum().backward()
+    optimizer.step()
+ddp.check_replicas()
+trainer = transformers.Trainer(model)
+trainer.train()
+ddp.parallelize_trained()  # nb2ddp: each rank computes its part of every batch, of all models that optimizers train
+optimizer = make_optimizer(model)
+for x in loader:
+    model(x).sum().backward()
+    optimizer.step()
+ddp.check_replicas()
