@@ -129,13 +129,6 @@ PASSING_FUNCTIONS = frozenset({"torch.compile"})
 ACCELERATORS = frozenset({"accelerate.Accelerator", "accelerate.accelerator.Accelerator"})
 NOTEBOOK_LAUNCHERS = frozenset({"accelerate.notebook_launcher", "accelerate.launchers.notebook_launcher"})
 
-# Classes that load a model with a tower for images or audio.
-MULTIMODAL_CLASSES = (
-    "FastVisionModel",
-    "AutoModelForImageTextToText",
-    "AutoModelForMultimodalLM",
-    "AutoModelForVision2Seq",
-)
 # Names of models with experts, some of which a step may not use: "30B-A3B" has 3 of 30 billion active.
 _EXPERTS = re.compile(
     r"moe|mixtral|\d+x\d+(\.\d+)?b|[-_]a\d+([._]\d+)?b|gpt-?oss|llama-?4|glm-?4[._][5-9]|deepseek-?v"

@@ -183,10 +183,6 @@ class Names(Tree):
         """Yield the places that read ``name``, in order."""
         return (load.node for load in self._loads_of.get(name, ()))
 
-    def name_loads_in(self, node: cst.CSTNode) -> Iterator[cst.Name]:
-        """Yield the places inside ``node`` that read a name, in order."""
-        return (load.node for load in self._loads_in(node))
-
     def uses(self, name: str, within: cst.CSTNode) -> tuple[cst.Name, ...]:
         """List the places inside ``within`` that read ``name``."""
         loads = self._loads_of.get(name, [])

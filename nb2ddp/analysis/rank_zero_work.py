@@ -1,7 +1,7 @@
 """Find the work of rank 0 alone before training ends: writing, starting processes, generating.
 
 Two ranks that write one file corrupt it; text that is generated to be read, or to be trained on, is needed
-once. A generating loop with independent iterations is divided over the ranks instead.
+once.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from nb2ddp import libraries
 from nb2ddp.analysis import folder_tests, paths
 from nb2ddp.analysis.drawn_names import is_shared
 from nb2ddp.analysis.facts import Facts
-from nb2ddp.analysis.parallel_loops import IndependentLoop, generates, independent_loops
 from nb2ddp.analysis.shell_commands import is_install
 from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Statement, root_of
@@ -41,22 +40,20 @@ def _generation(facts: Facts) -> tuple[frozenset[Statement], dict[Statement, lis
         return frozenset(), {}
 
     def makes_text(call: cst.Call) -> bool:
-        return generates(facts, call)
+        return facts.method(call) in libraries.GENERATING_METHODS
 
     def needs_all(call: cst.Call) -> bool:
         return facts.needs_all(call) or facts.loads_model(call)
 
-    by_all = {statement for found in divided(facts) for statement in found.runs_in}
-
     def is_for_all(statement: Statement) -> bool:
         defines = isinstance(statement, cst.FunctionDef | cst.ClassDef)  # every rank may call it
-        return defines or statement in by_all or facts.runs(statement, needs_all)
+        return defines or facts.runs(statement, needs_all)
 
     statements = [s for s in facts.top_statements if facts.order(s) <= facts.order(last)]
     gated: set[Statement] = set()
     shared: dict[Statement, list[str]] = {}
     for index, seed in enumerate(statements):
-        if seed in gated or seed in by_all or not facts.runs(seed, makes_text) or facts.runs(seed, needs_all):
+        if seed in gated or not facts.runs(seed, makes_text) or facts.runs(seed, needs_all):
             continue
         chain = _chain(facts, statements, index, is_for_all)
         if chain is not None:
@@ -75,28 +72,6 @@ def _is_deleted_in(facts: Facts, name: str, statement: Statement) -> bool:
     ]
     bound = [b.order for b in facts.bindings_in(statement) if b.name == name]
     return bool(deleted) and max(bound, default=0) < facts.order(deleted[-1])
-
-
-def divided(facts: Facts) -> list[IndependentLoop]:
-    """List the loops that are divided over the ranks: no call around them is for one rank alone."""
-    return facts.once(_divided)
-
-
-def _divided(facts: Facts) -> list[IndependentLoop]:
-
-    def keeps_rank(call: cst.Call) -> bool:
-        return (
-            is_for_some(facts, call)
-            or facts.fills_cache(call)
-            or facts.loads_model(call)
-            or facts.needs_all(call)
-        )
-
-    return [
-        found
-        for found in independent_loops(facts)
-        if not any(facts.runs(statement, keeps_rank) for statement in found.runs_in)
-    ]
 
 
 def _chain(

@@ -1,25 +1,28 @@
-"""Find what a hand-written loop trains, how its loss is computed, and where its batches come from."""
+"""Find what says by its name what a hand-written loop trains, and the statements that train.
+
+The run finds the models of all other optimizers.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 import libcst as cst
 
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.source import cst_nodes
-from nb2ddp.source.cells import Binding, Statement
+from nb2ddp.source.cells import Statement, root_of
 
 _OPTIMIZER = re.compile(
-    r"Adam|SGD|Optim|Lion|Adafactor|RMSprop|Adagrad|Adadelta|LAMB|Lamb|LARS|Sophia|Prodigy|Muon|AdaBelief|Rprop|Shampoo|LBFGS"
-    r"|(?i:optim)"
+    r"Adam|SGD|Lion|Adafactor|RMSprop|Adagrad|Adadelta|LAMB|Lamb|LARS|Sophia|Prodigy|Muon|AdaBelief|Rprop|Shampoo|LBFGS"
+    r"|(?i:optimi[sz]er|optim\b|optim_)"
 )
-WITHOUT_GRADIENTS = ("no_grad", "inference_mode")
-_PARAMETERS = ("parameters", "named_parameters")
-
-_ITERATING = frozenset("enumerate tqdm iter zip track progress_bar trange".split())
+PARAMETERS = ("parameters", "named_parameters")
+_CONDITIONAL = (cst.IfExp, cst.BooleanOperation, cst.Lambda)
 
 
 def without_gradients(facts: Facts, node: cst.CSTNode, until: cst.CSTNode | None = None) -> bool:
@@ -27,174 +30,46 @@ def without_gradients(facts: Facts, node: cst.CSTNode, until: cst.CSTNode | None
     for parent in facts.parents(node):
         if parent is until:
             return False
-        if isinstance(parent, cst.With) and any(names_switch(item.item) for item in parent.items):
+        if isinstance(parent, cst.With) and any(_names_switch(item.item) for item in parent.items):
             return True
-        if isinstance(parent, cst.FunctionDef) and any(map(names_switch, parent.decorators)):
+        if isinstance(parent, cst.FunctionDef) and any(map(_names_switch, parent.decorators)):
             return True
     return False
 
 
-def names_switch(node: cst.CSTNode) -> bool:
+def _names_switch(node: cst.CSTNode) -> bool:
     """Return whether an expression switches gradients off."""
-    return any(name in cst_nodes.code_of(node) for name in WITHOUT_GRADIENTS)
+    return any(name in cst_nodes.code_of(node) for name in ("no_grad", "inference_mode"))
 
 
-@dataclass(frozen=True)
-class Optimized:
-    """A model whose parameters an optimizer is given, and the statement that makes the optimizer.
-
-    Of several models, ``each`` goes through them: ``for model in models``; and ``models`` holds them. ``once`` says
-    that nothing can go through them again: they come from an iterator.
-    """
-
-    model: cst.BaseExpression
-    statement: Statement
-    each: str = ""
-    models: cst.BaseExpression | None = None
-    once: bool = False
+# ---- optimizers ----------------------------------------------------------------------------------
 
 
-def optimized_models(facts: Facts) -> Iterator[Optimized]:
-    """Yield the models whose parameters an optimizer is given.
-
-    ``Adam(model.parameters())`` gives ``model``, also through lists of parameters that have a name and through
-    the notebook's functions; ``self.model.head.parameters()`` gives ``self.model``, and so does
-    ``[p for layer in self.model.layers for p in layer.parameters()]``.
-    """
-    for call in facts.live_calls:
-        if not _makes_optimizer(facts, call) or facts.is_after_training(call):
-            continue
-        seen: set[str] = set()
-        for owner in _owners(facts, [argument.value for argument in call.args], depth=4):
-            found = _optimized(facts, _root(facts, owner), facts.statement(call))
-            code = f"{cst_nodes.code_of(found.model)} {found.each}"
-            if code not in seen:
-                seen.add(code)
-                yield found
-
-
-def _optimized(facts: Facts, model: cst.BaseExpression, statement: Statement) -> Optimized:
-    """Return what is trained where a model's name is the variable of a loop or a comprehension."""
-    clauses = _clauses(facts, model, statement) if isinstance(model, cst.Name) else []
-    if not clauses:
-        return Optimized(model, statement)
-    last = clauses[-1]
-    source = _source(last.iterated, last.target, cst_nodes.code_of(model))
-    root = _root(facts, source)
-    holder = facts.binding(root)
-    made = holder.value if holder is not None else None
-    holds = isinstance(made, cst.Call) and facts.qualified(made.func).endswith(("ModuleList", "ModuleDict"))
-    whole = cst_nodes.code_of(root) == cst_nodes.code_of(source)
-    if not whole or (facts.kind(root) == "model" and not holds):
-        return Optimized(root, statement)
-    each = " ".join(clause.code for clause in clauses)
-    names = (name for clause in clauses for name in facts.name_loads_in(clause.iterated))
-    return Optimized(model, statement, each, source, any(_is_iterator(facts, name) for name in names))
-
-
-@dataclass(frozen=True)
-class _Clause:
-    """A ``for`` of a loop or a comprehension, with the conditions that follow it there."""
-
-    target: cst.BaseExpression
-    iterated: cst.BaseExpression
-    conditions: Sequence[cst.CompIf] = ()
-
-    @property
-    def code(self) -> str:
-        conditions = "".join(f" if {cst_nodes.code_of(each.test)}" for each in self.conditions)
-        return f"for {cst_nodes.code_of(self.target)} in {cst_nodes.code_of(self.iterated)}{conditions}"
-
-
-def _is_iterator(facts: Facts, name: cst.Name) -> bool:
-    """Return whether a name is bound to what is empty once it has been gone through."""
-    value = facts.bound(name)
-    if not isinstance(value, cst.Call):
-        return isinstance(value, cst.GeneratorExp)
-    functions = facts.called_functions(value)
-    generators = (f.name.value for f in functions if facts.nodes(cst.Yield, within=f.body))
-    called = facts.qualified(value.func).rpartition(".")[2] or facts.method(value)
-    return called in _ITERATORS or cst_nodes.code_of(value.func) in generators
-
-
-_ITERATORS = frozenset("chain enumerate filter islice iter map reversed zip".split())
-
-
-def _clauses(facts: Facts, name: cst.Name, statement: Statement) -> list[_Clause]:
-    """Return the ``for``s of a comprehension, or the loop before a statement, up to the one that binds a name."""
-    if (part := facts.comprehension(name)) is not None:
-        outer = [parent for parent in facts.parents(part) if isinstance(parent, cst.CompFor)]
-        return [_Clause(each.target, each.iter, each.ifs) for each in (*reversed(outer), part)]
-    binding = facts.binding(name)
-    loop = binding.node if binding is not None else None
-    if isinstance(loop, cst.For) and not facts.contains(loop, statement):
-        return [_Clause(loop.target, loop.iter)]
-    return []
-
-
-def _source(iterated: cst.BaseExpression, target: cst.BaseExpression, name: str) -> cst.BaseExpression:
-    """Return what the values of a name come from: ``models`` of ``enumerate(models)`` and of ``models.items()``."""
-    if isinstance(iterated, cst.Subscript) and isinstance(iterated.value, cst.Call):
-        iterated = iterated.value  # list(model.children())[-2:]
-    if not isinstance(iterated, cst.Call):
-        return iterated
-    if isinstance(iterated.func, cst.Attribute):
-        holder = iterated.func.attr.value in ("items", "values")
-        return iterated.func.value if holder else iterated.func
-    unnamed = cst_nodes.unnamed(iterated.args)
-    names = [cst_nodes.code_of(e.value) for e in target.elements] if isinstance(target, cst.Tuple) else []
-    function = cst_nodes.code_of(iterated.func)
-    zipped = function == "zip" and name in names[: len(unnamed)]
-    place = names.index(name) if zipped else -1 if function == "filter" else 0
-    inner = unnamed[place] if unnamed else iterated
-    return inner if inner is iterated else _source(inner, target, name)
+def optimizers(facts: Facts) -> list[cst.Call]:
+    """List the calls that make an optimizer, by the name of what is called or by the steps that its result takes."""
+    return [c for c in facts.live_calls if _makes_optimizer(facts, c) and not facts.is_after_training(c)]
 
 
 def _makes_optimizer(facts: Facts, call: cst.Call) -> bool:
-    """Match ``torch.optim.Adam(...)``, ``optimizer_class(...)`` and ``getattr(torch.optim, name)(...)``.
-
-    A class that comes from a table or an argument is known by what is done with the object: ``solver.step()``.
-    """
-    name = facts.qualified(call.func).rpartition(".")[2] or cst_nodes.code_of(call.func)
-    if _OPTIMIZER.search(name) is not None:
+    """Match ``torch.optim.Adam(...)``, ``make_optimizer(...)``, and ``opt = kind(...)`` beside ``opt.step()``."""
+    name = facts.qualified(call.func).rpartition(".")[2]
+    if _OPTIMIZER.search(name or _last_name(call.func) or cst_nodes.code_of(call.func)) is not None:
         return True
-    if name in _PASSING or not _is_given_parameters(facts, call):
-        return False
-    return not facts.once(_stepped).isdisjoint(_names_of_result(facts, call))
-
-
-_PASSING = frozenset(
-    "all any chain dict enumerate filter iter len list map max min next set sum tuple zip".split()
-)
-
-
-def _is_given_parameters(facts: Facts, call: cst.Call) -> bool:
-    given = [inner for argument in call.args for inner in facts.calls_in(argument)]
-    return any(facts.method(inner) in _PARAMETERS for inner in given)
+    made = facts.parent(call)
+    names = {_last_name(target.target) for target in made.targets} if isinstance(made, cst.Assign) else set()
+    return bool(given_models(facts, call)) and not names.isdisjoint(facts.once(_stepped))
 
 
 def _stepped(facts: Facts) -> frozenset[str]:
     """Return the last names of what takes steps: ``opt`` of ``self.opt.step()`` and ``scaler.step(self.opt)``.
 
-    ``ema.step(model.parameters())`` is told the parameters by hand: no optimizer's step.
+    ``ema.step(model.parameters())`` is no optimizer's step.
     """
-    steps = [call for call in facts.live_calls if facts.method(call) == "step"]
-    steps = [call for call in steps if not _is_given_parameters(facts, call)]
+    steps = [c for c in facts.live_calls if facts.method(c) == "step" and not given_models(facts, c)]
     owners = [cst.ensure_type(call.func, cst.Attribute).value for call in steps]
     return frozenset(
-        filter(None, map(_last_name, [*owners, *(a.value for call in steps for a in call.args)]))
+        {_last_name(node) for node in (*owners, *(a.value for c in steps for a in c.args))} - {""}
     )
-
-
-def _names_of_result(facts: Facts, call: cst.Call, depth: int = 2) -> Iterator[str]:
-    """Yield the last names that a call's result is bound to, also where a function of the notebook returns it."""
-    statement = facts.parent(call)
-    if isinstance(statement, cst.Assign):
-        yield from filter(None, (_last_name(target.target) for target in statement.targets))
-    elif isinstance(statement, cst.Return) and depth:
-        function = facts.around(call, cst.FunctionDef)
-        for caller in facts.callers(function) if function is not None else ():
-            yield from _names_of_result(facts, caller, depth - 1)
 
 
 def _last_name(node: cst.BaseExpression) -> str:
@@ -202,125 +77,108 @@ def _last_name(node: cst.BaseExpression) -> str:
     return node.value if isinstance(node, cst.Name) else ""
 
 
-def _owners(facts: Facts, nodes: Sequence[cst.CSTNode], depth: int) -> Iterator[cst.BaseExpression]:
-    """Yield ``m`` of each ``m.parameters()`` in nodes, or in what the names in them were bound to."""
-    for node in nodes:
-        for call in facts.calls_in(node):
-            if facts.method(call) in _PARAMETERS:
-                yield cst.ensure_type(call.func, cst.Attribute).value
-            else:
-                yield from _handed_over(facts, call)
-        if depth:
-            for name in facts.name_loads_in(node):
-                if facts.kind(name) != "model" and facts.comprehension(name) is None:
-                    yield from _owners(facts, [*_values(facts, name)], depth - 1)
+def given_models(facts: Facts, call: cst.Call) -> list[cst.BaseExpression]:
+    """List ``m`` of each ``m.parameters()`` in the arguments of a call."""
+    given = [inner for argument in call.args for inner in facts.calls_in(argument)]
+    return [cst.ensure_type(c.func, cst.Attribute).value for c in given if facts.method(c) in PARAMETERS]
 
 
-def _values(facts: Facts, name: cst.Name) -> Iterator[cst.CSTNode]:
-    """Yield what a name was bound to, what it iterates over, and what was added to its list."""
-    binding = facts.binding(name)
-    if binding is None:
-        return
-    beside = [b for b in facts.bindings(name.value) if b.scope is binding.scope and b.order <= binding.order]
-    for earlier in reversed(beside):  # `params = [...]; params += [...]`
-        if not isinstance(earlier.node, cst.AugAssign):
-            break
-        yield earlier.node.value
-    else:
-        return
-    if isinstance(earlier.node, cst.For):
-        yield earlier.node.iter
-    elif earlier.value is not None:
-        yield earlier.value
-    for use in facts.loads_of(name.value):
-        if earlier.order < facts.order(use) < facts.order(name) and facts.binding(use) is binding:
-            adding = facts.parent(use)
-            call = facts.parent(adding) if isinstance(adding, cst.Attribute) else None
-            if isinstance(call, cst.Call) and facts.method(call) in ("append", "extend", "update"):
-                yield from (argument.value for argument in call.args)
+@dataclass(frozen=True)
+class Named:
+    """A model that an optimizer is given by its name, and a place where the model exists before it trains."""
+
+    model: cst.BaseExpression
+    statement: Statement
+    where: Literal["before", "after"]
 
 
-def _handed_over(facts: Facts, call: cst.Call) -> Iterator[cst.BaseExpression]:
-    """Yield the arguments whose ``parameters()`` a function of the notebook takes: of ``groups_of(model)``."""
-    if not isinstance(call.func, cst.Name):
-        return
-    for function in facts.called_functions(call):
-        if function.name.value != call.func.value:
-            continue
-        for inner in facts.calls_in(function.body):
-            if facts.method(inner) not in _PARAMETERS:
-                continue
-            owner = _root(facts, cst.ensure_type(inner.func, cst.Attribute).value)
-            if isinstance(owner, cst.Name):
-                given = facts.passes(function, owner.value, call)
-                if given is not None:
-                    yield given
+def named_models(facts: Facts, optimizer: cst.Call) -> list[Named]:
+    """List the models whose names say that an optimizer trains them: ``model`` and ``self.model``.
 
-
-def _root(facts: Facts, node: cst.BaseExpression) -> cst.BaseExpression:
-    """Return the whole model of a part: ``model`` for ``model.head``, ``self.net`` for ``self.net.head``.
-
-    Of a dict of models, ``models["a"]``.
+    A part of a model is left to the run, and so is what may have no value: the variable of a comprehension, say.
     """
-    chain = [node]
-    while isinstance(chain[-1], cst.Attribute | cst.Subscript):
-        chain.append(chain[-1].value)
-    root = chain[-1]
-    if not isinstance(root, cst.Name):
-        return node
-    return chain[-2] if len(chain) > 1 and _only_holds(facts, root, chain[-2]) else root
+    statement = facts.statement(optimizer)
+    if not isinstance(statement, cst.SimpleStatementLine):
+        return []
+    made = facts.parent(optimizer)
+    goes_on = isinstance(made, cst.Assign) and not isinstance(statement.body[-1], cst.Return)
+    found = []
+    for model in given_models(facts, optimizer):
+        if _has_value(facts, model, optimizer) and (goes_on or _is_bound_before(facts, model, statement)):
+            found.append(Named(model, statement, "after" if goes_on else "before"))
+    return found
 
 
-def _only_holds(facts: Facts, root: cst.Name, part: cst.BaseExpression) -> bool:
-    """Return whether a name holds a model and is none itself: ``self``, a list, an instance of a plain class."""
-    kind = facts.kind(root)
-    if kind == "model":
+def _has_value(facts: Facts, model: cst.BaseExpression, optimizer: cst.Call) -> bool:
+    """Return whether a model is named, and its name is read wherever the optimizer is made."""
+    root = root_of(model)
+    named = isinstance(model, cst.Name) or (isinstance(model, cst.Attribute) and model.value is root)
+    if not named or not isinstance(root, cst.Name):
         return False
-    if kind or isinstance(part, cst.Subscript) or root.value == "self":
-        return True
-    value = facts.bound(root)
-    made = value.func if isinstance(value, cst.Call) else None
-    own = facts.bindings(made.value) if isinstance(made, cst.Name) else ()
-    return any(isinstance(definition.node, cst.ClassDef) for definition in own)
+    if facts.binding(root) is None and not facts.is_imported(root.value):
+        return False
+    if (isinstance(model, cst.Attribute) and root.value != "self") or facts.comprehension(root) is not None:
+        return False
+    between = (parent for parent in facts.parents(model) if facts.contains(optimizer, parent))
+    in_lambda = isinstance(facts.scope(optimizer), cst.Lambda)
+    return not in_lambda and not any(isinstance(parent, _CONDITIONAL) for parent in between)
 
 
-def loader_of(facts: Facts, loop: cst.For | cst.While) -> cst.BaseExpression | None:
-    """Return the expression at which a loop's batches can be split over the ranks: its ``DataLoader(...)`` call.
-
-    The loader is followed through enumerate, tqdm and the like. If it is a function's parameter, or is also
-    given to Accelerate, the expression is the one that the loop iterates over.
-    """
-    if isinstance(loop, cst.While):
-        return None
-    with_accelerate = any(facts.kind(call) == "accelerator" for call in facts.live_calls)
-    source: cst.BaseExpression = loop.iter
-    for _ in range(8):
-        if isinstance(source, cst.Name):
-            binding = facts.binding(source)
-            if binding is None:
-                return None
-            if isinstance(binding.node, cst.Param) or with_accelerate:
-                return source if facts.kind(source) == "loader" else None
-            if binding.value is None:
-                return None
-            source = _returned(facts, binding) or binding.value
-        elif isinstance(source, cst.Call):
-            if facts.kind(source) == "loader":
-                return source
-            if facts.qualified(source.func).rpartition(".")[2] not in _ITERATING or not source.args:
-                return None
-            source = source.args[0].value
-        else:
-            return None
-    return None
+def _is_bound_before(facts: Facts, model: cst.BaseExpression, statement: Statement) -> bool:
+    binding = facts.binding(root_of(model))
+    return binding is None or binding.order < facts.order(statement)
 
 
-def _returned(facts: Facts, binding: Binding) -> cst.BaseExpression | None:
-    """Return ``x`` for ``a`` of ``a, b = make()``, if the notebook's function ends with ``return x, y``."""
-    if binding.index is None or not isinstance(binding.value, cst.Call):
-        return None
-    for function in facts.called_functions(binding.value):
-        for value in facts.returned(function)[-1:]:
-            if isinstance(value, cst.Tuple) and binding.index < len(value.elements):
-                return value.elements[binding.index].value
-    return None
+# ---- training ------------------------------------------------------------------------------------
+
+
+def backward_calls(facts: Facts) -> list[cst.Call]:
+    """List the calls of ``backward()`` that train, in order."""
+    return [c for c in facts.live_calls if _is_backward(facts, c) and not facts.is_after_training(c)]
+
+
+def _is_backward(facts: Facts, call: cst.Call) -> bool:
+    return facts.method(call) == "backward" and facts.is_collective(call)
+
+
+def trains(facts: Facts, statement: cst.CSTNode) -> bool:
+    """Return whether a statement runs a training loop: its own, or one of functions that it calls."""
+    own = [call for call in facts.calls_in(statement) if facts.method(call) == "backward"]
+    if own and facts.scope(own[0]) is facts.scope(statement):
+        loop = facts.loop(own[0])
+        return loop is not None and facts.contains(statement, loop)
+    return facts.runs(statement, facts.once(_backward_of))
+
+
+def _backward_of(facts: Facts) -> Callable[[cst.Call], bool]:
+    return lambda call: _is_backward(facts, call)
+
+
+def trainings(facts: Facts, optimizer: cst.Call) -> Iterator[Statement]:
+    """Yield the statements that train in the innermost block around an optimizer, or around what calls its function."""
+    queue, seen = deque([optimizer]), {optimizer}
+    while queue:
+        site = queue.popleft()
+        found = _trainings_beside(facts, site)
+        yield from found
+        function = facts.around(site, cst.FunctionDef)
+        callers = (
+            [c for c in facts.callers(function) if c not in seen]
+            if function is not None and not found
+            else []
+        )
+        seen.update(callers)
+        queue += callers
+
+
+def _trainings_beside(facts: Facts, site: cst.CSTNode) -> list[Statement]:
+    """Return the statements that train in the innermost block around a call: those after it, or around it."""
+    for parent in facts.parents(site):
+        if isinstance(parent, cst.FunctionDef | cst.ClassDef | cst.Lambda):
+            break
+        if isinstance(parent, cst.IndentedBlock | cst.Module):
+            block = facts.top_statements if isinstance(parent, cst.Module) else parent.body
+            beside = [s for s in block if facts.end(s) >= facts.end(site) and trains(facts, s)]
+            if beside:
+                return [facts.statement(s) for s in beside]
+    return []

@@ -31,7 +31,7 @@ import libcst as cst
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.ranks import leaving_ranks, other_uses, rank_test_above
 from nb2ddp.analysis.training_arguments import libraries_know_ranks
-from nb2ddp.analysis.training_loops import optimized_models, without_gradients
+from nb2ddp.analysis.training_loops import given_models, optimizers, without_gradients
 from nb2ddp.options import Options
 from nb2ddp.rewriting.findings import Decline, Finding, Insert, Note, Rule
 from nb2ddp.rewriting.runtime_calls import helper
@@ -193,12 +193,12 @@ class OneSided:
 
 def one_sided(facts: Facts) -> Iterator[OneSided]:
     """Yield steps of optimizers and schedulers, calls of the model, and a Trainer's control, on some ranks alone."""
-    models = {cst_nodes.code_of(found.model) for found in optimized_models(facts)}
+    given = {cst_nodes.code_of(m) for optimizer in optimizers(facts) for m in given_models(facts, optimizer)}
     for call in facts.live_calls:
         kind: Literal["step", "forward"]
         if isinstance(call.func, cst.Attribute) and _is_step(facts, call.func):
             kind = "step"
-        elif cst_nodes.code_of(call.func) in models and not without_gradients(facts, call):
+        elif cst_nodes.code_of(call.func) in given and not without_gradients(facts, call):
             kind = "forward"
         else:
             continue

@@ -53,13 +53,12 @@ def _of_arguments(facts: Facts) -> Iterator[cst.BaseExpression]:
 
 
 def _is_for_some(facts: Facts, value: cst.BaseExpression) -> bool:
-    """Return whether rank 0 alone makes a name, or each rank does in its part of a loop."""
+    """Return whether rank 0 alone makes a name."""
     by_one, _ = rank_zero_work.generation(facts)
-    divided = [statement for found in rank_zero_work.divided(facts) for statement in found.runs_in]
     calls = set(facts.calls_in(value))
     return any(
         facts.contains(statement, value) or facts.runs(statement, lambda call: call in calls)
-        for statement in (*by_one, *divided)
+        for statement in by_one
     )
 
 

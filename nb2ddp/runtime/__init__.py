@@ -70,6 +70,7 @@ PARTS = (
     "output_gathering",
     "recomputed_calls",
     "divided_calls",
+    "trained_models",
     "unsloth_sharding",
     "ranks_trainer",
     "shards",

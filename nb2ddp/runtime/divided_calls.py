@@ -22,6 +22,7 @@ from nb2ddp.runtime.process_group import init_process_group
 from nb2ddp.runtime.random_numbers import _random_state, _set_random_state
 from nb2ddp.runtime.random_rows import _own_random_numbers
 from nb2ddp.runtime.recomputed_calls import _Comparison, _seeing_prints, _start_of
+from nb2ddp.runtime.replicas import _compare_later
 from nb2ddp.runtime.run_state import _run, is_main_process
 from nb2ddp.runtime.same_losses import _are_same_batches, _is_looked_at, _Losses
 from nb2ddp.runtime.split_classes import (
@@ -50,21 +51,26 @@ def parallelize(model: torch.nn.Module) -> torch.nn.Module:
     """
     # notebooks call what is in DataParallel past it, too
     inner: Any = model.module if isinstance(model, torch.nn.DataParallel) else model
-    if _run.world_size == 1 or inner is None or inner in _splits:
+    if _run.world_size == 1 or not isinstance(inner, torch.nn.Module) or inner in _splits:
         return model
+    _start_dividing()
+    _divide(inner)
+    return model
+
+
+def _start_dividing() -> None:
+    """Prepare the process group and what libraries do, and let all ranks draw rank 0's random numbers."""
     init_process_group()
     _patch_for_loops()
     _divide_what_is_compiled(_divide)
     _set_random_state(from_main_process(_random_state))
-    _divide(inner)
-    return model
 
 
 def _divide(model: Any) -> None:
     kind: Any = type(model)
     model.__class__ = _split_class(kind)
     _splits[model] = split = _Split(model)
-    _run.uncompared.append(weakref.ref(model))
+    _compare_later(model)
     _checks.waiting.append(weakref.WeakMethod(split.check_last))
 
 

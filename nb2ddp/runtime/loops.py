@@ -1,44 +1,11 @@
-"""Divide the turns of a loop, or the micro-batches of an accumulation step, among the ranks."""
+"""Divide the micro-batches of an accumulation step among the ranks."""
 
-import itertools
-from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from nb2ddp.runtime.object_collectives import from_all_ranks
-from nb2ddp.runtime.run_state import _T, _run
-
-
-def share_loop(items: Iterable[_T], *results: list[Any]) -> Iterator[_T]:
-    """Give this rank every world_size-th item of a loop; then ``results`` hold what all ranks appended.
-
-    They hold it on every rank and in the order of the items, as one process fills them. Waits for the slowest.
-
-    Raises:
-        RuntimeError: the ranks went through different items.
-    """
-    if not _run.meets:
-        yield from items
-        return
-    parts = []
-    with torch.random.fork_rng([_run.local_rank] if torch.cuda.is_available() else []):
-        if _run.rank > 0:
-            torch.manual_seed(torch.initial_seed() + _run.rank)  # a model that samples must not draw the same
-        for item in itertools.islice(items, _run.rank, None, _run.world_size):
-            yield item
-            parts.append([result.copy() for result in results])
-            for result in results:
-                result.clear()
-    of_ranks = from_all_ranks(parts)
-    taken = [len(of_rank) for of_rank in of_ranks]
-    if taken != [len(range(start, sum(taken), _run.world_size)) for start in range(_run.world_size)]:
-        raise RuntimeError(f"the ranks went through different items: {taken} of them")
-    for turn in itertools.zip_longest(*of_ranks, fillvalue=()):
-        for part in turn:
-            for result, values in zip(results, part, strict=False):
-                result.extend(values)
+from nb2ddp.runtime.run_state import _run
 
 
 def takes_turn(turn: int, turns: int, ddp_model: Any) -> bool:

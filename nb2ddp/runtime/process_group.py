@@ -117,5 +117,6 @@ def init_process_group() -> None:
 
 def _count_step(optimizer: Any, args: Any, kwargs: Any) -> None:
     _run.steps += 1
+    _run.numbers.setdefault(optimizer, f"optimizer {_run.steps}")
     _run.steps_of[optimizer] = _run.steps_of.get(optimizer, 0) + 1
     _run.most_steps = max(_run.most_steps, _run.steps_of[optimizer])

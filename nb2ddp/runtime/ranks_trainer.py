@@ -90,6 +90,8 @@ def wrap_rank_trainer(trainer: Any) -> Any:
     _check_knows_ranks(trainer)
     if _run.world_size == 1:
         return trainer.model_wrapped
+    for prepare in _run.at_trainer:
+        prepare()
     _check_same_data(getattr(trainer, "train_dataset", None))
     _wait_for_saves(trainer)
     _decide_on_rank_0(trainer.callback_handler)

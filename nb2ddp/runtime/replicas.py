@@ -38,14 +38,14 @@ def _fingerprint(parameter: torch.Tensor) -> str:
         return ""
 
 
-def check_replicas(model: Any, result: _T | None = None) -> _T | None:
+def check_replicas(model: Any = None, result: _T | None = None) -> _T | None:
     """Compare the trained parameters that each rank has whole, bit for bit, and return ``result``.
 
-    Compared are those of ``model`` (None where the notebook made none), of all models that were wrapped since the last
-    call and are still there, and what optimizers have trained beside: a loop may train one model after the other. Of
-    those that are sharded every number is on one rank: there is nothing to compare. A difference does not end the run:
-    what rank 0 trained is saved first, then the script ends with exit code 1. Then says how many steps of the run were
-    recomputed as one process. Every rank waits for the digests of all ranks.
+    Compared are those of ``model``, of all models that were wrapped since the last call, and what optimizers have
+    trained beside. Without ``model`` they are those of all divided and wrapped models. Of those that are sharded every
+    number is on one rank: there is nothing to compare. A difference does not end the run: what rank 0 trained is saved
+    first, then the script ends with exit code 1. Then says how many steps of the run were recomputed as one process.
+    Every rank waits for the digests of all ranks.
     """
     if _run.world_size == 1:
         return result
@@ -62,6 +62,8 @@ def check_replicas(model: Any, result: _T | None = None) -> _T | None:
     }
     trained |= _trained_beside({id(value) for value in trained.values()})
     digests = {key: _digest(value) for key, value in trained.items() if not hasattr(value, "full_tensor")}
+    digests |= _gone
+    _gone.clear()
     of_ranks = from_all_ranks(digests)
     apart = [
         name
@@ -78,25 +80,41 @@ def check_replicas(model: Any, result: _T | None = None) -> _T | None:
             print(f"nb2ddp: ERROR: {_run.failures[-1]}", file=sys.stderr, flush=True)
     elif len(digests) < len(trained):
         print(f"nb2ddp: {_run.world_size} ranks hold one model in shards{steps}")
-    else:
+    elif digests:
         print(f"nb2ddp: {_run.world_size} replicas equal, bit for bit{steps}")
     _run.compared_steps = _run.steps
     _checks.say()
     return result
 
 
+_gone: dict[tuple[str, str], str] = {}  # digests of models that are gone since the last comparison
+
+
+def _compare_later(model: torch.nn.Module) -> None:
+    """Compare a model at the next comparison: where it is gone by then, as it was in the end."""
+    trained = {name: value for name, value in model.named_parameters() if value.requires_grad}
+    weakref.finalize(model, _keep_digests, f"gone {len(_run.uncompared)}", trained).atexit = False
+    _run.uncompared.append(weakref.ref(model))
+
+
+def _keep_digests(number: str, trained: dict[str, torch.Tensor]) -> None:
+    """Keep what is to be compared of a model that is gone, if it was trained since the last comparison."""
+    if _run.meets and _run.steps > _run.compared_steps:
+        kept = {name: value for name, value in trained.items() if not hasattr(value, "full_tensor")}
+        _gone.update({(number, name): _digest(value) for name, value in kept.items() if not value.is_meta})
+
+
 def _check_rest() -> None:
     """Compare what was trained since the last comparison: a model that a class keeps, for example."""
-    if _run.meets and _run.divided and _run.steps > _run.compared_steps:
-        _run.uncompared += [weakref.ref(model) for model in _run.divided]
-        check_replicas(None)
+    if _run.meets and (_run.divided or _gone) and _run.steps > _run.compared_steps:
+        check_replicas()
     _checks.say()
 
 
 def _trained_beside(known: set[int]) -> dict[tuple[str, str], Any]:
     """Return what the optimizers of loops train that have taken a step, but for what is known."""
     found = {}
-    for number, optimizer in enumerate(_run.steps_of if _run.divided else ()):
+    for optimizer, number in list(_run.numbers.items()) if _run.divided else ():
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         for place, value in enumerate(parameters):
             if id(value) not in known and isinstance(value, torch.Tensor) and not value.is_meta:
@@ -105,7 +123,10 @@ def _trained_beside(known: set[int]) -> dict[tuple[str, str], Any]:
 
 
 def _take_uncompared(model: Any) -> dict[str, Any]:
-    """Return the other models that were wrapped since the last call, by the number that they have on every rank."""
+    """Return the other models that were wrapped since the last call, by the number that they have on every rank.
+
+    Those of a loop may train on: they are compared again.
+    """
     found: dict[str, Any] = {}
     known = {id(model), id(getattr(model, "module", None))}
     for number, wrapped in enumerate(_run.uncompared):
@@ -113,7 +134,8 @@ def _take_uncompared(model: Any) -> dict[str, Any]:
         if other is not None and id(other) not in known:
             known.add(id(other))
             found[str(number)] = other
-    _run.uncompared.clear()
+    if model is not None:
+        _run.uncompared.clear()
     return found
 
 

@@ -42,6 +42,8 @@ class _Run:
         self.alone = 0  # depth of blocks that this rank runs without the others
         self.steps = 0  # of all optimizers
         self.steps_of: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()  # of each optimizer
+        # by optimizer: in which order they took their first steps
+        self.numbers: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
         self.most_steps = 0  # of any one optimizer
         self.compared_steps = 0  # after how many steps the replicas were compared last
         self.reduced: dict[int, weakref.ref[Any]] = {}  # by id: parameters whose gradients DDP averages
@@ -49,6 +51,7 @@ class _Run:
         # by model of a loop, what divides its calls: a _Split of divided_calls
         self.divided: weakref.WeakKeyDictionary[torch.nn.Module, Any] = weakref.WeakKeyDictionary()
         self.at_finish: list[Callable[[], None]] = []  # called before rank 0 goes on alone
+        self.at_trainer: list[Callable[[], None]] = []  # called before a Trainer trains
         self.comparing = (
             False  # whether something is computed once more, to compare it with what was trained on
         )

@@ -112,12 +112,13 @@ def _divide_no_more(model: Any) -> None:
 
 
 def _divide_nothing_more() -> None:
-    """Give all models their own classes again: one process goes on with them."""
+    """Give all models their own classes again: one process goes on with them, or a Trainer does."""
     for model in list(_splits):
         _divide_no_more(model)
 
 
 _run.at_finish.append(_divide_nothing_more)
+_run.at_trainer.append(_divide_nothing_more)
 
 
 def _divide_what_is_compiled(divide: Callable[[Any], None]) -> None:

@@ -27,6 +27,8 @@ def wrap_trainer(trainer: Any, batch: str = "preserve", whole: bool = False) -> 
         RuntimeError: the ranks have different training data.
     """
     prepare_trainer(trainer, whole)
+    for prepare in _run.at_trainer:
+        prepare()
     if _run.meets:
         if batch == "scale":
             trainer.args.gradient_accumulation_steps *= _run.world_size

@@ -154,16 +154,6 @@ def parenthesised(node: cst.BaseExpression) -> cst.BaseExpression:
     return node.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
 
 
-def with_comment(loop: cst.For, comment: str) -> cst.For:
-    """Return ``loop`` with a comment behind its first line, unless there is one or its body stands there."""
-    if not isinstance(loop.body, cst.IndentedBlock) or loop.body.header.comment is not None:
-        return loop
-    header = loop.body.header.with_changes(
-        whitespace=cst.SimpleWhitespace("  "), comment=cst.Comment(f"# {comment}")
-    )
-    return loop.with_changes(body=loop.body.with_changes(header=header))
-
-
 def with_trailing_comment(statement: cst.SimpleStatementLine, comment: str) -> cst.SimpleStatementLine:
     """Return ``statement`` with a comment behind it, unless there is one."""
     end = statement.trailing_whitespace

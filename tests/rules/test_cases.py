@@ -43,7 +43,6 @@ SETTLING = [
     "device_literals",
     "device_map",
     "dialects",
-    "divide",
     "installs",
     "magics",
     "precision",

@@ -125,18 +125,8 @@ def lines(*cells: str) -> tuple[list[str], dict[str, list[str]]]:
         (["data = model.generate(x)\nprint(data)", TRAIN], [], {"data = model.generate(x)": ["data"]}),
         ([TRAIN, "text = model.generate(x)"], [], {}),
         (["text = model.generate(x)"], [], {}),  # nothing trains
-        ([LOOP, "print(answers)", TRAIN], [], {}),  # it is divided
+        ([LOOP, "print(answers)", TRAIN], [LOOP.partition("\n")[2], "print(answers)"], {}),
     ],
 )
 def test_what_rank_0_generates(cells: list[str], gated: list[str], shared: dict[str, list[str]]) -> None:
     assert lines(*cells) == (gated, shared)
-
-
-@pytest.mark.parametrize(
-    ("runs_in", "expected"),
-    [("score()", 1), ("open('a', 'w').write(str(score()))", 0), ("print(score())", 1)],
-)
-def test_a_loop_is_divided_where_no_call_around_it_is_for_one_rank(runs_in: str, expected: int) -> None:
-    body = LOOP.replace("\n", "\n    ")
-    facts = facts_of(LOAD, f"def score():\n    {body}\n    return answers", runs_in, TRAIN)
-    assert len(work.divided(facts)) == expected

@@ -1,63 +1,97 @@
-"""What a hand-written loop trains, and where its batches come from."""
+"""What says by its name what a hand-written loop trains, and the statements that train."""
 
 from __future__ import annotations
 
 import pytest
 
-from nb2ddp.analysis.training_loops import loader_of, optimized_models, without_gradients
+from nb2ddp.analysis.training_loops import named_models, optimizers, trainings, without_gradients
 from nb2ddp.source import cst_nodes
 from tests.support.helpers import facts_of
 from tests.unit.analysis.questions import MAKE, call_to
 
 START = "import torch\nfrom torch import nn\nfrom torch.utils.data import DataLoader\nfrom tqdm import tqdm\n"
 NET = "class Net(nn.Module):\n    pass\nmodel, other = Net(), Net()\n"
-FITTER = (
-    "class Fitter:\n    def __init__(self, net):\n        self.net = net\n"
-    "        self.optimizer = torch.optim.Adam(self.net.head.parameters())\n"
-)
 
 
 @pytest.mark.parametrize(
     ("code", "models"),
     [
-        ("torch.optim.Adam(model.parameters())", ["model"]),
-        ("torch.optim.Adam(model.head.parameters())", ["model"]),
-        (FITTER, ["self.net"]),
+        ("opt = torch.optim.Adam(model.parameters())", ["model after"]),
+        ("opt = torch.optim.Adam([p for p in model.parameters() if p.requires_grad])", ["model after"]),
+        ("fit(model, torch.optim.Adam(model.parameters()))", ["model before"]),
         (
-            "params = list(model.parameters())\nparams += other.parameters()\ntorch.optim.Adam(params)",
-            ["other", "model"],
+            "opt = torch.optim.Adam([*model.parameters(), *other.parameters()])",
+            ["model after", "other after"],
         ),
+        ("def make(net):\n    return torch.optim.Adam(net.parameters())", ["net before"]),
         (
-            "def groups(net):\n    return [{'params': net.parameters()}]\ntorch.optim.Adam(groups(model))",
-            ["model"],
+            "class A:\n    def f(self):\n        self.o = torch.optim.Adam(self.net.parameters())",
+            ["self.net after"],
         ),
-        ("solver = make(model.parameters())\nsolver.step()", ["model"]),
-        ("torch.optim.Adam([p for layer in model.layers for p in layer.parameters()])", ["model"]),
-        ("ema = Average(model.parameters())\nema.step(model.parameters())", []),
-        ("sum(p.numel() for p in model.parameters())", []),
-        ("torch.optim.Adam(params)", []),
-        (f"{MAKE}trainer = SFTTrainer(m)\ntrainer.train()\ntorch.optim.Adam(model.parameters())", []),
+        ("solver = make(model.parameters())\nsolver.step()", ["model after"]),
+        ("import zoo\nfrom zoo import net\nopt = torch.optim.Adam(net.parameters())", ["net after"]),
+        # what the run finds: parts, items, and names that may have no value
+        ("opt = torch.optim.Adam(model.head.parameters())", []),
+        ("opt = torch.optim.Adam(nets[0].parameters())", []),
+        ("opt = torch.optim.Adam(gone.parameters())", []),
+        ("opt = torch.optim.Adam(model.parameters() if big else other.parameters())", []),
+        ("opt = torch.optim.Adam([p for net in (model, other) for p in net.parameters()])", []),
+        ("make = {1: lambda net: torch.optim.Adam(net.parameters())}", []),
+        ("def make():\n    net = Net(); return torch.optim.Adam(net.parameters())", []),
+        ("params = list(model.parameters())\nopt = torch.optim.Adam(params)", []),
     ],
 )
-def test_what_an_optimizer_trains(code: str, models: list[str]) -> None:
-    found = list(optimized_models(facts_of(START, NET, code)))
-    assert [(cst_nodes.code_of(f.model), f.each) for f in found] == [(model, "") for model in models]
+def test_the_models_that_an_optimizer_is_given_by_name(code: str, models: list[str]) -> None:
+    facts = facts_of(START, NET, code)
+    (made,) = optimizers(facts)
+    assert [f"{cst_nodes.code_of(f.model)} {f.where}" for f in named_models(facts, made)] == models
 
 
 @pytest.mark.parametrize(
-    ("models", "each", "once"),
+    "code",
     [
-        ("[Net(), Net()]", "for net in models", False),
-        ("map(Net, sizes)", "for net in models", True),
+        "ema = Average(model.parameters())\nema.step(model.parameters())",
+        "sum(p.numel() for p in model.parameters())",
+        "optimizer.step()\nstudy.optimize(run)",
+        f"{MAKE}trainer = SFTTrainer(m)\ntrainer.train()\ntorch.optim.Adam(model.parameters())",
     ],
 )
-def test_an_optimizer_of_several_models(models: str, each: str, once: bool) -> None:
-    code = f"models = {models}\ntorch.optim.Adam([p for net in models for p in net.parameters()])"
-    (found,) = optimized_models(facts_of(START, NET, code))
-    assert (cst_nodes.code_of(found.model), found.each, found.once) == ("net", each, once)
-    assert found.models is not None
-    assert cst_nodes.code_of(found.models) == "models"
-    assert cst_nodes.code_of(found.statement).startswith("torch.optim.Adam")
+def test_what_makes_no_optimizer_of_a_loop(code: str) -> None:
+    assert optimizers(facts_of(START, NET, code)) == []
+
+
+LOOP = "for x in loader:\n    model(x).backward()"
+OF_FOLD = LOOP.replace("\n", "\n    ")
+
+
+@pytest.mark.parametrize(
+    ("code", "statements"),
+    [
+        (f"opt = torch.optim.SGD(model.parameters())\n{LOOP}\nprint(1)", ["for x in loader:"]),
+        (
+            f"for fold in folds:\n    opt = torch.optim.SGD(model.parameters())\n    {OF_FOLD}",
+            ["for x in loader:"],
+        ),
+        (
+            "for x in loader:\n    opt = torch.optim.SGD(model.parameters())\n    model(x).backward()",
+            ["for x in loader:"],
+        ),
+        (
+            "def make():\n    return torch.optim.SGD(model.parameters())\nopt = make()\n" + LOOP,
+            ["for x in loader:"],
+        ),
+        (f"opt = torch.optim.SGD(model.parameters())\n{LOOP}\n{LOOP}", ["for x in loader:"] * 2),
+        (
+            "def epoch():\n    for x in loader:\n        model(x).backward()\n"
+            "opt = torch.optim.SGD(model.parameters())\nfor e in range(3):\n    epoch()",
+            ["for e in range(3):"],
+        ),
+    ],
+)
+def test_the_statements_that_train_with_an_optimizer(code: str, statements: list[str]) -> None:
+    facts = facts_of(START, NET, code)
+    (made,) = optimizers(facts)
+    assert [cst_nodes.code_of(s).strip().partition("\n")[0] for s in trainings(facts, made)] == statements
 
 
 @pytest.mark.parametrize(
@@ -71,29 +105,3 @@ def test_an_optimizer_of_several_models(models: str, each: str, once: bool) -> N
 def test_whether_a_call_of_a_loop_makes_gradients(code: str, expected: bool) -> None:
     facts = facts_of(START, code)
     assert without_gradients(facts, call_to(facts, "use("), facts.loops[0]) != expected
-
-
-MAKES = "def make():\n    train = DataLoader(a)\n    test = DataLoader(b)\n    return train, test\n"
-
-
-@pytest.mark.parametrize(
-    ("code", "loader"),
-    [
-        ("for batch in DataLoader(a): pass", "DataLoader(a)"),
-        ("loader = DataLoader(a)\nfor n, batch in enumerate(tqdm(loader)): pass", "DataLoader(a)"),
-        (f"{MAKES}train, test = make()\nfor batch in test: pass", "DataLoader(b)"),
-        ("def run(loader):\n    for batch in loader: pass\nrun(DataLoader(a))", "loader"),
-        (
-            "from accelerate import Accelerator\naccelerator = Accelerator()\nloader = DataLoader(a)\n"
-            "for batch in loader: pass",
-            "loader",
-        ),
-        ("for batch in sorted(DataLoader(a)): pass", None),
-        ("for batch in rows: pass", None),
-        ("while True:\n    next(loader)", None),
-    ],
-)
-def test_where_the_batches_of_a_loop_come_from(code: str, loader: str | None) -> None:
-    facts = facts_of(START, code)
-    found = loader_of(facts, facts.loops[-1])
-    assert (None if found is None else cst_nodes.code_of(found)) == loader

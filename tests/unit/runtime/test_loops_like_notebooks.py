@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -61,3 +62,39 @@ def test_the_run_of_one_process(server: RankServer, tmp_path: Path, program: Pat
         assert "every rank computes whole batches" in said.replace("\n", " "), several.text
     if expected == "same" and program.stem != "mode_by_name":
         assert "saves no time" not in said, several.text
+
+
+# No optimizer, two of them, one after the other, one that a method of the model makes, and parts that are called.
+FOUND = ("manual_sgd", "gan_with_penalty", "two_trainings", "lightning_by_hand", "parts_are_called")
+
+
+@pytest.mark.parametrize(("program", "ranks"), [*((program, 2) for program in FOUND), ("two_trainings", 3)])
+def test_models_that_no_line_names_are_found(
+    server: RankServer, tmp_path: Path, program: str, ranks: int
+) -> None:
+    """The program names no model; its calls are divided all the same."""
+    text = (Path(__file__).parent / "loops" / f"{program}.py").read_text(encoding="utf-8")
+    assert "ddp.parallelize(" in text
+    named_nowhere = SCRIPT + "ddp.parallelize_trained()\n" + text.replace("ddp.parallelize(", "id(")
+    one, several = server.compare(tmp_path, named_nowhere, ranks)
+    assert difference(one, several) < TOLERANCE, several.text
+    assert "saves no time" not in several.ranks[0].err, several.text
+
+
+def test_what_trains_without_a_model_is_said(server: RankServer, tmp_path: Path) -> None:
+    text = """
+    ddp.parallelize_trained()
+    w = torch.zeros(4, requires_grad=True)
+    optimizer = torch.optim.SGD([w], lr=0.1)
+    for x in torch.randn(6, 4):
+        optimizer.zero_grad()
+        loss = (w - x).pow(2).sum()
+        loss.backward()
+        optimizer.step()
+        log(loss)
+    ddp.check_replicas()
+    note(figures=figures, parameters=[w.detach()])
+    """
+    one, several = server.compare(tmp_path, SCRIPT + textwrap.dedent(text), 2)
+    assert difference(one, several) < TOLERANCE, several.text
+    assert several.ranks[0].err.count("an optimizer trains parameters of no model that was called") == 1

@@ -462,3 +462,25 @@ note(dim=hasattr(model, "dim"), device=str(model.device))
     )
     assert ended.codes == [0, 0], ended.text
     assert ended.notes == [{"dim": False, "device": "cpu"}] * 2
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_model_that_is_gone_is_compared_as_it_was(run: Run, apart: bool) -> None:
+    ended = run(
+        f"""
+        import torch
+        def train():
+            model = ddp.parallelize(torch.nn.Linear(2, 1))
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            model(torch.ones(4, 2)).sum().backward()
+            optimizer.step()
+            with torch.no_grad():
+                model.weight.add_(rank * {int(apart)})
+        train()
+        ddp.check_replicas()
+        ddp.finish()
+        """
+    )
+    said = "the ranks have trained different models: weight" if apart else "2 replicas equal, bit for bit"
+    assert said in ended.text
+    assert any(ended.codes) == apart, ended.text

@@ -64,40 +64,6 @@ def test_the_report_of_a_conversion_splits_a_batch_as_the_run_does(run: Run) -> 
 
 
 @pytest.mark.parametrize("ranks", [2, 3])
-def test_a_loop_is_shared(run: Run, ranks: int) -> None:
-    ended = run(
-        """
-        import torch
-        for count in (0, 1, 4, 7):
-            answers, twice, seen = [], [], []
-            for item in ddp.share_loop(range(count), answers, twice):
-                seen.append(item)
-                if item != 2:
-                    answers.append(item)
-                twice.extend([item, torch.tensor(float(item))])
-            note(answers=answers, twice=twice, seen=seen)
-        note(drawn=torch.rand(1).item())
-        """,
-        ranks,
-    )
-    assert not any(ended.codes), ended.text
-    for number, rank in enumerate(ended.ranks):
-        for count, note in zip((0, 1, 4, 7), rank.history[:4], strict=True):
-            assert note["answers"] == [item for item in range(count) if item != 2]
-            assert note["twice"] == [item for item in range(count) for _ in range(2)]
-            assert note["seen"] == list(range(number, count, ranks))
-        assert rank.notes["drawn"] == ended.notes[0]["drawn"]
-
-
-def test_a_loop_over_different_items_is_refused(run: Run) -> None:
-    ended = run(
-        "results = []\nfor item in ddp.share_loop(range(4 + 4 * rank), results):\n    results.append(item)\n"
-    )
-    assert ended.codes == [1, 1], ended.text
-    assert "the ranks went through different items: [2, 4] of them" in ended.ranks[0].err
-
-
-@pytest.mark.parametrize("ranks", [2, 3])
 def test_shell_lines_run_once(run: Run, ranks: int) -> None:
     ended = run(
         """
@@ -169,18 +135,14 @@ def test_one_process_waits_for_nothing(run: Run) -> None:
         """
         import torch
         with ddp.main_process_only() as is_main, ddp.main_process_first(), ddp.in_turn():
-            results = []
-            for item in ddp.share_loop([1, 2], results):
-                results.append(item)
+            pass
         model = torch.nn.Linear(1, 1)
         assert ddp.parallelize(model) is model and ddp.wrap(model) is model and type(model) is torch.nn.Linear
-        note(main=is_main, results=results, all=ddp.from_all_ranks(3), sum=ddp.sum_over_ranks(2))
+        note(main=is_main, all=ddp.from_all_ranks(3), sum=ddp.sum_over_ranks(2))
         note(one=ddp.from_main_process(lambda: 4), checked=ddp.check_replicas(model, "result"))
         ddp.finish()
         """,
         0,
     )
     assert ended.codes == [0], ended.text
-    assert ended.notes == [
-        {"main": True, "results": [1, 2], "all": [3], "sum": 2, "one": 4, "checked": "result"}
-    ]
+    assert ended.notes == [{"main": True, "all": [3], "sum": 2, "one": 4, "checked": "result"}]

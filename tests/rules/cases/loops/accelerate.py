@@ -23,7 +23,7 @@ llm, opt, loader = accelerator.prepare(llm, opt, loader)
 for batch in loader:
     accelerator.backward(llm(**batch).loss)
     opt.step()
-ddp.check_replicas(llm)
+ddp.check_replicas()
 
 # case: Accelerator(mixed_precision="fp16")
 accelerator = Accelerator(mixed_precision="fp16")
@@ -40,7 +40,7 @@ llm, opt, loader = accelerator.prepare(llm, opt, loader)
 for batch in loader:
     accelerator.backward(llm(**batch).loss)
     opt.step()
-ddp.check_replicas(llm)
+ddp.check_replicas()
 
 # case: notebook_launcher with arguments
 def f(a, b):
@@ -90,7 +90,7 @@ def train(net):
     ddp.parallelize(net)  # nb2ddp: each rank computes its part of every batch
     for batch in loader:
         net(**batch).loss.backward()
-    ddp.check_replicas(net)
+    ddp.check_replicas()
 train(llm)
 
 # case: an attribute of a class

@@ -27,4 +27,4 @@ ddp.parallelize(adapted)  # nb2ddp: each rank computes its part of every batch
 # %%
 for b in batches:
     adapted(**b).loss.backward()
-ddp.check_replicas(adapted)
+ddp.check_replicas()

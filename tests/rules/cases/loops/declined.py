@@ -22,3 +22,14 @@ for i in range(9):
     (image ** 2).sum().backward()
     opt.step()
 # decline, line 5: nb2ddp cannot tell which model ...
+
+# case: layers that are no modules
+class Layer:
+    def parameters(self):
+        return [self.weight]
+parameters = [p for layer in layers for p in layer.parameters()]
+for x in batches:
+    loss_of(x).backward()
+    for p in parameters:
+        p.data -= 0.1 * p.grad
+# decline, line 6: nb2ddp cannot tell which model ...

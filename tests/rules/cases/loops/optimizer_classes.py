@@ -2,8 +2,7 @@
 
 # first cell
 import torch
-from torch import nn
-model = nn.Linear(2, 1)
+from models import model
 
 # case: a class from an argument, in a class
 class Learner:
@@ -26,9 +25,9 @@ class Learner:
         for x, y in batches:
             ((self.model(x) - y) ** 2).mean().backward()
             self.opt.step()
-        ddp.check_replicas(self.model)
 learner = Learner(model)
 learner.fit(batches)
+ddp.check_replicas()
 
 # case: a class from a table, given to a GradScaler
 solver = KINDS[name]([{"params": model.parameters()}])
@@ -41,7 +40,7 @@ ddp.parallelize(model)  # nb2ddp: each rank computes its part of every batch
 for x, y in batches:
     scaler.scale(((model(x) - y) ** 2).mean()).backward()
     scaler.step(solver)
-ddp.check_replicas(model)
+ddp.check_replicas()
 
 # case: a class from a function, which returns what it makes
 def build(net, kind):
@@ -56,8 +55,8 @@ for x, y in batches:
     average.step(model.parameters())
 # output
 def build(net, kind):
-    ddp.parallelize(net)  # nb2ddp: each rank computes its part of every batch
     return kind(net.parameters(), lr=0.1)
+ddp.parallelize_trained()  # nb2ddp: each rank computes its part of every batch, of all models that optimizers train
 solver = build(model, torch.optim.SGD)
 count = sum(p.numel() for p in model.parameters())
 average = Average(model.parameters())
@@ -66,4 +65,4 @@ for x, y in batches:
     solver.step()
     average.update()
     average.step(model.parameters())
-ddp.check_replicas(model)
+ddp.check_replicas()

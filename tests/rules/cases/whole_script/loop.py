@@ -40,7 +40,7 @@ for epoch in range(3):
     with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
         if is_main:
             torch.save(model.state_dict(), "checkpoint.pt")
-ddp.check_replicas(model)
+ddp.check_replicas()
 ddp.finish()  # nb2ddp: only rank 0 runs what follows
 # %%
 model.save_pretrained("final")
