@@ -47,6 +47,10 @@ def _names_switch(node: cst.CSTNode) -> bool:
 
 def optimizers(facts: Facts) -> list[cst.Call]:
     """List the calls that make an optimizer, by the name of what is called or by the steps that its result takes."""
+    return facts.once(_optimizers)
+
+
+def _optimizers(facts: Facts) -> list[cst.Call]:
     return [c for c in facts.live_calls if _makes_optimizer(facts, c) and not facts.is_after_training(c)]
 
 
@@ -57,7 +61,7 @@ def _makes_optimizer(facts: Facts, call: cst.Call) -> bool:
         return True
     made = facts.parent(call)
     names = {_last_name(target.target) for target in made.targets} if isinstance(made, cst.Assign) else set()
-    return bool(given_models(facts, call)) and not names.isdisjoint(facts.once(_stepped))
+    return not names.isdisjoint(facts.once(_stepped)) and bool(given_models(facts, call))
 
 
 def _stepped(facts: Facts) -> frozenset[str]:

@@ -29,7 +29,7 @@ from typing import Literal
 import libcst as cst
 
 from nb2ddp.analysis.facts import Facts
-from nb2ddp.analysis.ranks import leaving_ranks, other_uses, rank_test_above
+from nb2ddp.analysis.ranks import leaving_ranks, other_uses, rank_test_above, speaks_of_ranks
 from nb2ddp.analysis.training_arguments import libraries_know_ranks
 from nb2ddp.analysis.training_loops import given_models, optimizers, without_gradients
 from nb2ddp.options import Options
@@ -193,6 +193,8 @@ class OneSided:
 
 def one_sided(facts: Facts) -> Iterator[OneSided]:
     """Yield steps of optimizers and schedulers, calls of the model, and a Trainer's control, on some ranks alone."""
+    if not speaks_of_ranks(facts):
+        return
     given = {cst_nodes.code_of(m) for optimizer in optimizers(facts) for m in given_models(facts, optimizer)}
     for call in facts.live_calls:
         kind: Literal["step", "forward"]
