@@ -2,8 +2,8 @@
 
 As in DistributedDataParallel gradients are all-reduced in buckets while backward() goes on. Here it may come through
 any number of calls, several times through one, and leave out parameters; what is trained may change at any time.
-Where the optimizer has stepped after the same number of backward() twice, gradients are exchanged in the last one of a
-step alone; before it, as soon as anybody computes with one.
+Where two steps had equally many backward(), gradients are exchanged in the last one of a step alone; before it, as
+soon as anybody computes with one.
 """
 
 import weakref
@@ -271,5 +271,5 @@ class _Backward:
 _PROVED = 8  # gradients in each backward()
 _READ_AFTER = 32  # backward() on GPUs
 _backward = _Backward()
-_Unexchanged.exchange = _backward.flush
+_Unexchanged.exchange.append(_backward.flush)
 _checks.waiting.append(weakref.WeakMethod(_backward.read))

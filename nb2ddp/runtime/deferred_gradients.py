@@ -5,7 +5,7 @@ import functools
 import os
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -13,12 +13,13 @@ import torch
 class _Unexchanged(torch.Tensor):
     """A rank's own gradient of an accumulation step under way."""
 
-    exchange: Callable[[], None]
+    exchange: ClassVar[list[Callable[[], None]]] = []
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         with torch._C.DisableTorchFunctionSubclass():
-            _Unexchanged.exchange()
+            for exchange in _Unexchanged.exchange:
+                exchange()
             return func(*args, **(kwargs or {}))
 
 
