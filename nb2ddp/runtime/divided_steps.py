@@ -2,7 +2,7 @@
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -42,9 +42,11 @@ class _DividedSteps:
 
     def _divisible(self) -> list[int]:
         rows = [] if self.rows.why_not else self.batches
-        return [
-            turn for turn, of in enumerate(rows) if len(of.lengths) >= (_run.world_size if self._meets else 2)
-        ]
+        least = _run.world_size if self._meets else 2
+        counts = {turn: len(of.lengths) for turn, of in enumerate(rows)}
+        # gathered rows are as many on each rank
+        uneven = {count for count in counts.values() if count % _run.world_size and _gathers(self.trainer)}
+        return [turn for turn, count in counts.items() if count >= least and count not in uneven]
 
     @property
     def _meets(self) -> bool:
@@ -130,6 +132,7 @@ class _DividedSteps:
                     note = self._record_part(turn, rows.of(parts[_run.rank], trims=trims), 1.0)
         except Exception as raised:
             error = f"its rows alone raise {type(raised).__name__}"
+        _read_losses([note] if note is not None else [])
         seen = _exchange((note, bytes(p.grad is not None for p in parameters), error))
         if why := next((error for *_, error in seen if error), ""):
             return why
@@ -168,7 +171,7 @@ class _DividedSteps:
         _run.micro_batch = turn, len(self.samples), inputs is not self.samples[turn]
         try:
             return self.figures.record(
-                lambda: _as_number(self.compute(inputs)), turn, self.states[turn], checked=checked
+                lambda: self.compute(inputs).detach(), turn, self.states[turn], checked=checked
             )
         finally:
             _run.micro_batch = None
@@ -218,5 +221,8 @@ def _comparing() -> Iterator[None]:
         _run.comparing = before
 
 
-def _as_number(loss: torch.Tensor) -> tuple[float, torch.dtype]:
-    return float(loss), loss.dtype
+def _read_losses(notes: Iterable[_Note]) -> None:
+    """Make numbers of losses, once all are under way: each one that is read waits for the GPU."""
+    for note in notes:
+        if isinstance(note.result, torch.Tensor):
+            note.result = float(note.result), note.result.dtype

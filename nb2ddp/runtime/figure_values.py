@@ -260,27 +260,40 @@ class _Printed(io.TextIOBase):
         return len(text)
 
 
-def _text(events: list[Any]) -> str:
+def _printed(events: list[Any]) -> str:
     return "".join(value for kind, value in events if kind == "print")
 
 
-def _move_first_prints(seen: list[list[Any]], firsts: list[int]) -> None:
-    """Give to the step's first micro-batch what each rank printed once, in the micro-batch that it computed first.
+def _put_prints_in_order(seen: list[list[Any]], orders: list[list[int]]) -> None:
+    """Give to micro-batch ``k`` what each rank printed because it was the k-th that it computed.
 
-    A library says some things once in a process. ``seen``: by micro-batch, each rank's note; ``firsts``: by rank, the
-    micro-batch that it computed first.
+    A library says some things once in a process. ``seen``: by micro-batch, each rank's note; ``orders``: by rank, in
+    which order it computed them.
     """
-    found = set()
-    for rank, turn in enumerate(firsts):
-        others = [_text(seen[turn][other].events) for other, first in enumerate(firsts) if first != turn]
-        text = _text(seen[turn][rank].events)
-        found.add(text.removesuffix(others[0]) if others and text.endswith(others[0]) else "")
-    once = found.pop()
-    if found or not once:
+    texts = [[_printed(note.events).splitlines(keepends=True) for note in notes] for notes in seen]
+    own = [_common_end(of_ranks) for of_ranks in texts]  # what the micro-batch itself prints
+    leads = [
+        ["".join(texts[turn][rank][: len(texts[turn][rank]) - own[turn]]) for turn in order]
+        for rank, order in enumerate(orders)
+    ]
+    if any(of_rank != leads[0] for of_rank in leads):
         return
-    for rank, turn in enumerate(firsts):
-        _take_lead(seen[turn][rank].events, len(once))
-        seen[0][rank].events.insert(0, ("print", once))
+    for rank, order in enumerate(orders):
+        for turn, lead in zip(order, leads[0], strict=True):
+            _take_lead(seen[turn][rank].events, len(lead))
+    for notes, lead in zip(seen, leads[0], strict=True):
+        for note in notes if lead else ():
+            note.events.insert(0, ("print", lead))
+
+
+def _common_end(of_ranks: list[list[str]]) -> int:
+    """Return how many of their last lines the ranks' texts share."""
+    count = 0
+    for lines in zip(*(reversed(text) for text in of_ranks), strict=False):
+        if len({*lines}) > 1:
+            break
+        count += 1
+    return count
 
 
 def _take_lead(events: list[Any], count: int) -> None:

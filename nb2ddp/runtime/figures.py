@@ -27,15 +27,15 @@ from nb2ddp.runtime.figure_values import (
     _are_same_states,
     _copied,
     _is_array,
-    _move_first_prints,
     _own_modules,
     _Path,
     _Printed,
+    _printed,
+    _put_prints_in_order,
     _read,
     _refill,
     _root,
     _sent,
-    _text,
     _walk,
     _write,
 )
@@ -231,10 +231,10 @@ class _Figures:
                 logs, args, options = value
                 self.trainer.log(dict(logs), *args, **options)
 
-    def learn(self, seen: list[list[_Note]], firsts: list[int]) -> str:
+    def learn(self, seen: list[list[_Note]], orders: list[list[int]]) -> str:
         """Find the rule of each change from what all ranks saw of each micro-batch; return what has none, or "".
 
-        ``seen``: by micro-batch, the ranks' notes; ``firsts``: by rank, which one it computed first.
+        ``seen``: by micro-batch, the ranks' notes; ``orders``: by rank, in which order it computed them.
         """
         paths = {path: None for notes in seen for note in notes for path in note.changes}
         for path in paths:
@@ -252,7 +252,7 @@ class _Figures:
                 self.sources.pop(path, None)
             if len(seen) == 1 and earlier is None and len(rules) > 1:
                 self.tentative[path] = rules
-        _move_first_prints(seen, firsts)
+        _put_prints_in_order(seen, orders)
         for notes in seen:
             if any(not _are_same_events(notes[0].events, note.events) for note in notes[1:]):
                 return "what a micro-batch prints or logs"
@@ -359,7 +359,7 @@ def _copied_from(path: _Path, paths: dict[_Path, None], seen: list[list[_Note]])
 
 def _are_same_events(one: list[Any], other: list[Any]) -> bool:
     """Return whether two ranks printed and logged the same of a micro-batch, up to the last digits of numbers."""
-    texts = [_text(events) for events in (one, other)]
+    texts = [_printed(events) for events in (one, other)]
     logs = [[value[0] for kind, value in events if kind == "log"] for events in (one, other)]
     return _agree(_numbers_apart(texts[0]), _numbers_apart(texts[1]), 1e-3) and _agree(
         logs[0], logs[1], _CLOSE

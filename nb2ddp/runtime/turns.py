@@ -17,7 +17,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from nb2ddp.runtime.divided_steps import _DRAWS, _comparing, _DividedSteps
+from nb2ddp.runtime.divided_steps import _DRAWS, _comparing, _DividedSteps, _read_losses
 from nb2ddp.runtime.figure_values import _agree
 from nb2ddp.runtime.figures import _Note
 from nb2ddp.runtime.gradients import _sparse_names
@@ -176,6 +176,7 @@ class _Turns(_DividedSteps):
             or any(path in figures.tentative for note in of_parts for path in note.changes)
         )
         has = bytes(gradient is not None for gradient in mine)
+        _read_losses(made.values())
         of_ranks = _exchange((made, has, held.changed(), unknown))
         if changed := next((changed for *_, changed, _ in of_ranks if changed), ""):
             return changed
@@ -198,8 +199,11 @@ class _Turns(_DividedSteps):
             return _OTHERWISE
         why = ""
         if checked:
-            firsts = [next((turn for turn, _, of in plan if of == rank), 0) for rank in range(len(of_ranks))]
-            why = self._compare(seen, firsts)
+            orders = []
+            for rank in range(len(of_ranks)):
+                first = [turn for turn, _, of in plan if of == rank]
+                orders.append(first + [turn for turn in range(len(seen)) if turn not in first])
+            why = self._compare(seen, orders)
             if tried >= 0 and not why:
                 self._try_parts(tried, made[tried, None], alone)
             for parameter, gradient in zip(parameters, mine, strict=True):
@@ -226,7 +230,7 @@ class _Turns(_DividedSteps):
         )
         return self.draws.learn(self.samples, drawn, self.steps) and stood
 
-    def _compare(self, seen: list[list[_Note]], firsts: list[int]) -> str:
+    def _compare(self, seen: list[list[_Note]], orders: list[list[int]]) -> str:
         """Return what of a checked step differs between the ranks; "" if nothing does."""
         self.losses_apart, tolerance = 0.0, _rounding(self.trainer)
         for turn, notes in enumerate(seen):
@@ -236,7 +240,7 @@ class _Turns(_DividedSteps):
                 return f"the loss of micro-batch {turn + 1} depends on what the rank computed before it ({values})"
             apart = [abs(loss / losses[0] - 1) for loss in losses if losses[0] == losses[0] != 0]
             self.losses_apart = max(self.losses_apart, *apart, 0.0)
-        if what := self.figures.learn(seen, firsts):
+        if what := self.figures.learn(seen, orders):
             return f"{what} depends on the micro-batches before"
         return ""
 
