@@ -133,9 +133,10 @@ class _DividedSteps:
         except Exception as raised:
             error = f"its rows alone raise {type(raised).__name__}"
         _read_losses([note] if note is not None else [])
-        seen = _exchange((note, bytes(p.grad is not None for p in parameters), error))
-        if why := next((error for *_, error in seen if error), ""):
+        seen = _exchange((note, bytes(p.grad is not None for p in parameters), error, whole))
+        if why := next((error for *_, error, _ in seen if error), ""):
             return why
+        whole = seen[0][-1]  # every rank saw it a little otherwise, and all are to decide alike
         notes = [note for note, *_ in seen if note is not None]
         if any(note.draws != _NOTHING for note in (*notes, whole)):
             return _DRAWS
@@ -146,7 +147,7 @@ class _DividedSteps:
         for parameter in parameters:
             if parameter.grad is not None:
                 parameter.grad *= weights[found[0]][_run.rank]
-        self._sum(parameters, [has for _, has, _ in seen])
+        self._sum(parameters, [has for _, has, *_ in seen])
         if max(_exchange(_distance(parameters, alone))) > 10 * tolerance:
             return "the gradients of its rows do not add up"
         self.rows.rules = found
