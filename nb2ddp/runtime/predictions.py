@@ -26,6 +26,7 @@ class _Predictions:
         self.turn = 0
         self.groups = 0
         self.whole = ""  # why every rank predicts all batches
+        self.still: set[Any] = set()  # what counts micro-batches in training, and stays in evaluation
 
     @contextlib.contextmanager
     def of(self, loader: Any) -> Iterator[Any]:
@@ -70,9 +71,19 @@ class _Predictions:
             note: _Note = figures.record(lambda: made.update({turn: compute(self.group[turn])}), turn, start)
             return note
 
-        own = {turn: record(turn) for turn in range(len(self.group)) if turn % _run.world_size == _run.rank}
-        of_ranks = _exchange((own, figures.unknown(own)))
-        notes = {turn: note for noted, _ in of_ranks for turn, note in noted.items()}
+        counters = figures.counters
+        while True:
+            figures.counters = {path: step for path, step in counters.items() if path not in self.still}
+            own = {
+                turn: record(turn) for turn in range(len(self.group)) if turn % _run.world_size == _run.rank
+            }
+            of_ranks = _exchange((own, figures.unknown(own)))
+            notes = {turn: note for noted, _ in of_ranks for turn, note in noted.items()}
+            moved = {path for note in notes.values() for path in note.changes}
+            if figures.counters.keys() <= moved:
+                break
+            self.still |= figures.counters.keys() - moved
+            figures.restore(base)
         why = (
             "the predictions draw random numbers"
             if any(note.draws != _NOTHING for note in notes.values())
@@ -86,6 +97,7 @@ class _Predictions:
             ]
             why = figures.learn([[noted[turn] for noted in seen] for turn in every], orders)
             why = why and f"{why} depends on the batches before"
+        figures.counters = counters
         figures.restore(base)
         _set_every_random_state(start)
         if why:

@@ -35,6 +35,7 @@ class _Trial:
         self.changes: dict[str, list[Any]] = {}
         self.reads = _Reads(rows)
         self.drawn = self.from_given = False  # random numbers; from a generator that the notebook gives
+        self.draws_in_python = False  # from Python's or NumPy's generator: nobody knows for which rows
         self.in_16_bits = False
 
 
@@ -53,6 +54,7 @@ class _Trials:
     def __enter__(self) -> "_Trials":
         self.state = self.effects.__enter__()
         self.start, self.of_gpus = _random_state(), _generators()
+        self.in_python = repr(self.start[:2])
         return self
 
     def __exit__(self, *error: Any) -> None:
@@ -84,6 +86,7 @@ class _Trials:
         except Exception as error:
             trial.error = error
         trial.from_given = rows.from_given
+        trial.draws_in_python = repr(_random_state()[:2]) != self.in_python
         trial.changes = self.state.changes()
         trial.in_16_bits = _computes_in_16_bits(self.model, trial.output)
         self.state.put_back()
@@ -239,6 +242,8 @@ class _Comparison:
         self.parted = kind in self.reads and forms
         if whole.error is not None:
             return f"it raises {type(whole.error).__name__}", float("inf"), whole
+        if whole.draws_in_python:
+            return "forward() draws from Python's or NumPy's random numbers", float("inf"), whole
         if errors := [of_rank[0] for of_rank in of_ranks if of_rank[0]]:
             return f"a part of a batch cannot be computed alone ({errors[0]})", float("inf"), whole
         if any(decisive := [of_rank[5] for of_rank in of_ranks]) and from_main_process(
