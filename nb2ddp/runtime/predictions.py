@@ -26,6 +26,8 @@ class _Predictions:
         self.turn = 0
         self.groups = 0
         self.whole = ""  # why every rank predicts all batches
+        self.loader: Any = None
+        self.last: list[bool] = []  # whether a batch of the group is the loader's last one
         self.still: set[Any] = set()  # what counts micro-batches in training, and stays in evaluation
 
     @contextlib.contextmanager
@@ -68,6 +70,8 @@ class _Predictions:
         made: dict[int, Any] = {}
 
         def record(turn: int) -> _Note:
+            if self.last:  # Accelerate cuts what is gathered of the last batch
+                self.loader.end_of_dataloader = self.last[turn]
             note: _Note = figures.record(lambda: made.update({turn: compute(self.group[turn])}), turn, start)
             return note
 
@@ -97,6 +101,8 @@ class _Predictions:
             ]
             why = figures.learn([[noted[turn] for noted in seen] for turn in every], orders)
             why = why and f"{why} depends on the batches before"
+        if self.last:
+            self.loader.end_of_dataloader = self.last[0]
         figures.counters = counters
         figures.restore(base)
         _set_every_random_state(start)
@@ -166,6 +172,7 @@ class _Ahead:
                 ends = says and self.loader.end_of_dataloader
                 last.append(ends)
             predictions.group, predictions.turn = group, 0
+            predictions.loader, predictions.last = self.loader, last if says else []
             for batch, is_last in zip(group, last, strict=True):
                 if says:
                     self.loader.end_of_dataloader = is_last
