@@ -113,6 +113,8 @@ _HEADER = re.compile(
 )
 # A name that a part defines for scripts.
 PUBLIC = re.compile(r'^(?:def |class |(?=\w+(?:: \w+)? = )|    if name == "(?=has_))([a-z]\w*)', re.MULTILINE)
+# What a script with a Trainer says where it may evaluate: a part comes along for it.
+_EVALUATES = re.compile(r"eval_|evaluat|predict|compute_metrics")
 _LINE_LENGTH = 110
 
 _Imports = set[tuple[str, str, str]]  # module, name ("" for the module itself), what it is bound to
@@ -141,6 +143,8 @@ def support_module(used: frozenset[str] | None = None) -> str:
 def used_names(code: str, module: str) -> frozenset[str]:
     """Return the names that a script's code takes from the runtime module, which it knows as ``module``."""
     found = set(re.findall(rf"\b{re.escape(module)}\.([a-z]\w*)", code))
+    if found & {"wrap_trainer", "prepare_trainer"} and _EVALUATES.search(code):
+        found.add("divide_evaluation")
     return frozenset({*found, "init"} if "init_ranks" not in found else found)
 
 

@@ -41,6 +41,7 @@ from nb2ddp.runtime.figure_values import (
 )
 from nb2ddp.runtime.random_draws import _NOTHING, _Counts, _drawn
 from nb2ddp.runtime.random_numbers import _every_random_state, _set_every_random_state
+from nb2ddp.runtime.run_state import _run
 
 
 class _Change:
@@ -128,6 +129,7 @@ class _Figures:
         self.noting = note
         _set_every_random_state(state)
         printed = _Printed(note.events)
+        _run.is_one_process = True  # a library keeps some figures on the main process alone
         try:
             with contextlib.redirect_stdout(printed):
                 note.result = compute()
@@ -137,7 +139,7 @@ class _Figures:
                     sys.stdout.write(value)
             raise
         finally:
-            self.noting = None
+            self.noting, _run.is_one_process = None, False
         after = _every_random_state()
         note.draws = _NOTHING if _are_same_states(state, after) else _drawn(state, after)
         now = self.snapshot()

@@ -58,12 +58,13 @@ def _hide_ranks() -> None:
 def _leave_writing_to_rank_0(trainer: Any) -> None:
     """Let a Trainer, Accelerate and TRL know that this rank is not the main process: it saves, logs and shows nothing.
 
-    Nothing else about the rank is told: random seeds of worker processes, say, are those of process 0.
+    Nothing else about the rank is told: random seeds of worker processes, say, are those of process 0. While it
+    computes a micro-batch for all ranks, it is the main process too: what it keeps then is put together.
     """
     from accelerate.state import PartialState
 
-    PartialState.is_main_process = property(lambda _: _run.rank == 0)
-    PartialState.is_local_main_process = property(lambda _: _run.local_rank == 0)
+    PartialState.is_main_process = property(lambda _: _run.rank == 0 or _run.is_one_process)
+    PartialState.is_local_main_process = property(lambda _: _run.local_rank == 0 or _run.is_one_process)
     kind = type(trainer.args)
     members = {
         "should_save": property(lambda _: _run.writes),

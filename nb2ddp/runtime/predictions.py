@@ -179,3 +179,38 @@ class _Ahead:
                 yield batch
         for _ in batches:  # the loader notes its end
             pass
+
+
+class _Evaluating:
+    """What a Trainer that evaluates does otherwise on several ranks."""
+
+    _predictions: _Predictions
+
+    def evaluation_loop(self, dataloader: Any, *args: Any, **options: Any) -> Any:
+        loop = super().evaluation_loop  # type: ignore[misc]
+        if not _run.meets:
+            return loop(dataloader, *args, **options)
+        with self._predictions.of(dataloader) as ahead:
+            return loop(ahead, *args, **options)
+
+    def prediction_step(self, model: Any, inputs: Any, *args: Any, **options: Any) -> Any:
+        step = super().prediction_step  # type: ignore[misc]
+        if not _run.meets or not self._predictions.expects(inputs):
+            return step(model, inputs, *args, **options)
+        return self._predictions.take(lambda batch: step(model, batch, *args, **options))
+
+
+def divide_evaluation(trainer: Any, whole: bool = False) -> None:
+    """Let the ranks predict the batches of a Trainer's evaluations in turns; with ``whole`` each predicts all.
+
+    A script that evaluates brings this part along, and `wrap_trainer` calls it. Without it every rank evaluates whole.
+    """
+    kind = type(trainer)
+    trainer._predictions = _Predictions(trainer)
+    if whole:
+        trainer._predictions.whole = "batches write to files or trackers"
+    names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__doc__": kind.__doc__}
+    trainer.__class__ = type(kind.__name__, (_Evaluating, kind), names)
+
+
+_run.at_wrap.append(divide_evaluation)

@@ -51,12 +51,14 @@ class _Run:
         # by model of a loop, what divides its calls: a _Split of divided_calls
         self.divided: weakref.WeakKeyDictionary[torch.nn.Module, Any] = weakref.WeakKeyDictionary()
         self.at_finish: list[Callable[[], None]] = []  # called before rank 0 goes on alone
+        self.at_wrap: list[Callable[..., None]] = []  # called with a Trainer, and whether batches stay whole
         self.at_trainer: list[Callable[[], None]] = []  # called before a Trainer trains
         self.comparing = (
             False  # whether something is computed once more, to compare it with what was trained on
         )
         # of a Trainer's step: the micro-batch under way, how many there are, whether its rows are divided
         self.micro_batch: tuple[int, int, bool] | None = None
+        self.is_one_process = False  # whether this rank computes a batch that counts for all ranks
         self.checks: dict[str, Any] = {}  # what the spot checks have shown
         self.failures: list[str] = []  # checks that failed; the run goes on to save and ends with exit code 1
         self.watchdog: _Watchdog | None = None

@@ -7,7 +7,6 @@ from nb2ddp.runtime.callbacks import _decide_on_rank_0
 from nb2ddp.runtime.metrics import _count_metrics_once
 from nb2ddp.runtime.object_collectives import from_main_process
 from nb2ddp.runtime.one_process import _leave_writing_to_rank_0
-from nb2ddp.runtime.predictions import _Predictions
 from nb2ddp.runtime.random_numbers import _random_state, _set_random_state
 from nb2ddp.runtime.run_state import _run, is_main_process
 from nb2ddp.runtime.same_data import _check_same_data
@@ -49,10 +48,12 @@ def prepare_trainer(trainer: Any, whole: bool = False) -> None:
     """
     if _run.world_size == 1 or isinstance(trainer, _InTurns):
         return
-    kind = type(trainer)
-    trainer._turns, trainer._predictions = _Turns(trainer), _Predictions(trainer)
+    trainer._turns = _Turns(trainer)
+    for divide in _run.at_wrap:  # what its script evaluates, where that part is here
+        divide(trainer, whole)
     if whole:
-        trainer._turns.whole = trainer._predictions.whole = "batches write to files or trackers"
+        trainer._turns.whole = "batches write to files or trackers"
+    kind = type(trainer)
     names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__doc__": kind.__doc__}
     trainer.__class__ = type(kind.__name__, (_InTurns, kind), names)
     _count_metrics_once()
@@ -67,7 +68,6 @@ class _InTurns:
     """What a Trainer does otherwise on several ranks."""
 
     _turns: _Turns
-    _predictions: _Predictions
 
     def get_batch_samples(self, *args: Any, **options: Any) -> Any:
         samples, items = super().get_batch_samples(*args, **options)  # type: ignore[misc]
@@ -79,19 +79,6 @@ class _InTurns:
         if not _run.meets or not self._turns.expects(inputs):
             return step(model, inputs, *args, **options)
         return self._turns.take(lambda batch: step(model, batch, *args, **options))
-
-    def evaluation_loop(self, dataloader: Any, *args: Any, **options: Any) -> Any:
-        loop = super().evaluation_loop  # type: ignore[misc]
-        if not _run.meets:
-            return loop(dataloader, *args, **options)
-        with self._predictions.of(dataloader) as ahead:
-            return loop(ahead, *args, **options)
-
-    def prediction_step(self, model: Any, inputs: Any, *args: Any, **options: Any) -> Any:
-        step = super().prediction_step  # type: ignore[misc]
-        if not _run.meets or not self._predictions.expects(inputs):
-            return step(model, inputs, *args, **options)
-        return self._predictions.take(lambda batch: step(model, batch, *args, **options))
 
     def log(self, logs: dict[str, float], *args: Any, **options: Any) -> None:
         note = self._turns.figures.noting
