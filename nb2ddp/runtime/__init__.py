@@ -124,8 +124,8 @@ _Imports = set[tuple[str, str, str]]  # module, name ("" for the module itself),
 def support_module(used: frozenset[str] | None = None) -> str:
     """Return the text of `ddp_support.py`, which is written beside the script or into it.
 
-    ``used``: the names that the script takes from it. Only the parts that define these, and what these parts import,
-    are in the text; all parts where nothing is said.
+    ``used``: the names that the script takes from it, and parts by name. Only these parts, those that define the names,
+    and what they import are in the text; all parts where nothing is said.
     """
     imports: _Imports = set()
     functions, bodies = [], []
@@ -141,16 +141,19 @@ def support_module(used: frozenset[str] | None = None) -> str:
 
 
 def used_names(code: str, module: str) -> frozenset[str]:
-    """Return the names that a script's code takes from the runtime module, which it knows as ``module``."""
+    """Return the names that a script's code takes from the runtime module, which it knows as ``module``.
+
+    The part that evaluates is named itself: no line of a script calls it.
+    """
     found = set(re.findall(rf"\b{re.escape(module)}\.([a-z]\w*)", code))
     if found & {"wrap_trainer", "prepare_trainer"} and _EVALUATES.search(code):
-        found.add("divide_evaluation")
+        found.add("predictions")
     return frozenset({*found, "init"} if "init_ranks" not in found else found)
 
 
 def _needed(used: frozenset[str]) -> list[str]:
     """Return the parts that define names, with all parts that these import, in the order of `PARTS`."""
-    waiting = [part for part in PARTS if used & {*PUBLIC.findall(_read(part)[1])}]
+    waiting = [part for part in PARTS if used & {part, *PUBLIC.findall(_read(part)[1])}]
     found: set[str] = set()
     while waiting:
         part = waiting.pop()

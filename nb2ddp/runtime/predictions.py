@@ -200,7 +200,7 @@ class _Evaluating:
         return self._predictions.take(lambda batch: step(model, batch, *args, **options))
 
 
-def divide_evaluation(trainer: Any, whole: bool = False) -> None:
+def _divide_evaluation(trainer: Any, whole: bool = False) -> None:
     """Let the ranks predict the batches of a Trainer's evaluations in turns; with ``whole`` each predicts all.
 
     A script that evaluates brings this part along, and `wrap_trainer` calls it. Without it every rank evaluates whole.
@@ -213,4 +213,4 @@ def divide_evaluation(trainer: Any, whole: bool = False) -> None:
     trainer.__class__ = type(kind.__name__, (_Evaluating, kind), names)
 
 
-_run.at_wrap.append(divide_evaluation)
+_run.at_wrap.append(_divide_evaluation)

@@ -170,7 +170,7 @@ def test_what_travels_with_a_script_stays_small() -> None:
     """Lines beside a script, blank lines and docstrings counted; less is better."""
     scripts = {
         "a Trainer": ("init", "wrap_trainer", "check_replicas", "finish"),
-        "a Trainer that evaluates": ("init", "wrap_trainer", "divide_evaluation", "check_replicas", "finish"),
+        "a Trainer that evaluates": ("init", "wrap_trainer", "predictions", "check_replicas", "finish"),
         "a loop": ("init", "parallelize"),
     }
     lines = {name: support_module(frozenset(names)).count("\n") for name, names in scripts.items()}
