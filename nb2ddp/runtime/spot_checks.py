@@ -27,12 +27,10 @@ class _SpotChecks:
 
     def __init__(self) -> None:
         self.is_on = _CHECKS.lower() not in ("off", "0", "no", "false")
-        self.wanted = int(_CHECKS) if _CHECKS.isdecimal() and int(_CHECKS) else _FEW
+        self.is_asked = _CHECKS.isdecimal() and int(_CHECKS) > 0  # for so many, whatever they cost
+        self.wanted = int(_CHECKS) if self.is_asked else _FEW
         self.current, self.following = -1, 0  # the latest step that is checked, and the next one
-        self.is_whole, self.next_whole = (
-            True,
-            0,
-        )  # whether the latest one is compared whole, and the next one that is
+        self.is_whole, self.next_whole = True, 0  # whether the latest is compared whole, and the next that is
         self.steps = 0  # that were asked for
         self.last_good = -1
         self.seconds: float | None = None  # of all checks, as rank 0 measured them

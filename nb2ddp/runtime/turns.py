@@ -23,11 +23,12 @@ from nb2ddp.runtime.figures import _Note
 from nb2ddp.runtime.gradients import _sparse_names
 from nb2ddp.runtime.held_tensors import _Held
 from nb2ddp.runtime.object_collectives import _exchange
-from nb2ddp.runtime.random_draws import _NOTHING, _Draws
+from nb2ddp.runtime.random_draws import _NOTHING, _Draws, _shapes
 from nb2ddp.runtime.random_numbers import _every_random_state, _set_every_random_state
 from nb2ddp.runtime.replicas import _make_equal
 from nb2ddp.runtime.row_parts import _Part, _Rows
 from nb2ddp.runtime.run_state import _run, _warn
+from nb2ddp.runtime.same_data import _digest
 from nb2ddp.runtime.spot_checks import _checks
 from nb2ddp.runtime.step_plans import _in_parts
 from nb2ddp.runtime.summed_gradients import (
@@ -94,7 +95,9 @@ class _Turns(_DividedSteps):
         self.batches = [_Rows(inputs, self.rows.blocks, divides=divides) for inputs in self.samples]
         self.doubtful, left = -1, self._left_over()
         cost = (_run.world_size - 1) * (2 if left and len(self.samples) == len(left) else 1)
-        is_due = _checks.is_checked(step) and (step == 0 or self.spent + cost <= _MOST_OF_STEPS * step)
+        is_due = _checks.is_checked(step) and (
+            step == 0 or _checks.is_asked or self.spent + cost <= _MOST_OF_STEPS * step
+        )
         self.spent += cost * is_due
         base, start = self.figures.begin(), _every_random_state()
         kept = [(p, p.grad) for p in self._parameters() if p.grad is not None]
@@ -177,7 +180,12 @@ class _Turns(_DividedSteps):
         )
         has = bytes(gradient is not None for gradient in mine)
         _read_losses(made.values())
-        of_ranks = _exchange((made, has, held.changed(), unknown))
+        # what the ranks read, by its shapes; by its content in some steps
+        is_full = checked or not self.steps & (self.steps - 1)
+        batches = [_digest(inputs) if is_full else str(_shapes(inputs)) for inputs in self.samples]
+        of_ranks = _exchange((made, has, batches, held.changed(), unknown))
+        if any(of_rank[2] != batches for of_rank in of_ranks):
+            return "the ranks read different batches"
         if changed := next((changed for *_, changed, _ in of_ranks if changed), ""):
             return changed
         seen: list[list[_Note]] = [

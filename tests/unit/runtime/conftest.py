@@ -19,6 +19,14 @@ def server() -> Iterator[RankServer]:
     server.close()
 
 
+@pytest.fixture(scope="session")
+def trainers() -> Iterator[RankServer]:
+    pytest.importorskip("transformers")
+    server = RankServer(("accelerate", "numpy", "transformers", "datasets", "torch._dynamo"))
+    yield server
+    server.close()
+
+
 @pytest.fixture
 def run(server: RankServer, tmp_path: Path) -> Callable[..., Ended]:
     """Run a script, after ``ddp.init()``, on some ranks."""

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.ranks import RankServer
+from tests.unit.runtime.conftest import START
 from tests.unit.runtime.test_loops_like_notebooks import SCRIPT
+from tests.unit.runtime.trainer_tools import TOOLS
 
 # A model with outputs for rows, a mean and random numbers, and what is wrong in the runtime from a step on.
 TRAIN = """
@@ -181,3 +183,92 @@ def late(of):
     assert "a check failed" in ended.ranks[0].err, ended.text
     assert ended.codes[0] == 1, ended.text
     assert (tmp_path / "net.pt").exists()
+
+
+# A Trainer whose micro-batches are also divided, and what is wrong from its third step on.
+TRAINER = """
+def after(owner, name, then):
+    old = getattr(owner, name)
+    def changed(*a, **k):
+        result = old(*a, **k)
+        then()
+        return result
+    setattr(owner, name, changed)
+def scale(factor):
+    for parameter in t.model.parameters():
+        if parameter.grad is not None:
+            parameter.grad *= factor
+def rolled(batch):
+    return {name: value.roll(1, -1) for name, value in batch.items()}
+class From(TrainerCallback):
+    def on_step_begin(self, a, state, c, **k):
+        if state.global_step == 2 and world_size > 1:
+            turns = t._turns
+            FAULT
+collate = [COLLATE]
+t = Trainer(MODEL, args(max_steps=10, per_device_train_batch_size=4, gradient_accumulation_steps=2),
+    train_dataset=ROWS, data_collator=lambda rows: collate[0](rows), callbacks=[From()])
+ddp.init_process_group()
+ddp.wrap_trainer(t)
+t.train()
+ddp.check_replicas(t.model)
+ddp.finish()
+"""
+OF_TRAINERS = {
+    "gradients are averaged": "after(turns, '_sum', lambda: scale(0.5))",
+    "gradients are not exchanged": "turns._sum = lambda *a: None",
+    "the gradients of a micro-batch are lost": "after(turns, '_record', lambda: scale(0) if rank else None)",
+    "a micro-batch is computed from other tokens": """
+        compute = turns._record
+        turns._record = lambda turn, inputs, **k: compute(turn, rolled(inputs) if rank else inputs, **k)
+    """,
+    "a row of a part is lost": """
+        of = ddp._Rows.of
+        ddp._Rows.of = lambda self, part, **k: of(self, part[1:] if rank and len(part) > 1 else part, **k)
+    """,
+    "parts count twice": """
+        weights = ddp._RowParts.figure_weights
+        ddp._RowParts.figure_weights = lambda *a: {way: [2 * w for w in of] for way, of in weights(*a).items()}
+    """,
+    "a rank draws its own random numbers": """
+        states = turns.draws.states
+        turns.draws.states = lambda *a: [(torch.manual_seed(rank), ddp._every_random_state())[1] for _ in states(*a)]
+    """,
+    "a rank reads other tokens": "collate[0] = lambda rows: rolled(pad(rows)) if rank else pad(rows)",
+    "a rank reads longer rows": "collate[0] = lambda rows: pad(rows + lm_rows(rank, 140, 141))",
+    "a parameter of one rank moves": "torch.nn.init.zeros_(next(t.model.parameters())) if rank else None",
+    "a rank's model is in evaluation": "t.model.train = lambda mode=True: nn.Module.train(t.model, not rank)",
+    "a rank's optimizer steps otherwise": "t.optimizer.param_groups[0].update(lr=0.5) if rank else None",
+}
+
+
+SELDOM = (
+    "gradients are not exchanged",
+    "a rank's model is in evaluation",
+    "a rank's optimizer steps otherwise",
+)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [pytest.param(fault, marks=pytest.mark.thorough if fault in SELDOM else ()) for fault in OF_TRAINERS],
+)
+def test_a_fault_in_a_trainer_is_said(trainers: RankServer, tmp_path: Path, fault: str) -> None:
+    lines = OF_TRAINERS[fault].strip("\n").splitlines()
+    margin = min(len(line) - len(line.lstrip()) for line in lines if line.strip())
+    body = "\n            ".join(line[margin:] for line in lines)
+    draws = "random" in fault or "evaluation" in fault
+    model, rows = ("bert(drop=0.2)", "cls_rows(128)") if draws else ("llama()", "lm_rows(128, 8, 120)")
+    program = TRAINER.replace("FAULT", body).replace("MODEL", model).replace("ROWS", rows)
+    program = program.replace("COLLATE", "torch.utils.data.default_collate" if draws else "pad")
+    ended = trainers.run(
+        tmp_path,
+        START + TOOLS + program,
+        2,
+        limit=120,
+        environment={"NB2DDP_CHECKS": "200", "NB2DDP_PATIENCE": "4"},
+    )
+    said = "".join(rank.err for rank in ended.ranks)
+    assert re.search("a check failed|nb2ddp: ERROR|RuntimeError: rank|RuntimeError: .*replicas", said), (
+        ended.text
+    )

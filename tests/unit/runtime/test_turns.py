@@ -30,15 +30,6 @@ RUNS = [
     for path in PROGRAMS
     for ranks in ((2, 3) if path.stem in ON_THREE else (2,))
 ]
-MODULES = ("accelerate", "numpy", "transformers", "datasets", "torch._dynamo")
-
-
-@pytest.fixture(scope="module")
-def trainers() -> Iterator[RankServer]:
-    pytest.importorskip("transformers")
-    server = RankServer(MODULES)
-    yield server
-    server.close()
 
 
 def flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -87,27 +78,6 @@ def test_the_run_of_one_process(trainers: RankServer, tmp_path: Path, program: P
     assert apart(single, first, 1e-2) < 2e-6, several.text
     assert printed(one) == printed(several)
     assert f"{ranks} replicas equal" in several.ranks[0].out
-
-
-def test_a_fault_in_the_exchange_is_seen(trainers: RankServer, tmp_path: Path) -> None:
-    program = """
-t = Trainer(llama(), args(max_steps=2), train_dataset=lm_rows(64), data_collator=pad)
-ddp.init_process_group()
-ddp.wrap_trainer(t)
-if world_size > 1:
-    turns = t._turns
-    summed = turns._sum
-    def halved(parameters, has):
-        summed(parameters, has)
-        for parameter in parameters:
-            parameter.grad *= 0.5
-    turns._sum = halved
-t.train()
-ddp.check_replicas(t.model)
-"""
-    ended = trainers.run(tmp_path, START + TOOLS + program, 2, limit=120)
-    assert not any(ended.codes), ended.text
-    assert "gradients do not add up to those of one process" in ended.ranks[0].err
 
 
 def test_a_trainers_script_leaves_libraries_alone(trainers: RankServer, tmp_path: Path) -> None:
