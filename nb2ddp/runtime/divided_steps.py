@@ -33,6 +33,7 @@ class _DividedSteps:
         # random states at the beginning of each micro-batch, and at the end
         self.states: list[tuple[Any, ...]] = []
         self.of_model: list[Any] = []
+        self.trained: list[Any] = []  # parameters, as of the beginning of the step
         self.sparse: set[int] = set()  # parameters whose gradients are sparse
 
     def _left_over(self) -> list[int]:
@@ -122,7 +123,7 @@ class _DividedSteps:
         self, turn: int, rows: _Rows, parts: list[_Part], whole: _Note, alone: list[Any], *, trims: bool
     ) -> str:
         """Return why parts do not give the whole; "" where they do, and then their rules are noted. A collective."""
-        parameters, note, error = self._parameters(), None, ""
+        parameters, note, error = self.trained, None, ""
         self._clear_gradients()
         if len(parts) < 2:
             return "its rows cannot be told apart"
@@ -177,7 +178,7 @@ class _DividedSteps:
         finally:
             _run.micro_batch = None
 
-    def _parameters(self) -> list[Any]:
+    def _find_trained(self) -> list[Any]:
         """Return what is trained: of the model, and what else the optimizer has (a loss's own, say)."""
         found = {id(p): p for p in self.of_model if p.requires_grad}
         for group in self.trainer.optimizer.param_groups if self.trainer.optimizer is not None else ():
@@ -185,7 +186,7 @@ class _DividedSteps:
         return list(found.values())
 
     def _clear_gradients(self) -> None:
-        for parameter in self._parameters():
+        for parameter in self.trained:
             parameter.grad = None
 
     def _sum(self, parameters: list[Any], has: list[bytes]) -> None:

@@ -71,7 +71,7 @@ class _Turns(_DividedSteps):
         if self.whole:
             loss = compute(self.samples[turn])
             if self.turn == len(self.samples):
-                _take_gradients_of_rank_0(self._parameters(), self.trainer.model)
+                _take_gradients_of_rank_0(self.trained, self.trainer.model)
             dist.broadcast(loss, 0)
             return loss
         note = self.notes[turn]
@@ -88,6 +88,7 @@ class _Turns(_DividedSteps):
             self.sparse = {id(p) for name, p in self.model.named_parameters() if name in sparse}
             _make_equal(self.model, [name for name, _ in self.model.named_parameters()])
             _set_every_random_state(_exchange(_every_random_state())[0])
+        self.trained = self._find_trained()
         step, self.steps = self.steps, self.steps + 1
         if self.whole:
             return
@@ -100,8 +101,8 @@ class _Turns(_DividedSteps):
         )
         self.spent += cost * is_due
         base, start = self.figures.begin(), _every_random_state()
-        kept = [(p, p.grad) for p in self._parameters() if p.grad is not None]
-        own = {id(tensor) for tensor in (*self._parameters(), *self.of_model, *self.buffers)}
+        kept = [(p, p.grad) for p in self.trained if p.grad is not None]
+        own = {id(tensor) for tensor in (*self.trained, *self.of_model, *self.buffers)}
         held = _Held(self.trainer, self.buffers, own, looks=is_due, keeps=not step)
         for rows in (self.batches[turn] for turn in left):
             is_due |= self.rows.is_unsure(rows, _in_parts(rows))
@@ -135,7 +136,7 @@ class _Turns(_DividedSteps):
 
     def _compute(self, held: _Held, *, checked: bool) -> str:
         """Compute this rank's micro-batches, and exchange what they gave. Return what is wrong, or ""."""
-        parameters, figures, plan = self._parameters(), self.figures, self._plan(checked=checked)
+        parameters, figures, plan = self.trained, self.figures, self._plan(checked=checked)
         tried = self._tried() if checked else -1
         alone: list[Any] = []  # the gradients of the micro-batch whose division is tried
 
