@@ -17,6 +17,7 @@ from pathlib import Path
 # A part imports only those above it.
 PARTS = (
     "run_state",
+    "gpu_kind",
     "spot_checks",
     "script_location",
     "process_signs",
@@ -25,6 +26,7 @@ PARTS = (
     "metrics",
     "value_copies",
     "module_state",
+    "dropout_rows",
     "random_rows",
     "store",
     "object_collectives",
@@ -42,6 +44,7 @@ PARTS = (
     "autograd_collectives",
     "call_results",
     "replicas",
+    "other_replicas",
     "ddp_wrapper",
     "deferred_gradients",
     "averaged_backward",
@@ -60,6 +63,7 @@ PARTS = (
     "divided_steps",
     "turns",
     "predictions",
+    "searches",
     "trainer",
     "repeated_writes",
     "loop_patches",
@@ -113,8 +117,11 @@ _HEADER = re.compile(
 )
 # A name that a part defines for scripts.
 PUBLIC = re.compile(r'^(?:def |class |(?=\w+(?:: \w+)? = )|    if name == "(?=has_))([a-z]\w*)', re.MULTILINE)
-# What a script with a Trainer says where it may evaluate: a part comes along for it.
-_EVALUATES = re.compile(r"eval_|evaluat|predict|compute_metrics")
+# Parts that come along for what a script with a Trainer says, though no line calls them.
+_OF_TRAINERS = {
+    "predictions": re.compile(r"eval_|evaluat|predict|compute_metrics"),
+    "searches": re.compile("hyperparameter_search"),
+}
 _LINE_LENGTH = 110
 
 _Imports = set[tuple[str, str, str]]  # module, name ("" for the module itself), what it is bound to
@@ -143,11 +150,11 @@ def support_module(used: frozenset[str] | None = None) -> str:
 def used_names(code: str, module: str) -> frozenset[str]:
     """Return the names that a script's code takes from the runtime module, which it knows as ``module``.
 
-    The part that evaluates is named itself: no line of a script calls it.
+    Parts that no line of a script calls are named themselves.
     """
     found = set(re.findall(rf"\b{re.escape(module)}\.([a-z]\w*)", code))
-    if found & {"wrap_trainer", "prepare_trainer"} and _EVALUATES.search(code):
-        found.add("predictions")
+    if found & {"wrap_trainer", "prepare_trainer"}:
+        found |= {part for part, said in _OF_TRAINERS.items() if said.search(code)}
     return frozenset({*found, "init"} if "init_ranks" not in found else found)
 
 

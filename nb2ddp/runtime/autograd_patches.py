@@ -10,9 +10,9 @@ import torch.distributed as dist
 from nb2ddp.runtime.autograd_collectives import _GatherRows, _SumOverRanks
 from nb2ddp.runtime.averaged_backward import _backward
 from nb2ddp.runtime.call_results import _graph
-from nb2ddp.runtime.gradients import _mean_of_rows
 from nb2ddp.runtime.run_state import _run
 from nb2ddp.runtime.split_classes import _splits
+from nb2ddp.runtime.unseen_gradients import _mean_of_rows
 
 # what joins the ranks' parts of a model's outputs, as PyTorch names the nodes of the graph
 _OF_PARTS = tuple(f"{function.__name__}Backward" for function in (_GatherRows, _SumOverRanks))

@@ -14,11 +14,11 @@ import torch.distributed as dist
 from torch.utils import _pytree as pytree
 
 from nb2ddp.runtime.deferred_gradients import _mark, _may_defer, _Unexchanged
-from nb2ddp.runtime.gradients import _BUCKET, _sparse_names, _trained_by_name
+from nb2ddp.runtime.gradients import _BUCKET
 from nb2ddp.runtime.replicas import _make_equal
 from nb2ddp.runtime.run_state import _run
 from nb2ddp.runtime.spot_checks import _checks
-from nb2ddp.runtime.unseen_gradients import _average_unseen, _must_be_on_gpu
+from nb2ddp.runtime.unseen_gradients import _average_unseen, _must_be_on_gpu, _sparse_names, _trained_by_name
 
 
 class _Bucket:

@@ -14,11 +14,11 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils import _pytree as pytree
 
-from nb2ddp.runtime.gradients import _sparse_names
+from nb2ddp.runtime.other_replicas import _compare
 from nb2ddp.runtime.replicas import _make_equal
 from nb2ddp.runtime.run_state import _run
 from nb2ddp.runtime.script_location import _is_notebooks_own
-from nb2ddp.runtime.unseen_gradients import _leaves_out, _must_be_on_gpu, _reduce_unseen
+from nb2ddp.runtime.unseen_gradients import _leaves_out, _must_be_on_gpu, _reduce_unseen, _sparse_names
 
 
 def wrap(model: torch.nn.Module) -> Any:
@@ -82,7 +82,7 @@ def _ddp(
     # ranks' buffers are equal already, and a broadcast before a second forward() would overwrite what autograd saved.
     counts = any(getattr(part, "track_running_stats", False) for part in model.modules())
     ddp_model.broadcast_buffers = counts and not in_step
-    _run.uncompared.append(weakref.ref(model))
+    _compare(model)
     averaged = [p for name, p in model.named_parameters() if p.requires_grad and name not in apart]
     _run.reduced.update({id(p): weakref.ref(p) for p in averaged})
     return ddp_model

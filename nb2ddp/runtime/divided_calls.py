@@ -15,14 +15,15 @@ from nb2ddp.runtime.averaged_backward import _Averaging
 from nb2ddp.runtime.batch_parts import _Parts
 from nb2ddp.runtime.call_results import _IN_16_BITS, _OWN_NUMBERS, _computes_in_16_bits
 from nb2ddp.runtime.call_settings import _Settings
+from nb2ddp.runtime.dropout_rows import _own_random_numbers
 from nb2ddp.runtime.loop_patches import _patch_for_loops
 from nb2ddp.runtime.module_state import _hooks_of_notebook, _synchronises_batch_norms, _without_effects
 from nb2ddp.runtime.object_collectives import from_main_process
+from nb2ddp.runtime.other_replicas import _compare_later
 from nb2ddp.runtime.process_group import init_process_group
 from nb2ddp.runtime.random_numbers import _random_state, _set_random_state
-from nb2ddp.runtime.random_rows import _own_random_numbers
+from nb2ddp.runtime.random_rows import _RandomRows
 from nb2ddp.runtime.recomputed_calls import _Comparison, _seeing_prints, _start_of
-from nb2ddp.runtime.replicas import _compare_later
 from nb2ddp.runtime.run_state import _run, is_main_process
 from nb2ddp.runtime.same_losses import _are_same_batches, _is_looked_at, _Losses
 from nb2ddp.runtime.split_classes import (
@@ -226,7 +227,7 @@ class _Split:
         own, size = parts.of(*parts.ranges[_run.rank], differentiable=True), parts.sizes[_run.rank]
         rows = (*parts.ranges[_run.rank], parts.rows) if kind in self.compared.draws else None
         if kind not in self.compared.reads:
-            with _own_random_numbers(rows) as drew, _seeing_prints(self._warn):
+            with _own_random_numbers(rows, _RandomRows) as drew, _seeing_prints(self._warn):
                 output = self._run(*own)
             put_back: Callable[[], None] = lambda: None  # noqa: E731
         else:
@@ -236,7 +237,7 @@ class _Split:
             # in one process the other rows may save it: the largest of a selection, which is empty here
             with (
                 contextlib.suppress(Exception),
-                _own_random_numbers(rows) as drew,
+                _own_random_numbers(rows, _RandomRows) as drew,
                 _seeing_prints(self._warn),
                 reads or contextlib.nullcontext(),
             ):
@@ -251,7 +252,7 @@ class _Split:
                 if not self._check(parts, kind, is_new=True):
                     return None
                 self.compared.reads[kind] += 1
-                with _own_random_numbers(rows) as drew:
+                with _own_random_numbers(rows, _RandomRows) as drew:
                     output = self._run(*own)
         if not self.joins.know(output, kind):  # a head that the model uses from now on
             self.rechecks[kind] = self.rechecks.get(kind, 0) + 1

@@ -7,15 +7,15 @@ from typing import Any
 
 import torch
 
+from nb2ddp.runtime.dropout_rows import _DropoutRows, _own_random_numbers
 from nb2ddp.runtime.figures import _Figures, _Note
-from nb2ddp.runtime.gradients import _mean_of_rows, _sparse_like
 from nb2ddp.runtime.object_collectives import _exchange
-from nb2ddp.runtime.random_draws import _NOTHING
+from nb2ddp.runtime.random_draws import _NOTHING, _Draws
 from nb2ddp.runtime.row_parts import _SUM, _gathering, _gathers, _Part, _RowParts, _Rows
 from nb2ddp.runtime.run_state import _run, _warn, is_main_process
 from nb2ddp.runtime.spot_checks import _checks
 from nb2ddp.runtime.step_plans import _in_parts, _planned, _Unit
-from nb2ddp.runtime.summed_gradients import _distance, _rounding, _sum_in_buckets
+from nb2ddp.runtime.summed_gradients import _distance, _rounding, _sum_in_buckets, _taken
 
 
 class _DividedSteps:
@@ -25,6 +25,7 @@ class _DividedSteps:
         self.trainer = trainer
         self.figures = _Figures(trainer)
         self.rows = _RowParts()
+        self.draws = _Draws()
         self.samples: list[Any] = []
         self.compute: Callable[[Any], torch.Tensor]  # what the Trainer does with one of them
         self.steps = 0
@@ -34,7 +35,6 @@ class _DividedSteps:
         self.states: list[tuple[Any, ...]] = []
         self.of_model: list[Any] = []
         self.trained: list[Any] = []  # parameters, as of the beginning of the step
-        self.sparse: set[int] = set()  # parameters whose gradients are sparse
 
     def _left_over(self) -> list[int]:
         """Return the micro-batches of this step that would leave a rank without one, where rows may be divided."""
@@ -51,8 +51,8 @@ class _DividedSteps:
 
     @property
     def _meets(self) -> bool:
-        """Whether all ranks compute parts of a micro-batch at once: its loss compares rows, or weights them."""
-        return bool(_gathers(self.trainer)) or self.rows.rules[:1] not in ([], [_SUM])
+        """Whether all ranks compute parts of a micro-batch at once: its loss compares or weights rows, or it draws."""
+        return bool(_gathers(self.trainer)) or self.rows.drops or self.rows.rules[:1] not in ([], [_SUM])
 
     def _plan(self, *, checked: bool) -> list[_Unit]:
         """Return who computes what of this step."""
@@ -92,20 +92,32 @@ class _DividedSteps:
         """Compute this rank's rows of a micro-batch, and find how the ranks' parts give the whole. A collective."""
         rules, reasons = self.rows, list[str]()
         known, trims = bool(rules.rules), [True, False] if rules.trims is None else [rules.trims]
+        drops = any(self.draws.expected(self.samples[turn])[2:])
+        of_whole: _Note | None = whole
+        if drops:  # compared without
+            of_whole = None
+            self._clear_gradients()
+            with contextlib.suppress(Exception), _comparing(), _without_dropout():
+                of_whole = self._record(turn, self.samples[turn])
+                _read_losses([of_whole])
+            alone, trims = _taken(self.trained), [False]
         for blocks, trimmed in itertools.product([rules.blocks] if known else [1, 2], trims):
             rows = _Rows(self.samples[turn], blocks)
             parts = _in_parts(rows, by_length=not self._meets)
             saves = any(rows.width(part, trims=True) < rows.columns for part in parts)
             if trimmed and not saves and False in trims:
                 continue  # shows nothing
-            reasons.append(self._why_no_parts(turn, rows, parts, whole, alone, trims=trimmed))
+            with _without_dropout() if drops else contextlib.nullcontext():
+                reasons.append(self._why_no_parts(turn, rows, parts, of_whole, alone, trims=trimmed))
             if not reasons[-1]:
-                rules.blocks, rules.trims = blocks, trimmed if saves else rules.trims
+                rules.blocks, rules.trims = blocks, trimmed if saves or drops else rules.trims
+                rules.drops |= drops
                 break
-        why = reasons[0] if all(reasons) else ""
+        why = _DRAWS if _DRAWS in reasons else reasons[0]
+        why = why if all(reasons) else ""
         self._clear_gradients()
-        if not why and not known and rules.rules[0] != _SUM and not self._left_over():
-            why = "its loss is no sum over the step's items"
+        if not why and not known and (drops or rules.rules[0] != _SUM) and not self._left_over():
+            why = _DRAWS if drops else "its loss is no sum over the step's items"
         if why and known and why != _DRAWS:
             rules.why_not = why
             _checks.failed(
@@ -115,29 +127,37 @@ class _DividedSteps:
             self._say_undivided(why)
         elif not known and is_main_process:
             print(
-                "nb2ddp: rows of a micro-batch are divided where that evens out the ranks: a check has shown that "
-                "its loss, gradients and figures are those of its parts, up to rounding"
+                "nb2ddp: rows of a micro-batch are divided where that evens out the ranks: a check "
+                f"{'without dropout ' * drops}has shown that its loss, gradients and figures are those of its parts, "
+                "up to rounding"
             )
 
     def _why_no_parts(
-        self, turn: int, rows: _Rows, parts: list[_Part], whole: _Note, alone: list[Any], *, trims: bool
+        self,
+        turn: int,
+        rows: _Rows,
+        parts: list[_Part],
+        whole: _Note | None,
+        alone: list[Any],
+        *,
+        trims: bool,
     ) -> str:
         """Return why parts do not give the whole; "" where they do, and then their rules are noted. A collective."""
-        parameters, note, error = self.trained, None, ""
+        parameters, note, error = self.trained, None, _DRAWS if whole is None else ""
         self._clear_gradients()
         if len(parts) < 2:
             return "its rows cannot be told apart"
         try:
             if _run.rank < len(parts):
                 with _comparing():
-                    note = self._record_part(turn, rows.of(parts[_run.rank], trims=trims), 1.0)
+                    note = self._record_part(turn, rows, parts[_run.rank], 1.0, trims=trims, whole=True)
         except Exception as raised:
             error = f"its rows alone raise {type(raised).__name__}"
         _read_losses([note] if note is not None else [])
         seen = _exchange((note, bytes(p.grad is not None for p in parameters), error, whole))
         if why := next((error for *_, error, _ in seen if error), ""):
             return why
-        whole = seen[0][-1]  # every rank saw it a little otherwise, and all are to decide alike
+        whole = seen[0][-1] or _Note()  # every rank saw it a little otherwise, and all are to decide alike
         notes = [note for note, *_ in seen if note is not None]
         if any(note.draws != _NOTHING for note in (*notes, whole)):
             return _DRAWS
@@ -155,26 +175,53 @@ class _DividedSteps:
         figure = self.rows.learn_figures(weights, notes, whole, self.figures.sources)
         return figure and f"`{figure}` cannot be put together from the ranks' rows"
 
-    def _record_part(self, turn: int, inputs: Any, weight: float) -> _Note:
-        """Compute rows of a micro-batch, whose loss counts with a weight in backward()."""
-        accelerator = self.trainer.accelerator
+    def _record_part(
+        self, turn: int, rows: _Rows, part: _Part, weight: float, *, trims: bool, whole: bool = False
+    ) -> _Note:
+        """Compute rows of a micro-batch, whose loss counts with a weight in backward().
+
+        On CPUs its dropout is that of these rows in one process, on GPUs this rank's own.
+        """
+        accelerator, inputs = self.trainer.accelerator, rows.of(part, trims=trims)
         backward, own = accelerator.backward, "backward" in vars(accelerator)
         accelerator.backward = lambda loss, **options: backward(loss * weight, **options)
+        of = (
+            None
+            if torch.cuda.is_available() or rows.blocks > 1
+            else (part[0], part[-1] + 1, len(rows.lengths))
+        )
+        random = _own_random_numbers(of) if self.rows.drops and not whole else contextlib.nullcontext(bool)
+        drew: list[bool] = []
+
+        def compute() -> torch.Tensor:
+            with random as has_drawn:
+                loss = self.compute(inputs).detach()
+            drew.append(has_drawn())
+            return loss
+
         try:
             with _gathering(self.trainer):
-                return self._record(turn, inputs)
+                note = self._record(turn, inputs, compute)
+            note.is_near = any(drew)
+            return note
         finally:
             del accelerator.backward
             if own:
                 accelerator.backward = backward
 
-    def _record(self, turn: int, inputs: Any, *, checked: bool = False) -> _Note:
+    def _record(
+        self,
+        turn: int,
+        inputs: Any,
+        compute: Callable[[], torch.Tensor] | None = None,
+        *,
+        checked: bool = False,
+    ) -> _Note:
         """Compute a micro-batch, or rows of it, from where one process stands at its beginning."""
         _run.micro_batch = turn, len(self.samples), inputs is not self.samples[turn]
         try:
-            return self.figures.record(
-                lambda: self.compute(inputs).detach(), turn, self.states[turn], checked=checked
-            )
+            whole = compute or (lambda: self.compute(inputs).detach())
+            return self.figures.record(whole, turn, self.states[turn], checked=checked)
         finally:
             _run.micro_batch = None
 
@@ -198,12 +245,6 @@ class _DividedSteps:
         for parameter, *of_ranks in zip(parameters, *has, strict=True):
             if not any(of_ranks):
                 continue
-            if id(parameter) in self.sparse:
-                dimensions = 0 if parameter.grad is None else parameter.grad.sparse_dim()
-                parameter.grad = (
-                    _mean_of_rows(_sparse_like(parameter, max(_exchange(dimensions)))) * _run.world_size
-                )
-                continue
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
             dense.append(parameter.grad)
@@ -211,6 +252,10 @@ class _DividedSteps:
 
 
 _DRAWS = "it draws random numbers"
+
+
+def _without_dropout() -> _DropoutRows:
+    return _DropoutRows(0, 0, 0, contextlib.nullcontext, off=True)
 
 
 @contextlib.contextmanager

@@ -14,15 +14,16 @@ from torch.utils import _pytree as pytree
 
 from nb2ddp.runtime.batch_parts import _Parts
 from nb2ddp.runtime.call_results import _are_close, _computes_in_16_bits, _difference, _tolerance, _unjoinable
-from nb2ddp.runtime.gradients import _buckets, _trained_by_name
+from nb2ddp.runtime.dropout_rows import _generators, _set_generators
+from nb2ddp.runtime.gradients import _buckets
 from nb2ddp.runtime.module_state import _is_batch_norm, _is_of_library, _ModuleState, _without_effects
 from nb2ddp.runtime.object_collectives import from_all_ranks, from_main_process
 from nb2ddp.runtime.output_gathering import _Joins
 from nb2ddp.runtime.random_numbers import _random_state, _set_random_state
-from nb2ddp.runtime.random_rows import _generators, _RandomRows, _set_generators
+from nb2ddp.runtime.random_rows import _RandomRows
 from nb2ddp.runtime.run_state import _run
 from nb2ddp.runtime.spot_checks import _checks
-from nb2ddp.runtime.unseen_gradients import _average
+from nb2ddp.runtime.unseen_gradients import _average, _trained_by_name
 from nb2ddp.runtime.value_reads import _is_no_mean, _Reads
 
 

@@ -1,7 +1,6 @@
 """Wrap a model with DistributedDataParallel, and compare its replicas after training."""
 
 import sys
-import weakref
 from typing import Any
 
 import torch
@@ -50,20 +49,16 @@ def check_replicas(model: Any = None, result: _T | None = None) -> _T | None:
     if _run.world_size == 1:
         return result
     _checks.run_last()
-    models = {} if model is None else {"": model}
-    for of in models.values():
-        _reshard(of)
-    models |= _take_uncompared(model)
-    trained = {
-        (number, name): value
-        for number, each in models.items()
-        for name, value in each.named_parameters()
-        if value.requires_grad and not value.is_meta
+    others = [find(model) for find in _run.of_loops]
+    named = [] if model is None else model.named_parameters()
+    trained = {("", name): value for name, value in named if value.requires_grad and not value.is_meta}
+    for found in others:
+        trained = {**found, **trained}
+    digests = {
+        key: value if isinstance(value, str) else _digest(value)
+        for key, value in trained.items()
+        if not hasattr(value, "full_tensor")
     }
-    trained |= _trained_beside({id(value) for value in trained.values()})
-    digests = {key: _digest(value) for key, value in trained.items() if not hasattr(value, "full_tensor")}
-    digests |= _gone
-    _gone.clear()
     of_ranks = from_all_ranks(digests)
     apart = [
         name
@@ -87,61 +82,8 @@ def check_replicas(model: Any = None, result: _T | None = None) -> _T | None:
     return result
 
 
-_gone: dict[tuple[str, str], str] = {}  # digests of models that are gone since the last comparison
-
-
-def _compare_later(model: torch.nn.Module) -> None:
-    """Compare a model at the next comparison: where it is gone by then, as it was in the end."""
-    trained = {name: value for name, value in model.named_parameters() if value.requires_grad}
-    weakref.finalize(model, _keep_digests, f"gone {len(_run.uncompared)}", trained).atexit = False
-    _run.uncompared.append(weakref.ref(model))
-
-
-def _keep_digests(number: str, trained: dict[str, torch.Tensor]) -> None:
-    """Keep what is to be compared of a model that is gone, if it was trained since the last comparison."""
-    if _run.meets and _run.steps > _run.compared_steps:
-        kept = {name: value for name, value in trained.items() if not hasattr(value, "full_tensor")}
-        _gone.update({(number, name): _digest(value) for name, value in kept.items() if not value.is_meta})
-
-
 def _check_rest() -> None:
     """Compare what was trained since the last comparison: a model that a class keeps, for example."""
-    if _run.meets and (_run.divided or _gone) and _run.steps > _run.compared_steps:
+    if _run.meets and _run.of_loops and _run.steps > _run.compared_steps:
         check_replicas()
     _checks.say()
-
-
-def _trained_beside(known: set[int]) -> dict[tuple[str, str], Any]:
-    """Return what the optimizers of loops train that have taken a step, but for what is known."""
-    found = {}
-    for optimizer, number in list(_run.numbers.items()) if _run.divided else ():
-        parameters = [p for group in optimizer.param_groups for p in group["params"]]
-        for place, value in enumerate(parameters):
-            if id(value) not in known and isinstance(value, torch.Tensor) and not value.is_meta:
-                found[f"optimizer {number}", f"parameter {place} of an optimizer"] = value
-    return found
-
-
-def _take_uncompared(model: Any) -> dict[str, Any]:
-    """Return the other models that were wrapped since the last call, by the number that they have on every rank.
-
-    Those of a loop may train on: they are compared again.
-    """
-    found: dict[str, Any] = {}
-    known = {id(model), id(getattr(model, "module", None))}
-    for number, wrapped in enumerate(_run.uncompared):
-        other = wrapped()
-        if other is not None and id(other) not in known:
-            known.add(id(other))
-            found[str(number)] = other
-    if model is not None:
-        _run.uncompared.clear()
-    return found
-
-
-def _reshard(model: Any) -> None:
-    """Reshard FSDP modules: after an evaluation they still hold gathered parameters, which look whole."""
-    for part in model.modules():
-        reshard = getattr(part, "reshard", None)
-        if reshard is not None and hasattr(part, "unshard"):
-            reshard()

@@ -158,6 +158,7 @@ class _RowParts:
     def __init__(self) -> None:
         self.blocks = 1  # chosen and rejected answers stand in two blocks of rows in a batch of preferences
         self.trims: bool | None = None  # whether parts leave out padding; None where no check has shown it
+        self.drops = False  # its model drops out, which is no part of the comparison
         self.rules: list[str] = []  # by which the parts gave the whole in all checks so far
         self.of_figures: dict[_Path, list[str]] = {}
         self.why_not = ""

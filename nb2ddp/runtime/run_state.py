@@ -50,6 +50,8 @@ class _Run:
         self.uncompared: list[weakref.ref[Any]] = []  # wrapped models that check_replicas() has not seen
         # by model of a loop, what divides its calls: a _Split of divided_calls
         self.divided: weakref.WeakKeyDictionary[torch.nn.Module, Any] = weakref.WeakKeyDictionary()
+        # each finds what was trained beside a model, by where it is, or digests of that
+        self.of_loops: list[Callable[[Any], dict[tuple[str, str], Any]]] = []
         self.at_finish: list[Callable[[], None]] = []  # called before rank 0 goes on alone
         self.at_wrap: list[Callable[..., None]] = []  # called with a Trainer, and whether batches stay whole
         self.at_trainer: list[Callable[[], None]] = []  # called before a Trainer trains
@@ -77,17 +79,6 @@ class _Run:
 
 
 _run = _Run()
-
-
-def __getattr__(name: str) -> Any:
-    """Give `has_bf16`, which a T4 has not. Each rank asks its own GPU when it is read, and waits for no other.
-
-    Raises:
-        AttributeError: there is no such name.
-    """
-    if name == "has_bf16":
-        return not torch.cuda.is_available() or torch.cuda.get_device_capability()[0] >= 8
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def _warn(text: str) -> None:

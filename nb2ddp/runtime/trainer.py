@@ -8,7 +8,7 @@ from nb2ddp.runtime.metrics import _count_metrics_once
 from nb2ddp.runtime.object_collectives import from_main_process
 from nb2ddp.runtime.one_process import _leave_writing_to_rank_0
 from nb2ddp.runtime.random_numbers import _random_state, _set_random_state
-from nb2ddp.runtime.run_state import _run, is_main_process
+from nb2ddp.runtime.run_state import _run
 from nb2ddp.runtime.same_data import _check_same_data
 from nb2ddp.runtime.saving import _drop_half_checkpoints, _save_whole_files, _wait_for_save
 from nb2ddp.runtime.turns import _Turns
@@ -109,14 +109,3 @@ class _InTurns:
 
     def is_local_process_zero(self) -> bool:
         return _run.local_rank == 0
-
-    def hyperparameter_search(self, *args: Any, **options: Any) -> Any:
-        """Search alike on all ranks: a sampler that the notebook has not seeded gets rank 0's seed."""
-        import sys
-
-        if _run.meets and "sampler" not in options and "optuna" in sys.modules:
-            seed = from_main_process(lambda: int.from_bytes(os.urandom(4), "little") // 2)
-            options["sampler"] = sys.modules["optuna"].samplers.TPESampler(seed=seed)
-        if not is_main_process:
-            options.pop("storage", None)  # rank 0's
-        return super().hyperparameter_search(*args, **options)  # type: ignore[misc]

@@ -20,10 +20,9 @@ import torch.distributed as dist
 from nb2ddp.runtime.divided_steps import _DRAWS, _comparing, _DividedSteps, _read_losses
 from nb2ddp.runtime.figure_values import _agree
 from nb2ddp.runtime.figures import _Note
-from nb2ddp.runtime.gradients import _sparse_names
 from nb2ddp.runtime.held_tensors import _Held
 from nb2ddp.runtime.object_collectives import _exchange
-from nb2ddp.runtime.random_draws import _NOTHING, _Draws, _shapes
+from nb2ddp.runtime.random_draws import _NOTHING, _shapes
 from nb2ddp.runtime.random_numbers import _every_random_state, _set_every_random_state
 from nb2ddp.runtime.replicas import _make_equal
 from nb2ddp.runtime.row_parts import _Part, _Rows
@@ -49,7 +48,6 @@ class _Turns(_DividedSteps):
         self.notes: dict[int, _Note] = {}
         self.whole = ""  # why every rank computes all micro-batches
         self.spent = 0.0  # what checks cost, in steps of the ranks
-        self.draws = _Draws()
         self.losses_apart = 0.0  # in the check under way
         self.buffers: list[torch.Tensor] = []
         self.said = False  # that random numbers are not those of one process
@@ -82,10 +80,14 @@ class _Turns(_DividedSteps):
     def _begin_step(self) -> None:
         if self.model is not self.trainer.model:
             self.model = self.trainer.model
-            sparse = _sparse_names(self.model)
             self.of_model = list(self.model.parameters())
             self.buffers = _persistent(self.model)
-            self.sparse = {id(p) for name, p in self.model.named_parameters() if name in sparse}
+            if (
+                any(getattr(part, "sparse", False) is True for part in self.model.modules())
+                and not self.whole
+            ):
+                self.whole = "an embedding gives sparse gradients"
+                _warn(f"every rank computes all micro-batches, which is no faster than one GPU: {self.whole}")
             _make_equal(self.model, [name for name, _ in self.model.named_parameters()])
             _set_every_random_state(_exchange(_every_random_state())[0])
         self.trained = self._find_trained()
@@ -125,14 +127,18 @@ class _Turns(_DividedSteps):
             _checks.failed(
                 f"{why}. From here on every rank computes all micro-batches, which is no faster than one GPU"
             )
-        elif self.draws.why_not and not self.said:
-            self.said = True
-            _warn(
-                f"micro-batches draw random numbers (dropout, say) {self.draws.why_not}: those after the first of each "
-                "step draw others than in one process, so losses are near the single process's and not equal"
-            )
+        elif self.draws.why_not:
+            self._say_near(f"{self.draws.why_not}, after the first of each step")
         for parameter, gradient in kept:
             parameter.grad = gradient if parameter.grad is None else gradient + parameter.grad
+
+    def _say_near(self, how: str) -> None:
+        if not self.said:
+            _warn(
+                f"micro-batches draw random numbers (dropout, say) {how}: they draw others than in one process, so "
+                "losses are near the single process's and not equal"
+            )
+        self.said = True
 
     def _compute(self, held: _Held, *, checked: bool) -> str:
         """Compute this rank's micro-batches, and exchange what they gave. Return what is wrong, or ""."""
@@ -162,8 +168,8 @@ class _Turns(_DividedSteps):
                 made[turn, part] = record(turn)
             elif rank == _run.rank and part is not None:
                 weight = weights[turn][self.rows.rules[0]][parts[turn].index(part)]
-                inputs = self.batches[turn].of(part, trims=self.rows.trims is True)
-                made[turn, part] = self._record_part(turn, inputs, weight)
+                trims = self.rows.trims is True
+                made[turn, part] = self._record_part(turn, self.batches[turn], part, weight, trims=trims)
         mine = [p.grad for p in parameters]
         if checked:
             for parameter in parameters:
@@ -194,9 +200,12 @@ class _Turns(_DividedSteps):
         ]  # of a micro-batch that is divided, its parts in order
         for turn, part, _ in plan:
             seen[turn] += [notes[turn, part] for notes, *_ in of_ranks if (turn, part) in notes]
-        if any(note.draws != _NOTHING for turn in parts for note in seen[turn]):
+        of_rows = [note for turn in parts for note in seen[turn]]
+        if any(note.draws != _NOTHING for note in of_rows) and not self.rows.drops:
             self._say_undivided(_DRAWS)
             return _OTHERWISE
+        if any(note.is_near for note in of_rows):
+            self._say_near("for the rows that a rank computes")
         unclear = [turn for turn in parts if self.rows.are_unclear(weights[turn], seen[turn])]
         if unclear or any(unknown for *_, unknown in of_ranks):
             self.doubtful = unclear[0] if unclear else next(iter(parts), -1)
@@ -231,9 +240,13 @@ class _Turns(_DividedSteps):
 
     def _as_expected(self, seen: list[list[_Note]], divided: Collection[int], *, checked: bool) -> bool:
         """Return whether all micro-batches began where they do in one process; if not, the next ones will."""
-        drawn = []
-        for notes in seen:
-            drawn.append(notes[0].draws if all(note.draws == notes[0].draws for note in notes) else None)
+        drawn: list[Any] = []
+        for turn, notes in enumerate(seen):
+            same = all(note.draws == notes[0].draws for note in notes)
+            is_near = any(note.is_near for note in notes)
+            drawn.append(
+                self.draws.expected(self.samples[turn]) if is_near else notes[0].draws if same else None
+            )
         stood = self.figures.learn_counters(
             [notes for turn, notes in enumerate(seen) if turn not in divided], finds=checked
         )

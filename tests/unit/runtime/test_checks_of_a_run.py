@@ -62,12 +62,12 @@ FAULTS = {
     "a sum instead of a mean": "ddp._best_weights = lambda ways, parts: [1.0] * ddp._run.world_size",
     "a rank's own random numbers": """
         if rank == 1:
-            patch(ddp._RandomRows, "_dropout", lambda of: lambda self, func, x, p=0.5, *more:
+            patch(ddp._DropoutRows, "_dropout", lambda of: lambda self, func, x, p=0.5, *more:
                   x * (torch.rand(x.shape) > p) / (1 - p))
     """,
     "no random numbers on a rank": """
         if rank == 1:
-            patch(ddp._RandomRows, "_dropout", lambda of: lambda self, func, x, *more: x)
+            patch(ddp._DropoutRows, "_dropout", lambda of: lambda self, func, x, *more: x)
     """,
     "gradients of rows that are too small": """
         ddp._TakeGradient.forward = staticmethod(lambda ctx, whole, sizes, rank: (

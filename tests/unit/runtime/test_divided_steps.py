@@ -176,9 +176,9 @@ ddp.init_process_group()
 ddp.wrap_trainer(t)
 ddp.spent, ddp.of_one = {{}}, []
 record, begin = t._turns._record, t._turns.begin
-def counted(turn, inputs, **options):
+def counted(turn, inputs, *more, **options):
     ddp.spent[t.state.global_step] = ddp.spent.get(t.state.global_step, 0) + inputs["input_ids"].numel()
-    return record(turn, inputs, **options)
+    return record(turn, inputs, *more, **options)
 def begun(samples):
     ddp.of_one.append(sum(inputs["input_ids"].numel() for inputs in samples))
     begin(samples)

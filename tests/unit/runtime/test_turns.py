@@ -17,6 +17,7 @@ PROGRAMS = sorted((Path(__file__).parent / "trainers").glob("*.py"))
 ON_THREE = (
     "language_model",
     "dropout",
+    "dropout_in_one_micro_batch",
     "evaluates_and_predicts",
     "library_prints_once",
     "evened_out_padded",

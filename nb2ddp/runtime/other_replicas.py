@@ -1,0 +1,75 @@
+"""Find what is compared beside the model of a Trainer: other models, those that are gone, and what no model holds."""
+
+import weakref
+from typing import Any
+
+import torch
+
+from nb2ddp.runtime.run_state import _run
+from nb2ddp.runtime.same_data import _digest
+
+_gone: dict[tuple[str, str], str] = {}  # digests of models that are gone since the last comparison
+
+
+def _compare(model: torch.nn.Module) -> None:
+    """Compare a model at the next comparison."""
+    _run.uncompared.append(weakref.ref(model))
+    if _trained not in _run.of_loops:
+        _run.of_loops.append(_trained)
+
+
+def _compare_later(model: torch.nn.Module) -> None:
+    """Compare a model at the next comparison: where it is gone by then, as it was in the end."""
+    trained = {name: value for name, value in model.named_parameters() if value.requires_grad}
+    weakref.finalize(model, _keep_digests, f"gone {len(_run.uncompared)}", trained).atexit = False
+    _compare(model)
+
+
+def _keep_digests(number: str, trained: dict[str, torch.Tensor]) -> None:
+    """Keep what is to be compared of a model that is gone, if it was trained since the last comparison."""
+    if _run.meets and _run.steps > _run.compared_steps:
+        kept = {name: value for name, value in trained.items() if not hasattr(value, "full_tensor")}
+        _gone.update({(number, name): _digest(value) for name, value in kept.items() if not value.is_meta})
+
+
+def _trained(model: Any) -> dict[tuple[str, str], Any]:
+    """Return what was trained beside a model, by where it is; of what is gone, digests."""
+    found: dict[tuple[str, str], Any] = {**_gone}
+    _gone.clear()
+    if model is not None:
+        _reshard(model)
+    for number, other in _take_uncompared(model).items():
+        named = other.named_parameters()
+        found |= {(number, name): p for name, p in named if p.requires_grad and not p.is_meta}
+    known = {id(value) for value in found.values()} | {id(p) for p in (model.parameters() if model else ())}
+    for optimizer, number in list(_run.numbers.items()) if _run.divided else ():
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        for place, value in enumerate(parameters):
+            if id(value) not in known and isinstance(value, torch.Tensor) and not value.is_meta:
+                found[f"optimizer {number}", f"parameter {place} of an optimizer"] = value
+    return found
+
+
+def _take_uncompared(model: Any) -> dict[str, Any]:
+    """Return the other models that were wrapped since the last call, by the number that they have on every rank.
+
+    Those of a loop may train on: they are compared again.
+    """
+    found: dict[str, Any] = {}
+    known = {id(model), id(getattr(model, "module", None))}
+    for number, wrapped in enumerate(_run.uncompared):
+        other = wrapped()
+        if other is not None and id(other) not in known:
+            known.add(id(other))
+            found[str(number)] = other
+    if model is not None:
+        _run.uncompared.clear()
+    return found
+
+
+def _reshard(model: Any) -> None:
+    """Reshard FSDP modules: after an evaluation they still hold gathered parameters, which look whole."""
+    for part in model.modules():
+        reshard = getattr(part, "reshard", None)
+        if reshard is not None and hasattr(part, "unshard"):
+            reshard()
