@@ -84,11 +84,8 @@ PARTS = (
 _DOCSTRING = """\
 What a training script that nb2ddp generated needs on several GPUs: one process (rank) per GPU, started by torchrun.
 
-The script imports this module as ``ddp`` and needs nothing else of nb2ddp, whose licence is Apache-2.0. Under plain
-``python`` (one process) every function does what the notebook did, and waits for nothing. It holds only the parts
-that this script uses.
-
-How the ranks work together:
+The script imports this module as ``ddp`` and needs nothing else of nb2ddp, whose licence is Apache-2.0. It holds the
+parts that this script uses. Under plain ``python`` every function does what the notebook did, and waits for nothing.
 
 - Each rank runs the whole script. A Trainer's micro-batches are computed in turns (`wrap_trainer`), the calls of a
   loop's model by rows (`parallelize`); gradients are put together, so that the ranks' models stay equal.
@@ -140,7 +137,8 @@ def support_module(used: frozenset[str] | None = None) -> str:
         docstring, body = _read(name)
         imports |= _imports(_header(name))
         about = textwrap.indent(docstring, "# ", lambda line: True).replace("# \n", "#\n")
-        bodies.append(f"{f'# ---- {name} '.ljust(_LINE_LENGTH, '-')}\n#\n{about}\n\n\n{body}\n")
+        gap = "\n\n" if body.startswith(("def ", "class ", "@")) else "\n"
+        bodies.append(f"{f'# ---- {name} '.ljust(_LINE_LENGTH, '-')}\n{about}\n{gap}{body}\n")
         if public := PUBLIC.findall(body):
             functions.append(_entry(name, public))
     docstring = _DOCSTRING.replace("@functions@", "\n".join(functions))
