@@ -206,7 +206,7 @@ def _leave_group() -> None:
     """
     if _run.watchdog is not None:
         _run.watchdog.stop()
-    if dist.is_initialized():
+    if dist.distributed_c10d.is_initialized():
         dist.destroy_process_group()
         time.sleep(0.2)
 

@@ -2,6 +2,7 @@
 
 import collections
 import contextlib
+import functools
 import io
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -12,6 +13,7 @@ from torch.utils import _pytree as pytree
 
 from nb2ddp.runtime.metrics import _is_metric
 from nb2ddp.runtime.random_numbers import _random_state, _set_random_state
+from nb2ddp.runtime.run_state import _run
 from nb2ddp.runtime.value_copies import (
     _class_attributes,
     _copies,
@@ -224,8 +226,25 @@ def _synchronises_batch_norms(model: torch.nn.Module) -> bool:
     plain = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d, torch.nn.SyncBatchNorm)
     if norms and torch.cuda.is_available() and all(type(part) in plain for part in norms):
         torch.nn.SyncBatchNorm.convert_sync_batchnorm(model)
+        _let_batch_norms_see_ranks()
         return True
     return not norms
+
+
+@functools.cache
+def _let_batch_norms_see_ranks() -> None:
+    """Let `SyncBatchNorm` find the process group, which libraries do not: its forward() asks as they do."""
+    forward = torch.nn.SyncBatchNorm.forward
+
+    @functools.wraps(forward)
+    def forward_of_ranks(norm: Any, rows: torch.Tensor) -> Any:
+        before, _run.is_hidden = _run.is_hidden, False
+        try:
+            return forward(norm, rows)
+        finally:
+            _run.is_hidden = before
+
+    torch.nn.SyncBatchNorm.forward = forward_of_ranks
 
 
 def _is_of_library(part: torch.nn.Module) -> bool:

@@ -9,6 +9,7 @@ import sys
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from nb2ddp.runtime.run_state import _run
 from nb2ddp.runtime.store import _store
@@ -32,6 +33,7 @@ def _hide_ranks() -> None:
         SystemExit: there are fewer GPUs than ranks on this machine.
     """
     _store()
+    _run.is_hidden = True
     for name in _HIDDEN:
         os.environ.pop(name, None)
     if not torch.backends.cuda.is_built():
@@ -53,6 +55,14 @@ def _hide_ranks() -> None:
             )
         os.environ["CUDA_VISIBLE_DEVICES"] = gpus[_run.local_rank]
     _run.gpu = 0 if torch.cuda.is_available() else _run.local_rank
+
+
+def _hide_group() -> None:
+    """Let libraries find no process group: torchmetrics, say, would add up what each rank has counted whole.
+
+    They ask `torch.distributed.is_initialized`; PyTorch's own collectives ask in `torch.distributed.distributed_c10d`.
+    """
+    dist.is_initialized = lambda: not _run.is_hidden
 
 
 def _leave_writing_to_rank_0(trainer: Any) -> None:

@@ -1,7 +1,6 @@
 """Start a rank, and join the process group."""
 
 import atexit
-import logging
 import os
 import pathlib
 import shutil
@@ -15,7 +14,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from nb2ddp.runtime.ending import _SCRATCH, _end_on_error, _leave_script
 from nb2ddp.runtime.object_collectives import from_all_ranks, from_main_process
-from nb2ddp.runtime.one_process import _hide_ranks
+from nb2ddp.runtime.one_process import _hide_group, _hide_ranks
 from nb2ddp.runtime.random_numbers import _random_state, _seed_all, _set_random_state
 from nb2ddp.runtime.run_state import _GROUP_TIMEOUT, _run
 from nb2ddp.runtime.store import _store
@@ -97,20 +96,18 @@ def init_process_group() -> None:
     if _run.world_size == 1:
         return
     _check_told()
-    if not dist.is_initialized():
+    if not dist.distributed_c10d.is_initialized():
         from_all_ranks(None)  # a rank that has ended is noticed here; init_process_group() would wait an hour
         backend = "nccl" if torch.cuda.is_available() else "gloo"
         store = dist.PrefixStore("process_group", _store())
         dist.init_process_group(
             backend, timeout=_GROUP_TIMEOUT, store=store, rank=_run.rank, world_size=_run.world_size
         )
-        # Transformers advises against a group that its arguments know nothing of
-        logging.getLogger("transformers.training_args").addFilter(
-            lambda record: "process group is initialized" not in record.getMessage()
-        )
         if backend == "nccl":
             _run.cpu_group = dist.new_group(backend="gloo", timeout=_GROUP_TIMEOUT)
         from_all_ranks(None)  # gloo fails on a rank that still connects to one which ends at once
+        if _run.is_hidden:
+            _hide_group()
     if dist.get_world_size() != _run.world_size:
         raise RuntimeError("vLLM keeps the ranks apart: update unsloth and unsloth_zoo to 2026.10.9 or newer")
 

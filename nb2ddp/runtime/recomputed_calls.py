@@ -111,6 +111,12 @@ def _cut_off(value: Any) -> Any:
     return value.detach().requires_grad_().clone() if wants else value
 
 
+def _begins_a_graph(value: Any) -> bool:
+    """Return whether other outputs may be made of this one: of the ranks' joined rows they are not."""
+    is_tensor = isinstance(value, torch.Tensor) and not isinstance(value, torch.nn.Parameter)
+    return is_tensor and value.is_leaf and bool(value.requires_grad)
+
+
 def _without_graph(output: Any) -> Any:
     return pytree.tree_map(lambda x: x.detach() if isinstance(x, torch.Tensor) else x, output)
 
@@ -222,6 +228,7 @@ class _Comparison:
     def _compare_outputs(self, trials: _Trials, parts: _Parts, kind: Any) -> tuple[str | None, float, _Trial]:
         own = parts.ranges[_run.rank]
         whole = trials.call(self._call(parts, 0, parts.rows), parts, 0, parts.rows)
+        begins = any(_begins_a_graph(leaf) for leaf in pytree.tree_leaves(whole.output))
         whole.output = _without_graph(whole.output)
         part = trials.call(self._call(parts, *own), parts, *own)
         form = None if part.error is not None else self.joins.form(part.output, kind, parts.sizes[_run.rank])
@@ -252,7 +259,7 @@ class _Comparison:
         ):
             self.parted = False
             return f"forward() decides by {_NO_MEAN}", float("inf"), whole
-        if why := _unjoinable(whole.output):
+        if why := _unjoinable(whole.output) or begins * "it returns a tensor that gradients may be asked for":
             return why, float("inf"), whole
         problem, difference = self.joins.compare(
             whole.output, part.output, parts, kind, _tolerance_of(whole.in_16_bits, 0.0)

@@ -16,6 +16,7 @@ import torch
 
 from nb2ddp.runtime.figure_values import _agree, _Path
 from nb2ddp.runtime.figures import _Change, _Note
+from nb2ddp.runtime.run_state import _run
 
 _SUM = "a sum over items"
 _WEIGHTS = (_SUM, "a mean over predicted labels", "a mean over labels", "a mean over rows")
@@ -351,9 +352,11 @@ def _gathering(trainer: Any) -> Iterator[None]:
     found = _gathers(trainer)
     for part in found:
         part.gather_across_devices = True
+    before, _run.is_hidden = _run.is_hidden, not found
     try:
         yield
     finally:
+        _run.is_hidden = before
         for part in found:
             part.gather_across_devices = False
 

@@ -60,6 +60,7 @@ class _Run:
         )
         # of a Trainer's step: the micro-batch under way, how many there are, whether its rows are divided
         self.micro_batch: tuple[int, int, bool] | None = None
+        self.is_hidden = False  # whether libraries find no process group
         self.is_one_process = False  # whether this rank computes a batch that counts for all ranks
         self.checks: dict[str, Any] = {}  # what the spot checks have shown
         self.failures: list[str] = []  # checks that failed; the run goes on to save and ends with exit code 1

@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 
-from nb2ddp.runtime.metrics import _count_metrics_once
 from nb2ddp.runtime.run_state import _run, _warn
 
 _splits = _run.divided
@@ -25,8 +24,6 @@ def _split_class(kind: Any) -> type:
     @torch.compiler.disable  # a compiled function that calls the model would trace this file
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         split = _splits.get(self)
-        if split is not None:
-            _count_metrics_once()
         if split is None or not _is_to_divide():
             return called(self, *args, **kwargs)
         return split.forward(args, kwargs)

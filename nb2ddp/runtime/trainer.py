@@ -4,7 +4,6 @@ import os
 from typing import Any
 
 from nb2ddp.runtime.callbacks import _decide_on_rank_0
-from nb2ddp.runtime.metrics import _count_metrics_once
 from nb2ddp.runtime.object_collectives import from_main_process
 from nb2ddp.runtime.one_process import _leave_writing_to_rank_0
 from nb2ddp.runtime.random_numbers import _random_state, _set_random_state
@@ -56,7 +55,6 @@ def prepare_trainer(trainer: Any, whole: bool = False) -> None:
     kind = type(trainer)
     names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__doc__": kind.__doc__}
     trainer.__class__ = type(kind.__name__, (_InTurns, kind), names)
-    _count_metrics_once()
     trainer.args._n_gpu = min(trainer.args.n_gpu, 1)
     _leave_writing_to_rank_0(trainer)
     _decide_on_rank_0(trainer.callback_handler)

@@ -41,7 +41,7 @@ def _average_unseen(parameters: list[Any]) -> None:
 
     To do so once more changes nothing.
     """
-    if not _run.reduced or not _run.meets or not dist.is_initialized():
+    if not _run.reduced or not _run.meets or not dist.distributed_c10d.is_initialized():
         return
     unseen = [p for p in parameters if p.requires_grad and not _is_reduced(p)]
     if not unseen:
