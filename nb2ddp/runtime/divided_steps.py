@@ -83,7 +83,7 @@ class _DividedSteps:
         if count := len(self.samples) % _run.world_size:
             _warn(
                 f"{count} of a step's {len(self.samples)} micro-batches cannot be divided over the ranks: {why}. "
-                "One rank computes it while the others wait, which is right and no faster than one GPU"
+                "One rank computes each of them while others wait, which is right and slower"
             )
         elif is_main_process:
             print(f"nb2ddp: each micro-batch is computed whole, by one of the ranks: {why}")
@@ -93,23 +93,28 @@ class _DividedSteps:
         rules, reasons = self.rows, list[str]()
         known, trims = bool(rules.rules), [True, False] if rules.trims is None else [rules.trims]
         drops = any(self.draws.expected(self.samples[turn])[2:])
+        near = drops and torch.cuda.is_available()  # each rank's own: compared without dropout
         of_whole: _Note | None = whole
-        if drops:  # compared without
+        trims = [False] if drops else trims
+        if near:
             of_whole = None
             self._clear_gradients()
             with contextlib.suppress(Exception), _comparing(), _without_dropout():
                 of_whole = self._record(turn, self.samples[turn])
                 _read_losses([of_whole])
-            alone, trims = _taken(self.trained), [False]
+            alone = _taken(self.trained)
         for blocks, trimmed in itertools.product([rules.blocks] if known else [1, 2], trims):
             rows = _Rows(self.samples[turn], blocks)
             parts = _in_parts(rows, by_length=not self._meets)
             saves = any(rows.width(part, trims=True) < rows.columns for part in parts)
             if trimmed and not saves and False in trims:
                 continue  # shows nothing
-            with _without_dropout() if drops else contextlib.nullcontext():
-                reasons.append(self._why_no_parts(turn, rows, parts, of_whole, alone, trims=trimmed))
-            if not reasons[-1]:
+            draws = drops and not near
+            with _without_dropout() if near else contextlib.nullcontext():
+                why = self._why_no_parts(turn, rows, parts, of_whole, alone, trims=trimmed, draws=draws)
+            reasons.append(why)
+            if not why:
+                rules.compared.add(len(rows.lengths))
                 rules.blocks, rules.trims = blocks, trimmed if saves or drops else rules.trims
                 rules.drops |= drops
                 break
@@ -128,7 +133,7 @@ class _DividedSteps:
         elif not known and is_main_process:
             print(
                 "nb2ddp: rows of a micro-batch are divided where that evens out the ranks: a check "
-                f"{'without dropout ' * drops}has shown that its loss, gradients and figures are those of its parts, "
+                f"{'without dropout ' * near}has shown that its loss, gradients and figures are those of its parts, "
                 "up to rounding"
             )
 
@@ -141,6 +146,7 @@ class _DividedSteps:
         alone: list[Any],
         *,
         trims: bool,
+        draws: bool,
     ) -> str:
         """Return why parts do not give the whole; "" where they do, and then their rules are noted. A collective."""
         parameters, note, error = self.trained, None, _DRAWS if whole is None else ""
@@ -150,7 +156,7 @@ class _DividedSteps:
         try:
             if _run.rank < len(parts):
                 with _comparing():
-                    note = self._record_part(turn, rows, parts[_run.rank], 1.0, trims=trims, whole=True)
+                    note = self._record_part(turn, rows, parts[_run.rank], 1.0, trims=trims, draws=draws)
         except Exception as raised:
             error = f"its rows alone raise {type(raised).__name__}"
         _read_losses([note] if note is not None else [])
@@ -159,7 +165,9 @@ class _DividedSteps:
             return why
         whole = seen[0][-1] or _Note()  # every rank saw it a little otherwise, and all are to decide alike
         notes = [note for note, *_ in seen if note is not None]
-        if any(note.draws != _NOTHING for note in (*notes, whole)):
+        if any(note.is_near or note.draws != whole.draws for note in notes):
+            return _DRAWS
+        if whole.draws != _NOTHING and not draws:
             return _DRAWS
         tolerance, weights = _rounding(self.trainer), self.rows.figure_weights(rows, parts)
         found = self.rows.narrow(rows, parts, [note.result[0] for note in notes], whole.result[0], tolerance)
@@ -176,7 +184,7 @@ class _DividedSteps:
         return figure and f"`{figure}` cannot be put together from the ranks' rows"
 
     def _record_part(
-        self, turn: int, rows: _Rows, part: _Part, weight: float, *, trims: bool, whole: bool = False
+        self, turn: int, rows: _Rows, part: _Part, weight: float, *, trims: bool, draws: bool
     ) -> _Note:
         """Compute rows of a micro-batch, whose loss counts with a weight in backward().
 
@@ -190,7 +198,7 @@ class _DividedSteps:
             if torch.cuda.is_available() or rows.blocks > 1
             else (part[0], part[-1] + 1, len(rows.lengths))
         )
-        random = _own_random_numbers(of) if self.rows.drops and not whole else contextlib.nullcontext(bool)
+        random = _own_random_numbers(of) if draws else contextlib.nullcontext(bool)
         drew: list[bool] = []
 
         def compute() -> torch.Tensor:

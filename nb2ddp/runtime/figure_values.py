@@ -151,8 +151,9 @@ def _copied(value: Any) -> Any:
 
 def _refill(value: Any, copy: Any) -> None:
     if isinstance(value, torch.Tensor):
-        with torch.no_grad():
-            value.copy_(copy)
+        if not torch.equal(value, copy):  # a write leaves a trace
+            with torch.no_grad():
+                value.copy_(copy)
     elif _is_array(value):
         value[...] = copy
     elif isinstance(value, list) and isinstance(copy, int):

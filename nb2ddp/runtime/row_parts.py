@@ -159,7 +159,8 @@ class _RowParts:
     def __init__(self) -> None:
         self.blocks = 1  # chosen and rejected answers stand in two blocks of rows in a batch of preferences
         self.trims: bool | None = None  # whether parts leave out padding; None where no check has shown it
-        self.drops = False  # its model drops out, which is no part of the comparison
+        self.drops = False  # the model drops out
+        self.compared: set[int] = set()  # for how many rows parts were compared with the whole
         self.rules: list[str] = []  # by which the parts gave the whole in all checks so far
         self.of_figures: dict[_Path, list[str]] = {}
         self.why_not = ""
@@ -179,10 +180,12 @@ class _RowParts:
         return self.weights(rows, parts).get(self.rules[0], [1.0] * len(parts))
 
     def is_unsure(self, rows: _Rows, parts: list[_Part]) -> bool:
-        """Return whether two ways that have held so far give this micro-batch other losses."""
+        """Return whether two ways that have held so far give this micro-batch other losses, or dropout may."""
         weights = self.weights(rows, parts)
         known = [weights[rule] for rule in self.rules if rule in weights]
-        return any(not _agree(known[0], other, 1e-6) for other in known[1:])
+        return (self.drops and len(rows.lengths) not in self.compared) or any(
+            not _agree(known[0], other, 1e-6) for other in known[1:]
+        )
 
     def narrow(
         self, rows: _Rows, parts: list[_Part], losses: list[float], whole: float, tolerance: float

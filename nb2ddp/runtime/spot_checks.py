@@ -39,12 +39,12 @@ class _SpotChecks:
         self.waiting: list[Any] = []  # what is to run before the summary: a last comparison
         _run.checks = {"checked": 0, "steps": 0, "difference": 0.0, "gradients": None, "failed": []}
 
-    def is_checked(self, step: int) -> bool:
+    def is_checked(self, step: int, *, must: bool = False) -> bool:
         """Return whether a step is recomputed; steps count from 0, and one may be asked for several times."""
         if not self.is_on or not _run.meets:
             return False
         self.steps = max(self.steps, step + 1)
-        if step != self.current and step >= self.following:
+        if step != self.current and (must or step >= self.following):
             self.current, self.following = step, step + self._gap(step)
             self.is_whole = step >= self.next_whole
             if self.is_whole:

@@ -22,7 +22,7 @@ from nb2ddp.runtime.figure_values import _agree
 from nb2ddp.runtime.figures import _Note
 from nb2ddp.runtime.held_tensors import _Held
 from nb2ddp.runtime.object_collectives import _exchange
-from nb2ddp.runtime.random_draws import _NOTHING, _shapes
+from nb2ddp.runtime.random_draws import _NOTHING, _advanced, _shapes
 from nb2ddp.runtime.random_numbers import _every_random_state, _set_every_random_state
 from nb2ddp.runtime.replicas import _make_equal
 from nb2ddp.runtime.row_parts import _Part, _Rows
@@ -47,6 +47,7 @@ class _Turns(_DividedSteps):
         self.turn = 0  # the micro-batch that the Trainer asks for next
         self.notes: dict[int, _Note] = {}
         self.whole = ""  # why every rank computes all micro-batches
+        self.first = 0  # this Trainer's first step, among those of all
         self.spent = 0.0  # what checks cost, in steps of the ranks
         self.losses_apart = 0.0  # in the check under way
         self.buffers: list[torch.Tensor] = []
@@ -98,7 +99,8 @@ class _Turns(_DividedSteps):
         self.batches = [_Rows(inputs, self.rows.blocks, divides=divides) for inputs in self.samples]
         self.doubtful, left = -1, self._left_over()
         cost = (_run.world_size - 1) * (2 if left and len(self.samples) == len(left) else 1)
-        is_due = _checks.is_checked(step) and (
+        self.first = self.first if step else _checks.steps  # of this Trainer; others may have trained before
+        is_due = _checks.is_checked(self.first + step, must=not step) and (
             step == 0 or _checks.is_asked or self.spent + cost <= _MOST_OF_STEPS * step
         )
         self.spent += cost * is_due
@@ -106,8 +108,9 @@ class _Turns(_DividedSteps):
         kept = [(p, p.grad) for p in self.trained if p.grad is not None]
         own = {id(tensor) for tensor in (*self.trained, *self.of_model, *self.buffers)}
         held = _Held(self.trainer, self.buffers, own, looks=is_due, keeps=not step)
-        for rows in (self.batches[turn] for turn in left):
-            is_due |= self.rows.is_unsure(rows, _in_parts(rows))
+        for turn in left:
+            if self.rows.is_unsure(self.batches[turn], _in_parts(self.batches[turn])):
+                is_due, self.doubtful = True, turn
         for parameter, _ in kept:
             parameter.grad = None
         for again in itertools.count():
@@ -124,6 +127,8 @@ class _Turns(_DividedSteps):
             self._clear_gradients()
             held.put_back()
             self.whole = why
+            for parameter in self.trained:  # a loss may have moved them, and back but for rounding
+                dist.broadcast(parameter.data, 0)
             _checks.failed(
                 f"{why}. From here on every rank computes all micro-batches, which is no faster than one GPU"
             )
@@ -168,8 +173,8 @@ class _Turns(_DividedSteps):
                 made[turn, part] = record(turn)
             elif rank == _run.rank and part is not None:
                 weight = weights[turn][self.rows.rules[0]][parts[turn].index(part)]
-                trims = self.rows.trims is True
-                made[turn, part] = self._record_part(turn, self.batches[turn], part, weight, trims=trims)
+                of, trims, draws = self.batches[turn], self.rows.trims is True, self.rows.drops
+                made[turn, part] = self._record_part(turn, of, part, weight, trims=trims, draws=draws)
         mine = [p.grad for p in parameters]
         if checked:
             for parameter in parameters:
@@ -201,7 +206,10 @@ class _Turns(_DividedSteps):
         for turn, part, _ in plan:
             seen[turn] += [notes[turn, part] for notes, *_ in of_ranks if (turn, part) in notes]
         of_rows = [note for turn in parts for note in seen[turn]]
-        if any(note.draws != _NOTHING for note in of_rows) and not self.rows.drops:
+        drawn = [(turn, note.draws) for turn in parts for note in seen[turn] if not note.is_near]
+        if any(
+            counts != self.draws.known.get(_shapes(self.samples[turn]), counts) for turn, counts in drawn
+        ) or (any(counts != _NOTHING for _, counts in drawn) and not self.rows.drops):
             self._say_undivided(_DRAWS)
             return _OTHERWISE
         if any(note.is_near for note in of_rows):
@@ -250,6 +258,8 @@ class _Turns(_DividedSteps):
         stood = self.figures.learn_counters(
             [notes for turn, notes in enumerate(seen) if turn not in divided], finds=checked
         )
+        if drawn[-1] is not None:
+            self.states[-1] = _advanced(self.states[-2], drawn[-1])
         return self.draws.learn(self.samples, drawn, self.steps) and stood
 
     def _compare(self, seen: list[list[_Note]], orders: list[list[int]]) -> str:
