@@ -10,7 +10,7 @@ import time
 import click
 
 from nb2ddp.cli.common import echo, say, until_interrupted
-from nb2ddp.cli.waiting import waiting
+from nb2ddp.waiting import waiting
 
 
 @click.command()

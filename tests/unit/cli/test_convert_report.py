@@ -30,7 +30,9 @@ from unsloth import FastLanguageModel
 m, tokenizer = FastLanguageModel.from_pretrained("org/Model-70B", load_in_4bit=True)
 """
 INSTALLS = "!pip install a\n!pip install b\nx = 1\n!pip install c"
-PIECES = re.compile(r"\x1b\[[0-9;]*m")
+PIECES = re.compile(
+    r"\x1b\[[0-9;]*m|\r\x1b\[K(?:[-\\|/] nb2ddp: \[[^\r]*)?"
+)  # colours, and what is waited for
 
 
 def save(folder: Path, *cells: str, name: str = "a.ipynb") -> Path:
