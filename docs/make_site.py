@@ -78,7 +78,7 @@ def _relative(text: str, page: str) -> str:
     """Make links to pages of docs/ lead into the site, and other paths into the repository."""
     up = "../" * page.count("/")
     text = text.replace(f"{errors.REPOSITORY}/blob/main/CONTRIBUTING.md", f"{up}architecture.md")
-    return re.sub(rf"{errors.REPOSITORY}/blob/main/docs/([\w/]+\.md)", rf"{up}\1", text)
+    return re.sub(rf"(?:{errors.REPOSITORY}/blob/main/|(?<=\]\())docs/([\w/]+\.md)", rf"{up}\1", text)
 
 
 # An address that package indexes show too.
