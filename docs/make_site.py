@@ -166,11 +166,8 @@ def _api() -> str:
             made = [
                 part for part in node.body if isinstance(part, ast.FunctionDef) and part.name == "__init__"
             ]
-            arguments = (
-                ast.unparse((made[0] if made else node).args)
-                if made or isinstance(node, ast.FunctionDef)
-                else ""
-            )
+            called = made[0] if made else node
+            arguments = ast.unparse(called.args) if isinstance(called, ast.FunctionDef) else ""
             arguments = arguments.removeprefix("self").removeprefix(", ")
             parts += [f"```python\nddp.{name}({arguments})\n```", _prose(ast.get_docstring(node) or "")]
     parts += ["## The report", "`report.json`, and what `nb2ddp convert --json` prints:", _report()]
