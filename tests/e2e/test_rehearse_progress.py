@@ -104,14 +104,13 @@ def test_a_page_that_cannot_be_written_costs_no_result(tmp_path: Path) -> None:
     assert "tiny.ipynb passed" in result.stdout
     last = result.stderr.splitlines()[-1]
     assert last.startswith(f"nb2ddp: the result is printed, but {pages / 'page.html'} cannot be written: ")
-    phases = [line.split("  ", 1) for line in result.stderr.splitlines()[:-1]]
-    assert [title for _, title in phases] == [
+    said = [line.removeprefix("nb2ddp: ") for line in result.stderr.splitlines()[:-1]]
+    assert [line for line in said if not line.startswith("[")] == [
         "preparing tiny.ipynb",
         "one process: the notebook's own code, and the script",
         "2 processes: the script",
         "comparing",
     ]
-    assert all(re.fullmatch(r"nb2ddp: \d+:\d\d", clock) for clock, _ in phases)
 
 
 def test_an_existing_page_is_not_touched_by_a_rehearsal_that_fails(tmp_path: Path) -> None:
