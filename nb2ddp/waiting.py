@@ -31,7 +31,7 @@ class Waiting:
 
     def __init__(self) -> None:
         self._moves = is_terminal()
-        self._next, self._count, self._drawn = FIRST_SECONDS, 0, False
+        self._next, self._count, self._drawn = FIRST_SECONDS, 0, ""
 
     def show(self, what: str, elapsed: float, silent: float) -> None:
         """Say ``what`` with the clock at ``elapsed``, if nothing else was shown for ``silent`` seconds."""
@@ -40,8 +40,9 @@ class Waiting:
         line = f"nb2ddp: [{clock(elapsed)}] {what}"
         if self._moves:
             self._count += 1
-            self._drawn = True
-            self._write(f"\r\x1b[K{f'{_SPINNER[self._count % 4]} {line}'[: _columns() - 1]}")
+            before, self._drawn = self._drawn, f"{_SPINNER[self._count % 4]} {line}"[: _columns() - 1]
+            # spaces and no "erase line", which the output of a notebook's cell does not know
+            self._write(f"\r{self._drawn.ljust(len(before))}")
         else:
             self._next = silent + (_EVERY_SECONDS if silent < _OFTEN_SECONDS else _SELDOM_SECONDS)
             self._write(f"{line}\n")
@@ -50,8 +51,8 @@ class Waiting:
         """Take the line away: something else is printed."""
         self._next = FIRST_SECONDS
         if self._drawn:
-            self._drawn = False
-            self._write("\r\x1b[K")
+            self._write(f"\r{' ' * len(self._drawn)}\r")
+            self._drawn = ""
 
     def _write(self, text: str) -> None:
         with contextlib.suppress(OSError, ValueError):  # the terminal is gone

@@ -44,6 +44,6 @@ def test_on_a_terminal_nothing_of_it_is_left(monkeypatch: pytest.MonkeyPatch) ->
         time.sleep(0.7)
         line.turn_to("checking")
         assert "loading" in terminal.getvalue()
-        assert terminal.getvalue().endswith("\r\x1b[K")
-    assert terminal.getvalue().endswith("\r\x1b[K")
+        assert terminal.getvalue().endswith(" \r")
+    assert terminal.getvalue().endswith(" \r")
     assert "\n" not in terminal.getvalue()
