@@ -25,7 +25,7 @@ ROOT = DOCS.parent
 LEDGER = DOCS / "ledger"
 SAMPLES = {
     "alpaca_sft": "Unsloth, TRL's SFTTrainer: instructions in the form of Alpaca, LoRA",
-    "chat_sft": "Unsloth, TRL's SFTTrainer: chats, loss on the answers alone",
+    "chat_sft": "Unsloth, TRL's SFTTrainer: chats, loss on the answers only",
     "peft_loop": "PEFT, a training loop written by hand",
 }
 PROOF = "PROOF.md"

@@ -43,7 +43,12 @@ BENCHMARKS = (
     "fuzz",
     "web_load",
 )
-_HEADING = re.compile(r"^## (.+)$", re.MULTILINE)
+_VALUES = {
+    "is_main_process": "Whether this process is rank 0. True under plain `python`.",
+    "has_bf16": "Whether this rank computes in bf16: on a CPU, and on GPUs newer than a T4.",
+    "show": "Print the value of a cell's last line, as a notebook does; this is `sys.displayhook`.",
+}
+"""What `ddp` has beside functions and classes, which have docstrings."""
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -78,7 +83,7 @@ def _relative(text: str, page: str) -> str:
     """Make links to pages of docs/ lead into the site, and other paths into the repository."""
     up = "../" * page.count("/")
     text = text.replace(f"{errors.REPOSITORY}/blob/main/CONTRIBUTING.md", f"{up}architecture.md")
-    return re.sub(rf"{errors.REPOSITORY}/blob/main/docs/([\w/]+\.md)", rf"{up}\1", text)
+    return re.sub(rf"(?:{errors.REPOSITORY}/blob/main/|(?<=\]\())docs/([\w/]+\.md)", rf"{up}\1", text)
 
 
 # An address that package indexes show too.
@@ -154,9 +159,17 @@ def _api() -> str:
         defined = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
         for name in public:
             node = defined.get(name)
-            arguments = f"({ast.unparse(node.args)})" if isinstance(node, ast.FunctionDef) else ""
-            parts += [f"#### `ddp.{name}`", f"```python\nddp.{name}{arguments}\n```"]
-            parts += [_prose(ast.get_docstring(node) or "") if node else ""]
+            parts += [f"#### `ddp.{name}`"]
+            if node is None:  # a value
+                parts += [_VALUES[name]]
+                continue
+            made = [
+                part for part in node.body if isinstance(part, ast.FunctionDef) and part.name == "__init__"
+            ]
+            called = made[0] if made else node
+            arguments = ast.unparse(called.args) if isinstance(called, ast.FunctionDef) else ""
+            arguments = arguments.removeprefix("self").removeprefix(", ")
+            parts += [f"```python\nddp.{name}({arguments})\n```", _prose(ast.get_docstring(node) or "")]
     parts += ["## The report", "`report.json`, and what `nb2ddp convert --json` prints:", _report()]
     return "\n\n".join(parts) + "\n"
 
@@ -174,10 +187,15 @@ def _entry(name: str, thing: Any) -> list[str]:
 
 
 def _prose(docstring: str) -> str:
-    """Return a docstring as Markdown: its sections (Args, Raises) become lists."""
-    text = docstring.replace("``", "`")
-    text = re.sub(r"^(Args|Raises|Returns|Yields):\n", r"**\1:**\n\n", text, flags=re.MULTILINE)
-    return re.sub(r"^    (\w[^\n:]*): ", r"- `\1`: ", text, flags=re.MULTILINE).replace("\n        ", "\n  ")
+    """Return a docstring as Markdown: its sections (Args, Raises) become lists; what follows `::` stays code."""
+    parts = docstring.replace("``", "`").split("\n\n")
+    for number, part in enumerate(parts):
+        if section := re.match(r"(Args|Raises|Returns|Yields):\n", part):
+            items = re.sub(r"^    (\w[^\n:]*): ", r"- `\1`: ", part[section.end() :], flags=re.MULTILINE)
+            parts[number] = f"**{section[1]}:**\n\n" + items.replace("\n        ", "\n  ")
+        elif part.endswith("::"):
+            parts[number] = part[:-1]
+    return "\n\n".join(parts)
 
 
 def _report() -> str:

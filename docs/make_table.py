@@ -99,7 +99,7 @@ One line in the shell's start file completes commands and options:
 | `json` | one document, or a list of them for several notebooks | stdout |
 | `github` | annotations for GitHub Actions; the cell and its line stand in the message | stdout |
 
-Colours appear on a terminal alone, and not where `NO_COLOR` is set. `-q` prints only what was declined, what
+Colours appear only on a terminal, and not where `NO_COLOR` is set. `-q` prints only what was declined, what
 failed and what does not fit; `-v` prints each change with the notebook's line.
 """
 
@@ -126,7 +126,7 @@ defaults is wrong, and with 130 when it was interrupted with Ctrl-C.
 |---|---|---|
 | `convert` | 1 | something was declined, or failed |
 | `run` | the script's | the code of the rank that failed first; 1 when the run could not be started |
-| `doctor` | 1 | something fails, or there is nothing to check; warnings alone are 0 |
+| `doctor` | 1 | something fails, or there is nothing to check; warnings give 0 |
 | `rehearse` | 1 | something that was measured is not as it should be, or the notebook cannot be read |
 | `rehearse` | 3 | this cannot be rehearsed |
 | `prove` | 1 | the script trains another run than its notebook: a point of the promise does not hold |

@@ -158,10 +158,10 @@ class _Result:
 
 def _convert_one(what: Input, folder: Path, options: Options, *, check: bool, force: bool) -> _Result:
     """Convert one notebook, and write its files unless ``check``; one that lies nowhere here is kept too."""
+    conversion, text, failure = converted(what, options)
     from nb2ddp.conversion import report
     from nb2ddp.ddp_folder import kept_name, write
 
-    conversion, text, failure = converted(what, options)
     document = report.as_json(conversion)
     written = None
     if conversion.status == "converted" and not check:

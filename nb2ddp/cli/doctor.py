@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nb2ddp.cli.common import echo
-from nb2ddp.cli.waiting import waiting
 from nb2ddp.plain_text import json_text, wrapped
+from nb2ddp.waiting import waiting
 
 if TYPE_CHECKING:
     from nb2ddp.doctor.outcome import Outcome
@@ -59,17 +59,17 @@ def doctor(
     imports = () if folder is None else imports_of(folder)
     settings = Settings(nproc, cpu, python or sys.executable, folder, imports, timeout)
     results = []
-    with waiting("starting Python with torch, to ask for its GPUs") as turn_to:
+    with waiting("starting Python with torch, to ask for its GPUs") as line:
         machine = look(settings)
 
         def told() -> Iterator[tuple[str, Any]]:
-            for result in examination.examine(machine, lambda name: turn_to(f"checking: {name}")):
+            for result in examination.examine(machine, lambda name: line.turn_to(f"checking: {name}")):
                 results.append(result)
                 yield result
 
         for name, outcome in told() if as_json else examination.grouped(told()):
             if not as_json:
-                turn_to("checking")
+                line.turn_to("checking")
                 _echo_result(name, outcome)
     report = examination.as_json(results, machine)
     if as_json:

@@ -10,7 +10,7 @@ import time
 import click
 
 from nb2ddp.cli.common import echo, say, until_interrupted
-from nb2ddp.cli.waiting import waiting
+from nb2ddp.waiting import waiting
 
 
 @click.command()
@@ -29,7 +29,7 @@ def web(host: str, port: int | None, browser: bool) -> None:
 
     Notebook and script are shown side by side, each change with its reason. Nothing of a notebook is executed,
     and nothing is kept on the disk; in memory, until its user leaves the page, for ten minutes at most. The page
-    needs no network; it is served to this machine alone unless --host says otherwise. Needs the extra `web`:
+    needs no network; it is served to this machine only, unless --host says otherwise. Needs the extra `web`:
     pip install "nb2ddp[web] @ git+https://github.com/nb2ddp/nb2ddp"
 
     \b

@@ -29,7 +29,7 @@ ARGUMENTS = (
     argument("--nproc", type=_process_count, metavar="N", help="processes; else one for each GPU (--cpu: 2)"),
     argument("--cpu", action="store_true", help="train on the CPU"),
     *(argument(*names, **rest) for names, rest in argparse_options(without={"nproc"})),
-    argument("--only", action="store_true", help="run this cell alone, without those that ran before"),
+    argument("--only", action="store_true", help="run only this cell, without those that ran before"),
     argument("--keep", metavar="DIR", help=f"put script and logs there; without it, in {FOLDER}/"),
     argument("--collect", action="store_true", help="put this cell into the script, do not run it here"),
     argument("--show", action="store_true", help="show the script that would run, and run nothing"),

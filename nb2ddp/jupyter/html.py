@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from urllib.parse import quote
 
 from nb2ddp.conversion.script import Script
-from nb2ddp.monitor.charts import clock, loss_curve
+from nb2ddp.monitor.charts import loss_curve
 from nb2ddp.monitor.nvml import GIB, Load
 from nb2ddp.monitor.progress import WORDS, Progress
 from nb2ddp.rendering import render
+from nb2ddp.waiting import clock
 
 _RUNNING, _DONE, _FAILED = "#f37726", "#3cb45a", "#d9534f"
 _GREEN = "background:rgba(60,180,90,.18)"

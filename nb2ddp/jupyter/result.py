@@ -15,6 +15,7 @@ from nb2ddp.monitor import charts
 from nb2ddp.monitor.progress import Progress, Record
 from nb2ddp.rendering import render
 from nb2ddp.source.cells import Place
+from nb2ddp.waiting import clock
 
 _HEAD = "Traceback (most recent call last)"
 _CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
@@ -119,8 +120,8 @@ class Result:
     @property
     def _headline(self) -> str:
         if self.ok:
-            return f"Trained in {charts.clock(self.seconds)}"
-        return f"Failed after {charts.clock(self.seconds)}: {self.error}"
+            return f"Trained in {clock(self.seconds)}"
+        return f"Failed after {clock(self.seconds)}: {self.error}"
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from nb2ddp.kaggle.calls import CaughtRequest, Meter, call, caught
 from nb2ddp.kaggle.credentials import api_of_client, signed_in
 from nb2ddp.kaggle.errors import raise_for, unexpected
 from nb2ddp.kaggle.untrusted import count_of, dict_of, list_of, number_of, shown, text_of
+from nb2ddp.waiting import waiting
 
 ACTIVE = ("NEW_SCRIPT", "QUEUED", "RUNNING", "CANCEL_REQUESTED")
 """States of a kernel that has not ended."""
@@ -275,7 +276,8 @@ def connect() -> Client:
 
     Raises CredentialsError when there are none that work, or no client.
     """
-    return Client(signed_in())
+    with waiting("signing in to Kaggle"):
+        return Client(signed_in())
 
 
 def request_of(folder: Path, timeout: int | None) -> tuple[str, dict[str, Any]]:

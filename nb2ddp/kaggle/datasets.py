@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 
 from nb2ddp.errors import KaggleError, SourcesError
 from nb2ddp.kaggle.client import Client
+from nb2ddp.waiting import waiting
 
 ARCHIVE = "files.zip"
 """What is uploaded: one file. Kaggle unpacks it; where it does not, the kernel does."""
@@ -47,10 +48,12 @@ def upload(
             )
             about = {"id": ref, "title": slug, "licenses": [{"name": "other"}]}
             (folder / "dataset-metadata.json").write_text(json.dumps(about), encoding="utf-8")
-            client.create_dataset(folder, ref)
+            with waiting(f"sending {ref}"):
+                client.create_dataset(folder, ref)
         else:
             say(f"{ref} holds these files already")
-    _wait(client, ref)
+    with waiting(f"Kaggle prepares {ref}"):
+        _wait(client, ref)
     return ref
 
 

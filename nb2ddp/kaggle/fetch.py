@@ -11,6 +11,7 @@ from nb2ddp.errors import DownloadError, KaggleError
 from nb2ddp.kaggle.client import Client, RemoteFile
 from nb2ddp.kaggle.output_folder import OutputFolder
 from nb2ddp.kaggle.untrusted import shown
+from nb2ddp.waiting import waiting
 
 _NO_FILE_WILL_FIT = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
@@ -26,7 +27,8 @@ def fetch(client: Client, ref: str, folder: Path, say: Callable[[str], None]) ->
     for file in client.output(ref):
         try:
             path = here.place(file.name)
-            is_new = _bring(client, file, path, here)
+            with waiting(f"fetching {shown(file.name)}"):
+                is_new = _bring(client, file, path, here)
         except DownloadError as error:
             failures.append(str(error))
             continue

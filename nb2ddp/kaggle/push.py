@@ -24,6 +24,7 @@ from nb2ddp.errors import (
 )
 from nb2ddp.kaggle.bundle import SESSION_HOURS, Bundle
 from nb2ddp.kaggle.client import Client, Pushed, Quota
+from nb2ddp.waiting import waiting
 
 Say = Callable[[str], None]
 
@@ -124,7 +125,8 @@ def _push_when_free(client: Client, folder: Path, timeout: int | None, say: Say)
                     f"{error} Trying again every {RETRY_SECONDS:.0f} s for up to {WAIT_HOURS} h "
                     f"({hours:.1f} h so far); Ctrl-C stops that, and no run is started"
                 )
-            time.sleep(RETRY_SECONDS)
+            with waiting("waiting for a free GPU session on Kaggle"):
+                time.sleep(RETRY_SECONDS)
     raise AssertionError("count() has no end")
 
 

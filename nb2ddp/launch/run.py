@@ -56,6 +56,7 @@ from nb2ddp.launch.processes import (
 )
 from nb2ddp.launch.ranks import TORCHRUN_LOG, Ranks, clear_logs, held_logs
 from nb2ddp.launch.verdict import say, stopped_sentence, tell_restart, tell_verdict
+from nb2ddp.waiting import waiting
 
 GRACE_SECONDS = 10.0
 """How long (seconds) processes that are asked to end may take before they are killed."""
@@ -151,7 +152,13 @@ def launch(
                 return signals.exit_code or code
         _require_torch(python, script)
         if nproc is None:
-            nproc = 2 if cpu else visible_gpus(python)
+            say_so = (
+                waiting("starting Python with torch, to count the GPUs")
+                if observer
+                else contextlib.nullcontext()
+            )
+            with say_so:
+                nproc = 2 if cpu else visible_gpus(python)
             if signals.received:
                 return signals.exit_code
             if nproc == 0:

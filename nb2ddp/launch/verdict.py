@@ -79,4 +79,6 @@ def stopped_sentence(
 def say(sentence: str, text: str = "") -> None:
     """Print one of our sentences on stderr, and text below it."""
     lines = [f"nb2ddp: {sentence}", *([text] if text else [])]
-    print(terminal_safe("\n".join(lines)), file=sys.stderr, flush=True)
+    # the line that says what is waited for may stand there; a display keeps its lines by itself
+    clear = "\r\x1b[K" if sys.stderr.isatty() and sys.stderr is sys.__stderr__ else ""
+    print(f"{clear}{terminal_safe(chr(10).join(lines))}", file=sys.stderr, flush=True)

@@ -17,13 +17,6 @@ _MOST_POINTS = 500
 _BLOCKS = "▁▂▃▄▅▆▇█"
 
 
-def clock(seconds: float) -> str:
-    """Return seconds as 1:02:03 or 2:03."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
-
-
 def loss_curve(progress: Progress) -> str:
     """Return an SVG of the training loss, and of the evaluation loss if there is any."""
     return curve_svg({key: progress.curve(key) for key in ("loss", "eval_loss")})

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from nb2ddp.launch.outputs import Outputs
-from nb2ddp.monitor.charts import clock
 from nb2ddp.monitor.nvml import GIB
 from nb2ddp.monitor.progress import Progress
+from nb2ddp.waiting import clock
 
 _MOST_FOLDERS = 8
 

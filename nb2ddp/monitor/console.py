@@ -96,20 +96,22 @@ class Relay(threading.Thread):
         tick: Callable[[], None],
         terminals: Collection[int] = (),
         *,
-        copy: bool = False,
+        before_copy: Callable[[], None] | None = None,
     ) -> None:
         """Open the channels.
 
         hear: gets every piece of text, and whether it is the listener's to show.
         tick: is called about 5 times a second.
         terminals: which of our file descriptors 1 and 2 are terminals.
-        copy: write to the terminals what rank 0 writes; else they hold a display, and the listener shows it.
+        before_copy: is called before anything is copied to a terminal. None: the terminals hold a display, and the
+            listener shows there what rank 0 writes.
 
         Raises:
             OSError: the system gives no pipe or no terminal.
         """
         super().__init__(name="nb2ddp-relay", daemon=True)
         self._hear, self._tick = hear, tick
+        self._before_copy = before_copy or (lambda: None)
         self._ended = threading.Event()
         self._size_of = next(iter(terminals), None)
         self._channels: dict[int, _Channel] = {}
@@ -119,7 +121,7 @@ class Relay(threading.Thread):
             elif target in terminals:
                 source, sink = pty.openpty()
                 tty.setraw(sink)  # a line feed stays a line feed
-                self._channels[target] = _Channel(source, sink, target if copy else None)
+                self._channels[target] = _Channel(source, sink, target if before_copy else None)
             elif target == 2 and not terminals and _same_file(1, 2):  # `2>&1`: the lines keep their order
                 self._channels[target] = self._channels[1]
             else:
@@ -164,6 +166,8 @@ class Relay(threading.Thread):
         try:
             data = os.read(channel.source, 1 << 16)
             left = data if channel.target is not None else b""
+            if left:
+                self._before_copy()
             while left:
                 left = left[os.write(channel.target or 0, left) :]
         except OSError:  # a terminal whose other end is closed says EIO

@@ -20,7 +20,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from nb2ddp.errors import MonitorError
-from nb2ddp.monitor.charts import clock
 from nb2ddp.monitor.console import Lines, Relay
 from nb2ddp.monitor.nvml import Reader
 from nb2ddp.monitor.pace import Pace
@@ -28,6 +27,7 @@ from nb2ddp.monitor.progress import Progress
 from nb2ddp.monitor.recording import PLOT, SAMPLES, Moment, of_rank, record, row_of
 from nb2ddp.monitor.samples import Sample, Sampler, Sign, straggler
 from nb2ddp.monitor.terminal import Display, Row, Summary, print_summary
+from nb2ddp.waiting import clock
 
 _EVERY_SECONDS = 1.0
 _MOST_MOMENTS = 3600  # then every other one is dropped, and there are half as many from then on

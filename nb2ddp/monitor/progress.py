@@ -196,6 +196,8 @@ class Progress:
             self._note({"step": max(step, self.step if not said else 0), "loss": float(match["loss"])})
         elif plain.strip():
             self._stale = self._seen is not None and self._seen.ended
+            if self.stage == "saving" and self.replicas:
+                self.stage = AFTER
 
     def _note(self, record: Record) -> None:
         if "loss" in record:

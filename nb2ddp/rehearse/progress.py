@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol, TextIO
 
-from nb2ddp.monitor.charts import clock
+from nb2ddp.waiting import WaitingThread, is_terminal, waiting
 
 
 class Display(Protocol):
@@ -32,14 +30,19 @@ class Silent:
         pass
 
 
-class Lines(Silent):
-    """Say one line per phase, with the time since the start."""
+class Lines:
+    """Say a line per phase, and while it lasts what its processes are doing."""
 
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self._say, self._start = say, time.monotonic()
+    def __init__(self, say: Callable[[str], None], line: WaitingThread) -> None:
+        self._say, self._line, self._title = say, line, ""
 
     def phase(self, title: str) -> None:
-        self._say(f"{clock(time.monotonic() - self._start)}  {title}")
+        self._title = title
+        self._line.turn_to(title)
+        self._say(title)
+
+    def status(self, processes: Mapping[str, str]) -> None:
+        self._line.update(f"{self._title}: {_said(processes)}")
 
 
 _BESIDE = len("- " + " 0:00:00 ")
@@ -80,7 +83,7 @@ class Live:
 
     def status(self, processes: Mapping[str, str]) -> None:
         if self._task is not None:
-            said = ", ".join(f"{process}: {state}" for process, state in processes.items())
+            said = _said(processes)
             # lines share their columns: one that is too wide takes the clocks of all
             if self._widest + len(said) + _BESIDE <= self._progress.console.width:
                 self._progress.update(self._task, description=self._title, status=said)
@@ -93,11 +96,16 @@ class Live:
             self._task = None
 
 
+def _said(processes: Mapping[str, str]) -> str:
+    return ", ".join(f"{process}: {state}" for process, state in processes.items())
+
+
 @contextlib.contextmanager
 def shown(say: Callable[[str], None]) -> Iterator[Display]:
     """Yield the display that suits stderr; ``say`` prints a line where that is no terminal."""
-    if sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
+    if is_terminal():
         with Live(sys.stderr) as display:
             yield display
     else:
-        yield Lines(say)
+        with waiting("") as line:
+            yield Lines(say, line)

@@ -128,6 +128,13 @@ def whole(script: str, folder: Path, stack: str) -> list[float]:
     return ended.losses()
 
 
+def without_times(log: list[dict[str, float]]) -> list[dict[str, float]]:
+    return [
+        {key: value for key, value in record.items() if not key.endswith(("_runtime", "_per_second"))}
+        for record in log
+    ]
+
+
 def is_whole(checkpoint: Path) -> bool:
     """The Trainer writes its state last; once the file is there, it is empty for a moment."""
     try:
@@ -163,6 +170,15 @@ def test_killed_in_the_middle_and_resumed_it_has_the_losses_of_a_whole_run(
     assert (report["exit_code"], report["world_size"], report["error"]) == (0, 2, None)
     assert {"torch", "transformers", "trl", "peft", "unsloth"} <= report["versions"].keys()
     assert second.losses() == whole(classifier, tmp_path / "whole", "newest")[6:]
+    model = Path("my_classifier", "model.safetensors")
+    assert (second.work / model).read_bytes() == (tmp_path / "whole" / model).read_bytes(), "bit for bit"
+    logs = [
+        json.loads((folder / "my_model" / f"checkpoint-{STEPS}" / "trainer_state.json").read_text())[
+            "log_history"
+        ]
+        for folder in (second.work, tmp_path / "whole")
+    ]
+    assert without_times(logs[0]) == without_times(logs[1]), "the whole log, though two kernels have made it"
 
 
 @pytest.mark.thorough

@@ -138,7 +138,7 @@ def test_the_buttons_give_the_script(browser: Any, tmp_path: Path) -> None:
     assert download.value.suggested_filename == "train_ddp.py"
     assert Path(download.value.path()).read_text(encoding="utf-8") == conversion.files["train_ddp.py"]
     assert "saved as train_ddp.py" in shown.page.get_by_role("status").inner_text()
-    shown.page.get_by_label("Changed cells alone").check()
+    shown.page.get_by_label("Only changed cells").check()
     assert not shown.page.get_by_role("heading", name="Cell 12", exact=True).is_visible()
     assert shown.page.get_by_role("heading", name="Cell 9", exact=True).is_visible()
     assert not shown.complaints

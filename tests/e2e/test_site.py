@@ -32,7 +32,11 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def text_of(path: Path) -> str:
-    return html.unescape(re.sub(r"<[^>]+>", "", path.read_text(encoding="utf-8")))
+    return text_of_html(path.read_text(encoding="utf-8"))
+
+
+def text_of_html(page: str) -> str:
+    return html.unescape(re.sub(r"<[^>]+>", "", page))
 
 
 def test_each_rule_command_and_error_has_its_place(site: Path) -> None:
@@ -59,6 +63,17 @@ def test_what_scripts_call_is_found_by_its_name(site: Path) -> None:
         assert f"<code>{name}</code>" in places or name in places, name
     separator = index["config"]["separator"]
     assert re.split(separator, "ddp.check_replicas(ddp_model)")[:2] == ["ddp", "check_replicas"]
+
+
+def test_each_entry_of_the_api_says_what_it_does(site: Path) -> None:
+    page = (site / "api.html").read_text(encoding="utf-8")
+    entries = re.findall(
+        r'<h[34] id="[^"]*"><code>(.*?)</code>.*?</h[34]>(.*?)(?=<h[234] |</article>)', page, re.DOTALL
+    )
+    assert len(entries) > 40
+    assert not [name for name, body in entries if "<p>" not in body]
+    (example,) = (body for name, body in entries if name == "ddp.main_process_only")
+    assert re.search(r"with ddp.*is_main.*\n\s+if is_main", text_of_html(example))
 
 
 def test_each_page_leads_on_and_to_the_repository(site: Path) -> None:

@@ -80,6 +80,7 @@ ROOMS: dict[str, set[str]] = {
     "regular_files": set(),
     "rendering": {"plain_text"},
     "libraries": set(),
+    "waiting": set(),
     "options": {"errors", "regular_files"},
     "folder_lock": {"errors"},
     "ddp_folder": {"errors", "folder_lock", "plain_text", "regular_files"},
@@ -93,23 +94,23 @@ ROOMS: dict[str, set[str]] = {
         *("analysis", "ddp_folder", "errors", "options", "plain_text", "rendering", "rewriting", "rules"),
         *("runtime", "secrets", "source", "targets"),
     },
-    "launch": {"ddp_folder", "errors", "plain_text", "regular_files"},
-    "monitor": {"errors", "launch", "plain_text", "rendering"},
+    "launch": {"ddp_folder", "errors", "plain_text", "regular_files", "waiting"},
+    "monitor": {"errors", "launch", "plain_text", "rendering", "waiting"},
     "page": {"conversion", "ddp_folder", "options", "rendering", "rewriting", "secrets", "source"},
     "web": {"conversion", "ddp_folder", "errors", "options", "page", "rendering", "source"},
-    "kaggle": {"ddp_folder", "errors", "regular_files", "secrets", "targets"},
+    "kaggle": {"ddp_folder", "errors", "regular_files", "secrets", "targets", "waiting"},
     "doctor": {"ddp_folder", "errors", "kaggle", "launch", "libraries", "monitor", "source"},
     "rehearse": {
         *("analysis", "conversion", "ddp_folder", "errors", "launch", "monitor", "options", "output_file"),
-        *("rendering", "rewriting", "rules", "secrets", "source"),
+        *("rendering", "rewriting", "rules", "secrets", "source", "waiting"),
     },
     "jupyter": {
         *("conversion", "ddp_folder", "errors", "launch", "monitor", "options", "rendering", "secrets"),
-        "source",
+        *("source", "waiting"),
     },
     "cli": {
         *("conversion", "ddp_folder", "doctor", "errors", "kaggle", "launch", "monitor", "rehearse", "rules"),
-        *("options", "output_file", "page", "plain_text", "secrets", "source", "targets", "web"),
+        *("options", "output_file", "page", "plain_text", "secrets", "source", "targets", "waiting", "web"),
     },
 }
 # Modules with a stricter row than their room's.

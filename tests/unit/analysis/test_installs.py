@@ -202,7 +202,11 @@ def run_setup(tmp_path: Path, *cells: str) -> list[str]:
     (tmp_path / SETUP).write_text(conversion.files[SETUP])
     environment = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}", "SETUP_TEST": "1"}
     result = subprocess.run(
-        [sys.executable, "-W", "error", SETUP], cwd=tmp_path, env=environment, text=True, capture_output=True
+        [Path(sys.base_prefix, "bin", "python3"), "-W", "error", SETUP],
+        cwd=tmp_path,
+        env=environment,
+        text=True,
+        capture_output=True,
     )
     assert result.returncode == 0, result.stderr
     calls = tmp_path / "calls"

@@ -30,7 +30,8 @@ from unsloth import FastLanguageModel
 m, tokenizer = FastLanguageModel.from_pretrained("org/Model-70B", load_in_4bit=True)
 """
 INSTALLS = "!pip install a\n!pip install b\nx = 1\n!pip install c"
-PIECES = re.compile(r"\x1b\[[0-9;]*m")
+# colours, and the line that says what is waited for
+PIECES = re.compile(r"\x1b\[[0-9;]*m|\r[-\\|/] nb2ddp: \[[^\r]*|\r +\r")
 
 
 def save(folder: Path, *cells: str, name: str = "a.ipynb") -> Path:

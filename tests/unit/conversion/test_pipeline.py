@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import re
 import subprocess
 import sys
+import venv
 from pathlib import Path
 from textwrap import dedent
 
@@ -252,6 +254,25 @@ def test_files_that_a_conversion_makes() -> None:
     conversion = converted("!pip install a", TRAIN)
     (kernel,) = set(conversion.files) - {SCRIPT, SUPPORT, SETUP, "kaggle/kernel-metadata.json"}
     assert kernel == f"kaggle/{json.loads(conversion.files['kaggle/kernel-metadata.json'])['code_file']}"
+
+
+def test_the_install_step_installs_into_the_environment_that_runs_it(tmp_path: Path) -> None:
+    """Though another pip stands first on PATH, as where an environment was not activated."""
+    venv.create(tmp_path / "venv", symlinks=True)
+    (site,) = (tmp_path / "venv").glob("lib/python*/site-packages")
+    (site / "pip.py").write_text("")
+    for folder, says in ((tmp_path / "venv/bin", "its own"), (tmp_path / "other", "another")):
+        folder.mkdir(exist_ok=True)
+        (folder / "pip").write_text(f"#!/bin/sh\necho {says}\n")
+        (folder / "pip").chmod(0o755)
+    (tmp_path / SETUP).write_text(converted("!pip install a", TRAIN).files[SETUP])
+    done = subprocess.run(
+        [tmp_path / "venv/bin/python", tmp_path / SETUP],
+        env={**os.environ, "PATH": f"{tmp_path / 'other'}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout == "$ pip install a\nits own\n"
 
 
 # ---- declined -----------------------------------------------------------------------------------

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import time
+from pathlib import Path
+
 import pytest
 
 from nb2ddp.monitor.listener import Listener
+from tests.unit.test_waiting import Terminal
 
 
 @pytest.mark.parametrize(("last", "added"), [("\r 50%|#####     | 5/10", "\n"), ("done\n", ""), (None, "")])
@@ -16,3 +22,45 @@ def test_what_is_said_after_a_bar_has_a_line_of_its_own(
         listener._hear(last, False)
     listener.end(lambda: False)
     assert capsys.readouterr().err == added
+
+
+def silent(listener: Listener, seconds: float) -> None:
+    listener._silent_since = time.monotonic() - seconds
+    listener._tick()
+
+
+def test_a_silence_is_filled_every_few_seconds(capsys: pytest.CaptureFixture[str]) -> None:
+    listener = Listener()
+    for seconds in (1, 2.1, 3, 4.7):
+        silent(listener, seconds)
+    listener._waiting.clear()
+    listener._hear("epoch 0: loss 1.5\n", False)
+    silent(listener, 2.1)
+    listener.ended(0, 0)
+    silent(listener, 6)
+    said = [line.partition("] ")[2].partition(":")[0] for line in capsys.readouterr().err.splitlines()]
+    assert said == ["starting", "starting", "training", "ending"]
+
+
+def test_a_bar_that_stands_on_the_line_is_left_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    listener = Listener()
+    listener._hear("\r 50%|#####     | 5/10", False)
+    silent(listener, 20)
+    assert capsys.readouterr().err == ""
+
+
+def test_on_a_terminal_the_line_is_gone_before_rank_0_prints(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    listener = Listener()
+    out, _ = listener.begin(tmp_path, cpu=True)
+    listener._silent_since = time.monotonic() - 5
+    while "starting" not in terminal.getvalue():
+        time.sleep(0.05)
+    os.write(out, b"hello\n")
+    while "hello" not in capfd.readouterr().out:
+        time.sleep(0.05)
+    assert terminal.getvalue().endswith(" \r")
+    listener.end(lambda: False)

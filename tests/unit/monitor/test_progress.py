@@ -163,3 +163,12 @@ def test_a_loss_counts_where_a_bar_comes_before_its_line_feed() -> None:
     """They come from two pipes: stdout's text in two writes, stderr's between them."""
     progress = heard(bar(3, 4), "\n{'loss': '2.7'}", "\n", "\n{'loss': '2.0'}", bar(4, 4), "\n")
     assert [loss for _, loss in progress.curve()] == [2.7, 2.0]
+
+
+def test_what_follows_a_save_after_training_is_no_saving() -> None:
+    progress = Progress()
+    progress.feed("nb2ddp: 2 replicas equal, bit for bit, after 40 steps\n")
+    progress.feed("\rWriting model shards: 100%|██████████| 1/1 [00:00<00:00, 70.09it/s]\n")
+    assert progress.stage == "saving"
+    progress.feed("tensor([[0.5768, 0.4232]])\n")
+    assert progress.stage == "after training"

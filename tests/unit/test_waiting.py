@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from nb2ddp.cli import waiting as module
-from nb2ddp.cli.waiting import waiting
+from nb2ddp import waiting as module
+from nb2ddp.waiting import waiting
 
 
 class Terminal(io.StringIO):
@@ -21,11 +21,11 @@ def test_elsewhere_it_is_a_line_for_each_thing_that_takes_long(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "FIRST_SECONDS", 0.2)
-    with waiting("loading") as turn_to:
+    with waiting("loading") as line:
         time.sleep(0.5)
-        turn_to("checking")
+        line.turn_to("checking")
         time.sleep(0.5)
-        turn_to("ending")
+        line.turn_to("ending")
     lines = capsys.readouterr().err.splitlines()
     assert list(dict.fromkeys(line.partition("] ")[2] for line in lines)) == ["loading", "checking"]
 
@@ -40,10 +40,10 @@ def test_on_a_terminal_nothing_of_it_is_left(monkeypatch: pytest.MonkeyPatch) ->
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setattr(module, "FIRST_SECONDS", 0.0)
-    with waiting("loading") as turn_to:
+    with waiting("loading") as line:
         time.sleep(0.7)
-        turn_to("checking")
+        line.turn_to("checking")
         assert "loading" in terminal.getvalue()
-        assert terminal.getvalue().endswith("\r\x1b[K")
-    assert terminal.getvalue().endswith("\r\x1b[K")
+        assert terminal.getvalue().endswith(" \r")
+    assert terminal.getvalue().endswith(" \r")
     assert "\n" not in terminal.getvalue()

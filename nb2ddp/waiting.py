@@ -1,0 +1,113 @@
+"""Say what a command waits for: no terminal is silent for long."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+FIRST_SECONDS = 2.0
+"""How long a command may be silent before it says what it waits for."""
+
+_EVERY_SECONDS, _OFTEN_SECONDS, _SELDOM_SECONDS = 2.5, 30.0, 15.0
+_SPINNER = "-\\|/"
+
+
+def clock(seconds: float) -> str:
+    """Return seconds as 1:02:03 or 2:03."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+class Waiting:
+    """One line on stderr: on a terminal it moves and goes again, elsewhere it is repeated.
+
+    It is repeated every 2.5 seconds in the first half minute of a silence, and then every 15.
+    """
+
+    def __init__(self) -> None:
+        self._moves = is_terminal()
+        self._next, self._count, self._drawn = FIRST_SECONDS, 0, ""
+
+    def show(self, what: str, elapsed: float, silent: float) -> None:
+        """Say ``what`` with the clock at ``elapsed``, if nothing else was shown for ``silent`` seconds."""
+        if silent < self._next:
+            return
+        line = f"nb2ddp: [{clock(elapsed)}] {what}"
+        if self._moves:
+            self._count += 1
+            before, self._drawn = self._drawn, f"{_SPINNER[self._count % 4]} {line}"[: _columns() - 1]
+            # spaces and no "erase line", which the output of a notebook's cell does not know
+            self._write(f"\r{self._drawn.ljust(len(before))}")
+        else:
+            self._next = silent + (_EVERY_SECONDS if silent < _OFTEN_SECONDS else _SELDOM_SECONDS)
+            self._write(f"{line}\n")
+
+    def clear(self) -> None:
+        """Take the line away: something else is printed."""
+        self._next = FIRST_SECONDS
+        if self._drawn:
+            self._write(f"\r{' ' * len(self._drawn)}\r")
+            self._drawn = ""
+
+    def _write(self, text: str) -> None:
+        with contextlib.suppress(OSError, ValueError):  # the terminal is gone
+            sys.stderr.write(text)
+            sys.stderr.flush()
+
+
+def is_terminal() -> bool:
+    """Return whether stderr is a terminal on which a line can be overwritten."""
+    return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def _columns() -> int:
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns or 80
+    except (OSError, ValueError):
+        return 80
+
+
+@contextlib.contextmanager
+def waiting(what: str) -> Iterator[WaitingThread]:
+    """Show on stderr what is waited for, from a thread, until this ends."""
+    thread = WaitingThread(what)
+    thread.start()
+    try:
+        yield thread
+    finally:
+        thread.ended.set()
+        thread.join()
+
+
+class WaitingThread(threading.Thread):
+    """Shows the line of `waiting`."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(name="nb2ddp-waiting", daemon=True)
+        self.ended = threading.Event()
+        self._what, self._since = what, time.monotonic()
+        self._lock = threading.Lock()
+        self._line = Waiting()
+
+    def turn_to(self, what: str) -> None:
+        """Take the next thing to wait for. What was drawn is gone when this returns, so that results can be printed."""
+        with self._lock:
+            self._what, self._since = what, time.monotonic()
+            self._line.clear()
+
+    def update(self, what: str) -> None:
+        """Say the same thing in other words."""
+        self._what = what
+
+    def run(self) -> None:
+        while not self.ended.wait(0.2):
+            with self._lock:
+                waited = time.monotonic() - self._since
+                self._line.show(self._what, waited, waited)
+        with self._lock:
+            self._line.clear()
