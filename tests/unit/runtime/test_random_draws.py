@@ -70,16 +70,49 @@ def test_draws_follow_from_the_sizes_of_micro_batches() -> None:
     draws = _Draws()
     shapes = [(2, 8), (2, 5), (2, 11), (1, 7), (3, 4)]
     for step, shape in enumerate(shapes):
-        assert not draws.learn([batch(*shape)], [drawn(*shape)], step) or step > 2
+        assert not draws.learn([batch(*shape)] * 2, [drawn(*shape)] * 2, step) or step > 2
     assert draws.expected(batch(2, 9)) == drawn(2, 9)
-    assert draws.learn([batch(2, 9)], [drawn(2, 9)], 9)
+    assert draws.learn([batch(2, 9)] * 2, [drawn(2, 9)] * 2, 9)
     assert draws.expected(batch(2, 8)) == drawn(2, 8)
+
+
+def test_draws_follow_from_two_lengths() -> None:
+    """As in a model with an encoder and a decoder, whose batches may lie in dicts of their own."""
+
+    def batch(rows: int, length: int, other: int) -> dict[str, dict[str, torch.Tensor]]:
+        return {"text": {"ids": torch.zeros(rows, length)}, "labels": {"ids": torch.zeros(rows, other)}}
+
+    def drawn(rows: int, length: int, other: int) -> tuple[int, int, int, int]:
+        return 0, 0, rows * (length * 16 + 2 * length * length + 3 * length * other + 5 * other * other), 0
+
+    draws = _Draws()
+    shapes = [
+        (2, 8, 3),
+        (2, 5, 7),
+        (3, 11, 4),
+        (1, 7, 9),
+        (3, 4, 6),
+        (2, 9, 5),
+        (4, 6, 2),
+        (1, 3, 8),
+        (2, 12, 10),
+    ]
+    for shape in shapes:
+        draws.learn([batch(*shape)] * 2, [drawn(*shape)] * 2, 1000)
+    assert draws.expected(batch(3, 10, 7)) == drawn(3, 10, 7)
+
+
+def test_what_the_last_micro_batch_draws_need_not_be_foreseen() -> None:
+    draws = _Draws()
+    for step in range(40):
+        assert draws.learn([{"x": torch.zeros(2, 3)}], [(0, 0, step, 0)], step)
+    assert not draws.why_not
 
 
 def test_numbers_that_cannot_be_known_are_given_up() -> None:
     draws, inputs = _Draws(), {"x": torch.zeros(2, 3)}
     for step in range(40):
-        draws.learn([inputs], [(0, 0, step, 0)], step)
+        draws.learn([inputs, inputs], [(0, 0, step, 0)] * 2, step)
     assert "cannot be known" in draws.why_not
     start = _every_random_state()
     states = draws.states([inputs, inputs], start)
