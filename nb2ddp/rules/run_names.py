@@ -22,7 +22,6 @@ import libcst as cst
 from nb2ddp.analysis import rank_zero_work
 from nb2ddp.analysis.drawn_names import is_drawn_name, shared_names
 from nb2ddp.analysis.facts import Facts
-from nb2ddp.analysis.ranks import rank_test_above
 from nb2ddp.options import Options
 from nb2ddp.rewriting.deferring import deferring
 from nb2ddp.rewriting.findings import Finding, Rule
@@ -44,7 +43,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
 def _of_arguments(facts: Facts) -> Iterator[cst.BaseExpression]:
     """Yield training arguments that are names."""
     for call in facts.live_calls:
-        if not facts.is_arguments_class(call.func) or rank_test_above(facts, call) is not None:
+        if not facts.is_arguments_class(call.func):
             continue
         for name in _OPTIONS:
             value = facts.keyword(call, name)

@@ -25,7 +25,6 @@ from nb2ddp import libraries
 from nb2ddp.analysis import rank_zero_work
 from nb2ddp.analysis.drawn_names import makes_system_generator
 from nb2ddp.analysis.facts import Facts
-from nb2ddp.analysis.ranks import rank_test_above
 from nb2ddp.options import Options
 from nb2ddp.rewriting.findings import Decline, Edit, Finding, Need, Note, Rule
 from nb2ddp.rewriting.runtime_calls import helper
@@ -94,7 +93,6 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 call,
             )
     yield from _orders_of_sets(facts, calls)
-    yield from _on_some_ranks(facts, calls)
     yield from _shuffled_by_system(facts, calls)
     drawing = [
         call
@@ -199,7 +197,7 @@ def _orders_of_sets(facts: Facts, calls: list[cst.Call]) -> Iterator[Finding]:
         if name not in ("list", "tuple", "enumerate") or not call.args or not facts.runs_once(call):
             continue
         statement = facts.top_statement(call)
-        if statement in by_one or facts.runs(statement, keeps_rank) or rank_test_above(facts, call):
+        if statement in by_one or facts.runs(statement, keeps_rank):
             continue  # one rank alone comes here, or one rank after another: they cannot wait for one another
         made = call.args[0].value
         if not _is_set(facts, made):
@@ -207,31 +205,12 @@ def _orders_of_sets(facts: Facts, calls: list[cst.Call]) -> Iterator[Finding]:
         yield Edit.inside(made, "a set has another order on each rank", shared)
 
 
-def _on_some_ranks(facts: Facts, calls: list[cst.Call]) -> Iterator[Note]:
-    """Note draws from a process's own generators below a test of the rank, once for each test."""
-    told: set[cst.CSTNode] = set()
-    for call in calls:
-        samples = facts.keyword(call, "do_sample")
-        draws = _draws(facts, call) or facts.qualified(call.func) in _GLOBAL_TORCH_DRAWS
-        draws |= samples is not None and cst_nodes.code_of(samples) == "True"
-        if not draws or facts.keyword(call, "generator") is not None:
-            continue
-        test = rank_test_above(facts, call)
-        if test is not None and test not in told:
-            told.add(test)
-            yield Note(
-                f"`{cst_nodes.one_line(test)}` lets some ranks alone draw these random numbers, and the ranks' "
-                "generators differ from here on; draw them on every rank, above the test",
-                call,
-            )
-
-
 def _shuffled_by_system(facts: Facts, calls: list[cst.Call]) -> Iterator[Note]:
     """Note the first ``random.SystemRandom().shuffle(rows)``, which each rank does in its own way."""
     for call in calls:
         owner = call.func.value if isinstance(call.func, cst.Attribute) else None
         shuffles = facts.method(call) == "shuffle" and makes_system_generator(facts, owner)
-        if shuffles and rank_test_above(facts, call) is None:
+        if shuffles:
             yield Note(
                 "no seed reaches a SystemRandom, so that each rank shuffles in another order; "
                 f"shuffle with random.Random({SEED})",

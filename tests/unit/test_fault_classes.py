@@ -28,7 +28,7 @@ A ranks that part
       unit/runtime/test_parallelize.py: def test_as_in_one_process
       ../benchmarks/differential/features.py: break_acc
       ../benchmarks/differential/features.py: stop_loss
-      rules/cases/process_group/below_a_rank_condition.py: a training loop
+      rules/cases/dialects/of_one_process.py: an evaluation for which all ranks are needed
   A4  a rank that leaves, stops or loops while the others wait
       unit/runtime/test_faults.py: def test_a_fault_ends_the_run_with_its_cause
       e2e/test_faults.py: def test_a_fault_ends_the_run_with_its_cause

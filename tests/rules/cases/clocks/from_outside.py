@@ -38,7 +38,7 @@ while not done.is_set():
 # output
 done = threading.Event()
 threading.Timer(60, done.set).start()
-while ddp.from_main_process(lambda: not done.is_set()):
+while not ddp.from_main_process(lambda: done.is_set()):
     loss.backward()
 
 # case: a signal's handler
