@@ -149,11 +149,8 @@ def _waits(facts: Facts, loop: cst.While) -> bool:
     A rank may go round more often than another.
     """
     trains = facts.runs(loop, lambda call: facts.method(call) == "backward" or facts.is_collective(call))
-    ends = [
-        asked.test
-        for asked in facts.nodes(cst.If, within=loop.body)
-        if facts.nodes(cst.Break, cst.Return, cst.Raise, within=asked)
-    ]
+    ways_out = facts.nodes(cst.Break, cst.Return, cst.Raise, within=loop.body)
+    ends = [asked.test for node in ways_out if (asked := facts.around(node, cst.If)) is not None]
     return not trains and any(from_outside(facts, test) for test in (loop.test, *ends))
 
 

@@ -41,7 +41,7 @@ A ranks that part
       e2e/test_emit_hosts.py: def test_a_host_that_fails_and_comes_back
 B another run, silently
   B1  data of unseeded draws of torch, and other data than on rank 0
-      rules/cases/seeds/drawn.py: a permutation of PyTorch
+      rules/cases/seeds/global_generators.py: random, NumPy and PyTorch
       unit/runtime/test_sharing.py: def test_without_a_seed_ranks_take_over_rank_0s_generators
       unit/runtime/test_turns.py: def test_the_run_of_one_process
       unit/runtime/test_replicas.py: def test_ranks_with_different_batches_are_refused
