@@ -13,7 +13,6 @@ import libcst as cst
 
 from nb2ddp.analysis.kinds import Kinds
 from nb2ddp.analysis.solver import Solver
-from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Binding, CodeCell, root_of
 
 _DEPTH = 6  # how many variables, attributes and functions are followed to the class of a value
@@ -110,20 +109,6 @@ class Calls(Kinds):
     def callers(self, function: cst.FunctionDef) -> Sequence[cst.Call]:
         """Return the live calls that run a function of the notebook, in order."""
         return self._callers.get(function, ())
-
-    def passed(self, binding: Binding) -> Iterator[cst.BaseExpression]:
-        """Yield what calls pass for a parameter of a function, of a method, or of a function inside another one."""
-        function = binding.scope
-        if not isinstance(function, cst.FunctionDef):
-            return
-        home, called = self.scope(function), function.name.value
-        if isinstance(home, cst.ClassDef) and called == "__init__":
-            called = home.name.value
-        for call in self.callers(function):
-            if cst_nodes.code_of(call.func).rpartition(".")[2] == called:  # else it is passed on
-                value = self.passes(function, binding.name, call)
-                if value is not None:
-                    yield value
 
     @cached_property
     def _callers(self) -> dict[cst.FunctionDef, list[cst.Call]]:

@@ -1,11 +1,10 @@
-"""Remove earlier attempts at several GPUs: variables without effect, DDP wraps, questions for the rank.
+"""Remove earlier attempts at several GPUs: a process group, DDP wraps, questions for the rank.
 
-Guides recommend to set variables that Unsloth does not read, to wrap the model with DDP and unwrap it again, to
-join the process group before Unsloth compiles, and to let rank 0 alone evaluate, save or get other arguments, which
+Guides recommend to wrap the model with DDP and unwrap it again, to join the process group before Unsloth compiles, and
+to let rank 0 alone evaluate, save or get other arguments, which
 leaves the ranks waiting for one another. The script does by itself what is needed of these: wherever the notebook asks
 for the rank or the number of ranks, it is told of one process, and rank 0 alone writes. In a loop of the notebook's,
 DataParallel stays, with this rank's GPU alone: the names of parameters in saved files begin with ``module.``.
-Imports of forks that kept Unsloth's names become imports of Unsloth.
 
 .. code-block:: diff
 
@@ -35,15 +34,6 @@ from nb2ddp.rewriting.findings import Decline, Drop, Edit, Finding, Gate, Rule
 from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
 
-# Arguments that only forks have.
-_SWITCHES = ("enable_multi_gpu", "use_multi_gpu", "auto_device_map", "multi_gpu_config")
-_VARIABLES = ("UNSLOTH_ENABLE_MULTIGPU", "UNSLOTH_MULTIGPU", "PANTHERAML_ENABLE_MULTIGPU")
-_FORK = "pantheraml"
-_FORK_SETTINGS = frozenset({"MultiGPUConfig", "setup_multi_gpu", "cleanup_multi_gpu"})
-_FORK_ONLY = frozenset(
-    "distributed_context is_distributed_available get_world_size get_rank is_main_process "
-    "PantheraMLTPUTrainer MultiTPUConfig".split()
-)
 _BARRIER = "torch.distributed.barrier"
 _OF_SCRIPT = "the script joins and leaves the process group by itself"
 _OURS = "made by nb2ddp"
@@ -57,69 +47,10 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 "this is a script that nb2ddp has made already: run it with `nb2ddp run` or torchrun", node
             )
             return
-    yield from _switches(facts)
-    yield from _fork(facts)
     keeps = options.strategy == "ddp" and _calls_models_itself(facts)
     yield from _by_hand(facts, keeps_wrapper=keeps)
     yield from _of_ranks(facts, keeps_ranks=libraries_know_ranks(facts, options.strategy))
     yield from _unwrapped(facts, keeps_wrapper=keeps)
-
-
-def _switches(facts: Facts) -> Iterator[Finding]:
-    for string in facts.strings:
-        if cst_nodes.string_value(string) in _VARIABLES:
-            yield Drop(facts.statement(string), "Unsloth does not know this variable; it does nothing")
-    for call in facts.live_calls:
-        for name in _SWITCHES:
-            if facts.keyword(call, name) is not None:
-                yield Edit(call, f"Unsloth has no {name}", partial(_without, name=name))
-
-
-def _without(node: cst.CSTNode, name: str) -> cst.CSTNode:
-    assert isinstance(node, cst.Call)
-    return cst_nodes.without_keyword(node, name)
-
-
-def _fork(facts: Facts) -> Iterator[Finding]:
-    """Imports from the fork become imports from Unsloth; its settings go."""
-    for statement in facts.imports_of(_FORK):
-        line = facts.statement(statement)
-        if not isinstance(statement, cst.ImportFrom) or isinstance(statement.names, cst.ImportStar):
-            yield Edit(line, f"Unsloth in place of {_FORK}", partial(_renamed, module=_FORK))
-            continue
-        for alias in statement.names:
-            name = cst_nodes.code_of(alias.name)
-            if name in _FORK_ONLY:
-                yield Decline(f"{_FORK}.{name} has no counterpart in Unsloth; remove it", statement)
-        yield Edit(statement, f"Unsloth in place of {_FORK}", _from_unsloth)
-    for call in facts.live_calls:
-        package, _, name = facts.qualified(call.func).partition(".")
-        if package == _FORK and name.rpartition(".")[2] in _FORK_SETTINGS:
-            line = facts.statement(call)
-            if isinstance(line, cst.SimpleStatementLine):
-                yield Drop(line, f"a setting of {_FORK}")
-
-
-def _renamed(node: cst.CSTNode, module: str) -> cst.CSTNode:
-    return cst_nodes.statements(cst_nodes.code_of(node).replace(module, "unsloth"))[0]
-
-
-def _from_unsloth(node: cst.CSTNode) -> cst.CSTNode:
-    assert isinstance(node, cst.ImportFrom)
-    assert not isinstance(node.names, cst.ImportStar)
-    kept = []
-    for alias in node.names:
-        name = cst_nodes.code_of(alias.name)
-        if name in _FORK_SETTINGS:
-            continue
-        if name.endswith("DistributedTrainer"):
-            own = alias.asname or cst.AsName(cst.Name(name))
-            alias = alias.with_changes(name=cst.Name("UnslothTrainer"), asname=own)
-        kept.append(alias)
-    if not kept:
-        return cst.Pass()
-    kept[-1] = kept[-1].with_changes(comma=node.names[-1].comma)
-    return node.with_changes(module=cst.Name("unsloth"), names=kept)
 
 
 def _calls_models_itself(facts: Facts) -> bool:

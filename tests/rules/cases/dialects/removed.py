@@ -1,47 +1,5 @@
 # Traces of an earlier attempt at several GPUs are removed or replaced.
 
-# case: the variable UNSLOTH_ENABLE_MULTIGPU
-import os
-os.environ["UNSLOTH_ENABLE_MULTIGPU"] = "1"
-x = 1
-# output
-import os
-x = 1
-
-# case: the variable UNSLOTH_MULTIGPU
-import os
-os.environ["UNSLOTH_MULTIGPU"] = "1"
-x = 1
-# output
-import os
-x = 1
-
-# case: an argument that only a fork of Unsloth knows
-from unsloth import FastLanguageModel
-model, tok = FastLanguageModel.from_pretrained(
-    "m",
-    enable_multi_gpu = True,  # both
-    load_in_4bit = True,  # small
-)
-# output
-from unsloth import FastLanguageModel
-model, tok = FastLanguageModel.from_pretrained(
-    "m",
-    load_in_4bit = True,  # small
-)
-
-# case: a fork's names become Unsloth's
-from pantheraml import FastLanguageModel, PantheraMLDistributedTrainer, MultiGPUConfig
-config = MultiGPUConfig(backend='nccl')
-trainer = PantheraMLDistributedTrainer(model, multi_gpu_config=config)
-# output
-from unsloth import FastLanguageModel, UnslothTrainer as PantheraMLDistributedTrainer
-trainer = PantheraMLDistributedTrainer(model)
-
-# case: a function that only the fork has
-from pantheraml import distributed_context
-# decline, line 1: pantheraml.distributed_context has no counterpart in Unsloth; remove it
-
 # case: a process group joined by hand
 import torch.distributed as dist
 def setup():
