@@ -147,7 +147,7 @@ def _is_absent_value(facts: Facts, call: cst.Call, keyword: str) -> bool:
 
 
 def estimates(facts: Facts, options: Options) -> Iterator[Estimate]:
-    """Yield an estimate for each model that is loaded before training, not trained whole, and tells its size by its name."""
+    """Yield an estimate for each model that is loaded before training and tells its size by its name."""
     if options.strategy == "balanced":
         return
     for call in facts.live_calls:
@@ -155,9 +155,12 @@ def estimates(facts: Facts, options: Options) -> Iterator[Estimate]:
         if method not in ("from_pretrained", "from_config") or facts.kind(call) != "model":
             continue
         billions = None if facts.is_after_training(call) else parameters(_name(facts, call))
-        if billions is None or _trains_whole(facts, call):
+        if billions is None:
             continue
         cases = _weight_cases(facts, call)
+        if _trains_whole(facts, call):  # a weight, its gradient, and two states of the optimizer
+            widths = sorted(_plain_widths(facts, call))
+            cases = {f"all trained in {width} bits": 4 * _PER_BILLION[width] for width in widths}
         ranks = options.nproc if options.strategy == "fsdp" else 1
         needs = {how: billions * per_billion / ranks + _REST for how, per_billion in cases.items()}
         weights = max(_weight_cases(facts, call).values()) * billions
@@ -167,16 +170,17 @@ def estimates(facts: Facts, options: Options) -> Iterator[Estimate]:
 
 
 def _trains_whole(facts: Facts, call: cst.Call) -> bool:
-    """Return whether all weights may be trained, whose gradients and states take a multiple of the estimate."""
+    """Return whether all weights are trained, with no adapter and in full precision."""
     if facts.qualified(call.func).partition(".")[0] in libraries.UNSLOTH_PACKAGES:
-        return _is_on(facts, call, "full_finetuning", False) != {False}
+        return _is_on(facts, call, "full_finetuning", False) == {True}
     adapts = any(
         facts.qualified(other.func).rpartition(".")[2] in libraries.MODEL_WRAPPERS | _ADAPTING
         or facts.method(other) in libraries.MODEL_WRAPPERS | _ADAPTING
         or (facts.kind(other) == "trainer" and not _is_absent_value(facts, other, "peft_config"))
         for other in facts.live_calls
     )
-    return not adapts and 0 in _quantized_widths(facts, call)
+    trains = facts.last_collective is not None
+    return trains and not adapts and _quantized_widths(facts, call) == {0}
 
 
 def parameters(name: str) -> float | None:

@@ -1,8 +1,8 @@
 """Replace or report what only a notebook has: a display, a keyboard, Colab's services, logins, ports.
 
 Plots are saved to files, Colab's secrets come from the environment, and a login that asks for a token is removed,
-because HF_TOKEN gives it. Code that waits for the keyboard before training stops the conversion. Code that goes
-through all global names, and files that only this machine has, are noted.
+because HF_TOKEN gives it. Code that waits for the keyboard before training stops the conversion. A server on a
+fixed port, code that goes through all global names, and files that only this machine has, are noted.
 
 .. code-block:: diff
 
@@ -36,6 +36,10 @@ _LOGINS = frozenset(f"huggingface_hub.{name}" for name in ("login", "notebook_lo
 _NO_LOGIN = (
     "a script cannot ask for a token: set the environment variable HF_TOKEN, which huggingface_hub reads"
 )
+# Words in the names of functions that open a port, not of those that connect to one.
+_SERVING = re.compile(r"launch|serve|start|run|listen|bind|spawn", re.IGNORECASE)
+_PORT = re.compile(r"(?:.*_)?port", re.IGNORECASE)
+_FINDS_A_PORT = frozenset({"launch_openenv"})  # Unsloth's: it tries ports until one is free
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
@@ -68,6 +72,8 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 call,
             )
     yield from _local_files(facts)
+    if options.strategy == "ddp":
+        yield from _ports(facts)
     if options.strategy == "ddp" and facts.imports_of("wandb"):
         for attribute in facts.attributes:
             of_run = facts.qualified(attribute.value) == "wandb.run" or facts.comes_from(attribute, "wandb")
@@ -157,6 +163,53 @@ def _is_made(facts: Facts, path: str, node: cst.CSTNode) -> bool:
         or sum(cst_nodes.string_value(s) == path for s in facts.strings if facts.order(s) < facts.order(node))
         > 0
     )
+
+
+def _ports(facts: Facts) -> Iterator[Note]:
+    """Yield notes about servers that every rank would start on one port, before training ends."""
+    if facts.last_collective is None:
+        return
+    said: set[cst.CSTNode] = set()
+    for call in facts.live_calls:
+        name = _called(call)
+        if facts.is_after_training(call) or not _SERVING.search(name) or name in _FINDS_A_PORT:
+            continue
+        for argument in call.args:
+            place = _port(facts, argument)
+            if place is not None and place not in said:
+                said.add(place)
+                yield Note(
+                    "every rank starts a server on this port, and only the first one gets it: in the script, add "
+                    f"`{facts.our('local_rank')}` to the number",
+                    place,
+                )
+
+
+def _port(facts: Facts, argument: cst.Arg) -> cst.CSTNode | None:
+    """Return the number of a port: in ``port=8000``, in ``("", 8000)``, or bound to a name."""
+    value, is_port = argument.value, bool(argument.keyword and _PORT.fullmatch(argument.keyword.value))
+    match value:
+        case cst.Tuple(elements=[host, number]):
+            value, is_port = number.value, cst_nodes.string_value(host.value) is not None
+    if isinstance(value, cst.Integer):
+        return value if is_port and value.value != "0" else None
+    if not isinstance(value, cst.Name) or not _PORT.fullmatch(value.value):
+        return None
+    binding = facts.binding(value)
+    if binding is None or binding.scope is not None:
+        return None
+    return next((b.node for b in facts.bindings(value.value) if isinstance(b.value, cst.Integer)), None)
+
+
+def _called(call: cst.Call) -> str:
+    """Return the last name of the function that is called: ``run`` of ``uvicorn.run(app)``."""
+    match call.func:
+        case cst.Attribute(attr=attr):
+            return attr.value
+        case cst.Name(value=name):
+            return name
+        case _:
+            return ""
 
 
 def _goes_through(facts: Facts, call: cst.Call) -> bool:

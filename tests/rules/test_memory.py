@@ -141,5 +141,11 @@ def test_transformers_loads_in_16_or_32_bits_where_no_type_is_given() -> None:
 
 def test_a_model_made_from_a_configuration_has_its_size() -> None:
     made = "model = A.from_config(AutoConfig.from_pretrained('o/m-8B'))\n"
-    assert "8 billion" in why(HUB, made, ADAPTER)
-    assert not why(HUB, made)  # all of it is trained: gradients and states take a multiple
+    assert "8 billion" in why(HUB, made)
+
+
+def test_a_model_without_adapter_is_trained_whole() -> None:
+    load = "model = A.from_pretrained('o/m-2B', dtype=torch.float16)\n"
+    train = "from transformers import Trainer\ntrainer = Trainer(model)\ntrainer.train()\n"
+    assert "all trained in 16 bits: about 17 GiB" in why(HUB, load, train)
+    assert not why(HUB, load, ADAPTER, train)

@@ -150,7 +150,6 @@ E words at conversion
       rules/cases/precision/loads.py: a variable
       rules/test_capability.py: def test_what_a_t4_cannot_do_is_noted_with_what_to_do
   E7  notes that cry wolf
-      rules/cases/surroundings/gpu_count.py: printed
       rules/cases/rank_zero/left_alone.py: the version of a program
 """
 CLASS = re.compile(r"^  (?P<name>[A-E]\d+) +(?P<what>\S.*)\n(?P<guards>(?:^      .*\n)+)", re.MULTILINE)
