@@ -53,10 +53,9 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     for asked in facts.nodes(cst.If, cst.While):
         if facts.is_dead(asked) or facts.is_after_training(asked):
             continue
-        parts = list(_parts(facts, asked.test, by_clock)) if _matters(facts, asked) else []
-        if not parts and _ends_training(facts, asked) and not _is_guarded(facts, asked):
-            parts = list(_parts(facts, asked.test, from_outside))
-        if not parts or not called_by_all(facts, asked):
+        ends = _ends_training(facts, asked) and not _is_guarded(facts, asked)
+        parts = list(_parts(facts, asked.test, from_outside if ends else by_clock))
+        if not parts or not (ends or _matters(facts, asked)) or not called_by_all(facts, asked):
             continue
         for part in parts:
             if changes_state(facts, part) or facts.runs(part, facts.once(_needing_all)):

@@ -39,7 +39,7 @@ _QUANTIZED = {
 }
 _WIDTHS = {"float16": 16, "bfloat16": 16, "half": 16, "float32": 32, "float": 32}
 # What trains a part of the model, beside `get_peft_model` and `peft_config=`.
-_ADAPTING = frozenset({"add_adapter", "load_adapter"})
+_ADAPTING = frozenset({"add_adapter", "load_adapter", "requires_grad_"})
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,8 @@ def _trains_whole(facts: Facts, call: cst.Call) -> bool:
         or (facts.kind(other) == "trainer" and not _is_absent_value(facts, other, "peft_config"))
         for other in facts.live_calls
     )
-    trains = facts.last_collective is not None
+    freezes = any(target.attr.value == "requires_grad" for target in facts.attribute_targets)
+    trains = facts.last_collective is not None and not freezes
     return trains and not adapts and _quantized_widths(facts, call) == {0}
 
 

@@ -86,6 +86,23 @@ for row in rows:
     if ddp.from_main_process(lambda: torch.cuda.memory_reserved() > limit):
         break
 
+# case: the clock beside a flag of a timer's
+import time
+done = threading.Event()
+threading.Timer(60, done.set).start()
+for row in rows:
+    loss.backward()
+    if done.is_set() or time.time() - start > 60:
+        break
+# output
+import time
+done = threading.Event()
+threading.Timer(60, done.set).start()
+for row in rows:
+    loss.backward()
+    if ddp.from_main_process(lambda: done.is_set() or time.time() - start > 60):
+        break
+
 # case: what all ranks compute alike stays
 patience = 0
 for step, row in enumerate(rows):
