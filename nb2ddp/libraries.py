@@ -246,11 +246,6 @@ RANK_ZERO_TESTS = TESTS_OF_LIBRARIES | frozenset(
     "is_main is_master is_main_rank is_master_process master_process main_process "
     "is_rank_zero is_rank_0 rank_zero".split()
 )
-# What loads or downloads, or only looks: every rank may run it, rank 0 first.
-READING_FUNCTIONS = frozenset(
-    "load_dataset load_from_disk from_pretrained from_name snapshot_download hf_hub_download map filter read_csv "
-    "exists isfile isdir load print len list dict str int range format join".split()
-)
 # Functions that end the process.
 ENDING_FUNCTIONS = frozenset({"sys.exit", "exit", "quit", "os._exit", "os.abort"})
 # Programs that only print information, and options with which any program does: every rank may run them.
@@ -341,8 +336,4 @@ OF_THIS_MACHINE = (
     "torch.cuda.util",
     "torch.cuda.temp",
     "torch.cuda.power",
-)
-# What a callback sets in the Trainer's control, for all ranks alike.
-CONTROL_FLAGS = frozenset(
-    "should_training_stop should_epoch_stop should_save should_evaluate should_log".split()
 )

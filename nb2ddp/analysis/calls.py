@@ -1,21 +1,23 @@
 """Resolve calls to the notebook's own functions and methods, and functions to the calls of them.
 
 ``x.fit()`` is resolved by the class that ``x`` was made from; where that cannot be seen, by a method name that
-one class alone has.
+one class alone has. Labels at sources flow the same ways: `carries` asks whether a value is made of one that has it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import cached_property
 
 import libcst as cst
 
 from nb2ddp.analysis.kinds import Kinds
-from nb2ddp.source import cst_nodes
+from nb2ddp.analysis.solver import Solver
 from nb2ddp.source.cells import Binding, CodeCell, root_of
 
 _DEPTH = 6  # how many variables, attributes and functions are followed to the class of a value
+# Of a node: whether it has the label by itself; None where what it is made of decides.
+Label = Callable[[cst.CSTNode], bool | None]
 _OF_MODULES = frozenset("train eval to cuda cpu half float step state_dict parameters".split())
 
 
@@ -25,6 +27,75 @@ class Calls(Kinds):
     def __init__(self, cells: Sequence[CodeCell]) -> None:
         super().__init__(cells)
         self._functions: dict[cst.Call, tuple[cst.FunctionDef, ...]] = {}
+        self._labelled: dict[Label, Solver[cst.CSTNode, bool]] = {}
+
+    # ---- labels ---------------------------------------------------------------------------------
+
+    def carries(self, node: cst.CSTNode, label: Label) -> bool:
+        """Return whether a value has a label, or is made of one that has: through names, attributes and functions.
+
+        Answers are kept for each ``label``, so a caller that asks often passes the same function each time.
+        """
+        if label not in self._labelled:
+
+            def steps(node: cst.CSTNode) -> Generator[cst.CSTNode, bool, bool]:
+                known = label(node)
+                for source in self._sources(node) if known is None else ():
+                    if (yield source):
+                        return True
+                return bool(known)
+
+            self._labelled[label] = Solver(steps, False)
+        return self._labelled[label].solve(node)
+
+    def _sources(self, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+        """Yield the nodes that make a value what it is."""
+        match node:
+            case cst.Name():
+                yield from self._values_of(self.reaching(node))
+                return
+            case cst.Attribute(value=owner, attr=attr):
+                yield from self.assigned(attr.value)
+                yield from self._values_of(self.fields(attr.value))
+                yield owner
+                return
+            case cst.Subscript():
+                if values := list(self.item_values(node)):
+                    yield from values
+                    return
+            case cst.Call():
+                yield from self.called_functions(node)
+            case cst.FunctionDef():
+                yield from self.returned(node)
+                yield from (asked.test for asked in self.nodes(cst.If, cst.While, within=node.body))
+                return
+        inside = [*node.children]
+        for child in inside:
+            if isinstance(child, cst.BaseExpression):
+                yield child
+            elif not isinstance(child, cst.BaseStatement):
+                inside += child.children
+
+    def _values_of(self, bindings: Iterable[Binding]) -> Iterator[cst.CSTNode]:
+        for binding in bindings:
+            if isinstance(binding.node, cst.AugAssign):
+                yield binding.node.value
+            elif isinstance(binding.node, cst.Param):
+                yield from self.given(binding)
+            elif isinstance(binding.node, cst.FunctionDef) and binding.node.decorators:
+                yield binding.node  # a property
+            elif binding.value is not None:
+                yield from self._items_of(binding.value, binding.index)
+
+    def _items_of(self, value: cst.BaseExpression, index: int | None) -> Iterator[cst.CSTNode]:
+        """Yield what a name of ``a, b = value`` gets: of a tuple, and of functions that return one, its own part."""
+        functions = self.called_functions(value) if isinstance(value, cst.Call) and index is not None else ()
+        returned = [result for function in functions for result in self.returned(function)]
+        for whole in returned or [value]:
+            parts = whole.elements if isinstance(whole, cst.Tuple | cst.List) and index is not None else ()
+            yield parts[index].value if index is not None and index < len(parts) else whole
+
+    # ---- functions ------------------------------------------------------------------------------
 
     def called_functions(self, call: cst.Call) -> Sequence[cst.FunctionDef]:
         """Return the functions that ``call`` calls, or passes as arguments (``dataset.map(f)``)."""
@@ -38,20 +109,6 @@ class Calls(Kinds):
     def callers(self, function: cst.FunctionDef) -> Sequence[cst.Call]:
         """Return the live calls that run a function of the notebook, in order."""
         return self._callers.get(function, ())
-
-    def passed(self, binding: Binding) -> Iterator[cst.BaseExpression]:
-        """Yield what calls pass for a parameter of a function, of a method, or of a function inside another one."""
-        function = binding.scope
-        if not isinstance(function, cst.FunctionDef):
-            return
-        home, called = self.scope(function), function.name.value
-        if isinstance(home, cst.ClassDef) and called == "__init__":
-            called = home.name.value
-        for call in self.callers(function):
-            if cst_nodes.code_of(call.func).rpartition(".")[2] == called:  # else it is passed on
-                value = self.passes(function, binding.name, call)
-                if value is not None:
-                    yield value
 
     @cached_property
     def _callers(self) -> dict[cst.FunctionDef, list[cst.Call]]:

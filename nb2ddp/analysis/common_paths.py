@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator
-from dataclasses import dataclass
 
 import libcst as cst
 
 from nb2ddp import libraries
-from nb2ddp.analysis.clock_readings import answers_by_clock, has_clock
 from nb2ddp.analysis.facts import Facts
-from nb2ddp.analysis.ranks import rank_test_above
+from nb2ddp.analysis.outside import from_outside
 from nb2ddp.analysis.solver import Solver
 from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Statement
@@ -112,10 +110,10 @@ def called_by_all(facts: Facts, node: cst.CSTNode) -> bool:
 
     It does where functions call one another by name, up to the cells, and methods of the notebook's plain classes.
     So do a Trainer's callbacks. A function that is passed on (a metric, say), another method that a library calls, an
-    ``except``, and code under a test of the rank or of a clock may run on one rank alone. What is only called after
+    ``except``, and a loop that waits for something may run on one rank alone. What is only called after
     training, rank 0 runs.
     """
-    return rank_test_above(facts, node) is None and _reached(facts, node, set())
+    return _reached(facts, node, set())
 
 
 def made_by_all(facts: Facts, definition: cst.ClassDef) -> bool:
@@ -132,9 +130,9 @@ def made_by_all(facts: Facts, definition: cst.ClassDef) -> bool:
 
 
 def _reached(facts: Facts, node: cst.CSTNode, seen: set[cst.CSTNode]) -> bool:
-    if clock_decides(facts, node):
-        return False
     for parent in facts.parents(node):
+        if isinstance(parent, cst.While) and _waits(facts, parent):
+            return False
         if isinstance(parent, cst.Lambda | cst.ClassDef | cst.ExceptHandler):
             return False
         if isinstance(parent, cst.FunctionDef):
@@ -145,88 +143,15 @@ def _reached(facts: Facts, node: cst.CSTNode, seen: set[cst.CSTNode]) -> bool:
     return True
 
 
-def clock_decides(facts: Facts, node: cst.CSTNode) -> bool:
-    """Return whether each rank's own clock decides if it comes to ``node``, within its function or cell."""
-    if not has_clock(facts):
-        return False
-    home = facts.around(node, cst.FunctionDef)
-    for parent in facts.parents(node):
-        if parent is home:
-            break
-        if isinstance(parent, cst.If | cst.While) and _is_own_clocks(facts, parent):
-            return True
-    ways: list[_WayOut] = facts.once(_ways_out_by_clock)
-    return any(way.home is home and _misses(facts, way, node) for way in ways)
+def _waits(facts: Facts, loop: cst.While) -> bool:
+    """Return whether a loop in which nothing trains waits for the clock, a file or another process.
 
-
-@dataclass(frozen=True, eq=False)
-class _WayOut:
-    """A ``continue``, ``break``, ``return`` or ``yield``; the loop or function that it leaves, and its function."""
-
-    node: cst.CSTNode
-    left: cst.For | cst.While | cst.FunctionDef
-    home: cst.FunctionDef | None
-
-
-def _ways_out_by_clock(facts: Facts) -> list[_WayOut]:
-    """List the ways out of loops and functions that the clock decides: ``if time.time() - last < 60: return``."""
-    ways: list[_WayOut] = []
-    for node in facts.nodes(cst.Break, cst.Continue, cst.Return, cst.Yield):
-        inner, by_clock = node, False
-        for parent in facts.parents(node):
-            if isinstance(parent, cst.FunctionDef) or (
-                isinstance(parent, cst.For | cst.While)
-                and inner is parent.body
-                and isinstance(node, cst.Break | cst.Continue)
-            ):
-                if by_clock and not facts.is_dead(node):
-                    ways.append(_WayOut(node, parent, facts.around(node, cst.FunctionDef)))
-                break
-            by_clock |= isinstance(parent, cst.If | cst.While) and _is_own_clocks(facts, parent)
-            inner = parent
-    return ways
-
-
-def _misses(facts: Facts, way: _WayOut, node: cst.CSTNode) -> bool:
-    """Return whether who takes a way out does not come to a node, at once or in a loop's next iterations."""
-    if not facts.contains(way.left, node):
-        return False
-    orelse = None if isinstance(way.left, cst.FunctionDef) else way.left.orelse
-    if orelse is not None and isinstance(way.node, cst.Break) and facts.contains(orelse, node):
-        return True
-    for parent in facts.parents(way.node):
-        if isinstance(parent, cst.IndentedBlock) and facts.contains(parent, node):
-            if facts.order(way.node) < facts.order(node) and not _are_apart(facts, parent, way.node, node):
-                return True
-            break
-    if isinstance(way.node, cst.Continue | cst.Yield):
-        return False
-    loops = [p for p in facts.parents(way.node) if isinstance(p, cst.For | cst.While)]
-    return any(
-        facts.contains(way.left, loop)
-        and facts.contains(loop.body, way.node)
-        and facts.contains(loop.body, node)
-        for loop in loops
-    )
-
-
-def _are_apart(facts: Facts, block: cst.IndentedBlock, one: cst.CSTNode, other: cst.CSTNode) -> bool:
-    """Return whether two nodes stand in one statement of a block: in two branches of it."""
-    return any(facts.contains(part, one) and facts.contains(part, other) for part in block.body)
-
-
-def _is_own_clocks(facts: Facts, statement: cst.If | cst.While) -> bool:
-    """Return whether each rank's own clock decides. Where a test ends the training, rank 0's clock decides for all."""
-    if not answers_by_clock(facts, statement.test) or _is_training(facts, statement):
-        return False
-    ends = facts.nodes(cst.Break, cst.Return, cst.Raise, within=statement)
-    return not ends or not any(_is_training(facts, parent) for parent in facts.parents(statement))
-
-
-def _is_training(facts: Facts, node: cst.CSTNode) -> bool:
-    return isinstance(node, cst.For | cst.While) and facts.runs(
-        node, lambda call: facts.method(call) == "backward" or facts.is_collective(call)
-    )
+    A rank may go round more often than another.
+    """
+    trains = facts.runs(loop, lambda call: facts.method(call) == "backward" or facts.is_collective(call))
+    ways_out = facts.nodes(cst.Break, cst.Return, cst.Raise, within=loop.body)
+    ends = [asked.test for node in ways_out if (asked := facts.around(node, cst.If)) is not None]
+    return not trains and any(from_outside(facts, test) for test in (loop.test, *ends))
 
 
 def _all_call(facts: Facts, function: cst.FunctionDef, seen: set[cst.CSTNode]) -> bool:
@@ -301,7 +226,7 @@ def _is_plain(facts: Facts, definition: cst.ClassDef) -> bool:
 
 def _is_callback(facts: Facts, definition: cst.ClassDef) -> bool:
     """Return whether a class is a Trainer's callback, whose events come on every rank alike."""
-    return any(name.rpartition(".")[2] == "TrainerCallback" for name in _bases(facts, definition))
+    return any(name.endswith("Callback") for name in _bases(facts, definition))
 
 
 # Events of which ranks may have different numbers.

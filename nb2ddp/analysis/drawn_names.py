@@ -13,7 +13,6 @@ from nb2ddp import libraries
 from nb2ddp.analysis.common_paths import called_by_all, made_by_all
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.source import cst_nodes
-from nb2ddp.source.cells import Scope
 
 _CLOCKS = frozenset(
     "datetime.datetime.now datetime.datetime.utcnow datetime.datetime.today datetime.date.today "
@@ -132,6 +131,9 @@ def _is_for_all(facts: Facts, value: cst.BaseExpression) -> bool:
     holder = _holder(facts, value)
     if holder is None:
         return False
+    made = facts.parent(holder) if isinstance(holder, cst.Arg) else None
+    if isinstance(made, cst.Call) and facts.is_arguments_class(made.func):
+        return True  # every rank makes training arguments
     inner: cst.CSTNode = value
     if isinstance(holder, cst.Param):
         inner = facts.around(holder, cst.FunctionDef, cst.Lambda) or value
@@ -187,7 +189,7 @@ def _makes_text(facts: Facts, call: cst.Call) -> bool:
 
 def _keeps(facts: Facts, call: cst.Call, argument: cst.CSTNode) -> bool:
     """Match an argument of the notebook's own functions and classes, a setting, and a default on the command line."""
-    if facts.qualified(call.func) in libraries.SETTINGS_MAKERS:
+    if facts.qualified(call.func) in libraries.SETTINGS_MAKERS or facts.is_arguments_class(call.func):
         return True
     if facts.method(call) == "add_argument":
         keyword = argument.keyword if isinstance(argument, cst.Arg) else None
@@ -218,18 +220,7 @@ def _training(facts: Facts) -> Callable[[cst.Call], bool]:
 
 # ---- where a text goes ---------------------------------------------------------------------------
 
-_INTO_TEXT = (
-    cst.BinaryOperation
-    | cst.BooleanOperation
-    | cst.UnaryOperation
-    | cst.IfExp
-    | cst.ConcatenatedString
-    | cst.FormattedString
-    | cst.FormattedStringExpression
-    | cst.Subscript
-)
-_INTO_CONTAINER = cst.Element | cst.DictElement | cst.Dict | cst.List | cst.Tuple
-_ENDS = cst.Expr | cst.Comparison | cst.ComparisonTarget | cst.Assert | cst.If | cst.While | cst.AssignTarget
+_ENDS = cst.Expr | cst.Comparison | cst.Assert | cst.If | cst.While
 
 
 def is_kept(facts: Facts, value: cst.BaseExpression) -> bool:
@@ -250,74 +241,59 @@ def is_kept(facts: Facts, value: cst.BaseExpression) -> bool:
 
 def _goes_into(facts: Facts, node: cst.CSTNode) -> Sequence[cst.CSTNode] | None:
     """Return where a value is found next; None where it is used in a way that may name a file."""
-    around = facts.parent(node)
-    match around:
-        case cst.Assign(targets=targets):
-            return _read(facts, [target.target for target in targets])
-        case cst.AnnAssign(target=target):
-            return _read(facts, [target])
-        case cst.Return():
-            function = facts.scope(around)
-            return facts.callers(function) if isinstance(function, cst.FunctionDef) else None
-        case cst.Call():  # what is called
-            return (around,) if facts.method(around) in libraries.TEXT_METHODS else None
-        case cst.Arg():
-            call = facts.parent(around)
-            return _given(facts, call, around) if isinstance(call, cst.Call) else None
-        case cst.Attribute():
-            return (around,)
-        case _ if isinstance(around, _ENDS):
-            return ()
-        case _ if isinstance(around, _INTO_TEXT | _INTO_CONTAINER):
-            return (around,)
-        case _:
-            return None
+    inner = node
+    for around in facts.parents(node):
+        match around:
+            case cst.Assign(targets=targets) if inner is around.value:
+                return _read(facts, [target.target for target in targets])
+            case cst.AnnAssign(target=target):
+                return _read(facts, [target])
+            case cst.Return():
+                function = facts.scope(around)
+                return facts.callers(function) if isinstance(function, cst.FunctionDef) else None
+            case cst.Call():
+                is_text = _makes_text(facts, around) or facts.method(around) in libraries.TEXT_METHODS
+                if not is_text and facts.qualified(around.func) not in libraries.SETTINGS_MAKERS:
+                    return _given(facts, around, inner) if isinstance(inner, cst.Arg) else None
+            case cst.AssignTarget():
+                return ()
+            case _ if isinstance(around, _ENDS):
+                return ()
+            case cst.BaseStatement() | cst.BaseSmallStatement() | cst.Lambda() | cst.BaseComp():
+                return None
+        inner = around
+    return None
 
 
 def _given(facts: Facts, call: cst.Call, argument: cst.Arg) -> Sequence[cst.CSTNode] | None:
     """Return where an argument of a call is found next."""
     name, method = facts.qualified(call.func), facts.method(call)
-    if name in libraries.TEXT_FUNCTIONS | libraries.SETTINGS_MAKERS or method in libraries.TEXT_METHODS:
-        return (call,)
-    if name in libraries.SHOWING_FUNCTIONS or method in libraries.SHOWING_METHODS:
+    recorded = name in libraries.RECORDING_FUNCTIONS and call.args[0] is argument
+    if name in libraries.SHOWING_FUNCTIONS or recorded:
         return ()
-    if method in libraries.RECORDING_METHODS:
+    if method in libraries.SHOWING_METHODS | libraries.RECORDING_METHODS:
         return ()
-    if name in libraries.RECORDING_FUNCTIONS and call.args[0] is argument:
-        return ()
-    functions = facts.called_functions(call)
     uses: list[cst.CSTNode] = []
-    for function in functions:
-        parameters = (param.name.value for param in (*function.params.params, *function.params.kwonly_params))
-        passed = [name for name in parameters if facts.passes(function, name, call) is argument.value]
+    for function in facts.called_functions(call):
+        parameters = (*function.params.params, *function.params.kwonly_params)
+        names = [p.name.value for p in parameters]
+        passed = [n for n in names if facts.passes(function, n, call) is argument.value]
         if not passed:
             return None
         uses += facts.uses(passed[0], function.body)
-    return uses if functions else None
+    return uses if facts.called_functions(call) else None
 
 
 def _read(facts: Facts, targets: Sequence[cst.BaseExpression]) -> Sequence[cst.CSTNode] | None:
     """Return the places that read what targets of an assignment get."""
     found: list[cst.CSTNode] = []
     for target in targets:
-        match target:
-            case cst.Name(value=name):
-                found += _uses(facts, name, facts.scope(target))
-            case cst.Attribute(attr=cst.Name(value=name)):
-                found += _attributes(facts, name)
-            case _:
-                return None
+        if not isinstance(target, cst.Name | cst.Attribute):
+            return None
+        scope = facts.scope(target)
+        if isinstance(target, cst.Name):
+            found += facts.loads_of(target.value) if scope is None else facts.uses(target.value, scope)
+        if isinstance(target, cst.Attribute) or isinstance(scope, cst.ClassDef):
+            name = target.attr.value if isinstance(target, cst.Attribute) else target.value
+            found += (attribute for attribute in facts.attributes if attribute.attr.value == name)
     return found
-
-
-def _uses(facts: Facts, name: str, scope: Scope | None) -> Iterator[cst.CSTNode]:
-    if scope is None:
-        yield from facts.loads_of(name)
-        return
-    yield from facts.uses(name, scope)
-    if isinstance(scope, cst.ClassDef):
-        yield from _attributes(facts, name)
-
-
-def _attributes(facts: Facts, name: str) -> Iterator[cst.CSTNode]:
-    return (attribute for attribute in facts.attributes if attribute.attr.value == name)

@@ -1,7 +1,7 @@
 """Follow values through the notebook: what a name, an attribute, an item, a parameter or a call's result may be.
 
 The def-use graph of all cells. It knows no library and no kind of value: what else asks where a value comes from
-(`kinds`, `calls`, and questions such as `clock_readings`, `ranks` and `paths`) asks here.
+(`kinds`, `calls`, and questions such as `outside`, `ranks` and `paths`) asks here.
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ def _tests(facts: Facts, call: cst.Call) -> Iterator[cst.Call]:
             break
         if not facts.contains(region, other) or _function(facts, other) is not _function(facts, call):
             continue
-        if not _only_guards(facts, other, call) and not _lie_apart(facts, other, call):
+        if not _only_guards(facts, other, call):
             yield other
     if _is_named_by_test(facts, call):
         yield call
@@ -151,53 +151,7 @@ def _is_named_by_test(facts: Facts, call: cst.Call) -> bool:
     scope = facts.scope(call)
     region = scope.body if isinstance(scope, cst.FunctionDef) else None
     return facts.runs(call, facts.once(_looking)) or any(
-        _gives_name(facts, binding, call) for binding in _above(facts, call, region)
+        _counts(facts, binding)
+        or (binding.value is not None and facts.runs(binding.value, facts.once(_looking)))
+        for binding in _above(facts, call, region)
     )
-
-
-def _gives_name(facts: Facts, binding: Binding, call: cst.Call) -> bool:
-    value, test = binding.value, facts.once(_looking)
-    if value is None or not facts.runs(value, test):
-        return _counts(facts, binding)
-    looks = [other for other in facts.calls_in(value) if test(other)]
-    return not looks or not all(_lie_apart(facts, other, call) for other in looks)
-
-
-def _lie_apart(facts: Facts, test: cst.Call, call: cst.Call) -> bool:
-    """Return whether two paths are known, and neither lies below the other: ``data.csv`` and ``out``."""
-    looked, made = _path(facts, test), _path(facts, call)
-    if looked is None or made is None or looked.startswith("/") != made.startswith("/"):
-        return False
-    return any(a != b for a, b in zip(_parts(looked), _parts(made), strict=False))
-
-
-def _path(facts: Facts, call: cst.Call) -> str | None:
-    """Return the path that a call is for, as far as the notebook spells it out: ``runs`` of ``f"runs/{name}"``."""
-    if facts.qualified(call.func) in _FUNCTIONS | _MAKING:
-        path = _spelled(facts, call.args[0].value) if call.args and not call.args[0].star else None
-    else:
-        path = _spelled(facts, call.func.value) if isinstance(call.func, cst.Attribute) else None
-    if path is None or any(sign in path for sign in ("..", "?", "[", "~", "\\")):
-        return None
-    before, star, _ = path.partition("*")
-    return before.rpartition("/")[0] if star else path
-
-
-def _spelled(facts: Facts, node: cst.BaseExpression) -> str | None:
-    match node:
-        case cst.Name():
-            bindings = facts.bindings(node.value)
-            value = bindings[0].value if len(bindings) == 1 and bindings[0].index is None else None
-            return None if value is None or isinstance(value, cst.Name) else _spelled(facts, value)
-        case cst.FormattedString(parts=[cst.FormattedStringText(value=text), *_]):
-            return text.rpartition("/")[0]
-        case cst.Call(args=[cst.Arg(value=cst.BaseString() as value), *_]):
-            is_path = facts.qualified(node.func) in ("pathlib.Path", "os.path.join")
-            return _spelled(facts, value) if is_path else None
-        case _:
-            return cst_nodes.string_value(node)
-
-
-def _parts(path: str) -> list[str]:
-    """Return the names in a path one by one; none for the working folder."""
-    return [part for part in path.split("/") if part not in ("", ".")]

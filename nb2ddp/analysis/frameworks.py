@@ -67,6 +67,7 @@ FRAMEWORKS = (
     Framework("Sentence Transformers' old fit()", "sentence_transformers.*", "fit old_fit", "", "its loop over batches is in the library; train with a SentenceTransformerTrainer, or a CrossEncoderTrainer, which nb2ddp converts"),
     Framework("Ray", "ray.*", "fit", "ray.tune.run ray.train.*Trainer", "its ScalingConfig(num_workers=2, use_gpu=True) starts a worker on each GPU by itself"),
     Framework("Flower", "", "", "flwr.simulation.* flwr.client.start_*", "it starts a process for each client, and gives it GPUs by client_resources"),
+    Framework("PantheraML", "", "", "pantheraml.*", "it is a fork of Unsloth that trains on several GPUs by itself; import the same names from unsloth"),
     Framework("DeepSpeed", "deepspeed.*", "", "deepspeed.initialize", "it runs on two GPUs as a script that is started with `deepspeed --num_gpus 2 script.py`"),
     Framework("Colossal-AI", "colossalai.*", "", "colossalai.launch* colossalai.initialize colossalai.booster.Booster", "it runs on two GPUs as a script that is started with `colossalai run --nproc_per_node 2 script.py`"),
     Framework("PyTorch/XLA", "torch_xla.*", "", "torch_xla.*spawn torch_xla.launch torch_xla.*xla_device torch_xla.device torch_xla.*optimizer_step", "it trains on a TPU, and nb2ddp converts training on CUDA GPUs; on a TPU its own launch() runs a process on each core"),

@@ -1,4 +1,4 @@
-"""Tell whether a value may be another one on each rank: it comes from the machine, another process or a thread.
+"""Tell whether a value may be another one on each rank: it comes from the clock, the machine or a thread.
 
 All that the notebook computes is the same on all ranks: from its constants, data, models and losses. What a library
 function that is not known to compute gives, counts as from outside: the ranks do not ask it at the same moment.
@@ -6,45 +6,55 @@ function that is not known to compute gives, counts as from outside: the ranks d
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
-
 import libcst as cst
 
 from nb2ddp import libraries
+from nb2ddp.analysis.calls import Label
 from nb2ddp.analysis.facts import Facts
-from nb2ddp.analysis.solver import Solver
-from nb2ddp.source.cells import Binding
 
 
 def from_outside(facts: Facts, node: cst.CSTNode) -> bool:
     """Return whether an expression's value may differ between ranks, through names, attributes and functions."""
-    return facts.once(_solver).solve(node)
+    return facts.carries(node, facts.once(_label))
 
 
-def _solver(facts: Facts) -> Solver[cst.CSTNode, bool]:
-    def steps(node: cst.CSTNode) -> Generator[cst.CSTNode, bool, bool]:
+def by_clock(facts: Facts, node: cst.CSTNode) -> bool:
+    """Return whether an expression's value is made of what this process reads from its clock."""
+    return facts.once(_has_clock) and facts.carries(node, facts.once(_clocks))
+
+
+def _has_clock(facts: Facts) -> bool:
+    return any(facts.qualified(call.func) in libraries.CLOCKS for call in facts.live_calls)
+
+
+def _clocks(facts: Facts) -> Label:
+    def label(node: cst.CSTNode) -> bool | None:
+        name = facts.qualified(node.func) if isinstance(node, cst.Call) else ""
+        return False if name.endswith("from_main_process") else name in libraries.CLOCKS or None
+
+    return label
+
+
+def _label(facts: Facts) -> Label:
+    def label(node: cst.CSTNode) -> bool | None:
         if isinstance(node, cst.Call):
             if facts.qualified(node.func).endswith("from_main_process"):
                 return False
-            if _asks_outside(facts, node):
-                return True
-        if isinstance(node, cst.Name) and _is_set_beside(facts, node.value):
-            return True
-        for source in _sources(facts, node):
-            if (yield source):
-                return True
-        return False
+            return _asks_outside(facts, node) or None
+        return (isinstance(node, cst.Name) and _is_set_beside(facts, node.value)) or None
 
-    return Solver(steps, False)
+    return label
 
 
 def _asks_outside(facts: Facts, call: cst.Call) -> bool:
-    """Return whether a call is of a library's function that is not known to compute."""
+    """Return whether a call reads a clock, or is of a library's function that is not known to compute."""
     name, owner = facts.qualified(call.func), call.func
     while isinstance(owner, cst.Attribute):
         owner = owner.value
+    if name in libraries.CLOCKS:
+        return True
     is_library = isinstance(owner, cst.Name) and facts.is_imported(owner.value)
-    if not is_library or facts.called_functions(call) or name in libraries.CLOCKS:
+    if not is_library or facts.called_functions(call):
         return name in ("input", "open")
     if name.startswith(libraries.OF_THIS_MACHINE):
         return True
@@ -63,44 +73,3 @@ def _is_set_beside(facts: Facts, name: str) -> bool:
                 if not isinstance(call, cst.Call) or call.func is not use:
                     return True
     return False
-
-
-def _sources(facts: Facts, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    """Yield the nodes that make a value what it is."""
-    match node:
-        case cst.Name():
-            yield from _values(facts, facts.reaching(node))
-            return
-        case cst.Attribute(value=owner, attr=attr):
-            yield from facts.assigned(attr.value)
-            yield from _values(facts, facts.fields(attr.value))
-            yield owner
-            return
-        case cst.Subscript():
-            if values := list(facts.item_values(node)):
-                yield from values
-                return
-        case cst.Call():
-            yield from facts.called_functions(node)
-        case cst.FunctionDef():
-            yield from facts.returned(node)
-            yield from (asked.test for asked in facts.nodes(cst.If, cst.While, within=node.body))
-            return
-    inside = [*node.children]
-    for child in inside:
-        if isinstance(child, cst.BaseExpression):
-            yield child
-        elif not isinstance(child, cst.BaseStatement):
-            inside += child.children
-
-
-def _values(
-    facts: Facts, bindings: Iterator[Binding] | tuple[Binding, ...] | list[Binding]
-) -> Iterator[cst.CSTNode]:
-    for binding in bindings:
-        if isinstance(binding.node, cst.AugAssign):
-            yield binding.node.value
-        elif isinstance(binding.node, cst.Param):
-            yield from facts.given(binding)
-        elif binding.value is not None:
-            yield binding.value

@@ -12,7 +12,6 @@ import libcst as cst
 from nb2ddp import libraries
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.installs import keeps_below, pins
-from nb2ddp.analysis.ranks import rank_test_above
 from nb2ddp.source import cst_nodes
 
 Refusal = tuple[str, cst.CSTNode | None]
@@ -111,13 +110,7 @@ def _parted(facts: Facts, call: cst.Call) -> Iterator[Refusal]:
     if not isinstance(call.func, cst.Attribute):
         return
     method, owner = call.func.attr.value, call.func.value
-    if facts.gathers(call) and rank_test_above(facts, call) is not None:
-        yield (
-            f"with --strategy fsdp every rank has to make {method}(), and this condition lets one rank alone make it; "
-            "take the condition away",
-            call,
-        )
-    elif method == "push_to_hub" and facts.kind(owner) == "trainer":
+    if method == "push_to_hub" and facts.kind(owner) == "trainer":
         yield (
             "with --strategy fsdp a Trainer pushes from one rank, which holds a share; push what is saved, in a run of "
             "its own",

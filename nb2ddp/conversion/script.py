@@ -179,16 +179,10 @@ def _as_comments(source: str) -> list[str]:
 
 def _init_block(facts: Facts, needs: Iterable[Need], body: Sequence[Line], options: Options) -> list[str]:
     """Return the init block, at the place of the first heavy import: the runtime module, and this rank's numbers."""
-    order = ("seed", "strategy", "loads_share")
-    given: list[tuple[str, str]] = [
-        (need.kind, need.value) for need in needs if need.kind in ("seed", "loads_share")
-    ]
-    if options.strategy == "fsdp":
-        given.append(("strategy", '"fsdp"'))
+    given = ['strategy="fsdp"'] if options.strategy == "fsdp" else []
+    given += [f"{need.kind}={need.value}" for need in needs if need.kind == "loads_share"]
+    arguments = ", ".join(given)
     knows = libraries_know_ranks(facts, options.strategy)
-    arguments = ", ".join(
-        f"{name}={value}" for name, value in sorted(given, key=lambda pair: order.index(pair[0]))
-    )
     ddp = module_name(facts)
     names = ", ".join(facts.our(name) for name in ("rank", "local_rank", "world_size"))
     always = () if options.single_file else ("sys",)

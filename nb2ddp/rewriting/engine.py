@@ -7,12 +7,11 @@ are applied in the order of RULES.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import libcst as cst
 
 from nb2ddp.analysis.facts import Facts
-from nb2ddp.analysis.ranks import asks_library, rank_test_above
 from nb2ddp.options import Options
 from nb2ddp.rewriting.findings import Change, Decline, Drop, Edit, Gate, GateKind, Insert, Need, Note, Rule
 from nb2ddp.rewriting.runtime_calls import helper
@@ -79,13 +78,6 @@ def rewrite(facts: Facts, rules: Sequence[Rule], options: Options) -> Rewritten:
                     plan.inserts.setdefault(statement, []).append(finding)
                     changes.append(Change(rule.name, facts.place(statement), finding.why, finding.data))
                 case Gate(statement=statement):
-                    test = rank_test_above(facts, statement) if finding.kind != "rank-zero" else None
-                    if test is not None and not (
-                        finding.kind == "rank-zero-then-wait" and asks_library(test)
-                    ):
-                        continue  # the notebook's own test does it; the other ranks would be waited for
-                    if test is not None:  # a library that sees one process lets all ranks come here
-                        finding = replace(finding, kind="rank-zero")
                     plan = _plan_of(plans, facts, statement)
                     if statement not in plan.gates and not _inside_gate(facts, plan, statement):
                         plan.gates[statement] = finding

@@ -121,7 +121,7 @@ class Note:
 class Need:
     """Something that the head of the script must hold: a __future__ import, or an argument of `ddp.init`."""
 
-    kind: Literal["from __future__", "seed", "loads_share"]
+    kind: Literal["from __future__", "loads_share"]
     value: str
 
 

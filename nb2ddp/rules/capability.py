@@ -32,13 +32,8 @@ _BF16 = (
     "a T4 has no bf16, and here nothing chooses another type; write torch.bfloat16 if "
     "torch.cuda.get_device_capability()[0] >= 8 else torch.float16"
 )
-_STOPS = (
-    "this asks for a newer GPU and ends the run on a T4 (compute capability 7.5); take it out, or convert "
-    "with the GPU's --gpu-memory"
-)
 _FP8_NAME = re.compile(r"(?<![A-Za-z0-9])fp8(?![A-Za-z0-9])", re.IGNORECASE)
 _FP8_CONFIG = re.compile(r"(?:fp8|float8)\w*Config$", re.IGNORECASE)
-_NEWER = re.compile(r"(?<![\w.])(?:8|9|1[0-9])(?:\.\d)?(?![\w.])|\b(?:8|9)\d\b")
 # `dtype=` of these is the type of a whole model; `precision` handles `from_pretrained`.
 _DECIDING = frozenset(
     {"transformers.pipeline", "torch.autocast", "torch.amp.autocast", "torch.set_default_dtype"}
@@ -49,7 +44,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     if options.gpu_memory > T4_MEMORY:
         return
     said: set[object] = set()  # the statements and reasons of the notes so far
-    for node, why in (*_fp8(facts), *_flash(facts), *_bf16(facts), *_demands(facts)):
+    for node, why in (*_fp8(facts), *_flash(facts), *_bf16(facts)):
         key = (facts.statement(node), why)
         if key not in said and not facts.is_switched_off(node):
             said.add(key)
@@ -105,43 +100,6 @@ def _only_stored(facts: Facts, call: cst.Call) -> bool:
     """Return whether the call's value is saved at once, as in ``model.to(dtype).save_pretrained(path)``."""
     parent = next(iter(facts.parents(call)), None)
     return isinstance(parent, cst.Attribute) and parent.attr.value in ("save_pretrained", "push_to_hub")
-
-
-def _demands(facts: Facts) -> Iterator[tuple[cst.CSTNode, str]]:
-    """Match ``assert torch.cuda.get_device_capability()[0] >= 8`` and an ``if`` that raises, also through a name."""
-    for call in facts.live_calls:
-        if facts.qualified(call.func) != "torch.cuda.get_device_capability":
-            continue
-        names = {
-            name
-            for parent in facts.parents(call)
-            if isinstance(parent, cst.Assign)
-            for name in facts.binds_in(parent)
-        }
-        uses = [
-            use for use in facts.name_loads if use.value in names and facts.order(use) > facts.order(call)
-        ]
-        for node in (call, *uses):
-            if _ends_run(facts, node):
-                yield node, _STOPS
-
-
-def _ends_run(facts: Facts, node: cst.CSTNode) -> bool:
-    for parent in facts.parents(node):
-        if isinstance(parent, cst.Assert):
-            return (
-                facts.contains(parent.test, node)
-                and _NEWER.search(cst_nodes.code_of(parent.test)) is not None
-            )
-        if isinstance(parent, cst.If):
-            if not facts.contains(parent.test, node) or not _NEWER.search(cst_nodes.code_of(parent.test)):
-                return False
-            first = parent.body.body[0] if parent.body.body else None
-            part = first.body[0] if isinstance(first, cst.SimpleStatementLine) else first
-            return isinstance(part, cst.Raise)
-        if isinstance(parent, cst.BaseStatement):
-            return False
-    return False
 
 
 rule = Rule("capability", __doc__, find, balanced=True)

@@ -54,7 +54,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             yield Edit.to(string, "this rank's GPU", code)
         elif value is not None and value.startswith("cuda:") and value[5:].isdigit():
             yield Note(_OTHER_GPU.format(value), string)
-        elif value in _OF_A_RANK and not _is_outside_torchrun(facts, string):
+        elif value in _OF_A_RANK:
             yield from _mask(facts, string, value)
     for call in facts.calls:
         for argument in call.args:
@@ -178,23 +178,6 @@ def _test(facts: Facts, node: cst.CSTNode) -> str:
 
 def _is_environment(facts: Facts, call: cst.Call) -> bool:
     return facts.qualified(call.func) == "os.environ.update"
-
-
-def _is_outside_torchrun(facts: Facts, node: cst.CSTNode) -> bool:
-    """Return whether a test of an earlier conversion stands around a node."""
-    tests = [parent.test for parent in facts.parents(node) if isinstance(parent, cst.If | cst.IfExp)]
-    return any(
-        cst_nodes.code_of(test) == _test(facts, node) or _asks_init_block(facts, test) for test in tests
-    )
-
-
-def _asks_init_block(facts: Facts, test: cst.BaseExpression) -> bool:
-    """Match ``world_size == 1`` with the name that `ddp.init()` gives to several."""
-    match test:
-        case cst.Comparison(left=cst.Name(value="world_size" | "ddp_world_size" as name) as left):
-            bindings = facts.bindings(name)
-            return cst_nodes.code_of(test) == f"{left.value} == 1" and all(b.index == 2 for b in bindings)
-    return False
 
 
 def _line_outside_torchrun(node: cst.CSTNode, test: str, why: str) -> cst.CSTNode:

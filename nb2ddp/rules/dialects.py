@@ -1,11 +1,10 @@
-"""Remove earlier attempts at several GPUs: variables without effect, DDP wraps, arguments that depend on the rank.
+"""Remove earlier attempts at several GPUs: a process group, DDP wraps, questions for the rank.
 
-Guides recommend to set variables that Unsloth does not read, to wrap the model with DDP and unwrap it again, to
-join the process group before Unsloth compiles, and to pass each rank other arguments, which leaves the ranks
-waiting for one another. The script does by itself what is needed of these. In a loop of the notebook's, DataParallel
-stays, with this rank's GPU alone: the names of parameters in saved files begin with ``module.``, as the notebook's do.
-Imports of forks that kept Unsloth's names become imports of Unsloth. Two barriers that let rank 0 load or download
-first become ddp_support's own form of it.
+Guides recommend to wrap the model with DDP and unwrap it again, to join the process group before Unsloth compiles, and
+to let rank 0 alone evaluate, save or get other arguments, which
+leaves the ranks waiting for one another. The script does by itself what is needed of these: wherever the notebook asks
+for the rank or the number of ranks, it is told of one process, and rank 0 alone writes. In a loop of the notebook's,
+DataParallel stays, with this rank's GPU alone: the names of parameters in saved files begin with ``module.``.
 
 .. code-block:: diff
 
@@ -13,39 +12,30 @@ first become ddp_support's own form of it.
      from trl import SFTConfig
     -dist.init_process_group("nccl")
     -model = torch.nn.parallel.DistributedDataParallel(model, device_ids=[local_rank])
-    -args = SFTConfig("out", save_strategy="steps" if is_main_process else "no")
-    +args = SFTConfig("out", save_strategy="steps")
+    -args = SFTConfig("out", save_strategy="steps" if dist.get_rank() == 0 else "no")
+    +args = SFTConfig("out", save_strategy="steps" if 0 == 0 else "no")
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import libcst as cst
 
 from nb2ddp import libraries
+from nb2ddp.analysis import ranks
+from nb2ddp.analysis.common_paths import binds_for_later, called_by_all, changes_state, leaves
 from nb2ddp.analysis.facts import Facts
-from nb2ddp.analysis.ranks import rank_test_above, side
+from nb2ddp.analysis.ranks import JOINS, LEAVES
+from nb2ddp.analysis.training_arguments import libraries_know_ranks
 from nb2ddp.options import Options
-from nb2ddp.rewriting.findings import Decline, Drop, Edit, Finding, Gate, Note, Rule
+from nb2ddp.rewriting.findings import Decline, Drop, Edit, Finding, Gate, Rule
 from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
-from nb2ddp.source.cells import Statement
 
-# Arguments that only forks have.
-_SWITCHES = ("enable_multi_gpu", "use_multi_gpu", "auto_device_map", "multi_gpu_config")
-_VARIABLES = ("UNSLOTH_ENABLE_MULTIGPU", "UNSLOTH_MULTIGPU", "PANTHERAML_ENABLE_MULTIGPU")
-_FORK = "pantheraml"
-_FORK_SETTINGS = frozenset({"MultiGPUConfig", "setup_multi_gpu", "cleanup_multi_gpu"})
-_FORK_ONLY = frozenset(
-    "distributed_context is_distributed_available get_world_size get_rank is_main_process "
-    "PantheraMLTPUTrainer MultiTPUConfig".split()
-)
-_JOINS = "torch.distributed.init_process_group"
-_LEAVES = "torch.distributed.destroy_process_group"
 _BARRIER = "torch.distributed.barrier"
-_OF_A_RANK = frozenset({"local_rank", "disable_tqdm", "log_level"})  # training arguments that may differ
+_OF_SCRIPT = "the script joins and leaves the process group by itself"
 _OURS = "made by nb2ddp"
 
 
@@ -57,68 +47,10 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 "this is a script that nb2ddp has made already: run it with `nb2ddp run` or torchrun", node
             )
             return
-    yield from _switches(facts)
-    yield from _fork(facts)
     keeps = options.strategy == "ddp" and _calls_models_itself(facts)
     yield from _by_hand(facts, keeps_wrapper=keeps)
+    yield from _of_ranks(facts, keeps_ranks=libraries_know_ranks(facts, options.strategy))
     yield from _unwrapped(facts, keeps_wrapper=keeps)
-
-
-def _switches(facts: Facts) -> Iterator[Finding]:
-    for string in facts.strings:
-        if cst_nodes.string_value(string) in _VARIABLES:
-            yield Drop(facts.statement(string), "Unsloth does not know this variable; it does nothing")
-    for call in facts.live_calls:
-        for name in _SWITCHES:
-            if facts.keyword(call, name) is not None:
-                yield Edit(call, f"Unsloth has no {name}", partial(_without, name=name))
-
-
-def _without(node: cst.CSTNode, name: str) -> cst.CSTNode:
-    assert isinstance(node, cst.Call)
-    return cst_nodes.without_keyword(node, name)
-
-
-def _fork(facts: Facts) -> Iterator[Finding]:
-    """Imports from the fork become imports from Unsloth; its settings go."""
-    for statement in facts.imports_of(_FORK):
-        line = facts.statement(statement)
-        if not isinstance(statement, cst.ImportFrom) or isinstance(statement.names, cst.ImportStar):
-            yield Edit(line, f"Unsloth in place of {_FORK}", partial(_renamed, module=_FORK))
-            continue
-        for alias in statement.names:
-            name = cst_nodes.code_of(alias.name)
-            if name in _FORK_ONLY:
-                yield Decline(f"{_FORK}.{name} has no counterpart in Unsloth; remove it", statement)
-        yield Edit(statement, f"Unsloth in place of {_FORK}", _from_unsloth)
-    for call in facts.live_calls:
-        package, _, name = facts.qualified(call.func).partition(".")
-        if package == _FORK and name.rpartition(".")[2] in _FORK_SETTINGS:
-            line = facts.statement(call)
-            if isinstance(line, cst.SimpleStatementLine):
-                yield Drop(line, f"a setting of {_FORK}")
-
-
-def _renamed(node: cst.CSTNode, module: str) -> cst.CSTNode:
-    return cst_nodes.statements(cst_nodes.code_of(node).replace(module, "unsloth"))[0]
-
-
-def _from_unsloth(node: cst.CSTNode) -> cst.CSTNode:
-    assert isinstance(node, cst.ImportFrom)
-    assert not isinstance(node.names, cst.ImportStar)
-    kept = []
-    for alias in node.names:
-        name = cst_nodes.code_of(alias.name)
-        if name in _FORK_SETTINGS:
-            continue
-        if name.endswith("DistributedTrainer"):
-            own = alias.asname or cst.AsName(cst.Name(name))
-            alias = alias.with_changes(name=cst.Name("UnslothTrainer"), asname=own)
-        kept.append(alias)
-    if not kept:
-        return cst.Pass()
-    kept[-1] = kept[-1].with_changes(comma=node.names[-1].comma)
-    return node.with_changes(module=cst.Name("unsloth"), names=kept)
 
 
 def _calls_models_itself(facts: Facts) -> bool:
@@ -132,30 +64,18 @@ def _by_hand(facts: Facts, *, keeps_wrapper: bool) -> Iterator[Finding]:
             "this loop uses DDP with a DistributedSampler already: save it as a script and start that with torchrun"
         )
         return
-    first = list(_rank_zero_first(facts))
-    for turn in first:
-        yield from _in_turn(facts, turn)
     for call in facts.live_calls:
         name = facts.qualified(call.func)
         statement = facts.statement(call)
-        if any(facts.contains(end, call) for turn in first for end in turn[:2]):
-            continue
-        if name == _JOINS and _is_alone(statement):
-            yield Drop(statement, "the ranks join later: Unsloth compiles while it loads")
-        elif name == _LEAVES and _is_alone(statement):
-            yield Drop(statement, "the script leaves the process group after training")
-        elif name == _BARRIER and _is_alone(statement):
-            if facts.is_after_training(call):
-                yield Drop(statement, "rank 0 is alone here")
-            elif (test := rank_test_above(facts, call)) is not None:
-                yield Decline(
-                    f"barrier() stands below `{cst_nodes.one_line(test)}`, which differs between "
-                    "ranks; write one barrier() to which all ranks come",
-                    call,
+        if name in (JOINS, LEAVES, _BARRIER):
+            if name == _BARRIER and called_by_all(facts, call) and not facts.is_after_training(call):
+                yield Edit.to(
+                    call, "waits without a process group", f"{helper(facts, 'from_all_ranks')}(None)"
                 )
+            elif _is_alone(statement):
+                yield Drop(statement, _OF_SCRIPT)
             else:
-                wait = f"{helper(facts, 'from_all_ranks')}(None)"
-                yield Edit.to(call, "waits without a process group", wait)
+                yield Edit.to(call, _OF_SCRIPT, "None")
         elif keeps_wrapper and name in libraries.DATA_PARALLEL and call.args:
             on_one = partial(_on_one_gpu, local_rank=facts.our("local_rank"))
             if not cst.ensure_type(on_one(call), cst.Call).deep_equals(call):
@@ -166,68 +86,55 @@ def _by_hand(facts: Facts, *, keeps_wrapper: bool) -> Iterator[Finding]:
                 yield Drop(statement, "the script wraps the model once, when training starts")
             else:
                 yield Edit(call, "the script wraps the model once, when training starts", _first_argument)
-        elif facts.kind(call) in ("arguments", "trainer"):
-            for argument in call.args:
-                yield from _by_rank(facts, argument)
 
 
-_Turn = tuple[
-    Statement, Statement, list[Statement]
-]  # the barrier before, that behind, and what stands between
-
-
-def _rank_zero_first(facts: Facts) -> Iterator[_Turn]:
-    """Find ``if rank != 0: barrier()`` and, below it, ``if rank == 0: barrier()``: rank 0 goes first between them."""
-    before: Statement | None = None
-    for call in facts.live_calls:
-        if facts.qualified(call.func) != _BARRIER or not _is_alone(facts.statement(call)):
-            continue
-        block = facts.parent(facts.statement(call))
-        test = facts.parent(block) if block is not None else None
-        if not isinstance(test, cst.If) or len(test.body.body) != 1 or test.orelse is not None:
-            continue
-        passes = side(facts, test.test)
-        if passes == "others":
-            before = test
-        elif passes == "main" and before is not None and facts.parent(before) is facts.parent(test):
-            around = facts.parent(test)
-            body = around.body if isinstance(around, cst.Module | cst.IndentedBlock) else ()
-            inside = [s for s in body if facts.order(before) < facts.order(s) < facts.order(test)]
-            yield before, test, [s for s in inside if isinstance(s, Statement)]
-            before = None
-
-
-def _in_turn(facts: Facts, turn: _Turn) -> Iterator[Finding]:
-    """Let rank 0 go first by the script's own means, which need no process group."""
-    before, behind, inside = turn
-    if any(facts.runs(s, facts.needs_all) for s in inside):
+def _of_ranks(facts: Facts, *, keeps_ranks: bool) -> Iterator[Finding]:
+    """Tell the notebook of one process wherever it asks for ranks; what only rank 0 was to do stays rank 0's."""
+    for call in ranks.collectives(facts):
         yield Decline(
-            "the other ranks wait here for rank 0, and rank 0 waits for them in training below", before
+            f"`{cst_nodes.one_line(call)}` exchanges values between processes of the notebook's own; nb2ddp converts "
+            "what one process does. Write what one process has here, or start this code with torchrun as it is",
+            call,
         )
-        return
-    calls = [c for c in facts.live_calls if any(facts.contains(s, c) for s in inside)]
-    own = [call for call in calls if not (_only_reads(facts, call) or _is_cached(facts, call))]
-    if own:
-        yield Decline(
-            "what stands between these barriers may write, draw or start something on every rank; take the barriers "
-            "away, since the script lets rank 0 download first by itself",
-            own[0],
-        )
-        return
-    yield Drop(before, "rank 0 goes first by ddp_support, which needs no process group")
-    for statement in inside:
-        yield Gate(statement, "main-first", "rank 0 goes first, as between the notebook's barriers")
-    yield Drop(behind, "rank 0 goes first by ddp_support, which needs no process group")
+    asked = ranks.questions(facts)
+    if keeps_ranks:
+        of_ranks = [
+            node for node, told in asked.items() if told in ("0", "1") and not facts.is_after_training(node)
+        ]
+        for node in (*of_ranks, *ranks.variables(facts)):
+            yield Decline(
+                f"`{cst_nodes.one_line(node)}` asks for ranks, which are the Trainer's own where it generates or its "
+                "model is sharded; write what one process has here",
+                node,
+            )
+    for node, told in asked.items():
+        yield Edit.to(node, "the script is told of one process, and nothing parts the ranks", told)
+    for test in facts.nodes(cst.If) if asked else ():
+        if _is_for_rank_0(facts, test) and called_by_all(facts, test):
+            yield Gate(test, "rank-zero-then-wait", "only rank 0 does this, as in the notebook")
 
 
-def _only_reads(facts: Facts, call: cst.Call) -> bool:
-    return facts.qualified(call.func).rpartition(".")[2] in libraries.READING_FUNCTIONS
+def _is_for_rank_0(facts: Facts, test: cst.If) -> bool:
+    """Return whether a test of the rank is around a call that may write, and nothing that another rank needs."""
+    if test.orelse is not None or facts.is_after_training(test) or facts.statement(test) is not test:
+        return False
+    does = [call for call in facts.calls_in(test.body) if not _only_shows(facts, call)]
+    if not does or not ranks.asks_for_rank(facts, test.test) or facts.runs(test, facts.once(_training)):
+        return False
+    binds = facts.binds_in(test) if facts.scope(test) is None else binds_for_later(facts, test)
+    return not (binds or leaves(facts, test) or changes_state(facts, test))
 
 
-def _is_cached(facts: Facts, call: cst.Call) -> bool:
-    """Match what stands below ``if not os.path.exists(...)``: the other ranks find what rank 0 has made."""
-    tests = [parent.test for parent in facts.parents(call) if isinstance(parent, cst.If)]
-    return any("exists" in cst_nodes.code_of(test) for test in tests)
+def _only_shows(facts: Facts, call: cst.Call) -> bool:
+    shows = facts.qualified(call.func) in libraries.SHOWING_FUNCTIONS | {JOINS, LEAVES, _BARRIER}
+    return shows or facts.method(call) in libraries.SHOWING_METHODS | {"format", "join", "item"}
+
+
+def _training(facts: Facts) -> Callable[[cst.Call], bool]:
+    """Return a test for what every rank has to do: training, and calls of the model."""
+    return lambda call: (
+        facts.needs_all(call) or facts.kind(call.func) == "model" or facts.method(call) == "step"
+    )
 
 
 def _unwrapped(facts: Facts, *, keeps_wrapper: bool) -> Iterator[Finding]:
@@ -281,31 +188,6 @@ def _on_one_gpu(node: cst.CSTNode, local_rank: str) -> cst.CSTNode:
             kept.append(argument.with_changes(keyword=cst.Name("dim"), equal=equal))
     kept[-1] = kept[-1].with_changes(comma=node.args[-1].comma)
     return cst_nodes.with_keyword(node.with_changes(args=kept), "device_ids", f"[{local_rank}]")
-
-
-def _by_rank(facts: Facts, argument: cst.Arg) -> Iterator[Finding]:
-    """Give all ranks rank 0's value of a training argument that differs between ranks."""
-    value = argument.value
-    if argument.keyword is None or argument.keyword.value in _OF_A_RANK or not isinstance(value, cst.IfExp):
-        return
-    passes = side(facts, value.test)
-    if passes and isinstance(value.test, cst.BooleanOperation):
-        yield Note(
-            "a training argument depends on the rank, which can leave ranks waiting; pass all ranks the same value",
-            value,
-        )
-    elif passes in ("main", "others"):
-        yield Edit(value, "every rank needs the same arguments", _body if passes == "main" else _otherwise)
-
-
-def _body(node: cst.CSTNode) -> cst.CSTNode:
-    assert isinstance(node, cst.IfExp)
-    return node.body
-
-
-def _otherwise(node: cst.CSTNode) -> cst.CSTNode:
-    assert isinstance(node, cst.IfExp)
-    return node.orelse
 
 
 rule = Rule("dialects", __doc__, find, balanced=True)

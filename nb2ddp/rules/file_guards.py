@@ -27,7 +27,6 @@ from nb2ddp.analysis import folder_tests
 from nb2ddp.analysis.common_paths import leaves
 from nb2ddp.analysis.drawn_names import shared_names
 from nb2ddp.analysis.facts import Facts
-from nb2ddp.analysis.ranks import rank_test_above
 from nb2ddp.options import Options
 from nb2ddp.rewriting.deferring import deferring
 from nb2ddp.rewriting.findings import Finding, Gate, Note, Rule
@@ -53,8 +52,6 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             )
             continue
         test = _test(facts, call)
-        if rank_test_above(facts, statement) is not None:
-            continue  # the other ranks do not come here
         if isinstance(statement, cst.If) and folder_tests.is_numbered(facts, statement):
             continue  # all ranks look for a free name before rank 0 makes the folder: the rule rank-zero sees to that
         names_one = any(facts.contains(statement, name) for name in shared_names(facts))

@@ -30,7 +30,6 @@ from nb2ddp.source import cst_nodes
 
 # GiB for each billion parameters: weights, with the layers that stay in 16 bits and the scales of the blocks.
 _PER_BILLION = {4: 0.65, 8: 1.1, 16: 1.87, 32: 3.73}
-_BYTE = 0.932  # GiB that a billion parameters take for each byte
 _REST = 2.0  # GiB: CUDA itself, the adapter with its optimizer, activations of a small batch
 _LOADING = 0.5  # GiB: CUDA itself
 _SIZE = re.compile(r"(?<![A-Za-z0-9.])[EeAa]?(\d+(?:[._]\d+)?)\s*([BbMm])(?![A-Za-z])")
@@ -40,7 +39,7 @@ _QUANTIZED = {
 }
 _WIDTHS = {"float16": 16, "bfloat16": 16, "half": 16, "float32": 32, "float": 32}
 # What trains a part of the model, beside `get_peft_model` and `peft_config=`.
-_ADAPTING = frozenset({"add_adapter", "load_adapter"})
+_ADAPTING = frozenset({"add_adapter", "load_adapter", "requires_grad_"})
 
 
 @dataclass(frozen=True)
@@ -151,7 +150,6 @@ def estimates(facts: Facts, options: Options) -> Iterator[Estimate]:
     """Yield an estimate for each model that is loaded before training and tells its size by its name."""
     if options.strategy == "balanced":
         return
-    trained = _fully_trained(facts)
     for call in facts.live_calls:
         method = facts.method(call)
         if method not in ("from_pretrained", "from_config") or facts.kind(call) != "model":
@@ -159,13 +157,31 @@ def estimates(facts: Facts, options: Options) -> Iterator[Estimate]:
         billions = None if facts.is_after_training(call) else parameters(_name(facts, call))
         if billions is None:
             continue
-        cases = _full_cases(facts, call, call in trained, options.gpu_memory) or _weight_cases(facts, call)
+        cases = _weight_cases(facts, call)
+        if _trains_whole(facts, call):  # a weight, its gradient, and two states of the optimizer
+            widths = sorted(_plain_widths(facts, call))
+            cases = {f"all trained in {width} bits": 4 * _PER_BILLION[width] for width in widths}
         ranks = options.nproc if options.strategy == "fsdp" else 1
         needs = {how: billions * per_billion / ranks + _REST for how, per_billion in cases.items()}
         weights = max(_weight_cases(facts, call).values()) * billions
         if ranks > 1 and not _loads_share(facts, call):  # each rank loads it whole, and keeps its share
             needs = {how: max(needed, weights + _LOADING) for how, needed in needs.items()}
         yield Estimate(call, billions, needs, weights + weights / ranks + _REST)
+
+
+def _trains_whole(facts: Facts, call: cst.Call) -> bool:
+    """Return whether all weights are trained, with no adapter and in full precision."""
+    if facts.qualified(call.func).partition(".")[0] in libraries.UNSLOTH_PACKAGES:
+        return _is_on(facts, call, "full_finetuning", False) == {True}
+    adapts = any(
+        facts.qualified(other.func).rpartition(".")[2] in libraries.MODEL_WRAPPERS | _ADAPTING
+        or facts.method(other) in libraries.MODEL_WRAPPERS | _ADAPTING
+        or (facts.kind(other) == "trainer" and not _is_absent_value(facts, other, "peft_config"))
+        for other in facts.live_calls
+    )
+    freezes = any(target.attr.value == "requires_grad" for target in facts.attribute_targets)
+    trains = facts.last_collective is not None and not freezes
+    return trains and not adapts and _quantized_widths(facts, call) == {0}
 
 
 def parameters(name: str) -> float | None:
@@ -277,89 +293,6 @@ def _is_on(facts: Facts, call: cst.Call, keyword: str, default: bool) -> set[boo
 
 def _is_none(node: cst.BaseExpression | None) -> bool:
     return isinstance(node, cst.Name) and node.value == "None"
-
-
-# ---- full fine-tuning ---------------------------------------------------------------------------
-
-
-def _full_cases(facts: Facts, call: cst.Call, is_trained: bool, gpu_memory: float) -> dict[str, float]:
-    """Return what training all weights takes for each billion; empty where only a part is trained.
-
-    A weight, its gradient and the optimizer's states stay in memory; what a rank sends lies in the gradients.
-    """
-    asked = _is_on(facts, call, "full_finetuning", False)
-    is_unsloth = facts.qualified(call.func).partition(".")[0] in libraries.UNSLOTH_PACKAGES
-    quantized = _quantized_widths(facts, call) != {0}
-    if asked != {True} and (is_unsloth or quantized or not is_trained):
-        return {}
-    optimizer, states = _optimizer(facts)
-    # Unsloth trains in 32 bits where the GPU has no bfloat16, as those of up to 16 GiB.
-    widths = {32 if gpu_memory <= 16 else 16} if is_unsloth else _plain_widths(facts, call)
-    cases = {}
-    for width in sorted(widths):
-        weight = width // 8
-        state = states if states is not None else 2 * weight
-        total = 2 * weight + state
-        why = f"{weight} for the weight, {weight} for its gradient, {state} for {optimizer}"
-        when = f"if it is loaded in {width} bits, " if len(widths) > 1 else ""
-        cases[f"{when}all trained, {total} bytes each ({why})"] = total * _BYTE
-    return cases
-
-
-def _optimizer(facts: Facts) -> tuple[str, int | None]:
-    """Return the optimizer and the bytes that its states take for a parameter; None: two of its width."""
-    for call in facts.live_calls:
-        if facts.kind(call) == "arguments":
-            name = cst_nodes.string_value(facts.value(facts.argument(call, "optim")[1]))
-            if name is not None and "8bit" in name:
-                return name, 2
-            if name is not None and name.startswith(("adafactor", "sgd")):
-                return name, 0
-    return "AdamW's two states", None
-
-
-def _fully_trained(facts: Facts) -> set[cst.Call]:
-    """Return the loads of models that are trained with no adapter and no frozen weight."""
-    for call in facts.live_calls:
-        if (
-            facts.qualified(call.func).rpartition(".")[2] in libraries.MODEL_WRAPPERS | _ADAPTING
-            or facts.method(call) in libraries.MODEL_WRAPPERS | _ADAPTING
-            or facts.method(call) == "requires_grad_"
-            or facts.qualified(call.func).startswith("peft.")
-            or not _is_absent(facts, call, "peft_config")
-        ):
-            return set()
-    if any(target.attr.value == "requires_grad" for target in facts.attribute_targets):
-        return set()
-    found: set[cst.Call] = set()
-    for call in facts.live_calls:
-        if (loaded := _trained_model(facts, call)) is not None:
-            found.add(loaded)
-    return found
-
-
-def _is_absent(facts: Facts, call: cst.Call, keyword: str) -> bool:
-    return facts.kind(call) != "trainer" or _is_absent_value(facts, call, keyword)
-
-
-def _trained_model(facts: Facts, call: cst.Call) -> cst.Call | None:
-    """Return the load of the model that a Trainer gets, or whose parameters an optimizer gets."""
-    node: cst.BaseExpression | None = None
-    if facts.kind(call) == "trainer":
-        node = facts.argument(call, "model")[1] or cst_nodes.given(call, 0)
-    elif facts.method(call) == "parameters" and isinstance(call.func, cst.Attribute):
-        around = facts.parent(call)
-        outer = facts.parent(around) if isinstance(around, cst.Arg) else None
-        name = facts.qualified(outer.func) if isinstance(outer, cst.Call) else ""
-        node = call.func.value if name.startswith("torch.optim.") or "Adam" in name else None
-    for _ in range(8):
-        if isinstance(node, cst.Name):
-            node = facts.bound(node)
-        elif isinstance(node, cst.Call) and facts.method(node) in libraries.MODEL_METHODS:
-            node = cst.ensure_type(node.func, cst.Attribute).value
-        else:
-            break
-    return node if isinstance(node, cst.Call) else None
 
 
 rule = Rule("memory", __doc__, find)

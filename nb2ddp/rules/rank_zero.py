@@ -31,7 +31,6 @@ from nb2ddp.analysis.common_paths import (
     binds_outside,
     called_by_all,
     changes_state,
-    clock_decides,
     leaves,
 )
 from nb2ddp.analysis.facts import Facts
@@ -102,8 +101,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         elif changes_state(facts, statement) or binds_outside(facts, statement, last):
             yield from _each_in_turn(facts, call, statement, why, once=True)
         else:
-            waits = not clock_decides(facts, call)
-            yield Gate(statement, "rank-zero-then-wait" if waits else "rank-zero", why)
+            yield Gate(statement, "rank-zero-then-wait" if called_by_all(facts, call) else "rank-zero", why)
 
 
 def _each_in_turn(

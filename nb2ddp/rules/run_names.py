@@ -20,36 +20,22 @@ from collections.abc import Iterator
 import libcst as cst
 
 from nb2ddp.analysis import rank_zero_work
-from nb2ddp.analysis.drawn_names import is_drawn_name, shared_names
+from nb2ddp.analysis.drawn_names import shared_names
 from nb2ddp.analysis.facts import Facts
-from nb2ddp.analysis.ranks import rank_test_above
 from nb2ddp.options import Options
 from nb2ddp.rewriting.deferring import deferring
 from nb2ddp.rewriting.findings import Finding, Rule
 from nb2ddp.rewriting.runtime_calls import helper
 
-_OPTIONS = ("output_dir", "logging_dir", "run_name", "hub_model_id")
-
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
     if facts.last_collective is None:
         return
-    for value in dict.fromkeys((*shared_names(facts), *_of_arguments(facts))):
+    for value in shared_names(facts):
         if _is_for_some(facts, value):
             continue
         why, function = "every rank must have the same name", helper(facts, "from_main_process")
         yield from deferring(facts, value, why, function, wanted=lambda part: any(facts.calls_in(part)))
-
-
-def _of_arguments(facts: Facts) -> Iterator[cst.BaseExpression]:
-    """Yield training arguments that are names."""
-    for call in facts.live_calls:
-        if not facts.is_arguments_class(call.func) or rank_test_above(facts, call) is not None:
-            continue
-        for name in _OPTIONS:
-            value = facts.keyword(call, name)
-            if value is not None and not facts.is_after_training(value) and is_drawn_name(facts, value):
-                yield value
 
 
 def _is_for_some(facts: Facts, value: cst.BaseExpression) -> bool:

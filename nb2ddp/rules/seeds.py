@@ -1,23 +1,22 @@
-"""Seed random splits and shuffles, so that they are the same on every rank.
+"""Seed the generators that each process would start from a state of its own, and order what has no order.
 
-Each process starts with a random state of its own. Without a seed the ranks would split the data differently,
-and train on one another's test rows.
+The ranks begin with rank 0's random generators (random, NumPy, PyTorch), so that splits and shuffles that draw from
+them are the same on every rank, with a seed of the notebook's or without one. What is left are generators and streams
+that take the system's random numbers, and sets, whose order differs between processes.
 
 .. code-block:: diff
 
-     from datasets import load_dataset
+     import numpy as np
      from trl import SFTTrainer
-     dataset = load_dataset("d", split="train")
-    -parts = dataset.shuffle().train_test_split(test_size=0.1)
-    +parts = dataset.shuffle(seed=3407).train_test_split(test_size=0.1, seed=3407)
-     trainer = SFTTrainer(model, train_dataset=parts["train"])
+    -rng = np.random.default_rng()
+    +rng = np.random.default_rng(3407)
+     trainer = SFTTrainer(model, train_dataset=[rows[i] for i in rng.permutation(len(rows))])
      trainer.train()
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 
 import libcst as cst
 
@@ -25,35 +24,12 @@ from nb2ddp import libraries
 from nb2ddp.analysis import rank_zero_work
 from nb2ddp.analysis.drawn_names import makes_system_generator
 from nb2ddp.analysis.facts import Facts
-from nb2ddp.analysis.ranks import rank_test_above
 from nb2ddp.options import Options
-from nb2ddp.rewriting.findings import Decline, Edit, Finding, Need, Note, Rule
+from nb2ddp.rewriting.findings import Decline, Edit, Finding, Note, Rule
 from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
 
 SEED = "3407"
-_DATASET_METHODS = frozenset({"shuffle", "train_test_split"})
-_SEEDING_ALL = frozenset(
-    "transformers.set_seed transformers.enable_full_determinism accelerate.utils.set_seed "
-    "lightning.seed_everything".split()
-)
-_SEEDING = _SEEDING_ALL | {"random.seed", "numpy.random.seed", "torch.manual_seed"}
-# Library functions that draw, and the argument that seeds them.
-_DRAWING_FUNCTIONS = {
-    "sklearn.utils.shuffle": "random_state",
-    "sklearn.utils.resample": "random_state",
-    "datasets.interleave_datasets": "seed",
-}
-_TORCH_DRAWS = frozenset({"torch.randperm", "torch.utils.data.random_split"})
-_GLOBAL_TORCH_DRAWS = frozenset(
-    f"torch.{name}"
-    for name in "rand randn randint randperm normal bernoulli multinomial rand_like randn_like randint_like".split()
-)
-_TORCH_SEED = f"torch.Generator().manual_seed({SEED})"
-_SPLITTERS = frozenset(
-    "ShuffleSplit StratifiedShuffleSplit GroupShuffleSplit RepeatedKFold RepeatedStratifiedKFold".split()
-)
-_SPLITTERS_IF_SHUFFLED = frozenset("KFold StratifiedKFold StratifiedGroupKFold".split())
 _SEARCHES = frozenset(
     "optuna.create_study optuna.study.create_study ray.tune.run ray.tune.Tuner hyperopt.fmin "
     "wandb.agent".split()
@@ -64,29 +40,14 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     if facts.last_collective is None:
         return
     calls = [call for call in facts.live_calls if not facts.is_after_training(call)]
-    # these draw from NumPy's global generator: a seed of the notebook is kept; a stream does not use it
     streams = any(facts.streams(call) for call in calls)
-    numpys = _seeded_from(facts, calls, "numpy.random.seed")
-    torches = _seeded_from(facts, calls, "torch.manual_seed")
     for call in calls:
-        keyword = _seed_keyword(facts, call)
-        seeded = any(order < facts.order(call) for order in numpys) and not (keyword == "seed" and streams)
-        if keyword is not None and not seeded:
-            yield Edit(call, "every rank must draw the same", partial(_seeded, keyword=keyword))
         name = facts.qualified(call.func)
+        if _draws_for_itself(facts, call, name, streams):
+            yield Edit(call, "every rank must draw the same", _seeded)
         once = facts.runs_once(call)  # otherwise each call would draw the same again
         if name in libraries.GENERATORS and not call.args and once:
             yield Edit(call, "every rank must draw the same", _with_seed)
-        unseeded = not any(order < facts.order(call) for order in torches)
-        if (
-            name in _TORCH_DRAWS
-            and once
-            and unseeded
-            and not facts.keyword(call, "generator")
-            and not _stars(call)
-        ):
-            drawn = partial(_seeded, keyword="generator", value=_TORCH_SEED)
-            yield Edit(call, "every rank must draw the same", drawn)
         if name in _SEARCHES and not _draws_alike(facts, call):
             yield Decline(
                 "this search would draw other values on every rank; train with the best values, or search "
@@ -94,23 +55,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 call,
             )
     yield from _orders_of_sets(facts, calls)
-    yield from _on_some_ranks(facts, calls)
     yield from _shuffled_by_system(facts, calls)
-    drawing = [
-        call
-        for package in ("random", "numpy")
-        for call in [c for c in calls if _draws(facts, c) and facts.qualified(c.func).startswith(package)][:1]
-        if not any(
-            order < facts.order(call)
-            for order in (numpys if package == "numpy" else _seeded_from(facts, calls, "random.seed"))
-        )
-    ]
-    if drawing:
-        yield Need("seed", SEED)
-        yield Note(
-            "this draws random numbers without a seed; the script sets one, because all ranks must draw the same",
-            drawing[0],
-        )
 
 
 def _draws_alike(facts: Facts, search: cst.Call) -> bool:
@@ -130,57 +75,14 @@ def _draws_alike(facts: Facts, search: cst.Call) -> bool:
     )
 
 
-def _seed_keyword(facts: Facts, call: cst.Call) -> str | None:
-    """Return the argument that seeds a call; None if the call draws nothing or is seeded."""
-    method, name = facts.method(call), facts.qualified(call.func)
-    if _stars(call):
-        return None
-    if name in _DRAWING_FUNCTIONS:
-        given = _DRAWING_FUNCTIONS[name]
-        draws = given != "seed" or facts.keyword(call, "probabilities") is not None
-        return given if draws and facts.keyword(call, given) is None else None
-    if (
-        _splits(facts, call, name)
-        or (method == "sample" and _samples_frame(facts, call))
-        or (method == "sample" and len(call.args) == 1 and facts.comes_from(call.func, "pandas"))
-        or (method == "sample" and _samples_group(facts, call))
-    ):
-        return None if facts.keyword(call, "random_state") else "random_state"
-    if method not in _DATASET_METHODS or facts.kind(call) != "dataset":
-        return None
-    if any(facts.keyword(call, given) for given in ("seed", "generator", "seeds", "generators")):
-        return None
-    if method == "shuffle" and any(argument.keyword is None for argument in call.args):
-        return None
-    without = facts.keyword(call, "shuffle")
-    return None if without is not None and cst_nodes.code_of(without) == "False" else "seed"
-
-
-def _stars(call: cst.Call) -> bool:
-    return any(argument.star == "**" for argument in call.args)
-
-
-def _seeded_from(facts: Facts, calls: list[cst.Call], own: str) -> list[int]:
-    """Return the orders at which the notebook seeds the generator that ``own`` names."""
-    return [facts.order(c) for c in calls if facts.qualified(c.func) in _SEEDING_ALL | {own}]
-
-
-def _samples_frame(facts: Facts, call: cst.Call) -> bool:
-    """Match ``frame.sample(n=10)``, unless a class of the notebook has a method of that name."""
-    if facts.keyword(call, "frac") is None and facts.keyword(call, "n") is None:
+def _draws_for_itself(facts: Facts, call: cst.Call, name: str, streams: bool) -> bool:
+    """Match what makes a generator of its own: the shuffle of a stream, and a mix of datasets by probabilities."""
+    if any(a.star for a in call.args) or any(facts.keyword(call, given) for given in ("seed", "generator")):
         return False
-    return facts.comes_from(call.func, "pandas") or not facts.bindings("sample")
-
-
-def _samples_group(facts: Facts, call: cst.Call) -> bool:
-    """Match ``group.sample(10)`` of a group that pandas made, unless a class of the notebook has such a method."""
-    return (
-        len(call.args) == 1
-        and isinstance(call.args[0].value, cst.Integer)
-        and bool(facts.imports_of("pandas"))
-        and not facts.imports_of("polars")
-        and not any(isinstance(binding.node, cst.FunctionDef) for binding in facts.bindings("sample"))
-    )
+    if name == "datasets.interleave_datasets":
+        return facts.keyword(call, "probabilities") is not None
+    unseeded = all(argument.keyword is not None for argument in call.args)
+    return streams and unseeded and facts.method(call) == "shuffle" and facts.kind(call) == "dataset"
 
 
 def _orders_of_sets(facts: Facts, calls: list[cst.Call]) -> Iterator[Finding]:
@@ -199,7 +101,7 @@ def _orders_of_sets(facts: Facts, calls: list[cst.Call]) -> Iterator[Finding]:
         if name not in ("list", "tuple", "enumerate") or not call.args or not facts.runs_once(call):
             continue
         statement = facts.top_statement(call)
-        if statement in by_one or facts.runs(statement, keeps_rank) or rank_test_above(facts, call):
+        if statement in by_one or facts.runs(statement, keeps_rank):
             continue  # one rank alone comes here, or one rank after another: they cannot wait for one another
         made = call.args[0].value
         if not _is_set(facts, made):
@@ -207,31 +109,12 @@ def _orders_of_sets(facts: Facts, calls: list[cst.Call]) -> Iterator[Finding]:
         yield Edit.inside(made, "a set has another order on each rank", shared)
 
 
-def _on_some_ranks(facts: Facts, calls: list[cst.Call]) -> Iterator[Note]:
-    """Note draws from a process's own generators below a test of the rank, once for each test."""
-    told: set[cst.CSTNode] = set()
-    for call in calls:
-        samples = facts.keyword(call, "do_sample")
-        draws = _draws(facts, call) or facts.qualified(call.func) in _GLOBAL_TORCH_DRAWS
-        draws |= samples is not None and cst_nodes.code_of(samples) == "True"
-        if not draws or facts.keyword(call, "generator") is not None:
-            continue
-        test = rank_test_above(facts, call)
-        if test is not None and test not in told:
-            told.add(test)
-            yield Note(
-                f"`{cst_nodes.one_line(test)}` lets some ranks alone draw these random numbers, and the ranks' "
-                "generators differ from here on; draw them on every rank, above the test",
-                call,
-            )
-
-
 def _shuffled_by_system(facts: Facts, calls: list[cst.Call]) -> Iterator[Note]:
     """Note the first ``random.SystemRandom().shuffle(rows)``, which each rank does in its own way."""
     for call in calls:
         owner = call.func.value if isinstance(call.func, cst.Attribute) else None
         shuffles = facts.method(call) == "shuffle" and makes_system_generator(facts, owner)
-        if shuffles and rank_test_above(facts, call) is None:
+        if shuffles:
             yield Note(
                 "no seed reaches a SystemRandom, so that each rank shuffles in another order; "
                 f"shuffle with random.Random({SEED})",
@@ -251,29 +134,9 @@ def _with_seed(node: cst.CSTNode) -> cst.CSTNode:
     return cst.ensure_type(node, cst.Call).with_changes(args=[cst.Arg(cst.Integer(SEED))])
 
 
-def _splits(facts: Facts, call: cst.Call, name: str) -> bool:
-    """Return whether a function or class of scikit-learn splits or samples rows at random."""
-    package, _, last = name.rpartition(".")
-    if package != "sklearn.model_selection":
-        return False
-    shuffles = facts.keyword(call, "shuffle")
-    if last in _SPLITTERS_IF_SHUFFLED:
-        return shuffles is not None and cst_nodes.code_of(shuffles) != "False"
-    return last == "train_test_split" or last in _SPLITTERS
-
-
-def _seeded(node: cst.CSTNode, keyword: str, value: str = SEED) -> cst.CSTNode:
+def _seeded(node: cst.CSTNode) -> cst.CSTNode:
     assert isinstance(node, cst.Call)
-    return cst_nodes.with_keyword(node, keyword, value, "nb2ddp: the same on every rank")
-
-
-def _draws(facts: Facts, call: cst.Call) -> bool:
-    name = facts.qualified(call.func)
-    if name in _SEEDING | libraries.GENERATORS:
-        return False
-    if name.endswith(("seed", ".SystemRandom")):
-        return False  # no seed reaches a SystemRandom
-    return name.startswith(libraries.RANDOM_MODULES)
+    return cst_nodes.with_keyword(node, "seed", SEED, "nb2ddp: the same on every rank")
 
 
 rule = Rule("seeds", __doc__, find)

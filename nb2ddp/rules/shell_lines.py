@@ -16,12 +16,10 @@ from collections.abc import Iterator
 import libcst as cst
 
 from nb2ddp.analysis.facts import Facts
-from nb2ddp.analysis.ranks import rank_test_above
 from nb2ddp.analysis.shell_commands import ShellCall, shell_calls
 from nb2ddp.options import Options
 from nb2ddp.rewriting.findings import Decline, Drop, Edit, Finding, Note, Rule
 from nb2ddp.rewriting.runtime_calls import helper
-from nb2ddp.source import cst_nodes
 
 # Commands that ask for a token, where none is given; and the variable from which the library reads it.
 _LOGIN = re.compile(
@@ -53,14 +51,6 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         if shell.kind == "cell" and shell.text:
             # its text is not quoted: `-s TOKEN`
             yield Decline("options of %%bash have no meaning in a script; take them away", shell.call)
-            continue
-        test = rank_test_above(facts, shell.call)
-        if test is not None and not facts.is_after_training(shell.call):
-            yield Decline(
-                f"`{cst_nodes.one_line(test)}` lets only some ranks reach a command that the "
-                "script runs once, on rank 0, by itself; take the condition away",
-                shell.call,
-            )
             continue
         function = helper(facts, "shell_output" if shell.kind == "output" else "shell")
         why = "every rank needs the output" if shell.kind == "output" else "runs once, on rank 0"

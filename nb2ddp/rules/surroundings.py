@@ -2,8 +2,7 @@
 
 Plots are saved to files, Colab's secrets come from the environment, and a login that asks for a token is removed,
 because HF_TOKEN gives it. Code that waits for the keyboard before training stops the conversion. A server on a
-fixed port, a count of the GPUs, code that goes through all global names, and files that only this machine has, are
-noted.
+fixed port, code that goes through all global names, and files that only this machine has, are noted.
 
 .. code-block:: diff
 
@@ -23,7 +22,6 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp import libraries
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.shell_commands import shell_calls
 from nb2ddp.options import Options
@@ -66,11 +64,6 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         elif facts.method(call) == "launch" and facts.comes_from(call.func, "gradio"):
             if facts.keyword(call, "prevent_thread_lock") is None:
                 yield Edit(call, "a notebook goes on while this serves; a script would wait here", _launched)
-        elif name == "torch.cuda.device_count" and not _is_only_shown(facts, call):
-            yield Note(
-                "this counts the GPUs of the machine, of which each rank uses one; check what the number is used for",
-                call,
-            )
         elif name == "globals" and name not in facts.bound_names and _goes_through(facts, call):
             rank, local_rank, world_size = (facts.our(own) for own in ("rank", "local_rank", "world_size"))
             yield Note(
@@ -80,17 +73,15 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             )
     yield from _local_files(facts)
     if options.strategy == "ddp":
-        if facts.imports_of("wandb"):
-            for attribute in facts.attributes:
-                of_run = facts.qualified(attribute.value) == "wandb.run" or facts.comes_from(
-                    attribute, "wandb"
-                )
-                if attribute.attr.value in ("name", "id") and of_run and not facts.is_dead(attribute):
-                    yield Note(
-                        "only rank 0 has this W&B run: on the other ranks its name differs, so do not use it in a path",
-                        attribute,
-                    )
         yield from _ports(facts)
+    if options.strategy == "ddp" and facts.imports_of("wandb"):
+        for attribute in facts.attributes:
+            of_run = facts.qualified(attribute.value) == "wandb.run" or facts.comes_from(attribute, "wandb")
+            if attribute.attr.value in ("name", "id") and of_run and not facts.is_dead(attribute):
+                yield Note(
+                    "only rank 0 has this W&B run: on the other ranks its name differs, so do not use it in a path",
+                    attribute,
+                )
 
 
 _READS = re.compile(
@@ -172,33 +163,6 @@ def _is_made(facts: Facts, path: str, node: cst.CSTNode) -> bool:
         or sum(cst_nodes.string_value(s) == path for s in facts.strings if facts.order(s) < facts.order(node))
         > 0
     )
-
-
-def _is_only_shown(facts: Facts, call: cst.Call) -> bool:
-    """Return whether a value is only shown: printed at once, or through a name that is only printed."""
-    if _is_in_print(facts, call):
-        return True
-    statement = facts.statement(call)
-    part = statement.body[0] if isinstance(statement, cst.SimpleStatementLine) else None
-    if isinstance(part, cst.Expr):
-        return part.value is call
-    if not isinstance(part, cst.Assign) or part.value is not call:
-        return False
-    names = facts.binds_in(statement)
-    uses = [use for use in facts.name_loads if use.value in names]
-    return bool(uses) and all(_is_in_print(facts, use) for use in uses)
-
-
-def _is_in_print(facts: Facts, node: cst.CSTNode) -> bool:
-    for parent in facts.parents(node):
-        if isinstance(parent, cst.Call) and (
-            facts.qualified(parent.func) in libraries.SHOWING_FUNCTIONS
-            or facts.method(parent) in libraries.SHOWING_METHODS
-        ):
-            return True
-        if isinstance(parent, cst.BaseStatement | cst.Lambda):
-            return False
-    return False
 
 
 def _ports(facts: Facts) -> Iterator[Note]:

@@ -36,13 +36,6 @@ NOTED = {
     "autocast": ("with torch.autocast('cuda', dtype=torch.bfloat16):\n    pass", "torch.float16"),
     "a model made new": ("AutoModelForCausalLM.from_config(c, dtype=torch.bfloat16)", "torch.float16"),
     "all of it": ("torch.set_default_dtype(torch.bfloat16)", "torch.float16"),
-    "an assertion": ("assert torch.cuda.get_device_capability()[0] >= 8, 'Ampere'", "take it out"),
-    "an assertion on a tuple": ("assert torch.cuda.get_device_capability() >= (8, 9)", "take it out"),
-    "by a name": ("major, minor = torch.cuda.get_device_capability(0)\nassert major >= 8", "take it out"),
-    "a test that raises": (
-        "if torch.cuda.get_device_capability()[0] < 8:\n    raise RuntimeError('an A100')",
-        "take it out",
-    ),
 }
 LEFT_ALONE = {
     "no FP8": "F.from_pretrained('m', load_in_fp8 = False)",
@@ -53,10 +46,6 @@ LEFT_ALONE = {
     "weights that are only stored": "llm.to(torch.bfloat16).save_pretrained('m')\nllm.bfloat16().push_to_hub('m')",
     "a tensor in bf16": "x = torch.zeros(3, dtype=torch.bfloat16)\ny = x.to(torch.bfloat16)",
     "a choice": "llm.to(torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16)",
-    "what a T4 has": "assert torch.cuda.get_device_capability() >= (7, 5)",
-    "a choice by capability": (
-        "if torch.cuda.get_device_capability()[0] >= 8:\n    kind = torch.bfloat16\nelse:\n    kind = 1"
-    ),
     "dead code": "if False:\n    F.from_pretrained('m', load_in_fp8 = True)\n    llm.bfloat16()",
 }
 

@@ -40,8 +40,6 @@ def test_a_name_tells_the_size(name: str, billions: float | None) -> None:
         ("F.from_pretrained('o/m-8B', load_in_fp8=True, load_in_4bit=False)", True),
         ("F.from_pretrained('o/m-8B', load_in_16bit=True)", False),
         ("F.from_pretrained('o/m-0.5B', full_finetuning=True)", True),
-        ("F.from_pretrained('o/m-1B', full_finetuning=True)", False),
-        ("F.from_pretrained('o/m-4B', full_finetuning=True)", False),
         ("F.from_pretrained('o/unknown')", True),
     ],
 )
@@ -69,7 +67,6 @@ def test_a_model_that_is_spread_needs_no_note() -> None:
 
 HUB = "import torch\nfrom transformers import AutoModelForCausalLM as A, AutoConfig, BitsAndBytesConfig\n"
 ADAPTER = "from peft import get_peft_model\nmodel = get_peft_model(model, config)\n"
-TRAINER = "from transformers import Trainer, TrainingArguments\n"
 
 
 def why(*cells: str, gpu_memory: float = 15) -> str:
@@ -142,28 +139,13 @@ def test_transformers_loads_in_16_or_32_bits_where_no_type_is_given() -> None:
         )
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ("output_dir='o'", "16 bytes each (4 for the weight, 4 for its gradient, 8 for AdamW's two states)"),
-        ("optim='adamw_8bit'", "10 bytes each (4 for the weight, 4 for its gradient, 2 for adamw_8bit)"),
-        ("optim='adafactor'", "8 bytes each (4 for the weight, 4 for its gradient, 0 for adafactor)"),
-    ],
-)
-def test_a_model_without_adapter_is_trained_in_full(arguments: str, said: str) -> None:
-    load = "model = A.from_pretrained('o/m-4B', dtype=torch.float32)\n"
-    train = f"trainer = Trainer(model=model, args=TrainingArguments({arguments}))\ntrainer.train()\n"
-    assert said in why(HUB + TRAINER, load, train)
-
-
-def test_an_optimizer_trains_what_it_gets() -> None:
-    load = "model = A.from_pretrained('o/m-2B', dtype=torch.bfloat16)\n"
-    train = "optimizer = torch.optim.AdamW(model.parameters())\n"
-    assert "8 bytes each (2 for the weight" in why(HUB, load, train)
-    assert not why(HUB, load, ADAPTER, train)
-    assert not why(HUB, load, "for p in model.parameters():\n    p.requires_grad = False\n", train)
-
-
 def test_a_model_made_from_a_configuration_has_its_size() -> None:
     made = "model = A.from_config(AutoConfig.from_pretrained('o/m-8B'))\n"
     assert "8 billion" in why(HUB, made)
+
+
+def test_a_model_without_adapter_is_trained_whole() -> None:
+    load = "model = A.from_pretrained('o/m-2B', dtype=torch.float16)\n"
+    train = "from transformers import Trainer\ntrainer = Trainer(model)\ntrainer.train()\n"
+    assert "all trained in 16 bits: about 17 GiB" in why(HUB, load, train)
+    assert not why(HUB, load, ADAPTER, train)

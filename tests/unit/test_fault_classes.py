@@ -28,7 +28,7 @@ A ranks that part
       unit/runtime/test_parallelize.py: def test_as_in_one_process
       ../benchmarks/differential/features.py: break_acc
       ../benchmarks/differential/features.py: stop_loss
-      rules/cases/process_group/below_a_rank_condition.py: a training loop
+      rules/cases/dialects/of_one_process.py: an evaluation for which all ranks are needed
   A4  a rank that leaves, stops or loops while the others wait
       unit/runtime/test_faults.py: def test_a_fault_ends_the_run_with_its_cause
       e2e/test_faults.py: def test_a_fault_ends_the_run_with_its_cause
@@ -41,7 +41,7 @@ A ranks that part
       e2e/test_emit_hosts.py: def test_a_host_that_fails_and_comes_back
 B another run, silently
   B1  data of unseeded draws of torch, and other data than on rank 0
-      rules/cases/seeds/drawn.py: a permutation of PyTorch
+      rules/cases/seeds/global_generators.py: random, NumPy and PyTorch
       unit/runtime/test_sharing.py: def test_without_a_seed_ranks_take_over_rank_0s_generators
       unit/runtime/test_turns.py: def test_the_run_of_one_process
       unit/runtime/test_replicas.py: def test_ranks_with_different_batches_are_refused
@@ -150,7 +150,6 @@ E words at conversion
       rules/cases/precision/loads.py: a variable
       rules/test_capability.py: def test_what_a_t4_cannot_do_is_noted_with_what_to_do
   E7  notes that cry wolf
-      rules/cases/surroundings/gpu_count.py: printed
       rules/cases/rank_zero/left_alone.py: the version of a program
 """
 CLASS = re.compile(r"^  (?P<name>[A-E]\d+) +(?P<what>\S.*)\n(?P<guards>(?:^      .*\n)+)", re.MULTILINE)

@@ -58,7 +58,6 @@ NAME = "f'run-{time.time()}'"
         (f"print({NAME})", []),
         (f"def now():\n    return {NAME}\nprint(now())", []),
         (f"for row in rows:\n    name = {NAME}\n    os.makedirs(name)", []),
-        (f"if torch.distributed.get_rank() == 0:\n    run = {NAME}\n    os.makedirs(run)", []),
         (f"{TRAINER}run = {NAME}\nos.makedirs(run)", []),
     ],
 )

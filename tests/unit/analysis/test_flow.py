@@ -60,22 +60,6 @@ def test_the_values_of_attributes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "expected"),
-    [
-        ("class A:\n    def f(self, x):\n        pass\na = A()\na.f(1)\na.f(x=2)", ["1", "2"]),
-        ("class A:\n    def __init__(self, x):\n        pass\nA(1)", ["1"]),
-        ("def outer():\n    def f(y, x):\n        pass\n    f(1, 2)", ["2"]),
-        ("def f(x):\n    pass\nrows.map(f, 1)", []),
-        ("f = lambda x, y: x\nf(1)", []),
-    ],
-)
-def test_what_is_passed_for_a_parameter(code: str, expected: list[str]) -> None:
-    facts = facts_of(code)
-    (parameter,) = [b for b in facts.bindings("x") if isinstance(b.node, cst.Param)]
-    assert codes(facts.passed(parameter)) == expected
-
-
-@pytest.mark.parametrize(
     ("code", "value"),
     [
         ("x = 1\nuse(x)", "1"),

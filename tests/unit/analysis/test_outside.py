@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import libcst as cst
 import pytest
 
-from nb2ddp.analysis.outside import from_outside
+from nb2ddp.analysis.outside import by_clock, from_outside
 from tests.support.helpers import facts_of
 
 BEFORE = """
@@ -54,3 +55,20 @@ def test_what_a_test_is_made_of(test: str, expected: bool) -> None:
     facts = facts_of(BEFORE, f"if {test}:\n    pass")
     asked = next(node for cell in facts.cells for node in cell.module.body if hasattr(node, "test"))
     assert from_outside(facts, asked.test) is expected
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("spent = 0\nfor row in rows:\n    spent += time.time() - start\nif spent > 60:\n    pass", True),
+        ("loss, took = 1, time.time() - start\nif took > 60:\n    pass", True),
+        ("loss, took = 1, time.time() - start\nif loss > 60:\n    pass", False),
+        ("def over():\n    if time.time() > start:\n        return True\nif over():\n    pass", True),
+        ("def run():\n    return 1, time.time()\nloss, took = run()\nif loss > 60:\n    pass", False),
+        ("if virtual_memory().percent > 90:\n    pass", False),
+    ],
+)
+def test_what_is_made_of_the_time(code: str, expected: bool) -> None:
+    facts = facts_of("import time\nfrom psutil import virtual_memory\nstart = time.time()", code)
+    asked = facts.nodes(cst.If)[-1]
+    assert by_clock(facts, asked.test) is expected

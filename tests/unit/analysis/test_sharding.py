@@ -24,10 +24,6 @@ REFUSED = {
     "a part": ("model.lm_head", "model"),
     "a function of a library": ("measure(model)", "model"),
     "a method that needs all": ("trainer.model.merge_and_unload()", "trainer.model"),
-    "generating under a test of the rank": (
-        "if torch.distributed.get_rank() == 0:\n    model.generate(x)",
-        "model.generate(x)",
-    ),
     "a second Trainer": ("SFTTrainer(model=m)", "SFTTrainer(model=m)"),
     "a push of the Trainer": ("trainer.push_to_hub()", "trainer.push_to_hub()"),
     "saving otherwise": (

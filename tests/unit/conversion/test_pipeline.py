@@ -383,6 +383,6 @@ def test_the_script_runs_plainly_without_torchrun(tmp_path: Path) -> None:
 
 def test_a_value_that_is_shown_is_what_other_rules_made_of_it() -> None:
     train = "from trl import SFTConfig, SFTTrainer\nt = SFTTrainer(m, SFTConfig('o'))\nt.train()"
-    result = converted("import pandas as pd\ndf = pd.read_csv('a.csv')\ndf.sample(5)", train)
+    result = converted("import torch.distributed as dist\nx = 1\nmax(dist.get_rank(), x)", train)
     assert result.script is not None
-    assert "show(df.sample(5, random_state=3407))" in result.script.text
+    assert "show(max(0, x))" in result.script.text

@@ -268,7 +268,7 @@ def test_what_changes_no_code_is_kept_apart() -> None:
         yield Decline("cannot", facts.calls[0])
         yield Decline("at all")
         yield Note("careful", facts.calls[0])
-        yield Need("seed", "1")
+        yield Need("loads_share", "True")
 
     result = run(find, "x = 1\na()\n")
     assert result.code == {1: "x = 1\na()\n"}
@@ -277,7 +277,7 @@ def test_what_changes_no_code_is_kept_apart() -> None:
         ("test", None, "at all"),
     ]
     assert [c.place for c in result.notes] == [Place(1, 2)]
-    assert result.needs == {Need("seed", "1")}
+    assert result.needs == {Need("loads_share", "True")}
     assert not result.changes
 
 

@@ -17,13 +17,15 @@ for row in rows:
         break
 
 # case: a duration that is kept in a variable
-class Limit:
+from transformers import TrainerCallback
+class Limit(TrainerCallback):
     def on_step_end(self, args, state, control):
         spent = time.perf_counter() - start
         if spent > 60:
             control.should_training_stop = True
 # output
-class Limit:
+from transformers import TrainerCallback
+class Limit(TrainerCallback):
     def on_step_end(self, args, state, control):
         spent = time.perf_counter() - start
         if ddp.from_main_process(lambda: spent > 60):

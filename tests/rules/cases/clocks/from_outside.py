@@ -38,7 +38,7 @@ while not done.is_set():
 # output
 done = threading.Event()
 threading.Timer(60, done.set).start()
-while ddp.from_main_process(lambda: not done.is_set()):
+while not ddp.from_main_process(lambda: done.is_set()):
     loss.backward()
 
 # case: a signal's handler
@@ -84,6 +84,23 @@ for row in rows:
 for row in rows:
     loss.backward()
     if ddp.from_main_process(lambda: torch.cuda.memory_reserved() > limit):
+        break
+
+# case: the clock beside a flag of a timer's
+import time
+done = threading.Event()
+threading.Timer(60, done.set).start()
+for row in rows:
+    loss.backward()
+    if done.is_set() or time.time() - start > 60:
+        break
+# output
+import time
+done = threading.Event()
+threading.Timer(60, done.set).start()
+for row in rows:
+    loss.backward()
+    if ddp.from_main_process(lambda: done.is_set() or time.time() - start > 60):
         break
 
 # case: what all ranks compute alike stays

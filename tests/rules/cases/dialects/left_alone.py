@@ -3,10 +3,6 @@
 # case: an import
 from unsloth import FastLanguageModel
 
-# case: the rank is asked
-import torch.distributed as dist
-x = dist.get_rank()
-
 # case: a function called wrap
 model = wrap(model)
 

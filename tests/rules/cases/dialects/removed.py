@@ -1,47 +1,5 @@
 # Traces of an earlier attempt at several GPUs are removed or replaced.
 
-# case: the variable UNSLOTH_ENABLE_MULTIGPU
-import os
-os.environ["UNSLOTH_ENABLE_MULTIGPU"] = "1"
-x = 1
-# output
-import os
-x = 1
-
-# case: the variable UNSLOTH_MULTIGPU
-import os
-os.environ["UNSLOTH_MULTIGPU"] = "1"
-x = 1
-# output
-import os
-x = 1
-
-# case: an argument that only a fork of Unsloth knows
-from unsloth import FastLanguageModel
-model, tok = FastLanguageModel.from_pretrained(
-    "m",
-    enable_multi_gpu = True,  # both
-    load_in_4bit = True,  # small
-)
-# output
-from unsloth import FastLanguageModel
-model, tok = FastLanguageModel.from_pretrained(
-    "m",
-    load_in_4bit = True,  # small
-)
-
-# case: a fork's names become Unsloth's
-from pantheraml import FastLanguageModel, PantheraMLDistributedTrainer, MultiGPUConfig
-config = MultiGPUConfig(backend='nccl')
-trainer = PantheraMLDistributedTrainer(model, multi_gpu_config=config)
-# output
-from unsloth import FastLanguageModel, UnslothTrainer as PantheraMLDistributedTrainer
-trainer = PantheraMLDistributedTrainer(model)
-
-# case: a function that only the fork has
-from pantheraml import distributed_context
-# decline, line 1: pantheraml.distributed_context has no counterpart in Unsloth; remove it
-
 # case: a process group joined by hand
 import torch.distributed as dist
 def setup():
@@ -116,37 +74,14 @@ net = model
 trainer = Trainer(net)
 net.save_pretrained("out")
 
-# case: rank 0's arguments: is_main_process
-from trl import SFTConfig
-a = SFTConfig("o", save_strategy="steps" if is_main_process else "no")
-# output
-from trl import SFTConfig
-a = SFTConfig("o", save_strategy="steps")
-
 # case: rank 0's arguments: rank == 0
 from trl import SFTConfig
 rank = torch.distributed.get_rank()
 a = SFTConfig("o", save_strategy="steps" if rank == 0 else "no")
 # output
 from trl import SFTConfig
-rank = torch.distributed.get_rank()
-a = SFTConfig("o", save_strategy="steps")
-
-# case: rank 0's arguments: rank != 0
-from trl import SFTConfig
-rank = torch.distributed.get_rank()
-a = SFTConfig("o", save_strategy="no" if rank != 0 else "steps")
-# output
-from trl import SFTConfig
-rank = torch.distributed.get_rank()
-a = SFTConfig("o", save_strategy="steps")
-
-# case: rank 0's arguments: not is_main_process
-from trl import SFTConfig
-a = SFTConfig("o", save_strategy="no" if not is_main_process else "steps")
-# output
-from trl import SFTConfig
-a = SFTConfig("o", save_strategy="steps")
+rank = 0
+a = SFTConfig("o", save_strategy="steps" if rank == 0 else "no")
 
 # case: arguments by torchrun's variables, which the script takes away: those of one process
 import os
@@ -190,66 +125,12 @@ trainer.train()
 import os
 import torch
 from trl import SFTTrainer
-local_rank = torch.distributed.get_rank()
-with ddp.main_process_first():  # nb2ddp: rank 0 goes first, as between the notebook's barriers
-    rows = load_dataset("rows")
-    features = rows.map(shorten)
-trainer = SFTTrainer(model)
-trainer.train()
-
-# case: what stands between barriers writes
-import os
-import torch
-from trl import SFTTrainer
-local_rank = torch.distributed.get_rank()
-if local_rank != 0:
-    torch.distributed.barrier()
-rows = open("rows.txt", "a")
+local_rank = 0
+if local_rank not in (-1, 0) and mode == "train":
+    ddp.from_all_ranks(None)
+rows = load_dataset("rows")
+features = rows.map(shorten)
 if local_rank == 0:
-    torch.distributed.barrier()
+    ddp.from_all_ranks(None)
 trainer = SFTTrainer(model)
 trainer.train()
-# decline, line 7: what stands between these barriers may write, ...
-
-# case: a barrier to which some ranks do not come
-import os
-import torch
-from trl import SFTTrainer
-local_rank = torch.distributed.get_rank()
-if local_rank != 0:
-    torch.distributed.barrier()
-trainer = SFTTrainer(model)
-trainer.train()
-# decline, line 6: barrier() stands below `local_rank != 0`, which differs between ranks; write one barrier() to which all ranks come
-
-# case: barriers around training
-import os
-import torch
-from trl import SFTTrainer
-local_rank = torch.distributed.get_rank()
-if local_rank != 0:
-    torch.distributed.barrier()
-trainer = SFTTrainer(model)
-trainer.train()
-if local_rank == 0:
-    torch.distributed.barrier()
-# decline, line 5: the other ranks wait here for rank 0, and rank 0 waits for them in training below
-
-# case: rank 0's arguments: by names
-import os
-from trl import SFTConfig
-rank = torch.distributed.get_rank()
-is_master = not rank
-a = SFTConfig("o", logging_strategy="steps" if is_master else "no", seed=42, disable_tqdm=not is_master)
-# output
-import os
-from trl import SFTConfig
-rank = torch.distributed.get_rank()
-is_master = not rank
-a = SFTConfig("o", logging_strategy="steps", seed=42, disable_tqdm=not is_master)
-
-# case: arguments that are the same on all ranks
-import os
-from trl import SFTConfig
-rank = torch.distributed.get_rank()
-a = SFTConfig("o", save_strategy="steps" if long else "no", local_rank=rank)

@@ -1,4 +1,4 @@
-# What the notebook's own test keeps for one rank is left to that test: the other ranks do not come there.
+# What the notebook keeps for rank 0 is gated as if all ranks came: they are told of one process (rule dialects).
 
 # first cell
 import os
@@ -16,67 +16,16 @@ for x in loader:
     optimizer.step()
     if rank == 0:
         torch.save(model.state_dict(), "last.pt")
-
-# case: before training, in an else
-if rank != 0:
-    pass
-else:
-    os.mkdir("out")
+# output
 for x in loader:
     model(x).loss.backward()
     optimizer.step()
-
-# case: an Accelerator's test, which all ranks pass
-from accelerate import Accelerator
-accelerator = Accelerator()
-for x in loader:
-    accelerator.backward(model(x).loss)
-    optimizer.step()
-    if accelerator.process_index == 0:
-        torch.save(model.state_dict(), "last.pt")
-# output
-from accelerate import Accelerator
-accelerator = Accelerator()
-for x in loader:
-    accelerator.backward(model(x).loss)
-    optimizer.step()
-    if accelerator.process_index == 0:
+    if rank == 0:
         with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
             if is_main:
                 torch.save(model.state_dict(), "last.pt")
 
-# case: behind the continue of the other ranks, by a name for the test
-first = not rank
-for x in loader:
-    model(x).loss.backward()
-    optimizer.step()
-    if not first:
-        continue
-    torch.save(model.state_dict(), "last.pt")
-
-# case: in a function that others leave
-first = rank < 1
-def keep():
-    if not first:
-        return
-    torch.save(model.state_dict(), "last.pt")
-for x in loader:
-    model(x).loss.backward()
-    optimizer.step()
-    keep()
-# output
-first = rank < 1
-def keep():
-    if not first:
-        return
-    if ddp.is_main_process:  # nb2ddp: only rank 0 writes
-        torch.save(model.state_dict(), "last.pt")
-for x in loader:
-    model(x).loss.backward()
-    optimizer.step()
-    keep()
-
-# case: below a test that asks a Trainer, whose ranks may all think that they are the first
+# case: below a test that asks a Trainer
 from transformers import Trainer, TrainingArguments
 trainer = Trainer(model, TrainingArguments("o", per_device_train_batch_size=4, gradient_accumulation_steps=2), train_dataset=data)
 for part in range(2):
@@ -89,5 +38,6 @@ trainer = Trainer(model, TrainingArguments("o", per_device_train_batch_size=4, g
 for part in range(2):
     trainer.train()
     if trainer.args.should_save:
-        if ddp.is_main_process:  # nb2ddp: only rank 0 writes
-            model.save_pretrained(f"part-{part}")
+        with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
+            if is_main:
+                model.save_pretrained(f"part-{part}")

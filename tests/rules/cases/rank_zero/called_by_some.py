@@ -46,38 +46,6 @@ for b in loader:
     llm(b).loss.backward()
     save_best(b)
 
-# case: under a test of the rank
-def save_best(b):
-  torch.save(b, "best.pt")
-loader = DataLoader(data)
-for b in loader:
-    llm(b).loss.backward()
-    if get_rank() == 0: save_best(b)
-# output
-def save_best(b):
-  if ddp.is_main_process:  # nb2ddp: only rank 0 writes
-      torch.save(b, "best.pt")
-loader = DataLoader(data)
-for b in loader:
-    llm(b).loss.backward()
-    if get_rank() == 0: save_best(b)
-
-# case: under a test of the main process
-def save_best(b):
-  torch.save(b, "best.pt")
-loader = DataLoader(data)
-for b in loader:
-    llm(b).loss.backward()
-    a.is_main_process and save_best(b)
-# output
-def save_best(b):
-  if ddp.is_main_process:  # nb2ddp: only rank 0 writes
-      torch.save(b, "best.pt")
-loader = DataLoader(data)
-for b in loader:
-    llm(b).loss.backward()
-    a.is_main_process and save_best(b)
-
 # case: by a method that a library calls
 class Net(torch.nn.Module):
     def forward(self, b):
@@ -199,26 +167,6 @@ for b in loader:
     try: step()
     except Error: save_best(b)
 
-# case: a function that looks at the rank itself
-def save_best(b):
-  if torch.distributed.get_rank() != 0:
-    return
-  torch.save(b, "best.pt")
-loader = DataLoader(data)
-for b in loader:
-    llm(b).loss.backward()
-    save_best(b)
-# output
-def save_best(b):
-  if torch.distributed.get_rank() != 0:
-    return
-  if ddp.is_main_process:  # nb2ddp: only rank 0 writes
-      torch.save(b, "best.pt")
-loader = DataLoader(data)
-for b in loader:
-    llm(b).loss.backward()
-    save_best(b)
-
 # case: a test of torchrun's variables, which the script takes away: all ranks pass it
 import os
 def save_best(b):
@@ -259,9 +207,10 @@ for b in loader:
 # output
 import time
 def log(b):
-  if ddp.is_main_process:  # nb2ddp: only rank 0 writes
-      with open("log.txt", "w") as f:
-          f.write(str(b))
+  with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
+      if is_main:
+          with open("log.txt", "w") as f:
+              f.write(str(b))
 loader = DataLoader(data)
 last = 0
 for b in loader:
@@ -269,115 +218,6 @@ for b in loader:
     if time.time() - last > 60:
         last = time.time()
         log(b)
-
-# case: by a clock, which lets the function end before
-import time
-class Keeper:
-    def __init__(self):
-        self.last = time.time()
-    def maybe(self, b):
-        if time.time() - self.last < 600:
-            return
-        self.last = time.time()
-        torch.save(b, "x.pt")
-keeper = Keeper()
-loader = DataLoader(data)
-for b in loader:
-    llm(b).loss.backward()
-    keeper.maybe(b)
-# output
-import time
-class Keeper:
-    def __init__(self):
-        self.last = time.time()
-    def maybe(self, b):
-        if time.time() - self.last < 600:
-            return
-        self.last = time.time()
-        if ddp.is_main_process:  # nb2ddp: only rank 0 writes
-            torch.save(b, "x.pt")
-keeper = Keeper()
-loader = DataLoader(data)
-for b in loader:
-    llm(b).loss.backward()
-    keeper.maybe(b)
-
-# case: by a clock, below another test
-import time
-start = time.time()
-for part in parts:
-    if part in wanted:
-        if time.time() - start > 60:
-            continue
-    os.makedirs(part)
-for b in DataLoader(data):
-    llm(b).loss.backward()
-# output
-import time
-start = time.time()
-for part in parts:
-    if part in wanted:
-        if time.time() - start > 60:
-            continue
-    if ddp.is_main_process:  # nb2ddp: only rank 0 writes
-        os.makedirs(part)
-for b in DataLoader(data):
-    llm(b).loss.backward()
-
-# case: by a clock, which may end the loop after it
-import time
-start = time.time()
-for part in parts:
-    os.makedirs(part)
-    if part in wanted:
-        print(part)
-    elif time.time() - start > 60:
-        break
-for b in DataLoader(data):
-    llm(b).loss.backward()
-# output
-import time
-start = time.time()
-for part in parts:
-    if ddp.is_main_process:  # nb2ddp: only rank 0 writes
-        os.makedirs(part)
-    if part in wanted:
-        print(part)
-    elif time.time() - start > 60:
-        break
-for b in DataLoader(data):
-    llm(b).loss.backward()
-
-# case: by a clock, over two names, and in a loop that goes on
-import time
-def train():
-    last = time.time()
-    for b in DataLoader(data):
-        llm(b).loss.backward()
-        now = time.time()
-        passed = now - last
-        if passed > 60:
-            torch.save(b, "x.pt")
-        if passed < 600:
-            continue
-        torch.save(b, "y.pt")
-train()
-# output
-import time
-def train():
-    last = time.time()
-    for b in DataLoader(data):
-        llm(b).loss.backward()
-        now = time.time()
-        passed = now - last
-        if passed > 60:
-            if ddp.is_main_process:  # nb2ddp: only rank 0 writes
-                torch.save(b, "x.pt")
-        if passed < 600:
-            continue
-        if ddp.is_main_process:  # nb2ddp: only rank 0 writes
-            torch.save(b, "y.pt")
-train()
 
 # case: by a clock, in a cell
 import time
@@ -393,6 +233,7 @@ last = time.time()
 for b in DataLoader(data):
     llm(b).loss.backward()
     if time.time() - last > 60:
-        if ddp.is_main_process:  # nb2ddp: only rank 0 writes
-            torch.save(b, "x.pt")
+        with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
+            if is_main:
+                torch.save(b, "x.pt")
         last = time.time()

@@ -132,11 +132,23 @@ make("a")
 data = "data.csv"
 found = os.path.exists(data)
 os.makedirs("out", exist_ok=True)
+# output
+data = "data.csv"
+found = os.path.exists(data)
+with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
+    if is_main:
+        os.makedirs("out", exist_ok=True)
 
 # case: a look at places whose beginning is known
 for name in os.listdir("raw"):
     os.makedirs(f"out/{name}", exist_ok=True)
     os.makedirs(os.path.join("mask", name), exist_ok=True)
+# output
+for name in os.listdir("raw"):
+    with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
+        if is_main:
+            os.makedirs(f"out/{name}", exist_ok=True)
+            os.makedirs(os.path.join("mask", name), exist_ok=True)
 
 # case: a look in a function that is not this one
 def found(folder):

@@ -222,7 +222,7 @@ from trl import SFTConfig, SFTTrainer
 name = (stamp := ddp.from_main_process(lambda: f"run-{time.time()}"))
 class Setup:
     run = "run"
-    args = SFTConfig(output_dir=ddp.from_main_process(lambda run=run: f"{run}/{time.time()}"))
+    args = SFTConfig(output_dir=f"{run}/{ddp.from_main_process(lambda: time.time())}")
 trainer = SFTTrainer(model, args=Setup.args)
 trainer.train()
 

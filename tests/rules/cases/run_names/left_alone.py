@@ -61,13 +61,6 @@ class Save(Saver):
         os.makedirs(path)
 stamp()
 
-# case: below a test of the rank
-def fit(rank):
-    if rank == 0:
-        out = f"run_{time.time_ns()}"
-        os.makedirs(out)
-fit(torch.distributed.get_rank())
-
 # case: in a worker of a DataLoader, and in a generator
 from torch.utils.data import Dataset
 class Rows(Dataset):

@@ -1,49 +1,33 @@
-# Global generators are seeded at the head of the script, unless the notebook does it.
+# What draws from the processes' own generators is left alone: all ranks begin with rank 0's.
 
 # first cell
 from datasets import load_dataset
 d = load_dataset('x', split='train')
 
-# case: random
+# case: random, NumPy and PyTorch
 import random
+import numpy as np
+import torch
 random.shuffle(d)
-# note, line 2: this draws random numbers without a seed; the script sets one, because all ranks must draw the same
-# head: seed=3407
+x = np.random.randn(3)
+order = torch.randperm(9)
+a, b = torch.utils.data.random_split(d, [9, 1])
+
+# case: splits and samples of datasets, scikit-learn and pandas
+import pandas as pd
+from sklearn.model_selection import ShuffleSplit, train_test_split
+from sklearn.utils import resample
+d = d.shuffle().train_test_split(test_size=9)
+a, b = train_test_split(x)
+k = ShuffleSplit(3)
+c = frame.sample(frac=1)
+y = resample(x, n_samples=5)
 
 # case: the system's random numbers
 import random
 order = random.SystemRandom()
 order.shuffle(rows)
 # note, line 3: no seed reaches a SystemRandom, so that each rank shuffles in another order; shuffle with random.Random(3407)
-
-# case: NumPy
-import numpy as np
-x = np.random.randn(3)
-# note, line 2: this draws random numbers without ...
-# head: seed=3407
-
-# case: random, seeded by the notebook
-import random
-random.seed(3)
-random.shuffle(d)
-
-# case: random, seeded by set_seed
-from transformers import set_seed
-import random
-set_seed(1)
-random.shuffle(d)
-
-# case: a generator with a seed of its own
-import numpy as np
-g = np.random.default_rng(0)
-
-# case: NumPy, where only `random` is seeded
-import random
-import numpy as np
-random.seed(42)
-order = np.random.permutation(9)
-# note, line 4: this draws random numbers without ...
-# head: seed=3407
 
 # last cell
 from trl import SFTTrainer

@@ -83,14 +83,6 @@ get_ipython().system("pip install unsloth==2026.10.9")
 trainer = SFTTrainer(model, args = SFTConfig(fsdp = None, save_on_each_node = False))
 trainer.train()
 
-# case: a save below a condition on the rank
-# flags: --strategy fsdp
-trainer = SFTTrainer(model)
-trainer.train()
-if trainer.is_world_process_zero():
-    model.save_pretrained("lora")
-# decline, line 4: with --strategy fsdp every rank has to make save_pretrained()...
-
 # case: a model that an object or a list holds
 # flags: --strategy fsdp
 trainer = SFTTrainer(model)
