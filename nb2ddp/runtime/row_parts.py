@@ -116,7 +116,7 @@ class _Rows:
             sums = [of_row[shift:].sum() for of_row in counted[0].split(self.lengths)]
             return [torch.stack(sums).tolist()]
         counted = counted[..., shift:] if shift else counted
-        rows: list[list[int]] = counted.reshape(-1, len(self.lengths), counted[0].numel()).sum(2).tolist()
+        rows: list[list[int]] = counted.reshape(len(counted), -1).sum(1).view(-1, len(self.lengths)).tolist()
         return rows
 
     @functools.cached_property
