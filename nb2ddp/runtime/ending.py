@@ -25,6 +25,7 @@ from typing import Any
 import torch.distributed as dist
 
 from nb2ddp.runtime.object_collectives import _rank_that_raised
+from nb2ddp.runtime.process_signs import _fields, _is_gone
 from nb2ddp.runtime.replicas import _check_rest
 from nb2ddp.runtime.run_state import _LIMIT, _PATIENCE, _RANK_VARIABLES, _run, is_main_process
 from nb2ddp.runtime.script_location import _place
@@ -91,10 +92,10 @@ def _record(error: BaseException, trace: TracebackType | None = None) -> None:
 def _wait_until_gone(rank: int | None) -> None:
     """Wait for the process of a rank that ends, for a minute at most: torchrun is to see its exit code first."""
     time.sleep(3)
-    with contextlib.suppress(OSError, KeyError):
+    with contextlib.suppress(KeyError):
         beat = _beat_of(rank, _run.watchdog.store()) if rank is not None and _run.watchdog else {}
-        for _ in range(570):
-            if beat["host"] != socket.gethostname() or _process_state(beat)[0] in "ZX":
+        for _ in range(570 if sys.platform == "linux" else 0):
+            if _is_gone(beat):
                 return
             time.sleep(0.1)
 
@@ -283,19 +284,9 @@ def _kill_stopped(peers: Iterable[dict[str, Any]]) -> None:
     """Kill ranks of this torchrun that a signal has stopped: they take no SIGTERM, and torchrun waits 30 s for it."""
     for peer in peers:
         with contextlib.suppress(OSError):
-            if peer["host"] == socket.gethostname() and _process_state(peer) == ("T", str(os.getppid())):
+            stopped = peer["host"] == socket.gethostname() and _fields(f"/proc/{peer['pid']}/stat")[:2]
+            if stopped == ["T", str(os.getppid())]:
                 os.kill(peer["pid"], signal.SIGKILL)
-
-
-def _process_state(peer: dict[str, Any]) -> tuple[str, str]:
-    """Return the state of a peer's process on this machine, and the number of its parent's.
-
-    Raises:
-        OSError: it has ended, or this is not Linux.
-    """
-    with open(f"/proc/{peer['pid']}/stat", encoding="ascii", errors="replace") as file:
-        state, parent, *_ = file.read().rpartition(")")[2].split()
-    return state, parent
 
 
 def _wait_for_end_of_rank_0() -> None:

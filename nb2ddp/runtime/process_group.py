@@ -47,6 +47,8 @@ def _begin(seed: int | None, choose_gpu: Callable[[], None]) -> tuple[int, int, 
     if _run.world_size == 1:
         return _run.rank, _run.local_rank, _run.world_size
     choose_gpu()
+    os.environ.setdefault("TORCH_NCCL_ENABLE_TIMING", "1")  # the watchdog asks which collectives have begun
+    os.environ.setdefault("TORCH_FR_BUFFER_SIZE", "2000")
     os.environ.setdefault("UNSLOTH_DDP_TIMEOUT", "3600")  # seconds: Unsloth joins the process group for vLLM
     if _run.rank > 0:
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 -- errors still reach stderr

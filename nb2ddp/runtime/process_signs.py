@@ -1,14 +1,18 @@
 """Find out from /proc whether a process can still go on: it computes, sleeps, or waits for something outside it."""
 
 import contextlib
+import json
 import os
 import re
+import socket
 import struct
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import torch
 
 from nb2ddp.runtime.script_location import _script_frames
 
@@ -91,6 +95,18 @@ def _fields(path: str) -> list[str]:
     """Return the fields of a ``stat`` file, from the state on."""
     with open(path, encoding="ascii", errors="replace") as file:
         return file.read().rpartition(")")[2].split()
+
+
+def _is_gone(beat: Mapping[str, Any]) -> bool:
+    """Return whether the process of a rank that has said its end is gone too; its exit code is to be seen first."""
+    return beat["host"] != socket.gethostname() or _state(beat["pid"]) in ("", "Z", "X")
+
+
+def _state(pid: int) -> str:
+    """Return a process's state: T (stopped), t (held by a debugger), Z ...; "" for one that is gone."""
+    with contextlib.suppress(OSError):
+        return _fields(f"/proc/{pid}/stat")[0]
+    return "" if sys.platform == "linux" else "S"
 
 
 def _waited_files(pid: int, kind: str, values: list[int]) -> Iterator[int]:
@@ -195,11 +211,12 @@ class _Signs:
             self._files, self._memory = files, memory
         return done
 
-    def look(self, *, meets: bool) -> tuple[bool, bool, str]:
+    def look(self, *, meets: bool, spins: bool) -> tuple[bool, bool, str]:
         """Return whether this process can go on without another rank, and what its main thread does.
 
-        ``meets``: it waits for other ranks, so only its CPU time counts. The second value: only a timeout will let it
-        go on; where the wait begins again after it, nothing had come.
+        ``meets``: it waits for other ranks, so only its CPU time counts; with ``spins`` not even that, for who waits
+        for a GPU computes. The second value: only a timeout will let it go on; where the wait begins again after it,
+        nothing had come.
         """
         now, used = time.monotonic(), time.process_time() - time.thread_time()
         since, self._looked = max(now - self._looked, 0.01), now
@@ -209,7 +226,8 @@ class _Signs:
         except OSError:
             return True, False, "computes"  # not Linux: nothing more is known
         if busy or meets:
-            return busy or wait.what == "computes", False, wait.what if meets else "computes"
+            lives = not spins and (busy or wait.what == "computes")
+            return lives, False, wait.what if meets else "computes"
         seen, frames = [self._comes(self._main, self._main, wait, serves=False)], sys._current_frames()
         for thread in threading.enumerate():
             number = thread.native_id or self._main
@@ -272,3 +290,15 @@ def _descendants(pid: int) -> Iterator[tuple[int, set[int]]]:
 def _io(path: str) -> dict[str, int]:
     with open(path, encoding="ascii") as file:
         return {name: int(value) for name, value in (line.split(": ") for line in file)}
+
+
+def _collectives_of_gpu() -> list[tuple[int, int]]:
+    """Return the numbers of the collectives that this rank's GPU has begun and ended last, of each process group.
+
+    PyTorch's flight recorder knows them, where TORCH_NCCL_ENABLE_TIMING is set.
+    """
+    with contextlib.suppress(AttributeError, KeyError, ValueError):
+        state = json.loads(torch._C._distributed_c10d._dump_nccl_trace_json(False, False))["pg_status"]
+        begun, ended = "last_started_collective", "last_completed_collective"
+        return [(int(group[begun]), int(group[ended])) for group in state.values()]
+    return []
