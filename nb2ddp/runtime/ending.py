@@ -25,7 +25,7 @@ from typing import Any
 import torch.distributed as dist
 
 from nb2ddp.runtime.object_collectives import _rank_that_raised
-from nb2ddp.runtime.process_signs import _fields, _is_gone
+from nb2ddp.runtime.process_signs import _descendants, _fields, _is_gone
 from nb2ddp.runtime.replicas import _check_rest
 from nb2ddp.runtime.run_state import _LIMIT, _PATIENCE, _RANK_VARIABLES, _run, is_main_process
 from nb2ddp.runtime.script_location import _place
@@ -174,16 +174,18 @@ def _exit(code: int) -> None:
     with contextlib.suppress(BaseException):
         flusher.start()
         flusher.join(2)
-        _kill_workers()
+        _kill_workers(code)
     os._exit(code)
 
 
-def _kill_workers() -> None:
-    """Kill this rank's daemonic children, such as a DataLoader's workers: one that hangs would outlive the run."""
-    for child in multiprocessing.active_children():
-        if child.daemon:
-            with contextlib.suppress(OSError):
+def _kill_workers(code: int) -> None:
+    """Kill daemonic children, such as a DataLoader's workers, which would outlive the run; in a failure, end all."""
+    with contextlib.suppress(OSError):
+        for child in multiprocessing.active_children():
+            if child.daemon:
                 child.kill()
+        for number, _ in _descendants(os.getpid()) if code else ():
+            os.kill(number, signal.SIGTERM)
 
 
 def _leave_script() -> None:

@@ -112,7 +112,7 @@ class _Watchdog(threading.Thread):
         """Tell the other ranks where this one stands, and look at where they stand."""
         own = self.report()
         if self.store().check(["stop"]):
-            _kill_workers()
+            _kill_workers(1)
             time.sleep(2)  # the rank that saw it first says why
             _exit(1)
         beats = {rank: self._peer(rank) for rank in range(_run.world_size) if rank != _run.rank}
@@ -194,7 +194,7 @@ class _Watchdog(threading.Thread):
     def _tell(self, beats: Mapping[int, dict[str, Any]]) -> None:
         """Say who waits for whom, since when, and where: after a minute, and then ever more seldom."""
         left = {rank: beat for rank, beat in beats.items() if not beat["end"]}
-        late = {rank: beat for rank, beat in left.items() if not beat["meets"]}
+        late = {rank: beat for rank, beat in left.items() if not beat["meets"] or beat["silent"] > 10}
         waits = {rank: beat["still"] for rank, beat in left.items() if beat["meets"] and beat["silent"] < 10}
         since = (max(waits.values(), default=0.0) or min(b["still"] for b in left.values())) if late else 0.0
         if since < _TELL:
@@ -209,7 +209,7 @@ class _Watchdog(threading.Thread):
                 waiting = max(waits, key=lambda rank: waits[rank])
                 who = f"{_who(waiting, left)} waits at {left[waiting]['place']} since {since:.0f} s for {who}, which"
             self._say(
-                f"{who} {_does(beat)} at {beat['place']}, there since {beat['still'] + beat['silent']:.0f} s. The run "
+                f"{who} {_does(beat)} {beat['place']}, there since {beat['still'] + beat['silent']:.0f} s. The run "
                 f"goes on when it does; it ends when that rank is still there after {_LIMIT:.0f} s "
                 f"({_LIMIT / _PATIENCE:.0f} times NB2DDP_PATIENCE)",
                 "WAITING",
@@ -288,7 +288,8 @@ def _who(rank: int, beats: Mapping[int, dict[str, Any]]) -> str:
 
 
 def _does(beat: Mapping[str, Any]) -> str:
-    return f"does not answer since {beat['silent']:.0f} s" if beat["silent"] > 10 else str(beat["doing"])
+    silent = f"does not answer since {beat['silent']:.0f} s, in native code perhaps; it was last seen at"
+    return silent if beat["silent"] > 10 else f"{beat['doing']} at"
 
 
 def _trouble(beats: Mapping[int, dict[str, Any]]) -> tuple[int, str] | None:

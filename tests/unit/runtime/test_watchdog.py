@@ -24,6 +24,9 @@ IN_CI = {
     "a question that nobody can answer",
     "a rank that is stopped",
     "a tool that waits for input",
+    "a file that its own process has locked",
+    "a signal that a timer sends",
+    "a server of its own that never accepts",
 }
 CASES = {**CALM, **HUNG}
 
