@@ -289,7 +289,7 @@ def _io(path: str) -> dict[str, int]:
 
 def _collectives_of_gpu() -> list[tuple[int, int]]:
     """Return which collectives this rank's GPU has begun and ended last, of each group; see init()'s environment."""
-    with contextlib.suppress(AttributeError, KeyError, ValueError):
+    with contextlib.suppress(Exception):
         state = json.loads(torch._C._distributed_c10d._dump_nccl_trace_json(False, False))["pg_status"]
         begun, ended = "last_started_collective", "last_completed_collective"
         return [(int(group[begun]), int(group[ended])) for group in state.values()]
