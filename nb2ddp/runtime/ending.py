@@ -265,11 +265,14 @@ def _check_that_all_have_left(world_size: int) -> None:
     with contextlib.suppress(dist.DistNetworkError, dist.DistStoreError):
         store = _second_store()
         seen: dict[tuple[int, int], float] = {}
+        first: dict[int, int] = {}  # what a rank has told before: it may have waited for this one
         while left := [rank for rank in range(1, world_size) if not _end_of(rank, store)]:
             beats, now = [_beat_of(rank, store) for rank in left], time.monotonic()
             for rank, beat in zip(left, beats, strict=True):
                 since = seen.setdefault((rank, beat["beat"]), now)  # when it last told
-                if max(now - since, beat.get("lifeless", 0.0)) > _PATIENCE or beat.get("still", 0.0) > _LIMIT:
+                told = beat["beat"] > first.setdefault(rank, beat["beat"])
+                hangs = told and (beat["lifeless"] > _PATIENCE or beat["still"] > _LIMIT)
+                if hangs or now - since > _PATIENCE:
                     print(
                         f"nb2ddp: ERROR: rank {rank} has not left the training; it was at {beat['place']}. "
                         "What rank 0 has saved is whole.",

@@ -155,3 +155,24 @@ def test_a_question_at_a_terminal_that_all_ranks_share_ends_the_run(run: Run) ->
     assert "EOFError" in ended.ranks[1].err
     assert ended.ranks[0].out == "Go on? "
     assert max(rank.seconds for rank in ended.ranks) < 30
+
+
+def test_a_rank_that_waited_long_for_the_last_save_may_leave_after_rank_0(run: Run) -> None:
+    """What its watchdog has told last is that it waits."""
+    ended = run(
+        """
+        import time
+        ddp.init_process_group()
+        leave = ddp._leave_group
+        def leaves_late():
+            leave()
+            time.sleep(1.5 * rank)
+        ddp._leave_group = leaves_late
+        with ddp.main_process_only() as is_main:
+            if is_main:
+                time.sleep(7)
+        ddp.finish()
+        """,
+        environment={"NB2DDP_PATIENCE": "3"},
+    )
+    assert ended.codes == [0, 0], ended.text
