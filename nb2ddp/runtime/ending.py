@@ -25,7 +25,7 @@ from typing import Any
 import torch.distributed as dist
 
 from nb2ddp.runtime.object_collectives import _rank_that_raised
-from nb2ddp.runtime.process_signs import _descendants, _fields, _is_gone
+from nb2ddp.runtime.process_signs import _descendants, _fields, _state
 from nb2ddp.runtime.replicas import _check_rest
 from nb2ddp.runtime.run_state import _LIMIT, _PATIENCE, _RANK_VARIABLES, _run, is_main_process
 from nb2ddp.runtime.script_location import _place
@@ -292,6 +292,11 @@ def _kill_stopped(peers: Iterable[dict[str, Any]]) -> None:
             stopped = peer["host"] == socket.gethostname() and _fields(f"/proc/{peer['pid']}/stat")[:2]
             if stopped == ["T", str(os.getppid())]:
                 os.kill(peer["pid"], signal.SIGKILL)
+
+
+def _is_gone(beat: dict[str, Any]) -> bool:
+    """Return whether the process of a rank that has said its end is gone too; its exit code is to be seen first."""
+    return beat["host"] != socket.gethostname() or _state(beat["pid"]) in ("", "Z", "X")
 
 
 def _wait_for_end_of_rank_0() -> None:

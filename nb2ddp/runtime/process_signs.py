@@ -5,13 +5,12 @@ import json
 import os
 import re
 import signal
-import socket
 import struct
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import torch
 
@@ -101,11 +100,6 @@ def _fields(path: str) -> list[str]:
     """Return the fields of a ``stat`` file, from the state on."""
     with open(path, encoding="ascii", errors="replace") as file:
         return file.read().rpartition(")")[2].split()
-
-
-def _is_gone(beat: Mapping[str, Any]) -> bool:
-    """Return whether the process of a rank that has said its end is gone too; its exit code is to be seen first."""
-    return beat["host"] != socket.gethostname() or _state(beat["pid"]) in ("", "Z", "X")
 
 
 def _state(pid: int) -> str:

@@ -16,8 +16,8 @@ from typing import Any
 
 import torch.distributed as dist
 
-from nb2ddp.runtime.ending import _exit, _kill_stopped, _kill_workers, _record
-from nb2ddp.runtime.process_signs import _collectives_of_gpu, _fields, _is_gone, _Signs, _state, _wait_of
+from nb2ddp.runtime.ending import _exit, _is_gone, _kill_stopped, _kill_workers, _record
+from nb2ddp.runtime.process_signs import _collectives_of_gpu, _fields, _Signs, _state, _wait_of
 from nb2ddp.runtime.run_state import _LIMIT, _PATIENCE, _run
 from nb2ddp.runtime.script_location import _is_notebooks_own, _place
 from nb2ddp.runtime.store import _end_of, _second_store

@@ -145,7 +145,7 @@ gpu(11, 11)
 )
 def test_a_wait_for_a_gpu_is_a_wait_though_it_computes(run: Run, case: str) -> None:
     what, says = ON_GPUS[case]
-    ended = run(GPU + what, environment={"NB2DDP_PATIENCE": "5"}, limit=60)
+    ended = run(GPU + what, environment={"NB2DDP_PATIENCE": "5"}, limit=140)
     if says:
         assert any(ended.codes), ended.text
         error = next(line for line in ended.text.splitlines() if line.startswith("nb2ddp: ERROR"))
