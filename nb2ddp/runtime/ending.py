@@ -25,6 +25,7 @@ from typing import Any
 import torch.distributed as dist
 
 from nb2ddp.runtime.object_collectives import _rank_that_raised
+from nb2ddp.runtime.process_signs import _descendants, _fields, _state
 from nb2ddp.runtime.replicas import _check_rest
 from nb2ddp.runtime.run_state import _LIMIT, _PATIENCE, _RANK_VARIABLES, _run, is_main_process
 from nb2ddp.runtime.script_location import _place
@@ -91,10 +92,10 @@ def _record(error: BaseException, trace: TracebackType | None = None) -> None:
 def _wait_until_gone(rank: int | None) -> None:
     """Wait for the process of a rank that ends, for a minute at most: torchrun is to see its exit code first."""
     time.sleep(3)
-    with contextlib.suppress(OSError, KeyError):
+    with contextlib.suppress(KeyError):
         beat = _beat_of(rank, _run.watchdog.store()) if rank is not None and _run.watchdog else {}
-        for _ in range(570):
-            if beat["host"] != socket.gethostname() or _process_state(beat)[0] in "ZX":
+        for _ in range(570 if sys.platform == "linux" else 0):
+            if _is_gone(beat):
                 return
             time.sleep(0.1)
 
@@ -173,16 +174,18 @@ def _exit(code: int) -> None:
     with contextlib.suppress(BaseException):
         flusher.start()
         flusher.join(2)
-        _kill_workers()
+        _kill_workers(code)
     os._exit(code)
 
 
-def _kill_workers() -> None:
-    """Kill this rank's daemonic children, such as a DataLoader's workers: one that hangs would outlive the run."""
-    for child in multiprocessing.active_children():
-        if child.daemon:
-            with contextlib.suppress(OSError):
+def _kill_workers(code: int) -> None:
+    """Kill daemonic children, such as a DataLoader's workers, which would outlive the run; in a failure, end all."""
+    with contextlib.suppress(OSError):
+        for child in multiprocessing.active_children():
+            if child.daemon:
                 child.kill()
+        for number, _ in _descendants(os.getpid()) if code else ():
+            os.kill(number, signal.SIGTERM)
 
 
 def _leave_script() -> None:
@@ -262,11 +265,14 @@ def _check_that_all_have_left(world_size: int) -> None:
     with contextlib.suppress(dist.DistNetworkError, dist.DistStoreError):
         store = _second_store()
         seen: dict[tuple[int, int], float] = {}
+        first: dict[int, int] = {}  # what a rank has told before: it may have waited for this one
         while left := [rank for rank in range(1, world_size) if not _end_of(rank, store)]:
             beats, now = [_beat_of(rank, store) for rank in left], time.monotonic()
             for rank, beat in zip(left, beats, strict=True):
                 since = seen.setdefault((rank, beat["beat"]), now)  # when it last told
-                if max(now - since, beat.get("lifeless", 0.0)) > _PATIENCE or beat.get("still", 0.0) > _LIMIT:
+                told = beat["beat"] > first.setdefault(rank, beat["beat"])
+                hangs = told and (beat["lifeless"] > _PATIENCE or beat["still"] > _LIMIT)
+                if hangs or now - since > _PATIENCE:
                     print(
                         f"nb2ddp: ERROR: rank {rank} has not left the training; it was at {beat['place']}. "
                         "What rank 0 has saved is whole.",
@@ -283,19 +289,14 @@ def _kill_stopped(peers: Iterable[dict[str, Any]]) -> None:
     """Kill ranks of this torchrun that a signal has stopped: they take no SIGTERM, and torchrun waits 30 s for it."""
     for peer in peers:
         with contextlib.suppress(OSError):
-            if peer["host"] == socket.gethostname() and _process_state(peer) == ("T", str(os.getppid())):
+            stopped = peer["host"] == socket.gethostname() and _fields(f"/proc/{peer['pid']}/stat")[:2]
+            if stopped == ["T", str(os.getppid())]:
                 os.kill(peer["pid"], signal.SIGKILL)
 
 
-def _process_state(peer: dict[str, Any]) -> tuple[str, str]:
-    """Return the state of a peer's process on this machine, and the number of its parent's.
-
-    Raises:
-        OSError: it has ended, or this is not Linux.
-    """
-    with open(f"/proc/{peer['pid']}/stat", encoding="ascii", errors="replace") as file:
-        state, parent, *_ = file.read().rpartition(")")[2].split()
-    return state, parent
+def _is_gone(beat: dict[str, Any]) -> bool:
+    """Return whether the process of a rank that has said its end is gone too; its exit code is to be seen first."""
+    return beat["host"] != socket.gethostname() or _state(beat["pid"]) in ("", "Z", "X")
 
 
 def _wait_for_end_of_rank_0() -> None:

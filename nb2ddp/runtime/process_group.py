@@ -25,9 +25,10 @@ def init(seed: int | None = None) -> tuple[int, int, int]:
     """Prepare this process and return ``(rank, local_rank, world_size)``.
 
     Each rank sees its own GPU alone, as ``cuda:0``, so ``local_rank`` is 0 there; the libraries see one process. Only
-    rank 0 prints; an uncaught exception prints its traceback and ends the rank, without a teardown. ``seed`` seeds
-    random, numpy and torch alike on every rank, for a notebook that draws random numbers without a seed; without it,
-    ranks wait for the state of rank 0's generators and take it over. With ``seed``, no rank waits for another.
+    rank 0 prints and reads the keyboard; an uncaught exception prints its traceback and ends the rank, without a
+    teardown. ``seed`` seeds random, numpy and torch alike on every rank, for a notebook that draws random numbers
+    without a seed; without it, ranks wait for the state of rank 0's generators and take it over. With ``seed``, no
+    rank waits for another.
 
     Raises:
         SystemExit: the script has changed what torchrun told this rank, or this machine has too few GPUs.
@@ -46,9 +47,14 @@ def _begin(seed: int | None, choose_gpu: Callable[[], None]) -> tuple[int, int, 
     if _run.world_size == 1:
         return _run.rank, _run.local_rank, _run.world_size
     choose_gpu()
+    os.environ.setdefault("TORCH_NCCL_ENABLE_TIMING", "1")  # the watchdog asks which collectives have begun
+    os.environ.setdefault("TORCH_FR_BUFFER_SIZE", "2000")
     os.environ.setdefault("UNSLOTH_DDP_TIMEOUT", "3600")  # seconds: Unsloth joins the process group for vLLM
     if _run.rank > 0:
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 -- errors still reach stderr
+        os.dup2(
+            os.open(os.devnull, os.O_RDONLY), 0
+        )  # its questions are not seen, and rank 0's answers not its own
         os.environ["WANDB_MODE"] = "disabled"  # one run, rank 0's
         # Unsloth writes the modules that it compiles; two ranks in one folder would read half-written ones.
         os.environ.setdefault("UNSLOTH_COMPILE_LOCATION", _SCRATCH)

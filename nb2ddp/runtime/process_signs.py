@@ -1,14 +1,18 @@
 """Find out from /proc whether a process can still go on: it computes, sleeps, or waits for something outside it."""
 
 import contextlib
+import json
 import os
 import re
+import signal
 import struct
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from typing import NamedTuple
+
+import torch
 
 from nb2ddp.runtime.script_location import _script_frames
 
@@ -17,19 +21,21 @@ from nb2ddp.runtime.script_location import _script_frames
 _WAITS: dict[str, dict[int, tuple[str, int]]] = {
     "x86_64": {
         **dict.fromkeys((35, 230), ("sleep", 0)),
-        202: ("lock", 3),
+        **dict.fromkeys((202, 449), ("lock", 3)),
         **{7: ("poll", 2), 271: ("poll", 2), 232: ("epoll", 3), 281: ("epoll", 3)},
         **dict.fromkeys((0, 1, 19, 20, 43, 44, 45, 46, 47, 288), ("file", -1)),
         **dict.fromkeys((61, 247), ("child", -1)),
-        73: ("flock", -1),
+        **dict.fromkeys((72, 73), ("flock", -1)),
+        **{34: ("signal", -1), 130: ("signal", -1), 128: ("signal", 2)},
     },
     "aarch64": {
         **dict.fromkeys((101, 115), ("sleep", 0)),
-        98: ("lock", 3),
+        **dict.fromkeys((98, 449), ("lock", 3)),
         **{73: ("poll", 2), 22: ("epoll", 3)},
         **dict.fromkeys((63, 64, 65, 66, 202, 206, 207, 211, 212, 242), ("file", -1)),
         **dict.fromkeys((260, 95), ("child", -1)),
-        32: ("flock", -1),
+        **dict.fromkeys((25, 32), ("flock", -1)),
+        **{133: ("signal", -1), 137: ("signal", 2)},
     },
 }
 _CALLS = _WAITS.get(os.uname().machine if hasattr(os, "uname") else "", {})
@@ -81,6 +87,9 @@ def _wait_of(pid: int, thread: int) -> _Wait:
         return _Wait(what[kind], kind == "sleep" or bounded, bounded)
     if kind == "flock":
         return _Wait("waits for the lock of a file", not _has_locked(pid, values[0]))
+    if kind == "signal":
+        timer = pid == os.getpid() and signal.getitimer(signal.ITIMER_REAL)[0] > 0
+        return _Wait("waits for a signal", bounded or timer, bounded)
     outside = {_outside(pid, number) for number in _waited_files(pid, kind, values)}
     if where := _FAR if _FAR in outside else _NEAR if _NEAR in outside else "":
         return _Wait(where, True)
@@ -91,6 +100,13 @@ def _fields(path: str) -> list[str]:
     """Return the fields of a ``stat`` file, from the state on."""
     with open(path, encoding="ascii", errors="replace") as file:
         return file.read().rpartition(")")[2].split()
+
+
+def _state(pid: int) -> str:
+    """Return a process's state: T (stopped), t (held by a debugger), Z ...; "" for one that is gone."""
+    with contextlib.suppress(OSError):
+        return _fields(f"/proc/{pid}/stat")[0]
+    return "" if sys.platform == "linux" else "S"
 
 
 def _waited_files(pid: int, kind: str, values: list[int]) -> Iterator[int]:
@@ -133,43 +149,33 @@ def _outside(pid: int, number: int) -> str:
 def _is_served_here(pid: int, row: list[str]) -> bool:
     """Return whether the other end of a connection on this machine is this process's, or one's below it.
 
-    ``row``: its line of /proc/net/tcp. An address ends alike whether it is written for IPv4 or for IPv6.
+    ``row``: its line of /proc/net/tcp. An address ends alike whether it is written for IPv4 or for IPv6. Who has not
+    accepted yet only listens.
     """
-    ends = row[2][-13:], row[1][-13:]
+    ends, found, listen = (row[2][-13:], row[1][-13:]), [], []
     for table in ("tcp", "tcp6"):
         with open(f"/proc/{pid}/net/{table}", encoding="ascii") as file:
-            for other in map(str.split, file):
-                if (other[1][-13:], other[2][-13:]) == ends:
-                    return _holds(f"socket:[{other[9]}]")
-    return False
+            rows = [line.split() for line in file]
+        found += [other[9] for other in rows if (other[1][-13:], other[2][-13:]) == ends and other[9] != "0"]
+        listen += [other[9] for other in rows if other[3] == "0A" and other[1][-5:] == row[2][-5:]]
+    return any(_holds(f"socket:[{inode}]") for inode in found or listen)
 
 
 def _holds(target: str) -> bool:
     """Return whether this process, or one below it, has a file open."""
-    own = (os.getpid(), *(child for child, _ in _descendants(os.getpid())))
-    return any(target in _open_files(process) for process in own)
-
-
-def _open_files(process: int) -> list[str]:
-    found = []
-    with contextlib.suppress(OSError):
-        for number in os.listdir(f"/proc/{process}/fd"):
-            with contextlib.suppress(OSError):
-                found.append(os.readlink(f"/proc/{process}/fd/{number}"))
-    return found
+    for process in (os.getpid(), *dict(_descendants(os.getpid()))):
+        with contextlib.suppress(OSError), os.scandir(f"/proc/{process}/fd") as files:
+            if any(os.path.realpath(file.path).endswith(target) for file in files):
+                return True
+    return False
 
 
 def _has_locked(pid: int, number: int) -> bool:
-    """Return whether the file whose lock a process waits for is open a second time here, and nowhere else."""
-    target = os.readlink(f"/proc/{pid}/fd/{number}")
-    own = {os.getpid(), *(child for child, _ in _descendants(os.getpid()))}
-    times = {
-        process: _open_files(process).count(target)
-        for process in map(int, filter(str.isdigit, os.listdir("/proc")))
-    }
-    return sum(times[process] for process in own & times.keys()) > 1 and not any(
-        count for process, count in times.items() if process not in own
-    )
+    """Return whether this process and those below it alone hold the lock of a file that a process waits for."""
+    inode, own = os.stat(f"/proc/{pid}/fd/{number}").st_ino, {os.getpid(), *dict(_descendants(os.getpid()))}
+    with open("/proc/locks", encoding="ascii") as file:
+        held = [line.split() for line in file if f":{inode} " in line and "->" not in line]
+    return bool(held) and all(int(lock[4]) in own for lock in held)
 
 
 class _Signs:
@@ -195,11 +201,11 @@ class _Signs:
             self._files, self._memory = files, memory
         return done
 
-    def look(self, *, meets: bool) -> tuple[bool, bool, str]:
+    def look(self, *, meets: bool, spins: bool) -> tuple[bool, bool, str]:
         """Return whether this process can go on without another rank, and what its main thread does.
 
-        ``meets``: it waits for other ranks, so only its CPU time counts. The second value: only a timeout will let it
-        go on; where the wait begins again after it, nothing had come.
+        ``meets``: it waits for other ranks, so only its CPU time counts; with ``spins``, for a GPU, not even that. The
+        second value: only a timeout will let it go on; where the wait begins again after it, nothing had come.
         """
         now, used = time.monotonic(), time.process_time() - time.thread_time()
         since, self._looked = max(now - self._looked, 0.01), now
@@ -209,7 +215,8 @@ class _Signs:
         except OSError:
             return True, False, "computes"  # not Linux: nothing more is known
         if busy or meets:
-            return busy or wait.what == "computes", False, wait.what if meets else "computes"
+            lives = not spins and (busy or wait.what == "computes")
+            return lives, False, wait.what if meets else "computes"
         seen, frames = [self._comes(self._main, self._main, wait, serves=False)], sys._current_frames()
         for thread in threading.enumerate():
             number = thread.native_id or self._main
@@ -272,3 +279,12 @@ def _descendants(pid: int) -> Iterator[tuple[int, set[int]]]:
 def _io(path: str) -> dict[str, int]:
     with open(path, encoding="ascii") as file:
         return {name: int(value) for name, value in (line.split(": ") for line in file)}
+
+
+def _collectives_of_gpu() -> list[tuple[int, int]]:
+    """Return which collectives this rank's GPU has begun and ended last, of each group; see init()'s environment."""
+    with contextlib.suppress(Exception):
+        state = json.loads(torch._C._distributed_c10d._dump_nccl_trace_json(False, False))["pg_status"]
+        begun, ended = "last_started_collective", "last_completed_collective"
+        return [(int(group[begun]), int(group[ended])) for group in state.values()]
+    return []

@@ -16,14 +16,19 @@ from typing import Any
 
 import torch.distributed as dist
 
-from nb2ddp.runtime.ending import _exit, _kill_stopped, _kill_workers, _record
-from nb2ddp.runtime.process_signs import _fields, _Signs, _wait_of
+from nb2ddp.runtime.ending import _exit, _is_gone, _kill_stopped, _kill_workers, _record
+from nb2ddp.runtime.process_signs import _collectives_of_gpu, _fields, _Signs, _state, _wait_of
 from nb2ddp.runtime.run_state import _LIMIT, _PATIENCE, _run
 from nb2ddp.runtime.script_location import _is_notebooks_own, _place
 from nb2ddp.runtime.store import _end_of, _second_store
 
 _BEAT = 2.0  # seconds between two reports of the watchdog
 _TELL = _PATIENCE * 4 / 3  # seconds after which a line says who waits for whom
+_COLLECTIVES = (
+    "torch.distributed.distributed_c10d",
+    "torch.distributed.utils",
+    "torch.nn.parallel.distributed",
+)
 
 
 class _Watchdog(threading.Thread):
@@ -33,7 +38,7 @@ class _Watchdog(threading.Thread):
     what it sees with the other ranks through a connection of its own to torchrun's store. A rank *moves* when it
     makes steps, comes to another place, or reads and writes; it *lives* when it computes, sleeps, or waits for
     something outside the run, itself or through its threads and children. Who moves is waited for. A run in which
-    nobody lives, but for ranks that wait for others, hangs.
+    nobody lives, but for ranks that wait for others, hangs. A rank whose GPU is in a collective computes, and waits.
     """
 
     def __init__(self) -> None:
@@ -107,7 +112,7 @@ class _Watchdog(threading.Thread):
         """Tell the other ranks where this one stands, and look at where they stand."""
         own = self.report()
         if self.store().check(["stop"]):
-            _kill_workers()
+            _kill_workers(1)
             time.sleep(2)  # the rank that saw it first says why
             _exit(1)
         beats = {rank: self._peer(rank) for rank in range(_run.world_size) if rank != _run.rank}
@@ -130,19 +135,23 @@ class _Watchdog(threading.Thread):
     def _look(self) -> dict[str, Any]:
         """Return what the main thread is doing, since when, and since when this process shows no sign of life."""
         frame = sys._current_frames().get(self._main.ident or 0)
-        stack = tuple((id(f.f_code), f.f_lasti) for f in _frames(frame))
+        of_gpu = _collectives_of_gpu()
+        waited = [begun for begun, ended in of_gpu if begun > ended]
+        called = _run.cpu_group is not None and frame is not None and _module_of(frame) in _COLLECTIVES
+        spins = called or bool(waited)  # NCCL's waits are busy
+        stack = *of_gpu, *((id(f.f_code), f.f_lasti) for f in _frames(frame))
         now = time.monotonic()
         if (unwatched := now - self._looked - _BEAT) > _BEAT:  # stopped, or without its share of the CPU
             self._moved, self._lived = self._moved + unwatched, self._lived + unwatched
         self._looked = now
-        meets, ends = self.waits_for is not None or _meets(frame), False
+        meets, ends = self.waits_for is not None or spins or _meets(frame), False
         if stack not in self._places or _run.steps != self._steps or self._signs.work_done():
             self._steps, self._moved, self._lived = _run.steps, now, now
             self._places.append(stack)
             self._signs.woken.clear()
             self._doing = "computes"
         elif self.waits_for is None:
-            lives, ends, self._doing = self._signs.look(meets=meets)
+            lives, ends, self._doing = self._signs.look(meets=meets, spins=spins)
             self._lived = now if lives else self._lived
         self._beats += 1
         still = now - (self._moved if self.waits_for is None else self.waits_since)
@@ -152,7 +161,7 @@ class _Watchdog(threading.Thread):
             "pid": os.getpid(),
             "host": socket.gethostname(),
             "step": _run.steps,
-            "place": _where(frame),
+            "place": _where(frame) + "".join(f", for collective {begun} of its GPU" for begun in waited),
             "meets": meets,
             "waits_for": self.waits_for,
             "still": still,
@@ -185,20 +194,22 @@ class _Watchdog(threading.Thread):
     def _tell(self, beats: Mapping[int, dict[str, Any]]) -> None:
         """Say who waits for whom, since when, and where: after a minute, and then ever more seldom."""
         left = {rank: beat for rank, beat in beats.items() if not beat["end"]}
-        late = {rank: beat for rank, beat in left.items() if not beat["meets"]}
+        late = {rank: beat for rank, beat in left.items() if not beat["meets"] or beat["silent"] > 10}
         waits = {rank: beat["still"] for rank, beat in left.items() if beat["meets"] and beat["silent"] < 10}
-        since = max(waits.values(), default=0.0) if late else 0.0
+        since = (max(waits.values(), default=0.0) or min(b["still"] for b in left.values())) if late else 0.0
         if since < _TELL:
             self._next_line = _TELL
         elif since > self._next_line and _run.rank == min(
             r for r, beat in left.items() if beat["silent"] < 10
         ):
             self._next_line = 2 * since
-            waiting = max(waits, key=lambda rank: waits[rank])
             rank, beat = max(late.items(), key=lambda item: float(item[1]["still"]))
+            who = _who(rank, left)
+            if waits:
+                waiting = max(waits, key=lambda rank: waits[rank])
+                who = f"{_who(waiting, left)} waits at {left[waiting]['place']} since {since:.0f} s for {who}, which"
             self._say(
-                f"{_who(waiting, left)} waits at {left[waiting]['place']} since {since:.0f} s for {_who(rank, left)}, "
-                f"which {_does(beat)} at {beat['place']}, there since {beat['still'] + beat['silent']:.0f} s. The run "
+                f"{who} {_does(beat)} {beat['place']}, there since {beat['still'] + beat['silent']:.0f} s. The run "
                 f"goes on when it does; it ends when that rank is still there after {_LIMIT:.0f} s "
                 f"({_LIMIT / _PATIENCE:.0f} times NB2DDP_PATIENCE)",
                 "WAITING",
@@ -277,7 +288,8 @@ def _who(rank: int, beats: Mapping[int, dict[str, Any]]) -> str:
 
 
 def _does(beat: Mapping[str, Any]) -> str:
-    return f"does not answer since {beat['silent']:.0f} s" if beat["silent"] > 10 else str(beat["doing"])
+    silent = f"does not answer since {beat['silent']:.0f} s, in native code perhaps; it was last seen at"
+    return silent if beat["silent"] > 10 else f"{beat['doing']} at"
 
 
 def _trouble(beats: Mapping[int, dict[str, Any]]) -> tuple[int, str] | None:
@@ -308,7 +320,9 @@ def _trouble(beats: Mapping[int, dict[str, Any]]) -> tuple[int, str] | None:
     elif all(b["meets"] and b["lifeless"] > _PATIENCE / 1.5 for b in left.values()):
         others = "; ".join(_stands(r, b) for r, b in beats.items() if r != _run.rank)
         since = min(b["still"] for b in left.values())
-        return _run.rank, f"the ranks went different ways: {others}, while {waits} since {since:.0f} s{more}"
+        parted = len({b["place"] for b in left.values()}) > 1
+        what = "the ranks went different ways" if parted else "the ranks wait for one another in vain"
+        return _run.rank, f"{what}: {others}, while {waits} since {since:.0f} s{more}"
     else:
         return None
     others = "".join(f"; {_stands(r, b)}" for r, b in beats.items() if r != rank)
@@ -318,18 +332,6 @@ def _trouble(beats: Mapping[int, dict[str, Any]]) -> tuple[int, str] | None:
 def _stands(rank: int, beat: Mapping[str, Any]) -> str:
     stands = f"{'waits' if beat['meets'] else 'is'} at {beat['place']}"
     return f"rank {rank} (step {beat['step']}) {beat['end'] or stands}"
-
-
-def _is_gone(beat: Mapping[str, Any]) -> bool:
-    """Return whether the process of a rank that has said its end is gone too; its exit code is to be seen first."""
-    return beat["host"] != socket.gethostname() or _state(beat["pid"]) in ("", "Z", "X")
-
-
-def _state(pid: int) -> str:
-    """Return a process's state: T (stopped), t (held by a debugger), Z ...; "" for one that is gone."""
-    with contextlib.suppress(OSError):
-        return _fields(f"/proc/{pid}/stat")[0]
-    return "" if sys.platform == "linux" else "S"
 
 
 def _silence_allowed(beat: Mapping[str, Any]) -> float:

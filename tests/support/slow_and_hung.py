@@ -150,6 +150,10 @@ CALM = {
         "with multiprocessing.get_context('fork').Pool(1) as pool: pool.map(time.sleep, [SECONDS])",
         rank=0,
     ),
+    "a signal that a timer sends": Case(
+        "callback",
+        "signal.signal(signal.SIGALRM, lambda *_: None)\nsignal.setitimer(signal.ITIMER_REAL, SECONDS)\nsignal.pause()",
+    ),
     "a coroutine that sleeps": Case("between", "asyncio.run(asyncio.sleep(SECONDS))"),
     "a file that comes late": Case(
         "between",
@@ -211,6 +215,23 @@ HUNG = {
         "import fcntl\n"
         "one, two = open('lock', 'w'), open('lock', 'w')\n"
         "for file in (one, two): fcntl.flock(file, fcntl.LOCK_EX)",
+        says=_HERE,
+    ),
+    "a file that its own process has locked": Case(
+        "prepare",
+        "import fcntl\n"
+        'hold = \'import fcntl, signal; f = open("lock", "w"); fcntl.lockf(f, fcntl.LOCK_EX)\\n'
+        'open("held", "w").close(); signal.pause()\'\n'
+        "subprocess.Popen([sys.executable, '-c', hold])\n"
+        "while not os.path.exists('held'): time.sleep(0.1)\n"
+        "with open('lock', 'w') as file: fcntl.lockf(file, fcntl.LOCK_EX)",
+        says=_HERE,
+    ),
+    "a signal that nobody sends": Case("callback", "signal.pause()", rank=0, says=_HERE),
+    "a server of its own that never accepts": Case(
+        "between",
+        "server = socket.create_server(('127.0.0.1', 0))\n"
+        "socket.create_connection(server.getsockname()).recv(1)",
         says=_HERE,
     ),
     "a server of its own that never answers": Case(

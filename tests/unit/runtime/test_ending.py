@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.ranks import Ended
+from tests.unit.runtime.conftest import START
 
 Run = Callable[..., Ended]
 
@@ -144,3 +145,34 @@ def test_what_unsloth_compiled_goes_with_a_failed_run_and_what_a_person_named_st
     ended = run("ddp.finish()", environment={"UNSLOTH_COMPILE_LOCATION": str(named)})
     assert ended.codes == [0, 0], ended.text
     assert named.exists()
+
+
+def test_a_question_at_a_terminal_that_all_ranks_share_ends_the_run(run: Run) -> None:
+    """Nobody sees what rank 1 asks, so it is to hear at once that there is no answer."""
+    terminal = "import os, time\nos.dup2(os.openpty()[1], 0)\n"
+    ended = run("ddp.from_all_ranks(1)\ninput('Go on? ')", start=terminal + START, grace=4)
+    assert ended.codes[1] == 1, ended.text
+    assert "EOFError" in ended.ranks[1].err
+    assert ended.ranks[0].out == "Go on? "
+    assert max(rank.seconds for rank in ended.ranks) < 30
+
+
+def test_a_rank_that_waited_long_for_the_last_save_may_leave_after_rank_0(run: Run) -> None:
+    """What its watchdog has told last is that it waits."""
+    ended = run(
+        """
+        import time
+        ddp.init_process_group()
+        leave = ddp._leave_group
+        def leaves_late():
+            leave()
+            time.sleep(1.5 * rank)
+        ddp._leave_group = leaves_late
+        with ddp.main_process_only() as is_main:
+            if is_main:
+                time.sleep(7)
+        ddp.finish()
+        """,
+        environment={"NB2DDP_PATIENCE": "3"},
+    )
+    assert ended.codes == [0, 0], ended.text

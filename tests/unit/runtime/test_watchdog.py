@@ -24,6 +24,9 @@ IN_CI = {
     "a question that nobody can answer",
     "a rank that is stopped",
     "a tool that waits for input",
+    "a file that its own process has locked",
+    "a signal that a timer sends",
+    "a server of its own that never accepts",
 }
 CASES = {**CALM, **HUNG}
 
@@ -87,6 +90,71 @@ def test_a_line_says_who_waits_for_whom(table: dict[str, Ended], case: str) -> N
         in line
     )
     assert "after 200 s (40 times NB2DDP_PATIENCE)" in line
+
+
+GPU = """
+import ctypes, hashlib, json, os, sys, time
+import torch
+def gpu(begun, ended):
+    \"\"\"Answer as PyTorch's flight recorder does where NCCL is at work.\"\"\"
+    of_group = {"last_enqueued_collective": "12", "last_started_collective": str(begun)}
+    state = {"pg_status": {"0": {**of_group, "last_completed_collective": str(ended)}}}
+    torch._C._distributed_c10d._dump_nccl_trace_json = lambda *given: json.dumps(state).encode()
+def synchronize(until="never"):
+    \"\"\"Wait as CUDA does: in a call of C, without Python's lock, and with all of a CPU.\"\"\"
+    while not os.path.exists(until):
+        hashlib.pbkdf2_hmac("sha256", b"", b"", 600_000 if until != "never" else 2**31 - 1)
+# ---- cell 2
+"""
+ON_GPUS = {
+    "each in a collective that the other has not entered": (
+        "gpu(11 + rank, 10 + rank)\nif rank == 0:\n    synchronize()\nsynchronize()",
+        "the ranks went different ways: rank ",
+    ),
+    "one waits for the other without its GPU": (
+        "if rank == 0:\n    gpu(11, 10)\n    synchronize()\nddp.from_all_ranks(1)",
+        "the ranks went different ways: rank ",
+    ),
+    "all in one collective": ("gpu(11, 10)\nsynchronize()", "the ranks wait for one another in vain: rank "),
+    "the other has left": (
+        "if rank == 1:\n    sys.exit(0)\ngpu(11, 10)\nsynchronize()",
+        "rank 1 (step 0) left the script, while rank 0",
+    ),
+    "the other computes": (
+        """
+gpu(11 - rank, 10)
+if rank == 1:
+    start = time.monotonic()
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 2_000_000)
+    hashlib.pbkdf2_hmac("sha256", b"", b"", int(24_000_000 / (time.monotonic() - start)))
+    open("came", "w").close()
+synchronize("came")
+gpu(11, 11)
+""",
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, marks=pytest.mark.thorough if number in (1, 2, 3) else ())
+        for number, case in enumerate(ON_GPUS)
+    ],
+)
+def test_a_wait_for_a_gpu_is_a_wait_though_it_computes(run: Run, case: str) -> None:
+    what, says = ON_GPUS[case]
+    ended = run(GPU + what, environment={"NB2DDP_PATIENCE": "5"}, limit=140)
+    if says:
+        assert any(ended.codes), ended.text
+        error = next(line for line in ended.text.splitlines() if line.startswith("nb2ddp: ERROR"))
+        assert says in error, error
+        assert error.count("script.py, line ") == 2 - ("left" in case), error
+        assert max(rank.seconds for rank in ended.ranks) < 40
+    else:
+        assert ended.codes == [0, 0], ended.text
+        assert "nb2ddp: ERROR" not in ended.text
 
 
 def test_ranks_that_wait_for_one_another_are_ended(run: Run) -> None:
