@@ -17,6 +17,8 @@ from nb2ddp.runtime.spot_checks import _checks
 from nb2ddp.runtime.step_plans import _in_parts, _planned, _Unit
 from nb2ddp.runtime.summed_gradients import _distance, _rounding, _sum_in_buckets, _taken
 
+_How = tuple[bool, bool]  # whether a part leaves out padding, and whether it drops out as the whole does
+
 
 class _DividedSteps:
     """A Trainer's accumulation step under way: its micro-batches, and how they are divided."""
@@ -111,7 +113,7 @@ class _DividedSteps:
                 continue  # shows nothing
             draws = drops and not near
             with _without_dropout() if near else contextlib.nullcontext():
-                why = self._why_no_parts(turn, rows, parts, of_whole, alone, trims=trimmed, draws=draws)
+                why = self._why_no_parts(turn, rows, parts, of_whole, alone, (trimmed, draws))
             reasons.append(why)
             if not why:
                 rules.compared.add(len(rows.lengths))
@@ -138,17 +140,10 @@ class _DividedSteps:
             )
 
     def _why_no_parts(
-        self,
-        turn: int,
-        rows: _Rows,
-        parts: list[_Part],
-        whole: _Note | None,
-        alone: list[Any],
-        *,
-        trims: bool,
-        draws: bool,
+        self, turn: int, rows: _Rows, parts: list[_Part], whole: _Note | None, alone: list[Any], how: _How
     ) -> str:
         """Return why parts do not give the whole; "" where they do, and then their rules are noted. A collective."""
+        trims, draws = how
         parameters, note, error = self.trained, None, _DRAWS if whole is None else ""
         self._clear_gradients()
         if len(parts) < 2:

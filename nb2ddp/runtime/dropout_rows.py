@@ -19,9 +19,8 @@ _DROPOUTS = {_dropout, _functional.dropout1d, _functional.dropout2d, _functional
 class _DropoutRows(TorchFunctionMode):
     """Within this, dropout of a rank's rows is that of the batch's rows.
 
-    ``draws`` is a context in which the numbers are drawn. What is drawn inside a kernel, between the layers of an LSTM
-    say, is drawn outside it; so is dropout on GPUs, where a mask for the whole batch would cost time, and what a
-    gradient checkpoint computes, for that is drawn again in backward(), outside this mode.
+    ``draws`` is a context in which the numbers are drawn. Outside it draws what a kernel draws (in an LSTM, say), GPUs,
+    where a mask for the whole batch would cost time, and a gradient checkpoint, which draws again in backward().
     """
 
     def __init__(

@@ -52,9 +52,7 @@ def _begin(seed: int | None, choose_gpu: Callable[[], None]) -> tuple[int, int, 
     os.environ.setdefault("UNSLOTH_DDP_TIMEOUT", "3600")  # seconds: Unsloth joins the process group for vLLM
     if _run.rank > 0:
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 -- errors still reach stderr
-        os.dup2(
-            os.open(os.devnull, os.O_RDONLY), 0
-        )  # its questions are not seen, and rank 0's answers not its own
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # rank 0 alone is asked
         os.environ["WANDB_MODE"] = "disabled"  # one run, rank 0's
         # Unsloth writes the modules that it compiles; two ranks in one folder would read half-written ones.
         os.environ.setdefault("UNSLOTH_COMPILE_LOCATION", _SCRATCH)

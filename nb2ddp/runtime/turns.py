@@ -83,10 +83,8 @@ class _Turns(_DividedSteps):
             self.model = self.trainer.model
             self.of_model = list(self.model.parameters())
             self.buffers = _persistent(self.model)
-            if (
-                any(getattr(part, "sparse", False) is True for part in self.model.modules())
-                and not self.whole
-            ):
+            sparse = [part for part in self.model.modules() if getattr(part, "sparse", False) is True]
+            if sparse and not self.whole:
                 self.whole = "an embedding gives sparse gradients"
                 _warn(f"every rank computes all micro-batches, which is no faster than one GPU: {self.whole}")
             _make_equal(self.model, [name for name, _ in self.model.named_parameters()])
@@ -207,9 +205,8 @@ class _Turns(_DividedSteps):
             seen[turn] += [notes[turn, part] for notes, *_ in of_ranks if (turn, part) in notes]
         of_rows = [note for turn in parts for note in seen[turn]]
         drawn = [(turn, note.draws) for turn in parts for note in seen[turn] if not note.is_near]
-        if any(
-            counts != self.draws.known.get(_shapes(self.samples[turn]), counts) for turn, counts in drawn
-        ) or (any(counts != _NOTHING for _, counts in drawn) and not self.rows.drops):
+        known = {turn: self.draws.known.get(_shapes(self.samples[turn])) for turn in parts}
+        if any(counts != (known[turn] or counts if self.rows.drops else _NOTHING) for turn, counts in drawn):
             self._say_undivided(_DRAWS)
             return _OTHERWISE
         if any(note.is_near for note in of_rows):
