@@ -116,12 +116,22 @@ class Kinds(Flow):
             if not isinstance(binding.scope, cst.ClassDef):
                 assert isinstance(binding.node, cst.FunctionDef | cst.ClassDef)
                 return (yield binding.node)
+        if isinstance(call.func, cst.Attribute) and (yield from self._kind_of_methods(last)) == "trainer":
+            return "trainer"
         if call.args and name in libraries.DATASET_FUNCTIONS:
             return (yield call.args[0].value)
         if call.args and last in libraries.TRAINER_WRAPPERS:
             first = keyword_of(call, "trainer") or call.args[0].value
             return "trainer" if (yield first) == "trainer" else ""
         return ""
+
+    def _kind_of_methods(self, name: str) -> _Steps:
+        """Evaluate what the notebook's methods of a name return, if that is one kind."""
+        kinds = set()
+        for binding in self.definitions(name):
+            if isinstance(binding.scope, cst.ClassDef) and isinstance(binding.node, cst.FunctionDef):
+                kinds.add((yield binding.node))
+        return kinds.pop() if len(kinds) == 1 else ""
 
     def _known_maker(self, call: cst.Call, name: str, last: str) -> str:
         """Return the kind that a library's function or class makes, whatever it is called with."""
