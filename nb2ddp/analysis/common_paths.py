@@ -143,15 +143,21 @@ def _reached(facts: Facts, node: cst.CSTNode, seen: set[cst.CSTNode]) -> bool:
     return True
 
 
+def makes_folder(facts: Facts, call: cst.Call) -> bool:
+    """Return whether a call makes a folder."""
+    return facts.qualified(call.func) in ("os.makedirs", "os.mkdir") or facts.method(call) == "mkdir"
+
+
 def _waits(facts: Facts, loop: cst.While) -> bool:
     """Return whether a loop in which nothing trains waits for the clock, a file or another process.
 
-    A rank may go round more often than another.
+    A rank may go round more often than another. One that makes a folder looks for a free name, and waits for nothing.
     """
-    trains = facts.runs(loop, lambda call: facts.method(call) == "backward" or facts.is_collective(call))
+    goes_on = facts.runs(loop, lambda call: facts.method(call) == "backward" or facts.is_collective(call))
+    goes_on |= facts.runs(loop, lambda call: makes_folder(facts, call))
     ways_out = facts.nodes(cst.Break, cst.Return, cst.Raise, within=loop.body)
     ends = [asked.test for node in ways_out if (asked := facts.around(node, cst.If)) is not None]
-    return not trains and any(from_outside(facts, test) for test in (loop.test, *ends))
+    return not goes_on and any(from_outside(facts, test) for test in (loop.test, *ends))
 
 
 def _all_call(facts: Facts, function: cst.FunctionDef, seen: set[cst.CSTNode]) -> bool:

@@ -12,14 +12,13 @@ from functools import partial
 import libcst as cst
 
 from nb2ddp import libraries
-from nb2ddp.analysis.common_paths import binds_for_later, called_by_all, changes_state, leaves
+from nb2ddp.analysis.common_paths import binds_for_later, called_by_all, changes_state, leaves, makes_folder
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Binding, Statement
 
 _FUNCTIONS = libraries.FILE_TESTS | {"os.scandir", "os.walk", "os.path.lexists", "glob.iglob"}
 _METHODS = libraries.FILE_TEST_METHODS | {"rglob"}
-_MAKING = frozenset({"os.makedirs", "os.mkdir"})
 
 
 def may_exist(facts: Facts, call: cst.Call) -> bool:
@@ -36,7 +35,7 @@ def is_looked_for(facts: Facts, call: cst.Call) -> bool:
     known = facts.once(_known)
     if call not in known:
         known[call] = False  # while it is looked at
-        by_one = _makes_folder(facts, call) and _can_be_made_by_one(facts, call)
+        by_one = makes_folder(facts, call) and _can_be_made_by_one(facts, call)
         known[call] = by_one and next(_tests(facts, call), None) is not None
     return known[call]
 
@@ -52,7 +51,7 @@ def is_numbered(facts: Facts, statement: Statement) -> bool:
     A rank that counts when another one has made its folder would take the next name.
     """
     return any(
-        _makes_folder(facts, call)
+        makes_folder(facts, call)
         and any(_counts(facts, binding) for binding in _above(facts, call, statement))
         for call in facts.calls_in(statement)
     )
@@ -84,10 +83,6 @@ def _above(facts: Facts, call: cst.Call, region: cst.CSTNode | None = None) -> I
                 queue += [(other, binding.order) for other in sorted(made_of)]
                 yield binding
         done[name] = max(limit, done.get(name, 0))
-
-
-def _makes_folder(facts: Facts, call: cst.Call) -> bool:
-    return facts.qualified(call.func) in _MAKING or facts.method(call) == "mkdir"
 
 
 def _can_be_made_by_one(facts: Facts, call: cst.Call) -> bool:

@@ -130,15 +130,17 @@ def test_the_reference_is_seeded_as_the_runtime_seeds_the_script(tmp_path: Path,
 
 
 def test_the_reference_is_the_notebook_with_the_seeds_of_its_script(tmp_path: Path) -> None:
-    shuffles = "data = load_dataset('d', split='train').shuffle()\nrandom.shuffle(rows)"
-    cells = (LOADS, f"import random\nfrom datasets import load_dataset\n{shuffles}", "!ls", TRAINS)
+    draws = "import numpy as np\nrng = np.random.default_rng()\nrows = rng.permutation(rows)"
+    cells = (LOADS, draws, "!ls", TRAINS)
     path = saved(tmp_path, *cells)
     script = convert(path).files["train_ddp.py"]
     code = reference_code(read_notebook(path), script)
-    assert ".shuffle(seed=3407)" in code
-    assert code.startswith("import random\nrandom.seed(3407)\n")
+    assert "np.random.default_rng(3407)" in code
+    assert "np.random.default_rng(3407)" in script
     assert "get_ipython().system('ls')" in code
     ast.parse(code)
+    older = reference_code(read_notebook(path), "ddp.init(seed=7)\n")
+    assert older.startswith("import random\nrandom.seed(7)\n")
 
 
 def test_columns_and_markers_are_those_that_the_notebook_reads(tmp_path: Path) -> None:
