@@ -16,6 +16,7 @@ import torch.distributed as dist
 
 from nb2ddp.runtime.callbacks import _decide_on_rank_0
 from nb2ddp.runtime.ddp_wrapper import _ddp
+from nb2ddp.runtime.other_replicas import _trained
 from nb2ddp.runtime.process_group import _begin
 from nb2ddp.runtime.run_state import _run, is_main_process
 from nb2ddp.runtime.same_data import _check_same_data
@@ -272,3 +273,6 @@ def _wait_for_saves(trainer: Any) -> None:
 
     save_and_wait._waits = True  # type: ignore[attr-defined]
     trainer.save_model = save_and_wait
+
+
+_run.of_loops.append(_trained)  # a sharded model is put back before it is compared
