@@ -15,7 +15,7 @@ from nb2ddp.runtime.row_parts import _SUM, _gathering, _gathers, _Part, _RowPart
 from nb2ddp.runtime.run_state import _run, _warn, is_main_process
 from nb2ddp.runtime.spot_checks import _checks
 from nb2ddp.runtime.step_plans import _in_parts, _planned, _Unit
-from nb2ddp.runtime.summed_gradients import _distance, _rounding, _sum_in_buckets, _taken
+from nb2ddp.runtime.summed_gradients import _aside, _distance, _rounding, _sum_in_buckets
 
 _How = tuple[bool, bool]  # whether a part leaves out padding, and whether it drops out as the whole does
 
@@ -104,7 +104,7 @@ class _DividedSteps:
             with contextlib.suppress(Exception), _comparing(), _without_dropout():
                 of_whole = self._record(turn, self.samples[turn])
                 _read_losses([of_whole])
-            alone = _taken(self.trained)
+            alone = _aside(self.trained)
         for blocks, trimmed in itertools.product([rules.blocks] if known else [1, 2], trims):
             rows = _Rows(self.samples[turn], blocks)
             parts = _in_parts(rows, by_length=not self._meets)

@@ -38,7 +38,7 @@ def _distance(parameters: list[Any], whole: list[Any]) -> float:
         if parameter.grad is None or other is None:
             apart += float(parameter.grad is not other) * 1e9
             continue
-        one, other = parameter.grad.to_dense().float(), other.to_dense().float()
+        one, other = parameter.grad.float(), other.to(parameter.device).float()
         if bool(other.isfinite().all()):
             apart += float((one - other).square().sum())
             norm += float(other.square().sum())
@@ -60,6 +60,11 @@ def _rounding(trainer: Any) -> float:
         or any(p.dtype in (torch.float16, torch.bfloat16) for p in trainer.model.parameters())
     )
     return 5e-3 if halves else 1e-3 if torch.cuda.is_available() else 1e-5
+
+
+def _aside(parameters: list[Any]) -> list[Any]:
+    """Return copies of gradients in the memory of the CPU: a GPU that is full has no room for several."""
+    return [None if p.grad is None else p.grad.to("cpu", copy=True) for p in parameters]
 
 
 def _taken(parameters: list[Any]) -> list[Any]:

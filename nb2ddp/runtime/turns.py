@@ -31,6 +31,7 @@ from nb2ddp.runtime.same_data import _digest
 from nb2ddp.runtime.spot_checks import _checks
 from nb2ddp.runtime.step_plans import _in_parts
 from nb2ddp.runtime.summed_gradients import (
+    _aside,
     _distance,
     _persistent,
     _rounding,
@@ -154,7 +155,7 @@ class _Turns(_DividedSteps):
                 return self._record(turn, self.samples[turn], checked=checked)
             others = _taken(parameters)
             note = self._record(turn, self.samples[turn], checked=checked)
-            alone[:] = [None if p.grad is None else p.grad.clone() for p in parameters]
+            alone[:] = _aside(parameters)
             for parameter, gradient in zip(parameters, others, strict=True):
                 if gradient is not None:
                     parameter.grad = gradient if parameter.grad is None else parameter.grad.add_(gradient)
@@ -173,10 +174,8 @@ class _Turns(_DividedSteps):
                 weight = weights[turn][self.rows.rules[0]][parts[turn].index(part)]
                 of, trims, draws = self.batches[turn], self.rows.trims is True, self.rows.drops
                 made[turn, part] = self._record_part(turn, of, part, weight, trims=trims, draws=draws)
-        mine = [p.grad for p in parameters]
+        mine = _aside(parameters) if checked else [p.grad for p in parameters]
         if checked:
-            for parameter in parameters:
-                parameter.grad = None if parameter.grad is None else parameter.grad.clone()
             with _comparing():
                 made = {
                     (turn, None): made.get((turn, None)) or record(turn) for turn in range(len(self.samples))
@@ -198,9 +197,8 @@ class _Turns(_DividedSteps):
             return "the ranks read different batches"
         if changed := next((changed for *_, changed, _ in of_ranks if changed), ""):
             return changed
-        seen: list[list[_Note]] = [
-            [] for _ in self.samples
-        ]  # of a micro-batch that is divided, its parts in order
+        # of a micro-batch that is divided, its parts in order
+        seen: list[list[_Note]] = [[] for _ in self.samples]
         for turn, part, _ in plan:
             seen[turn] += [notes[turn, part] for notes, *_ in of_ranks if (turn, part) in notes]
         of_rows = [note for turn in parts for note in seen[turn]]
@@ -230,7 +228,7 @@ class _Turns(_DividedSteps):
             if tried >= 0 and not why:
                 self._try_parts(tried, made[tried, None], alone)
             for parameter, gradient in zip(parameters, mine, strict=True):
-                parameter.grad = gradient
+                parameter.grad = None if gradient is None else gradient.to(parameter.device)
         self._sum(parameters, [has for _, has, *_ in of_ranks])
         self.notes = {turn: of_ranks[rank][0][turn, part] for turn, part, rank in plan}
         for turn in parts:
@@ -249,9 +247,8 @@ class _Turns(_DividedSteps):
         for turn, notes in enumerate(seen):
             same = all(note.draws == notes[0].draws for note in notes)
             is_near = any(note.is_near for note in notes)
-            drawn.append(
-                self.draws.expected(self.samples[turn]) if is_near else notes[0].draws if same else None
-            )
+            found = self.draws.expected(self.samples[turn]) if is_near else notes[0].draws
+            drawn.append(found if same or is_near else None)
         stood = self.figures.learn_counters(
             [notes for turn, notes in enumerate(seen) if turn not in divided], finds=checked
         )
