@@ -32,7 +32,10 @@ def kind(facts: Facts, name: str = "it") -> str:
         (f"{MAKE}it = SFTConfig(a=1) if x else SFTConfig(a=2)", "arguments"),
         (f"{MAKE}it = None if x else SFTTrainer(model=m)", "trainer"),
         (f"{MAKE}def make():\n    return SFTTrainer(model=m)\nit = make()", "trainer"),
-        (f"{MAKE}class Job:\n    def make(self):\n        return SFTTrainer(model=m)\nit = Job().make()", "trainer"),
+        (
+            f"{MAKE}class Job:\n    def make(self):\n        return SFTTrainer(model=m)\nit = Job().make()",
+            "trainer",
+        ),
         (f"{MAKE}class Job:\n    def make(self):\n        return 1\nit = Job().make()", ""),
         (f"{MAKE}class Mine(SFTTrainer): pass\nclass More(Mine): pass\nit = More()", "trainer"),
         (f"{MAKE}class SFTTrainer(SFTTrainer): pass\nit = SFTTrainer()", "trainer"),
