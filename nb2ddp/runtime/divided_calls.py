@@ -192,6 +192,7 @@ class _Split:
 
     def _divided(self, parts: _Parts, kind: Any) -> tuple[Any, Any] | None:
         """Return the outputs of all rows, and those of this rank's; None where the whole batch is to be computed."""
+        self.compared.expected = None  # of an earlier batch, which was computed whole after its check
         changed = self.settings.changed(self.model, kind, parts.values)
         is_first = kind not in self.kinds
         uncertain = not is_first and self.joins.are_uncertain(parts, kind)
@@ -320,10 +321,8 @@ class _Split:
             {way for leaf in (known or [{}])[0].values() for way in leaf},
         )
         left = {way for leaf in (joins or [{}])[0].values() for way in leaf}
-        if (
-            problem is None and self.compared.parted and exceptions and ways - left
-        ):  # right by chance, perhaps
-            problem = _OTHER_BRANCH
+        if problem is None and self.compared.parted and exceptions and ways - left:
+            problem = _OTHER_BRANCH  # right by chance, perhaps
         if problem is not None and self.compared.parted and not is_first and exceptions < self.most_rechecks:
             self.rechecks[kind] = exceptions + 1
             if known is not None:
