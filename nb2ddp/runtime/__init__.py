@@ -118,6 +118,10 @@ PUBLIC = re.compile(r'^(?:def |class |(?=\w+(?:: \w+)? = )|    if name == "(?=ha
 _OF_TRAINERS = {
     "predictions": re.compile(r"eval_|evaluat|predict|compute_metrics"),
     "searches": re.compile("hyperparameter_search"),
+    # one micro-batch a step, whose rows are divided
+    "dropout_rows": re.compile(
+        r"\A(?!.*gradient_accumulation_steps['\"]?\s*[=:]\s*(?:[2-9]|\d\d))", re.DOTALL
+    ),
 }
 _LINE_LENGTH = 110
 

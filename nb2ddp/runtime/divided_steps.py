@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 
-from nb2ddp.runtime.dropout_rows import _DropoutRows, _own_random_numbers
 from nb2ddp.runtime.figures import _Figures, _Note
 from nb2ddp.runtime.object_collectives import _exchange
 from nb2ddp.runtime.random_draws import _NOTHING, _Draws
@@ -95,6 +94,9 @@ class _DividedSteps:
         rules, reasons = self.rows, list[str]()
         known, trims = bool(rules.rules), [True, False] if rules.trims is None else [rules.trims]
         drops = any(self.draws.expected(self.samples[turn])[2:])
+        if drops and _run.dropout is None:
+            self._say_undivided(_DRAWS)
+            return
         near = drops and torch.cuda.is_available()  # each rank's own: compared without dropout
         of_whole: _Note | None = whole
         trims = [False] if drops else trims
@@ -193,7 +195,7 @@ class _DividedSteps:
             if torch.cuda.is_available() or rows.blocks > 1
             else (part[0], part[-1] + 1, len(rows.lengths))
         )
-        random = _own_random_numbers(of) if draws else contextlib.nullcontext(bool)
+        random = _run.dropout[1](of) if draws else contextlib.nullcontext(bool)
         drew: list[bool] = []
 
         def compute() -> torch.Tensor:
@@ -257,8 +259,8 @@ class _DividedSteps:
 _DRAWS = "it draws random numbers"
 
 
-def _without_dropout() -> _DropoutRows:
-    return _DropoutRows(0, 0, 0, contextlib.nullcontext, off=True)
+def _without_dropout() -> Any:
+    return _run.dropout[0](0, 0, 0, contextlib.nullcontext, off=True)
 
 
 @contextlib.contextmanager

@@ -161,3 +161,6 @@ def _set_generators(states: list[torch.Tensor]) -> None:
     torch.set_rng_state(states[0])
     for state in states[1:]:
         torch.cuda.set_rng_state(state)
+
+
+_run.dropout = _DropoutRows, _own_random_numbers

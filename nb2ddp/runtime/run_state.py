@@ -60,6 +60,9 @@ class _Run:
         )
         # of a Trainer's step: the micro-batch under way, how many there are, whether its rows are divided
         self.micro_batch: tuple[int, int, bool] | None = None
+        self.dropout: Any = (
+            None  # what the part `dropout_rows` has for divided micro-batches, where it is here
+        )
         self.is_hidden = False  # whether libraries find no process group
         self.is_one_process = False  # whether this rank computes a batch that counts for all ranks
         self.checks: dict[str, Any] = {}  # what the spot checks have shown
