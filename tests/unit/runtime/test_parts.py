@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TypeGuard
 
 import pytest
 
@@ -28,8 +29,13 @@ def definitions(tree: ast.Module) -> Iterator[tuple[str, str]]:
             yield node.name, ast.dump(node)
         elif isinstance(node, ast.Assign | ast.AnnAssign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            names = [name for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)]
+            names = [name for target in targets for name in ast.walk(target) if _is_defined(name)]
             yield from ((name.id, ast.dump(node)) for name in names)
+
+
+def _is_defined(node: ast.AST) -> TypeGuard[ast.Name]:
+    """Say whether an assignment defines this name: `_run.dropout = ...` sets an attribute of a name that exists."""
+    return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
 
 
 def imported_parts(tree: ast.Module) -> Iterator[str]:
