@@ -25,7 +25,7 @@ class _DividedSteps:
     def __init__(self, trainer: Any) -> None:
         self.trainer = trainer
         self.figures = _Figures(trainer)
-        self.rows = _RowParts()
+        self.rows = _RowParts(self.figures.keeps)
         self.draws = _Draws()
         self.samples: list[Any] = []
         self.compute: Callable[[Any], torch.Tensor]  # what the Trainer does with one of them
@@ -145,15 +145,15 @@ class _DividedSteps:
         self, turn: int, rows: _Rows, parts: list[_Part], whole: _Note | None, alone: list[Any], how: _How
     ) -> str:
         """Return why parts do not give the whole; "" where they do, and then their rules are noted. A collective."""
-        trims, draws = how
         parameters, note, error = self.trained, None, _DRAWS if whole is None else ""
         self._clear_gradients()
+        self.figures.restore(self.figures.base)  # parts begin where the whole did
         if len(parts) < 2:
             return "its rows cannot be told apart"
         try:
             if _run.rank < len(parts):
                 with _comparing():
-                    note = self._record_part(turn, rows, parts[_run.rank], 1.0, trims=trims, draws=draws)
+                    note = self._record_part(turn, rows, parts[_run.rank], 1.0, how, checked=True)
         except Exception as raised:
             error = f"its rows alone raise {type(raised).__name__}"
         _read_losses([note] if note is not None else [])
@@ -164,7 +164,7 @@ class _DividedSteps:
         notes = [note for note, *_ in seen if note is not None]
         if any(note.is_near or note.draws != whole.draws for note in notes):
             return _DRAWS
-        if whole.draws != _NOTHING and not draws:
+        if whole.draws != _NOTHING and not how[1]:
             return _DRAWS
         tolerance, weights = _rounding(self.trainer), self.rows.figure_weights(rows, parts)
         found = self.rows.narrow(rows, parts, [note.result[0] for note in notes], whole.result[0], tolerance)
@@ -181,12 +181,13 @@ class _DividedSteps:
         return figure and f"`{figure}` cannot be put together from the ranks' rows"
 
     def _record_part(
-        self, turn: int, rows: _Rows, part: _Part, weight: float, *, trims: bool, draws: bool
+        self, turn: int, rows: _Rows, part: _Part, weight: float, how: _How, *, checked: bool = False
     ) -> _Note:
         """Compute rows of a micro-batch, whose loss counts with a weight in backward().
 
         On CPUs its dropout is that of these rows in one process, on GPUs this rank's own.
         """
+        trims, draws = how
         accelerator, inputs = self.trainer.accelerator, rows.of(part, trims=trims)
         backward, own = accelerator.backward, "backward" in vars(accelerator)
         accelerator.backward = lambda loss, **options: backward(loss * weight, **options)
@@ -206,7 +207,7 @@ class _DividedSteps:
 
         try:
             with _gathering(self.trainer):
-                note = self._record(turn, inputs, compute)
+                note = self._record(turn, inputs, compute, checked=checked)
             note.is_near = any(drew)
             return note
         finally:

@@ -94,6 +94,7 @@ class _Figures:
         self.modules: list[tuple[str, Any]] = []  # of the model, whose classes are the notebook's
         self.counters: dict[_Path, int] = {}  # what each micro-batch adds to a number, the same each time
         self.no_counters: set[_Path] = set()
+        self.keeps: set[_Path] = set()  # whose values a note holds also where they stayed
         self.base: dict[_Path, Any] = {}  # as of the beginning of the step
         self.noting: _Note | None = None  # the micro-batch under way
         self.holders: dict[_Path, tuple[Any, Any]] = {}
@@ -148,7 +149,11 @@ class _Figures:
             change = _changed(before.get(path), now.get(path))
             if change is not None:
                 note.changes[path] = change
-            elif self.rules.get(path) == "is set" or (checked and not isinstance(now[path][0], _GROWS)):
+            elif (
+                self.rules.get(path) == "is set"
+                or path in self.keeps
+                or (checked and not isinstance(now[path][0], _GROWS))
+            ):
                 note.values[path] = _sent(now[path][1])
         return note
 
@@ -265,7 +270,6 @@ class _Figures:
         """Return whether a micro-batch changed what has no rule yet, or in another way than by its rule."""
         return any(
             (rule := self.rules.get(path)) is None
-            or path in self.tentative
             or (rule == "grows" and change.items is None)
             or (rule == "adds" and change.added is None)
             for note in notes.values()

@@ -15,11 +15,12 @@ from typing import Any
 import torch
 
 from nb2ddp.runtime.figure_values import _agree, _Path
-from nb2ddp.runtime.figures import _Change, _Note
+from nb2ddp.runtime.figures import _CHOOSES, _Change, _Note
 from nb2ddp.runtime.run_state import _run
 
 _SUM = "a sum over items"
 _WEIGHTS = (_SUM, "a mean over predicted labels", "a mean over labels", "a mean over rows")
+_SET = ", set anew"
 _CLOSE_FIGURES = 1e-3  # figures of parts and of the whole, in 16 bits
 _Part = tuple[int, ...]  # the numbers of its rows
 
@@ -156,7 +157,8 @@ class _Rows:
 class _RowParts:
     """How micro-batches are divided, as far as the checks have shown."""
 
-    def __init__(self) -> None:
+    def __init__(self, keeps: set[_Path]) -> None:
+        self.keeps = keeps  # figures whose values are needed where they stay, too
         self.blocks = 1  # chosen and rejected answers stand in two blocks of rows in a batch of preferences
         self.trims: bool | None = None  # whether parts leave out padding; None where no check has shown it
         self.drops = False  # the model drops out
@@ -173,7 +175,7 @@ class _RowParts:
     def figure_weights(self, rows: _Rows, parts: list[_Part]) -> dict[str, list[float]]:
         """Return, for each way to put figures together, the weight of each part's."""
         shares = _shares(rows.figure_counts, parts)
-        return {**self.weights(rows, parts), **shares, "the least": [], "the largest": []}
+        return {**self.weights(rows, parts), **shares}
 
     def weight(self, rows: _Rows, parts: list[_Part]) -> list[float]:
         """Return each part's weight of a micro-batch's loss."""
@@ -203,42 +205,43 @@ class _RowParts:
         """Find by which weights the figures of the parts give the whole's; return what has none, or ""."""
         if whole.events or any(part.events for part in parts):
             return "what it prints or logs"
-        for path in {path for note in (*parts, whole) for path in note.changes}:
+        for path, (*changes, wanted) in self._changes([*parts, whole]).items():
+            known = self.of_figures.get(path, [])
             if path in copies:  # of another figure
-                self.of_figures[path] = ["copies"]
-                continue
-            changes = [part.changes.get(path) for part in parts]
-            wanted = whole.changes.get(path)
-            known = self.of_figures.get(path, ["copies"])
-            if known == ["copies"]:
+                known = ["copies"]
+            elif known in ([], ["copies"]):
                 known = [*self.rules, *_WEIGHTS[::-1], *weights]
-            made = {rule: _combined(changes, weights[rule], rule) for rule in known if rule in weights}
-            found = list[str]()
-            for tolerance in (
-                1e-6,
-                1e-5,
-                1e-4,
-                _CLOSE_FIGURES,
-            ):  # in 16 bits several lie near: the nearest ones
+                known += [*(rule + _SET for rule in known), *_CHOOSES, "alike"]
+            made = {rule: _combined(changes, weights, rule) for rule in known}
+            found: list[str] = []
+            for tolerance in (1e-6, 1e-5, 1e-4, _CLOSE_FIGURES):  # in 16 bits several lie near: the nearest
                 found = found or [rule for rule in made if _is_same_change(made[rule], wanted, tolerance)]
+            self.of_figures[path] = found = known if path in copies else found
             if not found:
                 return str(path[-1])
-            self.of_figures[path] = found
+            (self.keeps.add if any(_SET in rule for rule in found) else self.keeps.discard)(path)
         return ""
 
     def knows(self, parts: list[_Note]) -> bool:
         """Return whether the figures of parts can be put together."""
-        return all(path in self.of_figures for part in parts for path in part.changes) and not any(
+        return self._changes(parts).keys() <= self.of_figures.keys() and not any(
             part.events for part in parts
         )
 
+    def _changes(self, parts: list[_Note]) -> dict[_Path, list[_Change | None]]:
+        """Return how each part changed each figure that one of them changed, or may have set to what it was."""
+        found: dict[_Path, list[_Change | None]] = {}
+        kept = [path for part in parts for path in part.values if path in self.keeps]
+        for path in dict.fromkeys([path for part in parts for path in part.changes] + kept):
+            stays = {id(part): _Change(of, of) for part in parts if (of := part.values.get(path)) is not None}
+            found[path] = [part.changes.get(path) or stays.get(id(part)) for part in parts]
+        return found
+
     def are_unclear(self, weights: dict[str, list[float]], parts: list[_Note]) -> bool:
-        """Return whether a figure would be another by another way that has held so far: at 0 all ways hold."""
-        for path in {path for part in parts for path in part.changes}:
-            rules = [rule for rule in self.of_figures[path] if rule in weights]
-            changes = [part.changes.get(path) for part in parts]
-            made = [of for rule in rules if (of := _combined(changes, weights[rule], rule)) is not None]
-            if any(not _is_same_change(made[0], of, _CLOSE_FIGURES) for of in made[1:]):
+        """Return whether a figure cannot be put together, or is another by another way: at 0 all ways hold."""
+        for path, changes in self._changes(parts).items():
+            made = self._made(path, changes, weights)
+            if not made or any(not _is_same_change(made[0], of, _CLOSE_FIGURES) for of in made[1:]):
                 return True
         return False
 
@@ -248,13 +251,16 @@ class _RowParts:
         of_loss = weights.get(self.rules[0], [1.0] * len(parts))
         pairs = zip(of_loss, (part.result for part in parts), strict=True)
         note.result = sum(w * value for w, (value, _) in pairs if w), parts[0].result[1]
-        for path in dict.fromkeys(path for part in parts for path in part.changes):
-            changes = [part.changes.get(path) for part in parts]
-            rule = next((rule for rule in self.of_figures[path] if rule in weights), "copies")
-            joined = changes[0] if rule == "copies" else _combined(changes, weights[rule], rule)
-            if joined is not None:
-                note.changes[path] = joined
+        for path, changes in self._changes(parts).items():
+            note.changes[path] = self._made(path, changes, weights)[0]
         return note
+
+    def _made(
+        self, path: _Path, changes: list[_Change | None], weights: dict[str, list[float]]
+    ) -> list[_Change]:
+        """Return what a figure's changes give together, in each way that has held so far."""
+        made = [_combined(changes, weights, rule) for rule in self.of_figures.get(path, ())]
+        return [change for change in made if change is not None]
 
 
 def _shares(counts: dict[str, list[int]], parts: list[_Part]) -> dict[str, list[float]]:
@@ -266,44 +272,52 @@ def _shares(counts: dict[str, list[int]], parts: list[_Part]) -> dict[str, list[
     return found
 
 
-def _combined(changes: list[_Change | None], weights: list[float], rule: str = "") -> _Change | None:
+def _combined(
+    changes: list[_Change | None], all_weights: dict[str, list[float]], rule: str
+) -> _Change | None:
     """Return one change for those of the parts; None where they cannot be put together."""
-    given = [change for change in changes if change is not None]
-    if len(given) != len(changes):
-        return None
-    items = [change.items for change in given]
+    given, weights = (
+        [change for change in changes if change is not None],
+        all_weights.get(rule.removesuffix(_SET)),
+    )
+    items, is_all = [change.items for change in given], len(given) == len(changes)
+    if rule == "copies":
+        return given[0]
+    if rule == "alike":
+        same = is_all and all(_agree([given[0].after, items[0]], [of.after, of.items]) for of in given)
+        return given[0] if same else None
     if all(item is not None for item in items):
-        if rule in ("the least", "the largest"):
-            choose = min if rule == "the least" else max
+        if rule in _CHOOSES:
             if {len(of) for of in items} == {1} and all(isinstance(of[0], int | float) for of in items):
-                return _Change(None, None, [choose(of[0] for of in items)])
+                return _Change(None, None, [_CHOOSES[rule](of[0] for of in items)])
             return None
-        values = _weighted(items, weights)
+        values = _weighted(items, weights) if is_all else None
         return None if values is None else _Change(None, None, values)
-    added = _weighted([change.added for change in given], weights)
+    before = given[0].before
+    if rule.endswith(_SET):
+        values = _weighted([change.after for change in given], weights) if is_all else None
+        return None if values is None else _Change(before, values)
+    nothing = [0] * len(given[0].added) if isinstance(given[0].added, list) else 0
+    added = _weighted([nothing if change is None else change.added for change in changes], weights)
     if added is None:
         return None
-    before = given[0].before
     if isinstance(added, list):
         start = [0] * len(added) if isinstance(before, str) else before
         return _Change(start, [one + other for one, other in zip(start, added, strict=True)])
-    return _Change(
-        0 if isinstance(before, str) else before, (0 if isinstance(before, str) else before) + added
-    )
+    start = 0 if isinstance(before, str) else before
+    return _Change(start, start + added)
 
 
-def _weighted(values: list[Any], weights: list[float]) -> Any:
-    if any(value is None for value in values):
-        return None
+def _weighted(values: list[Any], weights: list[float] | None) -> Any:
     if all(isinstance(value, list) for value in values):
         if len({len(value) for value in values}) != 1:
             return None
         parts = [_weighted(list(of), weights) for of in zip(*values, strict=True)]
         return None if None in parts else parts
-    if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
+    if not weights or any(isinstance(value, bool) or not isinstance(value, int | float) for value in values):
         return None
-    if not weights:
-        return None
+    if {*weights} - {0.0, 1.0} and not any(isinstance(value, float) for value in values):
+        return None  # a count is no mean
     return sum(value * (1 if w == 1.0 else w) for value, w in zip(values, weights, strict=True) if w)
 
 
@@ -312,6 +326,8 @@ def _is_same_change(made: _Change | None, wanted: _Change | None, tolerance: flo
         return False
     if made.items is not None and wanted.items is not None:
         return _agree(list(made.items), list(wanted.items), tolerance)
+    if made.added is None:
+        return _agree([made.after, made.items], [wanted.after, wanted.items])
     return made.items is None and _agree(made.added, wanted.added, tolerance)
 
 

@@ -172,8 +172,8 @@ class _Turns(_DividedSteps):
                 made[turn, part] = record(turn)
             elif rank == _run.rank and part is not None:
                 weight = weights[turn][self.rows.rules[0]][parts[turn].index(part)]
-                of, trims, draws = self.batches[turn], self.rows.trims is True, self.rows.drops
-                made[turn, part] = self._record_part(turn, of, part, weight, trims=trims, draws=draws)
+                how = self.rows.trims is True, self.rows.drops
+                made[turn, part] = self._record_part(turn, self.batches[turn], part, weight, how)
         mine = _aside(parameters) if checked else [p.grad for p in parameters]
         if checked:
             with _comparing():
@@ -185,7 +185,10 @@ class _Turns(_DividedSteps):
         unknown = not checked and (
             figures.unknown({turn: note for (turn, part), note in made.items() if part is None})
             or not self.rows.knows(of_parts)
-            or any(path in figures.tentative for note in of_parts for path in note.changes)
+            or (
+                len(self.samples) > 1
+                and any(figures.tentative.keys() & note.changes for note in made.values())
+            )
         )
         has = bytes(gradient is not None for gradient in mine)
         _read_losses(made.values())
@@ -213,7 +216,7 @@ class _Turns(_DividedSteps):
         if unclear or any(unknown for *_, unknown in of_ranks):
             self.doubtful = unclear[0] if unclear else next(iter(parts), -1)
             self.rows.doubts += bool(parts)
-            if self.rows.doubts > _MOST_DOUBTS + self.steps // 50:
+            if parts and self.rows.doubts > _MOST_DOUBTS + self.steps // 50:
                 self._say_undivided("its figures cannot be put together from rows")
             return _UNKNOWN
         if not self._as_expected(seen, parts, checked=checked):
