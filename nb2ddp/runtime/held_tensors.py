@@ -21,12 +21,20 @@ class _Held:
     """A model's buffers, and the modules, optimizers and large tensors held beside it, before a step."""
 
     def __init__(
-        self, trainer: Any, buffers: list[torch.Tensor], trained: set[int], *, looks: bool, keeps: bool
+        self,
+        trainer: Any,
+        parameters: list[torch.Tensor],
+        buffers: list[torch.Tensor],
+        trained: set[int],
+        *,
+        looks: bool,
+        keeps: bool,
     ) -> None:
+        self.parameters = parameters
         self.buffers = [(buffer, buffer._version, buffer.detach().clone()) for buffer in buffers]
         self.trainer, self.trained = trainer, trained
         self.looks = looks  # at values too: who writes to `.data` leaves no trace
-        self.marks = self._marks()
+        self.marks, self.places = self._marks(), self._marks_of(parameters)
         self.copies: list[tuple[torch.Tensor, torch.Tensor]] = []
         self.tensors: list[tuple[Any, Any, Any]] = []
         self.optimizers: list[tuple[Any, Any]] = []
@@ -51,6 +59,10 @@ class _Held:
         names = (name for name in {**self.marks, **now} if self.marks.get(name) != now.get(name))
         return next((f"a micro-batch changes `{name}`, which later ones may read" for name in names), "")
 
+    def has_moved(self) -> bool:
+        """Return whether a micro-batch has written to trained parameters: and back, but for rounding, as SAM does."""
+        return bool(self.places != self._marks_of(self.parameters))
+
     def put_back(self) -> None:
         """Undo what micro-batches changed, where it was copied."""
         for holder, name, value in self.tensors:
@@ -64,11 +76,12 @@ class _Held:
     def _marks(self) -> dict[str, Any]:
         found = {}
         for name, _, value in self._values():
-            tensors = self._tensors(value)
-            versions = [tensor._version for tensor in tensors]
-            sums = [tensor.detach().sum().item() for tensor in tensors] if self.looks else []
-            found[name] = [id(tensor) for tensor in tensors], versions, [str(value) for value in sums]
+            found[name] = self._marks_of(self._tensors(value))
         return found
+
+    def _marks_of(self, tensors: list[torch.Tensor]) -> Any:
+        sums = [str(tensor.detach().sum().item()) for tensor in tensors] if self.looks else []
+        return [id(tensor) for tensor in tensors], [tensor._version for tensor in tensors], sums
 
     def _values(self) -> Iterator[tuple[str, Any, Any]]:
         for values in (vars(self.trainer), vars(sys.modules["__main__"])):

@@ -52,6 +52,7 @@ class _Turns(_DividedSteps):
         self.spent = 0.0  # what checks cost, in steps of the ranks
         self.losses_apart = 0.0  # in the check under way
         self.buffers: list[torch.Tensor] = []
+        self.moves = False  # a micro-batch moves parameters, and back but for rounding
         self.said = False  # that random numbers are not those of one process
         self.model: Any = None  # whose parameters are known to be equal
 
@@ -72,6 +73,7 @@ class _Turns(_DividedSteps):
             loss = compute(self.samples[turn])
             if self.turn == len(self.samples):
                 _take_gradients_of_rank_0(self.trained, self.trainer.model)
+                self._take_parameters_of_rank_0()
             dist.broadcast(loss, 0)
             return loss
         note = self.notes[turn]
@@ -106,7 +108,7 @@ class _Turns(_DividedSteps):
         base, start = self.figures.begin(), _every_random_state()
         kept = [(p, p.grad) for p in self.trained if p.grad is not None]
         own = {id(tensor) for tensor in (*self.trained, *self.of_model, *self.buffers)}
-        held = _Held(self.trainer, self.buffers, own, looks=is_due, keeps=not step)
+        held = _Held(self.trainer, self.trained, self.buffers, own, looks=is_due, keeps=not step)
         for turn in left:
             if self.rows.is_unsure(self.batches[turn], _in_parts(self.batches[turn])):
                 is_due, self.doubtful = True, turn
@@ -126,15 +128,19 @@ class _Turns(_DividedSteps):
             self._clear_gradients()
             held.put_back()
             self.whole = why
-            for parameter in self.trained:  # a loss may have moved them, and back but for rounding
-                dist.broadcast(parameter.data, 0)
             _checks.failed(
                 f"{why}. From here on every rank computes all micro-batches, which is no faster than one GPU"
             )
         elif self.draws.why_not:
             self._say_near(f"{self.draws.why_not}, after the first of each step")
+        self._take_parameters_of_rank_0()
         for parameter, gradient in kept:
             parameter.grad = gradient if parameter.grad is None else gradient + parameter.grad
+
+    def _take_parameters_of_rank_0(self) -> None:
+        """Give all ranks rank 0's parameters where micro-batches move them: each rounds otherwise."""
+        for parameter in self.trained if self.moves else ():
+            dist.broadcast(parameter.data, 0)
 
     def _say_near(self, how: str) -> None:
         if not self.said:
@@ -195,10 +201,11 @@ class _Turns(_DividedSteps):
         # what the ranks read, by its shapes; by its content in some steps
         is_full = checked or not self.steps & (self.steps - 1)
         batches = [_digest(inputs) if is_full else str(_shapes(inputs)) for inputs in self.samples]
-        of_ranks = _exchange((made, has, batches, held.changed(), unknown))
+        of_ranks = _exchange((made, has, batches, held.changed(), unknown, held.has_moved()))
+        self.moves |= any(moved for *_, moved in of_ranks)
         if any(of_rank[2] != batches for of_rank in of_ranks):
             return "the ranks read different batches"
-        if changed := next((changed for *_, changed, _ in of_ranks if changed), ""):
+        if changed := next((of_rank[3] for of_rank in of_ranks if of_rank[3]), ""):
             return changed
         # of a micro-batch that is divided, its parts in order
         seen: list[list[_Note]] = [[] for _ in self.samples]
@@ -213,7 +220,7 @@ class _Turns(_DividedSteps):
         if any(note.is_near for note in of_rows):
             self._say_near("for the rows that a rank computes")
         unclear = [turn for turn in parts if self.rows.are_unclear(weights[turn], seen[turn])]
-        if unclear or any(unknown for *_, unknown in of_ranks):
+        if unclear or any(of_rank[4] for of_rank in of_ranks):
             self.doubtful = unclear[0] if unclear else next(iter(parts), -1)
             self.rows.doubts += bool(parts)
             if parts and self.rows.doubts > _MOST_DOUBTS + self.steps // 50:
