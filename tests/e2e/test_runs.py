@@ -53,6 +53,13 @@ IN_32_BITS = {
 }
 # Launched as users launch them, the notebook and its script wrapped explicitly; the others are forked, see `run`.
 LAUNCHED = {("alpaca_sft", "kaggle"), ("peft_loop", "kaggle")}
+# Unsloth's own switches for several GPUs: each rank's Unsloth is one process, which none of them concerns.
+SWITCHES = {
+    "UNSLOTH_TOKEN_BALANCE": "1",
+    "UNSLOTH_DDP_COMM_HOOK": "bf16",
+    "UNSLOTH_FSDP2": "1",
+    "UNSLOTH_TP_SIZE": "2",
+}
 
 Runner = Callable[..., Run]
 
@@ -72,7 +79,10 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> Runner:
             script = convert(notebook).files["train_ddp.py"] if wrap else plain_code(notebook)
             torchrun = nproc < 3 and (sample, stack) in LAUNCHED
             name = "-".join(map(str, key))
-            made[key] = run(folder / name, script, stack=stack, nproc=nproc, torchrun=torchrun)
+            switches = SWITCHES if nproc and torchrun and sample == "alpaca_sft" else {}
+            made[key] = run(
+                folder / name, script, stack=stack, nproc=nproc, torchrun=torchrun, environment=switches
+            )
         return made[key]
 
     return get
