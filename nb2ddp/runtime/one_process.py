@@ -83,3 +83,12 @@ def _leave_writing_to_rank_0(trainer: Any) -> None:
     if not _run.writes and "_of_rank" not in vars(kind):
         more = {"_of_rank": _run.rank, "__module__": kind.__module__}
         trainer.args.__class__ = type(kind.__name__, (kind,), {**members, **more})
+
+
+def _make_also(trainer: Any, part: type) -> None:
+    """Give a Trainer a class that begins with ``part``; methods that were set on it alone come after that."""
+    kind = type(trainer)
+    names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__doc__": kind.__doc__}
+    own = {name: staticmethod(vars(trainer).pop(name)) for name in vars(part) if name in vars(trainer)}
+    base = type(kind.__name__, (kind,), {**names, **own}) if own else kind
+    trainer.__class__ = type(kind.__name__, (part, base), names)

@@ -10,6 +10,7 @@ from torch.utils import _pytree as pytree
 
 from nb2ddp.runtime.figures import _Note
 from nb2ddp.runtime.object_collectives import _exchange
+from nb2ddp.runtime.one_process import _make_also
 from nb2ddp.runtime.random_draws import _NOTHING
 from nb2ddp.runtime.random_numbers import _every_random_state, _set_every_random_state
 from nb2ddp.runtime.run_state import _run, _warn
@@ -205,12 +206,10 @@ def _divide_evaluation(trainer: Any, whole: bool = False) -> None:
 
     A script that evaluates brings this part along, and `wrap_trainer` calls it. Without it every rank evaluates whole.
     """
-    kind = type(trainer)
     trainer._predictions = _Predictions(trainer)
     if whole:
         trainer._predictions.whole = "batches write to files or trackers"
-    names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__doc__": kind.__doc__}
-    trainer.__class__ = type(kind.__name__, (_Evaluating, kind), names)
+    _make_also(trainer, _Evaluating)
 
 
 _run.at_wrap.append(_divide_evaluation)

@@ -5,7 +5,7 @@ from typing import Any
 
 from nb2ddp.runtime.callbacks import _decide_on_rank_0
 from nb2ddp.runtime.object_collectives import from_main_process
-from nb2ddp.runtime.one_process import _leave_writing_to_rank_0
+from nb2ddp.runtime.one_process import _leave_writing_to_rank_0, _make_also
 from nb2ddp.runtime.random_numbers import _random_state, _set_random_state
 from nb2ddp.runtime.run_state import _run
 from nb2ddp.runtime.same_data import _check_same_data
@@ -52,9 +52,7 @@ def prepare_trainer(trainer: Any, whole: bool = False) -> None:
         divide(trainer, whole)
     if whole:
         trainer._turns.whole = "batches write to files or trackers"
-    kind = type(trainer)
-    names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__doc__": kind.__doc__}
-    trainer.__class__ = type(kind.__name__, (_InTurns, kind), names)
+    _make_also(trainer, _InTurns)
     trainer.args._n_gpu = min(trainer.args.n_gpu, 1)
     _leave_writing_to_rank_0(trainer)
     _decide_on_rank_0(trainer.callback_handler)
