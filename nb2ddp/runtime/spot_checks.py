@@ -32,6 +32,7 @@ class _SpotChecks:
         self.current, self.following = -1, 0  # the latest step that is checked, and the next one
         self.is_whole, self.next_whole = True, 0  # whether the latest is compared whole, and the next that is
         self.steps = 0  # that were asked for
+        self.awaits = False  # a Trainer is to be divided
         self.last_good = -1
         self.seconds: float | None = None  # of all checks, as rank 0 measured them
         self.elapsed = 0.0  # of the run since its first check
@@ -103,7 +104,11 @@ class _SpotChecks:
         of = _run.checks
         steps = of["steps"] = max(self.steps, _run.steps)
         if not of["checked"]:
-            return f"checked: none of {steps} steps, every rank computed whole batches" if self.steps else ""
+            return (
+                f"checked: none of {steps} steps, every rank computed whole batches"
+                if self.steps or self.awaits
+                else ""
+            )
         gradients = "" if of["gradients"] is None else f" (gradients {of['gradients']:.0e})"
         failed = f"; {len(of['failed'])} failed" if of["failed"] else ""
         return (

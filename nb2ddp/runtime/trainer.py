@@ -10,6 +10,7 @@ from nb2ddp.runtime.random_numbers import _random_state, _set_random_state
 from nb2ddp.runtime.run_state import _run
 from nb2ddp.runtime.same_data import _check_same_data
 from nb2ddp.runtime.saving import _drop_half_checkpoints, _save_whole_files, _wait_for_save
+from nb2ddp.runtime.spot_checks import _checks
 from nb2ddp.runtime.turns import _Turns
 
 
@@ -27,6 +28,7 @@ def wrap_trainer(trainer: Any, batch: str = "preserve", whole: bool = False) -> 
     prepare_trainer(trainer, whole)
     for prepare in _run.at_trainer:
         prepare()
+    _checks.awaits = _checks.is_on and _run.meets
     if _run.meets:
         if batch == "scale":
             trainer.args.gradient_accumulation_steps *= _run.world_size
@@ -72,8 +74,10 @@ class _InTurns:
 
     def training_step(self, model: Any, inputs: Any, *args: Any, **options: Any) -> Any:
         step = super().training_step  # type: ignore[misc]
-        if not _run.meets or not self._turns.expects(inputs):
+        if not _run.meets:
             return step(model, inputs, *args, **options)
+        if not self._turns.expects(inputs):  # from a loop of the notebook's own
+            self._turns.begin([inputs])
         return self._turns.take(lambda batch: step(model, batch, *args, **options))
 
     def log(self, logs: dict[str, float], *args: Any, **options: Any) -> None:
