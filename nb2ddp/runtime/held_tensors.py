@@ -103,9 +103,10 @@ class _Held:
             return [value] * (id(value) not in self.trained)
         if not isinstance(value, torch.nn.Module):
             return []
-        if self.looks or _of_modules.get(value) is None:  # a walk through a large model takes milliseconds
-            _of_modules[value] = [*value.parameters(), *_persistent(value)]
-        return [tensor for tensor in _of_modules[value] if id(tensor) not in self.trained]
+        if self.looks or value not in _of_modules:  # a walk through a large model takes milliseconds
+            every = [*value.parameters(), *_persistent(value)]
+            _of_modules[value] = [tensor for tensor in every if id(tensor) not in self.trained]
+        return _of_modules[value]
 
 
 _of_modules = weakref.WeakKeyDictionary[torch.nn.Module, list[torch.Tensor]]()  # as of the latest check
