@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from nb2ddp.runtime.random_numbers import _generators, _set_generators
 from nb2ddp.runtime.run_state import _run
 
 _functional: Any = torch.nn.functional
@@ -123,7 +124,7 @@ def _own_random_numbers(
     """
     common = _generators()
     if _run.rank > 0:
-        seed = sum(int(state.view(torch.int64).sum()) for state in common)
+        seed = sum(int(state.view(torch.int64).sum()) for state in common if state is not None)
         torch.manual_seed((seed * 1_000_003 + _run.rank * 7919) % 2**31)
     started = own = _generators()
 
@@ -143,24 +144,12 @@ def _own_random_numbers(
         with (kind or _DropoutRows)(*rows, draws, gradients=True) if rows else contextlib.nullcontext():
             yield lambda: drew
     finally:
-        drawn = [not torch.equal(a, b) for a, b in zip(started, _generators(), strict=True)]
+        drawn = [a is not None and not torch.equal(a, b) for a, b in zip(started, _generators(), strict=True)]
         drew = any(drawn)
         _set_generators(common)
         for device, one_drew in zip(("cpu", "cuda"), drawn, strict=False):
             if one_drew:
                 torch.rand(1, device=device)  # alike on every rank: the next call draws other numbers
-
-
-def _generators() -> list[torch.Tensor]:
-    """Return the states of the generators of the CPU and of this rank's GPU."""
-    gpu = [torch.cuda.get_rng_state()] if torch.cuda.is_available() else []
-    return [torch.get_rng_state(), *gpu]
-
-
-def _set_generators(states: list[torch.Tensor]) -> None:
-    torch.set_rng_state(states[0])
-    for state in states[1:]:
-        torch.cuda.set_rng_state(state)
 
 
 _run.dropout = _DropoutRows, _own_random_numbers

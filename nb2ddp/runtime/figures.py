@@ -40,7 +40,7 @@ from nb2ddp.runtime.figure_values import (
     _write,
 )
 from nb2ddp.runtime.random_draws import _NOTHING, _Counts, _drawn
-from nb2ddp.runtime.random_numbers import _every_random_state, _set_every_random_state
+from nb2ddp.runtime.random_numbers import _random_state, _set_random_state
 from nb2ddp.runtime.run_state import _run
 
 
@@ -129,7 +129,7 @@ class _Figures:
         self._set_counters(number)
         before, note = self.now, _Note()
         self.noting = note
-        _set_every_random_state(state)
+        _set_random_state(state)
         printed = _Printed(note.events)
         _run.is_one_process = True  # a library keeps some figures on the main process alone
         try:
@@ -142,7 +142,7 @@ class _Figures:
             raise
         finally:
             self.noting, _run.is_one_process = None, False
-        after = _every_random_state()
+        after = _random_state()
         note.draws = _NOTHING if _are_same_states(state, after) else _drawn(state, after)
         now = self.snapshot()
         for path in {**before, **now}:

@@ -142,7 +142,6 @@ def _without_effects(
     """
     modes = {part: part.training for part in model.modules()}
     state = _random_state()
-    gpu = torch.cuda.get_rng_state() if torch.cuda.is_available() else None
     held = _ModuleState(model, parameters=parameters)
     # parametrize.cached() would keep values without gradients
     parametrized, parametrize._cache = parametrize._cache, {}
@@ -164,8 +163,6 @@ def _without_effects(
             for part, training in modes.items():
                 part.training = training
             _set_random_state(state)
-            if gpu is not None:
-                torch.cuda.set_rng_state(gpu)
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ from nb2ddp.runtime.figures import _Note
 from nb2ddp.runtime.object_collectives import _exchange
 from nb2ddp.runtime.one_process import _make_also
 from nb2ddp.runtime.random_draws import _NOTHING
-from nb2ddp.runtime.random_numbers import _every_random_state, _set_every_random_state
+from nb2ddp.runtime.random_numbers import _random_state, _set_random_state
 from nb2ddp.runtime.run_state import _run, _warn
 
 
@@ -66,7 +66,7 @@ class _Predictions:
         return loss, logits, labels
 
     def _compute(self, compute: Callable[[Any], Any]) -> None:
-        figures, start = self.trainer._turns.figures, _every_random_state()
+        figures, start = self.trainer._turns.figures, _random_state()
         base = figures.begin()
         made: dict[int, Any] = {}
 
@@ -106,7 +106,7 @@ class _Predictions:
             self.loader.end_of_dataloader = self.last[0]
         figures.counters = counters
         figures.restore(base)
-        _set_every_random_state(start)
+        _set_random_state(start)
         if why:
             self.whole = why
             _warn(f"every rank predicts all batches, which is right and no faster than one GPU: {why}")

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from nb2ddp.runtime.random_numbers import _every_random_state, _seed_for
+from nb2ddp.runtime.random_numbers import _random_state, _seed_for
 
 _Counts = tuple[int, ...]  # numbers drawn from Python's generator, NumPy's, PyTorch's, and the GPU's
 _NOTHING: _Counts = (0, 0, 0, 0)
@@ -34,7 +34,7 @@ class _Draws:
         for number, inputs in enumerate(samples, 1):
             if self.why_not:
                 _seed_for(start, number)  # alike on every rank, and different for other numbers
-                found.append(_every_random_state())
+                found.append(_random_state())
             else:
                 found.append(_advanced(found[-1], self.expected(inputs)))
         return found

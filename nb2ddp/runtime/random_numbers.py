@@ -23,39 +23,31 @@ def _installed(package: str) -> bool:
 
 
 def _random_state() -> tuple[Any, ...]:
-    """Return the states of the generators that notebooks draw from: random, numpy, torch on the CPU."""
-    numpy = sys.modules.get("numpy")
-    return random.getstate(), numpy.random.get_state() if numpy else None, torch.get_rng_state()
-
-
-def _set_random_state(state: tuple[Any, ...]) -> None:
-    python, numpy_state, torch_state = state
-    random.setstate(python)
-    torch.set_rng_state(torch_state)
-    if numpy_state is not None and (numpy := sys.modules.get("numpy")):
-        numpy.random.set_state(numpy_state)
-
-
-def _every_random_state() -> tuple[Any, ...]:
-    """Return the states of all generators: those of `_random_state`, and this rank's GPU's."""
-    state = random.getstate()
+    """Return the states of the generators that notebooks draw from: Python's, NumPy's, and those of `_generators`."""
     numpy = sys.modules.get("numpy")
     numbers = numpy.random.get_state() if numpy else None
     of_numpy = None if numbers is None else (numbers[0], numbers[1].tobytes(), *numbers[2:])
-    gpu = torch.cuda.get_rng_state() if torch.cuda.is_initialized() else None
-    return state, of_numpy, torch.get_rng_state(), gpu
+    return random.getstate(), of_numpy, *_generators()
 
 
-def _set_every_random_state(state: tuple[Any, ...]) -> None:
-    python, of_numpy, torch_state, gpu = state
+def _set_random_state(state: tuple[Any, ...]) -> None:
+    python, of_numpy, *of_torch = state
     random.setstate(python)
-    torch.set_rng_state(torch_state)
-    if of_numpy is not None:
-        numpy = sys.modules["numpy"]
+    if of_numpy is not None and (numpy := sys.modules.get("numpy")):
         keys = numpy.frombuffer(of_numpy[1], dtype=numpy.uint32)
         numpy.random.set_state((of_numpy[0], keys, *of_numpy[2:]))
-    if gpu is not None:
-        torch.cuda.set_rng_state(gpu)
+    _set_generators(of_torch)
+
+
+def _generators() -> list[Any]:
+    """Return the states of PyTorch's generators: the CPU's, and this rank's GPU's or None."""
+    return [torch.get_rng_state(), torch.cuda.get_rng_state() if torch.cuda.is_initialized() else None]
+
+
+def _set_generators(states: list[Any]) -> None:
+    torch.set_rng_state(states[0])
+    if states[1] is not None:
+        torch.cuda.set_rng_state(states[1])
 
 
 def _seed_for(state: tuple[Any, ...], number: int) -> None:

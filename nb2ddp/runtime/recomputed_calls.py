@@ -14,7 +14,6 @@ from torch.utils import _pytree as pytree
 
 from nb2ddp.runtime.batch_parts import _Parts
 from nb2ddp.runtime.call_results import _are_close, _computes_in_16_bits, _difference, _tolerance, _unjoinable
-from nb2ddp.runtime.dropout_rows import _generators, _set_generators
 from nb2ddp.runtime.gradients import _buckets
 from nb2ddp.runtime.module_state import _is_batch_norm, _is_of_library, _ModuleState, _without_effects
 from nb2ddp.runtime.object_collectives import from_all_ranks, from_main_process
@@ -54,7 +53,7 @@ class _Trials:
 
     def __enter__(self) -> "_Trials":
         self.state = self.effects.__enter__()
-        self.start, self.of_gpus = _random_state(), _generators()
+        self.start = _random_state()
         self.in_python = repr(self.start[:2])
         return self
 
@@ -75,7 +74,6 @@ class _Trials:
             yield
 
         _set_random_state(self.start)
-        _set_generators(self.of_gpus)
         rows = _RandomRows(start, end, parts.rows, draws, everywhere=True)
         try:
             with contextlib.ExitStack() as modes:
@@ -364,11 +362,10 @@ def _seeing_prints(warn: Callable[[str], None]) -> Iterator[None]:
 
 def _start_of(model: torch.nn.Module) -> Callable[[], None]:
     """Return what puts back the state of a model and of the generators, for a call to be computed once more."""
-    random, of_gpus, state = _random_state(), _generators(), _ModuleState(model)
+    random, state = _random_state(), _ModuleState(model)
 
     def put_back() -> None:
         state.put_back()
         _set_random_state(random)
-        _set_generators(of_gpus)
 
     return put_back

@@ -36,7 +36,7 @@ def _check_same_data(dataset: Any) -> list[Any] | None:
     for _ in range(2):  # a row that draws its content with a generator of its own differs from itself
         _set_random_state(state)
         rows.append([_digest(dataset[place]) for place in places])
-    drawn = rows[0] != rows[1] or _digest(_random_state()) != _digest(state)
+    drawn = rows[0] != rows[1] or _digest(_random_state()[:3]) != _digest(state[:3])
     some = [] if drawn else [dataset[place] for place in places[:2]]
     _set_random_state(state)
     own = [first if first == second else "" for first, second in zip(*rows, strict=True)]

@@ -23,7 +23,7 @@ from nb2ddp.runtime.figures import _Note
 from nb2ddp.runtime.held_tensors import _Held
 from nb2ddp.runtime.object_collectives import _exchange
 from nb2ddp.runtime.random_draws import _NOTHING, _advanced, _shapes
-from nb2ddp.runtime.random_numbers import _every_random_state, _set_every_random_state
+from nb2ddp.runtime.random_numbers import _random_state, _set_random_state
 from nb2ddp.runtime.replicas import _make_equal
 from nb2ddp.runtime.row_parts import _Part, _Rows
 from nb2ddp.runtime.run_state import _run, _warn
@@ -91,7 +91,7 @@ class _Turns(_DividedSteps):
                 self.whole = "an embedding gives sparse gradients"
                 _warn(f"every rank computes all micro-batches, which is no faster than one GPU: {self.whole}")
             _make_equal(self.model, [name for name, _ in self.model.named_parameters()])
-            _set_every_random_state(_exchange(_every_random_state())[0])
+            _set_random_state(_exchange(_random_state())[0])
         self.trained = self._find_trained()
         step, self.steps = self.steps, self.steps + 1
         if self.whole:
@@ -105,7 +105,7 @@ class _Turns(_DividedSteps):
             step == 0 or _checks.is_asked or self.spent + cost <= _MOST_OF_STEPS * step
         )
         self.spent += cost * is_due
-        base, start = self.figures.begin(), _every_random_state()
+        base, start = self.figures.begin(), _random_state()
         kept = [(p, p.grad) for p in self.trained if p.grad is not None]
         own = {id(tensor) for tensor in (*self.trained, *self.of_model, *self.buffers)}
         held = _Held(self.trainer, self.trained, self.buffers, own, looks=is_due, keeps=not step)
@@ -123,7 +123,7 @@ class _Turns(_DividedSteps):
                 break
             is_due |= why == _UNKNOWN
             self._clear_gradients()
-        _set_every_random_state(start if why else self.states[-1])
+        _set_random_state(start if why else self.states[-1])
         if why:
             self._clear_gradients()
             held.put_back()

@@ -10,14 +10,14 @@ import pytest
 import torch
 
 from nb2ddp.runtime.random_draws import _advanced, _drawn, _Draws
-from nb2ddp.runtime.random_numbers import _every_random_state, _set_every_random_state
+from nb2ddp.runtime.random_numbers import _random_state, _set_random_state
 
 
 @pytest.fixture(autouse=True)
 def states() -> Iterator[None]:
-    before = _every_random_state()
+    before = _random_state()
     yield
-    _set_every_random_state(before)
+    _set_random_state(before)
 
 
 DRAWS: dict[str, Callable[[], object]] = {
@@ -41,21 +41,21 @@ def following() -> list[object]:
 def test_an_advanced_state_gives_the_same_numbers(draw: str, before: int) -> None:
     random.seed(1), numpy.random.seed(2), torch.manual_seed(3)
     torch.rand(before), numpy.random.rand(before), [random.random() for _ in range(before)]
-    start = _every_random_state()
+    start = _random_state()
     DRAWS[draw]()
-    end = _every_random_state()
+    end = _random_state()
     counts = _drawn(start, end)
     assert counts is not None
     expected = following()
-    _set_every_random_state(_advanced(start, counts))
+    _set_random_state(_advanced(start, counts))
     assert following() == expected
 
 
 def test_what_leaves_half_a_pair_of_numbers_cannot_be_counted() -> None:
     torch.manual_seed(3)
-    start = _every_random_state()
+    start = _random_state()
     random.gauss(0, 1)
-    assert _drawn(start, _every_random_state()) is None
+    assert _drawn(start, _random_state()) is None
 
 
 def test_draws_follow_from_the_sizes_of_micro_batches() -> None:
@@ -114,9 +114,9 @@ def test_numbers_that_cannot_be_known_are_given_up() -> None:
     for step in range(40):
         draws.learn([inputs, inputs], [(0, 0, step, 0)] * 2, step)
     assert "cannot be known" in draws.why_not
-    start = _every_random_state()
+    start = _random_state()
     states = draws.states([inputs, inputs], start)
-    _set_every_random_state(start)
+    _set_random_state(start)
     again = draws.states([inputs, inputs], start)
     assert all(torch.equal(one[2], other[2]) for one, other in zip(states, again, strict=True))
     assert not torch.equal(states[1][2], states[2][2])
