@@ -56,6 +56,7 @@ PARTS = (
     "callbacks",
     "figure_values",
     "figures",
+    "switches",
     "summed_gradients",
     "held_tensors",
     "row_parts",

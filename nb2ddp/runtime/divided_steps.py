@@ -178,6 +178,7 @@ class _DividedSteps:
             return "the gradients of its rows do not add up"
         self.rows.rules = found
         figure = self.rows.learn_figures(weights, notes, whole, self.figures.sources)
+        self.rows.branches += not figure and len({note.chosen for note in notes}) > 1
         return figure and f"`{figure}` cannot be put together from the ranks' rows"
 
     def _record_part(
@@ -206,9 +207,9 @@ class _DividedSteps:
             return loss
 
         try:
-            with _gathering(self.trainer):
+            with _gathering(self.trainer), _choices() as chosen:
                 note = self._record(turn, inputs, compute, checked=checked)
-            note.is_near = any(drew)
+            note.is_near, note.chosen = any(drew), bytes(chosen)
             return note
         finally:
             del accelerator.backward
@@ -262,6 +263,29 @@ _DRAWS = "it draws random numbers"
 
 def _without_dropout() -> Any:
     return _run.dropout[0](0, 0, 0, contextlib.nullcontext, off=True)
+
+
+@contextlib.contextmanager
+def _choices() -> Iterator[list[bool]]:
+    """Note where Python decides by values of a tensor, in a block: for some rows it may decide otherwise."""
+    chosen: list[bool] = []
+
+    def watched(read: Any) -> Any:
+        def reading(tensor: Any, *args: Any) -> Any:
+            value = read(tensor, *args)
+            if isinstance(value, int):
+                chosen.append(bool(value))
+            return value
+
+        return reading
+
+    for name in ("__bool__", "item"):
+        setattr(torch.Tensor, name, watched(getattr(torch.Tensor, name)))
+    try:
+        yield chosen
+    finally:
+        for name in ("__bool__", "item"):
+            delattr(torch.Tensor, name)
 
 
 @contextlib.contextmanager

@@ -23,7 +23,8 @@ _ABSENT = "nb2ddp: there was none"
 # attributes of a Trainer that hold no figures, or none that a micro-batch changes
 _NO_FIGURES = frozenset(
     "model model_wrapped ref_model optimizer lr_scheduler accelerator args train_dataset eval_dataset control state "
-    "callback_handler data_collator processing_class _memory_tracker _turns label_names _signature_columns".split()
+    "callback_handler data_collator processing_class _memory_tracker _turns label_names _signature_columns "
+    "current_flos current_gradient_accumulation_steps is_in_train".split()
 )
 
 

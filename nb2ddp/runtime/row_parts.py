@@ -166,6 +166,7 @@ class _RowParts:
         self.rules: list[str] = []  # by which the parts gave the whole in all checks so far
         self.of_figures: dict[_Path, list[str]] = {}
         self.why_not = ""
+        self.branches = 0  # how often parts in which Python decided otherwise gave the whole
         self.doubts = 0  # steps computed again for a figure by which two ways differed
 
     def weights(self, rows: _Rows, parts: list[_Part]) -> dict[str, list[float]]:

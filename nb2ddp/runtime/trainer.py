@@ -8,7 +8,6 @@ from nb2ddp.runtime.object_collectives import from_main_process
 from nb2ddp.runtime.one_process import _leave_writing_to_rank_0, _make_also
 from nb2ddp.runtime.random_numbers import _random_state, _set_random_state
 from nb2ddp.runtime.run_state import _run
-from nb2ddp.runtime.same_data import _check_same_data
 from nb2ddp.runtime.saving import _drop_half_checkpoints, _save_whole_files, _wait_for_save
 from nb2ddp.runtime.spot_checks import _checks
 from nb2ddp.runtime.turns import _Turns
@@ -20,10 +19,7 @@ def wrap_trainer(trainer: Any, batch: str = "preserve", whole: bool = False) -> 
     Called right before ``trainer.train()``. The Trainer stays one process's on each rank, with the notebook's own
     batch, sampler, losses and callbacks; with ``batch="scale"`` a step has as many times its micro-batches as there
     are ranks, and with ``whole`` every rank computes all micro-batches: they write where only one process may. Every
-    rank waits for the others, and compares its training data with theirs.
-
-    Raises:
-        RuntimeError: the ranks have different training data.
+    rank waits for the others.
     """
     prepare_trainer(trainer, whole)
     for prepare in _run.at_trainer:
@@ -35,9 +31,6 @@ def wrap_trainer(trainer: Any, batch: str = "preserve", whole: bool = False) -> 
         size, steps = trainer.args.per_device_train_batch_size, trainer.args.gradient_accumulation_steps
         how = "whole on each of" if whole else "in turns on"
         print(f"nb2ddp: batch {size} x {steps}, {how} {_run.world_size} processes = {size * steps} per step")
-        data = getattr(trainer, "train_dataset", None)
-        for part in data.values() if isinstance(data, dict) else [data]:
-            _check_same_data(part)
         _set_random_state(from_main_process(_random_state))
     return trainer.model
 

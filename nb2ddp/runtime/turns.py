@@ -27,7 +27,7 @@ from nb2ddp.runtime.random_numbers import _random_state, _set_random_state
 from nb2ddp.runtime.replicas import _make_equal
 from nb2ddp.runtime.row_parts import _Part, _Rows
 from nb2ddp.runtime.run_state import _run, _warn
-from nb2ddp.runtime.same_data import _digest
+from nb2ddp.runtime.same_data import _SEED, _digest
 from nb2ddp.runtime.spot_checks import _checks
 from nb2ddp.runtime.step_plans import _in_parts
 from nb2ddp.runtime.summed_gradients import (
@@ -38,6 +38,7 @@ from nb2ddp.runtime.summed_gradients import (
     _take_gradients_of_rank_0,
     _taken,
 )
+from nb2ddp.runtime.switches import _Switches
 
 
 class _Turns(_DividedSteps):
@@ -52,6 +53,7 @@ class _Turns(_DividedSteps):
         self.spent = 0.0  # what checks cost, in steps of the ranks
         self.losses_apart = 0.0  # in the check under way
         self.buffers: list[torch.Tensor] = []
+        self.switches = _Switches()
         self.moves = False  # a micro-batch moves parameters, and back but for rounding
         self.said = False  # that random numbers are not those of one process
         self.model: Any = None  # whose parameters are known to be equal
@@ -112,6 +114,7 @@ class _Turns(_DividedSteps):
         for turn in left:
             if self.rows.is_unsure(self.batches[turn], _in_parts(self.batches[turn])):
                 is_due, self.doubtful = True, turn
+        is_due |= self.switches.changed(base, self.figures.rules) and bool(self.rows.rules) and divides
         for parameter, _ in kept:
             parameter.grad = None
         for again in itertools.count():
@@ -204,7 +207,7 @@ class _Turns(_DividedSteps):
         of_ranks = _exchange((made, has, batches, held.changed(), unknown, held.has_moved()))
         self.moves |= any(moved for *_, moved in of_ranks)
         if any(of_rank[2] != batches for of_rank in of_ranks):
-            return "the ranks read different batches"
+            return f"the ranks read different batches. {_SEED}"
         if changed := next((of_rank[3] for of_rank in of_ranks if of_rank[3]), ""):
             return changed
         # of a micro-batch that is divided, its parts in order
@@ -219,12 +222,18 @@ class _Turns(_DividedSteps):
             return _OTHERWISE
         if any(note.is_near for note in of_rows):
             self._say_near("for the rows that a rank computes")
-        unclear = [turn for turn in parts if self.rows.are_unclear(weights[turn], seen[turn])]
+        looks = self.rows.branches < _MOST_BRANCHES
+        unclear = [
+            turn
+            for turn in parts
+            if self.rows.are_unclear(weights[turn], seen[turn])
+            or (looks and len({note.chosen for note in seen[turn]}) > 1)
+        ]
         if unclear or any(of_rank[4] for of_rank in of_ranks):
             self.doubtful = unclear[0] if unclear else next(iter(parts), -1)
             self.rows.doubts += bool(parts)
             if parts and self.rows.doubts > _MOST_DOUBTS + self.steps // 50:
-                self._say_undivided("its figures cannot be put together from rows")
+                self._say_undivided("its figures, or what Python decides in it, are not those of its rows")
             return _UNKNOWN
         if not self._as_expected(seen, parts, checked=checked):
             return _OTHERWISE
@@ -283,5 +292,6 @@ class _Turns(_DividedSteps):
 
 _UNKNOWN = "a figure has no rule yet"
 _OTHERWISE = "random numbers or counters were not where they are in one process"
+_MOST_BRANCHES = 3  # after which it no longer counts where Python decides
 _MOST_DOUBTS = 5  # steps that may be computed again for a figure of parts, and one of fifty more
 _MOST_OF_STEPS = 0.01  # of a run's steps, that checks after the first may cost

@@ -68,7 +68,7 @@ def test_a_row_is_no_worse_than_published(
     ("broken", "verdict", "reason"),
     [
         pytest.param(NOT_AVERAGED, "failed", "the ranks have trained different models", id="gradients"),
-        pytest.param(OTHER_SEED, "failed", "training row", id="seed"),
+        pytest.param(OTHER_SEED, "different", "loss of step 1", id="seed"),
         pytest.param(NOT_GATED, "different", "another rank than 0 writes llama_lora/", id="save"),
     ],
 )

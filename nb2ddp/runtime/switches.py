@@ -1,0 +1,32 @@
+"""See what a notebook changes between a Trainer's steps: a switch may make its micro-batches compute otherwise."""
+
+from collections.abc import Collection
+from typing import Any
+
+from nb2ddp.runtime.figure_values import _SIMPLE, _agree, _Path
+
+
+class _Switches:
+    """The plain values that no micro-batch changes, and how often they were changed."""
+
+    def __init__(self) -> None:
+        self.steps, self.before = 0, dict[_Path, Any]()
+        self.changes: dict[_Path, int] = {}
+
+    def changed(self, now: dict[_Path, Any], figures: Collection[_Path]) -> bool:
+        """Return whether a value is another one than in the step before: the 1st, 2nd, 4th, 8th time and so on.
+
+        One that changes in most steps, a count of them say, counts in its 1st, 16th and 256th change. ``now`` is what
+        `_Figures.begin` gives; ``figures`` are what micro-batches change.
+        """
+        before, self.before, found = self.before, now, False
+        self.steps += 1
+        for path, (_, value) in now.items() if before else ():
+            is_librarys = path[0] == "trainer" and str(path[1])[:1] == "_"
+            if path in figures or is_librarys or not isinstance(value, _SIMPLE):
+                continue
+            if path not in before or not _agree(before[path][1], value):
+                count = self.changes[path] = self.changes.get(path, 0) + 1
+                often = 2 * count > self.steps
+                found |= count in (1, 16, 256) if often else not count & (count - 1)
+        return found
