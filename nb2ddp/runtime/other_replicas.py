@@ -5,8 +5,8 @@ from typing import Any
 
 import torch
 
+from nb2ddp.runtime.digests import _digest
 from nb2ddp.runtime.run_state import _run
-from nb2ddp.runtime.same_data import _digest
 
 _gone: dict[tuple[str, str], str] = {}  # digests of models that are gone since the last comparison
 

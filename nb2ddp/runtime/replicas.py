@@ -6,9 +6,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from nb2ddp.runtime.digests import _digest
 from nb2ddp.runtime.object_collectives import from_all_ranks
 from nb2ddp.runtime.run_state import _T, _run, is_main_process
-from nb2ddp.runtime.same_data import _digest
 from nb2ddp.runtime.spot_checks import _checks
 
 

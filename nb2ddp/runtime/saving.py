@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 
+from nb2ddp.runtime.digests import _digest
 from nb2ddp.runtime.random_numbers import _installed
 from nb2ddp.runtime.run_state import _run, is_main_process
-from nb2ddp.runtime.same_data import _digest
 from nb2ddp.runtime.script_location import _place
 from nb2ddp.runtime.store import _store, _wait_for_key
 

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from typing import Any
 
-from nb2ddp.runtime.figure_values import _SIMPLE, _agree, _Path
+from nb2ddp.runtime.figure_values import _ABSENT, _SIMPLE, _Path
 
 
 class _Switches:
@@ -22,10 +22,10 @@ class _Switches:
         before, self.before, found = self.before, now, False
         self.steps += 1
         for path, (_, value) in now.items() if before else ():
-            is_librarys = path[0] == "trainer" and str(path[1])[:1] == "_"
-            if path in figures or is_librarys or not isinstance(value, _SIMPLE):
+            old = before[path][1] if path in before else _ABSENT
+            if not isinstance(value, _SIMPLE) or (type(old) is type(value) and old == value):
                 continue
-            if path not in before or not _agree(before[path][1], value):
+            if path not in figures and (path[0] != "trainer" or str(path[1])[:1] != "_"):  # the library's
                 count = self.changes[path] = self.changes.get(path, 0) + 1
                 often = 2 * count > self.steps
                 found |= count in (1, 16, 256) if often else not count & (count - 1)

@@ -1,0 +1,32 @@
+"""Compare what ranks have by its content."""
+
+import hashlib
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+_SEED = (
+    "Every rank must make the same data: seed what draws it (random.seed, numpy.random.seed, torch.manual_seed, "
+    "seed= or random_state=), sort what comes from a set or a folder, and start again"
+)
+
+
+def _digest(value: Any) -> str:
+    """Return a digest of a row or a batch by its content."""
+    digest = hashlib.sha256()
+    for leaf in pytree.tree_leaves(dict(value) if hasattr(value, "keys") else value):
+        if isinstance(leaf, torch.Tensor) and leaf.layout == torch.sparse_coo:
+            whole = leaf.detach().coalesce()
+            digest.update(_digest([*whole.shape, whole.indices(), whole.values()]).encode())
+        elif isinstance(leaf, torch.Tensor) and leaf.layout != torch.strided:
+            digest.update(_digest(leaf.detach().to_dense()).encode())
+        elif isinstance(leaf, torch.Tensor):
+            digest.update(leaf.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+        elif hasattr(leaf, "tobytes"):
+            digest.update(leaf.tobytes())
+        elif isinstance(leaf, str | int | float | bool | bytes | None):
+            digest.update(repr(leaf).encode())
+        else:
+            digest.update(type(leaf).__name__.encode())
+    return digest.hexdigest()
