@@ -80,7 +80,9 @@ class _Held:
         return found
 
     def _marks_of(self, tensors: list[torch.Tensor]) -> Any:
-        sums = [str(tensor.detach().sum().item()) for tensor in tensors] if self.looks else []
+        values = [tensor.detach() for tensor in tensors] if self.looks else []
+        kinds = [torch.float64 if value.is_floating_point() else None for value in values]  # to the last bit
+        sums = [str(value.sum(dtype=kind).item()) for value, kind in zip(values, kinds, strict=True)]
         return [id(tensor) for tensor in tensors], [tensor._version for tensor in tensors], sums
 
     def _values(self) -> Iterator[tuple[str, Any, Any]]:

@@ -136,13 +136,13 @@ class _Turns(_DividedSteps):
             )
         elif self.draws.why_not:
             self._say_near(f"{self.draws.why_not}, after the first of each step")
-        self._take_parameters_of_rank_0()
+        self._take_parameters_of_rank_0(anyway=bool(why))
         for parameter, gradient in kept:
             parameter.grad = gradient if parameter.grad is None else gradient + parameter.grad
 
-    def _take_parameters_of_rank_0(self) -> None:
+    def _take_parameters_of_rank_0(self, *, anyway: bool = False) -> None:
         """Give all ranks rank 0's parameters where micro-batches move them: each rounds otherwise."""
-        for parameter in self.trained if self.moves else ():
+        for parameter in self.trained if self.moves or anyway else ():
             dist.broadcast(parameter.data, 0)
 
     def _say_near(self, how: str) -> None:
