@@ -23,16 +23,18 @@ def begin() -> None:
         replace,
         vllm,
         watch,
+        written,
     )
 
     notes.begin()
     random.seed(models.SEED)
     watch.begin()
+    written.begin()
     replace.begin()
     draws.begin()
     vllm.begin()
     patches: dict[str, list[imports.Patch]] = {}
-    for module in (watch, replace, ranks, models, data, compat, vllm, draws):
+    for module in (watch, written, replace, ranks, models, data, compat, vllm, draws):
         for name, patch in module.PATCHES.items():
             patches.setdefault(name, []).append(patch)
     imports.begin(patches)

@@ -1,4 +1,4 @@
-"""Note what the script does: loads, batches, losses, gradients, parameters, collectives, files."""
+"""Note what the script does: loads, batches, losses, gradients, parameters, collectives."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import atexit
 import contextlib
 import hashlib
 import importlib.metadata
-import json
 import os
 import platform
 import sys
@@ -15,7 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from nb2ddp.rehearse.harness import notes, shards
+from nb2ddp.rehearse.harness import notes, samples, shards
 from nb2ddp.rehearse.harness.imports import Patch, around
 from nb2ddp.rehearse.harness.notes import note
 
@@ -25,7 +24,6 @@ COLLECTIVES = (
     "all_gather_object gather_object broadcast_object_list scatter_object_list"
 ).split()
 _PACKAGES = "torch transformers accelerate datasets trl peft unsloth sentence_transformers".split()
-_DIGESTED_ROWS = 64
 _DUMPED_NUMBERS = 20_000_000
 _VOLATILE = frozenset(
     {"local_rank", "logging_dir", "run_name"}
@@ -33,49 +31,9 @@ _VOLATILE = frozenset(
 
 
 def begin() -> None:
-    """Watch what needs no library: files, and the end of the process."""
-    sys.addaudithook(_audit)
+    """Note the end of the process."""
     if notes.is_rank():
         atexit.register(note, "exit")
-
-
-# ---------------------------------------------------------------------------------------------------------
-# Files
-
-
-def _audit(event: str, arguments: tuple[Any, ...]) -> None:
-    if event == "open":
-        path, mode, flags = arguments
-        writes = (
-            any(letter in mode for letter in "wax+")
-            if isinstance(mode, str)
-            else bool(flags & (os.O_WRONLY | os.O_RDWR))
-        )
-        if writes and isinstance(path, str):
-            _wrote(path)
-    elif event == "os.rename" and isinstance(arguments[1], str):
-        _wrote(arguments[1])
-
-
-def _wrote(path: str) -> None:
-    if not path.startswith((notes.FOLDER, "/dev/", "/proc/")):
-        note("write", path=os.path.abspath(path), line=notes.line_of_script())
-
-
-def _watch_native_writer(owner: Any, name: str, argument: int) -> None:
-    """Watch a function whose native code opens the file itself, which no audit hook sees."""
-
-    def writes(original: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-        path = [*arguments, *options.values()][argument] if argument < len(arguments) + len(options) else None
-        if isinstance(path, str | os.PathLike):
-            _wrote(os.fspath(path))
-        return original(*arguments, **options)
-
-    around(owner, name, writes)
-
-
-def _watch_safetensors(module: Any) -> None:
-    _watch_native_writer(module, "save_file", 1)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -115,7 +73,6 @@ _hidden = threading.local()
 
 
 def _watch_torch(torch: Any) -> None:
-    around(torch, "save", _torch_save)
     watch_steps(torch)
     if torch.distributed.is_available():
         _watch_distributed(torch.distributed)
@@ -137,12 +94,6 @@ def watch_steps(torch: Any) -> None:
         from torch.nn.parallel import DistributedDataParallel
 
         around(DistributedDataParallel, "forward", _note_rows)
-
-
-def _torch_save(original: Callable[..., Any], obj: Any, f: Any, *arguments: Any, **options: Any) -> Any:
-    if isinstance(f, str | os.PathLike):
-        _wrote(os.fspath(f))
-    return original(obj, f, *arguments, **options)
 
 
 def _backward(original: Callable[..., Any], tensor: Any, *arguments: Any, **options: Any) -> Any:
@@ -196,7 +147,7 @@ def _module_called(original: Callable[..., Any], self: Any, *inputs: Any, **opti
         or _repeats()
     ):
         return original(self, *inputs, **options)
-    digests = _rows_of_call(inputs, options)
+    digests = samples.rows_of_call(inputs, options)
     if (given := _batch_of(digests)) is not None:
         _called.append((given, digests))
     _hidden.called = True
@@ -309,7 +260,7 @@ def _new_iterator(original: Callable[..., Any], self: Any, loader: Any, *others:
     self.nb2ddp_number, self.nb2ddp_used, self.nb2ddp_given = _iterators, 0, 0
     self.nb2ddp_drawn = deque()
     if notes.is_rank():
-        size, digest = _content(loader.dataset)
+        size, digest = samples.content(loader.dataset)
         sampler = getattr(loader, "sampler", None)
         note(
             "loader",
@@ -348,92 +299,19 @@ def _next_batch(original: Callable[..., Any], self: Any) -> Any:
         _latest = self
         drawn = self.nb2ddp_drawn.popleft() if self.nb2ddp_drawn else None
         indices: list[Any] = drawn if isinstance(drawn, list) else [drawn]
-        fills = type(drawn).__name__ == "_Filler"  # of the runtime module: a row that does not count
-        rows = [] if fills else _row_digests(batch, len(indices))
+        rows = samples.row_digests(batch, len(indices))
         _given.append(_Given(self.nb2ddp_number, self.nb2ddp_given, rows))
         note(
             "batch",
             iterator=self.nb2ddp_number,
             number=self.nb2ddp_given,
-            indices=[] if fills else None if None in indices else [int(index) for index in indices],
+            indices=None if None in indices else [int(index) for index in indices],
             rows=rows,
-            width=0 if fills else _width(batch),
-            counts=_counts(batch) if notes.PLAN.get("handmade") else {},
+            width=samples.width(batch),
+            counts=samples.counts(batch) if notes.PLAN.get("handmade") else {},
         )
         self.nb2ddp_given += 1
     return batch
-
-
-def _content(dataset: Any) -> tuple[int | None, str | None]:
-    """Return a data set's length and a digest of its first rows as they are stored, without transforms."""
-    try:
-        size = len(dataset)
-        if hasattr(dataset, "with_format"):
-            rows: Any = dataset.with_format(None)[:_DIGESTED_ROWS]
-        elif isinstance(dataset, list):
-            rows = dataset[:_DIGESTED_ROWS]
-        else:
-            return size, None
-        text = json.dumps(rows, default=lambda value: type(value).__name__)
-        return size, hashlib.sha256(text.encode()).hexdigest()[:12]
-    except Exception:  # a stream, or a class of the user's: its content cannot be read this way
-        return None, None
-
-
-def _width(batch: Any) -> int | None:
-    """Return the length of the first tensor of a batch; None where it has none."""
-    torch: Any = sys.modules["torch"]
-    values = (
-        batch.values() if hasattr(batch, "values") else batch if isinstance(batch, list | tuple) else [batch]
-    )
-    return next((len(value) for value in values if isinstance(value, torch.Tensor) and value.dim()), None)
-
-
-def _counts(batch: Any) -> dict[str, list[int]]:
-    """Return what a mean over this batch may be a mean of: of each row the tokens that count, by the tensor."""
-    torch: Any = sys.modules["torch"]
-    named = (
-        batch.items()
-        if hasattr(batch, "items")
-        else enumerate(batch if isinstance(batch, list | tuple) else ())
-    )
-    found: dict[str, list[int]] = {}
-    for name, value in named:
-        if not isinstance(value, torch.Tensor) or value.dim() != 2 or value.is_complex():
-            continue
-        found[f"numbers other than 0 in batch[{name!r}]"] = (value != 0).sum(1).tolist()
-        if not value.is_floating_point():
-            found[f"labels in batch[{name!r}]"] = (value >= 0).sum(1).tolist()
-            found[f"labels after the first in batch[{name!r}]"] = (value[:, 1:] >= 0).sum(1).tolist()
-    return found
-
-
-def _rows_of_call(inputs: tuple[Any, ...], options: dict[str, Any]) -> list[str | None]:
-    """Return a digest of each row that a model is called with, None for those that cannot be told."""
-    batch = options or (inputs[0] if len(inputs) == 1 and hasattr(inputs[0], "keys") else list(inputs))
-    width = _width(batch)
-    if width is None:
-        return []
-    digests = _row_digests(batch, width)
-    return [None] * width if digests is None else list(digests)
-
-
-def _row_digests(batch: Any, count: int) -> list[str] | None:
-    """Return a digest of each sample's numbers without padding; None where that cannot be told."""
-    torch: Any = sys.modules["torch"]
-    named = dict(batch) if hasattr(batch, "keys") else {}
-    # of several texts, those of the first: input_ids, prompt_input_ids, input_ids_chosen
-    ids = next((str(key) for key in named if "input_ids" in str(key)), "")
-    mask = named.get(ids.replace("input_ids", "attention_mask"))
-    values = list(named.values() if named else batch if isinstance(batch, list | tuple) else [batch])
-    rows = next((v for v in values if isinstance(v, torch.Tensor) and v.dim() and len(v) == count), None)
-    if ids:
-        if mask is None or named[ids].shape != mask.shape or len(mask) != count:
-            return None
-        rows = [row[kept.bool()] for row, kept in zip(named[ids], mask, strict=True)]
-    if rows is None:
-        return None
-    return [hashlib.sha256(repr(row.detach().cpu().tolist()).encode()).hexdigest()[:12] for row in rows]
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -522,7 +400,7 @@ def _note_rows(original: Callable[..., Any], self: Any, *inputs: Any, **options:
     import torch
 
     if torch.is_grad_enabled() and notes.is_rank():
-        _step.computed += _rows_of_call(inputs, options)
+        _step.computed += samples.rows_of_call(inputs, options)
     return original(self, *inputs, **options)
 
 
@@ -572,5 +450,4 @@ PATCHES: dict[str, Patch] = {
     "torch": _watch_torch,
     "transformers.trainer": _watch_trainer,
     "transformers.training_args": _watch_arguments,
-    "safetensors.torch": _watch_safetensors,
 }

@@ -63,17 +63,17 @@ def test_a_shuffle_without_a_seed_gives_the_ranks_other_rows() -> None:
 @pytest.mark.parametrize("name", ["{}", "anchor_{}", "sentence_0_{}", "{}_chosen"])
 def test_a_sample_is_known_by_its_words_and_not_by_the_padding_of_its_batch(name: str) -> None:
     torch = pytest.importorskip("torch")
-    from nb2ddp.rehearse.harness.watch import _row_digests
+    from nb2ddp.rehearse.harness.samples import row_digests
 
     whole = {
         name.format("input_ids"): torch.tensor([[5, 6, 0], [7, 8, 9]]),
         name.format("attention_mask"): torch.tensor([[1, 1, 0], [1, 1, 1]]),
     }
     share = {key: value[:1, :2] for key, value in whole.items()}
-    first = _row_digests(share, 1)
+    first = row_digests(share, 1)
     assert first is not None
-    assert _row_digests(whole, 2) == [*first, *(_row_digests({k: v[1:] for k, v in whole.items()}, 1) or ())]
-    assert _row_digests({name.format("input_ids"): whole[name.format("input_ids")]}, 2) is None
+    assert row_digests(whole, 2) == [*first, *(row_digests({k: v[1:] for k, v in whole.items()}, 1) or ())]
+    assert row_digests({name.format("input_ids"): whole[name.format("input_ids")]}, 2) is None
 
 
 @pytest.mark.parametrize(
