@@ -26,15 +26,23 @@ def clock(seconds: float) -> str:
 class Waiting:
     """One line on stderr: on a terminal it moves and goes again, elsewhere it is repeated.
 
-    It is repeated every 2.5 seconds in the first half minute of a silence, and then every 15.
+    It is repeated every 2.5 seconds in the first half minute of a stage, and then after every 15 seconds of silence:
+    the log of a long training holds little of it.
     """
 
     def __init__(self) -> None:
         self._moves = is_terminal()
         self._next, self._count, self._drawn = FIRST_SECONDS, 0, ""
+        self._stage, self._stage_began, self._is_new = "", 0.0, True
 
     def show(self, what: str, elapsed: float, silent: float) -> None:
-        """Say ``what`` with the clock at ``elapsed``, if nothing else was shown for ``silent`` seconds."""
+        """Say ``what`` with the clock at ``elapsed``, if nothing else was shown for ``silent`` seconds.
+
+        What stands before a colon in ``what`` is the stage; a new one is said soon.
+        """
+        if (stage := what.partition(":")[0]) != self._stage:
+            self._stage, self._stage_began, self._next = stage, elapsed, FIRST_SECONDS
+        self._is_new = elapsed - self._stage_began < _OFTEN_SECONDS
         if silent < self._next:
             return
         line = f"nb2ddp: [{clock(elapsed)}] {what}"
@@ -44,12 +52,12 @@ class Waiting:
             # spaces and no "erase line", which the output of a notebook's cell does not know
             self._write(f"\r{self._drawn.ljust(len(before))}")
         else:
-            self._next = silent + (_EVERY_SECONDS if silent < _OFTEN_SECONDS else _SELDOM_SECONDS)
+            self._next = silent + (_EVERY_SECONDS if self._is_new else _SELDOM_SECONDS)
             self._write(f"{line}\n")
 
     def clear(self) -> None:
         """Take the line away: something else is printed."""
-        self._next = FIRST_SECONDS
+        self._next = FIRST_SECONDS if self._is_new or self._moves else _SELDOM_SECONDS
         if self._drawn:
             self._write(f"\r{' ' * len(self._drawn)}\r")
             self._drawn = ""

@@ -305,7 +305,7 @@ class DDPMagics(Magics):
             facts=closing_facts(progress, training.seconds, outputs, logs=folder / "logs"),
         )
         self.shell.user_ns[history.RESULT_NAME] = result
-        live.end("done" if result.ok else "failed")
+        live.end("done" if result.ok else "stopped" if interrupts else "failed")
         if interrupts and not result.ok:
             left = f"; the last checkpoint is {result.checkpoint}" if result.checkpoint else ""
             raise RunInterruptedError(f"the training was stopped, and no process of it is left{left}.")

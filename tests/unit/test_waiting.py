@@ -36,6 +36,19 @@ def test_what_is_quick_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err == ""
 
 
+def test_the_log_of_a_long_training_holds_little_of_it(capsys: pytest.CaptureFixture[str]) -> None:
+    line = module.Waiting()
+    for second in range(600):
+        if second % 10 == 9:  # the training prints
+            line.clear()
+        line.show(f"training: step {second}", second, second % 10)
+    line.show("saving", 602, 3)
+    said = [line.split()[1] for line in capsys.readouterr().err.splitlines()]
+    assert 3 <= len(said) <= 10
+    assert all(at < "[0:40]" for at in said[:-1])
+    assert said[-1] == "[10:02]"
+
+
 def test_on_a_terminal_nothing_of_it_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
