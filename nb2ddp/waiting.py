@@ -116,6 +116,7 @@ class WaitingThread(threading.Thread):
         while not self.ended.wait(0.2):
             with self._lock:
                 waited = time.monotonic() - self._since
-                self._line.show(self._what, waited, waited)
+                if self._what:
+                    self._line.show(self._what, waited, waited)
         with self._lock:
             self._line.clear()

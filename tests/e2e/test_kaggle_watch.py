@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nb2ddp import errors
+from nb2ddp import errors, waiting
 from nb2ddp.kaggle import watch as watching
 from nb2ddp.kaggle.watch import Progress
 from tests.support.kaggle_client import LOG, converted, imported_for_loopback, nb2ddp, server
@@ -69,7 +69,7 @@ def test_push_and_watch_to_the_end(server: KaggleServer, converted: Path) -> Non
     result = nb2ddp("push", "--watch")
     assert result.exit_code == 0, result.output
     lines = [line for line in result.output.splitlines() if line.startswith("ada/tiny-run · ")]
-    assert [line.split(" · ")[1] for line in lines] == ["QUEUED", "RUNNING", "COMPLETE", "COMPLETE"]
+    assert [line.split(" · ")[1] for line in lines] == ["QUEUED", "RUNNING", "COMPLETE"]
     assert "step 12/30 · loss 1.234 · 0.50 s/step" in lines[-1]
     assert len(server.pushes) == 1
 
@@ -81,10 +81,24 @@ def test_watching_a_kernel_that_fails(server: KaggleServer) -> None:
     assert "ended as CANCEL_ACKNOWLEDGED" in result.output
 
 
+def test_a_watched_failure_says_why(server: KaggleServer) -> None:
+    server.log = [
+        "nb2ddp: rank 1 failed first:\nboom\n",
+        "nb2ddp: training failed: rank 1: Value",
+        "Error: x\x1b[2J\n",
+    ]
+    server.states = ["RUNNING", "ERROR"]
+    result = nb2ddp("status", "ada/tiny-run", "--follow")
+    assert "ended as ERROR: training failed: rank 1: ValueError: x\\x1b[2J. `nb2ddp logs" in result.output
+    assert result.exit_code == errors.KernelError.exit_code
+
+
 def test_a_long_queue_is_told(server: KaggleServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watching, "LONG_QUEUE", 0.1)
-    server.states = [*["QUEUED"] * 8, "COMPLETE"]
-    assert "queued for over 15 minutes" in nb2ddp("status", "ada/tiny-run", "--follow").output
+    monkeypatch.setattr(waiting, "FIRST_SECONDS", 0.3)
+    server.states = [*["QUEUED"] * 20, "COMPLETE"]
+    output = nb2ddp("status", "ada/tiny-run", "--follow").output
+    assert "ada/tiny-run · QUEUED: Kaggle has no such GPUs free just now; it starts by itself" in output
 
 
 def test_watching_gives_up_when_nothing_is_heard(
