@@ -10,13 +10,13 @@ import importlib.util
 import json
 import re
 import shutil
-import signal
 import subprocess
 import time
 from pathlib import Path
 from typing import Any
 
 import nbformat
+import psutil
 import pytest
 
 from nb2ddp.kaggle import datasets
@@ -97,9 +97,11 @@ class Machines:
         ref, process, plan = self.running
         kernel = self.kernels[ref]
         if plan == STAYS and _is_whole(kernel.work / "outputs" / "checkpoint-6"):
-            process.send_signal(
-                signal.SIGKILL
-            )  # as a session that is over its time, or a machine that is gone
+            kernel_process = psutil.Process(
+                process.pid
+            )  # with all that it has started, as a machine that is gone
+            for each in (*kernel_process.children(recursive=True), kernel_process):
+                each.kill()
         if process.poll() is None:
             return {"status": "RUNNING"}
         process.communicate(timeout=LONG)
