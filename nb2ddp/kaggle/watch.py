@@ -18,7 +18,7 @@ from nb2ddp.errors import (
 )
 from nb2ddp.kaggle.client import Client, State
 from nb2ddp.kaggle.untrusted import TerminalFilter, shown
-from nb2ddp.waiting import waiting
+from nb2ddp.waiting import clock, waiting
 
 POLL_SECONDS = 10.0
 LONG_QUEUE = 15 * 60.0  # seconds
@@ -78,13 +78,8 @@ class Progress:
         if self.seconds is not None and self.step is not None and self.steps is not None:
             parts.append(f"{self.seconds:.2f} s/step")
             if left := (self.steps - self.step) * self.seconds:
-                parts.append(f"{_duration(left)} left")
+                parts.append(f"{clock(left)} left")
         return " · ".join(parts)
-
-
-def _duration(seconds: float) -> str:
-    hours, minutes = divmod(int(seconds) // 60, 60)
-    return f"{hours}:{minutes:02}:{int(seconds) % 60:02}"
 
 
 def follow(client: Client, ref: str, see: Callable[[State], None]) -> Iterator[tuple[float, str]]:
@@ -160,7 +155,7 @@ def watch(client: Client, ref: str) -> State:
             began = min(began, time.monotonic() - min(seconds, _LONGEST))
             progress.read(text)
             show()
-    lasted = _duration(time.monotonic() - began)
+    lasted = clock(time.monotonic() - began)
     print(
         " · ".join(filter(None, [ref, states[-1].name, lasted, str(progress)])), file=sys.stderr, flush=True
     )

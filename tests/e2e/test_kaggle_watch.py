@@ -25,8 +25,8 @@ def test_progress_is_read_from_the_log() -> None:
         progress.read(piece)
         seen.append(str(progress))
     assert seen[:5] == [""] * 5
-    assert seen[5] == "step 3/30 · loss 2.5 · 2.00 s/step · 0:00:54 left"
-    assert seen[-1] == "step 12/30 · loss 1.234 · 0.50 s/step · 0:00:09 left"
+    assert seen[5] == "step 3/30 · loss 2.5 · 2.00 s/step · 0:54 left"
+    assert seen[-1] == "step 12/30 · loss 1.234 · 0.50 s/step · 0:09 left"
 
 
 def test_status(server: KaggleServer) -> None:
