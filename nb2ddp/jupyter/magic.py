@@ -292,7 +292,8 @@ class DDPMagics(Magics):
             training.close()
             monitor.close()
         sentence, trace = (None, [""]) if training.exit_code == 0 else failure(progress.transcript, places)
-        files = files_written(cwd, since, without=folder)
+        own = self._start / self._notebook_path()  # which JupyterLab saves now and then
+        files = files_written(cwd, since, without=[folder, own])
         outputs = Outputs(files, conversion.script.text)
         result = Result(
             training.exit_code,
