@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from typing import TextIO
 
 FIRST_SECONDS = 2.0
 """How long a command may be silent before it says what it waits for."""
@@ -31,6 +32,7 @@ class Waiting:
     """
 
     def __init__(self) -> None:
+        self._stream = sys.stderr  # as it is now: Kaggle's client is called with another one
         self._moves = is_terminal()
         self._next, self._count, self._drawn = FIRST_SECONDS, 0, ""
         self._stage, self._stage_began, self._is_new = "", 0.0, True
@@ -48,7 +50,10 @@ class Waiting:
         line = f"nb2ddp: [{clock(elapsed)}] {what}"
         if self._moves:
             self._count += 1
-            before, self._drawn = self._drawn, f"{_SPINNER[self._count % 4]} {line}"[: _columns() - 1]
+            before, self._drawn = (
+                self._drawn,
+                f"{_SPINNER[self._count % 4]} {line}"[: _columns(self._stream) - 1],
+            )
             # spaces and no "erase line", which the output of a notebook's cell does not know
             self._write(f"\r{self._drawn.ljust(len(before))}")
         else:
@@ -64,8 +69,8 @@ class Waiting:
 
     def _write(self, text: str) -> None:
         with contextlib.suppress(OSError, ValueError):  # the terminal is gone
-            sys.stderr.write(text)
-            sys.stderr.flush()
+            self._stream.write(text)
+            self._stream.flush()
 
 
 def is_terminal() -> bool:
@@ -73,9 +78,9 @@ def is_terminal() -> bool:
     return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
 
-def _columns() -> int:
+def _columns(stream: TextIO) -> int:
     try:
-        return os.get_terminal_size(sys.stderr.fileno()).columns or 80
+        return os.get_terminal_size(stream.fileno()).columns or 80
     except (OSError, ValueError):
         return 80
 

@@ -147,7 +147,7 @@ def watch(client: Client, ref: str) -> State:
     def show() -> None:
         since, said = time.monotonic() - began, str(progress)
         if states[-1].name == "QUEUED":
-            said = "Kaggle has no such GPUs free just now; it starts by itself" if since > LONG_QUEUE else ""
+            said = "waits for free GPUs, starts by itself" if since > LONG_QUEUE else ""
         line.update(f"{ref} · {states[-1].name}: {said}" if said else f"{ref} · {states[-1].name}")
 
     with waiting("") as line:

@@ -72,7 +72,7 @@ _SAVES = re.compile(r"\bsav(?:e|ing)|writing|upload|merging|gguf|quanti[sz]ing",
 _STAGES = (("loading", _LOADS), ("tokenising", _HAS_DATA), ("saving", _SAVES))
 AFTER = "after training"
 WORDS = {
-    "starting": "starting: nothing is printed yet, importing the libraries takes a while",
+    "starting": "starting: no output yet; importing libraries takes a while",
     "running": "running: no step and no loss is printed yet",
     "loading": "loading",
     "tokenising": "tokenising: the rows are prepared",

@@ -98,7 +98,7 @@ def test_a_long_queue_is_told(server: KaggleServer, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(waiting, "FIRST_SECONDS", 0.3)
     server.states = [*["QUEUED"] * 20, "COMPLETE"]
     output = nb2ddp("status", "ada/tiny-run", "--follow").output
-    assert "ada/tiny-run · QUEUED: Kaggle has no such GPUs free just now; it starts by itself" in output
+    assert "ada/tiny-run · QUEUED: waits for free GPUs, starts by itself" in output
 
 
 def test_watching_gives_up_when_nothing_is_heard(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import sys
 import time
@@ -28,6 +29,13 @@ def test_elsewhere_it_is_a_line_for_each_thing_that_takes_long(
         line.turn_to("ending")
     lines = capsys.readouterr().err.splitlines()
     assert list(dict.fromkeys(line.partition("] ")[2] for line in lines)) == ["loading", "checking"]
+
+
+def test_it_is_said_while_what_a_library_prints_is_discarded(capsys: pytest.CaptureFixture[str]) -> None:
+    line = module.Waiting()
+    with contextlib.redirect_stderr(io.StringIO()):
+        line.show("signing in", 3, 3)
+    assert "signing in" in capsys.readouterr().err
 
 
 def test_what_is_quick_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
