@@ -85,16 +85,29 @@ def _columns(stream: TextIO) -> int:
         return 80
 
 
+_threads: list[WaitingThread] = []  # the one that runs, if any
+
+
 @contextlib.contextmanager
 def waiting(what: str) -> Iterator[WaitingThread]:
-    """Show on stderr what is waited for, from a thread, until this ends."""
+    """Show on stderr what is waited for, from a thread, until this ends; within another one its words change."""
+    if _threads:
+        outer, before = _threads[-1], _threads[-1]._what
+        outer.update(what)
+        try:
+            yield outer
+        finally:
+            outer.update(before)
+        return
     thread = WaitingThread(what)
+    _threads.append(thread)
     thread.start()
     try:
         yield thread
     finally:
         thread.ended.set()
         thread.join()
+        _threads.remove(thread)
 
 
 class WaitingThread(threading.Thread):

@@ -38,6 +38,18 @@ def test_it_is_said_while_what_a_library_prints_is_discarded(capsys: pytest.Capt
     assert "signing in" in capsys.readouterr().err
 
 
+def test_within_another_one_only_the_words_change(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "FIRST_SECONDS", 0.0)
+    with waiting("preparing"), waiting("signing in"):
+        time.sleep(0.5)
+    assert "preparing" not in capsys.readouterr().err
+    with waiting("next"):
+        time.sleep(0.5)
+    assert "next" in capsys.readouterr().err
+
+
 def test_what_is_quick_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     with waiting("loading"):
         pass
