@@ -114,12 +114,14 @@ def say(text: str) -> None:
     echo(f"nb2ddp: {text}", err=True)
 
 
-def converted(what: Input, options: Options) -> tuple[Conversion, str | None, str | None]:
+def converted(
+    what: Input, options: Options, *, silent: bool = False
+) -> tuple[Conversion, str | None, str | None]:
     """Convert what the user named; return the conversion, its text if it lies in no file, and why it failed.
 
     A failure is a sentence and no exception: several notebooks must not stop at the first.
     """
-    with waiting(f"converting {what.text}"):
+    with contextlib.nullcontext() if silent else waiting(f"converting {what.text}"):
         return _converted(what, options)
 
 

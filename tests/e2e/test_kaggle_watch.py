@@ -51,7 +51,7 @@ def test_the_status_of_a_kernel_that_is_not_there(
 
 def test_logs(server: KaggleServer) -> None:
     server.log = LOG
-    assert nb2ddp("logs", "ada/tiny-run").output == "".join(LOG)
+    assert nb2ddp("logs", "ada/tiny-run").stdout == "".join(LOG)
 
 
 def test_a_broken_stream_is_taken_up_without_repeating(server: KaggleServer) -> None:
