@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from typing import TextIO
 
 FIRST_SECONDS = 2.0
 """How long a command may be silent before it says what it waits for."""
@@ -26,38 +27,50 @@ def clock(seconds: float) -> str:
 class Waiting:
     """One line on stderr: on a terminal it moves and goes again, elsewhere it is repeated.
 
-    It is repeated every 2.5 seconds in the first half minute of a silence, and then every 15.
+    It is repeated every 2.5 seconds in the first half minute of a stage, and then after every 15 seconds of silence:
+    the log of a long training holds little of it.
     """
 
     def __init__(self) -> None:
+        self._stream = sys.stderr  # as it is now: Kaggle's client is called with another one
         self._moves = is_terminal()
         self._next, self._count, self._drawn = FIRST_SECONDS, 0, ""
+        self._stage, self._stage_began, self._is_new = "", 0.0, True
 
     def show(self, what: str, elapsed: float, silent: float) -> None:
-        """Say ``what`` with the clock at ``elapsed``, if nothing else was shown for ``silent`` seconds."""
+        """Say ``what`` with the clock at ``elapsed``, if nothing else was shown for ``silent`` seconds.
+
+        What stands before a colon in ``what`` is the stage; a new one is said soon.
+        """
+        if (stage := what.partition(":")[0]) != self._stage:
+            self._stage, self._stage_began, self._next = stage, elapsed, FIRST_SECONDS
+        self._is_new = elapsed - self._stage_began < _OFTEN_SECONDS
         if silent < self._next:
             return
         line = f"nb2ddp: [{clock(elapsed)}] {what}"
         if self._moves:
             self._count += 1
-            before, self._drawn = self._drawn, f"{_SPINNER[self._count % 4]} {line}"[: _columns() - 1]
+            before, self._drawn = (
+                self._drawn,
+                f"{_SPINNER[self._count % 4]} {line}"[: _columns(self._stream) - 1],
+            )
             # spaces and no "erase line", which the output of a notebook's cell does not know
             self._write(f"\r{self._drawn.ljust(len(before))}")
         else:
-            self._next = silent + (_EVERY_SECONDS if silent < _OFTEN_SECONDS else _SELDOM_SECONDS)
+            self._next = silent + (_EVERY_SECONDS if self._is_new else _SELDOM_SECONDS)
             self._write(f"{line}\n")
 
     def clear(self) -> None:
         """Take the line away: something else is printed."""
-        self._next = FIRST_SECONDS
+        self._next = FIRST_SECONDS if self._is_new or self._moves else _SELDOM_SECONDS
         if self._drawn:
             self._write(f"\r{' ' * len(self._drawn)}\r")
             self._drawn = ""
 
     def _write(self, text: str) -> None:
         with contextlib.suppress(OSError, ValueError):  # the terminal is gone
-            sys.stderr.write(text)
-            sys.stderr.flush()
+            self._stream.write(text)
+            self._stream.flush()
 
 
 def is_terminal() -> bool:
@@ -65,23 +78,36 @@ def is_terminal() -> bool:
     return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
 
-def _columns() -> int:
+def _columns(stream: TextIO) -> int:
     try:
-        return os.get_terminal_size(sys.stderr.fileno()).columns or 80
+        return os.get_terminal_size(stream.fileno()).columns or 80
     except (OSError, ValueError):
         return 80
 
 
+_threads: list[WaitingThread] = []  # the one that runs, if any
+
+
 @contextlib.contextmanager
 def waiting(what: str) -> Iterator[WaitingThread]:
-    """Show on stderr what is waited for, from a thread, until this ends."""
+    """Show on stderr what is waited for, from a thread, until this ends; within another one its words change."""
+    if _threads:
+        outer, before = _threads[-1], _threads[-1]._what
+        outer.update(what)
+        try:
+            yield outer
+        finally:
+            outer.update(before)
+        return
     thread = WaitingThread(what)
+    _threads.append(thread)
     thread.start()
     try:
         yield thread
     finally:
         thread.ended.set()
         thread.join()
+        _threads.remove(thread)
 
 
 class WaitingThread(threading.Thread):
@@ -108,6 +134,7 @@ class WaitingThread(threading.Thread):
         while not self.ended.wait(0.2):
             with self._lock:
                 waited = time.monotonic() - self._since
-                self._line.show(self._what, waited, waited)
+                if self._what:
+                    self._line.show(self._what, waited, waited)
         with self._lock:
             self._line.clear()

@@ -20,7 +20,7 @@ from nb2ddp.options import Options, Setting, file_defaults, settings
 from nb2ddp.plain_text import terminal_safe
 from nb2ddp.source.inputs import Input, input_of
 from nb2ddp.source.notebook import is_notebook
-from nb2ddp.waiting import is_terminal, waiting
+from nb2ddp.waiting import waiting
 
 if TYPE_CHECKING:
     from nb2ddp.conversion.pipeline import Conversion
@@ -114,12 +114,14 @@ def say(text: str) -> None:
     echo(f"nb2ddp: {text}", err=True)
 
 
-def converted(what: Input, options: Options) -> tuple[Conversion, str | None, str | None]:
+def converted(
+    what: Input, options: Options, *, silent: bool = False
+) -> tuple[Conversion, str | None, str | None]:
     """Convert what the user named; return the conversion, its text if it lies in no file, and why it failed.
 
     A failure is a sentence and no exception: several notebooks must not stop at the first.
     """
-    with waiting(f"converting {what.text}") if is_terminal() else contextlib.nullcontext():
+    with contextlib.nullcontext() if silent else waiting(f"converting {what.text}"):
         return _converted(what, options)
 
 

@@ -28,6 +28,7 @@ from nb2ddp.options import Options, settings
 from nb2ddp.plain_text import json_text, terminal_safe
 from nb2ddp.source.inputs import Input, input_of
 from nb2ddp.source.notebook import is_notebook
+from nb2ddp.waiting import is_terminal
 
 if TYPE_CHECKING:
     from nb2ddp.conversion.pipeline import Conversion
@@ -121,9 +122,10 @@ def convert(
         _check_page(html, notebooks)
     many = any(Path(name).is_dir() for name in notebooks)
     detail: Detail = "quiet" if quiet else "verbose" if verbose else "brief" if many else "normal"
+    silent = quiet or (output_format != "full" and not is_terminal())  # a program reads it
     results = []
     for what, folder in _targets(notebooks, output):
-        result = _convert_one(what, folder, options, check=check, force=force)
+        result = _convert_one(what, folder, options, check=check, force=force, silent=silent)
         results.append(result)
         _print(result, output_format, options, detail)
         if show_diff and output_format != "json" and result.conversion.script is not None:
@@ -156,9 +158,11 @@ class _Result:
         return str(self.document["status"])
 
 
-def _convert_one(what: Input, folder: Path, options: Options, *, check: bool, force: bool) -> _Result:
+def _convert_one(
+    what: Input, folder: Path, options: Options, *, check: bool, force: bool, silent: bool
+) -> _Result:
     """Convert one notebook, and write its files unless ``check``; one that lies nowhere here is kept too."""
-    conversion, text, failure = converted(what, options)
+    conversion, text, failure = converted(what, options, silent=silent)
     from nb2ddp.conversion import report
     from nb2ddp.ddp_folder import kept_name, write
 

@@ -88,8 +88,8 @@ def emit(
     \b
     Example:
       nb2ddp emit --target torchrun --nodes 2 --gpus 4 finetune_ddp
-      nb2ddp emit --target slurm --nodes 2 --gpus 4 --time 12:00:00 --partition gpu finetune_ddp
-      nb2ddp emit --target accelerate --nodes 2 --main-process-ip node1 finetune_ddp
+      nb2ddp emit --target slurm --nodes 2 --gpus 4 --time 12:00:00 finetune_ddp
+      nb2ddp emit --target accelerate --nodes 2 --main-process-ip n1 finetune_ddp
       nb2ddp emit --target kubeflow --nodes 2 --image me/unsloth finetune_ddp
       nb2ddp emit --target skypilot --gpus 8 --accelerator H100 finetune_ddp
     """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -114,7 +113,7 @@ def watch_kernel(kaggle: Client, ref: str, *, judge: bool = True) -> State:
     from nb2ddp.kaggle import watch
 
     with _watching(ref):
-        state = watch.watch(kaggle, ref, sys.stderr)
+        state = watch.watch(kaggle, ref)
     if judge:
         watch.check(ref, state)
     return state

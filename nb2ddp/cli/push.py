@@ -14,6 +14,7 @@ from nb2ddp.cli.common import echo, option_for, say, script_of, until_interrupte
 from nb2ddp.cli.kernel import KAGGLE_CODES, output_of, watch_kernel
 from nb2ddp.plain_text import json_text, terminal_safe
 from nb2ddp.source.notebook import is_notebook
+from nb2ddp.waiting import waiting
 
 if TYPE_CHECKING:
     from nb2ddp.kaggle.bundle import Bundle, Wishes
@@ -114,12 +115,13 @@ def push(
       nb2ddp push --kaggle finetune_ddp --token-dataset me/keys --dry-run
       nb2ddp push --kaggle finetune_ddp --upload-data --sessions auto
     """
-    from nb2ddp.ddp_folder import DRY_RUN, PUSHED
-    from nb2ddp.kaggle import bundle, client, credentials
-    from nb2ddp.kaggle.own_folder import check_own
-    from nb2ddp.kaggle.push import check_source
-    from nb2ddp.kaggle.secrets import refuse_secrets
-    from nb2ddp.kaggle.sessions import most_sessions
+    with waiting("preparing the push"):
+        from nb2ddp.ddp_folder import DRY_RUN, PUSHED
+        from nb2ddp.kaggle import bundle, client, credentials
+        from nb2ddp.kaggle.own_folder import check_own
+        from nb2ddp.kaggle.push import check_source
+        from nb2ddp.kaggle.secrets import refuse_secrets
+        from nb2ddp.kaggle.sessions import most_sessions
 
     most = None if sessions is None else most_sessions(sessions)
     if most is not None and (watch or options["resume_from"]):
@@ -130,9 +132,10 @@ def push(
     folder = (
         script_of(target, 2).parent if target and is_notebook(target) else bundle.converted_folder(target)
     )
-    kaggle = None if dry_run else client.connect()
-    user = kaggle.user if kaggle else credentials.user_known_here()
-    made = bundle.bundle_of(folder, wishes, user)
+    with waiting("preparing the push"):
+        kaggle = None if dry_run else client.connect()
+        user = kaggle.user if kaggle else credentials.user_known_here()
+        made = bundle.bundle_of(folder, wishes, user)
     if made.is_unowned and not yes and _can_ask():
         wishes = replace(wishes, owner=click.prompt("Your Kaggle user name", err=True))
         made = bundle.bundle_of(folder, wishes, user)

@@ -39,7 +39,11 @@ timeout_option = click.option(
 @click.command()
 @click.argument("target", metavar="DIR|NOTEBOOK", type=click.Path(path_type=Path))
 @click.option(
-    "--steps", type=click.IntRange(min=1), default=4, show_default=True, help="Number of optimizer steps."
+    "--steps",
+    type=click.IntRange(min=1),
+    default=4,
+    show_default=True,
+    help="Number of optimizer steps of a Trainer; loops run whole.",
 )
 @option_for("nproc", type=click.IntRange(min=2), help="Number of processes.")
 @option_for("strategy", help=_AS_CONVERTED)
@@ -87,7 +91,7 @@ def rehearse(
     \b
     Example:
       nb2ddp rehearse finetune_ddp
-      nb2ddp rehearse finetune.ipynb --data yahma/alpaca-cleaned=rows.jsonl --html rehearsal.html
+      nb2ddp rehearse finetune.ipynb --data me/set=rows.jsonl --html page.html
     """
     from nb2ddp.errors import RehearsalError
     from nb2ddp.rehearse import report

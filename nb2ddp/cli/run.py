@@ -195,7 +195,7 @@ def _close(observer: Listener | Monitor, script: Path, began: float, logs: Path)
     ours = [os.fstat(1), os.fstat(2)]  # `> train.log` is no file of the run
     files = [
         file
-        for file in files_written(Path.cwd(), began, without=logs.absolute())
+        for file in files_written(Path.cwd(), began, without=[logs.absolute()])
         if not any(os.path.samestat(file.stat(), own) for own in ours)
     ]
     outputs = Outputs(files, script.read_text(encoding="utf-8", errors="replace"))

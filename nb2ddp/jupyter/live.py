@@ -14,6 +14,14 @@ from nb2ddp.jupyter.run_process import Training
 from nb2ddp.monitor import nvml
 from nb2ddp.monitor.progress import Progress
 
+_State = Literal["running", "done", "failed", "stopped"]
+
+_TITLES: dict[_State, str] = {
+    "running": "Training",
+    "done": "Trained",
+    "failed": "Failed",
+    "stopped": "Stopped",
+}
 _UPDATE_SECONDS = 0.5
 _LINE_SECONDS = 10.0  # between two lines about the progress, where a line cannot be overwritten
 _HELD_SECONDS = 5.0  # of a traceback after which rank 0 prints on; one that ends the run is its last word
@@ -73,7 +81,7 @@ class Live:
                 interrupts += 1
                 self._training.interrupt()
 
-    def end(self, state: Literal["done", "failed"]) -> None:
+    def end(self, state: _State) -> None:
         if state == "done":
             self._release()
         self._show(state)
@@ -114,11 +122,11 @@ class Live:
             self._line = ""
         print(line, flush=True)
 
-    def _show(self, state: Literal["running", "done", "failed"]) -> None:
+    def _show(self, state: _State) -> None:
         self._shown = time.monotonic()
         loads = self._monitor.loads()
         seconds = self._training.seconds
-        title = {"running": "Training", "done": "Trained", "failed": "Stopped"}[state]
+        title = _TITLES[state]
         text = pictures.live_text(self._progress, title=title, seconds=seconds, loads=loads)
         if self._display is not None:
             html = pictures.live_html(

@@ -292,7 +292,8 @@ class DDPMagics(Magics):
             training.close()
             monitor.close()
         sentence, trace = (None, [""]) if training.exit_code == 0 else failure(progress.transcript, places)
-        files = files_written(cwd, since, without=folder)
+        own = self._start / self._notebook_path()  # which JupyterLab saves now and then
+        files = files_written(cwd, since, without=[folder, own])
         outputs = Outputs(files, conversion.script.text)
         result = Result(
             training.exit_code,
@@ -305,7 +306,7 @@ class DDPMagics(Magics):
             facts=closing_facts(progress, training.seconds, outputs, logs=folder / "logs"),
         )
         self.shell.user_ns[history.RESULT_NAME] = result
-        live.end("done" if result.ok else "failed")
+        live.end("done" if result.ok else "stopped" if interrupts else "failed")
         if interrupts and not result.ok:
             left = f"; the last checkpoint is {result.checkpoint}" if result.checkpoint else ""
             raise RunInterruptedError(f"the training was stopped, and no process of it is left{left}.")

@@ -103,8 +103,7 @@ class Result:
             lines.append(f"loss {curve}")
         if self.ok:
             lines += [f"{name}: {value}" for name, value in self.facts if name not in ("time", "load it")]
-        if self.how_to_load:
-            lines.append(self.how_to_load)
+        lines += filter(None, (self._where_it_is, self.how_to_load))
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
@@ -113,9 +112,19 @@ class Result:
             headline=self._headline,
             facts=[f"{name} {value}" for name, value in self.facts if name in _SHOWN] if self.ok else [],
             curve=charts.loss_curve(_progress(self.records)),
+            where_it_is=self._where_it_is,
             how_to_load=self.how_to_load,
             files=self.output_files,
         )
+
+    @property
+    def _where_it_is(self) -> str:
+        """Say that this kernel's model is not the trained one, where no line tells how to load that."""
+        if not self.ok or self.how_to_load:
+            return ""
+        if not self.output_files:
+            return "Nothing was saved, so what was trained is gone; this kernel's variables are as before the run."
+        return "This kernel's variables are as before the run: load what the cell has saved."
 
     @property
     def _headline(self) -> str:

@@ -38,7 +38,7 @@ _BY_REASON: list[tuple[str, type[KaggleError], str]] = [
     (
         r"not found",
         NotFoundError,
-        "there is no such kernel, or you may not see it; look at its address on kaggle.com",
+        "there is none of that name, or you may not see it; look at its address on kaggle.com",
     ),
     (r"too large|maximum .*size|exceeds", RefusedError, "move data from the notebook to a dataset"),
 ]
@@ -46,10 +46,10 @@ _BY_STATUS: dict[int, tuple[type[KaggleError], str]] = {
     400: (RefusedError, "correct what it names and push again"),
     401: (
         SignInError,
-        "your credentials have expired or were revoked: make new ones at kaggle.com/settings/api",
+        "your credentials are wrong, have expired or were revoked: make new ones at kaggle.com/settings/api",
     ),
-    403: (ForbiddenError, "the owner or the name is wrong, or the credentials are another user's"),
-    404: (NotFoundError, "there is no such kernel; look at the owner and the name in its address"),
+    403: (ForbiddenError, "the owner or the name is wrong, or it is another user's and private"),
+    404: (NotFoundError, "there is none of that name; look at the owner and the name in its address"),
     409: (TitleError, "the title is in use; choose another with --title"),
     413: (RefusedError, "the code is too large: move data from the notebook to a dataset"),
     429: (TooManyRequestsError, "wait some minutes before you try again"),

@@ -52,6 +52,11 @@ def check_quota(client: Client, timeout: int | None, say: Say, earlier: float | 
         return
     if quota is None:
         return
+    if quota.allowed == 0:
+        raise QuotaError(
+            "Kaggle gives this account no GPU hours, as it does before a phone number is verified: see "
+            "https://www.kaggle.com/settings. Nothing was sent."
+        )
     if quota.left == 0:
         raise QuotaError(
             f"all {quota.allowed:.0f} GPU hours of this week are used up{_renewal(quota)}. Nothing was sent."

@@ -118,7 +118,8 @@ def _record(file: Path) -> dict[str, Any] | None:
 def _machine(run: dict[str, Any]) -> str:
     gpus = [shown(text_of(name), 60) for name in list_of(run.get("gpus"))[:16]]
     world_size = count_of(run.get("world_size"))
-    text = f"{'?' if world_size is None else world_size} processes on {', '.join(gpus) or 'the CPU'}"
+    count = "?" if world_size is None else world_size
+    text = f"{count} process{'' if count == 1 else 'es'} on {', '.join(gpus) or 'the CPU'}"
     phases = [
         f"{shown(phase, 40)} {took:.0f} s"
         for phase, value in list(dict_of(run.get("seconds")).items())[:16]

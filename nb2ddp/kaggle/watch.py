@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import re
+import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from typing import TextIO
-
-from rich.console import Console
-from rich.live import Live
-from rich.text import Text
+from dataclasses import dataclass, field, replace
 
 from nb2ddp.errors import (
     ForbiddenError,
@@ -21,7 +17,8 @@ from nb2ddp.errors import (
     UnreachableError,
 )
 from nb2ddp.kaggle.client import Client, State
-from nb2ddp.kaggle.untrusted import TerminalFilter
+from nb2ddp.kaggle.untrusted import TerminalFilter, shown
+from nb2ddp.waiting import clock, waiting
 
 POLL_SECONDS = 10.0
 LONG_QUEUE = 15 * 60.0  # seconds
@@ -45,16 +42,18 @@ _LOSS = re.compile(
     r"""([-+]?\d{1,20}(?:\.\d{0,20})?(?:[eE][-+]?\d{1,3})?|nan|inf)""",
     re.ASCII,
 )
+_FAILED = re.compile(r"(?m)^nb2ddp: (\w{1,20} failed: [^\r\n]{1,300})")
 
 
 @dataclass
 class Progress:
-    """The latest values in the log: step, steps, seconds per step, loss."""
+    """The latest values in the log: step, steps, seconds per step, loss, and why the run has failed."""
 
     step: int | None = None
     steps: int | None = None
     seconds: float | None = None
     loss: float | None = None
+    failure: str = ""
     _rest: str = field(default="", repr=False)
 
     def read(self, text: str) -> None:
@@ -67,6 +66,8 @@ class Progress:
             self.seconds = speed if match[4] == "s/it" else 1 / speed if speed else None
         for match in _LOSS.finditer(text):
             self.loss = float(match[1])
+        for match in _FAILED.finditer(text):
+            self.failure = shown(match[1])
 
     def __str__(self) -> str:
         parts = []
@@ -77,13 +78,8 @@ class Progress:
         if self.seconds is not None and self.step is not None and self.steps is not None:
             parts.append(f"{self.seconds:.2f} s/step")
             if left := (self.steps - self.step) * self.seconds:
-                parts.append(f"{_duration(left)} left")
+                parts.append(f"{clock(left)} left")
         return " · ".join(parts)
-
-
-def _duration(seconds: float) -> str:
-    hours, minutes = divmod(int(seconds) // 60, 60)
-    return f"{hours}:{minutes:02}:{int(seconds) % 60:02}"
 
 
 def follow(client: Client, ref: str, see: Callable[[State], None]) -> Iterator[tuple[float, str]]:
@@ -136,53 +132,34 @@ def printed(client: Client, ref: str, see: Callable[[State], None] | None) -> It
     yield safe.end()
 
 
-class _Line:
-    """The live line, which rich renders several times a second."""
-
-    def __init__(self, ref: str) -> None:
-        self.ref, self.start, self.state, self.progress = ref, time.monotonic(), "", Progress()
-
-    def __rich__(self) -> Text:
-        parts = [self.ref, self.state, _duration(time.monotonic() - self.start), str(self.progress)]
-        if self.state == "QUEUED" and time.monotonic() - self.start > LONG_QUEUE:
-            parts.append(
-                "queued for over 15 minutes: Kaggle has no such GPUs free just now; it starts by itself"
-            )
-        return Text(" · ".join(filter(None, parts)), no_wrap=True, overflow="ellipsis")
-
-
-def watch(client: Client, ref: str, file: TextIO) -> State:
-    """Show one live line until the kernel has ended, and return its last state.
-
-    If ``file`` is not a terminal, a line is written whenever the state changes, and the progress at the end.
-    """
-    line, console = _Line(ref), Console(file=file, highlight=False)
-    states: list[State] = []
-    told = False
+def watch(client: Client, ref: str) -> State:
+    """Show on stderr how a kernel is going until it has ended, and return its last state."""
+    progress, began, states = Progress(), time.monotonic(), list[State]()
 
     def see(state: State) -> None:
-        nonlocal told
-        is_long = state.name == "QUEUED" and time.monotonic() - line.start > LONG_QUEUE and not told
-        if not console.is_terminal and (not states or states[-1].name != state.name or is_long):
-            line.state = state.name
-            console.print(line, soft_wrap=True)
-        told = told or is_long
-        line.state = state.name
+        if not states or states[-1].name != state.name:
+            line.turn_to("")
+            if state.is_active:
+                print(f"{ref} · {state.name}", file=sys.stderr, flush=True)
         states.append(state)
+        show()
 
-    with Live(
-        line,
-        console=console,
-        refresh_per_second=2,
-        transient=True,
-        redirect_stdout=False,
-        redirect_stderr=False,
-    ):
+    def show() -> None:
+        since, said = time.monotonic() - began, str(progress)
+        if states[-1].name == "QUEUED":
+            said = "waits for free GPUs, starts by itself" if since > LONG_QUEUE else ""
+        line.update(f"{ref} · {states[-1].name}: {said}" if said else f"{ref} · {states[-1].name}")
+
+    with waiting("") as line:
         for seconds, text in follow(client, ref, see):
-            line.start = min(line.start, time.monotonic() - min(seconds, _LONGEST))
-            line.progress.read(text)
-    console.print(line, soft_wrap=True)
-    return states[-1]
+            began = min(began, time.monotonic() - min(seconds, _LONGEST))
+            progress.read(text)
+            show()
+    lasted = clock(time.monotonic() - began)
+    print(
+        " · ".join(filter(None, [ref, states[-1].name, lasted, str(progress)])), file=sys.stderr, flush=True
+    )
+    return replace(states[-1], failure=states[-1].failure or progress.failure)
 
 
 def check(ref: str, state: State) -> None:

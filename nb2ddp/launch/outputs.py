@@ -7,7 +7,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,8 +25,9 @@ _AUTO_PEFT = {
 }
 
 
-def files_written(folder: Path, since: float, *, without: Path | None = None) -> list[Path]:
-    """Return files below ``folder`` that changed after ``since`` (seconds since the epoch), without caches.
+def files_written(folder: Path, since: float, *, without: Collection[Path] = ()) -> list[Path]:
+    """Return files below ``folder`` that changed after ``since`` (seconds since the epoch), without caches and
+    without these files and folders.
 
     Relative to ``folder`` when that is the current one. Returns what it finds in 3 seconds.
     """
@@ -36,12 +37,12 @@ def files_written(folder: Path, since: float, *, without: Path | None = None) ->
         folders[:] = [
             name
             for name in folders
-            if not name.startswith(".") and name not in _CACHES and Path(root, name) != without
+            if not name.startswith(".") and name not in _CACHES and Path(root, name) not in without
         ]
         for name in names:
             path = Path(root, name)
             try:
-                if path.stat().st_mtime >= since:
+                if path not in without and path.stat().st_mtime >= since:
                     found.append(path)
             except OSError:
                 continue

@@ -68,6 +68,9 @@ _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 class Observer(Protocol):
     """Callbacks for a running launch. Called on the launcher's thread; must not block."""
 
+    def install(self) -> contextlib.AbstractContextManager[tuple[int, int]]:
+        """Give the file descriptors for stdout and stderr of the install step, while it runs."""
+
     def begin(self, logs: Path, *, cpu: bool) -> tuple[int, int]:
         """Return the file descriptors for rank 0's stdout and stderr. Called when the run starts."""
 
@@ -147,7 +150,12 @@ def launch(
     hosts = hosts_share(torchrun_options)
     with _Signals(quiet=quiet) as signals, held_logs(logs, hosts=hosts) as begun:
         if setup is not None:
-            code = _run_setup(setup, python=python, cwd=cwd, signals=signals, grace=grace)
+            follow = observer.install() if observer else contextlib.nullcontext((1, 2))
+            with follow as output:
+                code = _run_setup(setup, python, cwd, signals, grace, output)
+            if code and not signals.received:
+                say(f"the install step {setup} failed ({ending(code)})")
+            code = exit_code(code)
             if code or signals.received:
                 return signals.exit_code or code
         _require_torch(python, script)
@@ -241,7 +249,8 @@ def _train(plan: _Plan, signals: _Signals, observer: Observer | None) -> int:
         environment["NB2DDP_SCRATCH"] = folder  # goes with it what a rank that was killed has left
         run_id = uuid.uuid4().hex
         with (logs / TORCHRUN_LOG).open("wb") as output, _observed(ranks, signals, cpu=plan.cpu):
-            agent = _start(command, environment, run_id, cwd=plan.cwd, output=output.fileno())
+            log = output.fileno()
+            agent = _start(command, environment, run_id, cwd=plan.cwd, output=(log, log))
             _wait(agent, run_id, signals, plan.grace, ranks)
         if signals.received:
             (logs / TORCHRUN_LOG).unlink(missing_ok=True)
@@ -263,14 +272,13 @@ def _observed(ranks: Ranks, signals: _Signals, *, cpu: bool) -> Iterator[None]:
         ranks.observer.end(lambda: bool(signals.received))
 
 
-def _run_setup(setup: Path, *, python: str, cwd: Path | None, signals: _Signals, grace: float) -> int:
+def _run_setup(
+    setup: Path, python: str, cwd: Path | None, signals: _Signals, grace: float, output: tuple[int, int]
+) -> int:
     run_id = uuid.uuid4().hex
-    process = _start([python, "-u", str(setup.absolute())], os.environ, run_id, cwd=cwd, output=None)
+    process = _start([python, "-u", str(setup.absolute())], os.environ, run_id, cwd=cwd, output=output)
     _wait(process, run_id, signals, grace, None)
-    code = exit_code(process.returncode)
-    if code and not signals.received:
-        say(f"the install step {setup} failed ({ending(process.returncode)})")
-    return code
+    return process.returncode
 
 
 def _start(
@@ -279,7 +287,7 @@ def _start(
     run_id: str,
     *,
     cwd: Path | None,
-    output: int | None,
+    output: tuple[int, int],
 ) -> subprocess.Popen[bytes]:
     """Start a command in a session of its own, so that Ctrl-C in the terminal reaches only us."""
     sys.stdout.flush()
@@ -288,8 +296,8 @@ def _start(
             command,
             cwd=cwd,
             env={**environment, RUN_ID_VARIABLE: run_id},
-            stdout=output,
-            stderr=output,
+            stdout=output[0],
+            stderr=output[1],
             start_new_session=True,
             preexec_fn=end_with_parent(signal.SIGTERM),
         )
@@ -375,6 +383,8 @@ def _count(nproc: int) -> str:
 def _where(nproc: int, log_dir: Path) -> str:
     if nproc == 1:
         return "nothing is logged to files"
+    if log_dir.is_relative_to(Path.cwd()):
+        log_dir = log_dir.relative_to(Path.cwd())
     if nproc == 2:
         return f"rank 1 writes to {log_dir / 'rank1.log'}"
     return f"the other ranks write to {log_dir / 'rank1.log'} to rank{nproc - 1}.log"

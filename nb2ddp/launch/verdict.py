@@ -69,7 +69,7 @@ def stopped_sentence(
     number: signal.Signals, folder: Path, since: float, logs: Path, resume: str | None
 ) -> str:
     """Return the line after a signal: what is kept, and the command that goes on (None: there is none)."""
-    checkpoint = Outputs(files_written(folder, since, without=logs.absolute())).checkpoint
+    checkpoint = Outputs(files_written(folder, since, without=[logs.absolute()])).checkpoint
     if checkpoint is None:
         return f"stopped by {number.name}; no checkpoint was written, so the next run begins at step 0"
     how = f"; to go on from it: {resume}" if resume else ""

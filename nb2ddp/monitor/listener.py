@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from nb2ddp.monitor.console import Relay
@@ -20,7 +20,9 @@ class Listener:
     While rank 0 prints nothing, a line on stderr says the stage. Nothing that fails here ends the run.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, said: str = "") -> None:
+        """Follow a training; or what is waited for is ``said``."""
+        self._said = said
         self.progress = Progress()
         self.peak_memory: dict[int, int] = {}
         self.nproc = 0
@@ -40,6 +42,9 @@ class Listener:
             return 1, 2
         self._relay.start()
         return self._relay.sinks
+
+    def install(self) -> contextlib.AbstractContextManager[tuple[int, int]]:
+        return installing()
 
     def started(self, rank: int, local_rank: int, pid: int) -> None:
         self.nproc = max(self.nproc, local_rank + 1)
@@ -70,10 +75,20 @@ class Listener:
     def _tick(self) -> None:
         now = time.monotonic()
         stage, total = self.progress.stage, self.progress.total
-        said = WORDS.get(stage, f"at {stage}")
+        said = self._said or WORDS.get(stage, f"at {stage}")
         if 0 in self._ended:
             said = "ending: rank 0 is done, and the other processes end"
         elif stage == "training" and total:
             said += f": step {self.progress.step} of {total}"
         if self._line_ended:
             self._waiting.show(said, now - self._started, now - self._silent_since)
+
+
+@contextlib.contextmanager
+def installing() -> Iterator[tuple[int, int]]:
+    """Give the file descriptors for the install step's stdout and stderr; pip says nothing for minutes."""
+    listener = Listener("installing the notebook's packages")
+    try:
+        yield listener.begin(Path(), cpu=False)
+    finally:
+        listener.end(lambda: False)

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from nb2ddp.errors import MonitorError
 from nb2ddp.monitor.console import Lines, Relay
+from nb2ddp.monitor.listener import installing
 from nb2ddp.monitor.nvml import Reader
 from nb2ddp.monitor.pace import Pace
 from nb2ddp.monitor.progress import Progress
@@ -113,6 +114,9 @@ class Monitor:
                 self._display = display
         self._relay.start()
         return self._relay.sinks
+
+    def install(self) -> contextlib.AbstractContextManager[tuple[int, int]]:
+        return installing()
 
     def started(self, rank: int, local_rank: int, pid: int) -> None:
         self.nproc = max(self.nproc, local_rank + 1)

@@ -72,7 +72,8 @@ _SAVES = re.compile(r"\bsav(?:e|ing)|writing|upload|merging|gguf|quanti[sz]ing",
 _STAGES = (("loading", _LOADS), ("tokenising", _HAS_DATA), ("saving", _SAVES))
 AFTER = "after training"
 WORDS = {
-    "starting": "starting: Python imports the libraries",
+    "starting": "starting: no output yet; importing libraries takes a while",
+    "running": "running: no step and no loss is printed yet",
     "loading": "loading",
     "tokenising": "tokenising: the rows are prepared",
     "compiling": "compiling: the first step takes longer",
@@ -90,7 +91,7 @@ class Progress:
     """What is known so far; `feed` it with the output as it comes.
 
     ``step`` and ``total`` count training steps (of this epoch's bar, in a loop with a bar for each);
-    ``seconds_left`` and ``steps_per_second`` are tqdm's own numbers. ``stage`` is "starting", "loading",
+    ``seconds_left`` and ``steps_per_second`` are tqdm's own numbers. ``stage`` is "starting", "running", "loading",
     "tokenising", "compiling" (the first step), "training", "saving" or "after training", or the label of a bar
     of another kind.
     ``replicas`` is the runtime's sentence about the comparison of the ranks' parameters.
@@ -113,6 +114,7 @@ class Progress:
     _earlier_steps: int = 0
     _counted_steps: int = 0  # by the runtime
     _had_bar: bool = False
+    _below_bar: bool = False  # nothing but bars and records since the last one
     _stale: bool = False  # other text came after the last bar had ended
 
     @property
@@ -145,12 +147,15 @@ class Progress:
         return self.stage if self.step == 0 or self.stage in ("saving", AFTER) else ""
 
     def curve(self, key: str = "loss") -> list[tuple[float, float]]:
-        """Return (step, value) of a logged number, where it is finite."""
-        return [
+        """Return (step, value) of a logged number, where it is finite; numbered where no step is known of any."""
+        points = [
             (record["step"], record[key])
             for record in self.records
             if key in record and math.isfinite(record[key])
         ]
+        if any(step for step, _ in points):
+            return points
+        return [(number, value) for number, (_, value) in enumerate(points, 1)]
 
     def feed(self, text: str) -> str:
         """Take the next piece of output; return what of it is for people: no bars and no log dicts."""
@@ -165,13 +170,15 @@ class Progress:
 
     def _line(self, raw: str) -> Iterator[str]:
         text = self._without_bars(raw)
-        had_bar, self._had_bar = self._had_bar, False
-        if had_bar and not text.strip():
-            return
         plain = _ANSI.sub("", text)
+        self._below_bar |= self._had_bar
+        self._had_bar = False
+        if self._below_bar and not plain.strip():  # erased, or left for a bar below another one
+            return
         if record := _as_record(plain):
             self._note(record)
             return
+        self._below_bar = False
         self.transcript.append(plain)
         self._hear(plain)
         yield text
@@ -195,9 +202,8 @@ class Progress:
             step = self._earlier_steps + step if step <= self.total or not self.total else step
             self._note({"step": max(step, self.step if not said else 0), "loss": float(match["loss"])})
         elif plain.strip():
+            self.stage = "running" if self.stage == "starting" else self.stage
             self._stale = self._seen is not None and self._seen.ended
-            if self.stage == "saving" and self.replicas:
-                self.stage = AFTER
 
     def _note(self, record: Record) -> None:
         if "loss" in record:
@@ -234,7 +240,7 @@ class Progress:
         stage = None if named else _stage_of(label)
         if stage is not None:
             if self._training is None or stage == "saving":
-                self.stage = stage
+                self.stage = AFTER if self.replicas and done >= total else stage
             return
         rate = _number(match["rate"])
         if rate:

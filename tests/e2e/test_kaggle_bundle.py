@@ -213,7 +213,7 @@ def test_without_need_for_gpus_the_cpu_will_do(kaggle: Kaggle) -> None:
     )
     assert code_ == 0, output
     assert "on ''\n" in output
-    assert "nb2ddp: 1 processes on the CPU" in output
+    assert "nb2ddp: 1 process on the CPU" in output
     assert kaggle.report()["world_size"] == 1
 
 

@@ -36,7 +36,7 @@ LIMIT = "Maximum batch GPU session count of 2 reached."
             errors.ForbiddenError,
             "owner or the name is wrong",
         ),
-        (fails(404, "Notebook not found"), errors.NotFoundError, "there is no such kernel"),
+        (fails(404, "Notebook not found"), errors.NotFoundError, "there is none of that name"),
         (
             fails(409, "The requested title is already in use"),
             errors.TitleError,
@@ -51,11 +51,11 @@ LIMIT = "Maximum batch GPU session count of 2 reached."
         (fails(503, "Unavailable"), errors.ServerError, "HTTP 503"),
         (fails(400, "Maximum weekly GPU quota of 30 hours reached"), errors.QuotaError, "used up"),
         (says(error="Maximum weekly GPU quota reached"), errors.QuotaError, "used up"),
-        (says(error="Notebook not found"), errors.NotFoundError, "there is no such kernel"),
+        (says(error="Notebook not found"), errors.NotFoundError, "there is none of that name"),
         (says(error="The machine is on fire"), errors.RefusedError, "'The machine is on fire'"),
         (shows_a_login_page, errors.ServerError, "is there a proxy that asks for a login?"),
         (fails(418, "I am a teapot"), errors.RefusedError, "'I am a teapot': see"),
-        (says(code=404, message="Notebook not found"), errors.NotFoundError, "there is no such kernel"),
+        (says(code=404, message="Notebook not found"), errors.NotFoundError, "there is none of that name"),
     ],
 )
 def test_each_failure_has_its_sentence_and_its_exit_code(
@@ -176,6 +176,10 @@ def test_no_quota_is_found_out_before(server: KaggleServer, converted: Path) -> 
     result = nb2ddp("push")
     assert result.exit_code == errors.QuotaError.exit_code
     assert "all 30 GPU hours of this week are used up; new ones come on Saturday" in result.output
+    server.quota = {"timeUsed": "0s", "totalTimeAllowed": "0s"}
+    result = nb2ddp("push")
+    assert result.exit_code == errors.QuotaError.exit_code
+    assert "Kaggle gives this account no GPU hours" in result.output
     assert server.pushes == []
 
 

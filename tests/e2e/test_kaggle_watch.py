@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nb2ddp import errors
+from nb2ddp import errors, waiting
 from nb2ddp.kaggle import watch as watching
 from nb2ddp.kaggle.watch import Progress
 from tests.support.kaggle_client import LOG, converted, imported_for_loopback, nb2ddp, server
@@ -25,8 +25,8 @@ def test_progress_is_read_from_the_log() -> None:
         progress.read(piece)
         seen.append(str(progress))
     assert seen[:5] == [""] * 5
-    assert seen[5] == "step 3/30 · loss 2.5 · 2.00 s/step · 0:00:54 left"
-    assert seen[-1] == "step 12/30 · loss 1.234 · 0.50 s/step · 0:00:09 left"
+    assert seen[5] == "step 3/30 · loss 2.5 · 2.00 s/step · 0:54 left"
+    assert seen[-1] == "step 12/30 · loss 1.234 · 0.50 s/step · 0:09 left"
 
 
 def test_status(server: KaggleServer) -> None:
@@ -51,7 +51,7 @@ def test_the_status_of_a_kernel_that_is_not_there(
 
 def test_logs(server: KaggleServer) -> None:
     server.log = LOG
-    assert nb2ddp("logs", "ada/tiny-run").output == "".join(LOG)
+    assert nb2ddp("logs", "ada/tiny-run").stdout == "".join(LOG)
 
 
 def test_a_broken_stream_is_taken_up_without_repeating(server: KaggleServer) -> None:
@@ -69,7 +69,7 @@ def test_push_and_watch_to_the_end(server: KaggleServer, converted: Path) -> Non
     result = nb2ddp("push", "--watch")
     assert result.exit_code == 0, result.output
     lines = [line for line in result.output.splitlines() if line.startswith("ada/tiny-run · ")]
-    assert [line.split(" · ")[1] for line in lines] == ["QUEUED", "RUNNING", "COMPLETE", "COMPLETE"]
+    assert [line.split(" · ")[1] for line in lines] == ["QUEUED", "RUNNING", "COMPLETE"]
     assert "step 12/30 · loss 1.234 · 0.50 s/step" in lines[-1]
     assert len(server.pushes) == 1
 
@@ -81,10 +81,24 @@ def test_watching_a_kernel_that_fails(server: KaggleServer) -> None:
     assert "ended as CANCEL_ACKNOWLEDGED" in result.output
 
 
+def test_a_watched_failure_says_why(server: KaggleServer) -> None:
+    server.log = [
+        "nb2ddp: rank 1 failed first:\nboom\n",
+        "nb2ddp: training failed: rank 1: Value",
+        "Error: x\x1b[2J\n",
+    ]
+    server.states = ["RUNNING", "ERROR"]
+    result = nb2ddp("status", "ada/tiny-run", "--follow")
+    assert "ended as ERROR: training failed: rank 1: ValueError: x\\x1b[2J. `nb2ddp logs" in result.output
+    assert result.exit_code == errors.KernelError.exit_code
+
+
 def test_a_long_queue_is_told(server: KaggleServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watching, "LONG_QUEUE", 0.1)
-    server.states = [*["QUEUED"] * 8, "COMPLETE"]
-    assert "queued for over 15 minutes" in nb2ddp("status", "ada/tiny-run", "--follow").output
+    monkeypatch.setattr(waiting, "FIRST_SECONDS", 0.3)
+    server.states = [*["QUEUED"] * 20, "COMPLETE"]
+    output = nb2ddp("status", "ada/tiny-run", "--follow").output
+    assert "ada/tiny-run · QUEUED: waits for free GPUs, starts by itself" in output
 
 
 def test_watching_gives_up_when_nothing_is_heard(

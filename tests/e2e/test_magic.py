@@ -284,7 +284,7 @@ def test_a_crash_shows_the_cell_and_line_of_the_first_failing_rank(kernel: Kerne
     assert "Traceback" not in ran.text, "it is shown once"
     assert kernel.value("_ddp.ok, _ddp.exit_code") == "False 1"
     assert "Failed after" in kernel.run("_ddp").result["text/plain"]
-    assert "Stopped" in ran.html
+    assert "<b>Failed</b>" in ran.html
     assert kernel.others() == []
 
 

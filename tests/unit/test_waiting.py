@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import sys
 import time
@@ -30,10 +31,42 @@ def test_elsewhere_it_is_a_line_for_each_thing_that_takes_long(
     assert list(dict.fromkeys(line.partition("] ")[2] for line in lines)) == ["loading", "checking"]
 
 
+def test_it_is_said_while_what_a_library_prints_is_discarded(capsys: pytest.CaptureFixture[str]) -> None:
+    line = module.Waiting()
+    with contextlib.redirect_stderr(io.StringIO()):
+        line.show("signing in", 3, 3)
+    assert "signing in" in capsys.readouterr().err
+
+
+def test_within_another_one_only_the_words_change(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "FIRST_SECONDS", 0.0)
+    with waiting("preparing"), waiting("signing in"):
+        time.sleep(0.5)
+    assert "preparing" not in capsys.readouterr().err
+    with waiting("next"):
+        time.sleep(0.5)
+    assert "next" in capsys.readouterr().err
+
+
 def test_what_is_quick_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     with waiting("loading"):
         pass
     assert capsys.readouterr().err == ""
+
+
+def test_the_log_of_a_long_training_holds_little_of_it(capsys: pytest.CaptureFixture[str]) -> None:
+    line = module.Waiting()
+    for second in range(600):
+        if second % 10 == 9:  # the training prints
+            line.clear()
+        line.show(f"training: step {second}", second, second % 10)
+    line.show("saving", 602, 3)
+    said = [line.split()[1] for line in capsys.readouterr().err.splitlines()]
+    assert 3 <= len(said) <= 10
+    assert all(at < "[0:40]" for at in said[:-1])
+    assert said[-1] == "[10:02]"
 
 
 def test_on_a_terminal_nothing_of_it_is_left(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -270,6 +270,18 @@ def test_a_result_shows_the_closing_block(tmp_path: Path) -> None:
     assert "replicas" not in repr(failed) + failed._repr_html_()
 
 
+@pytest.mark.parametrize(
+    ("files", "sentence"), [(["model.pt"], "load what the cell has saved"), ([], "Nothing was saved")]
+)
+def test_a_result_says_that_the_kernels_model_is_not_the_trained_one(
+    files: list[str], sentence: str, tmp_path: Path
+) -> None:
+    made = result(tmp_path, *files)
+    assert sentence in repr(made)
+    assert sentence in made._repr_html_()
+    assert sentence not in repr(replace(made, exit_code=1))
+
+
 def test_plots(tmp_path: Path) -> None:
     made = result(tmp_path)
     assert "polyline" in made.plot()._repr_html_()

@@ -61,3 +61,18 @@ def test_steps_of_a_bar_are_not_those_of_each_optimizer() -> None:
     progress.feed("\rTraining: 100%|#####| 4/4 [00:00<00:00, 9.00it/s, loss=1]\n")
     progress.feed("nb2ddp: 2 replicas equal, bit for bit, after 8 steps\n")
     assert dict(closing_facts(progress, 5, Outputs([])))["steps"].startswith("4")
+
+
+def test_what_is_no_output_is_left_out(tmp_path: Path) -> None:
+    """Logs, caches, and the notebook that its front end saves meanwhile."""
+    for name in (
+        "model.pt",
+        "run.ipynb",
+        "logs/rank1.log",
+        "__pycache__/a.pyc",
+        ".ipynb_checkpoints/run.ipynb",
+    ):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("x")
+    found = files_written(tmp_path, 0.0, without=[tmp_path / "logs", tmp_path / "run.ipynb"])
+    assert [path.name for path in found] == ["model.pt"]

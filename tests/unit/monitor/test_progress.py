@@ -168,7 +168,30 @@ def test_a_loss_counts_where_a_bar_comes_before_its_line_feed() -> None:
 def test_what_follows_a_save_after_training_is_no_saving() -> None:
     progress = Progress()
     progress.feed("nb2ddp: 2 replicas equal, bit for bit, after 40 steps\n")
-    progress.feed("\rWriting model shards: 100%|██████████| 1/1 [00:00<00:00, 70.09it/s]\n")
+    progress.feed(bar(0, 1, "Writing model shards"))
     assert progress.stage == "saving"
-    progress.feed("tensor([[0.5768, 0.4232]])\n")
+    progress.feed(bar(1, 1, "Writing model shards") + "\n")
     assert progress.stage == "after training"
+
+
+def test_losses_without_a_step_are_numbered() -> None:
+    progress = heard("epoch 0: loss 1.5\n", "epoch 1: loss 1.2\n", "epoch 2: loss 1.1\n")
+    assert progress.curve() == [(1, 1.5), (2, 1.2), (3, 1.1)]
+    assert progress.steps == 0
+
+
+def test_what_bars_leave_is_no_text() -> None:
+    """A bar of an evaluation below that of the training, which goes and leaves blank lines."""
+    progress = Progress()
+    shown = (
+        "before\n\n" + bar(1, 4) + "\n" + bar(0, 2) + "\x1b[A\n" + bar(2, 2) + "\x1b[A\r      \r\n\r     \r"
+    )
+    assert (
+        progress.feed(f"{shown}{{'eval_loss': 0.5}}\n{bar(2, 4)}\n\nafter\n\nend\n")
+        == "before\n\nafter\n\nend\n"
+    )
+
+
+def test_what_was_printed_ends_the_start() -> None:
+    assert heard(" \n").stage == "starting"
+    assert heard("12 batches\n").stage == "running"
