@@ -12,7 +12,7 @@ from nb2ddp.runtime.object_collectives import _exchange
 from nb2ddp.runtime.random_draws import _NOTHING, _Draws
 from nb2ddp.runtime.row_parts import _SUM, _gathering, _gathers, _Part, _RowParts, _Rows
 from nb2ddp.runtime.run_state import _run, _warn, is_main_process
-from nb2ddp.runtime.spot_checks import _checks
+from nb2ddp.runtime.spot_checks import _checks, _comparing
 from nb2ddp.runtime.step_plans import _in_parts, _planned, _Unit
 from nb2ddp.runtime.summed_gradients import _aside, _distance, _rounding, _sum_in_buckets
 
@@ -286,16 +286,6 @@ def _choices() -> Iterator[list[bool]]:
     finally:
         for name in ("__bool__", "item"):
             delattr(torch.Tensor, name)
-
-
-@contextlib.contextmanager
-def _comparing() -> Iterator[None]:
-    """Mark what is computed once more, or by a rank that another one trains for: a rehearsal does not count it."""
-    before, _run.comparing = _run.comparing, True
-    try:
-        yield
-    finally:
-        _run.comparing = before
 
 
 def _read_losses(notes: Iterable[_Note]) -> None:

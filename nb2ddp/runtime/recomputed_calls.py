@@ -21,7 +21,7 @@ from nb2ddp.runtime.output_gathering import _Joins
 from nb2ddp.runtime.random_numbers import _random_state, _set_random_state
 from nb2ddp.runtime.random_rows import _RandomRows
 from nb2ddp.runtime.run_state import _run
-from nb2ddp.runtime.spot_checks import _checks
+from nb2ddp.runtime.spot_checks import _checks, _comparing
 from nb2ddp.runtime.unseen_gradients import _average, _trained_by_name
 from nb2ddp.runtime.value_reads import _is_no_mean, _Reads
 
@@ -79,6 +79,7 @@ class _Trials:
             with contextlib.ExitStack() as modes:
                 if self.compiled and hasattr(torch.compiler, "set_stance"):
                     modes.enter_context(torch.compiler.set_stance("force_eager"))
+                modes.enter_context(_comparing())
                 modes.enter_context(rows)
                 modes.enter_context(trial.reads)
                 trial.output = compute()

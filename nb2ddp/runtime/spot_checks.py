@@ -4,9 +4,11 @@ The parts that train ask `is_checked` at each step, compare, and call `record` o
 ``_run.checks``; `summary` makes the line for the end of the run from it.
 """
 
+import contextlib
 import os
 import random
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 from nb2ddp.runtime.run_state import _run, is_main_process
@@ -127,6 +129,16 @@ class _SpotChecks:
         if text and text != _run.checks.get("said"):
             _run.checks["said"] = text
             print(f"nb2ddp: {text}")
+
+
+@contextlib.contextmanager
+def _comparing() -> Iterator[None]:
+    """Mark what is computed once more, or by a rank that another one trains for: a rehearsal does not count it."""
+    before, _run.comparing = _run.comparing, True
+    try:
+        yield
+    finally:
+        _run.comparing = before
 
 
 _checks = _SpotChecks()

@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 
 from nb2ddp.runtime.digests import _SEED, _digest
-from nb2ddp.runtime.divided_steps import _DRAWS, _comparing, _DividedSteps, _read_losses
+from nb2ddp.runtime.divided_steps import _DRAWS, _DividedSteps, _read_losses
 from nb2ddp.runtime.figure_values import _agree
 from nb2ddp.runtime.figures import _Note
 from nb2ddp.runtime.held_tensors import _Held
@@ -28,7 +28,7 @@ from nb2ddp.runtime.random_numbers import _random_state, _set_random_state
 from nb2ddp.runtime.replicas import _make_equal
 from nb2ddp.runtime.row_parts import _Part, _Rows
 from nb2ddp.runtime.run_state import _run, _warn
-from nb2ddp.runtime.spot_checks import _checks
+from nb2ddp.runtime.spot_checks import _checks, _comparing
 from nb2ddp.runtime.step_plans import _in_parts
 from nb2ddp.runtime.summed_gradients import (
     _aside,

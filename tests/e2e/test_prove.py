@@ -16,6 +16,7 @@ import nbformat
 import pytest
 from click.testing import CliRunner
 
+from nb2ddp import convert
 from nb2ddp.cli import main
 from nb2ddp.errors import RehearsalError
 from nb2ddp.rehearse import proof
@@ -78,6 +79,20 @@ def test_a_fault_is_named_by_its_line_and_nothing_else(tmp_path: Path, script: P
     first = result.faults[0] if result.faults else None
     text = "\n".join(proof.lines(result, script, script.read_text()))
     assert (first and (first.key, first.line)) == expected, text
+
+
+@pytest.mark.launch
+def test_a_converted_loop_trains_what_its_notebook_trains(tmp_path: Path) -> None:
+    """What it computes once more, to compare, counts as no sample."""
+    book = notebook_of(tmp_path, "loop.py")
+    folder = tmp_path / "converted"
+    folder.mkdir()
+    for name, text in convert(book).files.items():
+        if "/" not in name:
+            (folder / name).write_text(text)
+    script = folder / "train_ddp.py"
+    result = rehearse(subject_of_script(book, script), Settings(), keep=tmp_path / "runs", start=forked)
+    assert not result.faults, "\n".join(proof.lines(result, script, script.read_text()))
 
 
 @pytest.mark.launch
