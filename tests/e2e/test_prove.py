@@ -84,7 +84,7 @@ def test_a_fault_is_named_by_its_line_and_nothing_else(tmp_path: Path, script: P
 @pytest.mark.launch
 def test_a_converted_loop_trains_what_its_notebook_trains(tmp_path: Path) -> None:
     """What it computes once more, to compare, counts as no sample."""
-    book = notebook_of(tmp_path, "loop.py")
+    book = notebook_of(tmp_path, "rows_of_numbers.py")
     folder = tmp_path / "converted"
     folder.mkdir()
     for name, text in convert(book).files.items():
