@@ -233,9 +233,13 @@ class Kinds(Flow):
         name = self.qualified(call.func)
         if name in libraries.CACHED_FUNCTIONS or name in libraries.DATASET_FUNCTIONS:
             return True
-        download = keyword_of(call, "download")
-        if name.startswith(libraries.DOWNLOADING_MODULES):
-            return download is not None and cst_nodes.code_of(download) != "False"
+        root = root_of(call.func)
+        if isinstance(root, cst.Name) and self.is_imported(root.value):
+            download = keyword_of(call, "download")
+            if download is not None:
+                return cst_nodes.code_of(download) != "False"
+            if libraries.DOWNLOADS.search(name) and name not in libraries.WRITING_FUNCTIONS:
+                return True
         return (
             isinstance(call.func, cst.Attribute)
             and call.func.attr.value in libraries.CACHED_METHODS
