@@ -67,7 +67,6 @@ PARTS = (
     "trainer",
     "repeated_writes",
     "loop_patches",
-    "loops",
     "call_settings",
     "batch_parts",
     "value_reads",

@@ -113,9 +113,9 @@ class Layer(torch.nn.Linear):
     gradient_checkpointing = False  # as a layer of Transformers'
 model = torch.nn.Sequential(Layer(2, 2), Layer(2, 1))
 ddp.init_process_group()
-note(searches=ddp.wrap(model).find_unused_parameters)
+note(searches=ddp._ddp(model).find_unused_parameters)
 model[1].gradient_checkpointing = True
-note(searches_with=ddp.wrap(model).find_unused_parameters)
+note(searches_with=ddp._ddp(model).find_unused_parameters)
 """
 
 
