@@ -125,7 +125,10 @@ def _written(facts: Facts) -> tuple[str, cst.CSTNode] | None:
         if shell.kind == "cell" and shell.name == "writefile" and _TRAINS.search(shell.body):
             file = shell.text.removeprefix("-a ").strip().strip("\"'")
             return f"{_UNSEEN} {file}, which %%writefile writes here: {_instead(shell.body)}", shell.call
+    others = [s.call for s in shell_calls(facts) if s.kind == "cell" and s.name not in ("bash", "sh")]
     for string in facts.strings:
+        if any(facts.contains(call, string) for call in others):
+            continue
         text = cst_nodes.string_value(string) or ""
         if text.count("\n") > 3 and _TRAINS.search(text) and "import " in text:
             return f"{_UNSEEN} the code in this text: {_instead(text)}", string

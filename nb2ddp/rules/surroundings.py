@@ -102,11 +102,12 @@ def _local_files(facts: Facts) -> Iterator[Note]:
             text = cst_nodes.string_value(node) or ""
             if facts.order(call) > fetched and not text.startswith(("/", "~")):
                 continue
-            if text and not _ELSEWHERE.match(text) and not _is_made(facts, text, node):
+            if text.strip("./") and not _ELSEWHERE.match(text) and not _is_made(facts, text, node):
                 found.setdefault(text, call)
     for string in facts.strings:
         text = cst_nodes.string_value(string) or ""
-        if text.startswith(_DRIVE) and text.rstrip("/") not in _DRIVE and not facts.is_dead(string):
+        elsewhere = text.startswith(_DRIVE) and text.rstrip("/") not in _DRIVE
+        if (elsewhere or _OF_A_USER.match(text)) and "\n" not in text and not facts.is_dead(string):
             found.setdefault(text, string)
     if found:
         named = ", ".join(f"`{path}`" for path in list(found)[:3]) + (" and others" if len(found) > 3 else "")
@@ -130,6 +131,7 @@ def _first_unpacked(facts: Facts) -> float:
 
 
 _DRIVE = ("/content/drive", "/content/gdrive")
+_OF_A_USER = re.compile(r"/(?:home|Users|media|mnt)/|[A-Za-z]:[\\/]")
 
 
 def _read_paths(facts: Facts, call: cst.Call) -> Iterator[cst.BaseExpression]:

@@ -44,3 +44,9 @@ frame = pd.read_csv("./data/rows.csv")
 import os
 os.makedirs("data/new")
 frame = pd.read_csv("data/rows.csv")
+
+# case: folders of a user, and the working folder
+from torchvision.datasets import ImageFolder
+rows = ImageFolder(root="/home/me/faces")
+model = AutoModelForCausalLM.from_pretrained("./")
+# note, line 2: only this machine, or Colab's drive, has `/home/me/faces`: ...
