@@ -77,7 +77,6 @@ PARTS = (
     "unsloth_sharding",
     "ranks_trainer",
     "shards",
-    "compatibility",
 )
 
 _DOCSTRING = """\
