@@ -32,7 +32,6 @@ from nb2ddp.rules import (
     shell_lines,
     surroundings,
     trackers,
-    unsloth_train,
     wrap,
 )
 
@@ -52,7 +51,6 @@ RULES: tuple[Rule, ...] = (
     device_map.rule,
     device_literals.rule,
     precision.rule,
-    unsloth_train.rule,
     batch.rule,
     process_group.rule,
     loops.rule,
