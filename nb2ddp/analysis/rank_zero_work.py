@@ -148,7 +148,7 @@ def gives_plain(facts: Facts, call: cst.Call) -> bool:
 def _changes_hub(facts: Facts, call: cst.Call) -> bool:
     """Match ``upload_folder(...)`` of ``huggingface_hub``, and the methods of its clients."""
     name = facts.qualified(call.func)
-    if libraries.CHANGES_HUB.match(name.rpartition(".")[2]) is None:
+    if libraries.CHANGES_HUB.match(facts.method(call) or name.rpartition(".")[2]) is None:
         return False
     if name.startswith("huggingface_hub."):
         return True
