@@ -48,6 +48,14 @@ from torch_geometric.datasets import Planetoid
 with ddp.main_process_first():  # nb2ddp: rank 0 prepares the data, the others read its cache
     rows = Planetoid("data", "Cora")
 
+# case: an object of a library, through methods
+from roboflow import Roboflow
+rows = Roboflow("key").workspace().project("p").version(1).download("coco")
+# output
+from roboflow import Roboflow
+with ddp.main_process_first():  # nb2ddp: rank 0 prepares the data, the others read its cache
+    rows = Roboflow("key").workspace().project("p").version(1).download("coco")
+
 # case: a function of the notebook that has the argument
 def rows_of(folder, download):
     return [folder, download]
