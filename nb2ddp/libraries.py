@@ -116,7 +116,7 @@ CACHED_FUNCTIONS = frozenset(
 )
 # Functions and classes of libraries that download by their name, or always do, and find the files again afterwards.
 DOWNLOADS = re.compile(
-    r"^(?!google\.colab\.).*\.(?:\w+_)?download(?:_\w+)?$|\.fetch_\w+$|^torch_geometric\.datasets\.|^torchtext\.(?:\w+\.)?datasets\.|^dgl\.data\.\w*Dataset$"
+    r"^(?!google\.colab\.).*\.(?:\w+_)?download(?:_\w+)?$|^sklearn\.datasets\.fetch_\w+$|^torch_geometric\.datasets\.|^torchtext\.(?:\w+\.)?datasets\.|^dgl\.data\.\w*Dataset$"
     r"|^dgl\.graphbolt\.BuiltinDataset$|^keras\.datasets\.|^ogb\.\w+\.\w+Dataset$|^tensorflow_datasets\.load$"
 )
 # Methods of a dataset whose result Datasets caches on disk.
