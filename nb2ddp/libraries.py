@@ -112,12 +112,13 @@ DATASET_FUNCTIONS = frozenset(
 # Functions whose result is cached on disk, for other processes to read.
 CACHED_FUNCTIONS = frozenset(
     "datasets.load_dataset datasets.Dataset.from_generator datasets.Dataset.from_json "
-    "datasets.Dataset.from_csv datasets.Dataset.from_parquet huggingface_hub.snapshot_download "
-    "huggingface_hub.hf_hub_download huggingface_hub.Repository kagglehub.dataset_download "
-    "kagglehub.model_download kagglehub.competition_download nltk.download".split()
+    "datasets.Dataset.from_csv datasets.Dataset.from_parquet huggingface_hub.Repository".split()
 )
-# Modules whose data sets are downloaded where ``download=True`` is given, and read again afterwards.
-DOWNLOADING_MODULES = ("torchvision.datasets.", "torchaudio.datasets.", "medmnist.")
+# Functions and classes of libraries that download by their name, or always do, and find the files again afterwards.
+DOWNLOADS = re.compile(
+    r"^(?!google\.colab\.).*\.(?:\w+_)?download(?:_\w+)?$|^sklearn\.datasets\.fetch_\w+$|^torch_geometric\.datasets\.|^torchtext\.(?:\w+\.)?datasets\.|^dgl\.data\.\w*Dataset$"
+    r"|^dgl\.graphbolt\.BuiltinDataset$|^keras\.datasets\.|^ogb\.\w+\.\w+Dataset$|^tensorflow_datasets\.load$"
+)
 # Methods of a dataset whose result Datasets caches on disk.
 CACHED_METHODS = frozenset({"map", "filter", "cast", "cast_column"})
 

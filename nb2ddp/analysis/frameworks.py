@@ -52,13 +52,17 @@ FRAMEWORKS = (
     Framework("Ultralytics", "ultralytics.*", "train", "", "its train(device=[0, 1]) runs DDP by itself"),
     Framework("Composer", "composer.*", "fit", "", "it trains on two GPUs as a script that is started with `composer -n 2 script.py`"),
     Framework("Ignite", "ignite.*", "", "ignite.engine.Engine ignite.engine.engine.Engine ignite.engine.create_supervised_trainer", 'its idist.Parallel(backend="nccl", nproc_per_node=2, start_method="fork") runs a training function on two GPUs of a notebook, with idist.auto_model, auto_optim and auto_dataloader in it'),
+    Framework("MONAI's engines", "monai.engines.* monai.apps.*", "run", "", "they are Ignite's: its idist.Parallel(backend=\"nccl\", nproc_per_node=2, start_method=\"fork\") runs a training function on two GPUs of a notebook; a loop with backward() in a cell is converted"),
+    Framework("Darts", "darts.models.* darts.ad.*", "fit", "", 'its torch models take pl_trainer_kwargs={"accelerator": "gpu", "devices": 2, "strategy": "ddp_notebook"}, which go to Lightning; its other models train on the CPU'),
+    Framework("NeuralForecast", "neuralforecast.*", "fit cross_validation", "", 'its models hand devices=2 and strategy="ddp_notebook" on to Lightning'),
+    Framework("Spark", "pyspark.* synapse.*", "fit", "", "it trains on the machines of a Spark cluster", beside="after"),
     Framework("Catalyst", "catalyst.*", "train", "", "its runner.train(engine=DistributedDataParallelEngine()) runs DDP by itself, in a script"),
     Framework("skorch", "skorch.*", "fit partial_fit", "", "with its AccelerateMixin a script that is started with `accelerate launch` trains on several GPUs"),
     Framework("Stable-Baselines3", "stable_baselines3.* sb3_contrib.*", "learn", "", _NO_GPUS),
     Framework("TabNet", "pytorch_tabnet.*", "fit", "", _NO_GPUS),
-    Framework("Detectron2", "detectron2.*", "train", "detectron2.engine.launch", "its launch(main, num_gpus_per_machine=2) starts DDP by itself, in a script"),
-    Framework("MMEngine", "mmengine.* mmcv.* mmdet.* mmseg.* mmpretrain.*", "train", "mmdet.*train_detector mmseg.*train_segmentor", f'with launcher="pytorch" its Runner runs DDP in a script that is started with {_TORCHRUN}'),
-    Framework("Flair", "flair.*", "train fine_tune", "", "its trainer's multi_gpu=True trains on several GPUs, in a script whose main function flair.distributed_utils.launch_distributed starts"),
+    Framework("Detectron2", "detectron2.engine.*", "train", "detectron2.engine.launch", "its launch(main, num_gpus_per_machine=2) starts DDP by itself, in a script"),
+    Framework("MMEngine", "mmengine.runner.* mmengine.Runner* mmcv.runner.*", "train", "mmdet.*train_detector mmseg.*train_segmentor", f'with launcher="pytorch" its Runner runs DDP in a script that is started with {_TORCHRUN}'),
+    Framework("Flair", "flair.trainers.*", "train fine_tune", "", "its trainer's multi_gpu=True trains on several GPUs, in a script whose main function flair.distributed_utils.launch_distributed starts"),
     Framework("AllenNLP", "allennlp.*", "train", "allennlp.commands.train.*", 'with "distributed": {"cuda_devices": [0, 1]} in its configuration `allennlp train` runs DDP by itself'),
     Framework("spaCy", "spacy.*", "update", "spacy.cli.train.*", _NO_GPUS),
     Framework("axolotl", "axolotl.*", "train", "axolotl.train.train axolotl.cli.train.*", "`axolotl train config.yml` trains on all visible GPUs, in a process for each"),
@@ -102,7 +106,9 @@ COMMANDS = (
     ("yolo", "its device=0,1 runs DDP by itself"),
 )
 # The methods and functions that train in frameworks of which nothing is known.
-_TRAINING = frozenset("fit train fit_one_cycle fine_tune finetune learn train_model run_training".split())
+_TRAINING = frozenset(
+    "fit train fit_one_cycle fine_tune finetune learn train_model run_training run_training_loop run".split()
+)
 _TRAINER = re.compile(r"train|runner|learner|engine|solver|agent", re.IGNORECASE)
 _TRAINS = re.compile(
     r"train|fine[-_]?tun|(?<![a-z])(?:sft|dpo|grpo|kto|ppo|orpo|lora|dreambooth|run_\w+)", re.IGNORECASE
@@ -196,8 +202,8 @@ def unknown_trainings(facts: Facts) -> Iterator[Training]:
             continue
         else:
             why = (
-                f"this notebook trains with `{code}()` of {packages[0]}, which nb2ddp does not know: it converts loops "
-                "with backward() in cells, and the Trainers of Transformers, TRL, Sentence Transformers and Unsloth"
+                f"this notebook calls `{code}()` of {packages[0]}, whose training nb2ddp does not convert: it converts "
+                "loops with backward() in cells, and the Trainers of Transformers, TRL, Sentence Transformers and Unsloth"
             )
         yield Training(call, why)
 
@@ -207,9 +213,12 @@ def _may_train(facts: Facts, call: cst.Call, name: str) -> bool:
     if isinstance(call.func, cst.Name):
         return name != "train" or bool(call.args)
     owner = cst.ensure_type(call.func, cst.Attribute).value
-    if name != "train":
-        return True
     names = {cst_nodes.code_of(owner), *facts.origins(owner)}
+    if name == "run":
+        return any("train" in part.rpartition(".")[2].lower() for part in names)
+    if name != "train":
+        # a model is made before it is fitted: ImageOps.fit(image) is a function of a module
+        return not (isinstance(owner, cst.Name) and facts.is_imported(owner.value) and name == "fit")
     return len(call.args) > 1 or any(_TRAINER.search(part.rpartition(".")[2]) for part in names)
 
 

@@ -155,15 +155,6 @@ def keeps_below(pins: Sequence[Specifier], version: str) -> bool:
     )
 
 
-def keeps_from(pins: Sequence[Specifier], version: str) -> bool:
-    """Return whether one of the pins keeps a package at a version or above."""
-    return any(
-        Version(pin.version.removesuffix(".*")) >= Version(version)
-        for pin in pins
-        if pin.operator in ("==", ">=", ">", "~=")
-    )
-
-
 def _slice(facts: Facts, statements: list[Statement]) -> list[Statement]:
     """Return the statements, and those before them that bind names that they use, in order."""
     wanted = {*statements}

@@ -233,14 +233,23 @@ class Kinds(Flow):
         name = self.qualified(call.func)
         if name in libraries.CACHED_FUNCTIONS or name in libraries.DATASET_FUNCTIONS:
             return True
-        download = keyword_of(call, "download")
-        if name.startswith(libraries.DOWNLOADING_MODULES):
-            return download is not None and cst_nodes.code_of(download) != "False"
+        if self._downloads(call, name):
+            return True
         return (
             isinstance(call.func, cst.Attribute)
             and call.func.attr.value in libraries.CACHED_METHODS
             and self.kind(call.func.value) == "dataset"
         )
+
+    def _downloads(self, call: cst.Call, name: str) -> bool:
+        """Match ``MNIST(download=True)`` and ``project.version(1).download()``, of a library and its objects."""
+        download, root = keyword_of(call, "download"), root_of(call.func)
+        named = libraries.DOWNLOADS.search(name or f".{method_of(call)}")
+        if (download is None and named is None) or name in libraries.WRITING_FUNCTIONS:
+            return False
+        if not (isinstance(root, cst.Name) and self.is_imported(root.value)) and not self.origins(root):
+            return False
+        return download is None or cst_nodes.code_of(download) != "False"
 
     def streams(self, call: cst.Call) -> bool:
         """Return whether a call makes a dataset that is read while it is iterated."""

@@ -94,7 +94,7 @@ def _texts(facts: Facts) -> Label:
 def _own(facts: Facts) -> Label:
     def label(node: cst.CSTNode) -> bool | None:
         match node:
-            case cst.Call() if is_shared(facts, node):
+            case cst.BaseExpression() if is_shared(facts, node):
                 return False
             case cst.Call(func=function):
                 makers = _PATH_CLASSES | _TEXT_MAKERS

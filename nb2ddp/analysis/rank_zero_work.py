@@ -148,7 +148,7 @@ def gives_plain(facts: Facts, call: cst.Call) -> bool:
 def _changes_hub(facts: Facts, call: cst.Call) -> bool:
     """Match ``upload_folder(...)`` of ``huggingface_hub``, and the methods of its clients."""
     name = facts.qualified(call.func)
-    if libraries.CHANGES_HUB.match(name.rpartition(".")[2]) is None:
+    if libraries.CHANGES_HUB.match(facts.method(call) or name.rpartition(".")[2]) is None:
         return False
     if name.startswith("huggingface_hub."):
         return True
@@ -206,16 +206,26 @@ _ARCHIVES = frozenset("zipfile.ZipFile tarfile.open h5py.File gzip.open bz2.open
 _OPENING = _ARCHIVES | {"open", "io.open"}
 
 
-def _opens_to_write(facts: Facts, call: cst.Call) -> bool:
-    """Match ``open(path, "w")`` and ``path.open("w")``, and archives that are opened so."""
+def _mode(facts: Facts, call: cst.Call) -> str:
+    """Return the mode in which a call opens a file or an archive; "" where it opens none by its path."""
     is_function = facts.qualified(call.func) in _OPENING
     if not is_function and facts.method(call) != "open":
-        return False
+        return ""
     if facts.qualified(call.func) in _ARCHIVES and not _names_file(facts, call):
-        return False
+        return ""
     given = cst_nodes.given(call, 1 if is_function else 0, "mode")
     mode = (cst_nodes.string_value(given) or "").partition(":")[0]  # "w:gz"
-    return len(mode) < 4 and any(letter in mode for letter in "wax")
+    return mode if len(mode) < 4 else ""
+
+
+def _opens_to_write(facts: Facts, call: cst.Call) -> bool:
+    """Match ``open(path, "w")`` and ``path.open("w")``, and archives that are opened so."""
+    return not set("wax").isdisjoint(_mode(facts, call))
+
+
+def appends(facts: Facts, call: cst.Call) -> bool:
+    """Match ``open(path, "a")`` and ``path.open("a")``: each process that runs it adds its lines."""
+    return "a" in _mode(facts, call)
 
 
 def kept_open(facts: Facts, call: cst.Call) -> cst.BaseExpression | None:
@@ -239,10 +249,8 @@ def opened(facts: Facts, call: cst.Call) -> cst.BaseExpression | None:
 
 
 def appended(facts: Facts, call: cst.Call) -> cst.BaseExpression | None:
-    """Return the path that ``open(path, "a")`` opens: each process that runs it adds its lines."""
-    path = opened(facts, call)
-    mode = next((a.value for a in call.args[1:] if a.keyword is None or a.keyword.value == "mode"), None)
-    return path if "a" in (cst_nodes.string_value(mode) or "") else None
+    """Return the path that ``open(path, "a")`` opens."""
+    return opened(facts, call) if appends(facts, call) else None
 
 
 def stays_open(facts: Facts, call: cst.Call) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterator
 
 import libcst as cst
@@ -13,9 +12,9 @@ from nb2ddp.analysis import frameworks
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.shell_commands import shell_calls
 from nb2ddp.source import cst_nodes
-from nb2ddp.source.cells import imported_modules
 
 _START = "this notebook does not train"
+_NONE = f"{_START}, as far as nb2ddp can see"
 _UNSEEN = "nb2ddp cannot follow the training of"
 _TRAINS = re.compile(r"\.backward\(|\b\w*trainer\.train\(")
 
@@ -28,13 +27,14 @@ def missing(facts: Facts) -> tuple[str, cst.CSTNode | None]:
     if not any(_is_code(statement) for statement in facts.top_statements):
         return f"{_START}: its cells hold no code", None
     return (
-        _written(facts)
-        or _framework(facts)
+        _framework(facts)
+        or _written(facts)
+        or _first(*frameworks.commands(facts))
         or _trainer(facts)
         or _loop(facts)
         or _fitted(facts)
         or _inference(facts)
-        or (f"{_START}: {_without_torch(facts)}", None)
+        or (f"{_NONE}: no Trainer, no loop with backward(), and no fit() of a library", None)
     )
 
 
@@ -92,9 +92,8 @@ def _trainer(facts: Facts) -> tuple[str, cst.CSTNode] | None:
 
 
 def _framework(facts: Facts) -> tuple[str, cst.CSTNode] | None:
-    """Find training with another framework, and commands that train."""
-    found = (training for training in frameworks.trainings(facts) if not training.is_beside)
-    return _first(*found, *frameworks.commands(facts))
+    """Find training with another framework."""
+    return _first(*(training for training in frameworks.trainings(facts) if not training.is_beside))
 
 
 def _fitted(facts: Facts) -> tuple[str, cst.CSTNode] | None:
@@ -114,8 +113,9 @@ def _loop(facts: Facts) -> tuple[str, cst.CSTNode] | None:
         if facts.method(call) == "backward":
             if facts.is_dead(call):
                 return f"{_START}: the only backward() is in code that never runs", call
-            why = "this backward() is in no loop over batches that nb2ddp can follow"
-            return f"{_UNSEEN} this notebook: {why}", call
+            if facts.training_loop(call) is not None:
+                return f"{_NONE}: no cell calls the function that this backward() stands in", call
+            return f"{_NONE}: this backward() is in no loop over batches that nb2ddp can follow", call
     return None
 
 
@@ -125,7 +125,10 @@ def _written(facts: Facts) -> tuple[str, cst.CSTNode] | None:
         if shell.kind == "cell" and shell.name == "writefile" and _TRAINS.search(shell.body):
             file = shell.text.removeprefix("-a ").strip().strip("\"'")
             return f"{_UNSEEN} {file}, which %%writefile writes here: {_instead(shell.body)}", shell.call
+    others = [s.call for s in shell_calls(facts) if s.kind == "cell" and s.name not in ("bash", "sh")]
     for string in facts.strings:
+        if any(facts.contains(call, string) for call in others):
+            continue
         text = cst_nodes.string_value(string) or ""
         if text.count("\n") > 3 and _TRAINS.search(text) and "import " in text:
             return f"{_UNSEEN} the code in this text: {_instead(text)}", string
@@ -148,32 +151,8 @@ def _inference(facts: Facts) -> tuple[str, cst.CSTNode] | None:
     for call in facts.live_calls:
         if facts.loads_model(call) or facts.qualified(call.func) == "transformers.pipeline":
             text = (
-                f"{_START}: it loads a model here and uses it as it is, without a Trainer or a loop with "
-                "backward(). Inference and evaluation run on one GPU as they are"
+                f"{_NONE}: it loads a model here, and no cell has a Trainer or a loop with backward(). Inference and "
+                "evaluation run on one GPU as they are; training in modules that it imports is not in sight"
             )
             return text, call
     return None
-
-
-def _without_torch(facts: Facts) -> str:
-    packages = list(dict.fromkeys(_packages(facts)))
-    if "torch" in packages:
-        return "it imports torch, but there is no Trainer and no loop over batches with backward()"
-    trains = [package for package in packages if package in libraries.TRAINER_PACKAGES]
-    if trains:
-        return f"it imports {trains[0]}, but makes no Trainer and calls no train()"
-    if not packages:
-        return "it imports no library that trains a model, such as transformers, trl or torch"
-    named = ", ".join(packages[:4]) + (" and others" if len(packages) > 4 else "")
-    return f"it imports {named}, and no library that trains a model, such as transformers, trl or torch"
-
-
-def _packages(facts: Facts) -> Iterator[str]:
-    """Yield the packages that the cells import, those of the standard library left out."""
-    for statement in facts.top_statements:
-        for part in statement.body if isinstance(statement, cst.SimpleStatementLine) else ():
-            if isinstance(part, cst.Import | cst.ImportFrom):
-                for module in imported_modules(part):
-                    package = module.partition(".")[0]
-                    if package not in sys.stdlib_module_names:
-                        yield package

@@ -11,7 +11,6 @@ from nb2ddp.rules import (
     capability,
     cell_output,
     clocks,
-    compatibility,
     device_literals,
     device_map,
     dialects,
@@ -33,7 +32,6 @@ from nb2ddp.rules import (
     shell_lines,
     surroundings,
     trackers,
-    unsloth_train,
     wrap,
 )
 
@@ -50,11 +48,9 @@ RULES: tuple[Rule, ...] = (
     memory.rule,
     capability.rule,
     dialects.rule,
-    compatibility.rule,
     device_map.rule,
     device_literals.rule,
     precision.rule,
-    unsloth_train.rule,
     batch.rule,
     process_group.rule,
     loops.rule,

@@ -155,14 +155,13 @@ def _out_of_sight(facts: Facts, any_in_sight: bool) -> Iterator[Finding]:
 
 
 def _searched_batch(facts: Facts) -> Iterator[Finding]:
-    """Decline a batch size that the run searches for: each rank would run out of memory at another one."""
+    """Take the batch that is given where the run would search for one: each rank could find another."""
     for call in facts.live_calls:
         finds = facts.keyword(call, "auto_find_batch_size")
         if finds is not None and cst_nodes.code_of(finds) != "False" and makes_arguments(facts, call):
-            yield Decline(
-                "auto_find_batch_size would find another batch on each rank; give one that fits instead",
-                finds,
-            )
+            why = "auto_find_batch_size could find another batch on each rank: the script keeps to the batch given here"
+            yield Edit.to(finds, why, "False")
+            yield Note(f"{why}. Where that does not fit on a GPU, the run ends; give a smaller one", finds)
 
 
 def _own_loaders(facts: Facts) -> Iterator[Finding]:

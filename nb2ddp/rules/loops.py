@@ -7,8 +7,7 @@ their names. Where an optimizer gets them another way (from a list, a function, 
 models: ``parallelize_trained()`` divides what is called with parameters that an optimizer was given.
 
 A loop with Accelerate is treated the same: the Accelerator is made as in one process. ``notebook_launcher``
-becomes a plain call, because torchrun has started the processes. Where an inner loop accumulates the gradients of
-single rows, which cannot be split, each row is assigned to one rank.
+becomes a plain call, because torchrun has started the processes.
 
 .. code-block:: diff
 
@@ -35,8 +34,6 @@ from functools import partial
 import libcst as cst
 
 from nb2ddp import libraries
-from nb2ddp.analysis import rank_zero_work
-from nb2ddp.analysis.accumulation_loops import Turns, turns_of
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.training_loops import (
     PARAMETERS,
@@ -64,6 +61,13 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         if facts.kind(call) == "accelerator":
             yield from _accelerator(facts, call)
         elif facts.qualified(call.func) in libraries.NOTEBOOK_LAUNCHERS:
+            number = facts.value(cst_nodes.given(call, 2, "num_processes"))
+            if isinstance(number, cst.Integer) and number.value != "1":
+                yield Decline(
+                    f"this trains in {number.value} processes as it is, each with batches of its own, and nb2ddp "
+                    "converts what one process trains: run the notebook itself, or write num_processes=1",
+                    call,
+                )
             yield Edit.to(call, "torchrun starts the processes", _plain(facts, call))
     yield from _hand_written(facts)
 
@@ -104,16 +108,6 @@ def _plain(facts: Facts, call: cst.Call) -> str:
 def _hand_written(facts: Facts) -> Iterator[Finding]:
     """Divide the batches of the models that loops train, and compare their replicas."""
     calls = backward_calls(facts)
-    in_turns: set[object] = set()
-    for backward in calls:
-        loop = facts.training_loop(backward)
-        called = _model_calls(facts, loop) if loop is not None else []
-        turns = turns_of(facts, loop, called) if loop is not None else None
-        if loop is not None and turns is not None and not _one_rank_alone(facts, loop):
-            if loop not in in_turns:
-                yield from _take_turns(facts, backward, loop, called[0], turns)
-            in_turns |= {loop, backward}
-    calls = [call for call in calls if call not in in_turns]
     if not calls:
         return
     made = optimizers(facts)
@@ -206,49 +200,6 @@ def _model_calls(facts: Facts, loop: cst.For | cst.While) -> list[cst.Call]:
         and facts.kind(call.func) == "model"
         and not without_gradients(facts, call, loop)
     ]
-
-
-def _one_rank_alone(facts: Facts, loop: cst.For | cst.While) -> bool:
-    return facts.runs(loop, lambda call: rank_zero_work.why_alone(facts, call) is not None)
-
-
-def _take_turns(
-    facts: Facts, backward: cst.Call, loop: cst.For | cst.While, call: cst.Call, turns: Turns
-) -> Iterator[Finding]:
-    """Assign each micro-batch of an accumulation step to one rank; sum the accumulated values over all ranks."""
-    assert isinstance(backward.func, cst.Attribute)
-    assert isinstance(call.func, cst.Name)
-    model, ddp_model, world_size = call.func.value, facts.our("ddp_model"), facts.our("world_size")
-    statement = facts.statement_in(None, loop)
-    yield Insert(
-        statement,
-        "before",
-        f"{ddp_model} = {helper(facts, 'wrap')}({model})"
-        f"  # nb2ddp: train through one DDP wrapper; `{model}` is still the plain model",
-        "train through one DDP wrapper",
-    )
-    if turns.draws:
-        inputs = facts.our("inputs")
-        made = cst_nodes.code_of(call.with_changes(func=cst.Name("dict")))
-        made = f"{inputs} = {made}  # nb2ddp: made on every rank, so that all draw the same random numbers"
-        yield Insert(turns.statement, "before", made, "all ranks draw the same random numbers")
-        yield Edit.to(call, "gradients are averaged over the ranks", f"{ddp_model}(**{inputs})")
-    else:
-        yield Edit.to(call.func, "gradients are averaged over the ranks", ddp_model)
-    test = f"not {helper(facts, 'takes_turn')}({turns.turn}, {turns.count}, {ddp_model})"
-    code = f"if {test}:  # nb2ddp: this micro-batch is another rank's\n    continue"
-    yield Insert(turns.statement, "before", code, "the ranks take turns")
-    times = partial(cst_nodes.multiplied, factor=world_size)
-    yield Edit(backward.func.value, "the sum of the gradients of all turns, not their mean", times)
-    for name in turns.sums:
-        code = f"{name} = {helper(facts, 'sum_over_ranks')}({name})  # nb2ddp: the sum over all ranks"
-        yield Insert(loop, "after", code, "report the sum over the ranks")
-    yield Insert(
-        statement,
-        "after",
-        f"{helper(facts, 'check_replicas')}({ddp_model})",
-        "compare the trained parameters of all ranks",
-    )
 
 
 rule = Rule("loops", __doc__, find)

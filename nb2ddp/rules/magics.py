@@ -147,7 +147,7 @@ def _line(facts: Facts, shell: ShellCall) -> Iterator[Finding]:
     elif shell.name in COMMANDS:
         code = f"{helper(facts, 'shell')}({shell.code(facts.names_at(shell.call))})"
         yield Edit.to(shell.call, "runs once, on rank 0", code)
-    elif shell.name in _RUN_CODE or "<<" in shell.text or "(" in shell.text:
+    elif shell.name in _RUN_CODE or re.search(r"<<|\w\(", shell.text):
         yield Decline(f"%{shell.name} runs code, or gives names a value; write it in Python", shell.call)
     else:
         why = f"%{shell.name} is left out, for a script has no such magic"

@@ -281,6 +281,9 @@ def _in_function(facts: Facts, call: cst.Call, statement: Statement) -> Iterator
             statement, "rank-zero-then-wait", rank_zero_work.WRITES
         )  # all ranks look before rank 0 makes it
         return
+    if not all_call and not apart and rank_zero_work.appends(facts, call):  # a line of a log, once
+        yield Gate(statement, "rank-zero", rank_zero_work.WRITES)
+        return
     closed = apart and rank_zero_work.kept_open(facts, call) is not None  # by a later line, and read then
     in_place = all_call and not closed and not rank_zero_work.maps_file(facts, call)
     in_place = in_place and not any(facts.runs(top, facts.once(_saving)) for top in runners)

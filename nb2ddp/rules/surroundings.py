@@ -22,6 +22,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from nb2ddp import libraries
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.shell_commands import shell_calls
 from nb2ddp.options import Options
@@ -101,11 +102,12 @@ def _local_files(facts: Facts) -> Iterator[Note]:
             text = cst_nodes.string_value(node) or ""
             if facts.order(call) > fetched and not text.startswith(("/", "~")):
                 continue
-            if text and not _ELSEWHERE.match(text) and not _is_made(facts, text, node):
+            if text.strip("./") and not _ELSEWHERE.match(text) and not _is_made(facts, text, node):
                 found.setdefault(text, call)
     for string in facts.strings:
         text = cst_nodes.string_value(string) or ""
-        if text.startswith(_DRIVE) and text.rstrip("/") not in _DRIVE and not facts.is_dead(string):
+        elsewhere = text.startswith(_DRIVE) and text.rstrip("/") not in _DRIVE
+        if (elsewhere or _OF_A_USER.match(text)) and "\n" not in text and not facts.is_dead(string):
             found.setdefault(text, string)
     if found:
         named = ", ".join(f"`{path}`" for path in list(found)[:3]) + (" and others" if len(found) > 3 else "")
@@ -129,6 +131,7 @@ def _first_unpacked(facts: Facts) -> float:
 
 
 _DRIVE = ("/content/drive", "/content/gdrive")
+_OF_A_USER = re.compile(r"/(?:home|Users|media|mnt)/|[A-Za-z]:[\\/]")
 
 
 def _read_paths(facts: Facts, call: cst.Call) -> Iterator[cst.BaseExpression]:
@@ -156,13 +159,24 @@ def _read_paths(facts: Facts, call: cst.Call) -> Iterator[cst.BaseExpression]:
 def _is_made(facts: Facts, path: str, node: cst.CSTNode) -> bool:
     """Return whether another text of the notebook names a file, or its folder: a command fetches or makes it."""
     parts = [part for part in re.split(r"[/\\]", path) if part not in ("", ".", "..", "~", "content")]
-    words = {parts[0], parts[-1]} if parts else set()
-    others = (cst_nodes.string_value(s) or "" for s in facts.strings if s is not node)
-    return (
-        any(word in other and other != path for other in others for word in words)
-        or sum(cst_nodes.string_value(s) == path for s in facts.strings if facts.order(s) < facts.order(node))
-        > 0
-    )
+    words = [parts[-1], rf"(?<![^\s/'\"=]){re.escape(parts[0])}(?![^\s/'\"])"] if parts else []
+    for string in facts.strings:
+        other = cst_nodes.string_value(string) or ""
+        if other == path:
+            made = facts.order(string) < facts.order(node)
+        else:
+            names = " " not in other or _is_command(facts, string)
+            made = bool(words) and (words[0] in other or (names and re.search(words[1], other) is not None))
+        if made:
+            return True
+    return False
+
+
+def _is_command(facts: Facts, string: cst.CSTNode) -> bool:
+    """Return whether a text is given to something that runs it: ``shell("unzip data.zip")``."""
+    call = next((parent for parent in facts.parents(string) if isinstance(parent, cst.Call)), None)
+    name = facts.qualified(call.func) if call is not None else ""
+    return name in libraries.RUNNING_FUNCTIONS or name.startswith("get_ipython")
 
 
 def _ports(facts: Facts) -> Iterator[Note]:

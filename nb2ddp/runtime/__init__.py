@@ -68,7 +68,6 @@ PARTS = (
     "trainer",
     "repeated_writes",
     "loop_patches",
-    "loops",
     "call_settings",
     "batch_parts",
     "value_reads",
@@ -80,7 +79,6 @@ PARTS = (
     "same_data",
     "ranks_trainer",
     "shards",
-    "compatibility",
 )
 
 _DOCSTRING = """\

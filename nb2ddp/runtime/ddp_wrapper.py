@@ -20,12 +20,6 @@ from nb2ddp.runtime.run_state import _run
 from nb2ddp.runtime.script_location import _is_notebooks_own
 from nb2ddp.runtime.unseen_gradients import _leaves_out, _must_be_on_gpu, _reduce_unseen, _sparse_names
 
-
-def wrap(model: torch.nn.Module) -> Any:
-    """Return one DDP wrapper around a model: backward() averages its gradients over all ranks. Waits for them."""
-    return model if _run.world_size == 1 else _ddp(model)
-
-
 _SMALL = 2**28  # bytes of trained parameters
 
 

@@ -143,7 +143,7 @@ def train():
     model = accelerator.unwrap_model(model)
     if accelerator.is_main_process:
         torch.save(model.state_dict(), "net.pt")
-notebook_launcher(train, (), num_processes=2)
+notebook_launcher(train, (), num_processes=1)
 """
 GENERATED = """\
 answers = []
@@ -225,7 +225,7 @@ def test_a_loop_or_its_step_in_a_function_trains_as_in_one_process(tmp_path: Pat
 
 def test_a_loop_on_accelerate_trains_as_in_one_process(tmp_path: Path) -> None:
     path = written(tmp_path, DATA.format(shuffle=False), ON_ACCELERATE)
-    single = plain_code(path).replace("notebook_launcher(train, (), num_processes=2)", "train()")
+    single = plain_code(path).replace("notebook_launcher(train, (), num_processes=1)", "train()")
     done = compared(tmp_path, path, single=single)
     assert "net.pt" in done.files()
 

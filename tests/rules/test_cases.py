@@ -49,7 +49,6 @@ SETTLING = [
     "seeds",
     "shell_lines",
     "surroundings",
-    "unsloth_train",
 ]
 
 

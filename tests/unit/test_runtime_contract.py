@@ -60,7 +60,7 @@ def test_a_rules_test_shows_what_is_emitted(name: str) -> None:
 
 def test_a_use_that_does_not_fit_is_found() -> None:
     check_uses(
-        "ddp.init(seed=3)\nddp.share_batch(2, 4, num_generations=8)\nddp.takes_turn(*a)\nddp.has_bf16\n"
+        "ddp.init(seed=3)\nddp.share_batch(2, 4, num_generations=8)\nddp.is_main_process\nddp.has_bf16\n"
     )
     for wrong in (
         "ddp.init(seeds=3)",

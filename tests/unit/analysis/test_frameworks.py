@@ -39,7 +39,7 @@ TRAINS: dict[str, tuple[list[str], str]] = {
     ),
     "Prophet beside scikit-learn's figures": (
         ["from sklearn.metrics import r2_score\nfrom prophet import Prophet", "m = Prophet()\nm.fit(df)"],
-        "trains with `m.fit()` of prophet, which nb2ddp does not know",
+        "calls `m.fit()` of prophet, whose training nb2ddp does not convert",
     ),
     "an object out of sight": (
         ["def go(model):\n    model.fit(x)"],

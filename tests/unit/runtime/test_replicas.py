@@ -31,7 +31,7 @@ def test_a_model_that_stays_on_the_cpu_beside_gpus_is_refused(run: Run) -> None:
         import torch
         ddp.init_process_group()
         torch.cuda.is_available = lambda: True
-        ddp.wrap(torch.nn.Linear(2, 2))
+        ddp._ddp(torch.nn.Linear(2, 2))
         """
     )
     assert ended.codes == [1, 1]
@@ -110,7 +110,7 @@ def test_all_models_that_a_loop_trained_are_compared(run: Run, differs: int | No
 KINDS_OF_GRADIENTS = """
 import torch, torch.distributed as dist
 ddp.init_process_group()
-ddp.wrap(torch.nn.Linear(1, 1))
+ddp._ddp(torch.nn.Linear(1, 1))
 torch.manual_seed(rank)
 own = [torch.nn.Parameter(torch.zeros(size)) for size in ((), (3,), (5, 7), (4, 2, 3), (1000,))]
 own += [torch.nn.Parameter(torch.zeros(6, 6, dtype=kind)) for kind in (torch.float64, torch.bfloat16)]
@@ -151,7 +151,7 @@ def test_gradients_that_ddp_does_not_see_are_averaged_where_ranks_differ(run: Ru
         """
         import torch
         ddp.init_process_group()
-        ddp.wrap(torch.nn.Linear(1, 1))
+        ddp._ddp(torch.nn.Linear(1, 1))
         own = [torch.nn.Parameter(torch.zeros(2)) for _ in range(3)]
         optimizer = torch.optim.SGD(own, lr=1.0)
         (own[rank] * torch.tensor([2.0, 4.0])).sum().backward()
@@ -357,7 +357,7 @@ def test_frozen_parameters_are_rank_0s_and_those_that_cannot_be_sent_stay(run: R
         model.quantised = torch.nn.Parameter(torch.ones(3).as_subclass(Quantised), requires_grad=False)
         Quantised.made = True
         ddp.init_process_group()
-        wrapped = ddp.wrap(model)
+        wrapped = ddp._ddp(model)
         wrapped(torch.ones(1, 2)).sum().backward()
         note(frozen=model[0].weight.tolist(), gradient=model[1].weight.grad.tolist())
         ddp.finish()
@@ -429,7 +429,7 @@ class Model(torch.nn.Module):
         return torch.distributions.Categorical(logits=self.body(x))
     def penalty(self):
         return self.head.weight.pow(2).sum()
-model = ddp.wrap(Model())
+model = ddp._ddp(Model())
 """
 
 

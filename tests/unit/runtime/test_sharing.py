@@ -86,34 +86,6 @@ def test_shell_lines_run_once(run: Run, ranks: int) -> None:
     assert not any(rank.out for rank in ended.ranks[1:])
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
-def test_sums_and_turns(run: Run, ranks: int) -> None:
-    ended = run(
-        """
-        import torch
-        ddp.init_process_group()
-        value = torch.tensor([1.0, 2.0])
-        note(int=ddp.sum_over_ranks(rank + 1), float=ddp.sum_over_ranks(0.5), tensor=ddp.sum_over_ranks(value))
-        note(kept=value)
-        model = ddp.wrap(torch.nn.Linear(1, 1))
-        note(turns=[(ddp.takes_turn(turn, 4, model), model.require_backward_grad_sync) for turn in range(4)])
-        try:
-            ddp.takes_turn(0, 1, model)
-        except RuntimeError as error:
-            note(few=str(error))
-        """,
-        ranks,
-    )
-    assert not any(ended.codes), ended.text
-    for rank, notes in enumerate(ended.notes):
-        assert notes["int"] == sum(range(1, ranks + 1))
-        assert notes["float"] == 0.5 * ranks
-        assert notes["tensor"] == [1.0 * ranks, 2.0 * ranks]
-        assert notes["kept"] == [1.0, 2.0]
-        assert notes["turns"] == [[turn % ranks == rank, turn + ranks >= 4] for turn in range(4)]
-        assert notes["few"] == f"a step has 1 batches: too few for {ranks} processes"
-
-
 def test_without_a_seed_ranks_take_over_rank_0s_generators(run: Run) -> None:
     draw = (
         "import random, numpy, torch\nimport ddp_support as ddp\nddp.init()\n"
@@ -137,12 +109,12 @@ def test_one_process_waits_for_nothing(run: Run) -> None:
         with ddp.main_process_only() as is_main, ddp.main_process_first(), ddp.in_turn():
             pass
         model = torch.nn.Linear(1, 1)
-        assert ddp.parallelize(model) is model and ddp.wrap(model) is model and type(model) is torch.nn.Linear
-        note(main=is_main, all=ddp.from_all_ranks(3), sum=ddp.sum_over_ranks(2))
+        assert ddp.parallelize(model) is model and type(model) is torch.nn.Linear
+        note(main=is_main, all=ddp.from_all_ranks(3))
         note(one=ddp.from_main_process(lambda: 4), checked=ddp.check_replicas(model, "result"))
         ddp.finish()
         """,
         0,
     )
     assert ended.codes == [0], ended.text
-    assert ended.notes == [{"main": True, "all": [3], "sum": 2, "one": 4, "checked": "result"}]
+    assert ended.notes == [{"main": True, "all": [3], "one": 4, "checked": "result"}]

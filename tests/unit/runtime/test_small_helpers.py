@@ -51,71 +51,15 @@ def test_what_a_rank_knows_of_itself(run: Run, ranks: int) -> None:
     assert [rank.out for rank in ended.ranks] == ["3\n"] + [""] * (max(ranks, 1) - 1)
 
 
-LORA = """
-from peft import LoraConfig
-import inspect
-before = inspect.signature(LoraConfig.__init__)
-ddp.drop_weight_tying()
-config = LoraConfig(r=4, ensure_weight_tying=True)
-note(r=config.r, tied=getattr(config, "ensure_weight_tying", False))
-note(signature=inspect.signature(LoraConfig.__init__) == before)
-"""
-
-
-@pytest.mark.parametrize("ranks", [2, 3])
-def test_peft_is_given_only_what_it_knows(run: Run, ranks: int) -> None:
-    ended = run(LORA, ranks)
-    assert not any(ended.codes), ended.text
-    assert ended.notes == [{"r": 4, "tied": False, "signature": True}] * ranks
-
-
-XFORMERS = """
-import sys, types
-import torch
-class Inputs:
-    def __init__(self, bias, query):
-        self.attn_bias, self.query = bias, query
-    def validate_inputs(self):
-        devices = {self.query.device.type}
-        for name in ("q_seqinfo", "k_seqinfo"):
-            if hasattr(self.attn_bias, name):
-                devices.add(getattr(self.attn_bias, name).seqstart.device.type)
-        if len(devices) > 1:
-            raise ValueError("attention bias on another device")
-for name in ("xformers", "xformers.ops", "xformers.ops.fmha", "xformers.ops.fmha.common"):
-    sys.modules[name] = types.ModuleType(name)
-sys.modules["xformers.ops.fmha.common"].Inputs = Inputs
-def bias(device):
-    return types.SimpleNamespace(seqstart=torch.zeros(2, device=device))
-both = types.SimpleNamespace(q_seqinfo=bias("cpu"), k_seqinfo=bias("cpu"))
-given = Inputs(both, torch.zeros(1, device="meta"))
-try:
-    given.validate_inputs()
-except ValueError as error:
-    note(before=str(error))
-ddp.move_attention_bias()
-given.validate_inputs()
-Inputs(types.SimpleNamespace(), torch.zeros(1)).validate_inputs()
-note(moved=both.k_seqinfo.seqstart.device.type)
-"""
-
-
-@pytest.mark.parametrize("ranks", [2, 3])
-def test_an_attention_bias_follows_its_layer(run: Run, ranks: int) -> None:
-    ended = run(XFORMERS, ranks)
-    assert not any(ended.codes), ended.text
-    assert ended.notes == [{"before": "attention bias on another device", "moved": "meta"}] * ranks
-
-
 CHECKPOINTS = """
 import torch
 class Layer(torch.nn.Linear):
     gradient_checkpointing = False  # as a layer of Transformers'
 model = torch.nn.Sequential(Layer(2, 2), Layer(2, 1))
 ddp.init_process_group()
-note(searches=ddp.wrap(model).find_unused_parameters)
+note(searches=ddp._ddp(model).find_unused_parameters)
 model[1].gradient_checkpointing = True
-note(searches_with=ddp.wrap(model).find_unused_parameters)
+note(searches_with=ddp._ddp(model).find_unused_parameters)
 """
 
 

@@ -70,8 +70,3 @@ t = SFTTrainer(model)
 # flags: --strategy fsdp
 t = SFTTrainer(model, args=read())
 # decline, line 1: nb2ddp cannot tell how this Trainer's arguments are made; make them in a cell of the notebook
-
-# case: a batch that each rank would find for itself
-# flags: --strategy fsdp
-args = SFTConfig("o", auto_find_batch_size=True)
-# decline, line 1: auto_find_batch_size would find another batch on each rank; give one that fits instead

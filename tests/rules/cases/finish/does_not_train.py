@@ -2,11 +2,11 @@
 
 # case: inference
 model.generate(**inputs)
-# decline: this notebook does not train: it imports no library that trains a model, such as transformers, trl or torch
+# decline: this notebook does not train, as far as nb2ddp can see: no Trainer, no loop with backward(), and no fit() of a library
 
 # case: a model put into training mode
 model.train()
-# decline: this notebook does not train: ...
+# decline: this notebook does not train, as far as nb2ddp can see: ...
 
 # case: a trainer that never trains
 from trl import SFTTrainer

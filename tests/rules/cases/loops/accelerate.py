@@ -45,7 +45,7 @@ ddp.check_replicas()
 # case: notebook_launcher with arguments
 def f(a, b):
     pass
-notebook_launcher(f, (1, x), num_processes=2)
+notebook_launcher(f, (1, x), num_processes=1)
 # output
 def f(a, b):
     pass
@@ -101,3 +101,11 @@ class Setup:
 class Setup:
     kind = "fp16"
     accelerator = ddp.as_one_process(lambda kind=kind: Accelerator(mixed_precision=kind))  # nb2ddp: the loop sees one process; the model divides the batches
+
+# case: notebook_launcher that starts several processes in the notebook
+def f(a):
+    for batch in loader:
+        llm(**batch).loss.backward()
+n = 2
+notebook_launcher(f, (1,), num_processes=n)
+# decline, line 5: this trains in 2 processes as it is, each with batches of its own, and nb2ddp converts what one process trains: run the notebook itself, or write num_processes=1

@@ -31,3 +31,18 @@ llm(**x).loss.backward()
 opt = AdamW(llm.parameters())
 t = SFTTrainer(llm, optimizers=(opt, None))
 t.train()
+
+# case: rows that an inner loop adds up stay whole on every rank, which the run says
+opt = AdamW(llm.parameters())
+for step in range(100):
+    for i in range(4):
+        (llm(**rows[i]).loss / 4).backward()
+    opt.step()
+# output
+opt = AdamW(llm.parameters())
+ddp.parallelize(llm)  # nb2ddp: each rank computes its part of every batch
+for step in range(100):
+    for i in range(4):
+        (llm(**rows[i]).loss / 4).backward()
+    opt.step()
+ddp.check_replicas()

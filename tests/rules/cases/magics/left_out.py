@@ -8,3 +8,11 @@ x = 1
 # nb2ddp: %watermark is left out
 x = 1
 # note, line 2: %watermark is left out, for a script has no such magic; if it does more than show something, write it in Python
+
+# case: a name in parentheses
+%watermark -a "Me, You (They) & Others" -u -d
+x = 1
+# output
+# nb2ddp: %watermark is left out
+x = 1
+# note, line 1: %watermark is left out...

@@ -24,6 +24,43 @@ rows = datasets.MNIST("data", train=True, download=True)
 with ddp.main_process_first():  # nb2ddp: rank 0 prepares the data, the others read its cache
     rows = datasets.MNIST("data", train=True, download=True)
 
+# case: a data set of another library, by its argument
+from monai.apps import MedNISTDataset
+rows = MedNISTDataset("data", section="training", download=True)
+# output
+from monai.apps import MedNISTDataset
+with ddp.main_process_first():  # nb2ddp: rank 0 prepares the data, the others read its cache
+    rows = MedNISTDataset("data", section="training", download=True)
+
+# case: a function that says so by its name
+from monai.apps import download_and_extract
+download_and_extract("https://host/a.tar", "a.tar", "data")
+# output
+from monai.apps import download_and_extract
+with ddp.main_process_first():  # nb2ddp: rank 0 prepares the data, the others read its cache
+    download_and_extract("https://host/a.tar", "a.tar", "data")
+
+# case: a data set that is fetched where it is not there
+from torch_geometric.datasets import Planetoid
+rows = Planetoid("data", "Cora")
+# output
+from torch_geometric.datasets import Planetoid
+with ddp.main_process_first():  # nb2ddp: rank 0 prepares the data, the others read its cache
+    rows = Planetoid("data", "Cora")
+
+# case: an object of a library, through methods
+from roboflow import Roboflow
+rows = Roboflow("key").workspace().project("p").version(1).download("coco")
+# output
+from roboflow import Roboflow
+with ddp.main_process_first():  # nb2ddp: rank 0 prepares the data, the others read its cache
+    rows = Roboflow("key").workspace().project("p").version(1).download("coco")
+
+# case: a function of the notebook that has the argument
+def rows_of(folder, download):
+    return [folder, download]
+rows = rows_of("data", download=True)
+
 # case: a data set of torchvision that is there
 rows = datasets.MNIST("data", download=False)
 

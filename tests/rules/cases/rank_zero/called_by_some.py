@@ -10,6 +10,26 @@ from torch.utils.data import DataLoader
 from transformers import TrainerCallback
 from trl import DPOTrainer, SFTConfig, SFTTrainer
 
+# case: a line of a log, before training
+def log(line):
+    with Path("run.log").open("a") as f:
+        f.write(line)
+hooks = [log]
+log("begins")
+loader = DataLoader(data)
+for b in loader:
+    llm(b).loss.backward()
+# output
+def log(line):
+    if ddp.is_main_process:  # nb2ddp: only rank 0 writes
+        with Path("run.log").open("a") as f:
+            f.write(line)
+hooks = [log]
+log("begins")
+loader = DataLoader(data)
+for b in loader:
+    llm(b).loss.backward()
+
 # case: also as a value
 def save_best(b):
   torch.save(b, "best.pt")

@@ -155,6 +155,17 @@ with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
         os.mkdir(os.path.join(folder, "a"))
         shutil.rmtree(folder)
 
+# case: a temporary folder that all ranks take from rank 0, where nothing else is named
+given = os.environ.get("DATA")
+folder = tempfile.mkdtemp() if given is None else given
+np.save(os.path.join(folder, "a.npy"), x)
+# output
+given = os.environ.get("DATA")
+folder = tempfile.mkdtemp() if given is None else given
+with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
+    if is_main:
+        np.save(os.path.join(folder, "a.npy"), x)
+
 # case: out of a temporary folder
 with tempfile.TemporaryDirectory() as d:
     part = Path(d) / "part"

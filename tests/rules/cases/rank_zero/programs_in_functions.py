@@ -78,6 +78,13 @@ with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
         api.upload_large_folder(folder_path="start", repo_id="me/model")
 print(api.list_repo_files("me/model"))
 
+# case: a client that has no name, and a result that is read
+url = HfApi().create_repo(repo_id="me/model")
+print(url)
+# output
+url = ddp.from_main_process(lambda: HfApi().create_repo(repo_id="me/model"))
+print(url)
+
 # case: a reward runs its own programs, and so does a dataset
 def runs(completions, **kwargs):
     return [subprocess.run(["python", "-c", text]).returncode for text in completions]

@@ -30,3 +30,23 @@ frame = pd.read_csv("before.csv")
 get_ipython().system('gdown --id 1Q1wUptbNDYdfizk5abhmoFxIQiX19Tn7')
 frame = pd.read_csv("after.csv")
 # note, line 1: only this machine, or Colab's drive, has `before.csv`: ...
+
+# case: a folder whose name is a word of a text
+print("the training data is read")
+frame = pd.read_csv("./data/rows.csv")
+# note, line 2: only this machine, or Colab's drive, has `./data/rows.csv`: ...
+
+# case: a folder that a command makes
+get_ipython().system("unzip -q rows.txt -d data")
+frame = pd.read_csv("./data/rows.csv")
+
+# case: a folder that the notebook makes
+import os
+os.makedirs("data/new")
+frame = pd.read_csv("data/rows.csv")
+
+# case: folders of a user, and the working folder
+from torchvision.datasets import ImageFolder
+rows = ImageFolder(root="/home/me/faces")
+model = AutoModelForCausalLM.from_pretrained("./")
+# note, line 2: only this machine, or Colab's drive, has `/home/me/faces`: ...
