@@ -260,7 +260,7 @@ _DRAWS = "it draws random numbers"
 
 
 def _copied_batch(value: Any) -> Any:
-    """Return a batch with copies of its tensors and containers: what a micro-batch writes into them, none reads again."""
+    """Return a batch with copies of its tensors and containers: what is written into them is not read again."""
     if isinstance(value, Mapping):
         made = {name: _copied_batch(item) for name, item in value.items()}
         kind: Any = type(value)
