@@ -58,10 +58,11 @@ def _average_asked_gradients() -> None:
             _backward.asks = False
         if not divided:
             return found
-        found = tuple(
-            None if of is None else _MeanOverRanks.apply(of if source is None else _of_all_rows(of, tensor))
-            for of, tensor, source in zip(found, asked, sources, strict=True)
-        )
+        for place, (source, tensor) in enumerate(zip(sources, asked, strict=True)):
+            if source is not None and found[place] is not None:
+                of_rows = _GatherGradient.apply(found[place], tensor.grad_fn.sizes, _run.rank)
+                found = (*found[:place], of_rows, *found[place + 1 :])
+        found = tuple(None if of is None else _MeanOverRanks.apply(of) for of in found)
         if options.get("create_graph") or (len(args) > 2 and args[2]):
             for split in list(_splits.values()):
                 split.watch(found)
@@ -81,10 +82,6 @@ def _source(outputs: list[Any], joined: Any) -> Any:
     source, number = node.next_functions[0]
     is_shared = any(other is source for other in _graph(outputs, beside=node))
     return torch.autograd.graph.GradientEdge(source, number) if is_shared else None
-
-
-def _of_all_rows(of_rank: torch.Tensor, joined: torch.Tensor) -> Any:
-    return _GatherGradient.apply(of_rank, joined.grad_fn.sizes, _run.rank)  # type: ignore[union-attr]
 
 
 def _joins_parts(outputs: list[Any]) -> bool:
