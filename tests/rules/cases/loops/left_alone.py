@@ -31,3 +31,18 @@ llm(**x).loss.backward()
 opt = AdamW(llm.parameters())
 t = SFTTrainer(llm, optimizers=(opt, None))
 t.train()
+
+# case: several backward() in a Trainer's step, one in a function that it calls
+from transformers import Trainer
+def ascend(trainer, model, inputs, steps=3):
+    for _ in range(steps):
+        loss = trainer.compute_loss(model, inputs)
+        loss.backward()
+    return loss
+class Adversarial(Trainer):
+    def training_step(self, model, inputs, num_items_in_batch=None):
+        for part in inputs["parts"]:
+            self.accelerator.backward(model(part).sum())
+        return ascend(self, model, inputs)
+t = Adversarial(llm, train_dataset=data)
+t.train()
