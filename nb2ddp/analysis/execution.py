@@ -153,11 +153,21 @@ class Execution(Calls):
     def training_loop(self, call: cst.Call) -> cst.For | cst.While | None:
         """Return the loop around a call of ``backward()``, or around a call that leads to it, the nearest first.
 
-        Calls are followed through the notebook's functions and methods.
+        Calls are followed through the notebook's functions and methods. None for what a Trainer's methods do: its own
+        loop calls them, and a loop in them takes several steps of one micro-batch.
         """
         if call not in self._loops:
-            self._loops[call] = self._find_loop(call)
+            self._loops[call] = None if self._is_of_trainer(call, {call}) else self._find_loop(call)
         return self._loops[call]
+
+    def _is_of_trainer(self, site: cst.CSTNode, seen: set[cst.CSTNode]) -> bool:
+        """Return whether only methods of the notebook's Trainers run what stands at a site."""
+        function, owner = self.around(site, cst.FunctionDef), self.around(site, cst.ClassDef)
+        if owner is not None and any(self.is_trainer_class(base.value) for base in owner.bases):
+            return True
+        callers = [] if function is None else [c for c in self.callers(function) if c not in seen]
+        seen.update(callers)
+        return bool(callers) and all(self._is_of_trainer(caller, seen) for caller in callers)
 
     def _find_loop(self, call: cst.Call) -> cst.For | cst.While | None:
         queue, seen = deque([call]), {call}

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from nb2ddp.runtime.autograd_collectives import _GatherRows, _SumOverRanks
+from nb2ddp.runtime.autograd_collectives import _GatherGradient, _GatherRows, _SumOverRanks
 from nb2ddp.runtime.averaged_backward import _backward
 from nb2ddp.runtime.call_results import _graph
 from nb2ddp.runtime.run_state import _run
@@ -45,24 +45,43 @@ def _average_asked_gradients() -> None:
         return
 
     @functools.wraps(grad)
-    def averaged(outputs: Any, *args: Any, **options: Any) -> Any:
-        divided = _run.meets and _joins_parts(
-            [outputs] if isinstance(outputs, torch.Tensor) else list(outputs)
-        )
+    def averaged(outputs: Any, inputs: Any, *args: Any, **options: Any) -> Any:
+        given = [outputs] if isinstance(outputs, torch.Tensor) else list(outputs)
+        divided = _run.meets and _joins_parts(given)
+        asked = [inputs] if isinstance(inputs, torch.Tensor) or not divided else list(inputs)
+        sources = [_source(given, tensor) if divided else None for tensor in asked]
         _backward.asks = True
         try:
-            found = grad(outputs, *args, **options)  # frees the graph
+            of = [tensor if source is None else source for tensor, source in zip(asked, sources, strict=True)]
+            found = grad(outputs, of if any(sources) else inputs, *args, **options)  # frees the graph
         finally:
             _backward.asks = False
         if not divided:
             return found
+        for place, (source, tensor) in enumerate(zip(sources, asked, strict=True)):
+            if source is not None and found[place] is not None:
+                of_rows = _GatherGradient.apply(found[place], tensor.grad_fn.sizes, _run.rank)
+                found = (*found[:place], of_rows, *found[place + 1 :])
         found = tuple(None if of is None else _MeanOverRanks.apply(of) for of in found)
-        if options.get("create_graph") or (len(args) > 3 and args[3]):
+        if options.get("create_graph") or (len(args) > 2 and args[2]):
             for split in list(_splits.values()):
                 split.watch(found)
         return found
 
     torch.autograd.grad = averaged
+
+
+def _source(outputs: list[Any], joined: Any) -> Any:
+    """Return where this rank's rows of a joined output come from, if other joined outputs are computed from them too.
+
+    None otherwise: the gradient of the joined rows is all there is.
+    """
+    node = getattr(joined, "grad_fn", None)
+    if node is None or node.name() != _OF_PARTS[0]:
+        return None
+    source, number = node.next_functions[0]
+    is_shared = any(other is source for other in _graph(outputs, beside=node))
+    return torch.autograd.graph.GradientEdge(source, number) if is_shared else None
 
 
 def _joins_parts(outputs: list[Any]) -> bool:

@@ -8,10 +8,10 @@ import torch
 from torch.utils import _pytree as pytree
 
 
-def _graph(outputs: list[torch.Tensor]) -> Iterator[Any]:
-    """Yield the operations that tensors with a gradient come from."""
-    nodes: list[Any] = [output.grad_fn for output in outputs if output.grad_fn is not None]
-    seen = set(nodes)
+def _graph(outputs: list[torch.Tensor], beside: Any = None) -> Iterator[Any]:
+    """Yield the operations that tensors with a gradient come from; not those that lie behind ``beside`` alone."""
+    nodes: list[Any] = [of.grad_fn for of in outputs if of.grad_fn is not None and of.grad_fn is not beside]
+    seen = {*nodes, beside}
     while nodes:
         node = nodes.pop()
         yield node

@@ -17,7 +17,7 @@ from nb2ddp.runtime.call_results import _IN_16_BITS, _OWN_NUMBERS, _computes_in_
 from nb2ddp.runtime.call_settings import _Settings
 from nb2ddp.runtime.dropout_rows import _own_random_numbers
 from nb2ddp.runtime.loop_patches import _patch_for_loops
-from nb2ddp.runtime.module_state import _hooks_of_notebook, _synchronises_batch_norms, _without_effects
+from nb2ddp.runtime.module_state import _hooks_of_notebook, _unsynchronised, _without_effects
 from nb2ddp.runtime.object_collectives import from_main_process
 from nb2ddp.runtime.other_replicas import _compare_later
 from nb2ddp.runtime.process_group import init_process_group
@@ -93,7 +93,7 @@ class _Split:
         self.hooked: str | None = None  # what the notebook has hooked a function to
         self.calls, self.steps, self.said = 0, 0, set[str]()
         self.began = time.monotonic()
-        self.batch_norm = False  # one that is not synchronised: on CPUs, or of another class than PyTorch's
+        self.batch_norms: list[torch.nn.Module] = []  # not synchronised: on CPUs, or of another class
         self.compared, self.kinds = (
             _Comparison(self.model, self._run),
             set[Any](),
@@ -170,7 +170,7 @@ class _Split:
             with _without_effects(model, quiet=lambda _: True, keeps_state=False):
                 self._run(args, kwargs)
         if self.averaging.trained is None:
-            self.batch_norm = not _synchronises_batch_norms(model)
+            self.batch_norms = _unsynchronised(model)
         self.averaging.refresh()
 
     def _keeps_whole(self, kind: Any) -> bool:
@@ -183,7 +183,7 @@ class _Split:
                 kind,
                 f"the notebook has a hook on {self.hooked}, which must see whole batches; remove it to divide the work",
             )
-        elif self.batch_norm and self.model.training:
+        elif any(norm.training for norm in self.batch_norms):
             self._divide_no_more(
                 kind,
                 "a batch norm takes its statistics from whole batches (on GPUs PyTorch's own is synchronised)",

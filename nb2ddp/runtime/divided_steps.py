@@ -2,7 +2,7 @@
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -227,7 +227,7 @@ class _DividedSteps:
         """Compute a micro-batch, or rows of it, from where one process stands at its beginning."""
         _run.micro_batch = turn, len(self.samples), inputs is not self.samples[turn]
         try:
-            whole = compute or (lambda: self.compute(inputs).detach())
+            whole = compute or (lambda: self.compute(_copied_batch(inputs)).detach())
             return self.figures.record(whole, turn, self.states[turn], checked=checked)
         finally:
             _run.micro_batch = None
@@ -259,6 +259,17 @@ class _DividedSteps:
 
 
 _DRAWS = "it draws random numbers"
+
+
+def _copied_batch(value: Any) -> Any:
+    """Return a batch with copies of its tensors and containers: what is written into them is not read again."""
+    if isinstance(value, Mapping):
+        made = {name: _copied_batch(item) for name, item in value.items()}
+        kind: Any = type(value)
+        return made if kind is dict else kind(made)
+    if type(value) in (list, tuple):
+        return type(value)(map(_copied_batch, value))
+    return value.clone() if isinstance(value, torch.Tensor) else value
 
 
 def _without_dropout() -> Any:

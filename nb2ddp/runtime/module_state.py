@@ -214,8 +214,8 @@ def _is_batch_norm(part: torch.nn.Module) -> bool:
     return isinstance(part, torch.nn.modules.batchnorm._BatchNorm)
 
 
-def _synchronises_batch_norms(model: torch.nn.Module) -> bool:
-    """Let batch norms take their statistics from all ranks' rows, and return whether they do; on CPUs they cannot.
+def _unsynchronised(model: torch.nn.Module) -> list[torch.nn.Module]:
+    """Let batch norms take their statistics from all ranks' rows, and return those that do not; on CPUs none can.
 
     Of another class than PyTorch's own one would lose what it does beside: an activation, say.
     """
@@ -224,8 +224,8 @@ def _synchronises_batch_norms(model: torch.nn.Module) -> bool:
     if norms and torch.cuda.is_available() and all(type(part) in plain for part in norms):
         torch.nn.SyncBatchNorm.convert_sync_batchnorm(model)
         _let_batch_norms_see_ranks()
-        return True
-    return not norms
+        return []
+    return norms
 
 
 @functools.cache

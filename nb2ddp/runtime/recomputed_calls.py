@@ -105,9 +105,12 @@ def _left_differently(model: torch.nn.Module, one: _Trial, other: _Trial) -> lis
 
 
 def _cut_off(value: Any) -> Any:
-    """Return an argument without what it was computed from: the notebook's backward() is still to come through that."""
-    wants = isinstance(value, torch.Tensor) and value.requires_grad
-    return value.detach().requires_grad_().clone() if wants else value
+    """Return a copy of an argument without what it was computed from: backward() is still to come through that."""
+    return (
+        value.detach().requires_grad_(value.requires_grad).clone()
+        if isinstance(value, torch.Tensor)
+        else value
+    )
 
 
 def _begins_a_graph(value: Any) -> bool:
@@ -191,6 +194,7 @@ class _Comparison:
             None  # the outputs of the call that was compared last, and what rounding may make of them
         )
         self.parted = False  # the ranks gave other forms in the call that was compared last
+        self.writes = False  # a call that is compared writes into the tensors or the dicts that it is given
         self.compiled: bool | None = False  # a function that the model calls cannot be compiled within a mode
 
     def compare(self, parts: _Parts, kind: Any) -> tuple[str | None, float, float | None]:
@@ -225,7 +229,7 @@ class _Comparison:
         return all(_difference(a, b) <= expected[1](a) for a, b in pairs if isinstance(a, torch.Tensor))
 
     def _compare_outputs(self, trials: _Trials, parts: _Parts, kind: Any) -> tuple[str | None, float, _Trial]:
-        own = parts.ranges[_run.rank]
+        own, self.writes = parts.ranges[_run.rank], False
         whole = trials.call(self._call(parts, 0, parts.rows), parts, 0, parts.rows)
         begins = any(_begins_a_graph(leaf) for leaf in pytree.tree_leaves(whole.output))
         whole.output = _without_graph(whole.output)
@@ -237,6 +241,8 @@ class _Comparison:
             again = trials.call(self._call(parts, 0, parts.rows), parts, 0, parts.rows)
             by_itself = _left_differently(self.model, whole, again)
             kept = [name for name in kept if name not in by_itself]
+        if self.writes:
+            kept.append("its arguments")
         if part.error is not None and whole.error is None and not self.compiled:
             inside = "".join(traceback.format_tb(part.error.__traceback__))
             self.compiled = None if "torch/_dynamo" in inside else False
@@ -305,7 +311,17 @@ class _Comparison:
         return self.joins.join(output, parts, kind)
 
     def _call(self, parts: _Parts, start: int, end: int) -> Callable[[], Any]:
-        return lambda: self.run(*pytree.tree_map(_cut_off, parts.of(start, end)))
+        def compute() -> Any:
+            given = pytree.tree_map(_cut_off, parts.of(start, end))
+            before = pytree.tree_leaves(given)
+            output = self.run(*given)
+            now = pytree.tree_leaves(given)
+            self.writes |= [*map(id, now)] != [*map(id, before)] or any(
+                getattr(x, "_version", 0) for x in now
+            )
+            return output
+
+        return compute
 
 
 _NO_MEAN = "a number, a sum or a norm say, that is another one for some of the rows"

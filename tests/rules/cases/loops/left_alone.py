@@ -46,3 +46,18 @@ for step in range(100):
         (llm(**rows[i]).loss / 4).backward()
     opt.step()
 ddp.check_replicas()
+
+# case: several backward() in a Trainer's step, one in a function that it calls
+from transformers import Trainer
+def ascend(trainer, model, inputs, steps=3):
+    for _ in range(steps):
+        loss = trainer.compute_loss(model, inputs)
+        loss.backward()
+    return loss
+class Adversarial(Trainer):
+    def training_step(self, model, inputs, num_items_in_batch=None):
+        for part in inputs["parts"]:
+            self.accelerator.backward(model(part).sum())
+        return ascend(self, model, inputs)
+t = Adversarial(llm, train_dataset=data)
+t.train()
