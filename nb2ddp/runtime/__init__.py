@@ -74,6 +74,9 @@ PARTS = (
     "output_gathering",
     "recomputed_calls",
     "divided_calls",
+    "sent_rows",
+    "read_effects",
+    "divided_loading",
     "trained_models",
     "unsloth_sharding",
     "ranks_trainer",
@@ -114,7 +117,7 @@ _HEADER = re.compile(
 )
 # A name that a part defines for scripts.
 PUBLIC = re.compile(r'^(?:def |class |(?=\w+(?:: \w+)? = )|    if name == "(?=has_))([a-z]\w*)', re.MULTILINE)
-# Parts that come along for what a script with a Trainer says, though no line calls them.
+# Parts that come along for what a script with a Trainer, or a loop, says, though no line calls them.
 _OF_TRAINERS = {
     "predictions": re.compile(r"eval_|evaluat|predict|compute_metrics"),
     "searches": re.compile("hyperparameter_search"),
@@ -123,6 +126,7 @@ _OF_TRAINERS = {
         r"\A(?!.*gradient_accumulation_steps['\"]?\s*[=:]\s*(?:[2-9]|\d\d))", re.DOTALL
     ),
 }
+_OF_LOOPS = {"divided_loading": re.compile("Loader")}
 _LINE_LENGTH = 110
 
 _Imports = set[tuple[str, str, str]]  # module, name ("" for the module itself), what it is bound to
@@ -157,6 +161,8 @@ def used_names(code: str, module: str) -> frozenset[str]:
     found = set(re.findall(rf"\b{re.escape(module)}\.([a-z]\w*)", code))
     if found & {"wrap_trainer", "prepare_trainer"}:
         found |= {part for part, said in _OF_TRAINERS.items() if said.search(code)}
+    if found & {"parallelize", "parallelize_trained"}:
+        found |= {part for part, said in _OF_LOOPS.items() if said.search(code)}
     return frozenset({*found, "init"} if "init_ranks" not in found else found)
 
 

@@ -1,0 +1,75 @@
+"""Tell whether reading the rows of a data set changes anything that the script can see later."""
+
+import collections
+import functools
+import hashlib
+import types
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+
+_MOST_SEEN = 20_000  # values
+_MOST_OF_VALUE = 1_000  # of a long list, text or array
+
+
+def _content_of(*roots: Any) -> str:
+    """Return a digest of the values that objects hold, of generators' states, and of what their functions name.
+
+    Of libraries' objects it is what their attributes hold; of long values the beginning.
+    """
+    digest, seen, waiting = hashlib.sha256(), dict[int, Any](), [*roots]
+    while waiting and len(seen) < _MOST_SEEN:
+        value = waiting.pop()
+        if isinstance(value, str | bytes | int | float | complex | None):
+            digest.update(repr(value[:_MOST_OF_VALUE] if isinstance(value, str | bytes) else value).encode())
+        elif id(value) not in seen:
+            seen[id(value)] = value  # kept, so that no other gets its number
+            digest.update(type(value).__qualname__.encode())
+            waiting += _inside(value)
+    return digest.hexdigest()
+
+
+def _inside(value: Any) -> Iterator[Any]:
+    """Yield what an object holds."""
+    state = next((getattr(value, of) for of in ("getstate", "get_state") if hasattr(value, of)), None)
+    if isinstance(value, torch.Tensor):
+        yield from (id(value), 0 if value.is_inference() else value._version)
+    elif isinstance(value, list | tuple | set | frozenset | collections.deque):
+        yield len(value)
+        yield from (item for item, _ in zip(value, range(_MOST_OF_VALUE), strict=False))
+    elif isinstance(value, Mapping):
+        yield len(value)
+        yield from (
+            part for pair, _ in zip(value.items(), range(_MOST_OF_VALUE), strict=False) for part in pair
+        )
+    elif isinstance(value, types.FunctionType):
+        yield from _of_function(value)
+    elif isinstance(value, types.MethodType | staticmethod | classmethod):
+        yield from (getattr(value, "__self__", None), value.__func__)
+    elif isinstance(value, functools.partial):
+        yield from (value.func, value.args, value.keywords)
+    elif isinstance(value, types.ModuleType):
+        return
+    elif isinstance(value, type):
+        yield from vars(value).values() if value.__module__ == "__main__" else ()
+    elif callable(state):
+        yield state()
+    elif hasattr(value, "bit_generator"):
+        yield value.bit_generator.state
+    elif hasattr(value, "tobytes") and hasattr(value, "nbytes"):
+        yield from (id(value), value.tobytes() if value.nbytes < 2**16 else None)
+    elif hasattr(value, "__dict__"):
+        yield from (type(value), vars(value))
+
+
+def _of_function(function: types.FunctionType) -> Iterator[Any]:
+    """Yield what a function holds, and what a function of the script names."""
+    yield from (function.__dict__, function.__defaults__)
+    for cell in function.__closure__ or ():
+        yield from [cell.cell_contents] if cell != types.CellType() else []
+    codes = [function.__code__] if function.__module__ == "__main__" else []
+    while codes:
+        code = codes.pop()
+        codes += [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
+        yield from (function.__globals__[name] for name in code.co_names if name in function.__globals__)
