@@ -76,6 +76,7 @@ PARTS = (
     "divided_calls",
     "sent_rows",
     "read_effects",
+    "read_rows",
     "divided_loading",
     "trained_models",
     "unsloth_sharding",

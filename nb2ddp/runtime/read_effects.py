@@ -10,7 +10,8 @@ from typing import Any
 import torch
 
 _MOST_SEEN = 20_000  # values
-_MOST_OF_VALUE = 1_000  # of a long list, text or array
+_MOST_OF_VALUE = 1_000  # of a long list
+_MOST_BYTES = 2**16  # of a text or array
 
 
 def _content_of(*roots: Any) -> str:
@@ -22,7 +23,7 @@ def _content_of(*roots: Any) -> str:
     while waiting and len(seen) < _MOST_SEEN:
         value = waiting.pop()
         if isinstance(value, str | bytes | int | float | complex | None):
-            digest.update(repr(value[:_MOST_OF_VALUE] if isinstance(value, str | bytes) else value).encode())
+            digest.update(repr(value[:_MOST_BYTES] if isinstance(value, str | bytes) else value).encode())
         elif id(value) not in seen:
             seen[id(value)] = value  # kept, so that no other gets its number
             digest.update(type(value).__qualname__.encode())
@@ -34,7 +35,13 @@ def _inside(value: Any) -> Iterator[Any]:
     """Yield what an object holds."""
     state = next((getattr(value, of) for of in ("getstate", "get_state") if hasattr(value, of)), None)
     if isinstance(value, torch.Tensor):
-        yield from (id(value), 0 if value.is_inference() else value._version)
+        is_small = value.device.type == "cpu" and value.layout is torch.strided and value.nbytes < _MOST_BYTES
+        yield (
+            value.detach().numpy(force=True).tobytes()
+            if is_small and value.dtype.itemsize != 2
+            else id(value)
+        )
+        yield 0 if value.is_inference() else value._version
     elif isinstance(value, list | tuple | set | frozenset | collections.deque):
         yield len(value)
         yield from (item for item, _ in zip(value, range(_MOST_OF_VALUE), strict=False))
@@ -58,7 +65,7 @@ def _inside(value: Any) -> Iterator[Any]:
     elif hasattr(value, "bit_generator"):
         yield value.bit_generator.state
     elif hasattr(value, "tobytes") and hasattr(value, "nbytes"):
-        yield from (id(value), value.tobytes() if value.nbytes < 2**16 else None)
+        yield value.tobytes() if value.nbytes < _MOST_BYTES else id(value)
     elif hasattr(value, "__dict__"):
         yield from (type(value), vars(value))
 

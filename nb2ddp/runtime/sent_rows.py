@@ -23,15 +23,15 @@ class _RowsPickler(pickle.Pickler):
             raise pickle.PicklingError("a tensor is not in the CPU's memory")
         if type(value) is torch.Tensor and _is_plain_memory(value):
             extent = 1 + sum((n - 1) * step for n, step in zip(value.shape, value.stride(), strict=True))
-            if extent > 2 * value.numel():  # a column of a table
-                return self.reducer_override(value.contiguous())
+            if (
+                extent != value.numel()
+            ):  # a part of another one, or expanded: dense, in the same order of memory
+                return self.reducer_override(value.clone())
             content = pickle.PickleBuffer(value.as_strided((extent,), (1,)).view(torch.uint8).numpy())
             return _tensor_of, (content, value.dtype, tuple(value.shape), value.stride())
         if type(value).__name__ == "ndarray" and not (value.flags.c_contiguous or value.flags.f_contiguous):
             order = sorted(range(value.ndim), key=lambda axis: -abs(value.strides[axis]))
-            turned = value.transpose(order)
-            if turned.flags.c_contiguous:
-                return _transposed, (turned, tuple(order.index(axis) for axis in range(value.ndim)))
+            return _transposed, (value.transpose(order).copy(), tuple(map(order.index, range(value.ndim))))
         return NotImplemented
 
 
