@@ -10,8 +10,10 @@ take turns, as many times over as there are rounds:
 ``rows``   its script as it is converted
 
 A run's step is the mean of the seconds between two batches from the tenth on: what tests, checks and trials cost is in
-it. "times one" are the ratios of one's step to the variant's, round by round: the median, the lowest and the highest.
-"same" says that all losses and batches are one process's: batches bit for bit, losses within 1e-4.
+it. "s/step" are seconds of the clock, which say nothing on a busy machine; "core" are the CPU's seconds a step of rank
+0 and its workers, which share one core: where loading is what a step waits for, and the cores are idle, the step takes
+as long. "times one" are the ratios of one's step to the variant's, round by round: the median, the lowest and the
+highest. "NOT THE SAME" is said where a batch is not one process's bit for bit, or a loss differs by more than 1e-4.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from nb2ddp.runtime import support_module, used_names
 
 WARM = 10
 NOTEBOOK = """\
-import os, random, time
+import multiprocessing, os, random, time
 import numpy as np
 import torch
 from torch import nn
@@ -46,9 +48,16 @@ class Images(Dataset):
         return 16 * STEPS
     def __getitem__(self, number):
         image = Image.open(self.paths[number % len(self.paths)]).convert("RGB")
-        image = image.rotate(ANGLE, resample=Image.BICUBIC).resize((160, 160), Image.LANCZOS)
+        image = image.rotate(ANGLE, resample=Image.BICUBIC).resize((96, 96), Image.LANCZOS)
         image = image.filter(ImageFilter.GaussianBlur(2))
         return torch.from_numpy(np.array(image)).permute(2, 0, 1).float() / 255, number % 10
+
+def used():
+    seconds = time.process_time()
+    for worker in multiprocessing.active_children():
+        fields = open(f"/proc/{worker.pid}/stat").read().rpartition(")")[2].split()
+        seconds += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return seconds
 
 loader = DataLoader(Images("../images"), batch_size=16, shuffle=True, num_workers=WORKERS)
 model = nn.Sequential(nn.Conv2d(3, 8, 5, 4), nn.ReLU(), nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(128, 10))
@@ -59,7 +68,7 @@ for images, labels in loader:
     loss = criterion(model(images), labels)
     loss.backward()
     optimizer.step()
-    print(f"step {time.perf_counter():.4f} {loss.item():.6f} {images.double().sum().item()!r}", flush=True)
+    print(f"step {time.perf_counter():.4f} {used():.4f} {loss.item():.6f} {images.double().sum().item()!r}", flush=True)
 """
 LOADERS = {
     "in the loop's process": {"WORKERS": "0", "ANGLE": "7 * number"},
@@ -95,7 +104,7 @@ def prepare(folder: Path, name: str, steps: int) -> None:
 
 
 def make_images(folder: Path, count: int = 64) -> None:
-    """Write photographs' stand-ins: 960 x 720, smooth and noisy."""
+    """Write photographs' stand-ins: 640 x 480, smooth and noisy."""
     import numpy
     from PIL import Image
 
@@ -103,11 +112,11 @@ def make_images(folder: Path, count: int = 64) -> None:
     random = numpy.random.default_rng(0)
     for number in range(count):
         small = Image.fromarray(random.integers(0, 256, (24, 32, 3), dtype=numpy.uint8))
-        small.resize((960, 720), Image.Resampling.BICUBIC).save(folder / f"{number:03}.jpg", quality=90)
+        small.resize((640, 480), Image.Resampling.BICUBIC).save(folder / f"{number:03}.jpg", quality=90)
 
 
-def run(folder: Path, variant: str, ranks: int) -> tuple[float, list[list[str]]]:
-    """Return the seconds a step, and the losses and sums that a run has printed."""
+def run(folder: Path, variant: str, ranks: int) -> tuple[list[float], list[list[str]]]:
+    """Return the seconds a step, by the clock and of a core, and the losses and sums that a run has printed."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     if variant == "one":
         command = ["taskset", "-c", "0", sys.executable, "train_ddp.py"]
@@ -119,8 +128,9 @@ def run(folder: Path, variant: str, ranks: int) -> tuple[float, list[list[str]]]
     if ended.returncode:
         sys.exit(f"{variant} failed:\n{ended.stdout[-2000:]}{ended.stderr[-4000:]}")
     steps = [line.split()[1:] for line in ended.stdout.splitlines() if line.startswith("step ")]
-    times = [float(step[0]) for step in steps]
-    return (times[-1] - times[WARM - 1]) / (len(times) - WARM), [step[1:] for step in steps]
+    first, last = steps[WARM - 1], steps[-1]
+    seconds = [(float(last[of]) - float(first[of])) / (len(steps) - WARM) for of in (0, 1)]
+    return seconds, [step[2:] for step in steps]
 
 
 def are_same(one: list[list[str]], other: list[list[str]]) -> bool:
@@ -146,7 +156,7 @@ def main() -> None:
         folder = options.folder / f"loader-{number}"
         prepare(folder, name, options.steps)
         (folder / "images").exists() or (folder / "images").symlink_to((options.folder / "images").resolve())
-        seconds: dict[str, list[float]] = {"one": [], "whole": [], "rows": []}
+        seconds: dict[str, list[list[float]]] = {"one": [], "whole": [], "rows": []}
         same = True
         for _ in range(options.rounds):
             expected: list[list[str]] = []
@@ -156,13 +166,17 @@ def main() -> None:
                 expected = expected or figures
                 same = same and are_same(expected, figures)
         for variant, of_variant in seconds.items():
-            ratios = sorted(one / own for one, own in zip(seconds["one"], of_variant, strict=True))
-            print(
-                f"{name:22} {variant:6} {statistics.median(of_variant):.3f} s/step, times one "
-                f"{statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})"
-                + ("" if same else "  NOT THE SAME"),
-                flush=True,
-            )
+            said = []
+            for kind, of_one, own in zip(
+                ("s/step", "core"),
+                zip(*seconds["one"], strict=True),
+                zip(*of_variant, strict=True),
+                strict=True,
+            ):
+                ratios = sorted(one / of for one, of in zip(of_one, own, strict=True))
+                times = f"{statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})"
+                said.append(f"{kind} {statistics.median(own):.3f}, times one {times}")
+            print(f"{name:22} {variant:6} {'; '.join(said)}{'' if same else '; NOT THE SAME'}", flush=True)
 
 
 if __name__ == "__main__":
