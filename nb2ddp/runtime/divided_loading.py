@@ -21,7 +21,7 @@ from torch.utils import _pytree as pytree
 from torch.utils.data import _utils, dataloader
 
 from nb2ddp.runtime.object_collectives import _as_raised
-from nb2ddp.runtime.read_rows import _CHANGES, _DIFFER, _DRAWS, _PRINTS, _RANKS_DIFFER, _Asked, _Read
+from nb2ddp.runtime.read_rows import _CHANGES, _DIFFER, _DRAWS, _PRINTS, _RANKS_DIFFER, _WRITES, _Asked, _Read
 from nb2ddp.runtime.run_state import _run, is_main_process
 from nb2ddp.runtime.script_location import _place
 from nb2ddp.runtime.sent_rows import _as_tensor, _rows_of_ranks
@@ -106,7 +106,7 @@ class _Loading:
             not self.good
             and is_short_of_cores
             and self.may_take_turns
-            and why not in (_PRINTS, _RANKS_DIFFER)
+            and why not in (_PRINTS, _RANKS_DIFFER, _WRITES)
         ):
             self.in_turns, self.length, self.left_out = True, self.ahead + 2, self.ahead
             self.waits.clear()

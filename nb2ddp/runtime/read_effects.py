@@ -4,11 +4,12 @@ import collections
 import functools
 import hashlib
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
 
+_GATES = {"is_main_process", "main_process_only", "main_process_first", "in_turn"}
 _MOST_SEEN = 20_000  # values
 _MOST_OF_VALUE = 1_000  # of a long list
 _MOST_BYTES = 2**16  # of a text or array
@@ -19,16 +20,31 @@ def _content_of(*roots: Any) -> str:
 
     Of libraries' objects it is what their attributes hold; of long values the beginning.
     """
-    digest, seen, waiting = hashlib.sha256(), dict[int, Any](), [*roots]
+    digest = hashlib.sha256()
+    for value in _within(roots):
+        is_plain = isinstance(value, str | bytes | int | float | complex | None)
+        text = value[:_MOST_BYTES] if isinstance(value, str | bytes) else value
+        digest.update((repr(text) if is_plain else type(value).__qualname__).encode())
+    return digest.hexdigest()
+
+
+def _names_rank_0(*roots: Any) -> bool:
+    """Return whether functions of the script that objects hold do something on rank 0 alone: write a file, say."""
+    functions = [value for value in _within(roots) if isinstance(value, types.FunctionType)]
+    return any(_GATES.intersection(code.co_names) for function in functions for code in _codes(function))
+
+
+def _within(roots: Iterable[Any]) -> Iterator[Any]:
+    """Yield objects and what they hold, each once."""
+    seen, waiting = dict[int, Any](), [*roots]
     while waiting and len(seen) < _MOST_SEEN:
         value = waiting.pop()
         if isinstance(value, str | bytes | int | float | complex | None):
-            digest.update(repr(value[:_MOST_BYTES] if isinstance(value, str | bytes) else value).encode())
+            yield value
         elif id(value) not in seen:
             seen[id(value)] = value  # kept, so that no other gets its number
-            digest.update(type(value).__qualname__.encode())
+            yield value
             waiting += _inside(value)
-    return digest.hexdigest()
 
 
 def _inside(value: Any) -> Iterator[Any]:
@@ -75,8 +91,13 @@ def _of_function(function: types.FunctionType) -> Iterator[Any]:
     yield from (function.__dict__, function.__defaults__)
     for cell in function.__closure__ or ():
         yield from [cell.cell_contents] if cell != types.CellType() else []
+    for code in _codes(function):
+        yield from (function.__globals__[name] for name in code.co_names if name in function.__globals__)
+
+
+def _codes(function: types.FunctionType) -> Iterator[types.CodeType]:
+    """Yield the code of a function of the script, and of those within it."""
     codes = [function.__code__] if function.__module__ == "__main__" else []
     while codes:
-        code = codes.pop()
+        yield (code := codes.pop())
         codes += [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
-        yield from (function.__globals__[name] for name in code.co_names if name in function.__globals__)

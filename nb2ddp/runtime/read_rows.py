@@ -11,7 +11,7 @@ from torch.utils.data import get_worker_info
 
 from nb2ddp.runtime.object_collectives import _as_sent
 from nb2ddp.runtime.random_numbers import _every_random_state, _set_every_random_state
-from nb2ddp.runtime.read_effects import _content_of
+from nb2ddp.runtime.read_effects import _content_of, _names_rank_0
 from nb2ddp.runtime.recomputed_calls import _Prints
 from nb2ddp.runtime.run_state import _run
 from nb2ddp.runtime.same_data import _digest
@@ -20,6 +20,7 @@ from nb2ddp.runtime.sent_rows import _as_tensor
 _DRAWS = "its rows draw random numbers, each after those before it"
 _CHANGES = "reading it changes what the script can see: a counter, a cache, a generator of its own"
 _PRINTS = "it prints while it is read"
+_WRITES = "rank 0 alone writes while it is read"
 _DIFFER = "a row is not the same when it is read again, after others"
 _RANKS_DIFFER = "its rows are not the same on all ranks"
 
@@ -82,6 +83,8 @@ def _tested(fetcher: Any, rows: list[int]) -> _Read:
     why = _PRINTS if out.wrote else "" if _is_same_state(before) else _DRAWS
     if not why and held != _held(fetcher):
         why = _CHANGES
+    if not why and _names_rank_0(fetcher.dataset):
+        why = _WRITES
     if not isinstance(found, list) or len(found) != len(rows):
         why = "its rows come all at once"
     try:

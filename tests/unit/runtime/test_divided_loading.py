@@ -165,8 +165,14 @@ def test_what_reading_changes_stays_as_in_one_process(server: RankServer, tmp_pa
         def row(self, number, image):
             print("row", number)
             return image, number % 3
+    class Caches(Rows):
+        def row(self, number, image):
+            with ddp.main_process_only() as is_main:
+                if is_main:
+                    torch.save(image, f"cached-{number}")
+            return image, number % 3
     counts = Counts(48)
-    for dataset in (counts, Draws(48), Calls(48), Prints(48)):
+    for dataset in (counts, Draws(48), Calls(48), Prints(48), Caches(48)):
         for images, labels in DataLoader(dataset, batch_size=4, shuffle=True):
             log(train(images, labels), images.double().sum(), counts.calls)
     end()
@@ -174,10 +180,11 @@ def test_what_reading_changes_stays_as_in_one_process(server: RankServer, tmp_pa
     one, several = server.compare(tmp_path, SCRIPT + textwrap.dedent(program), 2)
     assert difference(one, several) < TOLERANCE, several.text
     assert reads(several) == reads(one) * 2
-    for name in ("Counts", "Draws", "Calls", "Prints"):
+    for name in ("Counts", "Draws", "Calls", "Prints", "Caches"):
         assert several.ranks[0].out.count(f"every rank reads all rows of {name}") == 1, several.text
     rows = [[line for line in run.ranks[0].out.splitlines() if "row " in line] for run in (one, several)]
     assert rows[0] == rows[1]
+    assert len(list(several.folder.glob("cached-*"))) == 48
 
 
 def test_rows_that_depend_on_what_nobody_sees_are_said(server: RankServer, tmp_path: Any) -> None:
