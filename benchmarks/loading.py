@@ -45,7 +45,7 @@ class Images(Dataset):
     def __init__(self, folder):
         self.paths = [os.path.join(folder, name) for name in sorted(os.listdir(folder))]
     def __len__(self):
-        return 16 * STEPS
+        return 8 * STEPS
     def __getitem__(self, number):
         image = Image.open(self.paths[number % len(self.paths)]).convert("RGB")
         image = image.rotate(ANGLE, resample=Image.BICUBIC).resize((96, 96), Image.LANCZOS)
@@ -59,7 +59,7 @@ def used():
         seconds += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
     return seconds
 
-loader = DataLoader(Images("../images"), batch_size=16, shuffle=True, num_workers=WORKERS)
+loader = DataLoader(Images("../images"), batch_size=8, shuffle=True, num_workers=WORKERS)
 model = nn.Sequential(nn.Conv2d(3, 8, 5, 4), nn.ReLU(), nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(128, 10))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 criterion = nn.CrossEntropyLoss()
