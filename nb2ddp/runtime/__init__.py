@@ -127,7 +127,12 @@ _OF_TRAINERS = {
         r"\A(?!.*gradient_accumulation_steps['\"]?\s*[=:]\s*(?:[2-9]|\d\d))", re.DOTALL
     ),
 }
-_OF_LOOPS = {"divided_loading": re.compile("Loader")}
+# rows that do more than look something up
+_OF_LOOPS = {
+    "divided_loading": re.compile(
+        r"\A(?=.*[Ll]oader).*(?:num_workers|__getitem__|\btransforms?\b|Image)", re.DOTALL
+    ),
+}
 _LINE_LENGTH = 110
 
 _Imports = set[tuple[str, str, str]]  # module, name ("" for the module itself), what it is bound to

@@ -307,8 +307,9 @@ def test_what_reading_may_change_is_seen() -> None:
 
 
 def test_it_travels_with_loops_that_have_a_loader() -> None:
-    loop = "ddp.parallelize(model)\n"
-    assert "divided_loading" in used_names(loop + "loader = DataLoader(rows)", "ddp")
-    assert "divided_loading" not in used_names(loop, "ddp")
-    assert "divided_loading" not in used_names("ddp.wrap_trainer(trainer, DataLoader)", "ddp")
+    loop, loader = "ddp.parallelize(model)\n", "loader = DataLoader(rows, num_workers=2)"
+    assert "divided_loading" in used_names(loop + loader, "ddp")
+    assert "divided_loading" in used_names(loop + "loader = make_loader(Images(transform=crop))", "ddp")
+    assert "divided_loading" not in used_names(loop + "loader = DataLoader(rows)", "ddp")
+    assert "divided_loading" not in used_names("ddp.wrap_trainer(trainer)\n" + loader, "ddp")
     assert "class _Loading:" not in support_module(used_names(loop, "ddp"))
