@@ -27,9 +27,9 @@ from nb2ddp.runtime.script_location import _place
 from nb2ddp.runtime.sent_rows import _as_tensor, _rows_of_ranks
 from nb2ddp.runtime.spot_checks import _checks
 
-_LEAST = 0.002  # seconds that a batch is waited for, below which nothing is divided
+_LEAST = 0.005  # seconds that a batch is waited for, below which nothing is divided
 _LEAST_SHARE = 0.05  # of a step's time
-_GAIN = 0.9  # of the time for whole batches, below which reading by rows is faster
+_GAIN, _CLEAR_GAIN = 0.9, 0.75  # of the time for whole batches, below which reading by rows is faster
 
 
 class _Loading:
@@ -42,7 +42,7 @@ class _Loading:
         self.times: dict[bool, float] = {}  # seconds that a step waits for a batch: read by rows, or whole
         self.waits = list[tuple[float, float]]()  # of the latest batches, with the time of the step
         self.length, self.left_out, self.is_trial = 2, 1, False
-        self.long = 4 * (self.ahead + 2)
+        self.long = 8 * (self.ahead + 2)
         self.chances, self.may_take_turns = 2, not loader.persistent_workers
         self.good = self.batches = 0
         self.last: float | None = None
@@ -174,8 +174,11 @@ class _Loading:
             self.long *= 4
             self._go_on(by_rows=self.times[True] < _GAIN * self.times[False], length=self.long)
         else:
-            self.to_test = True
-            self._go_on(by_rows=not self.by_rows, length=2, is_trial=True)
+            self.to_test, is_clear = True, self.by_rows and wait < _CLEAR_GAIN * self.times[False]
+            self.long *= 4 if is_clear else 1
+            self._go_on(
+                by_rows=self.by_rows == is_clear, length=self.long if is_clear else 2, is_trial=not is_clear
+            )
 
     def _go_on(self, *, by_rows: bool, length: int, is_trial: bool = False) -> None:
         if by_rows != self.by_rows:
