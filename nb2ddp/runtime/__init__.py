@@ -74,6 +74,10 @@ PARTS = (
     "output_gathering",
     "recomputed_calls",
     "divided_calls",
+    "sent_rows",
+    "read_effects",
+    "read_rows",
+    "divided_loading",
     "trained_models",
     "unsloth_sharding",
     "same_data",
@@ -114,13 +118,19 @@ _HEADER = re.compile(
 )
 # A name that a part defines for scripts.
 PUBLIC = re.compile(r'^(?:def |class |(?=\w+(?:: \w+)? = )|    if name == "(?=has_))([a-z]\w*)', re.MULTILINE)
-# Parts that come along for what a script with a Trainer says, though no line calls them.
+# Parts that come along for what a script with a Trainer, or a loop, says, though no line calls them.
 _OF_TRAINERS = {
     "predictions": re.compile(r"eval_|evaluat|predict|compute_metrics"),
     "searches": re.compile("hyperparameter_search"),
     # one micro-batch a step, whose rows are divided
     "dropout_rows": re.compile(
         r"\A(?!.*gradient_accumulation_steps['\"]?\s*[=:]\s*(?:[2-9]|\d\d))", re.DOTALL
+    ),
+}
+# rows that do more than look something up
+_OF_LOOPS = {
+    "divided_loading": re.compile(
+        r"\A(?=.*[Ll]oader).*(?:num_workers|__getitem__|\btransforms?\b|Image)", re.DOTALL
     ),
 }
 _LINE_LENGTH = 110
@@ -157,6 +167,8 @@ def used_names(code: str, module: str) -> frozenset[str]:
     found = set(re.findall(rf"\b{re.escape(module)}\.([a-z]\w*)", code))
     if found & {"wrap_trainer", "prepare_trainer"}:
         found |= {part for part, said in _OF_TRAINERS.items() if said.search(code)}
+    if found & {"parallelize", "parallelize_trained"}:
+        found |= {part for part, said in _OF_LOOPS.items() if said.search(code)}
     return frozenset({*found, "init"} if "init_ranks" not in found else found)
 
 

@@ -83,13 +83,13 @@ class _SpotChecks:
         if gradients is not None:
             of["gradients"] = max(of["gradients"] or 0.0, gradients)
 
-    def failed(self, sentence: str) -> None:
+    def failed(self, sentence: str, since: str = "") -> None:
         """Say on rank 0 what differs, and since when; with NB2DDP_STRICT=1 the run ends with exit code 1.
 
-        ``sentence`` ends with what follows from it: "from here on every rank computes whole batches", say.
+        ``sentence`` ends with what follows from it: "from here on every rank computes whole batches", say. ``since``:
+        what may be wrong, if these checks do not know.
         """
-        since = ""
-        if self.last_good >= 0:
+        if self.last_good >= 0 and not since:
             first, last = self.last_good + 1, self.steps - 1
             since = f" The last good check was at step {first}."
             if last > first:
