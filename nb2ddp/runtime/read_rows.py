@@ -9,12 +9,12 @@ import torch
 from torch._utils import ExceptionWrapper
 from torch.utils.data import get_worker_info
 
+from nb2ddp.runtime.digests import _digest
 from nb2ddp.runtime.object_collectives import _as_sent
-from nb2ddp.runtime.random_numbers import _every_random_state, _set_every_random_state
+from nb2ddp.runtime.random_numbers import _random_state, _set_random_state
 from nb2ddp.runtime.read_effects import _content_of, _names_rank_0
 from nb2ddp.runtime.recomputed_calls import _Prints
 from nb2ddp.runtime.run_state import _run
-from nb2ddp.runtime.same_data import _digest
 from nb2ddp.runtime.sent_rows import _as_tensor
 
 _DRAWS = "its rows draw random numbers, each after those before it"
@@ -37,7 +37,7 @@ class _Asked(list[Any]):
             return _in_turn(fetcher, rows)
         if self.how == "again":
             if before := _of_worker.pop("before", None):
-                _set_every_random_state(before)
+                _set_random_state(before)
             return fetcher.fetch(rows)
         return _tested(fetcher, rows) if self.how == "tested" else _share(fetcher, rows)
 
@@ -56,7 +56,7 @@ _of_worker: dict[str, Any] = {}  # "before": the random state before the first r
 
 def _share(fetcher: Any, rows: list[int]) -> _Read:
     """Read this rank's rows. One that draws random numbers leaves the generators as they were."""
-    before, why, error, sent = _every_random_state(), "", None, list[Any]()
+    before, why, error, sent = _random_state(), "", None, list[Any]()
     try:
         sent = _rows(fetcher.dataset, _rows_of_rank(rows, _run.rank))
     except Exception as raised:
@@ -65,7 +65,7 @@ def _share(fetcher: Any, rows: list[int]) -> _Read:
         why = _DRAWS
         if get_worker_info() is not None:
             _of_worker.setdefault("before", before)
-        _set_every_random_state(before)
+        _set_random_state(before)
     try:
         read = _Read(rows, _as_tensor(([] if why else sent, why, _as_sent(error) if error else [])))
     except Exception as raised:  # __reduce__ of any class may raise anything
@@ -76,10 +76,10 @@ def _share(fetcher: Any, rows: list[int]) -> _Read:
 
 def _tested(fetcher: Any, rows: list[int]) -> _Read:
     """Read a batch as one process does, and its parts once more, the last ones first."""
-    before, held = _every_random_state(), _held(fetcher)
+    before, held = _random_state(), _held(fetcher)
     with contextlib.redirect_stdout(_Prints(sys.stdout)) as out:
         found = _rows(fetcher.dataset, rows)
-    after, digests = _every_random_state(), []
+    after, digests = _random_state(), []
     why = _PRINTS if out.wrote else "" if _is_same_state(before) else _DRAWS
     if not why and held != _held(fetcher):
         why = _CHANGES
@@ -98,7 +98,7 @@ def _tested(fetcher: Any, rows: list[int]) -> _Read:
             why = _DIFFER
     except Exception as raised:  # __reduce__ of any class may raise anything
         why = why or f"its rows cannot be sent or read again: {raised}"
-    _set_every_random_state(after)
+    _set_random_state(after)
     batch = fetcher.collate_fn(found)
     if not why and get_worker_info() is not None:  # else all ranks put together the same batches
         why = "" if held == _held(fetcher) else _CHANGES
@@ -160,6 +160,6 @@ def _of_reader(error: Exception) -> Exception:
 
 def _is_same_state(before: tuple[Any, ...]) -> bool:
     """Return whether the generators are as before; numpy may have been imported meanwhile."""
-    now = _every_random_state()
+    now = _random_state()
     same_gpu = before[3] is None or torch.equal(before[3], now[3])
     return before[0] == now[0] and before[1] in (None, now[1]) and torch.equal(before[2], now[2]) and same_gpu

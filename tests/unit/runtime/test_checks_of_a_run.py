@@ -232,7 +232,7 @@ OF_TRAINERS = {
     """,
     "a rank draws its own random numbers": """
         states = turns.draws.states
-        turns.draws.states = lambda *a: [(torch.manual_seed(rank), ddp._every_random_state())[1] for _ in states(*a)]
+        turns.draws.states = lambda *a: [(torch.manual_seed(rank), ddp._random_state())[1] for _ in states(*a)]
     """,
     "a rank reads other tokens": "collate[0] = lambda rows: rolled(pad(rows)) if rank else pad(rows)",
     "a rank reads longer rows": "collate[0] = lambda rows: pad(rows + lm_rows(rank, 140, 141))",
