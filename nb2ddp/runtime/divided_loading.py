@@ -1,10 +1,10 @@
 """Let each rank read its rows of every batch that a DataLoader gives, where reading is what a step waits for.
 
 The ranks exchange their rows, and each puts the whole batch together: what the script sees is the same either way.
-A batch that is read whole, twice, tells beforehand whether rows depend on one another; a row that draws random numbers
-is noticed at any time, and its batch read whole with the numbers of one process. What is faster is measured, and
-measured again. Where rows depend on one another, and workers do not have a core each, each worker runs on one rank: its
-batches are then those of one process's worker, and the other ranks get them.
+A batch that is read whole, twice, tells beforehand whether rows depend on one another; a row that draws random
+numbers is noticed at any time, and its batch read whole with the numbers of one process. What is faster is measured,
+and measured again. Where rows depend on one another, and workers do not have a core each, each worker runs on one
+rank: its batches are then those of one process's worker, and the other ranks get them.
 """
 
 import functools
@@ -21,13 +21,22 @@ from torch.utils import _pytree as pytree
 from torch.utils.data import _utils, dataloader
 
 from nb2ddp.runtime.object_collectives import _as_raised
-from nb2ddp.runtime.read_rows import _CHANGES, _DIFFER, _DRAWS, _PRINTS, _RANKS_DIFFER, _WRITES, _Asked, _Read
+from nb2ddp.runtime.read_rows import (
+    _CHANGES,
+    _DIFFER,
+    _PRINTS,
+    _RANKS_DIFFER,
+    _ROWS_DRAW,
+    _WRITES,
+    _Asked,
+    _Read,
+)
 from nb2ddp.runtime.run_state import _run, is_main_process
 from nb2ddp.runtime.script_location import _place
 from nb2ddp.runtime.sent_rows import _as_tensor, _rows_of_ranks
 from nb2ddp.runtime.spot_checks import _checks
 
-_LEAST = 0.005  # seconds that a batch is waited for, below which nothing is divided
+_LEAST_WAIT = 0.005  # seconds that a batch is waited for, below which nothing is divided
 _LEAST_SHARE = 0.05  # of a step's time
 _GAIN, _CLEAR_GAIN = 0.9, 0.75  # of the time for whole batches, below which reading by rows is faster
 
@@ -95,7 +104,7 @@ class _Loading:
         if why == _CHANGES and self.chances and not self.good:  # filled when it is first read, perhaps
             self.chances -= 1
             return False
-        if why == _DIFFER or (self.good and why != _DRAWS):
+        if why == _DIFFER or (self.good and why != _ROWS_DRAW):
             self.over, self.by_rows = True, False
             _checks.failed(
                 f"{self.name}: {why}. From here on every rank reads all rows",
@@ -168,7 +177,7 @@ class _Loading:
             return
         self.times[self.by_rows] = wait
         if True not in self.times:  # whole until now
-            self.to_test = wait > max(_LEAST, _LEAST_SHARE * step)
+            self.to_test = wait > max(_LEAST_WAIT, _LEAST_SHARE * step)
             self.length = self.ahead + 2 if self.to_test else min(4 * self.length, 256)
         elif self.is_trial:
             self.long *= 4
@@ -237,6 +246,10 @@ def _loading_of(loader: Any) -> _Loading | None:
 
 def _divide_loading() -> None:
     """Let DataLoaders ask for a rank's rows, their fetchers read them, and their batches be put together."""
+    if _run.world_size == 1:
+        return
+    # a Trainer's batches have an order of their own
+    _run.at_trainer.append(lambda: setattr(_run, "reads_whole", True))
     kind: Any = dataloader._BaseDataLoaderIter
     of_workers: Any = dataloader._MultiProcessingDataLoaderIter
     fetcher: Any = _utils.fetch._MapDatasetFetcher
@@ -292,8 +305,4 @@ def _divide_loading() -> None:
         setattr(patched, name, functools.wraps(plain)(function))
 
 
-if _run.world_size > 1:
-    _divide_loading()
-    _run.at_trainer.append(
-        lambda: setattr(_run, "reads_whole", True)
-    )  # its batches have an order of their own
+_divide_loading()

@@ -12,7 +12,7 @@ import torch
 _GATES = {"is_main_process", "main_process_only", "main_process_first", "in_turn"}
 _MOST_SEEN = 20_000  # values
 _MOST_OF_VALUE = 1_000  # of a long list
-_MOST_BYTES = 2**16  # of a text or array
+_MOST_OF_TEXT = 2**16  # of a text or array
 
 
 def _content_of(*roots: Any) -> str:
@@ -23,7 +23,7 @@ def _content_of(*roots: Any) -> str:
     digest = hashlib.sha256()
     for value in _within(roots):
         is_plain = isinstance(value, str | bytes | int | float | complex | None)
-        text = value[:_MOST_BYTES] if isinstance(value, str | bytes) else value
+        text = value[:_MOST_OF_TEXT] if isinstance(value, str | bytes) else value
         digest.update((repr(text) if is_plain else type(value).__qualname__).encode())
     return digest.hexdigest()
 
@@ -51,7 +51,9 @@ def _inside(value: Any) -> Iterator[Any]:
     """Yield what an object holds."""
     state = next((getattr(value, of) for of in ("getstate", "get_state") if hasattr(value, of)), None)
     if isinstance(value, torch.Tensor):
-        is_small = value.device.type == "cpu" and value.layout is torch.strided and value.nbytes < _MOST_BYTES
+        is_small = (
+            value.device.type == "cpu" and value.layout is torch.strided and value.nbytes < _MOST_OF_TEXT
+        )
         yield (
             value.detach().numpy(force=True).tobytes()
             if is_small and value.dtype.itemsize != 2
@@ -81,7 +83,7 @@ def _inside(value: Any) -> Iterator[Any]:
     elif hasattr(value, "bit_generator"):
         yield value.bit_generator.state
     elif hasattr(value, "tobytes") and hasattr(value, "nbytes"):
-        yield value.tobytes() if value.nbytes < _MOST_BYTES else id(value)
+        yield value.tobytes() if value.nbytes < _MOST_OF_TEXT else id(value)
     elif hasattr(value, "__dict__"):
         yield from (type(value), vars(value))
 

@@ -17,7 +17,7 @@ from nb2ddp.runtime.recomputed_calls import _Prints
 from nb2ddp.runtime.run_state import _run
 from nb2ddp.runtime.sent_rows import _as_tensor
 
-_DRAWS = "its rows draw random numbers, each after those before it"
+_ROWS_DRAW = "its rows draw random numbers, each after those before it"
 _CHANGES = "reading it changes what the script can see: a counter, a cache, a generator of its own"
 _PRINTS = "it prints while it is read"
 _WRITES = "rank 0 alone writes while it is read"
@@ -62,7 +62,7 @@ def _share(fetcher: Any, rows: list[int]) -> _Read:
     except Exception as raised:
         error = _of_reader(raised)
     if not _is_same_state(before):
-        why = _DRAWS
+        why = _ROWS_DRAW
         if get_worker_info() is not None:
             _of_worker.setdefault("before", before)
         _set_random_state(before)
@@ -80,7 +80,7 @@ def _tested(fetcher: Any, rows: list[int]) -> _Read:
     with contextlib.redirect_stdout(_Prints(sys.stdout)) as out:
         found = _rows(fetcher.dataset, rows)
     after, digests = _random_state(), []
-    why = _PRINTS if out.wrote else "" if _is_same_state(before) else _DRAWS
+    why = _PRINTS if out.wrote else "" if _is_same_state(before) else _ROWS_DRAW
     if not why and held != _held(fetcher):
         why = _CHANGES
     if not why and _names_rank_0(fetcher.dataset):

@@ -21,7 +21,7 @@ import torch
 from torch import nn
 import torch.nn.functional as F
 from torch.utils.data import DataLoader, Dataset, default_collate
-ddp._LEAST, ddp._LEAST_SHARE, ddp._GAIN = -1.0, -1.0, 1e9
+ddp._LEAST_WAIT, ddp._LEAST_SHARE, ddp._GAIN = -1.0, -1.0, 1e9
 os.sched_getaffinity = lambda pid: {0}
 torch.manual_seed(11)
 figures, read = [], os.path.abspath(f"read-{rank}")
