@@ -178,7 +178,9 @@ class _DividedSteps:
             return "the gradients of its rows do not add up"
         self.rows.rules = found
         figure = self.rows.learn_figures(weights, notes, whole, self.figures.sources)
-        self.rows.branches += not figure and len({note.chosen for note in notes}) > 1
+        if not figure:
+            self.rows.branches |= self.rows.asked | self.rows.unlike(notes)
+            self.rows.asked.clear()
         return figure and f"`{figure}` cannot be put together from the ranks' rows"
 
     def _record_part(

@@ -166,7 +166,8 @@ class _RowParts:
         self.rules: list[str] = []  # by which the parts gave the whole in all checks so far
         self.of_figures: dict[_Path, list[str]] = {}
         self.why_not = ""
-        self.branches = 0  # how often parts in which Python decided otherwise gave the whole
+        self.branches = set[int]()  # decisions of Python, by their number in a call, that may differ
+        self.asked = set[int]()  # those that are to be tried
         self.doubts = 0  # steps computed again for a figure by which two ways differed
 
     def weights(self, rows: _Rows, parts: list[_Part]) -> dict[str, list[float]]:
@@ -245,6 +246,13 @@ class _RowParts:
             if not made or any(not _is_same_change(made[0], of, _CLOSE_FIGURES) for of in made[1:]):
                 return True
         return False
+
+    def unlike(self, parts: list[_Note]) -> set[int]:
+        """Return the decisions in which Python went different ways, as far as no check has shown that they may."""
+        chosen = [part.chosen for part in parts]
+        if len({*map(len, chosen)}) > 1:
+            return {-1} - self.branches
+        return {place for place, of in enumerate(zip(*chosen, strict=True)) if len({*of}) > 1} - self.branches
 
     def joined(self, weights: dict[str, list[float]], parts: list[_Note]) -> _Note:
         """Return what the parts of a micro-batch give together."""
@@ -383,14 +391,8 @@ def _gathering(trainer: Any) -> Iterator[None]:
 
 def _cost(inputs: Any) -> int:
     """Return about how much a micro-batch costs: the largest tensor of integers, or any, that it holds."""
-    values = (
-        list(inputs.values())
-        if hasattr(inputs, "values")
-        else inputs
-        if isinstance(inputs, list | tuple)
-        else []
-    )
-    tensors = [value for value in values if isinstance(value, torch.Tensor)]
+    found = _leaves(dict(enumerate(inputs)) if isinstance(inputs, list | tuple) else inputs)
+    tensors = [value for value in found if isinstance(value, torch.Tensor)]
     whole: list[int] = [tensor.numel() for tensor in tensors if not tensor.is_floating_point()]
     every: list[int] = [tensor.numel() for tensor in tensors]
     return max(whole or every or [1])

@@ -222,13 +222,9 @@ class _Turns(_DividedSteps):
             return _OTHERWISE
         if any(note.is_near for note in of_rows):
             self._say_near("for the rows that a rank computes")
-        looks = self.rows.branches < _MOST_BRANCHES
-        unclear = [
-            turn
-            for turn in parts
-            if self.rows.are_unclear(weights[turn], seen[turn])
-            or (looks and len({note.chosen for note in seen[turn]}) > 1)
-        ]
+        unlike = {turn: self.rows.unlike(seen[turn]) for turn in parts}
+        self.rows.asked.update(*unlike.values())
+        unclear = [turn for turn in parts if unlike[turn] or self.rows.are_unclear(weights[turn], seen[turn])]
         if unclear or any(of_rank[4] for of_rank in of_ranks):
             self.doubtful = unclear[0] if unclear else next(iter(parts), -1)
             self.rows.doubts += bool(parts)
@@ -292,6 +288,5 @@ class _Turns(_DividedSteps):
 
 _UNKNOWN = "a figure has no rule yet"
 _OTHERWISE = "random numbers or counters were not where they are in one process"
-_MOST_BRANCHES = 3  # after which it no longer counts where Python decides
 _MOST_DOUBTS = 5  # steps that may be computed again for a figure of parts, and one of fifty more
 _MOST_OF_STEPS = 0.01  # of a run's steps, that checks after the first may cost

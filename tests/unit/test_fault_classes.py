@@ -79,7 +79,6 @@ C the right run, wrong figures
       unit/runtime/test_turns.py: def test_the_run_of_one_process
   C3  sums of losses over rows, divided by the data set
       ../benchmarks/differential/features.py: sized
-      unit/runtime/test_sharing.py: def test_sums_and_turns
   C4  figures that are not called loss
       unit/runtime/test_turns.py: def test_the_run_of_one_process
       ../benchmarks/programs/silent_loop_metric_f1.py: silent
