@@ -100,7 +100,9 @@ note(last=[float(batch["image"].double().sum()) for batch in loader])
 """
 
 
-@pytest.mark.parametrize(("workers", "ranks"), [(0, 2), (2, 2), (0, 3), (2, 3)])
+@pytest.mark.parametrize(
+    ("workers", "ranks"), [(0, 2), (2, 2), (0, 3), pytest.param(2, 3, marks=pytest.mark.thorough)]
+)
 def test_each_rank_reads_its_rows(server: RankServer, tmp_path: Any, workers: int, ranks: int) -> None:
     program = READ_BY_ROWS.replace("NUM_WORKERS", str(workers))
     one, several = server.compare(tmp_path, SCRIPT + program, ranks)
