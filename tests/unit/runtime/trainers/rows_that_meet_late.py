@@ -14,7 +14,7 @@ class Model(nn.Module):
         if self.rare and (labels == 2).any():
             loss = 3 * loss
         if self.lam:
-            loss = loss + self.lam * (z - z.mean(0)).pow(2).mean(0).prod()
+            loss = loss + self.lam * (z - z.mean(0)).pow(2).mean()
         return {"loss": loss, "logits": z}
 class Switch(TrainerCallback):
     def on_step_begin(self, args, state, control, model=None, **k):
