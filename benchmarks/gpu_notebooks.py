@@ -37,6 +37,8 @@ from transformers import TrainerCallback
 class Clock(TrainerCallback):
     def __init__(self):
         self.ends = []
+    def on_train_begin(self, args, state, control, **kwargs):
+        self.ends = [time.perf_counter()]
     def on_step_end(self, args, state, control, **kwargs):
         torch.cuda.synchronize()
         self.ends.append(time.perf_counter())
@@ -52,6 +54,8 @@ class Clock(TrainerCallback):
     def __init__(self):
         self.ends = []
         self.busy = None
+    def on_train_begin(self, args, state, control, **kwargs):
+        self.ends = [time.perf_counter()]
     def on_step_end(self, args, state, control, **kwargs):
         torch.cuda.synchronize()
         self.ends.append(time.perf_counter())
@@ -193,6 +197,14 @@ CASES = {
         data="long.jsonl",
         before=NO_PLANS,
         options="\n        padding_free = False,",
+    ),
+    # What spot checks cost: every step counts, the first too; rows "2" and "2 unchecked".
+    "checks 60": dict(
+        UNEVEN,
+        steps=60,
+        every=True,
+        data="alpaca.jsonl",
+        options="\n        padding_free = True,",
     ),
     "uneven 8 x 4": dict(UNEVEN, batch=8, steps=20, options="\n        padding_free = False,"),
 }

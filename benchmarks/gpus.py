@@ -64,7 +64,7 @@ def prepare(folder: Path, old: Path | None) -> None:
         cells = [
             MODEL,
             *(text.format(**values) for text in (LOAD, DATA)),
-            PROFILED_CLOCK if "uneven" in case else CLOCK,
+            PROFILED_CLOCK if "uneven" in case and "every" not in case else CLOCK,
             trainer.format(**values),
             TRAIN,
             SAVE,
@@ -268,10 +268,12 @@ def run(folder: Path, names: list[str], repeat: int, wanted: list[str]) -> None:
 
 
 def step_of(case: dict, result: dict) -> float:
-    """The time of a usual step; of steps of unlike work, the mean."""
+    """The time of a usual step; of steps of unlike work, the mean; in a case "checks ...", the mean of them all."""
+    if "every" in case:
+        return statistics.mean(result["seconds"])
     if "uneven" in case:
-        return statistics.mean(result["seconds"][8:-4])  # the last are profiled
-    return statistics.median(result["seconds"][4:])
+        return statistics.mean(result["seconds"][9:-4])  # the last are profiled
+    return statistics.median(result["seconds"][5:])
 
 
 def devices() -> list[str]:
