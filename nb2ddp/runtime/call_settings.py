@@ -20,8 +20,7 @@ class _Settings:
     """What may change the way a model computes: modes, plain values, and the values of a call.
 
     Plain values are those that the model's own classes hold, that the script and its modules name, and those in
-    their dicts and configurations. Ranks change them in the same calls. What a call of the model changes by itself is
-    no change.
+    their dicts and configurations. What a call of the model changes by itself is no change.
     """
 
     def __init__(self) -> None:

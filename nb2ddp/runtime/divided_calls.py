@@ -18,7 +18,7 @@ from nb2ddp.runtime.call_settings import _Settings
 from nb2ddp.runtime.dropout_rows import _own_random_numbers
 from nb2ddp.runtime.loop_patches import _patch_for_loops
 from nb2ddp.runtime.module_state import _hooks_of_notebook, _unsynchronised, _without_effects
-from nb2ddp.runtime.object_collectives import from_main_process
+from nb2ddp.runtime.object_collectives import _largest_of_ranks, from_main_process
 from nb2ddp.runtime.other_replicas import _compare_later
 from nb2ddp.runtime.process_group import init_process_group
 from nb2ddp.runtime.random_numbers import _random_state, _set_random_state
@@ -193,7 +193,8 @@ class _Split:
     def _divided(self, parts: _Parts, kind: Any) -> tuple[Any, Any] | None:
         """Return the outputs of all rows, and those of this rank's; None where the whole batch is to be computed."""
         self.compared.expected = None  # of an earlier batch, which was computed whole after its check
-        changed = self.settings.changed(self.model, kind, parts.values)
+        # a rank may see it alone: of the seconds that it took, say
+        changed = _largest_of_ranks(self.settings.changed(self.model, kind, parts.values))
         is_first = kind not in self.kinds
         uncertain = not is_first and self.joins.are_uncertain(parts, kind)
         spot = _checks.is_checked(_run.steps if _run.steps else self.calls - 1)
@@ -234,7 +235,7 @@ class _Split:
         else:
             chooses = self.joins.ways(kind) and self.compared.reads[kind] < 3
             reads, form = _Reads(size) if chooses else None, None
-            put_back = _start_of(self.model)
+            put_back = _start_of(self.model, of_library=self.compared.moves_library)
             # in one process the other rows may save it: the largest of a selection, which is empty here
             with (
                 contextlib.suppress(Exception),

@@ -35,10 +35,11 @@ class _ModuleState:
 
     These are objects in the modules, attributes of their classes, and the script's names. With
     ``parameters`` also those of the modules, which `forward()` may move, as an average of another model's, or replace.
+    Without ``of_library`` only what modules of the notebook's own classes hold.
     """
 
-    def __init__(self, model: torch.nn.Module, *, parameters: bool = False) -> None:
-        self.holders = list(_holders(model))
+    def __init__(self, model: torch.nn.Module, *, parameters: bool = False, of_library: bool = True) -> None:
+        self.holders = list(_holders(model, of_library=of_library))
         if parameters:
             self.holders += [(name, part._parameters) for name, part in model.named_modules()]
         self.old = [_values(holder) for _, holder in self.holders]
@@ -82,7 +83,9 @@ def _numbers(value: Any) -> Iterator[Any]:
             yield from _numbers(list(leaf.values()) if isinstance(leaf, dict) else list(leaf))
 
 
-def _holders(model: torch.nn.Module, *, with_names: bool = True) -> Iterator[tuple[str, Any]]:
+def _holders(
+    model: torch.nn.Module, *, with_names: bool = True, of_library: bool = True
+) -> Iterator[tuple[str, Any]]:
     """Yield the mappings that hold the values of modules, and of what else of the notebook's their calls may change.
 
     ``with_names`` also the names of the script.
@@ -103,6 +106,8 @@ def _holders(model: torch.nn.Module, *, with_names: bool = True) -> Iterator[tup
                     waiting += [(f"{name}.{attribute}", inner) for attribute, inner in found.__dict__.items()]
 
     for name, module in model.named_modules():
+        if not of_library and _is_of_library(module):
+            continue
         yield name, module._buffers
         yield name, module.__dict__
         kinds.update(type(module).__mro__)

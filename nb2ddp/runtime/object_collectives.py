@@ -183,3 +183,10 @@ def _exchange(value: _T) -> list[_T]:
     of_ranks: list[Any] = [None] * _run.world_size
     dist.all_gather_object(of_ranks, value, group=_run.cpu_group)
     return of_ranks
+
+
+def _largest_of_ranks(numbers: Any) -> Any:
+    """Return numbers, each the largest of all ranks'. A collective, which does not wait for GPUs."""
+    largest = torch.tensor(numbers, device="cpu")
+    dist.all_reduce(largest, dist.ReduceOp.MAX, group=_run.cpu_group)
+    return largest.tolist()

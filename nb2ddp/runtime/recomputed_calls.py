@@ -194,6 +194,7 @@ class _Comparison:
             None  # the outputs of the call that was compared last, and what rounding may make of them
         )
         self.parted = False  # the ranks gave other forms in the call that was compared last
+        self.moves_library = False  # a call that was compared has changed what a library's module holds
         self.writes = False  # a call that is compared writes into the tensors or the dicts that it is given
         self.compiled: bool | None = False  # a function that the model calls cannot be compiled within a mode
 
@@ -233,6 +234,7 @@ class _Comparison:
         whole = trials.call(self._call(parts, 0, parts.rows), parts, 0, parts.rows)
         begins = any(_begins_a_graph(leaf) for leaf in pytree.tree_leaves(whole.output))
         whole.output = _without_graph(whole.output)
+        self.moves_library |= any(from_all_ranks(bool(whole.changes)))
         part = trials.call(self._call(parts, *own), parts, *own)
         form = None if part.error is not None else self.joins.form(part.output, kind, parts.sizes[_run.rank])
         part.output = _without_graph(part.output)
@@ -377,9 +379,12 @@ def _seeing_prints(warn: Callable[[str], None]) -> Iterator[None]:
         )
 
 
-def _start_of(model: torch.nn.Module) -> Callable[[], None]:
-    """Return what puts back the state of a model and of the generators, for a call to be computed once more."""
-    random, state = _random_state(), _ModuleState(model)
+def _start_of(model: torch.nn.Module, *, of_library: bool) -> Callable[[], None]:
+    """Return what puts back the state of a model and of the generators, for a call to be computed once more.
+
+    In every call: ``of_library`` modules only where needed, for in a deep model they are hundreds.
+    """
+    random, state = _random_state(), _ModuleState(model, of_library=of_library)
 
     def put_back() -> None:
         state.put_back()

@@ -5,9 +5,10 @@ import math
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
+
+from nb2ddp.runtime.object_collectives import _largest_of_ranks
 
 # What gives Python the values of a tensor, or a tensor whose size depends on them.
 _READS = frozenset(
@@ -115,7 +116,5 @@ def _has_tensor(values: Any) -> bool:
 def _are_on_all_ranks(*texts: str | None) -> list[bool]:
     """Return of each text whether every rank has the same; None is what a rank does not know. A collective."""
     digests = [int.from_bytes(hashlib.sha256((x or "").encode()).digest()[:7], "big") for x in texts]
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    most = torch.tensor([(d, -d, x is None) for d, x in zip(digests, texts, strict=True)], device=device)
-    dist.all_reduce(most, dist.ReduceOp.MAX)
-    return [bool(highest == -lowest and not unknown) for highest, lowest, unknown in most.tolist()]
+    seen = _largest_of_ranks([(d, -d, x is None) for d, x in zip(digests, texts, strict=True)])
+    return [bool(highest == -lowest and not unknown) for highest, lowest, unknown in seen]
