@@ -59,6 +59,7 @@ PARTS = (
     "switches",
     "summed_gradients",
     "held_tensors",
+    "micro_batch_rows",
     "row_parts",
     "step_plans",
     "divided_steps",

@@ -8,9 +8,10 @@ from typing import Any
 import torch
 
 from nb2ddp.runtime.figures import _Figures, _Note
+from nb2ddp.runtime.micro_batch_rows import _SUM, _Part, _Rows
 from nb2ddp.runtime.object_collectives import _exchange
 from nb2ddp.runtime.random_draws import _NOTHING, _Draws
-from nb2ddp.runtime.row_parts import _SUM, _gathering, _gathers, _Part, _RowParts, _Rows
+from nb2ddp.runtime.row_parts import _gathering, _gathers, _RowParts
 from nb2ddp.runtime.run_state import _run, _warn, is_main_process
 from nb2ddp.runtime.spot_checks import _checks, _comparing
 from nb2ddp.runtime.step_plans import _in_parts, _planned, _Unit
@@ -36,6 +37,8 @@ class _DividedSteps:
         self.states: list[tuple[Any, ...]] = []
         self.of_model: list[Any] = []
         self.trained: list[Any] = []  # parameters, as of the beginning of the step
+        self.drops_gradients = False  # a micro-batch does, those of the ones before it
+        self.watched, self.epoch = 0, 0
 
     def _left_over(self) -> list[int]:
         """Return the micro-batches of this step that would leave a rank without one, where rows may be divided."""
@@ -118,9 +121,9 @@ class _DividedSteps:
                 why = self._why_no_parts(turn, rows, parts, of_whole, alone, (trimmed, draws))
             reasons.append(why)
             if not why:
-                rules.compared.add(len(rows.lengths))
                 rules.blocks, rules.trims = blocks, trimmed if saves or drops else rules.trims
                 rules.drops |= drops
+                rules.compared.add(rules.kind(rows))
                 break
         why = _DRAWS if _DRAWS in reasons else reasons[0]
         why = why if all(reasons) else ""
@@ -140,6 +143,54 @@ class _DividedSteps:
                 f"{'without dropout ' * near}has shown that its loss, gradients and figures are those of its parts, "
                 "up to rounding"
             )
+
+    def _is_watched(self, step: int) -> bool:
+        """Return whether the losses of parts are to be looked at again: in step 2, 4, 8 and so on, and in epochs."""
+        epoch, self.epoch = self.epoch, int(self.trainer.state.epoch or 0)
+        is_new = epoch != self.epoch and 2 * self.watched <= step
+        return bool(self.rows.rules) and _checks.is_on and (is_new or not step & (step + 1))
+
+    def _is_odd(self, turn: int) -> bool:
+        """Compare the loss of a few rows with those of their parts, by forward() alone. A collective.
+
+        Return whether that cannot be done. Where they differ, no micro-batch is divided any more.
+        """
+        if turn < 0:
+            return False
+        self.watched += 1
+        rules, batch, notes = self.rows, self.batches[turn], list[_Note]()
+        few = batch.of(tuple(range(len(batch.lengths)))[: 2 * _run.world_size], trims=False)
+        rows = _Rows(few, rules.blocks)
+        parts = _in_parts(rows, by_length=not self._meets)
+        near = rules.drops and torch.cuda.is_available()
+        how = rules.trims is True, rules.drops and not near
+        with (
+            contextlib.suppress(Exception),
+            _comparing(),
+            _without_backward(self.trainer.accelerator),
+            _without_dropout() if near else contextlib.nullcontext(),
+        ):
+            notes.append(self._record(turn, few))
+            self.figures.restore(self.figures.base)
+            part = parts[min(_run.rank, len(parts) - 1)]
+            notes.append(self._record_part(turn, rows, part, 1.0, how))
+            _read_losses(notes)
+        self.figures.restore(self.figures.base)
+        self._clear_gradients()
+        seen = _exchange([note.result[0] for note in notes])
+        if any(len(losses) < 2 for losses in seen):
+            self.doubtful = turn
+            return True
+        whole, losses = seen[0][0], [losses[1] for losses in seen[: len(parts)]]
+        rules.rules = rules.narrow(rows, parts, losses, whole, _rounding(self.trainer))
+        if rules.rules:
+            _checks.record(0.0)
+        else:
+            rules.why_not = "its loss is no sum or mean over its rows"
+            _checks.failed(
+                f"parts of a micro-batch do not give the whole: {rules.why_not}. From here on none is divided"
+            )
+        return False
 
     def _why_no_parts(
         self, turn: int, rows: _Rows, parts: list[_Part], whole: _Note | None, alone: list[Any], how: _How
@@ -181,7 +232,7 @@ class _DividedSteps:
         if not figure:
             self.rows.branches |= self.rows.asked | self.rows.unlike(notes)
             self.rows.asked.clear()
-        return figure and f"`{figure}` cannot be put together from the ranks' rows"
+        return figure and f"{figure} cannot be put together from the ranks' rows"
 
     def _record_part(
         self, turn: int, rows: _Rows, part: _Part, weight: float, how: _How, *, checked: bool = False
@@ -228,11 +279,13 @@ class _DividedSteps:
     ) -> _Note:
         """Compute a micro-batch, or rows of it, from where one process stands at its beginning."""
         _run.micro_batch = turn, len(self.samples), inputs is not self.samples[turn]
+        before = [p for p in self.trained if p.grad is not None]
         try:
             whole = compute or (lambda: self.compute(_copied_batch(inputs)).detach())
             return self.figures.record(whole, turn, self.states[turn], checked=checked)
         finally:
             _run.micro_batch = None
+            self.drops_gradients |= any(p.grad is None for p in before)
 
     def _find_trained(self) -> list[Any]:
         """Return what is trained: of the model, and what else the optimizer has (a loss's own, say)."""
@@ -272,6 +325,19 @@ def _copied_batch(value: Any) -> Any:
     if type(value) in (list, tuple):
         return type(value)(map(_copied_batch, value))
     return value.clone() if isinstance(value, torch.Tensor) else value
+
+
+@contextlib.contextmanager
+def _without_backward(accelerator: Any) -> Iterator[None]:
+    """Let a Trainer's step end with its loss."""
+    own = vars(accelerator).get("backward")
+    accelerator.backward = lambda *_, **__: None
+    try:
+        yield
+    finally:
+        del accelerator.backward
+        if own is not None:
+            accelerator.backward = own
 
 
 def _without_dropout() -> Any:

@@ -202,16 +202,17 @@ def _agree(one: Any, other: Any, tolerance: float = 0.0) -> bool:
             isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor) and one.shape == other.shape
         ):
             return False
-        if not tolerance or not one.is_floating_point():
+        if not one.is_floating_point():
             return bool(torch.equal(one.cpu(), other.cpu()))
         here, there = one.double().cpu(), other.double().cpu()
         return bool(torch.allclose(here, there, rtol=tolerance, atol=tolerance, equal_nan=True))
     if _is_array(one) or _is_array(other):
         if type(one) is not type(other) or one.shape != other.shape or one.dtype != other.dtype:
             return False
-        if not tolerance or one.dtype.kind not in "fc":
-            return bool((one == other).all())
-        return bool((abs(one - other) <= tolerance * (1 + abs(one))).all())
+        same = (one == other) | ((one != one) & (other != other))  # both are NaN
+        if tolerance and one.dtype.kind in "fc":
+            same |= abs(one - other) <= tolerance * (1 + abs(one))
+        return bool(same.all())
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):
         return len(one) == len(other) and all(
             _agree(a, b, tolerance) for a, b in zip(one, other, strict=True)

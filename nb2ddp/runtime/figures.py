@@ -284,7 +284,7 @@ class _Figures:
             if inner is _ABSENT:
                 inner = {}
                 _write(holder, key, inner)
-            self.holders[path] = (inner if isinstance(inner, dict) else vars(inner)), path[-1]
+            self.holders[path] = (inner if isinstance(inner, dict | type) else vars(inner)), path[-1]
         return self.holders[path]
 
     def _put(self, path: _Path, value: Any) -> None:

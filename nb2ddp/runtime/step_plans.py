@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from nb2ddp.runtime.row_parts import _Part, _Rows
+from nb2ddp.runtime.micro_batch_rows import _Part, _Rows
 from nb2ddp.runtime.run_state import _run
 
 _LEAST = 0.02  # of a step, that a cut has to save

@@ -22,11 +22,11 @@ from nb2ddp.runtime.divided_steps import _DRAWS, _DividedSteps, _read_losses
 from nb2ddp.runtime.figure_values import _agree
 from nb2ddp.runtime.figures import _Note
 from nb2ddp.runtime.held_tensors import _Held
-from nb2ddp.runtime.object_collectives import _exchange
+from nb2ddp.runtime.micro_batch_rows import _Part, _Rows
+from nb2ddp.runtime.object_collectives import _exchange, _largest_of_ranks
 from nb2ddp.runtime.random_draws import _NOTHING, _advanced, _shapes
 from nb2ddp.runtime.random_numbers import _random_state, _set_random_state
 from nb2ddp.runtime.replicas import _make_equal
-from nb2ddp.runtime.row_parts import _Part, _Rows
 from nb2ddp.runtime.run_state import _run, _warn
 from nb2ddp.runtime.spot_checks import _checks, _comparing
 from nb2ddp.runtime.step_plans import _in_parts
@@ -111,12 +111,16 @@ class _Turns(_DividedSteps):
         kept = [(p, p.grad) for p in self.trained if p.grad is not None]
         own = {id(tensor) for tensor in (*self.trained, *self.of_model, *self.buffers)}
         held = _Held(self.trainer, self.trained, self.buffers, own, looks=is_due, keeps=not step)
-        for turn in left:
+        for turn in left if self._meets else self._divisible():
             if self.rows.is_unsure(self.batches[turn], _in_parts(self.batches[turn])):
                 is_due, self.doubtful = True, turn
-        is_due |= self.switches.changed(base, self.figures.rules) and bool(self.rows.rules) and divides
+        is_other = self.switches.changed(base, self.figures.rules)
+        if self.rows.rules and divides:  # a rank may see it alone: of the seconds that it took, say
+            is_due |= bool(_largest_of_ranks(int(is_other)))
         for parameter, _ in kept:
             parameter.grad = None
+        self.states = self.draws.states(self.samples, start)
+        is_due = is_due or (self._is_watched(step) and self._is_odd(self._tried()))
         for again in itertools.count():
             self.states = self.draws.states(self.samples, start)
             with _comparing() if again else contextlib.nullcontext():
@@ -156,6 +160,7 @@ class _Turns(_DividedSteps):
     def _compute(self, held: _Held, *, checked: bool) -> str:
         """Compute this rank's micro-batches, and exchange what they gave. Return what is wrong, or ""."""
         parameters, figures, plan = self.trained, self.figures, self._plan(checked=checked)
+        self.drops_gradients = False
         tried = self._tried() if checked else -1
         alone: list[Any] = []  # the gradients of the micro-batch whose division is tried
 
@@ -204,12 +209,15 @@ class _Turns(_DividedSteps):
         # what the ranks read, by its shapes; by its content in some steps
         is_full = checked or not self.steps & (self.steps - 1)
         batches = [_digest(inputs) if is_full else str(_shapes(inputs)) for inputs in self.samples]
-        of_ranks = _exchange((made, has, batches, held.changed(), unknown, held.has_moved()))
+        changes = held.changed() or self.drops_gradients * _DROPS
+        of_ranks = _exchange((made, has, batches, changes, unknown, held.has_moved()))
         self.moves |= any(moved for *_, moved in of_ranks)
         if any(of_rank[2] != batches for of_rank in of_ranks):
             return f"the ranks read different batches. {_SEED}"
         if changed := next((of_rank[3] for of_rank in of_ranks if of_rank[3]), ""):
             return changed
+        if len({any(of_ranks[unit.rank][1]) for unit in plan}) > 1:
+            return _DROPS
         # of a micro-batch that is divided, its parts in order
         seen: list[list[_Note]] = [[] for _ in self.samples]
         for turn, part, _ in plan:
@@ -286,6 +294,7 @@ class _Turns(_DividedSteps):
         return ""
 
 
+_DROPS = "a micro-batch drops gradients, which may be those of the ones before"
 _UNKNOWN = "a figure has no rule yet"
 _OTHERWISE = "random numbers or counters were not where they are in one process"
 _MOST_DOUBTS = 5  # steps that may be computed again for a figure of parts, and one of fifty more

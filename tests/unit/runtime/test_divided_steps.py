@@ -12,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from nb2ddp.runtime import step_plans  # noqa: E402
-from nb2ddp.runtime.row_parts import _Rows  # noqa: E402
+from nb2ddp.runtime.micro_batch_rows import _Rows  # noqa: E402
 from nb2ddp.runtime.run_state import _run  # noqa: E402
 from tests.support.ranks import RankServer  # noqa: E402
 from tests.unit.runtime.conftest import START  # noqa: E402
