@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
 import pytest
 
@@ -18,24 +17,17 @@ SLICE = [
 ]
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[RankServer]:
-    made = RankServer(("accelerate", "numpy", "transformers", "datasets", "torch._dynamo"))
-    yield made
-    made.close()
-
-
 @pytest.mark.parametrize(("argument", "value"), SLICE)
-def test_a_choice_is_the_run_of_one_process(server: RankServer, argument: str, value: object) -> None:
-    row = arguments.judge(server, "TrainingArguments", argument, json.dumps(value), 2)
+def test_a_choice_is_the_run_of_one_process(trainers: RankServer, argument: str, value: object) -> None:
+    row = arguments.judge(trainers, "TrainingArguments", argument, json.dumps(value), 2)
     assert row.verdict == "same", row.words
 
 
-def test_another_run_is_silent_and_a_value_that_no_process_takes_refused(server: RankServer) -> None:
+def test_another_run_is_silent_and_a_value_that_no_process_takes_refused(trainers: RankServer) -> None:
     one = {"logs": [{"loss": 1.0}], "files": ["a"]}
     assert arguments._difference(one, {"logs": [{"loss": 1.0 + 1e-7}], "files": ["a"]}) == ""
     assert arguments._difference(one, {"logs": [{"loss": 1.001}], "files": ["a"]}).startswith(".logs[0].loss")
-    row = arguments.judge(server, "TrainingArguments", "lr_scheduler_type", '"no such"', 2)
+    row = arguments.judge(trainers, "TrainingArguments", "lr_scheduler_type", '"no such"', 2)
     assert row.verdict == "refused"
     assert "no such" in row.words
 
