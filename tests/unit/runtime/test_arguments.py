@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -32,11 +33,17 @@ def test_another_run_is_silent_and_a_value_that_no_process_takes_refused(trainer
     assert "no such" in row.words
 
 
-@pytest.mark.parametrize("kind", arguments.CLASSES)
-def test_the_choices_come_from_the_installed_classes(kind: str) -> None:
-    found = list(arguments.choices(kind))
-    assert len({argument for argument, value in found if value}) >= 5
-    assert all(json.loads(value) is not Ellipsis for _, value in found if value)
+def test_the_choices_come_from_the_installed_classes(server: RankServer, tmp_path: Path) -> None:
+    program = """
+    from benchmarks import arguments
+    note(**{kind: list(arguments.choices(kind)) for kind in arguments.CLASSES})
+    """
+    ended = server.run(tmp_path, program, 0)
+    assert ended.codes == [0], ended.text
+    assert ended.notes[0].keys() == arguments.CLASSES.keys()
+    for found in ended.notes[0].values():
+        assert len({argument for argument, value in found if value}) >= 5
+        assert all(json.loads(value) is not Ellipsis for _, value in found if value)
 
 
 def test_the_page_has_a_row_for_each_class_and_no_fault() -> None:

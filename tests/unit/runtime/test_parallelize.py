@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.ranks import Ended, RankServer
-from tests.unit.runtime.conftest import START
+from tests.unit.runtime.conftest import RANK_COUNTS, START
 from tests.unit.runtime.loop_programs import EXACT, TOOLS, WHOLE
 
 Run = Callable[..., Ended]
@@ -55,7 +55,7 @@ ON_THREE = (
     "a form for one rank's rows, and another for the others'",
 )
 CASES = [
-    pytest.param(case, ranks, marks=() if ranks == 2 or case in ON_THREE else pytest.mark.thorough)
+    pytest.param(case, ranks, marks=pytest.mark.thorough if (ranks == 3) != (case in ON_THREE) else ())
     for case in EXACT
     for ranks in (2, 3)
 ]
@@ -80,7 +80,7 @@ def test_whole_batches_with_a_warning(server: RankServer, tmp_path: Path, case: 
     assert "WARNING" not in several.ranks[1].err
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("ranks", RANK_COUNTS)
 def test_rows_that_choose_differently_are_divided_where_it_is_right(
     server: RankServer, tmp_path: Path, ranks: int
 ) -> None:
@@ -345,7 +345,7 @@ def test_a_model_that_is_trained_alone_and_then_as_a_part(
     assert "saves no time" not in runs[1].text
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("ranks", RANK_COUNTS)
 def test_calls_for_several_tasks_make_one_loss(server: RankServer, tmp_path: Path, ranks: int) -> None:
     """Each leaves out the heads of the others, and the loss has weights that no call reads."""
     script = """
