@@ -117,3 +117,15 @@ def test_what_a_script_cannot_do_is_said(cells: list[str], why: str) -> None:
 
 def test_a_script_that_only_imports_marimo_is_none_of_its_notebooks() -> None:
     assert not is_marimo("import marimo\nprint(marimo.__version__)\n")
+
+
+TRAINING = (
+    "@app.cell\ndef _(model, optimizer, rows):\n    losses = []\n    for _epoch in range(2):\n"
+    "        for _batch in rows.split(4):\n            loss = ((model(_batch) - 1) ** 2).mean()\n"
+    "            optimizer.zero_grad()\n            loss.backward()\n            optimizer.step()\n"
+    "            losses.append(loss.item())\n    note(losses=losses)\n    return (losses,)",
+    "@app.cell\ndef _(torch):\n    torch.manual_seed(0)\n    model = torch.nn.Linear(4, 1)\n"
+    "    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n    return model, optimizer",
+    "@app.cell\ndef _(torch):\n    rows = torch.arange(48.0).reshape(12, 4) / 48\n    return (rows,)",
+    "@app.cell\ndef _():\n    import torch\n\n    return (torch,)",
+)
