@@ -3,7 +3,7 @@
 #   .venv-kaggle  the releases that the Kaggle notebooks pin
 # and .venv-web, which serves the page: Gradio asks for older releases of what the others have
 .DELETE_ON_ERROR:
-.PHONY: demo check test units attacks ranks ranks-training ranks-waiting ranks-meeting e2e clients pages trainings launches machines test-all engines lint docs gallery site ledger canary pins clean
+.PHONY: demo check test units attacks ranks ranks-training ranks-waiting ranks-meeting e2e clients pages trainings launches rehearsals machines compiled test-all engines lint docs gallery site ledger canary pins clean
 
 PYTHON ?= python3
 STACKS := tests/stacks
@@ -25,9 +25,13 @@ ALL := $(if $(THOROUGH),-m "")
 
 # `check`, hostile input, ranks that train, and whole commands. Five lanes on two cores, the longest first.
 # What is missing of the other two environments is installed beside the first lanes.
-test: .venv/.ready
+test: compiled
 	@echo "The tests run side by side, $(if $(THOROUGH),40,15) minutes on two cores, more where they are busy"
-	@$(MAKE) --no-print-directory --jobs=5 --output-sync=target lint trainings machines launches pages clients ranks-waiting ranks-training ranks-meeting units attacks
+	@$(MAKE) --no-print-directory --jobs=5 --output-sync=target lint trainings launches machines rehearsals pages clients ranks-waiting ranks-training ranks-meeting units attacks
+
+# Some hundred processes import the package; without bytecode, each compiles it again.
+compiled: .venv/.ready
+	@$(bin)/python -m compileall -q -j 2 nb2ddp tests/support benchmarks
 
 # The package's rooms: commands, pages and targets, and all else with the rules.
 units: units-conversion units-commands
@@ -78,9 +82,14 @@ MACHINES := $(patsubst %,tests/e2e/test_%.py,kaggle_bundle kaggle_faults kaggle_
 machines: .venv/.ready .venv-kaggle/.ready
 	$(bin)/pytest $(MACHINES) -m "launch $(FAST)"
 
-# Commands of ours and torchrun as users start them, and what may happen to their processes.
-launches: .venv/.ready .venv-kaggle/.ready
-	$(bin)/pytest tests/e2e $(patsubst %,--ignore=%,$(TRAININGS) $(MACHINES)) -m "launch $(FAST)"
+# `nb2ddp run` and torchrun as users start them, and what may happen to their processes.
+LAUNCHES := $(wildcard tests/e2e/test_launch*.py tests/e2e/test_run_*.py) tests/e2e/test_monitor.py
+launches: .venv/.ready
+	$(bin)/pytest $(LAUNCHES) -m "launch $(FAST)"
+
+# What else starts processes: rehearsals and proofs, faults of ranks, the doctor, SLURM.
+rehearsals: .venv/.ready .venv-kaggle/.ready
+	$(bin)/pytest tests/e2e $(patsubst %,--ignore=%,$(TRAININGS) $(MACHINES) $(LAUNCHES)) -m "launch $(FAST)"
 
 # The same lanes with their thorough tests.
 test-all:

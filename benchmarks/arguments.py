@@ -322,7 +322,8 @@ def run(
     """
     modules = ("accelerate", "numpy", "transformers", "datasets", "torch._dynamo", "trl", "tokenizers")
     server = RankServer(
-        (*modules, "trl.experimental.orpo", "trl.experimental.cpo", "benchmarks.differential.runs")
+        (*modules, "trl.experimental.orpo", "trl.experimental.cpo", "benchmarks.differential.runs"),
+        variables={"NB2DDP_WITHOUT": ""},  # a choice may need what the tests do without
     )
     try:
         for kind in sorted(CLASSES, key=lambda kind: [*wanted, kind].index(kind)):

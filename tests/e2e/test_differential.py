@@ -17,9 +17,10 @@ from tests.support import ROOT
 
 pytestmark = pytest.mark.launch
 
-# loops, Trainers and Accelerate; 65 unfreezes, 82 ends with an incomplete batch of TRL's, 131 loads what it saved;
+# loops, a Trainer and Accelerate; 65 unfreezes, 82 ends with an incomplete batch of TRL's, 131 loads what it saved;
 # the models of 111 and 161 compute their own loss
-SEEDS = (6, 9, 19, 46, 65, 82, 111, 131, 161, 100257)
+SEEDS = (65, 82, 111, 131, 161, 100257)
+PLAIN_LOOPS = (6, 9, 19, 46)
 SOUND = ("same", "said", "declined")  # what is not silent, not hanging and not broken
 # each was a fault once, or is a way to write that was declined
 PROGRAMS = sorted(path.stem for path in (ROOT / "benchmarks" / "programs").glob("*.py"))
@@ -63,6 +64,7 @@ def judged(request: pytest.FixtureRequest) -> dict[str, str]:
     "program",
     [
         *SEEDS,
+        *(pytest.param(seed, marks=pytest.mark.thorough) for seed in PLAIN_LOOPS),
         *(pytest.param(name, marks=() if name in IN_CI else pytest.mark.thorough) for name in PROGRAMS),
     ],
 )

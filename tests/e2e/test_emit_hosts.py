@@ -86,8 +86,10 @@ def test_two_hosts_of_one_process_have_the_losses_of_one(tmp_path: Path, single:
     assert (folder / "my_classifier" / "model.safetensors").is_file()
 
 
-def test_two_hosts_of_two_processes_without_a_shared_disk(tmp_path: Path, single: list[float]) -> None:
-    first = emitted(tmp_path / "one" / "work", "torchrun", gpus=2, shared_fs=False)
+# Of two processes that share a disk, one alone makes the files: tests/unit/runtime/test_object_collectives.py too.
+@pytest.mark.parametrize("gpus", [1, pytest.param(2, marks=pytest.mark.thorough)])
+def test_two_hosts_without_a_shared_disk(tmp_path: Path, single: list[float], gpus: int) -> None:
+    first = emitted(tmp_path / "one" / "work", "torchrun", gpus=gpus, shared_fs=False)
     second = tmp_path / "two" / "work"
     shutil.copytree(first, second)
     with two_hosts(tmp_path) as hosts:

@@ -16,7 +16,8 @@ from nb2ddp.runtime import support_module
 from nb2ddp.targets.job import Job
 from nb2ddp.targets.slurm import Slurm
 from tests.support import ROOT
-from tests.support.runs import WITHOUT, plain_code, run
+from tests.support.ranks import WITHOUT
+from tests.support.runs import plain_code, run
 from tests.support.slurm import slurm_cluster
 
 NOTEBOOK = ROOT / "tests" / "notebooks" / "classification.ipynb"

@@ -58,10 +58,9 @@ ddp.finish()
 PHASES = {"load": "(cell 2)", "first step": "(cell 3)", "middle": "(cell 3)"}
 FAULTS = ("exception", "kill", "stop", "exit", "lock")
 CELLS = [(fault, who, phase) for fault in FAULTS for who in (0, 1) for phase in PHASES]
-FIRST = {  # a rank that is killed: tests/unit/runtime/test_faults.py, and test_launch.py under torchrun
-    ("exception", 0, "middle"),
-    ("stop", 1, "middle"),
-}
+# The others in forked ranks: tests/unit/runtime/test_faults.py. Under torchrun, an exception in test_launch_failures.py
+# too, and a rank that is killed in test_launch.py.
+FIRST = {("stop", 1, "middle")}
 
 
 @dataclass(frozen=True)

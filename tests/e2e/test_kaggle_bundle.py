@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.kaggle_kernel import Kaggle, code, needs_torch, package_index
+from tests.support.launches import RECORD_QUICKLY
 from tests.support.limits import LONG
 
 
@@ -179,16 +180,11 @@ print("has", hashlib.sha256(token.encode()).hexdigest()[:8])
     ],
 )
 def test_a_failing_rank_fails_the_run_and_is_shown(kaggle: Kaggle, failing: int, recorded: bool) -> None:
-    script = f"""
+    script = f"""{RECORD_QUICKLY if recorded else ""}
 import os, time
-from torch.distributed.elastic.multiprocessing.errors import record
-
-def train():
-    if os.environ["RANK"] == "{failing}":
-        raise RuntimeError("loss is nan é")
-    time.sleep(999)
-
-{"record(train)" if recorded else "train"}()
+if os.environ["RANK"] == "{failing}":
+    raise RuntimeError("loss is nan é")
+time.sleep(999)
 """
     code_, output = kaggle.run(code(script), NB2DDP_CPU="1")
     assert code_ == 1

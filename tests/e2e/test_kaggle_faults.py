@@ -199,34 +199,26 @@ def test_a_process_that_is_killed_is_the_cause(kaggle: Kaggle, victim: str) -> N
         time.sleep(0.1)
 
 
-REQUIRED = "os.environ['HF_TOKEN']"
-
-
-@pytest.mark.parametrize(
-    ("kind", "how"),
-    [
-        ("a folder", "os.environ.get('HF_TOKEN')"),
-        *((kind, REQUIRED) for kind in ("a folder", "no text", "empty", "nothing to read")),
-    ],
-)
-def test_no_token_where_one_is_expected(kaggle: Kaggle, kind: str, how: str) -> None:
-    place = kaggle.input / "datasets" / "ada" / "keys" / "HF_TOKEN"
-    place.parent.mkdir(parents=True)
+@pytest.mark.parametrize("kind", ["a folder", "no text", "empty", "nothing to read"])
+def test_no_token_where_one_is_expected(kaggle: Kaggle, kind: str) -> None:
+    place = place_of_token(kaggle)
     if kind == "a folder":
         place.mkdir()
     elif kind == "nothing to read":
         place.symlink_to("/nowhere")
     else:
         place.write_bytes(b"" if kind == "empty" else b"\xff\xfe\x00\x81")
-    code_, output = kaggle.run(code(f"import os\nprint('token', {how})\n"))
+    code_, output = kaggle.run(code("import os\nprint('token', os.environ['HF_TOKEN'])\n"))
     report = kaggle.report()
-    if how != REQUIRED:
-        assert code_ == 0, output
-        assert "no HF_TOKEN here" in output
-    else:
-        assert (code_, report["phase"]) == (1, "checks")
-        assert report["error"].startswith("the script needs HF_TOKEN: attach a private dataset")
+    assert (code_, report["phase"]) == (1, "checks")
+    assert report["error"].startswith("the script needs HF_TOKEN: attach a private dataset")
     assert "Traceback" not in output
+
+
+def place_of_token(kaggle: Kaggle) -> Path:
+    place = kaggle.input / "datasets" / "ada" / "keys" / "HF_TOKEN"
+    place.parent.mkdir(parents=True)
+    return place
 
 
 def test_a_kernel_that_is_killed_leaves_its_phase(kaggle: Kaggle) -> None:
@@ -248,7 +240,9 @@ def test_a_kernel_that_is_killed_leaves_its_phase(kaggle: Kaggle) -> None:
     assert report["exit_code"] == 1
 
 
-def test_the_internet_may_come_late(kaggle: Kaggle) -> None:
+def test_the_internet_may_come_late_and_a_token_not_at_all(kaggle: Kaggle) -> None:
+    """The script can do without the token."""
+    place_of_token(kaggle).mkdir()
     with ThreadingHTTPServer(("127.0.0.1", 0), PackageIndex, bind_and_activate=False) as server:
         server.server_bind()
         port = server.server_address[1]
@@ -259,11 +253,14 @@ def test_the_internet_may_come_late(kaggle: Kaggle) -> None:
             server.serve_forever()
 
         Thread(target=open_late, daemon=True).start()
-        text = code(setup="print('installing')\n")
+        script = "import os\nprint('token', os.environ.get('HF_TOKEN'))\n"
+        text = code(script, setup="print('installing')\n")
         code_, output = kaggle.run(text, PIP_INDEX_URL=f"http://127.0.0.1:{port}/simple/")
         server.shutdown()
     assert code_ == 0, output
     assert "installing" in output
+    assert "no HF_TOKEN here" in output
+    assert "Traceback" not in output
 
 
 @pytest.mark.parametrize("timeout", [None, 7200])
@@ -281,19 +278,11 @@ def test_a_trainer_stops_in_time_by_default(
     assert "TRAIN_FOR" not in code("for x in y: pass\n")
 
 
-def test_the_clock_starts_with_the_session(kaggle: Kaggle) -> None:
-    """Off Kaggle it starts with the kernel, whatever the first process of the machine is."""
+def test_the_clock_starts_with_the_session_and_run_json_can_be_read_at_any_time(kaggle: Kaggle) -> None:
+    """Off Kaggle the clock starts with the kernel, whatever the first process of the machine is."""
     text = code(
         "SFTTrainer = print\nSFTTrainer()\nimport os\nprint('until', os.environ['NB2DDP_TRAIN_UNTIL'])\n"
     )
-    before = time.time()
-    code_, output = kaggle.run(text)
-    assert code_ == 0, output
-    until = float(output.partition("until ")[2].split()[0])
-    assert before <= until - 42300 <= time.time()
-
-
-def test_run_json_can_be_read_at_any_time(kaggle: Kaggle) -> None:
     seen, done = [], threading.Event()
 
     def look() -> None:
@@ -304,9 +293,12 @@ def test_run_json_can_be_read_at_any_time(kaggle: Kaggle) -> None:
 
     thread = Thread(target=look)
     thread.start()
-    code_, _ = kaggle.run(code("print('trained')\n"))
+    before = time.time()
+    code_, output = kaggle.run(text)
     done.set()
     thread.join()
-    assert code_ == 0
+    assert code_ == 0, output
+    until = float(output.partition("until ")[2].split()[0])
+    assert before <= until - 42300 <= time.time()
     assert "training" in {run["phase"] for run in seen}
     assert kaggle.report()["error"] is None

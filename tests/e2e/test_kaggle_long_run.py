@@ -25,7 +25,8 @@ from tests.support.kaggle_client import imported_for_loopback, nb2ddp, server, w
 from tests.support.kaggle_kernel import Kaggle
 from tests.support.kaggle_server import KaggleServer, takes
 from tests.support.limits import LONG
-from tests.support.runs import HARNESS, STACKS, WITHOUT
+from tests.support.ranks import WITHOUT
+from tests.support.runs import HARNESS, STACKS
 
 pytestmark = [
     pytest.mark.launch,

@@ -22,7 +22,8 @@ from nb2ddp.targets.kaggle import kaggle_bundle
 from tests.support import ROOT
 from tests.support.kaggle_kernel import Kaggle
 from tests.support.limits import LONG
-from tests.support.runs import STACKS, WITHOUT, run
+from tests.support.ranks import WITHOUT
+from tests.support.runs import STACKS, run
 
 pytestmark = pytest.mark.launch
 
@@ -113,11 +114,11 @@ class Kernel(Kaggle):
         assert code == 0, output
         return output
 
-    def takes(self, other: Kernel) -> None:
+    def takes(self, output: Path) -> None:
         """Mount another kernel's output as Kaggle does."""
         mounted = self.input / "notebooks" / "ada" / "tiny-run"
         mounted.parent.mkdir(parents=True)
-        shutil.copytree(other.work, mounted)
+        shutil.copytree(output, mounted)
 
 
 def whole(script: str, folder: Path, stack: str) -> list[float]:
@@ -144,9 +145,8 @@ def is_whole(checkpoint: Path) -> bool:
     return (checkpoint / "rng_state.pth").exists()
 
 
-def test_killed_in_the_middle_and_resumed_it_has_the_losses_of_a_whole_run(
-    classifier: str, tmp_path: Path
-) -> None:
+def killed_in_the_middle(classifier: str, tmp_path: Path) -> Path:
+    """Return the output of a kernel that was ended from outside."""
     # Without the wait, a busy machine would let the training reach its last checkpoint before the signal.
     waiting = with_callback(classifier, "if state.global_step == 6:\n            time.sleep(600)")
     first = Kernel(tmp_path / "first", waiting)
@@ -159,17 +159,32 @@ def test_killed_in_the_middle_and_resumed_it_has_the_losses_of_a_whole_run(
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=LONG)
     assert process.returncode == 130
+    return first.work
+
+
+@pytest.mark.parametrize("killed", [False, pytest.param(True, marks=pytest.mark.thorough)])
+def test_killed_in_the_middle_and_resumed_it_has_the_losses_of_a_whole_run(
+    classifier: str, tmp_path: Path, killed: bool
+) -> None:
+    """What is left then is what a whole run had at that step, and test_kaggle_bundle.py ends a kernel from outside."""
+    expected = whole(classifier, tmp_path / "whole", "newest")
+    if killed:
+        output_of_first = killed_in_the_middle(classifier, tmp_path)
+    else:
+        output_of_first = tmp_path / "until-then"
+        later = shutil.ignore_patterns(f"checkpoint-{STEPS}", "my_classifier", "hf")
+        shutil.copytree(tmp_path / "whole", output_of_first, ignore=later)
     second = Kernel(
         tmp_path / "second", classifier, resume_from="ada/tiny-run", kernel_sources=["ada/tiny-run"]
     )
-    second.takes(first)
+    second.takes(output_of_first)
     output = second.finish()
     assert "my_model/checkpoint-6 is here from ada/tiny-run" in output
     assert f"going on from my_model{os.sep}checkpoint-6" in output
     report = second.report()
     assert (report["exit_code"], report["world_size"], report["error"]) == (0, 2, None)
     assert {"torch", "transformers", "trl", "peft", "unsloth"} <= report["versions"].keys()
-    assert second.losses() == whole(classifier, tmp_path / "whole", "newest")[6:]
+    assert second.losses() == expected[6:]
     model = Path("my_classifier", "model.safetensors")
     assert (second.work / model).read_bytes() == (tmp_path / "whole" / model).read_bytes(), "bit for bit"
     logs = [
@@ -201,7 +216,7 @@ def test_stopped_in_time_and_resumed_it_has_the_losses_of_a_whole_run(script: st
     assert saved.is_file(), "what there is, is saved, and its name says so"
     resumed = {"timeout": 39600, "resume_from": "ada/tiny-run", "kernel_sources": ["ada/tiny-run"]}
     second = Kernel(tmp_path / "second", script, stack="kaggle", **resumed)
-    second.takes(first)
+    second.takes(first.work)
     assert f"going on from outputs{os.sep}checkpoint-4" in second.finish()
     assert second.losses() == expected[4:]
     assert "stopped" not in second.report()

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,8 +15,6 @@ import pytest
 
 from tests.support.launches import (
     HEAD,
-    MARK,
-    PACKAGE_PARENT,
     RECORD,
     RECORD_QUICKLY,
     Project,
@@ -65,24 +61,8 @@ Path(f"written.{rank}").write_text(os.environ["OMP_NUM_THREADS"])
         assert (project.folder / f"written.{number}").read_text() == str(max(1, cores // 3))
 
 
-def test_other_folders_and_a_process_left_by_a_successful_script(project: Project) -> None:
-    project.write(
-        """
-subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(999)"], start_new_session=True)
-Path("here").touch()
-"""
-    )
-    work = project.folder / "w $ork"
-    work.mkdir()
-    logs = project.folder / "else where" / "l"
-    ended = project.run(nproc=1, cwd=work, log_dir=logs)
-    assert ended.code == 0
-    assert (work / "here").exists()
-    assert list(logs.iterdir()) == []
-    assert not project.logs.exists()
-
-
-@pytest.mark.parametrize("bad", [pytest.param(0, marks=pytest.mark.thorough), 1])
+@pytest.mark.thorough  # as in test_launch_failures.py, where a converted script records it
+@pytest.mark.parametrize("bad", [0, 1])
 def test_a_recorded_exception_is_shown_once(project: Project, bad: int) -> None:
     wait = f"print('hello from', rank)\nif rank != {bad}:\n    time.sleep(999)\n"
     project.write("raise ValueError('boom')\n", head=HEAD + wait + RECORD)
@@ -106,14 +86,6 @@ def test_an_exception_that_is_not_recorded(project: Project) -> None:
     assert "step 1\nTraceback (most recent call last)" in ended.err
     assert "KeyError: 'key'\nnb2ddp: rank 1 failed first (exit code 1)\n" in ended.err
     assert f"        all it printed is in {project.logs / 'rank1.log'}\n" in ended.err
-
-
-def test_rank_0_fails_without_recording(project: Project) -> None:
-    project.write("if rank == 0:\n    {}['key']\ntime.sleep(999)")
-    ended = project.run()
-    assert ended.code == 1
-    assert ended.err.count("KeyError") == 1
-    assert "rank 0 failed first (exit code 1)\n        what it printed is above" in ended.err
 
 
 def test_a_killed_rank_and_not_the_one_that_lost_its_connection(project: Project) -> None:
@@ -177,6 +149,7 @@ def test_torchrun_itself_fails(project: Project) -> None:
     assert "--no-such-option" in (project.logs / "torchrun.log").read_text()
 
 
+@pytest.mark.thorough  # as where torchrun fails
 def test_the_script_is_never_started(project: Project) -> None:
     project.write("")
     ended = project.run(torchrun_options=["--help"])
@@ -199,25 +172,3 @@ if attempt == "0":
     assert ended.out.count("attempt 1") == 1
     assert (project.logs / "rank1.log").read_text() == "attempt 1\n"
     assert (project.logs / "attempt1" / "rank1.log").read_text() == "attempt 0\n"
-
-
-def test_rank_0_sees_the_terminal(project: Project) -> None:
-    project.write("print('terminal:', sys.stdout.isatty(), sys.stderr.isatty())")
-    master, slave = os.openpty()
-    values = f"Path({str(project.script)!r}), nproc=2, cpu=True, log_dir=None"
-    code = (
-        "import sys; from pathlib import Path; from nb2ddp.launch.run import launch; "
-        f"sys.exit(launch({values}))"
-    )
-    process = subprocess.Popen(
-        [sys.executable, "-c", code],
-        env={**os.environ, MARK: project.mark, "PYTHONPATH": str(PACKAGE_PARENT)},
-        stdout=slave,
-        stderr=slave,
-    )
-    os.close(slave)
-    assert process.wait(60) == 0
-    shown = os.read(master, 4096).decode()
-    os.close(master)
-    assert "terminal: True True" in shown
-    assert (project.logs / "rank1.log").read_text() == "terminal: False False\n"

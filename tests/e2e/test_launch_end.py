@@ -94,6 +94,7 @@ def test_a_signal_ends_all_processes(project: Project, number: signal.Signals) -
 
 
 @pytest.mark.launch
+@pytest.mark.thorough  # as after a failure in test_launch.py, and below as the launcher or a guard is killed
 @needs_proc
 def test_ranks_that_ignore_sigterm_are_killed(project: Project) -> None:
     process = start_ranks(project, STUBBORN_CHILDREN, grace=1)

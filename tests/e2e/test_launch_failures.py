@@ -23,11 +23,12 @@ def project(tmp_path: Path) -> Iterator[Project]:
         yield project
 
 
+@pytest.mark.thorough  # as a killed rank in test_launch.py; what is a consequence: tests/unit/launch/test_failure.py
 @pytest.mark.parametrize(
     "words",
     [
         "Connection reset by peer",
-        pytest.param("ncclRemoteError: remote process exited", marks=pytest.mark.thorough),
+        "ncclRemoteError: remote process exited",
     ],
 )
 def test_a_consequence_that_is_reported_first_is_not_the_cause(project: Project, words: str) -> None:
@@ -168,5 +169,9 @@ def test_the_cell_and_the_line_are_named(project: Project, bad: int) -> None:
     said += f"        at cell 7, line 9 (train_ddp.py, line {line})\n"
     assert said in ended.err
     assert "        what to do: fix cell 7, line 9 of the notebook" in ended.err
+    assert ended.code == 1
+    assert ended.err.count("Traceback (most recent call last)") == 1
+    assert "ChildFailedError" not in ended.err
+    assert str(project.logs / "rank1.log") in ended.err
     if bad == 1:
         assert f'train_ddp.py", line {line}, in <module>  # cell 7, line 9\n' in ended.err

@@ -113,14 +113,26 @@ def install_step(project: Project, text: str) -> Path:
 @pytest.mark.launch
 @needs_proc
 def test_install_step_runs_once_and_first(project: Project) -> None:
+    """In another folder, with logs in a third; what a script leaves behind is ended though it has succeeded."""
     setup = install_step(
         project, "print('installing')\nwith open('steps', 'a') as file:\n    file.write('x')\n"
     )
-    project.write("print('installed', Path('steps').read_text())")
-    ended = project.run(setup=setup)
+    project.write(
+        """
+subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(999)"], start_new_session=True)
+print('installed', Path('steps').read_text())
+"""
+    )
+    work = project.folder / "w $ork"
+    work.mkdir()
+    logs = project.folder / "else where" / "l"
+    ended = project.run(setup=setup, cwd=work, log_dir=logs)
     assert ended.code == 0
     assert ended.out == "installing\ninstalled x\n"
-    assert (project.logs / "rank1.log").read_text() == "installed x\n"
+    assert (logs / "rank1.log").read_text() == "installed x\n"
+    assert [path.name for path in logs.iterdir()] == ["rank1.log"]
+    assert (work / "steps").exists()
+    assert not project.logs.exists()
 
 
 @pytest.mark.launch

@@ -20,7 +20,8 @@ from nbformat.v4 import new_code_cell, new_notebook
 
 from tests.support import ROOT
 from tests.support.kernels import Kernel, kernel_in
-from tests.support.runs import HARNESS, WITHOUT
+from tests.support.ranks import WITHOUT
+from tests.support.runs import HARNESS
 
 DATA = """\
 import os, sys, time

@@ -84,7 +84,9 @@ def test_the_stage_and_the_closing_block_in_plain_text(tmp_path: Path) -> None:
 def test_on_a_terminal_of_80_columns(tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (40, 80))
-    process = start(tmp_path, "import sys; print(sys.stdout.isatty())" + TRAIN, to=theirs)
+    process = start(
+        tmp_path, "import sys; print(sys.stdout.isatty(), sys.stderr.isatty())" + TRAIN, to=theirs
+    )
     os.close(theirs)
     shown = b""
     while True:
@@ -96,7 +98,8 @@ def test_on_a_terminal_of_80_columns(tmp_path: Path) -> None:
     os.close(ours)
     assert process.wait(60) == 0
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode()).replace("\r\n", "\n")
-    assert "True\n" in text, "rank 0 finds a terminal"
+    assert "True True\n" in text, "rank 0 finds a terminal"
+    assert (tmp_path / "logs" / "rank1.log").read_text() == "False False\n"
     block = text[text.index("nb2ddp: the run succeeded") :].splitlines()
     for name, value in FACTS.items():
         assert any(line.split() == [name, *value.split()] for line in block), block
@@ -105,18 +108,26 @@ def test_on_a_terminal_of_80_columns(tmp_path: Path) -> None:
 
 
 def test_quiet_prints_rank_0_and_errors_alone(tmp_path: Path) -> None:
-    process = start(tmp_path, "import sys\nprint('hello')\nprint('there', file=sys.stderr)", "-q")
-    assert process.communicate(timeout=LONG) == ("hello\n", "there\n")
-    process = start(tmp_path, "import os\nif os.environ['RANK'] == '1': raise ValueError('boom')", "-q")
+    script = """\
+import os, sys, time
+print('hello', flush=True)
+if os.environ['RANK'] == '1':
+    time.sleep(999)
+print('there', file=sys.stderr)
+{}['key']
+"""
+    process = start(tmp_path, script, "-q")
     out, err = process.communicate(timeout=LONG)
-    assert (process.returncode, out) == (1, "")
-    assert "nb2ddp: rank 1 failed first (exit code 1)" in err
+    assert (process.returncode, out) == (1, "hello\n")
+    assert err.startswith("there\nTraceback (most recent call last)")
+    assert err.count("KeyError") == 1
+    assert "nb2ddp: rank 0 failed first (exit code 1)\n        what it printed is above" in err
 
 
 def test_what_follows_two_dashes_reaches_torchrun(tmp_path: Path) -> None:
-    script = "import os\nprint(os.environ['TORCHELASTIC_MAX_RESTARTS'])"
+    script = "import os, sys\nprint(os.environ['TORCHELASTIC_MAX_RESTARTS'])\nprint('there', file=sys.stderr)"
     process = start(tmp_path, script, "-q", "--nproc", "1", "--", "--max-restarts=3")
-    assert process.communicate(timeout=LONG) == ("3\n", "")
+    assert process.communicate(timeout=LONG) == ("3\n", "there\n")
     assert process.returncode == 0
 
 

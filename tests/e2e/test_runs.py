@@ -1,11 +1,10 @@
 """The promise, measured: each sample notebook in one process, against its converted script in two.
 
-On both stacks, for both ways of wrapping, with the real Unsloth on the CPU; some of it in `make test-all` alone.
+On both stacks, with the real Unsloth on the CPU; some of it in `make test-all` alone.
 """
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -21,37 +20,17 @@ from nb2ddp.ddp_folder import SUPPORT
 from nb2ddp.runtime import support_module
 from tests.support import ROOT
 from tests.support.limits import LONG
-from tests.support.runs import STACKS, Run, plain_code, processes_of, run
+from tests.support.runs import STACKS, Run, alone, plain_code, processes_of, run
 
 pytestmark = pytest.mark.launch
 
 SAMPLES = {"alpaca_sft": "llama_lora", "chat_sft": "chat_lora", "peft_loop": "peft_lora"}
-WRAPS = {
-    "alpaca_sft": ("explicit",),
-    "chat_sft": ("explicit",),
-    "peft_loop": ("explicit",),
-}
+# The others of the newest stack are measured in test_ledger.py, on three ranks and on two.
+FIRST = {("alpaca_sft", "kaggle"), ("chat_sft", "newest")}
 CASES = [(sample, stack) for sample in SAMPLES for stack in STACKS]
-RUNS = [
-    pytest.param(
-        sample,
-        stack,
-        wrap,
-        marks=pytest.mark.thorough
-        if (wrap == "trainer" and (sample, stack) != ("alpaca_sft", "newest"))
-        or (stack == "kaggle" and sample != "alpaca_sft")
-        else (),
-    )
-    for sample, stack in CASES
-    for wrap in WRAPS[sample]
-]
+RUNS = [pytest.param(*case, marks=() if case in FIRST else pytest.mark.thorough) for case in CASES]
 RELATIVE = 1e-5
-IN_32_BITS = {
-    ".to(torch.bfloat16)": "",
-    "dtype = None  ": "dtype = torch.float32  ",
-    "logging_steps = 1,": "logging_steps = 1, bf16 = False, fp16 = False,",
-}
-# Launched as users launch them, the notebook and its script wrapped explicitly; the others are forked, see `run`.
+# Launched as users launch them, the notebook and its script; the others are forked, see `run`.
 LAUNCHED = {("alpaca_sft", "kaggle"), ("peft_loop", "kaggle")}
 # Unsloth's own switches for several GPUs: each rank's Unsloth is one process, which none of them concerns.
 SWITCHES = {
@@ -70,18 +49,21 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> Runner:
     folder = tmp_path_factory.mktemp("runs")
     made: dict[tuple[Any, ...], Run] = {}
 
-    def get(sample: str, stack: str, wrap: Any = None, nproc: int = 0) -> Run:
-        key = (sample, stack, wrap, nproc)
+    def get(sample: str, stack: str, nproc: int | None = None) -> Run:
+        """Run the notebook's own code, or its script: in plain Python (0) or on some ranks."""
+        if not STACKS[stack].exists():
+            pytest.skip(f"the {stack} stack is not installed; `make test` installs it")
+        if nproc is None and (sample, stack) not in LAUNCHED:
+            return alone(sample, stack)
+        key = (sample, stack, nproc)
         if key not in made:
-            if not STACKS[stack].exists():
-                pytest.skip(f"the {stack} stack is not installed; `make test` installs it")
             notebook = ROOT / "sample_notebooks" / f"{sample}.ipynb"
-            script = convert(notebook).files["train_ddp.py"] if wrap else plain_code(notebook)
-            torchrun = nproc < 3 and (sample, stack) in LAUNCHED
+            script = plain_code(notebook) if nproc is None else convert(notebook).files["train_ddp.py"]
+            torchrun = (sample, stack) in LAUNCHED
             name = "-".join(map(str, key))
             switches = SWITCHES if nproc and torchrun and sample == "alpaca_sft" else {}
             made[key] = run(
-                folder / name, script, stack=stack, nproc=nproc, torchrun=torchrun, environment=switches
+                folder / name, script, stack=stack, nproc=nproc or 0, torchrun=torchrun, environment=switches
             )
         return made[key]
 
@@ -94,26 +76,26 @@ def single(runner: Runner, sample: str, stack: str) -> Run:
     return done
 
 
-def double(runner: Runner, sample: str, stack: str, wrap: str) -> Run:
-    done = runner(sample, stack, wrap, 2)
+def double(runner: Runner, sample: str, stack: str) -> Run:
+    done = runner(sample, stack, 2)
     assert done.exit_code == 0, done.output
     return done
 
 
-@pytest.mark.parametrize(("sample", "stack", "wrap"), RUNS)
-def test_losses_are_the_single_runs(runner: Runner, sample: str, stack: str, wrap: str) -> None:
+@pytest.mark.parametrize(("sample", "stack"), RUNS)
+def test_losses_are_the_single_runs(runner: Runner, sample: str, stack: str) -> None:
     expected = single(runner, sample, stack).losses("single")
-    losses = double(runner, sample, stack, wrap).losses(0)
+    losses = double(runner, sample, stack).losses(0)
     assert len(losses) == len(expected) > 4
     assert losses == pytest.approx(expected, rel=RELATIVE)
     assert expected[0] != pytest.approx(expected[-1], rel=1e-3), "a run that learns nothing shows nothing"
 
 
-@pytest.mark.parametrize(("sample", "stack", "wrap"), RUNS)
-def test_replicas_are_equal_bit_for_bit(runner: Runner, sample: str, stack: str, wrap: str) -> None:
+@pytest.mark.parametrize(("sample", "stack"), RUNS)
+def test_replicas_are_equal_bit_for_bit(runner: Runner, sample: str, stack: str) -> None:
     import torch
 
-    done = double(runner, sample, stack, wrap)
+    done = double(runner, sample, stack)
     first, second = done.parameters(0), done.parameters(1)
     assert first.keys() == second.keys()
     assert first
@@ -121,12 +103,12 @@ def test_replicas_are_equal_bit_for_bit(runner: Runner, sample: str, stack: str,
         assert torch.equal(first[name], second[name]), name
 
 
-@pytest.mark.parametrize(("sample", "stack", "wrap"), RUNS)
-def test_parameters_are_the_single_runs(runner: Runner, sample: str, stack: str, wrap: str) -> None:
+@pytest.mark.parametrize(("sample", "stack"), RUNS)
+def test_parameters_are_the_single_runs(runner: Runner, sample: str, stack: str) -> None:
     import torch
 
     expected = single(runner, sample, stack).parameters("single")
-    trained = double(runner, sample, stack, wrap).parameters(0)
+    trained = double(runner, sample, stack).parameters(0)
     assert trained.keys() == expected.keys()
     one, other = (
         torch.cat([tensors[n].double().flatten() for n in expected]) for tensors in (expected, trained)
@@ -134,10 +116,10 @@ def test_parameters_are_the_single_runs(runner: Runner, sample: str, stack: str,
     assert float((other - one).norm() / one.norm()) <= RELATIVE
 
 
-@pytest.mark.parametrize(("sample", "stack", "wrap"), RUNS)
-def test_the_same_files_are_saved_by_rank_0_alone(runner: Runner, sample: str, stack: str, wrap: str) -> None:
+@pytest.mark.parametrize(("sample", "stack"), RUNS)
+def test_the_same_files_are_saved_by_rank_0_alone(runner: Runner, sample: str, stack: str) -> None:
     expected = single(runner, sample, stack)
-    done = double(runner, sample, stack, wrap)
+    done = double(runner, sample, stack)
     folder = SAMPLES[sample]
     assert any(name.startswith(folder) for name in expected.files())
     # a Trainer's checkpoint keeps one state of the random numbers for each rank, by design
@@ -148,15 +130,17 @@ def test_the_same_files_are_saved_by_rank_0_alone(runner: Runner, sample: str, s
     assert done.written(0)
 
 
-@pytest.mark.parametrize(("sample", "stack", "wrap"), RUNS)
-def test_nothing_is_left_running(runner: Runner, sample: str, stack: str, wrap: str) -> None:
-    assert processes_of(double(runner, sample, stack, wrap).watch) == []
+@pytest.mark.parametrize(("sample", "stack"), RUNS)
+def test_nothing_is_left_running(runner: Runner, sample: str, stack: str) -> None:
+    assert processes_of(double(runner, sample, stack).watch) == []
 
 
-@pytest.mark.parametrize("sample", SAMPLES)
+@pytest.mark.parametrize(
+    "sample", [pytest.param(s, marks=() if (s, "newest") in FIRST else pytest.mark.thorough) for s in SAMPLES]
+)
 def test_everything_is_printed_once(runner: Runner, sample: str) -> None:
     expected = single(runner, sample, "newest").output
-    output = double(runner, sample, "newest", "explicit").output
+    output = double(runner, sample, "newest").output
     for line in {line for line in expected.splitlines() if line.startswith(("epoch", "nb2ddp"))}:
         assert output.count(line) <= expected.count(line), line
 
@@ -172,18 +156,12 @@ def test_plain_python_is_the_notebook(runner: Runner, sample: str, stack: str) -
     import torch
 
     expected = single(runner, sample, stack)
-    done = runner(sample, stack, "explicit", 0)
+    done = runner(sample, stack, 0)
     assert done.exit_code == 0, done.output
     assert done.losses("single") == expected.losses("single")
     assert done.files() == expected.files()
     for name, value in expected.parameters("single").items():
         assert torch.equal(done.parameters("single")[name], value), name
-
-
-def test_three_processes_train_the_same_run(runner: Runner) -> None:
-    expected, done = single(runner, "alpaca_sft", "newest"), runner("alpaca_sft", "newest", "explicit", 3)
-    assert done.exit_code == 0, done.output
-    assert done.losses(0) == pytest.approx(expected.losses("single"), rel=RELATIVE)
 
 
 @pytest.mark.thorough  # as in test_faults.py
@@ -201,20 +179,6 @@ def test_a_failing_rank_shows_its_own_traceback_and_ends_the_run(rank: int, tmp_
     assert f'raise ValueError("the data of rank {rank} is broken")' in said
     assert "NoneType: None" not in done.output
     assert processes_of(done.watch) == []
-
-
-def test_replicas_that_diverge_are_found(tmp_path: Path) -> None:
-    script = convert(ROOT / "sample_notebooks" / "peft_loop.ipynb").files["train_ddp.py"]
-    check = "ddp.check_replicas()\n"
-    broken = script.replace(
-        f"\n{check}",
-        f"\nif rank == 1:\n    next(p for p in model.parameters() if p.requires_grad).data += 1\n{check}",
-    )
-    assert broken != script
-    done = run(tmp_path / "diverged", broken, stack="newest", nproc=2)
-    assert done.exit_code != 0
-    assert "the ranks have trained different models" in done.output
-    assert any(name.startswith("peft_lora") for name in done.files())  # what was trained is saved first
 
 
 def _with_cells(sample: str, folder: Path, *, before: str = "", after: str = "") -> Path:
@@ -274,29 +238,6 @@ def test_generation_before_and_evaluation_and_another_trainer_after(tmp_path: Pa
     assert "in turns on 2 processes = 4 per step" in done.output
     assert {"start/note.txt"} <= done.files()
     assert not any(name.startswith("start") for name in done.written(1))
-
-
-def test_buffers_are_sent_to_all_ranks_only_where_they_change(tmp_path: Path) -> None:
-    """A batch norm counts as it trains; what else models hold in buffers is the same on every rank."""
-    (tmp_path / SUPPORT).write_text(support_module())
-    file = tmp_path / "buffers.py"
-    file.write_text(
-        "import torch, torch.distributed as dist\n"
-        "import ddp_support as ddp\n"
-        f"dist.init_process_group('gloo', init_method='file://{tmp_path}/store', rank=0, world_size=1)\n"
-        "linear = torch.nn.Linear(2, 2)\n"
-        "for model in (linear, torch.nn.Sequential(linear, torch.nn.BatchNorm1d(2))):\n"
-        "    print(ddp._ddp(model).broadcast_buffers)\n"
-        "dist.destroy_process_group()\n"
-    )
-    done = subprocess.run(
-        [sys.executable, file],
-        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.stdout.split() == ["False", "True"], done.stderr
 
 
 @pytest.mark.thorough

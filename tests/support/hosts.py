@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import ROOT
-from tests.support.runs import WITHOUT
+from tests.support.ranks import WITHOUT
 
 NAMES = ("node1", "node2")
 

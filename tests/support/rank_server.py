@@ -269,6 +269,8 @@ def serve(modules: list[str]) -> None:
     """Read jobs until stdin ends."""
     answers = os.dup(1)  # what a module prints as it is imported is no answer
     os.dup2(2, 1)
+    for name in os.environ.get("NB2DDP_WITHOUT", "").split():
+        sys.modules[name] = None  # type: ignore[assignment]  # as if it were not installed
     for name in modules:
         importlib.import_module(name)
     import torch._dynamo  # DDP looks into it

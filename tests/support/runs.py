@@ -25,8 +25,8 @@ import nbformat
 
 from nb2ddp.ddp_folder import SUPPORT
 from nb2ddp.runtime import support_module
-from tests.support import ROOT
-from tests.support.ranks import RankServer
+from tests.support import ROOT, SAMPLES
+from tests.support.ranks import WITHOUT, RankServer
 
 HARNESS = ROOT / "tests" / "support" / "harness"
 GPU = "gpu"  # this Python, on a machine with GPUs
@@ -38,9 +38,6 @@ PYTHONS = {**STACKS, GPU: Path(sys.executable)}
 TIMEOUT = 300  # seconds for one run
 PLAIN = ("accelerate", "datasets", "peft", "transformers.trainer", "trl")
 UNSLOTH = ("unsloth", *PLAIN)
-# Unsloth, Transformers and PEFT import these wherever they are installed. A launched run that quantizes nothing does
-# without: a third of its CPU time.
-WITHOUT = {"NB2DDP_WITHOUT": "bitsandbytes sklearn torchao"}
 
 
 @dataclass(frozen=True)
@@ -146,6 +143,14 @@ def run(
     return Run(folder, code, output, time.monotonic() - start)
 
 
+@functools.cache
+def alone(sample: str, stack: str) -> Run:
+    """Run a sample's own code in one process, once for all tests of a session that compare with it."""
+    folder = Path(tempfile.mkdtemp(prefix="alone-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return run(folder / sample, plain_code(SAMPLES / f"{sample}.ipynb"), stack=stack, nproc=0)
+
+
 def _variables(folder: Path) -> dict[str, str]:
     return {
         "PYTHONPATH": str(HARNESS),
@@ -199,6 +204,7 @@ def _server(python: Path, modules: tuple[str, ...]) -> RankServer:
         "PYTHONPATH": paths,
         "NB2DDP_WATCH": str(folder),
         "TRITON_INTERPRET": "1",
+        "NB2DDP_WITHOUT": "bitsandbytes torchao",  # what is trained here may use scikit-learn
     }
     server = RankServer(modules, python=python, variables=variables, cwd=folder)
     atexit.register(shutil.rmtree, folder, ignore_errors=True)

@@ -25,7 +25,7 @@ A ranks that part
       rules/cases/rank_zero/in_turn.py: break in an else
       ../benchmarks/programs/loop_file_guard_continue.py: continue
   A3  a decision on a rank's own numbers
-      unit/runtime/test_parallelize.py: def test_as_in_one_process
+      unit/runtime/test_loops_like_notebooks.py: def test_the_run_of_one_process
       ../benchmarks/differential/features.py: break_acc
       ../benchmarks/differential/features.py: stop_loss
       rules/cases/dialects/of_one_process.py: an evaluation for which all ranks are needed
@@ -49,25 +49,25 @@ B another run, silently
       rules/cases/seeds/left_alone.py: NumPy is seeded in a function
       ../benchmarks/programs/silent_loop_seed_late.py: seed=late
   B3  batch norms
-      unit/runtime/loop_programs.py: "batch norm"
+      unit/runtime/loops/batch_norm.py: # whole: batch norm
       unit/runtime/test_turns.py: def test_the_run_of_one_process
   B4  means of means where a Trainer's batch is split
       unit/runtime/test_turns.py: def test_the_run_of_one_process
       e2e/test_kinds.py: "kto"
   B5  in-batch negatives
-      unit/runtime/loop_programs.py: "contrastive"
+      unit/runtime/loops/contrastive.py: # whole: contrastive
       unit/runtime/test_turns.py: def test_the_run_of_one_process
       ../benchmarks/programs/silent_loop_task_pairs.py: silent
   B6  fewer rows than ranks in the last batch
-      unit/runtime/loop_programs.py: "fewer rows than ranks"
+      unit/runtime/loops/fewer_rows_than_ranks.py: # same: fewer rows than ranks
       unit/runtime/test_turns.py: def test_the_run_of_one_process
   B7  an epoch's last batch that does not divide
       unit/runtime/test_turns.py: def test_the_run_of_one_process
       ../benchmarks/programs/silent_loop_batch_5.py: silent
       ../benchmarks/programs/crash_accelerate_batch_5.py: crash
   B8  mean or sum, decided from one batch; labels counted shifted or not
-      unit/runtime/loop_programs.py: "labels are ignored late"
-      unit/runtime/loop_programs.py: "loss is a sum"
+      unit/runtime/loops/labels_are_ignored_late.py: # same: labels are ignored late
+      unit/runtime/loops/loss_is_a_sum.py: # same: loss is a sum
       unit/runtime/test_turns.py: def test_the_run_of_one_process
   B9  a batch that cannot be split
       unit/runtime/test_sharing.py: def test_a_batch_is_shared
@@ -94,7 +94,7 @@ D crashes and leftovers
       unit/runtime/test_turns.py: def test_the_run_of_one_process
   D2  parameters that are unfrozen later
       unit/runtime/test_turns.py: def test_the_run_of_one_process
-      unit/runtime/loop_programs.py: "unfrozen later"
+      unit/runtime/loops/unfrozen_later.py: # same: unfrozen later
       unit/runtime/test_replicas.py: def test_gradients_that_ddp_does_not_see_are_averaged_where_ranks_differ
   D3  replicas that differ: saved first, then failed
       unit/runtime/test_replicas.py: def test_replicas_that_differ_are_saved_first

@@ -90,7 +90,8 @@ def test_the_docstring_says_what_ranks_do_wait_for_and_raise(name: str) -> None:
 def ranks_by_name(path: Path) -> Iterator[tuple[str, set[int]]]:
     """Yield what each test of a file uses of the module, with the numbers of ranks that it runs on.
 
-    Scripts are texts in the test, and in names of its file or of one beside it that it mentions. Ranks are the
+    Scripts are texts in the test, and in names of its file or of one beside it that it mentions, and the files of a
+    folder beside it that it names. Ranks are the
     parameter ``ranks``, or what a call such as ``run(script, 3)`` says; two otherwise.
     """
     module = ast.parse(path.read_text(encoding="utf-8"))
@@ -119,10 +120,11 @@ def ranks_by_name(path: Path) -> Iterator[tuple[str, set[int]]]:
                 yield from behind(known[part.id], seen)
 
     for test in tests:
-        texts = [part.value for part in behind(test, set()) if isinstance(part, ast.Constant)]
-        names = {
-            name for text in texts if isinstance(text, str) for name in re.findall(r"\bddp\.(\w+)", text)
-        }
+        values = [part.value for part in behind(test, set()) if isinstance(part, ast.Constant)]
+        texts = [value for value in values if isinstance(value, str)]
+        for folder in {text for text in texts if text.isidentifier() and (TESTS / text).is_dir()}:
+            texts += [program.read_text(encoding="utf-8") for program in (TESTS / folder).glob("*.py")]
+        names = {name for text in texts for name in re.findall(r"\bddp\.(\w+)", text)}
         ranks: set[int] = set()
         for decorator in test.decorator_list:
             if isinstance(decorator, ast.Call) and "ranks" in ast.unparse(decorator.args[0]):

@@ -8,6 +8,8 @@ import pytest
 
 from tests.support.ranks import Ended, RankServer
 
+# What two ranks show, three show too, and what does not divide by them: two are for `make test-all`.
+RANK_COUNTS = [pytest.param(2, marks=pytest.mark.thorough), 3]
 START = "import ddp_support as ddp\nrank, local_rank, world_size = ddp.init(seed=0)\n"
 
 
@@ -19,12 +21,10 @@ def server() -> Iterator[RankServer]:
     server.close()
 
 
-@pytest.fixture(scope="session")
-def trainers() -> Iterator[RankServer]:
+@pytest.fixture
+def trainers(server: RankServer) -> RankServer:
     pytest.importorskip("transformers")
-    server = RankServer(("accelerate", "numpy", "transformers", "datasets", "torch._dynamo"))
-    yield server
-    server.close()
+    return server
 
 
 @pytest.fixture

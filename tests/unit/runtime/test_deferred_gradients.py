@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.support.ranks import RankServer
-from tests.unit.runtime.conftest import START
+from tests.unit.runtime.conftest import RANK_COUNTS, START
 
 PROGRAM = """
 import torch
@@ -44,13 +43,6 @@ note(losses=losses, sums=sums, seen=seen, params=[p.detach().tolist() for p in m
 """
 
 
-@pytest.fixture(scope="module")
-def loops() -> Iterator[RankServer]:
-    server = RankServer(("numpy",))
-    yield server
-    server.close()
-
-
 CASES = {
     "plain": ("pass", "pass", 28, [4, 4, 1, 1, 1, 1, 1]),
     "clips": ("pass", "nn.utils.clip_grad_norm_(model.parameters(), 0.05)", 28, [4, 4, 1, 1, 1, 1, 1]),
@@ -72,14 +64,14 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("ranks", RANK_COUNTS)
 def test_gradients_are_exchanged_once_a_step(
-    loops: RankServer, tmp_path: Path, case: str, ranks: int
+    server: RankServer, tmp_path: Path, case: str, ranks: int
 ) -> None:
     look, clip, length, sums = CASES[case]
     program = PROGRAM.replace("LOOK", look).replace("CLIP", clip)
     program = program.replace("LENGTH", str(length)).replace("LAST", str(length - 1))
-    one, several = loops.compare(tmp_path, START + program, ranks, limit=60)
+    one, several = server.compare(tmp_path, START + program, ranks, limit=60)
     assert not any((*one.codes, *several.codes)), several.text
     for notes in several.notes:
         assert notes["losses"] == pytest.approx(one.notes[0]["losses"], rel=1e-5), several.text

@@ -101,7 +101,8 @@ note(last=[float(batch["image"].double().sum()) for batch in loader])
 
 
 @pytest.mark.parametrize(
-    ("workers", "ranks"), [(0, 2), (2, 2), (0, 3), pytest.param(2, 3, marks=pytest.mark.thorough)]
+    ("workers", "ranks"),
+    [(2, 2), (0, 3), *(pytest.param(*case, marks=pytest.mark.thorough) for case in ((0, 2), (2, 3)))],
 )
 def test_each_rank_reads_its_rows(server: RankServer, tmp_path: Any, workers: int, ranks: int) -> None:
     program = READ_BY_ROWS.replace("NUM_WORKERS", str(workers))
@@ -127,7 +128,10 @@ end()
 """
 
 
-@pytest.mark.parametrize(("workers", "first", "ranks"), [(0, 0, 2), (0, 61, 2), (2, 0, 2), (2, 61, 3)])
+@pytest.mark.parametrize(
+    ("workers", "first", "ranks"),
+    [(0, 0, 2), (2, 0, 2), (2, 61, 3), pytest.param(0, 61, 2, marks=pytest.mark.thorough)],
+)
 def test_random_rows_are_those_of_one_process(
     server: RankServer, tmp_path: Any, workers: int, first: int, ranks: int
 ) -> None:

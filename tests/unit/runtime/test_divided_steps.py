@@ -136,14 +136,6 @@ def test_equal_rows_are_left_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sorted(unit.rank for unit in plan) == [0, 0, 1, 1]
 
 
-@pytest.fixture(scope="module")
-def trainers() -> Iterator[RankServer]:
-    pytest.importorskip("transformers")
-    server = RankServer(("accelerate", "numpy", "transformers"))
-    yield server
-    server.close()
-
-
 @pytest.mark.parametrize(
     ("loss", "says", "least"),
     [

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from tests.support.ranks import Ended
-from tests.unit.runtime.conftest import START
+from tests.unit.runtime.conftest import RANK_COUNTS, START
 
 Run = Callable[..., Ended]
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("ranks", RANK_COUNTS)
 def test_after_the_end_rank_0_is_alone(run: Run, ranks: int) -> None:
     ended = run(
         """

@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 
 from tests.support.ranks import RankServer
-from tests.unit.runtime.test_parallelize import assert_as_one_process, program
+from tests.unit.runtime.conftest import START
+from tests.unit.runtime.loop_tools import TOOLS
+from tests.unit.runtime.test_parallelize import assert_as_one_process
 
-TRAIN = "train(model, batches(x, y), lambda x, y: F.cross_entropy(model(x), y))\n"
+SCRIPT = START + TOOLS
+TRAIN = "train(model, batches(x, y), lambda x, y: F.cross_entropy(model(x), y))\nend(model)\n"
 
 # Every call changes the same, whatever its rows: the ranks divide the batches.
 DIVIDED = {
@@ -187,7 +190,7 @@ WHOLE = {
 
 @pytest.mark.parametrize("case", DIVIDED)
 def test_the_same_whatever_the_rows(server: RankServer, tmp_path: Path, case: str) -> None:
-    one, several = server.compare(tmp_path, program(f"{textwrap.dedent(DIVIDED[case])}{TRAIN}"), 2)
+    one, several = server.compare(tmp_path, f"{SCRIPT}{textwrap.dedent(DIVIDED[case])}{TRAIN}", 2)
     assert_as_one_process(one, several)
     assert "whole batches" not in several.ranks[0].err, several.text
 
@@ -196,6 +199,6 @@ def test_the_same_whatever_the_rows(server: RankServer, tmp_path: Path, case: st
 @pytest.mark.parametrize("case", WHOLE)
 def test_what_depends_on_the_rows(server: RankServer, tmp_path: Path, case: str, ranks: int) -> None:
     note = "note(figures=figures['rows'])\n" if "figures" in case else ""
-    one, several = server.compare(tmp_path, program(f"{textwrap.dedent(WHOLE[case])}{TRAIN}{note}"), ranks)
+    one, several = server.compare(tmp_path, f"{SCRIPT}{textwrap.dedent(WHOLE[case])}{TRAIN}{note}", ranks)
     assert_as_one_process(one, several)
     assert "every rank computes whole batches" in several.ranks[0].err, several.text

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.ranks import Ended, RankServer
+from tests.unit.runtime.conftest import RANK_COUNTS
 
 Run = Callable[..., Ended]
 
@@ -287,7 +288,7 @@ HANDLED = {
 }
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("ranks", RANK_COUNTS)
 @pytest.mark.parametrize("case", HANDLED)
 def test_every_rank_goes_the_same_way(run: Run, case: str, ranks: int) -> None:
     ended = run(HANDLED[case], ranks)
@@ -477,7 +478,7 @@ def test_machines_without_a_shared_disk_write_once_each(run: Run) -> None:
     assert all(notes["ran"] and notes["all"] == [0, 1, 2, 3] and notes["first"] == 0 for notes in ended.notes)
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("ranks", RANK_COUNTS)
 def test_values_of_any_size_and_tensors_travel(run: Run, ranks: int) -> None:
     ended = run(
         """

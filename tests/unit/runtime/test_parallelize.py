@@ -11,16 +11,11 @@ from typing import Any
 import pytest
 
 from tests.support.ranks import Ended, RankServer
-from tests.unit.runtime.conftest import START
-from tests.unit.runtime.loop_programs import EXACT, TOOLS, WHOLE
+from tests.unit.runtime.conftest import RANK_COUNTS, START
+from tests.unit.runtime.loop_tools import TOOLS
 
 Run = Callable[..., Ended]
 TOLERANCE = 1e-5
-
-
-def program(case: str) -> str:
-    body = textwrap.dedent(case)
-    return f"{START}{TOOLS}\n{body}\n" + ("" if "end(maker" in body else "end(model)\n")
 
 
 def distance(one: Any, other: Any) -> float:
@@ -42,45 +37,7 @@ def assert_as_one_process(one: Ended, several: Ended) -> None:
         assert distance(expected[name], first[name]) < TOLERANCE, f"{name}\n{several.text}"
 
 
-# On three ranks the rows of a batch of four do not divide; two show most of what can go wrong.
-ON_THREE = (
-    "mlp",
-    "ignored labels",
-    "fewer rows than ranks",
-    "bert",
-    "two models",
-    "sparse embeddings",
-    "accumulation",
-    "a backward() for each loss",
-    "a form for one rank's rows, and another for the others'",
-)
-CASES = [
-    pytest.param(case, ranks, marks=() if ranks == 2 or case in ON_THREE else pytest.mark.thorough)
-    for case in EXACT
-    for ranks in (2, 3)
-]
-
-
-@pytest.mark.parametrize(("case", "ranks"), CASES)
-def test_as_in_one_process(server: RankServer, tmp_path: Path, case: str, ranks: int) -> None:
-    one, several = server.compare(tmp_path, program(EXACT[case]), ranks)
-    assert_as_one_process(one, several)
-    assert several.notes[0]["drawn"] == one.notes[0]["drawn"], "the ranks' generators went another way"
-    if "fewer rows" not in case and "single" not in case:
-        assert "whole batches" not in several.ranks[0].err, several.text
-
-
-@pytest.mark.parametrize("case", WHOLE)
-def test_whole_batches_with_a_warning(server: RankServer, tmp_path: Path, case: str) -> None:
-    dense = {"NB2DDP_CHECKS": "100"}  # by default a busy machine has fewer
-    one, several = server.compare(tmp_path, program(WHOLE[case]), 2, environment=dense)
-    assert_as_one_process(one, several)
-    assert "nb2ddp: WARNING: " in several.ranks[0].err
-    assert several.ranks[0].err.count("WARNING") == 1
-    assert "WARNING" not in several.ranks[1].err
-
-
-@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("ranks", RANK_COUNTS)
 def test_rows_that_choose_differently_are_divided_where_it_is_right(
     server: RankServer, tmp_path: Path, ranks: int
 ) -> None:
@@ -345,7 +302,7 @@ def test_a_model_that_is_trained_alone_and_then_as_a_part(
     assert "saves no time" not in runs[1].text
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("ranks", RANK_COUNTS)
 def test_calls_for_several_tasks_make_one_loss(server: RankServer, tmp_path: Path, ranks: int) -> None:
     """Each leaves out the heads of the others, and the loss has weights that no call reads."""
     script = """

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.ranks import Ended, RankServer
-from tests.unit.runtime.conftest import START
+from tests.unit.runtime.conftest import RANK_COUNTS, START
 
 Run = Callable[..., Ended]
 
@@ -60,7 +60,7 @@ def warnings(ended: Ended) -> list[str]:
     return [line for rank in ended.ranks for line in rank.err.splitlines() if "nb2ddp: WARNING" in line]
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("ranks", RANK_COUNTS)
 @pytest.mark.parametrize("form", FORMS)
 def test_a_write_on_every_rank_is_said_once(run: Run, form: str, ranks: int) -> None:
     script = f"{IMPORTS}\n# ---- cell 7 ----\nfor _ in range(3):\n    {FORMS[form]}\nfrom_all = ddp.from_all_ranks(1)\n"
@@ -81,7 +81,7 @@ def test_the_number_of_the_folder_that_a_run_is_in_is_no_ranks(run: Run) -> None
     assert 'writes "log.txt" on every rank' in line
 
 
-@pytest.mark.parametrize("ranks", [0, 1, 2, 3])
+@pytest.mark.parametrize("ranks", [0, pytest.param(1, marks=pytest.mark.thorough), *RANK_COUNTS])
 def test_what_one_rank_may_write_or_every_rank_is_not_said(run: Run, ranks: int) -> None:
     script = """
     import importlib, logging, os, sqlite3, subprocess, sys, tempfile, torch

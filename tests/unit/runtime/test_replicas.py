@@ -484,3 +484,18 @@ def test_a_model_that_is_gone_is_compared_as_it_was(run: Run, apart: bool) -> No
     said = "the ranks have trained different models: weight" if apart else "2 replicas equal, bit for bit"
     assert said in ended.text
     assert any(ended.codes) == apart, ended.text
+
+
+def test_buffers_are_sent_to_all_ranks_only_where_they_change(run: Callable[..., Ended]) -> None:
+    """A batch norm counts as it trains; what else models hold in buffers is the same on every rank."""
+    ended = run(
+        """
+        import torch
+        ddp.init_process_group()
+        linear = torch.nn.Linear(2, 2)
+        models = linear, torch.nn.Sequential(linear, torch.nn.BatchNorm1d(2))
+        note(sent=[ddp._ddp(model).broadcast_buffers for model in models])
+        """
+    )
+    assert ended.codes == [0, 0], ended.text
+    assert [notes["sent"] for notes in ended.notes] == [[False, True]] * 2

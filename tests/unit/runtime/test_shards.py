@@ -12,6 +12,7 @@ import pytest
 from nb2ddp import libraries
 from nb2ddp.runtime import unsloth_sharding
 from tests.support.ranks import Ended
+from tests.unit.runtime.conftest import RANK_COUNTS
 
 Run = Callable[..., Ended]
 RANKS = "import ddp_support as ddp\nrank, local_rank, world_size = ddp.init_ranks(seed=0)\n"
@@ -61,7 +62,7 @@ note(losses=[row["loss"] for row in trained.state.log_history if "loss" in row])
 """
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("ranks", RANK_COUNTS)
 def test_it_trains_and_saves_what_one_process_does(run: Run, ranks: int) -> None:
     from safetensors.torch import load_file
 

@@ -10,6 +10,7 @@ import pytest
 from nb2ddp.conversion.report import split
 from nb2ddp.rewriting.findings import Batch
 from tests.support.ranks import Ended
+from tests.unit.runtime.conftest import RANK_COUNTS
 
 Run = Callable[..., Ended]
 
@@ -26,7 +27,7 @@ BATCHES = [
 ]
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("ranks", RANK_COUNTS)
 def test_a_batch_is_shared(run: Run, ranks: int) -> None:
     ended = run(
         f"for case in {[case for case, *_ in BATCHES]}:\n    note(got=ddp.share_batch(*case))\n",
@@ -63,7 +64,7 @@ def test_the_report_of_a_conversion_splits_a_batch_as_the_run_does(run: Run) -> 
     assert [tuple(share) for share in ended.notes[0]["shares"]] == reported
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("ranks", RANK_COUNTS)
 def test_shell_lines_run_once(run: Run, ranks: int) -> None:
     ended = run(
         """

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.support.ranks import Ended
+from tests.unit.runtime.conftest import RANK_COUNTS
 
 Run = Callable[..., Ended]
 
@@ -80,7 +81,7 @@ note(drew=not torch.equal(before, torch.get_rng_state()))
 """
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("ranks", RANK_COUNTS)
 @pytest.mark.parametrize("closed", [False, True])
 def test_nobody_is_advised_against_the_search_for_unused_parameters(
     run: Run, ranks: int, closed: bool
@@ -127,7 +128,7 @@ for joined in (False, True):
 """
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("ranks", RANK_COUNTS)
 def test_a_pipeline_runs_on_the_gpu_of_its_rank(run: Run, ranks: int) -> None:
     """Transformers places the model where GPUs are only said to be there; `benchmarks/pipelines.py` runs it on two."""
     ended = run(PIPELINE, ranks)

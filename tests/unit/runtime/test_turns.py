@@ -10,7 +10,7 @@ import pytest
 
 from nb2ddp.runtime import support_module
 from tests.support.ranks import Ended, RankServer
-from tests.unit.runtime.conftest import START
+from tests.unit.runtime.conftest import RANK_COUNTS, START
 from tests.unit.runtime.trainer_tools import TOOLS
 
 PROGRAMS = sorted((Path(__file__).parent / "trainers").glob("*.py"))
@@ -27,9 +27,9 @@ ON_THREE = (
     "saves_and_resumes",
 )
 RUNS = [
-    pytest.param(path, ranks, id=f"{path.stem}-{ranks}")
+    pytest.param(path, ranks, id=f"{path.stem}-{ranks}", marks=pytest.mark.thorough if again else ())
     for path in PROGRAMS
-    for ranks in ((2, 3) if path.stem in ON_THREE else (2,))
+    for ranks, again in ([(2, True), (3, False)] if path.stem in ON_THREE else [(2, False)])
 ]
 
 
@@ -93,7 +93,7 @@ note(same=before == (torch.autograd.backward, torch.autograd.grad, np.save, sqli
     assert [notes["same"] for notes in ended.notes] == [True, True], ended.text
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("ranks", RANK_COUNTS)
 def test_an_evaluation_alone_is_divided(trainers: RankServer, tmp_path: Path, ranks: int) -> None:
     program = """
 calls = [0]
@@ -114,7 +114,7 @@ note(figures=[figures["eval_loss"], figures["eval_sum"]], calls=calls[0])
         assert notes["calls"] == one.notes[0]["calls"] == 6
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("ranks", RANK_COUNTS)
 def test_a_trainer_that_knows_the_ranks_trains_one_model(
     trainers: RankServer, tmp_path: Path, ranks: int
 ) -> None:

@@ -6,12 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from nb2ddp.conversion.pipeline import convert_notebook
 from nb2ddp.errors import NotebookError
 from nb2ddp.source.marimo import is_marimo
 from nb2ddp.source.notebook import Notebook, parse_notebook
-from tests.support.ranks import RankServer
-from tests.unit.runtime.conftest import server  # noqa: F401
 
 HEAD = 'import marimo\n\n__generated_with = "0.23.8"\napp = marimo.App(width="medium")\n\n'
 END = '\n\nif __name__ == "__main__":\n    app.run()\n'
@@ -132,12 +129,3 @@ TRAINING = (
     "@app.cell\ndef _(torch):\n    rows = torch.arange(48.0).reshape(12, 4) / 48\n    return (rows,)",
     "@app.cell\ndef _():\n    import torch\n\n    return (torch,)",
 )
-
-
-def test_it_trains_on_two_ranks_as_in_one_process(server: RankServer, tmp_path: Path) -> None:  # noqa: F811
-    made = convert_notebook(read(*TRAINING))
-    assert made.status == "converted", made.declined
-    script = made.files["train_ddp.py"]
-    two, one = (server.run(tmp_path / str(ranks), script, ranks) for ranks in (2, 0))
-    assert (two.codes, one.codes) == ([0, 0], [0]), two.text
-    assert two.notes[0]["losses"] == pytest.approx(one.notes[0]["losses"], rel=1e-5)

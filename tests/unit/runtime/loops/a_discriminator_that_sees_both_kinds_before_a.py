@@ -1,0 +1,17 @@
+# same: a discriminator that sees both kinds before a backward() for each
+maker, judge = ddp.parallelize(mlp(5, 5)), ddp.parallelize(mlp(5, 1))
+of_maker, of_judge = (torch.optim.SGD(of.parameters(), lr=0.1) for of in (maker, judge))
+for a, _ in batches(x, y):
+    made = maker(torch.randn(len(a), 5))
+    real, fake = judge(a), judge(made.detach())
+    of_judge.zero_grad()
+    one, two = F.softplus(-real).mean(), F.softplus(fake).mean()
+    one.backward()
+    two.backward()
+    of_judge.step()
+    of_maker.zero_grad()
+    three = F.softplus(-judge(made)).mean()
+    three.backward()
+    of_maker.step()
+    losses.append(one.item() + two.item() + three.item())
+end(maker, judge)

@@ -1,0 +1,11 @@
+# same: two calls before a backward() for each, the first of fewer rows than ranks
+model = ddp.parallelize(mlp())
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for a, c in [(x[20:21], x[16:20])] * 4:
+    optimizer.zero_grad()
+    one, two = model(a).pow(2).mean(), model(c).exp().mean()
+    one.backward()
+    two.backward()
+    optimizer.step()
+    losses.append(one.item() + two.item())
+end(model)
