@@ -153,8 +153,7 @@ def _waits(facts: Facts, loop: cst.While) -> bool:
 
     A rank may go round more often than another. One that makes a folder looks for a free name, and waits for nothing.
     """
-    goes_on = facts.runs(loop, lambda call: facts.method(call) == "backward" or facts.is_collective(call))
-    goes_on |= facts.runs(loop, lambda call: makes_folder(facts, call))
+    goes_on = facts.runs(loop, lambda call: facts.is_training(call) or makes_folder(facts, call))
     ways_out = facts.nodes(cst.Break, cst.Return, cst.Raise, within=loop.body)
     ends = [asked.test for node in ways_out if (asked := facts.around(node, cst.If)) is not None]
     return not goes_on and any(from_outside(facts, test) for test in (loop.test, *ends))

@@ -5,7 +5,7 @@ A text is followed from where it is made: it may name a file, or is only shown, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 
 import libcst as cst
 
@@ -26,9 +26,6 @@ _IDS = _OF_PROCESS | frozenset(
 )
 # Make a generator that reads the system's random numbers: no seed reaches it.
 _SYSTEM_GENERATORS = frozenset({"random.SystemRandom", "secrets.SystemRandom"})
-_SYSTEM_DRAWS = frozenset(
-    "random randint randrange choice choices sample uniform getrandbits randbytes gauss".split()
-)
 # Other calls in such a name: they return the same on every rank, without the other ranks.
 _PLAIN = libraries.TEXT_FUNCTIONS | frozenset(
     "int round range os.environ.get os.getenv pytz.timezone zoneinfo.ZoneInfo".split()
@@ -44,7 +41,7 @@ def is_drawn_name(facts: Facts, value: cst.BaseExpression) -> bool:
     drawn, is_text = False, cst_nodes.holds_text(value)
     for call in facts.calls_in(value):
         name, method = facts.qualified(call.func), facts.method(call)
-        is_id = name in _IDS or _draws_from_system(facts, call)
+        is_id = name in _IDS or draws_from_system(facts, call)
         if is_id or name in _CLOCKS:
             drawn |= not _is_measured(facts, call)
         elif name not in _PLAIN | _SYSTEM_GENERATORS and method not in _TO_TEXT:
@@ -53,19 +50,15 @@ def is_drawn_name(facts: Facts, value: cst.BaseExpression) -> bool:
     return drawn and is_text and not facts.nodes(cst.NamedExpr, cst.Await, cst.Yield, within=value)
 
 
-def makes_system_generator(facts: Facts, node: cst.BaseExpression | None) -> bool:
-    """Return whether an expression is a ``random.SystemRandom()``, or a name for one."""
-    made = facts.bound(node)
-    return isinstance(made, cst.Call) and facts.qualified(made.func) in _SYSTEM_GENERATORS
+def draws_from_system(facts: Facts, call: cst.Call) -> bool:
+    """Match what ``random.SystemRandom()`` draws: ``generator.choices(letters)``."""
+    if not facts.once(_uses_system) or not isinstance(call.func, cst.Attribute):
+        return False
+    return not facts.origins(call.func.value).isdisjoint(_SYSTEM_GENERATORS)
 
 
-def _draws_from_system(facts: Facts, call: cst.Call) -> bool:
-    """Match ``random.SystemRandom().choices(letters)``."""
-    return (
-        isinstance(call.func, cst.Attribute)
-        and call.func.attr.value in _SYSTEM_DRAWS
-        and makes_system_generator(facts, call.func.value)
-    )
+def _uses_system(facts: Facts) -> bool:
+    return any(facts.qualified(call.func) in _SYSTEM_GENERATORS for call in facts.live_calls)
 
 
 def _is_measured(facts: Facts, call: cst.Call) -> bool:
@@ -89,7 +82,7 @@ def _shared(facts: Facts) -> dict[cst.BaseExpression, None]:
     for call in facts.live_calls:
         if facts.is_after_training(call):
             continue
-        if facts.qualified(call.func) not in _CLOCKS | _IDS and not _draws_from_system(facts, call):
+        if facts.qualified(call.func) not in _CLOCKS | _IDS and not draws_from_system(facts, call):
             continue
         value = _name_around(facts, call)
         if value is not None and _is_for_all(facts, value):
@@ -204,7 +197,7 @@ def _is_for_each_row(facts: Facts, node: cst.CSTNode, seen: set[cst.CSTNode]) ->
     for parent in facts.parents(node):
         if isinstance(parent, cst.BaseComp):
             return True
-        if isinstance(parent, cst.For | cst.While) and not facts.runs(parent, facts.once(_training)):
+        if isinstance(parent, cst.For | cst.While) and not facts.runs(parent, facts.is_training):
             return True
         if isinstance(parent, cst.FunctionDef):
             callers = [caller for caller in facts.callers(parent) if caller not in seen]
@@ -213,87 +206,23 @@ def _is_for_each_row(facts: Facts, node: cst.CSTNode, seen: set[cst.CSTNode]) ->
     return False
 
 
-def _training(facts: Facts) -> Callable[[cst.Call], bool]:
-    """Return a test for the calls that train."""
-    return lambda call: facts.method(call) == "backward" or facts.is_collective(call)
-
-
-# ---- where a text goes ---------------------------------------------------------------------------
-
-_ENDS = cst.Expr | cst.Comparison | cst.Assert | cst.If | cst.While
-
-
 def is_kept(facts: Facts, value: cst.BaseExpression) -> bool:
     """Return whether a text is used otherwise than to be printed, logged, added to a list or compared.
 
     It is followed through names, attributes, the notebook's own functions, and texts that are made with it.
     """
-    queue: list[cst.CSTNode] = [value]
-    seen: set[cst.CSTNode] = {value}
-    while queue:
-        found = _goes_into(facts, queue.pop())
-        if found is None:
-            return True
-        queue += (more := [node for node in found if node not in seen])
-        seen.update(more)
-    return False
+
+    def label(node: cst.CSTNode) -> bool | None:
+        return True if node is value else None
+
+    uses = (call for call in facts.live_calls if not _passes_on(facts, call))
+    return any(facts.carries(call, label) for call in uses if not facts.contains(value, call))
 
 
-def _goes_into(facts: Facts, node: cst.CSTNode) -> Sequence[cst.CSTNode] | None:
-    """Return where a value is found next; None where it is used in a way that may name a file."""
-    inner = node
-    for around in facts.parents(node):
-        match around:
-            case cst.Assign(targets=targets) if inner is around.value:
-                return _read(facts, [target.target for target in targets])
-            case cst.AnnAssign(target=target):
-                return _read(facts, [target])
-            case cst.Return():
-                function = facts.scope(around)
-                return facts.callers(function) if isinstance(function, cst.FunctionDef) else None
-            case cst.Call():
-                is_text = _makes_text(facts, around) or facts.method(around) in libraries.TEXT_METHODS
-                if not is_text and facts.qualified(around.func) not in libraries.SETTINGS_MAKERS:
-                    return _given(facts, around, inner) if isinstance(inner, cst.Arg) else None
-            case cst.AssignTarget():
-                return ()
-            case _ if isinstance(around, _ENDS):
-                return ()
-            case cst.BaseStatement() | cst.BaseSmallStatement() | cst.Lambda() | cst.BaseComp():
-                return None
-        inner = around
-    return None
-
-
-def _given(facts: Facts, call: cst.Call, argument: cst.Arg) -> Sequence[cst.CSTNode] | None:
-    """Return where an argument of a call is found next."""
-    name, method = facts.qualified(call.func), facts.method(call)
-    recorded = name in libraries.RECORDING_FUNCTIONS and call.args[0] is argument
-    if name in libraries.SHOWING_FUNCTIONS or recorded:
-        return ()
-    if method in libraries.SHOWING_METHODS | libraries.RECORDING_METHODS:
-        return ()
-    uses: list[cst.CSTNode] = []
-    for function in facts.called_functions(call):
-        parameters = (*function.params.params, *function.params.kwonly_params)
-        names = [p.name.value for p in parameters]
-        passed = [n for n in names if facts.passes(function, n, call) is argument.value]
-        if not passed:
-            return None
-        uses += facts.uses(passed[0], function.body)
-    return uses if facts.called_functions(call) else None
-
-
-def _read(facts: Facts, targets: Sequence[cst.BaseExpression]) -> Sequence[cst.CSTNode] | None:
-    """Return the places that read what targets of an assignment get."""
-    found: list[cst.CSTNode] = []
-    for target in targets:
-        if not isinstance(target, cst.Name | cst.Attribute):
-            return None
-        scope = facts.scope(target)
-        if isinstance(target, cst.Name):
-            found += facts.loads_of(target.value) if scope is None else facts.uses(target.value, scope)
-        if isinstance(target, cst.Attribute) or isinstance(scope, cst.ClassDef):
-            name = target.attr.value if isinstance(target, cst.Attribute) else target.value
-            found += (attribute for attribute in facts.attributes if attribute.attr.value == name)
-    return found
+def _passes_on(facts: Facts, call: cst.Call) -> bool:
+    """Return whether a call shows or records what it gets, makes text of it, or hands it to a function of a cell."""
+    functions = libraries.SHOWING_FUNCTIONS | libraries.RECORDING_FUNCTIONS | libraries.SETTINGS_MAKERS
+    methods = libraries.SHOWING_METHODS | libraries.RECORDING_METHODS
+    shows = facts.qualified(call.func) in functions or facts.method(call) in methods
+    own = [facts.scope(f) is None for f in facts.called_functions(call) if not any(a.star for a in call.args)]
+    return shows or _makes_text(facts, call) or (bool(own) and all(own))

@@ -201,6 +201,14 @@ class Execution(Calls):
         """Return whether all ranks make a call together: a collective one, or one that joins the process group."""
         return self.is_collective(call) or self.joins_group(call)
 
+    def is_training(self, call: cst.Call) -> bool:
+        """Return whether a call is a part of training: ``backward()``, or a collective one."""
+        return method_of(call) == "backward" or self.is_collective(call)
+
+    def is_for_all(self, call: cst.Call) -> bool:
+        """Return whether a call is what every rank has to do: training, and calls of the model."""
+        return self.needs_all(call) or self.kind(call.func) == "model" or method_of(call) == "step"
+
     def gathers(self, call: cst.Call) -> bool:
         """Return whether a call needs the shards of all ranks: a sharded model generates, or is saved."""
         if not self._sharded or not isinstance(call.func, cst.Attribute):

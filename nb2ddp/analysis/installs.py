@@ -57,7 +57,7 @@ def _plan(facts: Facts) -> InstallPlan:
         if shell.is_install:
             tops.setdefault(facts.top_statement(shell.call), []).append(shell)
     wanted = _slice(facts, [*tops, *_callers(facts, tops), *_preparations(facts, tops)])
-    lines = {top: [_line_of(facts, shell) for shell in shells] for top, shells in tops.items()}
+    lines = {top: [facts.line_of(shell.call) for shell in shells] for top, shells in tops.items()}
     useless = {top for top in wanted if lines.get(top) != [top] and _is_quiet(facts, top)}
     binding: dict[str, set[Statement]] = {}
     for top in useless:
@@ -77,7 +77,7 @@ def _plan(facts: Facts) -> InstallPlan:
         slice=tuple(wanted),
         dropped=tuple(dict.fromkeys(line for top in mixed for line in lines[top] if line)),
         leftovers=tuple(top for top in wanted if top in useless),
-        silenced=tuple(shell for top in mixed for shell in tops[top] if _line_of(facts, shell) is None),
+        silenced=tuple(shell for top in mixed for shell in tops[top] if facts.line_of(shell.call) is None),
     )
 
 
@@ -100,7 +100,7 @@ def _preparations(facts: Facts, tops: Mapping[Statement, list[ShellCall]]) -> It
     """Yield the commands before an install from local files that fetch them: `git clone`, `%cd`."""
     last = max((facts.order(t) for t, shells in tops.items() if any(map(_is_from_files, shells))), default=0)
     for shell in shell_calls(facts):
-        line = _line_of(facts, shell)
+        line = facts.line_of(shell.call)
         if line is None or facts.order(line) >= last or facts.top_statement(line) is not line:
             continue
         if shell.kind == "system" or (shell.kind == "line" and shell.name == "cd"):
@@ -109,16 +109,6 @@ def _preparations(facts: Facts, tops: Mapping[Statement, list[ShellCall]]) -> It
 
 def _is_from_files(shell: ShellCall) -> bool:
     return _FROM_FILES.search(shell.command) is not None
-
-
-def _line_of(facts: Facts, shell: ShellCall) -> Statement | None:
-    """Return the statement of an install, if the install is all of it."""
-    line = facts.statement(shell.call)
-    match line:
-        case cst.SimpleStatementLine(body=[cst.Expr(value=value)]) if value is shell.call:
-            return line
-        case _:
-            return None
 
 
 def pins(facts: Facts, package: str) -> list[Specifier]:

@@ -117,10 +117,7 @@ def _touching(facts: Facts) -> dict[str, list[int]]:
 
 def is_for_some(facts: Facts, call: cst.Call) -> bool:
     """Return whether a call is for one rank, or for one rank first while the others wait at a barrier."""
-    tests = facts.qualified(call.func) in libraries.FILE_TESTS or (
-        facts.method(call) in libraries.FILE_TEST_METHODS
-    )
-    return tests or why_alone(facts, call) is not None
+    return folder_tests.is_file_test(facts, call) or why_alone(facts, call) is not None
 
 
 def why_alone(facts: Facts, call: cst.Call) -> str | None:
@@ -313,8 +310,9 @@ def reads_back(facts: Facts, call: cst.Call) -> bool:
         return False
     code = cst_nodes.code_of(path)
     for other in facts.calls_in(function.body):
-        looks = facts.qualified(other.func) in libraries.FILE_TESTS | libraries.SHOWING_FUNCTIONS
-        if facts.order(other) <= facts.order(call) or looks or writes(facts, other):
+        looks = folder_tests.is_file_test(facts, other)
+        shows = facts.qualified(other.func) in libraries.SHOWING_FUNCTIONS
+        if facts.order(other) <= facts.order(call) or looks or shows or writes(facts, other):
             continue
         owner = [other.func.value] if isinstance(other.func, cst.Attribute) else []
         if any(cst_nodes.code_of(given) == code for given in (*owner, *(a.value for a in other.args))):

@@ -120,6 +120,15 @@ class Tree:
         assert isinstance(current, cst.SimpleStatementLine | cst.BaseCompoundStatement)
         return current
 
+    def line_of(self, node: cst.CSTNode) -> Statement | None:
+        """Return the line that a call or a small statement fills; None where it is a part of one."""
+        match line := self.statement(node):
+            case cst.SimpleStatementLine(body=[cst.Expr(value=only)]) if only is node:
+                return line
+            case cst.SimpleStatementLine(body=[only]) if only is node:
+                return line
+        return None
+
     def top_statement(self, node: cst.CSTNode) -> Statement:
         """Return the statement of the cell itself that holds ``node``."""
         return self.statement_in(None, node)

@@ -18,7 +18,7 @@ DataParallel stays, with this rank's GPU alone: the names of parameters in saved
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 
 import libcst as cst
@@ -72,7 +72,7 @@ def _by_hand(facts: Facts, *, keeps_wrapper: bool) -> Iterator[Finding]:
                 yield Edit.to(
                     call, "waits without a process group", f"{helper(facts, 'from_all_ranks')}(None)"
                 )
-            elif _is_alone(statement):
+            elif facts.line_of(call) is not None:
                 yield Drop(statement, _OF_SCRIPT)
             else:
                 yield Edit.to(call, _OF_SCRIPT, "None")
@@ -119,7 +119,7 @@ def _is_for_rank_0(facts: Facts, test: cst.If) -> bool:
     if test.orelse is not None or facts.is_after_training(test) or facts.statement(test) is not test:
         return False
     does = [call for call in facts.calls_in(test.body) if not _only_shows(facts, call)]
-    if not does or not ranks.asks_for_rank(facts, test.test) or facts.runs(test, facts.once(_training)):
+    if not does or not ranks.asks_for_rank(facts, test.test) or facts.runs(test, facts.is_for_all):
         return False
     binds = facts.binds_in(test) if facts.scope(test) is None else binds_for_later(facts, test)
     return not (binds or leaves(facts, test) or changes_state(facts, test))
@@ -128,13 +128,6 @@ def _is_for_rank_0(facts: Facts, test: cst.If) -> bool:
 def _only_shows(facts: Facts, call: cst.Call) -> bool:
     shows = facts.qualified(call.func) in libraries.SHOWING_FUNCTIONS | {JOINS, LEAVES, _BARRIER}
     return shows or facts.method(call) in libraries.SHOWING_METHODS | {"format", "join", "item"}
-
-
-def _training(facts: Facts) -> Callable[[cst.Call], bool]:
-    """Return a test for what every rank has to do: training, and calls of the model."""
-    return lambda call: (
-        facts.needs_all(call) or facts.kind(call.func) == "model" or facts.method(call) == "step"
-    )
 
 
 def _unwrapped(facts: Facts, *, keeps_wrapper: bool) -> Iterator[Finding]:
@@ -151,14 +144,6 @@ def _unwrapped(facts: Facts, *, keeps_wrapper: bool) -> Iterator[Finding]:
         ]
         if wraps:
             yield Edit.to(around, "nothing is wrapped around it", name.value)
-
-
-def _is_alone(statement: cst.CSTNode) -> bool:
-    match statement:
-        case cst.SimpleStatementLine(body=[cst.Expr(value=cst.Call())]):
-            return True
-        case _:
-            return False
 
 
 def _rebinds(statement: cst.SimpleStatementLine, call: cst.Call) -> bool:

@@ -59,7 +59,9 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             leaves(facts, statement) or names_one
         ):  # a rank that comes later would go another way
             why, function = "all ranks go rank 0's way", helper(facts, "from_main_process")
-            yield from deferring(facts, test, why, function, wanted=partial(_looks, facts))
+            yield from deferring(
+                facts, test, why, function, wanted=partial(folder_tests.looks_at_files, facts)
+            )
             continue
         if _only_deletes(facts, statement):  # a later rank would delete what rank 0 has made meanwhile
             yield Gate(statement, "rank-zero-then-wait", "one rank deletes")
@@ -89,7 +91,7 @@ def _only_deletes(facts: Facts, statement: Statement) -> bool:
 
 def _decides(facts: Facts, call: cst.Call) -> bool:
     """Return whether a call looks at files, and an ``if`` that runs once or in a ``for`` loop depends on it."""
-    if not _is_file_test(facts, call):
+    if not folder_tests.is_file_test(facts, call):
         return False
     inner: cst.CSTNode = call
     tested = False
@@ -99,15 +101,6 @@ def _decides(facts: Facts, call: cst.Call) -> bool:
         tested |= isinstance(parent, cst.If | cst.IfExp) and inner is parent.test
         inner = parent
     return tested
-
-
-def _is_file_test(facts: Facts, call: cst.Call) -> bool:
-    is_test = facts.qualified(call.func) in libraries.FILE_TESTS
-    return is_test or facts.method(call) in libraries.FILE_TEST_METHODS
-
-
-def _looks(facts: Facts, part: cst.CSTNode) -> bool:
-    return any(_is_file_test(facts, call) for call in facts.calls_in(part))
 
 
 rule = Rule("file-guards", __doc__, find)

@@ -63,13 +63,9 @@ def _imports(facts: Facts) -> Iterator[Finding]:
     for node in facts.nodes(cst.ImportFrom):
         if isinstance(node.names, cst.ImportStar) or not any(map(_is_get_ipython, node.names)):
             continue
-        statement, why = facts.statement(node), "there is no IPython in a script"
-        if (
-            len(node.names) == 1
-            and isinstance(statement, cst.SimpleStatementLine)
-            and len(statement.body) == 1
-        ):
-            yield Drop(statement, why)
+        line, why = facts.line_of(node), "there is no IPython in a script"
+        if len(node.names) == 1 and line is not None:
+            yield Drop(line, why)
         else:
             yield Edit(node, why, _without_get_ipython)
 

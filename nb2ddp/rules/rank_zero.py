@@ -139,10 +139,6 @@ def _running(facts: Facts, call: cst.Call, statement: Statement, why: str) -> It
         yield Note("this runs on every rank, because its result is used", call)
 
 
-def _asks_for_file(facts: Facts, node: cst.If | cst.IfExp | cst.While) -> bool:
-    return any(folder_tests.is_file_test(facts, call) for call in facts.calls_in(node.test))
-
-
 def _may_be_skipped(facts: Facts, call: cst.Call) -> Literal["", "file", "error"]:
     """Return why a rank may not come to a call: one that comes later finds a file, or one catches no error."""
     inner: cst.CSTNode = call
@@ -153,7 +149,7 @@ def _may_be_skipped(facts: Facts, call: cst.Call) -> Literal["", "file", "error"
             return "error"
         match parent:
             case cst.If() | cst.IfExp() | cst.While() if inner is not parent.test:
-                if _asks_for_file(facts, parent):
+                if folder_tests.looks_at_files(facts, parent.test):
                     return "file"
         inner = parent
     return ""

@@ -45,12 +45,9 @@ _FINDS_A_PORT = frozenset({"launch_openenv"})  # Unsloth's: it tries ports until
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
     for statement in facts.imports_of("google"):
-        if (
-            isinstance(statement, cst.ImportFrom)
-            and _is_colab(statement)
-            and _is_whole_line(facts, statement)
-        ):
-            yield Drop(facts.statement(statement), "Colab's services are not there in a script")
+        line = facts.line_of(statement)
+        if line is not None and isinstance(statement, cst.ImportFrom) and _is_colab(statement):
+            yield Drop(line, "Colab's services are not there in a script")
     for call in facts.live_calls:
         name = facts.qualified(call.func)
         if name == "matplotlib.pyplot.show":
@@ -264,9 +261,8 @@ def _has_token(facts: Facts, call: cst.Call) -> bool:
 
 def _login(facts: Facts, call: cst.Call) -> Iterator[Finding]:
     """Yield findings for a login that asks for a token: every rank would wait for a user's answer."""
-    statement = facts.statement(call)
-    if isinstance(statement, cst.SimpleStatementLine) and isinstance(statement.body[0], cst.Expr):
-        yield Drop(statement, _NO_LOGIN, comment="a script reads the token from HF_TOKEN")
+    if (line := facts.line_of(call)) is not None:
+        yield Drop(line, _NO_LOGIN, comment="a script reads the token from HF_TOKEN")
     else:
         yield Note(_NO_LOGIN, call)
 
@@ -281,18 +277,17 @@ def _launched(node: cst.CSTNode) -> cst.CSTNode:
 
 
 def _colab(facts: Facts, call: cst.Call, name: str) -> Iterator[Finding]:
-    statement = facts.statement(call)
-    is_alone = isinstance(statement, cst.SimpleStatementLine) and isinstance(statement.body[0], cst.Expr)
+    line = facts.line_of(call)
     if name == "userdata.get" and len(call.args) == 1:
         key = cst_nodes.code_of(call.args[0].value)
         yield Edit.to(call, "secrets come from the environment", f"os.environ.get({key})")
-    elif name.startswith("auth.") and is_alone:
+    elif name.startswith("auth.") and line is not None:
         why = "this logs in to Google Cloud in a browser; a script reads GOOGLE_APPLICATION_CREDENTIALS"
-        yield Drop(statement, why, comment="a script reads GOOGLE_APPLICATION_CREDENTIALS")
+        yield Drop(line, why, comment="a script reads GOOGLE_APPLICATION_CREDENTIALS")
         yield Note(f"{why}, the path of a service account's key", call)
-    elif name.startswith(_OF_ITS_PAGE) and is_alone:
-        yield Drop(statement, f"{name} is Colab's; a script has its files where it runs")
-    elif facts.is_after_training(call) and is_alone:
+    elif name.startswith(_OF_ITS_PAGE) and line is not None:
+        yield Drop(line, f"{name} is Colab's; a script has its files where it runs")
+    elif facts.is_after_training(call) and line is not None:
         yield Note(f"{_COLAB}.{name} is not there in a script: the run ends here, after training", call)
     else:
         yield Decline(f"{_COLAB}.{name} is not there in a script; write what it is to do in Python", call)
@@ -300,11 +295,6 @@ def _colab(facts: Facts, call: cst.Call, name: str) -> Iterator[Finding]:
 
 def _is_colab(node: cst.ImportFrom) -> bool:
     return node.module is not None and cst_nodes.code_of(node.module).startswith(_COLAB)
-
-
-def _is_whole_line(facts: Facts, node: cst.ImportFrom) -> bool:
-    line = facts.statement(node)
-    return isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1
 
 
 rule = Rule("surroundings", __doc__, find, balanced=True)

@@ -82,7 +82,6 @@ KEPT = {
     "an attribute": f"{RUN}    def save(self):\n        open(self.name)",
     "an argument of a method": "class A:\n    def save(self, text, more):\n        open(text)\nA().save(make(), 1)",
     "unpacked arguments": f"{SHOWS}show(*[make()])",
-    "an unknown use": "with make() as x:\n    pass",
 }
 SHOWN = {
     "printed": "name = make()\nprint(f'this is {name}')",
