@@ -89,7 +89,8 @@ def _is_light(facts: Facts, node: cst.CSTNode, shells: Mapping[cst.Call, ShellCa
     """Return whether a statement imports no heavy package, and calls nothing but to set the environment."""
     imports = facts.nodes(cst.Import, cst.ImportFrom, within=node)
     packages = {module.partition(".")[0] for found in imports for module in imported_modules(found)}
-    calls = (call for call in facts.calls_in(node) if call not in shells)
+    magics = {*shells, *(shell.func.value for shell in shells if isinstance(shell.func, cst.Attribute))}
+    calls = (call for call in facts.calls_in(node) if call not in magics)
     return libraries.HEAVY_PACKAGES.isdisjoint(packages) and all(
         touches_environment(facts.statement(call)) for call in calls
     )

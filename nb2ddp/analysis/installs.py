@@ -7,14 +7,11 @@ that bind the names it reads (computed versions, imports). No other code of the 
 from __future__ import annotations
 
 import re
-import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import libcst as cst
-from packaging.requirements import InvalidRequirement, Requirement
-from packaging.specifiers import Specifier
-from packaging.utils import canonicalize_name
+from libcst import matchers
 from packaging.version import Version
 
 from nb2ddp.analysis.facts import Facts
@@ -23,8 +20,6 @@ from nb2ddp.source.cells import Statement
 
 # The script's init block imports these.
 _PROVIDED = frozenset({"os", "sys", "torch"})
-# Methods that change the list or dict on which they are called.
-_CHANGING = frozenset("append extend insert remove pop update setdefault add discard sort".split())
 # An install from local files: `-e .`, `-r requirements.txt`, `./a.whl`; not from a URL.
 _FROM_FILES = re.compile(
     r"\s(?:-e\s+|-r\s+|--requirement[ =])(?!\w+[:+])|\s\.{1,2}(?:/|\s|\[|$)|\s(?!\w+:)\S+\.(?:whl|deb|tar\.gz)\b"
@@ -111,37 +106,18 @@ def _is_from_files(shell: ShellCall) -> bool:
     return _FROM_FILES.search(shell.command) is not None
 
 
-def pins(facts: Facts, package: str) -> list[Specifier]:
-    """Return the notebook's version specifiers of a package: ``==0.17.1`` of ``pip install peft==0.17.1``.
+def kept_below(facts: Facts, package: str, version: str) -> bool:
+    """Return whether the notebook installs a package before a version: ``pip install peft==0.17.1``.
 
     Versions that are held in variables are not seen.
     """
-    found: list[Specifier] = []
-    for shell in shell_calls(facts):
-        if not shell.is_install or facts.is_dead(shell.call):
-            continue
-        try:
-            words = shlex.split(shell.command, comments=True)
-        except ValueError:  # an open quote
-            continue
-        for word in words:
-            try:
-                requirement = Requirement(word)
-            except InvalidRequirement:
-                continue
-            if canonicalize_name(requirement.name) == package:
-                found += requirement.specifier
-    return found
-
-
-def keeps_below(pins: Sequence[Specifier], version: str) -> bool:
-    """Return whether one of the pins keeps a package below a version."""
-    limit = Version(version)
-    tops = [(pin.operator, Version(pin.version.removesuffix(".*"))) for pin in pins]
+    pin = re.compile(rf"(?<![\w.-]){re.escape(package)}(?![\w.-])[^\s'\"]*?\s*(==|<=?)\s*(\d+(?:\.\d+)*)")
+    installs = (
+        shell.command for shell in shell_calls(facts) if shell.is_install and not facts.is_dead(shell.call)
+    )
+    found = (pinned for command in installs for pinned in pin.findall(command))
     return any(
-        top < limit or (operator == "<" and top == limit)
-        for operator, top in tops
-        if operator in ("==", "<=", "<")
+        Version(top) < Version(version) or (operator, top) == ("<", version) for operator, top in found
     )
 
 
@@ -169,40 +145,18 @@ def _givers(facts: Facts) -> dict[str, list[Statement]]:
     """List for each name the top-level statements that bind it, or change its value, in order."""
     found: dict[str, list[Statement]] = {}
     for statement in facts.top_statements:
-        changed = _changed(statement)
-        for name in facts.binds_in(statement) | ({changed} if changed is not None else set()):
+        for name in facts.binds_in(statement) | facts.changes_in(statement):
             found.setdefault(name, []).append(statement)
     return found
-
-
-def _changed(statement: Statement) -> str | None:
-    """Return the name whose value a statement changes: ``packages.append("peft")``, ``versions["trl"] = v``."""
-    match statement:
-        case cst.SimpleStatementLine(
-            body=[cst.Expr(value=cst.Call(func=cst.Attribute(value=cst.Name(value=name), attr=method)))]
-        ) if method.value in _CHANGING:
-            return name
-        case cst.SimpleStatementLine(
-            body=[cst.Assign(targets=[cst.AssignTarget(target=cst.Subscript(value=cst.Name(value=name)))])]
-        ):
-            return name
-        case _:
-            return None
 
 
 def _used_names(facts: Facts, statement: Statement) -> frozenset[str]:
     """Return the names that a statement reads, also inside its shell lines."""
     names = set(facts.loads_in(statement))
     for shell in shell_calls_in(facts, statement):
-        names |= {n.value for n in _names(cst.parse_expression(shell.code(facts.bound_names)))}
+        code = cst.parse_expression(shell.code(facts.bound_names))
+        names |= {cst.ensure_type(name, cst.Name).value for name in matchers.findall(code, matchers.Name())}
     return frozenset(names)
-
-
-def _names(node: cst.CSTNode) -> Iterator[cst.Name]:
-    if isinstance(node, cst.Name):
-        yield node
-    for child in node.children:
-        yield from _names(child)
 
 
 def _is_quiet(facts: Facts, node: cst.CSTNode) -> bool:

@@ -221,8 +221,13 @@ class Kinds(Flow):
         return method_of(call) not in libraries.MODEL_METHODS and self.kind(call) == "model"
 
     def loaded_name(self, call: cst.Call) -> str:
-        """Return the model's name that ``from_pretrained`` gets; "" where it cannot be seen."""
-        return cst_nodes.string_value(self.bound(cst_nodes.given(call, 0, "model_name"))) or ""
+        """Return the model's name that a call loads, also by its configuration; "" where it cannot be seen."""
+        keywords = ("model_name", "pretrained_model_name_or_path", "model_id", "config")
+        named = (value for name in keywords if (value := self.argument(call, name)[1]) is not None)
+        value = self.value(next(named, cst_nodes.given(call, 0)))
+        if isinstance(value, cst.Call) and method_of(value) == "from_pretrained":
+            return self.loaded_name(value)
+        return cst_nodes.string_value(value) or ""
 
     def joins_group(self, call: cst.Call) -> bool:
         """Return whether a call makes Accelerate join the process group: arguments and trainers do."""

@@ -166,18 +166,13 @@ def _searched_batch(facts: Facts) -> Iterator[Finding]:
 
 def _own_loaders(facts: Facts) -> Iterator[Finding]:
     """Decline an unprepared `get_train_dataloader`, where the Trainer divides the rows among the ranks."""
-    for call in facts.live_calls:
-        method = facts.scope(call)
-        if (
-            facts.kind(call) == "loader"
-            and isinstance(method, cst.FunctionDef)
-            and method.name.value == "get_train_dataloader"
-            and "prepare" not in cst_nodes.code_of(method.body)
-        ):
+    for found in facts.definitions("get_train_dataloader"):
+        code = cst_nodes.code_of(found.node)
+        if "prepare" not in code and "super()" not in code:
             yield Decline(
                 "this DataLoader gives every rank all the data, because the Trainer splits only those that it makes; "
                 "override _get_train_sampler() instead, or return self.accelerator.prepare(DataLoader(...))",
-                call,
+                found.node,
             )
 
 

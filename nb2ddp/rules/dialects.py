@@ -163,14 +163,10 @@ def _first_argument(node: cst.CSTNode) -> cst.CSTNode:
 def _on_one_gpu(node: cst.CSTNode, local_rank: str) -> cst.CSTNode:
     """Give DataParallel one GPU, with which it calls its module as it is."""
     assert isinstance(node, cst.Call)
-    kept = []
-    for place, argument in enumerate(node.args):
-        name = argument.keyword.value if argument.keyword is not None else ""
-        if name in ("module", "dim", "device_ids") or (place == 0 and not name):
-            kept.append(argument)
-        elif place == 3 and not name:
-            equal = cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))
-            kept.append(argument.with_changes(keyword=cst.Name("dim"), equal=equal))
+    named = [
+        a for a in node.args[1:] if a.keyword is not None and a.keyword.value in ("module", "device_ids")
+    ]
+    kept = [node.args[0], *named]
     kept[-1] = kept[-1].with_changes(comma=node.args[-1].comma)
     return cst_nodes.with_keyword(node.with_changes(args=kept), "device_ids", f"[{local_rank}]")
 

@@ -154,7 +154,7 @@ def estimates(facts: Facts, options: Options) -> Iterator[Estimate]:
         method = facts.method(call)
         if method not in ("from_pretrained", "from_config") or facts.kind(call) != "model":
             continue
-        billions = None if facts.is_after_training(call) else parameters(_name(facts, call))
+        billions = None if facts.is_after_training(call) else parameters(facts.loaded_name(call))
         if billions is None:
             continue
         cases = _weight_cases(facts, call)
@@ -193,16 +193,6 @@ def parameters(name: str) -> float | None:
     return max(found, default=None)
 
 
-def _name(facts: Facts, call: cst.Call) -> str:
-    """Return the model's name that a call loads; for ``from_config`` that of its configuration."""
-    keywords = ("model_name", "pretrained_model_name_or_path", "model_id", "config")
-    named = (value for name in keywords if (value := facts.argument(call, name)[1]) is not None)
-    value = facts.value(next(named, cst_nodes.given(call, 0)))
-    if isinstance(value, cst.Call) and facts.method(value) == "from_pretrained":
-        return _name(facts, value)
-    return cst_nodes.string_value(value) or ""
-
-
 # ---- weights alone ------------------------------------------------------------------------------
 
 
@@ -224,7 +214,7 @@ def _widths(facts: Facts, call: cst.Call) -> set[int]:
 
 def _quantized_widths(facts: Facts, call: cst.Call) -> set[int]:
     """Return the bits of a quantized weight; 0 stands for none that is quantized."""
-    name = _name(facts, call)
+    name = facts.loaded_name(call)
     for width, pattern in _QUANTIZED.items():
         if pattern.search(name):
             return {width}

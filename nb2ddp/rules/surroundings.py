@@ -182,7 +182,7 @@ def _ports(facts: Facts) -> Iterator[Note]:
         return
     said: set[cst.CSTNode] = set()
     for call in facts.live_calls:
-        name = _called(call)
+        name = (facts.method(call) or facts.qualified(call.func)).rpartition(".")[2]
         if facts.is_after_training(call) or not _SERVING.search(name) or name in _FINDS_A_PORT:
             continue
         for argument in call.args:
@@ -202,25 +202,10 @@ def _port(facts: Facts, argument: cst.Arg) -> cst.CSTNode | None:
     match value:
         case cst.Tuple(elements=[host, number]):
             value, is_port = number.value, cst_nodes.string_value(host.value) is not None
-    if isinstance(value, cst.Integer):
-        return value if is_port and value.value != "0" else None
-    if not isinstance(value, cst.Name) or not _PORT.fullmatch(value.value):
-        return None
-    binding = facts.binding(value)
-    if binding is None or binding.scope is not None:
-        return None
-    return next((b.node for b in facts.bindings(value.value) if isinstance(b.value, cst.Integer)), None)
-
-
-def _called(call: cst.Call) -> str:
-    """Return the last name of the function that is called: ``run`` of ``uvicorn.run(app)``."""
-    match call.func:
-        case cst.Attribute(attr=attr):
-            return attr.value
         case cst.Name(value=name):
-            return name
-        case _:
-            return ""
+            is_port = _PORT.fullmatch(name) is not None
+    known = facts.value(value)
+    return known if is_port and isinstance(known, cst.Integer) and known.value != "0" else None
 
 
 def _goes_through(facts: Facts, call: cst.Call) -> bool:

@@ -62,6 +62,8 @@ _ONE_LINE = re.compile(r"^[ \t]*(?:(?:async )?def|for) .*:[ \t]*[^\s#]|=[ \t(]*l
 def _may_move(node: cst.CSTNode) -> bool:
     """Return whether rules may have to move a statement, or what a function does with a call of its body."""
     names = libraries.MOVED_CALLS
+    if isinstance(node, cst.BaseSmallStatement) and "env" in cst_nodes.code_of(node):
+        return True  # os.environ, os.putenv, %set_env
     if isinstance(node, cst.Expr | cst.Assign):
         node = node.value
     else:
