@@ -143,7 +143,7 @@ def _is_for_all(facts: Facts, value: cst.BaseExpression) -> bool:
     once = facts.runs_once(inner) and not isinstance(holder, cst.Arg)
     if _of_process(facts, value):
         return once and _has_own_name(holder)
-    return once or (is_kept(facts, value) and not _is_for_each_row(facts, inner, set()))
+    return once or (is_kept(facts, value) and not _is_for_each_row(facts, inner))
 
 
 def _of_process(facts: Facts, value: cst.BaseExpression) -> bool:
@@ -192,18 +192,10 @@ def _keeps(facts: Facts, call: cst.Call, argument: cst.CSTNode) -> bool:
     return is_class or bool(facts.called_functions(call))
 
 
-def _is_for_each_row(facts: Facts, node: cst.CSTNode, seen: set[cst.CSTNode]) -> bool:
+def _is_for_each_row(facts: Facts, node: cst.CSTNode) -> bool:
     """Return whether a loop in which nothing trains leads to a node: one over the data, say."""
-    for parent in facts.parents(node):
-        if isinstance(parent, cst.BaseComp):
-            return True
-        if isinstance(parent, cst.For | cst.While) and not facts.runs(parent, facts.is_training):
-            return True
-        if isinstance(parent, cst.FunctionDef):
-            callers = [caller for caller in facts.callers(parent) if caller not in seen]
-            seen.update(callers)
-            return any(_is_for_each_row(facts, caller, seen) for caller in callers)
-    return False
+    loops = facts.loops_to(node)
+    return any(isinstance(loop, cst.BaseComp) or not facts.runs(loop, facts.is_training) for loop in loops)
 
 
 def is_kept(facts: Facts, value: cst.BaseExpression) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import cached_property
 
 import libcst as cst
@@ -157,8 +157,25 @@ class Execution(Calls):
         loop calls them, and a loop in them takes several steps of one micro-batch.
         """
         if call not in self._loops:
-            self._loops[call] = None if self._is_of_trainer(call, {call}) else self._find_loop(call)
+            loops = (loop for loop in self.loops_to(call) if not isinstance(loop, cst.BaseComp))
+            self._loops[call] = None if self._is_of_trainer(call, {call}) else next(loops, None)
         return self._loops[call]
+
+    def loops_to(self, node: cst.CSTNode) -> Iterator[cst.For | cst.While | cst.BaseComp]:
+        """Yield the loops and comprehensions around a node, and around the calls that lead to it, the nearest first."""
+        queue, seen = deque([node]), {node}
+        while queue:
+            site = inner = queue.popleft()
+            for parent in self.parents(site):
+                if isinstance(parent, cst.For | cst.While | cst.BaseComp) and inner is not getattr(
+                    parent, "orelse", None
+                ):
+                    yield parent
+                inner = parent
+            function = self.around(site, cst.FunctionDef)
+            callers = [c for c in self.callers(function) if c not in seen] if function is not None else []
+            seen.update(callers)
+            queue += callers
 
     def _is_of_trainer(self, site: cst.CSTNode, seen: set[cst.CSTNode]) -> bool:
         """Return whether only methods of the notebook's Trainers run what stands at a site."""
@@ -168,19 +185,6 @@ class Execution(Calls):
         callers = [] if function is None else [c for c in self.callers(function) if c not in seen]
         seen.update(callers)
         return bool(callers) and all(self._is_of_trainer(caller, seen) for caller in callers)
-
-    def _find_loop(self, call: cst.Call) -> cst.For | cst.While | None:
-        queue, seen = deque([call]), {call}
-        while queue:
-            site = queue.popleft()
-            loop = self.loop(site)
-            if loop is not None:
-                return loop
-            function = self.around(site, cst.FunctionDef)
-            callers = [c for c in self.callers(function) if c not in seen] if function is not None else []
-            seen.update(callers)
-            queue += callers
-        return None
 
     # ---- collectives ----------------------------------------------------------------------------
 

@@ -37,20 +37,6 @@ class Flow(Names):
         binding = self.binding(node)
         return binding.value if binding is not None else None
 
-    def comprehension(self, name: cst.Name) -> cst.CompFor | None:
-        """Return the ``for`` of a comprehension around a name that gives it its value; None without one."""
-        for parent in self.parents(name):
-            part = parent.for_in if isinstance(parent, cst.BaseComp) else None
-            while part is not None:
-                if self.contains(part.iter, name):
-                    break  # neither this one nor those behind it
-                if name.value in cst_nodes.target_names(part.target):
-                    return part
-                part = part.inner_for_in
-            if isinstance(parent, cst.BaseSmallStatement):
-                return None
-        return None
-
     def reaching(self, name: cst.Name) -> tuple[Binding, ...]:
         """Return the assignments that a use of a name may see, the last first, that no branch rules out."""
         last = self.binding(name)

@@ -19,8 +19,8 @@ from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Binding, CodeCell, Scope, root_of
 from nb2ddp.source.cst_nodes import keyword_of, method_of
 
-_Key = cst.BaseExpression | cst.FunctionDef | cst.ClassDef | Binding
-_Steps = Generator[_Key, str, str]
+Key = cst.BaseExpression | cst.FunctionDef | cst.ClassDef | Binding
+_Steps = Generator[Key, str, str]
 _DEPTH = 8  # how many variables and wrappers are followed
 _BUILTINS = frozenset(dir(builtins))
 
@@ -30,8 +30,8 @@ class Kinds(Flow):
 
     def __init__(self, cells: Sequence[CodeCell]) -> None:
         super().__init__(cells)
-        self._kinds = Solver[_Key, str](self._steps, "")
-        self._origins = Solver[_Key, frozenset[str]](self._origin_steps, frozenset())
+        self._kinds = Solver[Key, str](self._steps, "")
+        self._origins = Solver[Key, frozenset[str]](self._origin_steps, frozenset())
         self._trainer_classes = Solver(self._derives(libraries.is_trainer_class), False)
         self._arguments_classes = Solver(self._derives(libraries.is_arguments_class), False)
 
@@ -41,7 +41,7 @@ class Kinds(Flow):
         """Return "trainer", "model", "dataset", "loader", "arguments", "accelerator", or "" for the rest."""
         return self._kinds.solve(node) if isinstance(node, cst.BaseExpression) else ""
 
-    def _steps(self, key: _Key) -> _Steps:
+    def _steps(self, key: Key) -> _Steps:
         """Evaluate the kind of an expression, of a bound name, of a function's result, of an instance."""
         match key:
             case Binding():
@@ -276,13 +276,13 @@ class Kinds(Flow):
         """
         return self._origins.solve(node)
 
-    def _origin_steps(self, key: _Key) -> Generator[_Key, frozenset[str], frozenset[str]]:
+    def _origin_steps(self, key: Key) -> Generator[Key, frozenset[str], frozenset[str]]:
         found: frozenset[str] = frozenset()
         for source in self._made_of(key):
             found |= source if isinstance(source, frozenset) else (yield source)
         return found
 
-    def _made_of(self, key: _Key) -> Iterator[_Key | frozenset[str]]:
+    def _made_of(self, key: Key) -> Iterator[Key | frozenset[str]]:
         """Yield the library's names, and what else a value is made of."""
         match key:
             case Binding(node=cst.Param()):
@@ -309,7 +309,7 @@ class Kinds(Flow):
                 binding = self.binding(key)
                 yield from () if binding is None else (binding,)
 
-    def _makers(self, function: cst.BaseExpression) -> Iterator[_Key | frozenset[str]]:
+    def _makers(self, function: cst.BaseExpression) -> Iterator[Key | frozenset[str]]:
         """Yield what makes the value of a call; nothing where its owner does."""
         name, root = self.qualified(function), root_of(function)
         own = self.definitions(name) if isinstance(function, cst.Name) else ()

@@ -121,7 +121,9 @@ def _has_value(facts: Facts, model: cst.BaseExpression, optimizer: cst.Call) -> 
         return False
     if facts.binding(root) is None and not facts.is_imported(root.value):
         return False
-    if (isinstance(model, cst.Attribute) and root.value != "self") or facts.comprehension(root) is not None:
+    loops = facts.nodes(cst.CompFor, within=optimizer)
+    of_loop = any(root.value in cst_nodes.target_names(loop.target) for loop in loops)
+    if of_loop or (isinstance(model, cst.Attribute) and root.value != "self"):
         return False
     between = (parent for parent in facts.parents(model) if facts.contains(optimizer, parent))
     in_lambda = isinstance(facts.scope(optimizer), cst.Lambda)

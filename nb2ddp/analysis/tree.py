@@ -110,11 +110,11 @@ class Tree:
             current = parent
         raise ValueError("the node belongs to no statement")
 
-    def statement_in(self, function: cst.FunctionDef | None, node: cst.CSTNode) -> Statement:
-        """Return the statement of a function's own body that holds ``node``; of the cell for None."""
+    def top_statement(self, node: cst.CSTNode) -> Statement:
+        """Return the statement of the cell itself that holds ``node``."""
         current = node
         for parent in self.parents(node):
-            if parent is (function.body if function is not None else None) or isinstance(parent, cst.Module):
+            if isinstance(parent, cst.Module):
                 break
             current = parent
         assert isinstance(current, cst.SimpleStatementLine | cst.BaseCompoundStatement)
@@ -128,10 +128,6 @@ class Tree:
             case cst.SimpleStatementLine(body=[only]) if only is node:
                 return line
         return None
-
-    def top_statement(self, node: cst.CSTNode) -> Statement:
-        """Return the statement of the cell itself that holds ``node``."""
-        return self.statement_in(None, node)
 
     def is_certain(self, node: cst.CSTNode) -> bool:
         """Return whether a node runs, and runs once, when its cell does."""

@@ -56,16 +56,15 @@ def unnamed_trainers(facts: Facts) -> Iterator[cst.Call]:
 
 def _is_trained(facts: Facts, made: cst.Call) -> bool:
     """Return whether train() is called on what a call makes."""
-    around = facts.parent(made)
-    if isinstance(around, cst.Attribute):
-        return around.attr.value == "train"
-    names = (
-        [cst_nodes.code_of(target.target) for target in around.targets]
-        if isinstance(around, cst.Assign)
-        else []
+    trains = (call.func for call in facts.live_calls if facts.method(call) == "train")
+    trained = [func.value for func in trains if isinstance(func, cst.Attribute)]
+    assigned = (
+        value
+        for node in trained
+        if isinstance(node, cst.Attribute)
+        for value in facts.assigned(node.attr.value)
     )
-    trained = (call.func for call in facts.live_calls if facts.method(call) == "train")
-    return any(isinstance(func, cst.Attribute) and cst_nodes.code_of(func.value) in names for func in trained)
+    return any(made is value for value in (*map(facts.bound, trained), *assigned))
 
 
 def _is_code(statement: cst.CSTNode) -> bool:

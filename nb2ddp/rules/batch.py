@@ -197,13 +197,8 @@ def _read_back(
         name = {"train_batch_size": BATCH}.get(attribute.attr.value, attribute.attr.value)
         if name not in DEFAULTS or attribute in facts.attribute_targets or facts.is_dead(attribute):
             continue
-        of = attribute.value
-        of_trainer = isinstance(of, cst.Attribute) and of.attr.value == "args"
-        if facts.kind(of.value if of_trainer and isinstance(of, cst.Attribute) else of) not in (
-            ("trainer",) if of_trainer else ("arguments",)
-        ) and not _callback(facts, of):
-            continue
-        if _times_ranks(facts, attribute):
+        of_arguments = facts.kind(attribute.value) == "arguments" or _is_of_callback(facts, attribute.value)
+        if not of_arguments or _times_ranks(facts, attribute):
             continue
         given = made[0][1] if len(made) == 1 else None
         number = None if given is None else cst_nodes.code_of(given.get(name, cst.Integer(DEFAULTS[name])))
@@ -217,7 +212,7 @@ def _read_back(
 
 
 def _times_ranks(facts: Facts, attribute: cst.Attribute) -> bool:
-    """Return whether a count has the number of ranks in it, too: a rank's share, times the ranks.
+    """Return whether a line reads the number of ranks, too: a rank's share, times the ranks.
 
     An Accelerator that the notebook makes knows of one process.
     """
@@ -227,26 +222,18 @@ def _times_ranks(facts: Facts, attribute: cst.Attribute) -> bool:
     statement = facts.statement(attribute)
     if isinstance(statement, cst.SimpleStatementLine) and not isinstance(statement.body[0], cst.Expr):
         count = statement
-    return any(
-        other.attr.value == "world_size"
-        or (other.attr.value == "num_processes" and facts.kind(other.value) != "accelerator")
-        for other in facts.attributes
-        if facts.contains(count, other)
-    )
+    beside = facts.nodes(cst.Attribute, within=count)
+    counts = (other for other in beside if other.attr.value in ("world_size", "num_processes"))
+    return any(facts.kind(other.value) != "accelerator" for other in counts)
 
 
-def _callback(facts: Facts, node: cst.BaseExpression) -> cst.FunctionDef | None:
-    """Return the callback's method that a Trainer hands training arguments, where a node names these."""
+def _is_of_callback(facts: Facts, node: cst.BaseExpression) -> bool:
+    """Match ``args`` in a callback's ``on_step_end(self, args, ...)``."""
     binding = facts.binding(node)
-    function = binding.scope if binding is not None and isinstance(binding.node, cst.Param) else None
+    function = binding.scope if binding is not None else None
     if binding is None or not isinstance(function, cst.FunctionDef):
-        return None
-    home = facts.scope(function)
-    if not isinstance(home, cst.ClassDef) or not function.name.value.startswith("on_"):
-        return None
-    names = [parameter.name.value for parameter in function.params.params]
-    is_callback = any(cst_nodes.code_of(base.value).endswith("Callback") for base in home.bases)
-    return function if is_callback and names[1:2] == [binding.name] else None
+        return False
+    return function.name.value.startswith("on_") and function.params.params[1:2] == (binding.node,)
 
 
 def _by_kind(facts: Facts, node: cst.Call | cst.Dict) -> Iterator[Finding]:

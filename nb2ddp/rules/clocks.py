@@ -110,18 +110,9 @@ def _ends_training(facts: Facts, asked: cst.If | cst.While) -> bool:
     if isinstance(asked, cst.While):
         return facts.runs(asked, facts.is_training)
     sets_flag = bool(matchers.findall(asked, _FLAG))
-    return (sets_flag or _leaves(facts, asked)) and _in_training(facts, asked, set() if sets_flag else None)
-
-
-def _in_training(facts: Facts, node: cst.CSTNode, seen: set[cst.CSTNode] | None) -> bool:
-    """Return whether a loop around a node trains; with ``seen`` also around the calls of its function."""
-    for parent in facts.parents(node):
-        if isinstance(parent, cst.For | cst.While) and facts.runs(parent, facts.is_training):
-            return True
-        if isinstance(parent, cst.FunctionDef):
-            callers = [c for c in facts.callers(parent) if c not in seen] if seen is not None else []
-            return any(_in_training(facts, call, {*(seen or ()), *callers}) for call in callers)
-    return False
+    around = (node for node in facts.parents(asked) if isinstance(node, cst.For | cst.While))
+    loops = facts.loops_to(asked) if sets_flag else around
+    return (sets_flag or _leaves(facts, asked)) and any(facts.runs(loop, facts.is_training) for loop in loops)
 
 
 def _only_shows(facts: Facts, call: cst.Call) -> bool:

@@ -42,7 +42,9 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     seen: set[Statement] = set()
     for call in facts.live_calls:
         statement = facts.statement(call)
-        if statement in seen or facts.is_after_training(call) or not _decides(facts, call):
+        if statement in seen or facts.is_after_training(call):
+            continue
+        if (decided := _decided(facts, call)) is None:
             continue
         seen.add(statement)
         if facts.runs(statement, facts.needs_all):
@@ -51,7 +53,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 statement,
             )
             continue
-        test = _test(facts, call)
+        test = decided.test if isinstance(decided, cst.If) else None
         if isinstance(statement, cst.If) and folder_tests.is_numbered(facts, statement):
             continue  # all ranks look for a free name before rank 0 makes the folder: the rule rank-zero sees to that
         names_one = any(facts.contains(statement, name) for name in shared_names(facts))
@@ -69,16 +71,6 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         yield Gate(statement, "main-first", "rank 0 makes the files, the others find them")
 
 
-def _test(facts: Facts, call: cst.Call) -> cst.BaseExpression | None:
-    """Return the test of the ``if`` that a call decides; None for a conditional value."""
-    inner: cst.CSTNode = call
-    for parent in facts.parents(call):
-        if isinstance(parent, cst.If) and inner is parent.test:
-            return parent.test
-        inner = parent
-    return None
-
-
 def _only_deletes(facts: Facts, statement: Statement) -> bool:
     """Match ``if os.path.exists(folder): shutil.rmtree(folder)``."""
     if not isinstance(statement, cst.If) or statement.orelse is not None:
@@ -89,18 +81,17 @@ def _only_deletes(facts: Facts, statement: Statement) -> bool:
     )
 
 
-def _decides(facts: Facts, call: cst.Call) -> bool:
-    """Return whether a call looks at files, and an ``if`` that runs once or in a ``for`` loop depends on it."""
-    if not folder_tests.is_file_test(facts, call):
-        return False
+def _decided(facts: Facts, call: cst.Call) -> cst.If | cst.IfExp | None:
+    """Return the ``if`` that depends on a look at files, where it runs once or in a ``for`` loop."""
     inner: cst.CSTNode = call
-    tested = False
-    for parent in facts.parents(call):
+    found: cst.If | cst.IfExp | None = None
+    for parent in facts.parents(call) if folder_tests.is_file_test(facts, call) else ():
         if isinstance(parent, cst.FunctionDef | cst.ClassDef | cst.Lambda | cst.While):
-            return False  # in a `while` the ranks may look a different number of times
-        tested |= isinstance(parent, cst.If | cst.IfExp) and inner is parent.test
+            return None  # in a `while` the ranks may look a different number of times
+        if isinstance(parent, cst.If | cst.IfExp) and inner is parent.test and not isinstance(found, cst.If):
+            found = parent
         inner = parent
-    return tested
+    return found
 
 
 rule = Rule("file-guards", __doc__, find)

@@ -89,9 +89,9 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 yield Gate(statement, "in-turn", "the ranks write one after another")
             elif (skipped := _may_be_skipped(facts, call)) == "file":
                 continue  # the rule file-guards lets rank 0 go first, and the others find what it made
-            elif rank_zero_work.gives_plain(facts, call) and not _only_asks(facts, call) and not skipped:
+            elif rank_zero_work.gives_plain(facts, call) and not skipped:
                 yield from _on_rank_0(facts, call, why)
-            elif not _only_asks(facts, call):
+            else:
                 does = "writes" if why == rank_zero_work.WRITES else "runs"
                 yield Note(f"this {does} on every rank, because its result is used later", call)
             continue
@@ -126,7 +126,7 @@ def _running(facts: Facts, call: cst.Call, statement: Statement, why: str) -> It
 
     Elsewhere each rank runs its own: in a reward, or where a dataset makes its rows.
     """
-    if _only_asks(facts, call) or not called_by_all(facts, call) or facts.runs(statement, facts.needs_all):
+    if not called_by_all(facts, call) or facts.runs(statement, facts.needs_all):
         return
     if _may_be_skipped(facts, call):
         return
@@ -177,24 +177,6 @@ def _by_rank_0(facts: Facts, call: cst.Call) -> Edit:
     """Edit what is called: every rank computes the arguments."""
     function = helper(facts, "on_main_process")
     return Edit.inside(call.func, rank_zero_work.WRITES, function)
-
-
-def _only_asks(facts: Facts, call: cst.Call) -> bool:
-    """Return whether a command only prints information, as ``[uv, "--version"]``: each rank may run it."""
-    if facts.qualified(call.func) not in libraries.RUNNING_FUNCTIONS or not call.args:
-        return False
-    command = call.args[0].value
-    text = cst_nodes.string_value(command)
-    if text is not None:
-        if re.search(r"[;&|<>`$\n]", text):  # more than one command, or a file that is written
-            return False
-        words: list[str | None] = [*text.split()]
-    elif isinstance(command, cst.List | cst.Tuple):
-        words = [cst_nodes.string_value(element.value) for element in command.elements]
-    else:
-        return False
-    program = (words[0] or "").rpartition("/")[2] if words else ""
-    return program in libraries.ASKING_PROGRAMS or bool(libraries.ASKING_OPTIONS.intersection(words[1:2]))
 
 
 def _without_ranks(facts: Facts, call: cst.Call) -> Iterator[Edit]:
