@@ -89,18 +89,8 @@ class Execution(Calls):
 
         What a loop or the first ``for`` of a comprehension goes through is evaluated once.
         """
-        inner, innermost = node, node
-        for parent in self.parents(node):
-            if isinstance(parent, cst.FunctionDef | cst.ClassDef | cst.Lambda | cst.While):
-                return False
-            if isinstance(parent, cst.For) and inner is not parent.iter:
-                return False
-            if isinstance(parent, cst.BaseComp) and not (
-                inner is parent.for_in and innermost is parent.for_in.iter
-            ):
-                return False
-            inner, innermost = parent, inner
-        return True
+        alone = self.around(node, cst.FunctionDef, cst.ClassDef, cst.Lambda) is None
+        return alone and next(self.loops(node), None) is None
 
     def shown(self, cell: CodeCell) -> cst.BaseExpression | None:
         """Return the expression whose value the notebook displays below the cell; None without one."""
@@ -165,13 +155,8 @@ class Execution(Calls):
         """Yield the loops and comprehensions around a node, and around the calls that lead to it, the nearest first."""
         queue, seen = deque([node]), {node}
         while queue:
-            site = inner = queue.popleft()
-            for parent in self.parents(site):
-                if isinstance(parent, cst.For | cst.While | cst.BaseComp) and inner is not getattr(
-                    parent, "orelse", None
-                ):
-                    yield parent
-                inner = parent
+            site = queue.popleft()
+            yield from self.loops(site)
             function = self.around(site, cst.FunctionDef)
             callers = [c for c in self.callers(function) if c not in seen] if function is not None else []
             seen.update(callers)

@@ -21,7 +21,6 @@ from nb2ddp.source.cst_nodes import keyword_of, method_of
 
 Key = cst.BaseExpression | cst.FunctionDef | cst.ClassDef | Binding
 _Steps = Generator[Key, str, str]
-_DEPTH = 8  # how many variables and wrappers are followed
 _BUILTINS = frozenset(dir(builtins))
 
 
@@ -198,21 +197,13 @@ class Kinds(Flow):
 
     def trainer_class(self, trainer: cst.CSTNode | None) -> str:
         """Return the name of a trainer's class in its library; "" where it cannot be seen."""
-        for _ in range(_DEPTH):
-            if isinstance(trainer, cst.Name) and (binding := self.binding(trainer)) is not None:
-                trainer = binding.value
-            elif isinstance(trainer, cst.Call):
-                name = self.qualified(trainer.func).rpartition(".")[2]
-                if name not in libraries.TRAINER_WRAPPERS:
-                    own = (b.node for b in self.definitions(name) if isinstance(b.node, cst.ClassDef))
-                    bases = next((node.bases for node in own), ())
-                    base = bases[0].value if bases else None
-                    return self.qualified(base).rpartition(".")[2] if base is not None else name
-                first = trainer.args[0].value if trainer.args else None
-                trainer = keyword_of(trainer, "trainer") or first
-            else:
-                break
-        return ""
+        made = sorted(self.origins(trainer)) if isinstance(trainer, cst.BaseExpression) else ()
+        found = (
+            name.rpartition(".")[2]
+            for name in made
+            if libraries.is_trainer_class(name.partition(".")[0], name.rpartition(".")[2])
+        )
+        return next(found, "")
 
     # ---- what a call does -----------------------------------------------------------------------
 
@@ -298,7 +289,9 @@ class Kinds(Flow):
             case cst.ClassDef(bases=bases):
                 for base in bases:
                     yield from self._makers(base.value)
-            case cst.Call(func=func):
+            case cst.Call(func=func, args=args):
+                wraps = bool(args) and self.qualified(func).rpartition(".")[2] in libraries.TRAINER_WRAPPERS
+                yield from [keyword_of(key, "trainer") or args[0].value] if wraps else ()
                 yield from [*self._makers(func)] or [func]
             case cst.Attribute(value=owner, attr=attr):
                 yield from self.assigned(attr.value)

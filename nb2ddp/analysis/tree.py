@@ -36,7 +36,6 @@ class Tree:
         self._lines: dict[CodeCell, dict[cst.CSTNode, int]] = {}
         # All of them, in order, dead code included; strings that are no docstrings, and what `args.x = 1` sets.
         self.calls: Sequence[cst.Call] = self.collected.calls
-        self.loops: Sequence[cst.For | cst.While] = self.collected.loops
         self.strings: Sequence[cst.BaseString] = self.collected.strings
         self.attributes: Sequence[cst.Attribute] = self.collected.attributes
         self.attribute_targets: Sequence[cst.Attribute] = self.collected.attribute_targets
@@ -60,12 +59,22 @@ class Tree:
 
     def loop(self, node: cst.CSTNode) -> cst.For | cst.While | None:
         """Return the innermost loop around ``node``; None without one."""
-        inner = node
+        return next((loop for loop in self.loops(node) if not isinstance(loop, cst.BaseComp)), None)
+
+    def loops(self, node: cst.CSTNode) -> Iterator[cst.For | cst.While | cst.BaseComp]:
+        """Yield the loops and comprehensions that repeat ``node``, innermost first: not those that go through it."""
+        inner, innermost = node, node
         for parent in self.parents(node):
-            if isinstance(parent, cst.For | cst.While) and inner is not parent.orelse:
-                return parent
-            inner = parent
-        return None
+            match parent:
+                case cst.BaseComp(for_in=cst.CompFor(iter=once)):
+                    repeats = innermost is not once
+                case cst.For(iter=once, orelse=orelse):
+                    repeats = inner is not once and inner is not orelse
+                case _:
+                    repeats = isinstance(parent, cst.While) and inner is not parent.orelse
+            if repeats and isinstance(parent, cst.For | cst.While | cst.BaseComp):
+                yield parent
+            inner, innermost = parent, inner
 
     def span(self, node: cst.CSTNode) -> tuple[int, int]:
         """Return the order of ``node`` and that of the last node inside it."""

@@ -1,4 +1,4 @@
-"""Parse cells, and collect in one walk the names, calls, loops and imports in them.
+"""Parse cells, and collect in one walk the names, calls and imports in them.
 
 Nothing is decided here: `nb2ddp.analysis.facts` answers questions from what was collected.
 """
@@ -119,7 +119,6 @@ class Collected:
     bindings: dict[str, list[Binding]] = field(default_factory=dict)
     loads: list[Load] = field(default_factory=list)
     calls: list[cst.Call] = field(default_factory=list)
-    loops: list[cst.For | cst.While] = field(default_factory=list)
     strings: list[cst.BaseString] = field(default_factory=list)
     attributes: list[cst.Attribute] = field(default_factory=list)
     attribute_targets: list[cst.Attribute] = field(default_factory=list)
@@ -128,7 +127,7 @@ class Collected:
 
 
 class Walker(cst.CSTVisitor):
-    """Number the nodes in one walk, and collect parents, imports, bindings, loads, calls, loops and strings."""
+    """Number the nodes in one walk, and collect parents, imports, bindings, loads, calls and strings."""
 
     def __init__(self, seen: Collected) -> None:
         self._seen = seen
@@ -213,10 +212,6 @@ class Walker(cst.CSTVisitor):
 
     def _on_For(self, node: cst.For) -> None:
         self._bind_target(node.target, node, None)
-        self._seen.loops.append(node)
-
-    def _on_While(self, node: cst.While) -> None:
-        self._seen.loops.append(node)
 
     def _on_AsName(self, node: cst.AsName) -> None:
         parent = self._seen.parents[node]

@@ -76,7 +76,7 @@ def test_whether_all_ranks_make_the_objects_of_a_class(code: str, expected: bool
 )
 def test_what_leads_out_of_a_statement(code: str, expected: bool) -> None:
     facts = facts_of("def around():\n    for i in j:\n" + textwrap.indent(code, "        "))
-    assert leaves(facts, facts.loops[0].body.body[0]) == expected
+    assert leaves(facts, facts.nodes(cst.For, cst.While)[0].body.body[0]) == expected
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import libcst as cst
 import pytest
 
 from nb2ddp.analysis.training_loops import named_models, optimizers, trainings, without_gradients
@@ -104,4 +105,4 @@ def test_the_statements_that_train_with_an_optimizer(code: str, statements: list
 )
 def test_whether_a_call_of_a_loop_makes_gradients(code: str, expected: bool) -> None:
     facts = facts_of(START, code)
-    assert without_gradients(facts, call_to(facts, "use("), facts.loops[0]) != expected
+    assert without_gradients(facts, call_to(facts, "use("), facts.nodes(cst.For, cst.While)[0]) != expected
