@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from nb2ddp import libraries
-from nb2ddp.analysis.common_paths import called_by_all, made_by_all
+from nb2ddp.analysis.common_paths import called_by_all
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.source import cst_nodes
 
@@ -133,7 +133,12 @@ def _is_for_all(facts: Facts, value: cst.BaseExpression) -> bool:
     scope = facts.scope(value)
     if isinstance(scope, cst.Lambda):  # field(default_factory=lambda: ...)
         home = facts.scope(scope)
-        return isinstance(home, cst.ClassDef) and not _of_process(facts, value) and made_by_all(facts, home)
+        if not isinstance(home, cst.ClassDef) or _of_process(facts, value):
+            return False
+        uses = [use for use in facts.loads_of(home.name.value) if facts.around(use, cst.Annotation) is None]
+        calls = [facts.parent(use) for use in uses]
+        by_all = [isinstance(c, cst.Call) and c.func in uses and called_by_all(facts, c) for c in calls]
+        return bool(by_all) and all(by_all)
     while isinstance(home := facts.scope(inner), cst.ClassDef):
         inner = home
     if isinstance(home, cst.FunctionDef) and facts.nodes(cst.Yield, within=home.body):

@@ -159,28 +159,20 @@ def _used_names(facts: Facts, statement: Statement) -> frozenset[str]:
     return frozenset(names)
 
 
+_LOUD = (cst.For, cst.While, cst.With, cst.FunctionDef, cst.ClassDef, cst.Match, cst.AugAssign, cst.AnnAssign)
+_LOUD_LINES = (cst.Del, cst.Return, cst.Raise, cst.Assert, cst.Global, cst.Nonlocal)
+
+
 def _is_quiet(facts: Facts, node: cst.CSTNode) -> bool:
     """Return whether a statement only imports, assigns, installs or prints: it changes no other state."""
-    match node:
-        case cst.SimpleStatementLine(body=parts):
-            return all(_is_quiet(facts, part) for part in parts)
-        case cst.Import() | cst.ImportFrom() | cst.Pass():
-            return True
-        case cst.Assign(targets=targets):
-            return all(isinstance(t.target, cst.Name | cst.Tuple) for t in targets)
-        case cst.Expr(value=cst.Call() as call):
-            name = facts.qualified(call.func)
-            return name == "print" or any(
-                s.call is call and s.is_install for s in shell_calls_in(facts, call)
-            )
-        case cst.If(body=body, orelse=orelse):
-            return _is_quiet(facts, body) and (orelse is None or _is_quiet(facts, orelse))
-        case cst.Try(body=body, handlers=handlers, orelse=orelse, finalbody=final):
-            rest = [h.body for h in handlers] + [part.body for part in (orelse, final) if part is not None]
-            return all(_is_quiet(facts, part) for part in [body, *rest])
-        case cst.Else(body=body):
-            return _is_quiet(facts, body)
-        case cst.IndentedBlock(body=parts) | cst.SimpleStatementSuite(body=parts):
-            return all(_is_quiet(facts, part) for part in parts)
-        case _:
-            return False
+    if facts.nodes(*_LOUD, *_LOUD_LINES, within=node):
+        return False
+    targets = [target.target for target in facts.nodes(cst.AssignTarget, within=node)]
+    installs = {shell.call for shell in shell_calls_in(facts, node) if shell.is_install}
+    values = [expression.value for expression in facts.nodes(cst.Expr, within=node)]
+    calls = [value for value in values if isinstance(value, cst.Call)]
+    return (
+        all(isinstance(target, cst.Name | cst.Tuple) for target in targets)
+        and len(calls) == len(values)
+        and all(call in installs or facts.qualified(call.func) == "print" for call in calls)
+    )

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Generator, Iterator, Sequence
-from functools import cached_property
 
 import libcst as cst
 
@@ -316,19 +315,10 @@ class Kinds(Flow):
 
     def is_deleted(self, scope: Scope | None) -> bool:
         """Return whether ``del`` removes a model or a trainer from ``scope``, to free its memory."""
-        return any(
-            self.scope(name) is scope and self.kind(name) in ("model", "trainer")
-            for name in self._deleted_names
-        )
-
-    @cached_property
-    def _deleted_names(self) -> list[cst.Name]:
-        return [
-            name
-            for name in self.name_loads
-            if isinstance(self.parent(name), cst.Del | cst.Element)
-            and any(isinstance(parent, cst.Del) for parent in self.parents(name))
-        ]
+        deleted = (node for node in self.nodes(cst.Del) if self.scope(node) is scope)
+        inside = (name for node in deleted for name in self.nodes(cst.Name, within=node))
+        names = (name for name in inside if isinstance(self.parent(name), cst.Del | cst.Element))
+        return any(self.kind(name) in ("model", "trainer") for name in names)
 
 
 def _first(value: cst.BaseExpression) -> cst.BaseExpression:

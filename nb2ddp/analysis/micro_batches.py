@@ -12,19 +12,12 @@ from libcst import matchers as m
 from nb2ddp.analysis import rank_zero_work
 from nb2ddp.analysis.facts import Facts
 
-_STEPS = (
-    "compute_loss",
-    "training_step",
-    "prediction_step",
-)  # methods of a Trainer that compute a micro-batch
+# Methods of a Trainer that compute a micro-batch.
+_STEPS = ("compute_loss", "training_step", "prediction_step")
 _TRACKERS = frozenset("wandb mlflow comet_ml neptune clearml aim swanlab trackio tensorboardX".split())
 _WRITERS = ("torch.utils.tensorboard", "csv.writer", "csv.DictWriter")
-_HANDLERS = (
-    "basicConfig",
-    "addHandler",
-    "dictConfig",
-    "fileConfig",
-)  # of logging: without one, nothing is written
+# Of logging: without one, nothing is written.
+_HANDLERS = ("basicConfig", "addHandler", "dictConfig", "fileConfig")
 
 
 def effects(facts: Facts) -> tuple[cst.Call, ...]:

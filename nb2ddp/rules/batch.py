@@ -67,7 +67,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             )
             continue
         yield from _by_kind(facts, node)
-        if isinstance(facts.scope(node), cst.Lambda) or _in_comprehension(facts, node):
+        if facts.around(node, cst.Lambda, cst.BaseComp) is not None:  # type: ignore[type-abstract]
             yield Decline(
                 "training arguments made inside an expression cannot be followed; assign them to a variable first",
                 node,
@@ -245,12 +245,6 @@ def _by_kind(facts: Facts, node: cst.Call | cst.Dict) -> Iterator[Finding]:
             "notebook's",
             node,
         )
-
-
-def _in_comprehension(facts: Facts, node: cst.CSTNode) -> bool:
-    """Return whether a call's arguments may contain names of a comprehension, unknown on the line above."""
-    around = (parent for parent in facts.parents(node) if isinstance(parent, cst.BaseComp))
-    return any(facts.contains(facts.statement(node), parent) for parent in around)
 
 
 def _with_shares(node: cst.CSTNode, names: dict[str, str]) -> cst.CSTNode:

@@ -53,7 +53,6 @@ from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Statement
 
 _PARTS = "each rank computes its part of every batch"
-_ONE_PROCESS = "nb2ddp: the loop sees one process; the model divides the batches"
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
@@ -77,22 +76,7 @@ def _accelerator(facts: Facts, call: cst.Call) -> Iterator[Finding]:
     function = helper(facts, "as_one_process")
     why = "every rank runs the loop as one process does; the model divides the batches"
     given = names_of_class(facts, call)
-    statement = facts.statement(call)
-    if isinstance(statement, cst.SimpleStatementLine) and len(statement.body) == 1:
-        assigned = statement.body[0]
-        if isinstance(assigned, cst.Assign) and assigned.value is call:
-            yield Edit(statement, why, partial(_assigned_alone, function=function, given=given))
-            return
     yield Edit(call, why, partial(cst_nodes.deferred, function=function, given=given))
-
-
-def _assigned_alone(statement: cst.CSTNode, function: str, given: Sequence[str]) -> cst.CSTNode:
-    """Defer what is assigned, and say why where the line has no comment."""
-    assert isinstance(statement, cst.SimpleStatementLine)
-    (assigned,) = statement.body
-    assert isinstance(assigned, cst.Assign)
-    made = assigned.with_changes(value=cst_nodes.deferred(assigned.value, function, given))
-    return cst_nodes.with_trailing_comment(statement.with_changes(body=[made]), _ONE_PROCESS)
 
 
 def _plain(facts: Facts, call: cst.Call) -> str:

@@ -61,27 +61,10 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
 def _imports(facts: Facts) -> Iterator[Finding]:
     """Remove ``from IPython import get_ipython``, which is no longer called."""
     for node in facts.nodes(cst.ImportFrom):
-        if isinstance(node.names, cst.ImportStar) or not any(map(_is_get_ipython, node.names)):
-            continue
-        line, why = facts.line_of(node), "there is no IPython in a script"
-        if len(node.names) == 1 and line is not None:
-            yield Drop(line, why)
-        else:
-            yield Edit(node, why, _without_get_ipython)
-
-
-def _is_get_ipython(alias: cst.ImportAlias) -> bool:
-    return isinstance(alias.name, cst.Name) and alias.name.value == "get_ipython" and alias.asname is None
-
-
-def _without_get_ipython(node: cst.CSTNode) -> cst.CSTNode:
-    assert isinstance(node, cst.ImportFrom)
-    assert not isinstance(node.names, cst.ImportStar)
-    names = [alias for alias in node.names if not _is_get_ipython(alias)]
-    if not names:
-        return cst.Pass(semicolon=node.semicolon)
-    names[-1] = names[-1].with_changes(comma=node.names[-1].comma)
-    return node.with_changes(names=names)
+        names = () if isinstance(node.names, cst.ImportStar) else node.names
+        if [cst_nodes.code_of(alias) for alias in names] == ["get_ipython"]:
+            why, line = "there is no IPython in a script", facts.line_of(node)
+            yield Edit(node, why, _to_pass) if line is None else Drop(line, why)
 
 
 def _bare(facts: Facts, shell: ShellCall) -> Iterator[Finding]:

@@ -77,20 +77,14 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
 
 
 def _gathered(facts: Facts, options: Options) -> Iterator[Note]:
-    """Note where the ranks generate with a model that does not fit one GPU whole, or may not."""
-    known = list(estimates(facts, options))
-    taken = max((estimate.gathered for estimate in known), default=None)
-    if taken is None:
-        said = "; where it does not fit there,"
-    elif taken > options.gpu_memory:
-        said = f", about {taken:.0f} GiB with its share, and one has {options.gpu_memory:g} (--gpu-memory):"
-    else:
-        return
-    for call in facts.live_calls:
+    """Note where the ranks generate with a model that does not fit one GPU whole."""
+    taken = max((estimate.gathered for estimate in estimates(facts, options)), default=0)
+    for call in facts.live_calls if taken > options.gpu_memory else ():
         if facts.method(call) == "generate" and facts.gathers(call):
             yield Note(
-                f"generate() gathers the whole model on each GPU{said} delete this, and "
-                "generate in a run of its own from what is saved",
+                f"generate() gathers the whole model on each GPU, about {taken:.0f} GiB with its share, and one has "
+                f"{options.gpu_memory:g} (--gpu-memory): delete this, and generate in a run of its own from what is "
+                "saved",
                 call,
             )
 

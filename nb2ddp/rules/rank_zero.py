@@ -34,6 +34,7 @@ from nb2ddp.analysis.common_paths import (
     leaves,
 )
 from nb2ddp.analysis.facts import Facts
+from nb2ddp.analysis.init_place import in_setup_step
 from nb2ddp.options import Options
 from nb2ddp.rewriting.deferring import deferring
 from nb2ddp.rewriting.findings import Edit, Finding, Gate, Insert, Note, Rule
@@ -49,7 +50,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     if last is None:
         return
     by_one, shared = rank_zero_work.generation(facts)
-    generating = by_one | frozenset(shared)
+    generating, gone = by_one | frozenset(shared), in_setup_step(facts)
     for statement in facts.top_statements:
         if statement in generating:
             yield Gate(statement, "rank-zero-then-wait", "only rank 0 generates")
@@ -60,7 +61,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             yield Insert(statement, "after", code, "every rank trains on what rank 0 generated")
     for call in facts.live_calls:
         why = rank_zero_work.why_alone(facts, call)
-        if why is None or facts.is_after_training(call):
+        if why is None or facts.is_after_training(call) or facts.top_statement(call) in gone:
             continue
         statement = facts.statement(call)
         if statement in generating or any(parent in generating for parent in facts.parents(call)):

@@ -40,6 +40,7 @@ _NO_LOGIN = (
 # Words in the names of functions that open a port, not of those that connect to one.
 _SERVING = re.compile(r"launch|serve|start|run|listen|bind|spawn", re.IGNORECASE)
 _PORT = re.compile(r"(?:.*_)?port", re.IGNORECASE)
+_COLLECTING = frozenset({"dict", "list", "set", "sorted", "tuple"})
 _FINDS_A_PORT = frozenset({"launch_openenv"})  # Unsloth's: it tries ports until one is free
 
 
@@ -215,13 +216,7 @@ def _goes_through(facts: Facts, call: cst.Call) -> bool:
         return parent.attr.value in ("items", "keys", "values", "copy")
     if isinstance(parent, cst.Arg):
         outer = facts.parent(parent)
-        return isinstance(outer, cst.Call) and facts.qualified(outer.func) in (
-            "dict",
-            "list",
-            "set",
-            "sorted",
-            "tuple",
-        )
+        return isinstance(outer, cst.Call) and facts.qualified(outer.func) in _COLLECTING
     return isinstance(parent, cst.CompFor | cst.For)
 
 

@@ -13,7 +13,6 @@ from nb2ddp.analysis.common_paths import (
     called_by_all,
     changes_state,
     leaves,
-    made_by_all,
 )
 from nb2ddp.analysis.facts import Facts
 from tests.support.helpers import facts_of
@@ -47,21 +46,6 @@ def file_block(facts: Facts) -> cst.With:
 def test_whether_all_ranks_come_to_a_call(code: str, expected: bool) -> None:
     facts = facts_of(START, code)
     assert called_by_all(facts, call_to(facts, "work(")) == expected
-
-
-@pytest.mark.parametrize(
-    ("code", "expected"),
-    [
-        ("def f(x: Own) -> None:\n    pass\nf(Own())", True),
-        ("class More(Own):\n    pass\nOwn()", False),
-        ("x = 1", False),
-    ],
-)
-def test_whether_all_ranks_make_the_objects_of_a_class(code: str, expected: bool) -> None:
-    facts = facts_of(START, "class Own:\n    pass", code)
-    definition = facts.bindings("Own")[0].node
-    assert isinstance(definition, cst.ClassDef)
-    assert made_by_all(facts, definition) == expected
 
 
 @pytest.mark.parametrize(
