@@ -44,6 +44,11 @@ from nb2ddp.source.cells import Statement
 
 _PYTHON = re.compile(r"""[\[(]?\s*(?:sys\.executable|f?["'](?:python|accelerate|torchrun|\{sys\.exec))""")
 
+_BY_LAMBDA = "this lambda writes on every rank, at the same time; make it a function with `def`"
+_WITH_TRAINING = (
+    "this writes on every rank, because every rank needs the same statement; write on a line of its own"
+)
+
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
     last = facts.last_collective
@@ -67,7 +72,8 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         if statement in generating or any(parent in generating for parent in facts.parents(call)):
             continue
         if isinstance(facts.scope(call), cst.Lambda):
-            yield from _in_lambda(facts, call)
+            if rank_zero_work.writes(facts, call):
+                yield _elsewhere(facts, call, _BY_LAMBDA)
             continue
         if facts.scope(call) is not None:
             if why == rank_zero_work.WRITES:
@@ -83,7 +89,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                     yield Gate(closing, "rank-zero-then-wait", rank_zero_work.WRITES)
                 continue
         if facts.runs(statement, facts.needs_all):
-            yield _around_training(facts, call)
+            yield _elsewhere(facts, call, _WITH_TRAINING)
             continue
         if _is_used(facts, call, last):
             if rank_zero_work.maps_file(facts, call):
@@ -221,15 +227,10 @@ def _of_rank_0(facts: Facts, path: cst.BaseExpression) -> Edit:
     return Edit(path, rank_zero_work.WRITES, of_one_rank)
 
 
-def _in_lambda(facts: Facts, call: cst.Call) -> Iterator[Finding]:
-    """Let the other ranks write a lambda's file nowhere; a statement around the lambda would gate no call of it."""
-    if not rank_zero_work.writes(facts, call):
-        return
+def _elsewhere(facts: Facts, call: cst.Call, why: str) -> Edit | Note:
+    """Let the other ranks write a file nowhere that all of them come to; note why where its path is not in sight."""
     path = rank_zero_work.opened(facts, call)
-    if path is not None:
-        yield _of_rank_0(facts, path)
-        return
-    yield Note("this lambda writes on every rank, at the same time; make it a function with `def`", call)
+    return Note(why, call) if path is None else _of_rank_0(facts, path)
 
 
 def _in_function(facts: Facts, call: cst.Call, statement: Statement) -> Iterator[Finding]:
@@ -248,7 +249,7 @@ def _in_function(facts: Facts, call: cst.Call, statement: Statement) -> Iterator
         yield _to_nowhere(facts, call)
         return
     if facts.runs(statement, facts.needs_all):
-        yield _around_training(facts, call)
+        yield _elsewhere(facts, call, _WITH_TRAINING)
         return
     all_call = called_by_all(facts, call)
     apart = leaves(facts, statement) or binds_for_later(facts, statement) or changes_state(facts, statement)
@@ -256,9 +257,7 @@ def _in_function(facts: Facts, call: cst.Call, statement: Statement) -> Iterator
         yield from _on_rank_0(facts, call, rank_zero_work.WRITES)
         return
     if all_call and not apart and folder_tests.is_looked_for(facts, call):
-        yield Gate(
-            statement, "rank-zero-then-wait", rank_zero_work.WRITES
-        )  # all ranks look before rank 0 makes it
+        yield Gate(statement, "rank-zero-then-wait", rank_zero_work.WRITES)  # when all ranks have looked
         return
     if not all_call and not apart and rank_zero_work.appends(facts, call):  # a line of a log, once
         yield Gate(statement, "rank-zero", rank_zero_work.WRITES)
@@ -278,21 +277,10 @@ def _saving(facts: Facts) -> Callable[[cst.Call], bool]:
     """Return a test for what may save a file on every rank: ``row["image"].save(path)``, of what cannot be told."""
 
     def saves(call: cst.Call) -> bool:
-        named = (facts.method(call) or "").startswith("save") and bool(call.args)
+        named = facts.method(call).startswith("save") and bool(call.args)
         return named and not facts.called_functions(call) and not rank_zero_work.writes(facts, call)
 
     return saves
-
-
-def _around_training(facts: Facts, call: cst.Call) -> Edit | Note:
-    """Deal with a write whose statement holds training, which every rank must run: the others write nowhere."""
-    path = rank_zero_work.opened(facts, call)
-    if path is not None:
-        return _of_rank_0(facts, path)
-    return Note(
-        "this writes on every rank, because every rank needs the same statement; write on a line of its own",
-        call,
-    )
 
 
 def _while_training(
@@ -315,12 +303,10 @@ def _while_training(
     elif all_call:
         once = not leaves(facts, statement)
         yield from _each_in_turn(facts, call, statement, rank_zero_work.WRITES, once=once)
-    elif (path := rank_zero_work.opened(facts, call)) is not None:
-        yield _of_rank_0(facts, path)
     elif _moves(facts, call):
         yield _by_rank_0(facts, call)
     else:
-        yield Note("this writes on every rank, because the rest of its function needs it", call)
+        yield _elsewhere(facts, call, "this writes on every rank, because the rest of its function needs it")
 
 
 rule = Rule("rank-zero", __doc__, find)
