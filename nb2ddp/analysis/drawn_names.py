@@ -5,13 +5,13 @@ A text is followed from where it is made: it may name a file, or is only shown, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection
 
 import libcst as cst
 
 from nb2ddp import libraries
 from nb2ddp.analysis.common_paths import called_by_all
-from nb2ddp.analysis.facts import Facts
+from nb2ddp.analysis.facts import Facts, asked_once
 from nb2ddp.source import cst_nodes
 
 _CLOCKS = frozenset(
@@ -69,15 +69,12 @@ def _is_measured(facts: Facts, call: cst.Call) -> bool:
 
 def is_shared(facts: Facts, value: cst.BaseExpression | None) -> bool:
     """Return whether all ranks have rank 0's value of an expression: ``folder = tempfile.mkdtemp()`` in a cell."""
-    return value in facts.once(_shared)
+    return value in shared_names(facts)
 
 
-def shared_names(facts: Facts) -> Iterator[cst.BaseExpression]:
-    """Yield the names that every rank makes, before training ends, and that have to be rank 0's, in order."""
-    yield from facts.once(_shared)
-
-
-def _shared(facts: Facts) -> dict[cst.BaseExpression, None]:
+@asked_once
+def shared_names(facts: Facts) -> Collection[cst.BaseExpression]:
+    """Return the names that every rank makes, before training ends, and that have to be rank 0's, in order."""
     found: dict[cst.BaseExpression, None] = {}
     for call in facts.live_calls:
         if facts.is_after_training(call):

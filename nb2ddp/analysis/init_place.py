@@ -8,7 +8,7 @@ import libcst as cst
 
 from nb2ddp import libraries
 from nb2ddp.analysis import installs
-from nb2ddp.analysis.facts import Facts
+from nb2ddp.analysis.facts import Facts, asked_once
 from nb2ddp.analysis.shell_commands import ShellCall, shell_calls
 from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import imported_modules
@@ -16,12 +16,9 @@ from nb2ddp.source.cells import imported_modules
 _ENVIRONMENT_MAGICS = frozenset({"env", "set_env"})
 
 
+@asked_once
 def first_below(facts: Facts) -> cst.CSTNode | None:
     """Return the first statement that runs below the init block; None where none needs it."""
-    return facts.once(_first_below)
-
-
-def _first_below(facts: Facts) -> cst.CSTNode | None:
     shells = {shell.call: shell for shell in shell_calls(facts)}
     gone = in_setup_step(facts)
     shown = {value for cell in facts.cells if (value := facts.shown(cell)) is not None}

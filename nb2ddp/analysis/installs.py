@@ -14,7 +14,7 @@ import libcst as cst
 from libcst import matchers
 from packaging.version import Version
 
-from nb2ddp.analysis.facts import Facts
+from nb2ddp.analysis.facts import Facts, asked_once
 from nb2ddp.analysis.shell_commands import ShellCall, shell_calls, shell_calls_in
 from nb2ddp.source.cells import Statement
 
@@ -41,12 +41,9 @@ class InstallPlan:
     silenced: tuple[ShellCall, ...]
 
 
+@asked_once
 def plan(facts: Facts) -> InstallPlan:
     """Find the installs and split the notebook into setup step and training script."""
-    return facts.once(_plan)
-
-
-def _plan(facts: Facts) -> InstallPlan:
     tops: dict[Statement, list[ShellCall]] = {}
     for shell in shell_calls(facts):
         if shell.is_install:

@@ -15,7 +15,7 @@ import libcst as cst
 from nb2ddp import libraries
 from nb2ddp.analysis import folder_tests, paths
 from nb2ddp.analysis.drawn_names import is_shared
-from nb2ddp.analysis.facts import Facts
+from nb2ddp.analysis.facts import Facts, asked_once
 from nb2ddp.analysis.shell_commands import is_install
 from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Statement, root_of
@@ -29,12 +29,9 @@ def generated(facts: Facts) -> frozenset[Statement]:
     return gated | frozenset(shared)
 
 
+@asked_once
 def generation(facts: Facts) -> tuple[frozenset[Statement], dict[Statement, list[str]]]:
     """Return the statements that rank 0 runs alone, and those whose names it broadcasts to all ranks."""
-    return facts.once(_generation)
-
-
-def _generation(facts: Facts) -> tuple[frozenset[Statement], dict[Statement, list[str]]]:
     last = facts.last_collective
     if last is None:
         return frozenset(), {}

@@ -13,7 +13,7 @@ from typing import Literal
 
 import libcst as cst
 
-from nb2ddp.analysis.facts import Facts
+from nb2ddp.analysis.facts import Facts, asked_once
 from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Statement, root_of
 
@@ -45,12 +45,9 @@ def _names_switch(node: cst.CSTNode) -> bool:
 # ---- optimizers ----------------------------------------------------------------------------------
 
 
+@asked_once
 def optimizers(facts: Facts) -> list[cst.Call]:
     """List the calls that make an optimizer, by the name of what is called or by the steps that its result takes."""
-    return facts.once(_optimizers)
-
-
-def _optimizers(facts: Facts) -> list[cst.Call]:
     return [c for c in facts.live_calls if _makes_optimizer(facts, c) and not facts.is_after_training(c)]
 
 
