@@ -88,10 +88,7 @@ def shared_names(facts: Facts) -> Collection[cst.BaseExpression]:
 
 
 def _name_around(facts: Facts, call: cst.Call) -> cst.BaseExpression | None:
-    """Return the largest name that a call is a part of.
-
-    In the body of a class, a part that reads none of the class's names: the lambda around it would not see them.
-    """
+    """Return the largest name that a call is a part of."""
     around: list[cst.BaseExpression] = []
     for node in (call, *facts.parents(call)):
         if isinstance(node, cst.BaseSimpleComp) and _is_joined(facts, node):
@@ -100,14 +97,7 @@ def _name_around(facts: Facts, call: cst.Call) -> cst.BaseExpression | None:
             break
         elif isinstance(node, cst.BaseExpression):
             around.append(node)
-    whole = next((node for node in reversed(around) if is_drawn_name(facts, node)), None)
-    home = facts.scope(call)
-    if whole is None or not isinstance(home, cst.ClassDef):
-        return whole
-    own = {binding.name for binding in facts.bindings_in(home) if binding.scope is home}
-    parts = around[: around.index(whole) + 1]
-    free = [n for n in parts if not isinstance(n, cst.Attribute) and not own & facts.loads_in(n)]
-    return free[-1] if free else None
+    return next((node for node in reversed(around) if is_drawn_name(facts, node)), None)
 
 
 def _is_joined(facts: Facts, items: cst.BaseSimpleComp) -> bool:

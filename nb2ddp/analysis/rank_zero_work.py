@@ -179,7 +179,7 @@ def _changes_path(facts: Facts, call: cst.Call) -> bool:
     if paths.is_path(facts, owner):
         return True
     named = (not call.args and method in _OF_PATHS_ALONE) or _makes_parents(call)
-    return named and paths.may_be_path(facts, owner, method)
+    return named and not facts.called_functions(call)
 
 
 def _names_file(facts: Facts, call: cst.Call) -> bool:

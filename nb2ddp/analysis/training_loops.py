@@ -25,23 +25,6 @@ PARAMETERS = ("parameters", "named_parameters")
 _CONDITIONAL = (cst.IfExp, cst.BooleanOperation, cst.Lambda)
 
 
-def without_gradients(facts: Facts, node: cst.CSTNode, until: cst.CSTNode | None = None) -> bool:
-    """Return whether a node is in a ``with torch.no_grad():``, or a function that is marked so, inside ``until``."""
-    for parent in facts.parents(node):
-        if parent is until:
-            return False
-        if isinstance(parent, cst.With) and any(_names_switch(item.item) for item in parent.items):
-            return True
-        if isinstance(parent, cst.FunctionDef) and any(map(_names_switch, parent.decorators)):
-            return True
-    return False
-
-
-def _names_switch(node: cst.CSTNode) -> bool:
-    """Return whether an expression switches gradients off."""
-    return any(name in cst_nodes.code_of(node) for name in ("no_grad", "inference_mode"))
-
-
 # ---- optimizers ----------------------------------------------------------------------------------
 
 

@@ -97,8 +97,10 @@ class Tree:
         """Return whether ``node`` is in the body of an ``if False:``."""
         inner = node
         for parent in self.parents(node):
-            if isinstance(parent, cst.If) and inner is parent.body and _is_false(parent.test):
-                return True
+            if isinstance(parent, cst.If) and inner is parent.body:
+                test = parent.test
+                if isinstance(test, cst.Name | cst.Integer) and test.value in ("False", "None", "0"):
+                    return True
             inner = parent
         return False
 
@@ -208,11 +210,3 @@ class Tree:
     def calls_in(self, node: cst.CSTNode) -> list[cst.Call]:
         """List the calls inside ``node``, itself included, in order."""
         return self.nodes(cst.Call, within=node)
-
-
-def _is_false(test: cst.BaseExpression) -> bool:
-    match test:
-        case cst.Name(value="False" | "None") | cst.Integer(value="0"):
-            return True
-        case _:
-            return False

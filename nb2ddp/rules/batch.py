@@ -43,6 +43,11 @@ from nb2ddp.rewriting.findings import Batch, Decline, Edit, Finding, Insert, Not
 from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
 
+_OWN_COMPLETIONS = (
+    "each rank samples its own completions: rewards and losses are of an equivalent run, not equal to the "
+    "notebook's"
+)
+
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
     yield from _searched_batch(facts)
@@ -66,7 +71,9 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 "--batch scale: every rank takes the notebook's batch, so each step takes more data", node
             )
             continue
-        yield from _by_kind(facts, node)
+        kind = facts.qualified(node.func).rpartition(".")[2] if isinstance(node, cst.Call) else ""
+        if kind.startswith(("GRPO", "RLOO", "OnlineDPO")):
+            yield Note(_OWN_COMPLETIONS, node)
         if facts.around(node, cst.Lambda, cst.BaseComp) is not None:  # type: ignore[type-abstract]
             yield Decline(
                 "training arguments made inside an expression cannot be followed; assign them to a variable first",
@@ -234,17 +241,6 @@ def _is_of_callback(facts: Facts, node: cst.BaseExpression) -> bool:
     if binding is None or not isinstance(function, cst.FunctionDef):
         return False
     return function.name.value.startswith("on_") and function.params.params[1:2] == (binding.node,)
-
-
-def _by_kind(facts: Facts, node: cst.Call | cst.Dict) -> Iterator[Finding]:
-    """Yield notes about losses that depend on all samples of a micro-batch."""
-    name = facts.qualified(node.func).rpartition(".")[2] if isinstance(node, cst.Call) else ""
-    if name.startswith(("GRPO", "RLOO", "OnlineDPO")):
-        yield Note(
-            "each rank samples its own completions: rewards and losses are of an equivalent run, not equal to the "
-            "notebook's",
-            node,
-        )
 
 
 def _with_shares(node: cst.CSTNode, names: dict[str, str]) -> cst.CSTNode:

@@ -89,14 +89,10 @@ def _choices(facts: Facts) -> Iterator[cst.Integer]:
     values = [argument.value for call in facts.calls for argument in call.args]
     values += [b.value for name in facts.bound_names for b in facts.bindings(name) if b.value is not None]
     for value in dict.fromkeys(values):
-        if isinstance(value, cst.IfExp) and _asks_for_gpu(facts, value.test):
+        if isinstance(value, cst.IfExp) and cst_nodes.code_of(value.test) == "torch.cuda.is_available()":
             otherwise = cst_nodes.code_of(value.orelse).strip("\"'")
             if isinstance(value.body, cst.Integer) and value.body.value == "0" and otherwise in ("-1", "cpu"):
                 yield value.body
-
-
-def _asks_for_gpu(facts: Facts, test: cst.BaseExpression) -> bool:
-    return isinstance(test, cst.Call) and facts.qualified(test.func) == "torch.cuda.is_available"
 
 
 def _is_device(facts: Facts, call: cst.Call, argument: cst.Arg) -> bool:

@@ -47,15 +47,12 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 "this is a script that nb2ddp has made already: run it with `nb2ddp run` or torchrun", node
             )
             return
-    keeps = options.strategy == "ddp" and _calls_models_itself(facts)
+    # A Trainer or an Accelerator would wrap the model once more.
+    wraps = any(facts.kind(call) in ("trainer", "accelerator") for call in facts.live_calls)
+    keeps = options.strategy == "ddp" and not wraps
     yield from _by_hand(facts, keeps_wrapper=keeps)
     yield from _of_ranks(facts, keeps_ranks=libraries_know_ranks(facts, options.strategy))
     yield from _unwrapped(facts, keeps_wrapper=keeps)
-
-
-def _calls_models_itself(facts: Facts) -> bool:
-    """Return whether there is no trainer and no Accelerator, which would wrap the model once more."""
-    return not any(facts.kind(call) in ("trainer", "accelerator") for call in facts.live_calls)
 
 
 def _by_hand(facts: Facts, *, keeps_wrapper: bool) -> Iterator[Finding]:

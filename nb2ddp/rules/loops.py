@@ -43,7 +43,6 @@ from nb2ddp.analysis.training_loops import (
     optimizers,
     trainings,
     trains,
-    without_gradients,
 )
 from nb2ddp.options import Options
 from nb2ddp.rewriting.deferring import names_of_class
@@ -114,7 +113,7 @@ def _is_in_sight(facts: Facts, made: Sequence[cst.Call], backward: Sequence[cst.
     if any(not facts.qualified(call.func).startswith("torch.") for call in made):
         return True
     loops = [loop for call in backward if (loop := facts.training_loop(call)) is not None]
-    return any(_model_calls(facts, loop) for loop in loops)
+    return any(facts.kind(call.func) == "model" for loop in loops for call in facts.calls_in(loop))
 
 
 def _divided(facts: Facts, made: Sequence[cst.Call]) -> Iterator[Finding]:
@@ -174,16 +173,6 @@ def _with_result(node: cst.CSTNode, check: str) -> cst.CSTNode:
     assert isinstance(node, cst.BaseExpression)
     call = cst.ensure_type(cst_nodes.expression(f"{check}(result=x)"), cst.Call)
     return call.with_changes(args=[call.args[0].with_changes(value=node)])
-
-
-def _model_calls(facts: Facts, loop: cst.For | cst.While) -> list[cst.Call]:
-    return [
-        call
-        for call in facts.calls_in(loop)
-        if isinstance(call.func, cst.Name)
-        and facts.kind(call.func) == "model"
-        and not without_gradients(facts, call, loop)
-    ]
 
 
 rule = Rule("loops", __doc__, find)

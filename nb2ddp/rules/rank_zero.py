@@ -125,7 +125,7 @@ def _each_in_turn(
     if path is not None:  # each line once
         yield _of_rank_0(facts, path)
     elif _moves(facts, call):
-        yield _by_rank_0(facts, call)
+        yield Edit.inside(call.func, rank_zero_work.WRITES, helper(facts, "on_main_process"))
 
 
 def _running(facts: Facts, call: cst.Call, statement: Statement, why: str) -> Iterator[Finding]:
@@ -178,12 +178,6 @@ def _moves(facts: Facts, call: cst.Call) -> bool:
     return isinstance(facts.parent(call), cst.Expr) and (
         names_it or facts.method(call) in libraries.WRITING_PATH_METHODS
     )
-
-
-def _by_rank_0(facts: Facts, call: cst.Call) -> Edit:
-    """Edit what is called: every rank computes the arguments."""
-    function = helper(facts, "on_main_process")
-    return Edit.inside(call.func, rank_zero_work.WRITES, function)
 
 
 def _without_ranks(facts: Facts, call: cst.Call) -> Iterator[Edit]:
@@ -304,7 +298,7 @@ def _while_training(
         once = not leaves(facts, statement)
         yield from _each_in_turn(facts, call, statement, rank_zero_work.WRITES, once=once)
     elif _moves(facts, call):
-        yield _by_rank_0(facts, call)
+        yield Edit.inside(call.func, rank_zero_work.WRITES, helper(facts, "on_main_process"))
     else:
         yield _elsewhere(facts, call, "this writes on every rank, because the rest of its function needs it")
 

@@ -29,6 +29,7 @@ from nb2ddp.options import Options
 from nb2ddp.rewriting.findings import Decline, Drop, Edit, Finding, Note, Rule
 from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
+from nb2ddp.source.cells import imported_modules
 
 _COLAB = "google.colab"
 _OF_ITS_PAGE = ("drive.", "data_table.", "output.", "widgets.", "runtime.", "files.download")
@@ -47,7 +48,11 @@ _FINDS_A_PORT = frozenset({"launch_openenv"})  # Unsloth's: it tries ports until
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
     for statement in facts.imports_of("google"):
         line = facts.line_of(statement)
-        if line is not None and isinstance(statement, cst.ImportFrom) and _is_colab(statement):
+        if (
+            line is not None
+            and isinstance(statement, cst.ImportFrom)
+            and imported_modules(statement)[0].startswith(_COLAB)
+        ):
             yield Drop(line, "Colab's services are not there in a script")
     for call in facts.live_calls:
         name = facts.qualified(call.func)
@@ -271,10 +276,6 @@ def _colab(facts: Facts, call: cst.Call, name: str) -> Iterator[Finding]:
         yield Note(f"{_COLAB}.{name} is not there in a script: the run ends here, after training", call)
     else:
         yield Decline(f"{_COLAB}.{name} is not there in a script; write what it is to do in Python", call)
-
-
-def _is_colab(node: cst.ImportFrom) -> bool:
-    return node.module is not None and cst_nodes.code_of(node.module).startswith(_COLAB)
 
 
 rule = Rule("surroundings", __doc__, find, balanced=True)

@@ -53,7 +53,7 @@ NAME = "f'run-{time.time()}'"
         (f"run = {LETTERS}\nos.makedirs(run)", [LETTERS]),
         ("run = ''.join(system.choices('ab'))\nos.makedirs(run)", ["''.join(system.choices('ab'))"]),
         ("run = f(x.join(load(uuid.uuid4()) for x in rows))\nos.makedirs(run)", []),
-        ("class A:\n    base = 'a'\n    run = f'{base}-{time.time()}'", ["time.time()"]),
+        ("class A:\n    base = 'a'\n    run = f'{base}-{time.time()}'", ["f'{base}-{time.time()}'"]),
         ("def own():\n    folder = tempfile.mkdtemp()\nown()", []),  # it may be meant to be the process's own
         (f"print({NAME})", []),
         (f"def now():\n    return {NAME}\nprint(now())", []),
