@@ -148,11 +148,8 @@ def trainings(facts: Facts, optimizer: cst.Call) -> Iterator[Statement]:
         found = _trainings_beside(facts, site)
         yield from found
         function = facts.around(site, cst.FunctionDef)
-        callers = (
-            [c for c in facts.callers(function) if c not in seen]
-            if function is not None and not found
-            else []
-        )
+        outer = facts.callers(function) if function is not None and not found else ()
+        callers = [call for call in outer if call not in seen]
         seen.update(callers)
         queue += callers
 

@@ -46,10 +46,8 @@ _FLAG = matchers.Assign(value=matchers.Name("True") | matchers.Name("False") | m
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
     if facts.last_collective is None:
         return
-    function, why = (
-        helper(facts, "from_main_process"),
-        "the ranks go rank 0's way, by its clock and its machine",
-    )
+    function = helper(facts, "from_main_process")
+    why = "the ranks go rank 0's way, by its clock and its machine"
     for asked in facts.nodes(cst.If, cst.While):
         if facts.is_dead(asked) or facts.is_after_training(asked):
             continue
