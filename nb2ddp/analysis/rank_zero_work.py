@@ -179,7 +179,9 @@ def _changes_path(facts: Facts, call: cst.Call) -> bool:
     if paths.is_path(facts, owner):
         return True
     named = (not call.args and method in _OF_PATHS_ALONE) or _makes_parents(call)
-    return named and not facts.called_functions(call)
+    of_class = any(name.rpartition(".")[2][:1].isupper() for name in facts.origins(owner))
+    own = of_class or cst_nodes.code_of(owner) in ("self", "cls") or facts.called_functions(call)
+    return named and not own
 
 
 def _names_file(facts: Facts, call: cst.Call) -> bool:

@@ -31,8 +31,7 @@ from nb2ddp.source import cst_nodes
 
 SEED = "3407"
 _SEARCHES = frozenset(
-    "optuna.create_study optuna.study.create_study ray.tune.run ray.tune.Tuner hyperopt.fmin "
-    "wandb.agent".split()
+    "optuna.create_study optuna.study.create_study ray.tune.run ray.tune.Tuner hyperopt.fmin wandb.agent".split()
 )
 
 
