@@ -253,7 +253,6 @@ ENDING_FUNCTIONS = frozenset({"sys.exit", "exit", "quit", "os._exit", "os.abort"
 ASKING_PROGRAMS = frozenset(
     "nvidia-smi which whereis uname hostname whoami nproc lscpu lsb_release df free pwd ls cat echo".split()
 )
-ASKING_OPTIONS = frozenset({"--version", "-V", "--help"})
 # Functions and methods that print their arguments.
 SHOWING_FUNCTIONS = frozenset("print display IPython.display.display pprint.pprint rich.print".split())
 SHOWING_METHODS = frozenset("debug info warning error critical".split())

@@ -11,11 +11,12 @@ from functools import cached_property
 
 import libcst as cst
 
-from nb2ddp.analysis.kinds import Kinds
+from nb2ddp.analysis.kinds import Key, Kinds
 from nb2ddp.analysis.solver import Solver
 from nb2ddp.source.cells import Binding, CodeCell, root_of
 
-_DEPTH = 6  # how many variables, attributes and functions are followed to the class of a value
+_DEPTH = 6  # how many classes are gone through to the base that has a method
+Class = cst.ClassDef | str
 # Of a node: whether it has the label by itself; None where what it is made of decides.
 Label = Callable[[cst.CSTNode], bool | None]
 _OF_MODULES = frozenset("train eval to cuda cpu half float step state_dict parameters".split())
@@ -27,6 +28,7 @@ class Calls(Kinds):
     def __init__(self, cells: Sequence[CodeCell]) -> None:
         super().__init__(cells)
         self._functions: dict[cst.Call, tuple[cst.FunctionDef, ...]] = {}
+        self._class_of = Solver[Key, frozenset[Class]](self._class_steps, frozenset())
         self._labelled: dict[Label, Solver[cst.CSTNode, bool]] = {}
 
     # ---- labels ---------------------------------------------------------------------------------
@@ -124,7 +126,7 @@ class Calls(Kinds):
         if isinstance(function, cst.Attribute):
             yield from self._methods_of(function, by_name=True)
             if not self.definitions(function.attr.value):  # self.stopper(loss)
-                for definition in self._classes(function, _DEPTH) or ():
+                for definition in self._classes(function) or ():
                     yield from self._methods(definition, "__call__")
         elif isinstance(function, cst.Name):
             yield from self._plain(function)
@@ -132,7 +134,7 @@ class Calls(Kinds):
                 for name in ("__init__", "__post_init__"):
                     yield from self._methods(definition, name)
             if not self.definitions(function.value):
-                for definition in self._classes(function, _DEPTH) or ():
+                for definition in self._classes(function) or ():
                     yield from self._methods(definition, "__call__")
 
     def _passed(self, value: cst.BaseExpression) -> Iterator[cst.FunctionDef]:
@@ -158,7 +160,7 @@ class Calls(Kinds):
             for base in self._bases(around) if around is not None else ():
                 yield from self._methods(base, name)
             return
-        classes = self._classes(owner, _DEPTH)
+        classes = self._classes(owner)
         if classes is not None:
             for definition in classes:
                 yield from self._methods(definition, name)
@@ -221,55 +223,44 @@ class Calls(Kinds):
 
     # ---- the class of a value -------------------------------------------------------------------
 
-    def _classes(self, value: cst.BaseExpression, depth: int) -> list[cst.ClassDef] | None:
+    def _classes(self, value: cst.BaseExpression) -> list[cst.ClassDef] | None:
         """Return the notebook's classes that a value may be of: empty for a library's, None if unknown."""
-        found: list[cst.ClassDef] | None = None
-        if depth:
-            match value:
-                case cst.Name():
-                    found = self._of_name(value, depth)
-                case cst.Call(func=cst.Name() as function):
-                    found = self._class_named(function) or self._returned(function, depth)
-                case cst.Call(func=cst.Attribute(value=owner)):
-                    found = self._of_library(owner)
-                case cst.Attribute(attr=attr):
-                    found = self._of_values(self.assigned(attr.value), depth)
-                    found = found if found is not None else self._of_library(value)
-        return [] if found is None and self.kind(value) else found
+        made = self._class_of.solve(value)
+        own = sorted((node for node in made if isinstance(node, cst.ClassDef)), key=self.order)
+        return own if made or self.kind(value) else None
 
-    def _of_name(self, name: cst.Name, depth: int) -> list[cst.ClassDef] | None:
-        if self.is_imported(name.value):
-            return []
-        binding = self.binding(name)
-        if binding is None:
-            return None
-        if isinstance(binding.node, cst.ClassDef):
-            return [binding.node]
-        if isinstance(binding.node, cst.Param):
-            function = binding.scope
-            home = self.scope(function) if function is not None else None
-            if isinstance(home, cst.ClassDef) and isinstance(function, cst.FunctionDef):
-                if function.params.params[:1] == (binding.node,):  # self, cls
-                    return self._family(home)
-                return self._of_values(self._given(home, function, binding.name), depth)
-            return self._of_values(self.given(binding), depth)
-        if binding.value is None or binding.index is not None:
-            return None
-        return self._classes(binding.value, depth - 1)
+    def _class_steps(self, key: Key) -> Generator[Key, frozenset[Class], frozenset[Class]]:
+        """Evaluate the classes of a value; a name stands for one of a library."""
+        sources: Iterable[Key | frozenset[str]] = ()
+        match key:
+            case cst.ClassDef():
+                return frozenset({key})
+            case cst.Name(value=name) if self.is_imported(name):
+                return frozenset({name})
+            case cst.Call(func=cst.Attribute()):
+                sources = self._of_library(key.func)
+            case cst.Attribute(attr=attr):
+                sources = [*self.assigned(attr.value)] or self._of_library(key)
+            case Binding(node=cst.Param(), scope=cst.FunctionDef() as function) if (
+                home := self._class_around(function)
+            ) is self.scope(function) and home is not None:
+                if function.params.params[:1] == (key.node,):  # self, cls
+                    return frozenset(self._family(home))
+                sources = self._given(home, function, key.name)
+            case Binding(node=cst.ClassDef() as definition):
+                return frozenset({definition})
+            case Binding(index=int()) | cst.Subscript():
+                pass
+            case _:
+                sources = self._made_of(key)
+        found: frozenset[Class] = frozenset()
+        for source in sources:
+            found |= source if isinstance(source, frozenset) else (yield source)
+        return found
 
-    def _of_values(self, values: Iterable[cst.BaseExpression], depth: int) -> list[cst.ClassDef] | None:
-        answers = [answer for v in values if (answer := self._classes(v, depth - 1)) is not None]
-        return [definition for answer in answers for definition in answer] if answers else None
-
-    def _of_library(self, owner: cst.BaseExpression) -> list[cst.ClassDef] | None:
-        root = root_of(owner)
-        return [] if isinstance(root, cst.Name) and self.is_imported(root.value) else None
-
-    def _returned(self, function: cst.Name, depth: int) -> list[cst.ClassDef] | None:
-        own = [*self._plain(function)]
-        if not own:
-            return self._of_library(function)
-        return self._of_values(self.returned(own[-1]), depth)
+    def _of_library(self, node: cst.BaseExpression) -> Sequence[Key]:
+        root = root_of(node)
+        return [root] if isinstance(root, cst.Name) and self.is_imported(root.value) else []
 
     def _given(
         self, home: cst.ClassDef, function: cst.FunctionDef, name: str

@@ -116,19 +116,6 @@ def called_by_all(facts: Facts, node: cst.CSTNode) -> bool:
     return _reached(facts, node, set())
 
 
-def made_by_all(facts: Facts, definition: cst.ClassDef) -> bool:
-    """Return whether every rank makes each object of a class, and no other class is derived from it."""
-    made = False
-    for use in facts.loads_of(definition.name.value):
-        if facts.is_dead(use) or any(isinstance(parent, cst.Annotation) for parent in facts.parents(use)):
-            continue
-        call = facts.parent(use)
-        if not isinstance(call, cst.Call) or call.func is not use or not called_by_all(facts, call):
-            return False
-        made = True
-    return made
-
-
 def _reached(facts: Facts, node: cst.CSTNode, seen: set[cst.CSTNode]) -> bool:
     for parent in facts.parents(node):
         if isinstance(parent, cst.While) and _waits(facts, parent):
@@ -153,8 +140,7 @@ def _waits(facts: Facts, loop: cst.While) -> bool:
 
     A rank may go round more often than another. One that makes a folder looks for a free name, and waits for nothing.
     """
-    goes_on = facts.runs(loop, lambda call: facts.method(call) == "backward" or facts.is_collective(call))
-    goes_on |= facts.runs(loop, lambda call: makes_folder(facts, call))
+    goes_on = facts.runs(loop, lambda call: facts.is_training(call) or makes_folder(facts, call))
     ways_out = facts.nodes(cst.Break, cst.Return, cst.Raise, within=loop.body)
     ends = [asked.test for node in ways_out if (asked := facts.around(node, cst.If)) is not None]
     return not goes_on and any(from_outside(facts, test) for test in (loop.test, *ends))
@@ -186,7 +172,8 @@ def _all_call_method(facts: Facts, method: cst.FunctionDef, seen: set[cst.CSTNod
     name = method.name.value
     if name == "forward" or (name.startswith("__") and name not in ("__init__", "__call__")):
         return False  # a library calls it: a DataLoader's worker, say
-    callers = facts.callers(method) or _callers_by_name(facts, name)
+    by_name = (call for call in facts.live_calls if facts.method(call) == name)  # of each of several classes
+    callers = facts.callers(method) or ([*by_name] if name[:2] != "__" else [])
     callers = [caller for caller in callers if not facts.is_after_training(caller)]
     for attribute in facts.attributes:
         if attribute.attr.value == name and not facts.is_dead(attribute):
@@ -194,24 +181,6 @@ def _all_call_method(facts: Facts, method: cst.FunctionDef, seen: set[cst.CSTNod
             if not isinstance(call, cst.Call) or call.func is not attribute:
                 return False  # it is passed on
     return bool(callers) and all(_reached(facts, caller, seen) for caller in callers)
-
-
-def _callers_by_name(facts: Facts, name: str) -> list[cst.Call]:
-    """Return the calls of any object's method of this name, or those by a name that is computed.
-
-    ``callback.on_epoch_end()`` for each of several classes, and ``getattr(callback, event)()``.
-    """
-    if name.startswith("__"):
-        return []
-    named = [call for call in facts.live_calls if facts.method(call) == name]
-    return named or [
-        call
-        for call in facts.live_calls
-        if isinstance(call.func, cst.Call)
-        and facts.qualified(call.func.func) == "getattr"
-        and len(call.func.args) > 1
-        and cst_nodes.string_value(call.func.args[1].value) is None
-    ]
 
 
 def _bases(facts: Facts, definition: cst.ClassDef, depth: int = 3) -> set[str]:

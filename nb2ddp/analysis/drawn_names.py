@@ -5,13 +5,13 @@ A text is followed from where it is made: it may name a file, or is only shown, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Collection
 
 import libcst as cst
 
 from nb2ddp import libraries
-from nb2ddp.analysis.common_paths import called_by_all, made_by_all
-from nb2ddp.analysis.facts import Facts
+from nb2ddp.analysis.common_paths import called_by_all
+from nb2ddp.analysis.facts import Facts, asked_once
 from nb2ddp.source import cst_nodes
 
 _CLOCKS = frozenset(
@@ -26,9 +26,6 @@ _IDS = _OF_PROCESS | frozenset(
 )
 # Make a generator that reads the system's random numbers: no seed reaches it.
 _SYSTEM_GENERATORS = frozenset({"random.SystemRandom", "secrets.SystemRandom"})
-_SYSTEM_DRAWS = frozenset(
-    "random randint randrange choice choices sample uniform getrandbits randbytes gauss".split()
-)
 # Other calls in such a name: they return the same on every rank, without the other ranks.
 _PLAIN = libraries.TEXT_FUNCTIONS | frozenset(
     "int round range os.environ.get os.getenv pytz.timezone zoneinfo.ZoneInfo".split()
@@ -44,7 +41,7 @@ def is_drawn_name(facts: Facts, value: cst.BaseExpression) -> bool:
     drawn, is_text = False, cst_nodes.holds_text(value)
     for call in facts.calls_in(value):
         name, method = facts.qualified(call.func), facts.method(call)
-        is_id = name in _IDS or _draws_from_system(facts, call)
+        is_id = name in _IDS or draws_from_system(facts, call)
         if is_id or name in _CLOCKS:
             drawn |= not _is_measured(facts, call)
         elif name not in _PLAIN | _SYSTEM_GENERATORS and method not in _TO_TEXT:
@@ -53,19 +50,15 @@ def is_drawn_name(facts: Facts, value: cst.BaseExpression) -> bool:
     return drawn and is_text and not facts.nodes(cst.NamedExpr, cst.Await, cst.Yield, within=value)
 
 
-def makes_system_generator(facts: Facts, node: cst.BaseExpression | None) -> bool:
-    """Return whether an expression is a ``random.SystemRandom()``, or a name for one."""
-    made = facts.bound(node)
-    return isinstance(made, cst.Call) and facts.qualified(made.func) in _SYSTEM_GENERATORS
+def draws_from_system(facts: Facts, call: cst.Call) -> bool:
+    """Match what ``random.SystemRandom()`` draws: ``generator.choices(letters)``."""
+    if not facts.once(_uses_system) or not isinstance(call.func, cst.Attribute):
+        return False
+    return not facts.origins(call.func.value).isdisjoint(_SYSTEM_GENERATORS)
 
 
-def _draws_from_system(facts: Facts, call: cst.Call) -> bool:
-    """Match ``random.SystemRandom().choices(letters)``."""
-    return (
-        isinstance(call.func, cst.Attribute)
-        and call.func.attr.value in _SYSTEM_DRAWS
-        and makes_system_generator(facts, call.func.value)
-    )
+def _uses_system(facts: Facts) -> bool:
+    return any(facts.qualified(call.func) in _SYSTEM_GENERATORS for call in facts.live_calls)
 
 
 def _is_measured(facts: Facts, call: cst.Call) -> bool:
@@ -76,20 +69,17 @@ def _is_measured(facts: Facts, call: cst.Call) -> bool:
 
 def is_shared(facts: Facts, value: cst.BaseExpression | None) -> bool:
     """Return whether all ranks have rank 0's value of an expression: ``folder = tempfile.mkdtemp()`` in a cell."""
-    return value in facts.once(_shared)
+    return value in shared_names(facts)
 
 
-def shared_names(facts: Facts) -> Iterator[cst.BaseExpression]:
-    """Yield the names that every rank makes, before training ends, and that have to be rank 0's, in order."""
-    yield from facts.once(_shared)
-
-
-def _shared(facts: Facts) -> dict[cst.BaseExpression, None]:
+@asked_once
+def shared_names(facts: Facts) -> Collection[cst.BaseExpression]:
+    """Return the names that every rank makes, before training ends, and that have to be rank 0's, in order."""
     found: dict[cst.BaseExpression, None] = {}
     for call in facts.live_calls:
         if facts.is_after_training(call):
             continue
-        if facts.qualified(call.func) not in _CLOCKS | _IDS and not _draws_from_system(facts, call):
+        if facts.qualified(call.func) not in _CLOCKS | _IDS and not draws_from_system(facts, call):
             continue
         value = _name_around(facts, call)
         if value is not None and _is_for_all(facts, value):
@@ -98,10 +88,7 @@ def _shared(facts: Facts) -> dict[cst.BaseExpression, None]:
 
 
 def _name_around(facts: Facts, call: cst.Call) -> cst.BaseExpression | None:
-    """Return the largest name that a call is a part of.
-
-    In the body of a class, a part that reads none of the class's names: the lambda around it would not see them.
-    """
+    """Return the largest name that a call is a part of."""
     around: list[cst.BaseExpression] = []
     for node in (call, *facts.parents(call)):
         if isinstance(node, cst.BaseSimpleComp) and _is_joined(facts, node):
@@ -110,14 +97,7 @@ def _name_around(facts: Facts, call: cst.Call) -> cst.BaseExpression | None:
             break
         elif isinstance(node, cst.BaseExpression):
             around.append(node)
-    whole = next((node for node in reversed(around) if is_drawn_name(facts, node)), None)
-    home = facts.scope(call)
-    if whole is None or not isinstance(home, cst.ClassDef):
-        return whole
-    own = {binding.name for binding in facts.bindings_in(home) if binding.scope is home}
-    parts = around[: around.index(whole) + 1]
-    free = [n for n in parts if not isinstance(n, cst.Attribute) and not own & facts.loads_in(n)]
-    return free[-1] if free else None
+    return next((node for node in reversed(around) if is_drawn_name(facts, node)), None)
 
 
 def _is_joined(facts: Facts, items: cst.BaseSimpleComp) -> bool:
@@ -140,7 +120,12 @@ def _is_for_all(facts: Facts, value: cst.BaseExpression) -> bool:
     scope = facts.scope(value)
     if isinstance(scope, cst.Lambda):  # field(default_factory=lambda: ...)
         home = facts.scope(scope)
-        return isinstance(home, cst.ClassDef) and not _of_process(facts, value) and made_by_all(facts, home)
+        if not isinstance(home, cst.ClassDef) or _of_process(facts, value):
+            return False
+        uses = [use for use in facts.loads_of(home.name.value) if facts.around(use, cst.Annotation) is None]
+        calls = [facts.parent(use) for use in uses]
+        by_all = [isinstance(c, cst.Call) and c.func in uses and called_by_all(facts, c) for c in calls]
+        return bool(by_all) and all(by_all)
     while isinstance(home := facts.scope(inner), cst.ClassDef):
         inner = home
     if isinstance(home, cst.FunctionDef) and facts.nodes(cst.Yield, within=home.body):
@@ -150,7 +135,7 @@ def _is_for_all(facts: Facts, value: cst.BaseExpression) -> bool:
     once = facts.runs_once(inner) and not isinstance(holder, cst.Arg)
     if _of_process(facts, value):
         return once and _has_own_name(holder)
-    return once or (is_kept(facts, value) and not _is_for_each_row(facts, inner, set()))
+    return once or (is_kept(facts, value) and not _is_for_each_row(facts, inner))
 
 
 def _of_process(facts: Facts, value: cst.BaseExpression) -> bool:
@@ -199,28 +184,10 @@ def _keeps(facts: Facts, call: cst.Call, argument: cst.CSTNode) -> bool:
     return is_class or bool(facts.called_functions(call))
 
 
-def _is_for_each_row(facts: Facts, node: cst.CSTNode, seen: set[cst.CSTNode]) -> bool:
+def _is_for_each_row(facts: Facts, node: cst.CSTNode) -> bool:
     """Return whether a loop in which nothing trains leads to a node: one over the data, say."""
-    for parent in facts.parents(node):
-        if isinstance(parent, cst.BaseComp):
-            return True
-        if isinstance(parent, cst.For | cst.While) and not facts.runs(parent, facts.once(_training)):
-            return True
-        if isinstance(parent, cst.FunctionDef):
-            callers = [caller for caller in facts.callers(parent) if caller not in seen]
-            seen.update(callers)
-            return any(_is_for_each_row(facts, caller, seen) for caller in callers)
-    return False
-
-
-def _training(facts: Facts) -> Callable[[cst.Call], bool]:
-    """Return a test for the calls that train."""
-    return lambda call: facts.method(call) == "backward" or facts.is_collective(call)
-
-
-# ---- where a text goes ---------------------------------------------------------------------------
-
-_ENDS = cst.Expr | cst.Comparison | cst.Assert | cst.If | cst.While
+    loops = facts.loops_to(node)
+    return any(isinstance(loop, cst.BaseComp) or not facts.runs(loop, facts.is_training) for loop in loops)
 
 
 def is_kept(facts: Facts, value: cst.BaseExpression) -> bool:
@@ -228,72 +195,18 @@ def is_kept(facts: Facts, value: cst.BaseExpression) -> bool:
 
     It is followed through names, attributes, the notebook's own functions, and texts that are made with it.
     """
-    queue: list[cst.CSTNode] = [value]
-    seen: set[cst.CSTNode] = {value}
-    while queue:
-        found = _goes_into(facts, queue.pop())
-        if found is None:
-            return True
-        queue += (more := [node for node in found if node not in seen])
-        seen.update(more)
-    return False
+
+    def label(node: cst.CSTNode) -> bool | None:
+        return True if node is value else None
+
+    uses = (call for call in facts.live_calls if not _passes_on(facts, call))
+    return any(facts.carries(call, label) for call in uses if not facts.contains(value, call))
 
 
-def _goes_into(facts: Facts, node: cst.CSTNode) -> Sequence[cst.CSTNode] | None:
-    """Return where a value is found next; None where it is used in a way that may name a file."""
-    inner = node
-    for around in facts.parents(node):
-        match around:
-            case cst.Assign(targets=targets) if inner is around.value:
-                return _read(facts, [target.target for target in targets])
-            case cst.AnnAssign(target=target):
-                return _read(facts, [target])
-            case cst.Return():
-                function = facts.scope(around)
-                return facts.callers(function) if isinstance(function, cst.FunctionDef) else None
-            case cst.Call():
-                is_text = _makes_text(facts, around) or facts.method(around) in libraries.TEXT_METHODS
-                if not is_text and facts.qualified(around.func) not in libraries.SETTINGS_MAKERS:
-                    return _given(facts, around, inner) if isinstance(inner, cst.Arg) else None
-            case cst.AssignTarget():
-                return ()
-            case _ if isinstance(around, _ENDS):
-                return ()
-            case cst.BaseStatement() | cst.BaseSmallStatement() | cst.Lambda() | cst.BaseComp():
-                return None
-        inner = around
-    return None
-
-
-def _given(facts: Facts, call: cst.Call, argument: cst.Arg) -> Sequence[cst.CSTNode] | None:
-    """Return where an argument of a call is found next."""
-    name, method = facts.qualified(call.func), facts.method(call)
-    recorded = name in libraries.RECORDING_FUNCTIONS and call.args[0] is argument
-    if name in libraries.SHOWING_FUNCTIONS or recorded:
-        return ()
-    if method in libraries.SHOWING_METHODS | libraries.RECORDING_METHODS:
-        return ()
-    uses: list[cst.CSTNode] = []
-    for function in facts.called_functions(call):
-        parameters = (*function.params.params, *function.params.kwonly_params)
-        names = [p.name.value for p in parameters]
-        passed = [n for n in names if facts.passes(function, n, call) is argument.value]
-        if not passed:
-            return None
-        uses += facts.uses(passed[0], function.body)
-    return uses if facts.called_functions(call) else None
-
-
-def _read(facts: Facts, targets: Sequence[cst.BaseExpression]) -> Sequence[cst.CSTNode] | None:
-    """Return the places that read what targets of an assignment get."""
-    found: list[cst.CSTNode] = []
-    for target in targets:
-        if not isinstance(target, cst.Name | cst.Attribute):
-            return None
-        scope = facts.scope(target)
-        if isinstance(target, cst.Name):
-            found += facts.loads_of(target.value) if scope is None else facts.uses(target.value, scope)
-        if isinstance(target, cst.Attribute) or isinstance(scope, cst.ClassDef):
-            name = target.attr.value if isinstance(target, cst.Attribute) else target.value
-            found += (attribute for attribute in facts.attributes if attribute.attr.value == name)
-    return found
+def _passes_on(facts: Facts, call: cst.Call) -> bool:
+    """Return whether a call shows or records what it gets, makes text of it, or hands it to a function of a cell."""
+    functions = libraries.SHOWING_FUNCTIONS | libraries.RECORDING_FUNCTIONS | libraries.SETTINGS_MAKERS
+    methods = libraries.SHOWING_METHODS | libraries.RECORDING_METHODS
+    shows = facts.qualified(call.func) in functions or facts.method(call) in methods
+    own = [facts.scope(f) is None for f in facts.called_functions(call) if not any(a.star for a in call.args)]
+    return shows or _makes_text(facts, call) or (bool(own) and all(own))

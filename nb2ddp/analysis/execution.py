@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import cached_property
 
 import libcst as cst
@@ -89,18 +89,8 @@ class Execution(Calls):
 
         What a loop or the first ``for`` of a comprehension goes through is evaluated once.
         """
-        inner, innermost = node, node
-        for parent in self.parents(node):
-            if isinstance(parent, cst.FunctionDef | cst.ClassDef | cst.Lambda | cst.While):
-                return False
-            if isinstance(parent, cst.For) and inner is not parent.iter:
-                return False
-            if isinstance(parent, cst.BaseComp) and not (
-                inner is parent.for_in and innermost is parent.for_in.iter
-            ):
-                return False
-            inner, innermost = parent, inner
-        return True
+        alone = self.around(node, cst.FunctionDef, cst.ClassDef, cst.Lambda) is None
+        return alone and next(self.loops(node), None) is None
 
     def shown(self, cell: CodeCell) -> cst.BaseExpression | None:
         """Return the expression whose value the notebook displays below the cell; None without one."""
@@ -157,8 +147,20 @@ class Execution(Calls):
         loop calls them, and a loop in them takes several steps of one micro-batch.
         """
         if call not in self._loops:
-            self._loops[call] = None if self._is_of_trainer(call, {call}) else self._find_loop(call)
+            loops = (loop for loop in self.loops_to(call) if not isinstance(loop, cst.BaseComp))
+            self._loops[call] = None if self._is_of_trainer(call, {call}) else next(loops, None)
         return self._loops[call]
+
+    def loops_to(self, node: cst.CSTNode) -> Iterator[cst.For | cst.While | cst.BaseComp]:
+        """Yield the loops and comprehensions around a node, and around the calls that lead to it, the nearest first."""
+        queue, seen = deque([node]), {node}
+        while queue:
+            site = queue.popleft()
+            yield from self.loops(site)
+            function = self.around(site, cst.FunctionDef)
+            callers = [c for c in self.callers(function) if c not in seen] if function is not None else []
+            seen.update(callers)
+            queue += callers
 
     def _is_of_trainer(self, site: cst.CSTNode, seen: set[cst.CSTNode]) -> bool:
         """Return whether only methods of the notebook's Trainers run what stands at a site."""
@@ -168,19 +170,6 @@ class Execution(Calls):
         callers = [] if function is None else [c for c in self.callers(function) if c not in seen]
         seen.update(callers)
         return bool(callers) and all(self._is_of_trainer(caller, seen) for caller in callers)
-
-    def _find_loop(self, call: cst.Call) -> cst.For | cst.While | None:
-        queue, seen = deque([call]), {call}
-        while queue:
-            site = queue.popleft()
-            loop = self.loop(site)
-            if loop is not None:
-                return loop
-            function = self.around(site, cst.FunctionDef)
-            callers = [c for c in self.callers(function) if c not in seen] if function is not None else []
-            seen.update(callers)
-            queue += callers
-        return None
 
     # ---- collectives ----------------------------------------------------------------------------
 
@@ -200,6 +189,14 @@ class Execution(Calls):
     def needs_all(self, call: cst.Call) -> bool:
         """Return whether all ranks make a call together: a collective one, or one that joins the process group."""
         return self.is_collective(call) or self.joins_group(call)
+
+    def is_training(self, call: cst.Call) -> bool:
+        """Return whether a call is a part of training: ``backward()``, or a collective one."""
+        return method_of(call) == "backward" or self.is_collective(call)
+
+    def is_for_all(self, call: cst.Call) -> bool:
+        """Return whether a call is what every rank has to do: training, and calls of the model."""
+        return self.needs_all(call) or self.kind(call.func) == "model" or method_of(call) == "step"
 
     def gathers(self, call: cst.Call) -> bool:
         """Return whether a call needs the shards of all ranks: a sharded model generates, or is saved."""

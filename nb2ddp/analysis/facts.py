@@ -8,6 +8,7 @@ bound to), `flow` (where values come from), `kinds` (what a value is), `calls` (
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import wraps
 from typing import Any, TypeVar
 
 from nb2ddp.analysis.execution import Execution
@@ -38,3 +39,8 @@ class Facts(Execution):
     def sharded(self) -> Facts:
         """Return the facts of the same cells for a model that the Trainer shards."""
         return self if self._sharded else Facts(self.cells, sharded=True)
+
+
+def asked_once(question: Callable[[Facts], Answer]) -> Callable[[Facts], Answer]:
+    """Keep the answer to a question about the whole notebook."""
+    return wraps(question)(lambda facts: facts.once(question))

@@ -37,20 +37,6 @@ class Flow(Names):
         binding = self.binding(node)
         return binding.value if binding is not None else None
 
-    def comprehension(self, name: cst.Name) -> cst.CompFor | None:
-        """Return the ``for`` of a comprehension around a name that gives it its value; None without one."""
-        for parent in self.parents(name):
-            part = parent.for_in if isinstance(parent, cst.BaseComp) else None
-            while part is not None:
-                if self.contains(part.iter, name):
-                    break  # neither this one nor those behind it
-                if name.value in cst_nodes.target_names(part.target):
-                    return part
-                part = part.inner_for_in
-            if isinstance(parent, cst.BaseSmallStatement):
-                return None
-        return None
-
     def reaching(self, name: cst.Name) -> tuple[Binding, ...]:
         """Return the assignments that a use of a name may see, the last first, that no branch rules out."""
         last = self.binding(name)
@@ -221,18 +207,9 @@ class Flow(Names):
         calls = [call for call, _ in self.calls_of(function.name.value)]
         return [calls[0], *self.star_dicts(calls[0])] if len(calls) == 1 else []
 
-    def _dict_of(self, node: cst.BaseExpression | None) -> _DictLike | None:
-        binding = self.binding(node)
-        if binding is not None and isinstance(binding.node, cst.Param):
-            given = [] if binding.node.default is not None else list(self.given(binding))
-            inside = any(self.contains(binding.scope or binding.node, value) for value in given)
-            alone = len(given) == 1 and not inside and not self.is_changed(binding)
-            return self._dict_of(given[0]) if alone else None
-        if isinstance(node, cst.Subscript):
-            owner = self._dict_of(node.value) if isinstance(node.value, cst.Name | cst.Subscript) else None
-            return self._dict_of(_item(owner, key_of(node)))
-        found = self.value(node) if isinstance(node, cst.Name) else node
-        return found if isinstance(found, cst.Dict | cst.Call) and self._is_dict(found) else None
+    def _dict_of(self, node: cst.BaseExpression) -> _DictLike | None:
+        made = self.value(node)
+        return made if isinstance(made, cst.Dict | cst.Call) and self._is_dict(made) else None
 
     def _is_dict(self, node: cst.BaseExpression | None) -> bool:
         """Match a dict literal and ``dict(a=1)``, with no ``**`` in it."""
@@ -277,16 +254,17 @@ class Flow(Names):
                 return node
 
     def _bound(self, binding: Binding, depth: int) -> cst.BaseExpression | None:
-        if isinstance(binding.node, cst.Param):
-            given = list(self.given(binding))
-            if not given and isinstance(binding.node.default, cst.BaseExpression):
-                return self.value(binding.node.default, depth - 1)
-            values = [self.value(value, depth - 1) for value in given]
-            same = len({cst_nodes.code_of(value) for value in values if value is not None}) == 1
-            return values[0] if same and None not in values else None
         if binding.index is not None or self.is_changed(binding):
             return None
-        return self.value(binding.value, depth - 1)
+        if not isinstance(binding.node, cst.Param):
+            return self.value(binding.value, depth - 1)
+        given, default, function = list(self.given(binding)), binding.node.default, binding.scope
+        calls = self.calls_of(function.name.value) if isinstance(function, cst.FunctionDef) else ()
+        if isinstance(default, cst.BaseExpression) and (not given or len(given) < len(calls)):
+            given.append(default)
+        values = [self.value(value, depth - 1) for value in given]
+        same = len({cst_nodes.code_of(value) for value in values if value is not None}) == 1
+        return values[0] if same and None not in values else None
 
     def _attribute(self, owner: cst.BaseExpression, name: str, depth: int) -> cst.BaseExpression | None:
         """Follow ``Config.x`` and ``config.x`` to ``x = ...`` in the body of the notebook's own class."""
@@ -353,8 +331,3 @@ def dict_items(node: cst.BaseExpression | None) -> dict[str, cst.BaseExpression]
         if all(k is not None for k, _ in pairs)
         else None
     )
-
-
-def _item(node: _DictLike | None, name: str | None) -> cst.BaseExpression | None:
-    found = [value for key, value in pairs_of(node) if key == name and name is not None]
-    return found[-1] if found else None

@@ -18,7 +18,7 @@ from typing import Literal
 import libcst as cst
 
 from nb2ddp import libraries
-from nb2ddp.analysis.facts import Facts
+from nb2ddp.analysis.facts import Facts, asked_once
 from nb2ddp.analysis.shell_commands import shell_calls
 from nb2ddp.source import cst_nodes
 
@@ -129,12 +129,9 @@ class Training:
     is_beside: bool = False
 
 
+@asked_once
 def trainings(facts: Facts) -> tuple[Training, ...]:
     """List the calls that train with a framework of `FRAMEWORKS`, in order."""
-    return facts.once(_trainings)
-
-
-def _trainings(facts: Facts) -> tuple[Training, ...]:
     found = []
     for call in facts.live_calls:
         framework = _framework_of(facts, call)

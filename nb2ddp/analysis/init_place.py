@@ -8,19 +8,17 @@ import libcst as cst
 
 from nb2ddp import libraries
 from nb2ddp.analysis import installs
-from nb2ddp.analysis.facts import Facts
+from nb2ddp.analysis.facts import Facts, asked_once
 from nb2ddp.analysis.shell_commands import ShellCall, shell_calls
 from nb2ddp.source import cst_nodes
+from nb2ddp.source.cells import imported_modules
 
 _ENVIRONMENT_MAGICS = frozenset({"env", "set_env"})
 
 
+@asked_once
 def first_below(facts: Facts) -> cst.CSTNode | None:
     """Return the first statement that runs below the init block; None where none needs it."""
-    return facts.once(_first_below)
-
-
-def _first_below(facts: Facts) -> cst.CSTNode | None:
     shells = {shell.call: shell for shell in shell_calls(facts)}
     gone = in_setup_step(facts)
     shown = {value for cell in facts.cells if (value := facts.shown(cell)) is not None}
@@ -85,37 +83,11 @@ def touches_environment(statement: cst.CSTNode) -> bool:
 
 
 def _is_light(facts: Facts, node: cst.CSTNode, shells: Mapping[cst.Call, ShellCall]) -> bool:
-    """Return whether a statement only sets the environment or imports packages that are not heavy."""
-
-    def are_light(*parts: cst.CSTNode | None) -> bool:
-        return all(_is_light(facts, part, shells) for part in parts if part is not None)
-
-    match node:
-        case cst.SimpleStatementLine(body=parts) | cst.IndentedBlock(body=parts):
-            return are_light(*parts)
-        case cst.SimpleStatementSuite(body=parts):
-            return are_light(*parts)
-        case cst.Import(names=names):
-            return not any(
-                cst_nodes.code_of(a.name).partition(".")[0] in libraries.HEAVY_PACKAGES for a in names
-            )
-        case cst.ImportFrom(module=module):
-            return (
-                module is None or cst_nodes.code_of(module).partition(".")[0] not in libraries.HEAVY_PACKAGES
-            )
-        case cst.Expr(value=cst.Call() as call) if call in shells:
-            return True
-        case cst.Assign() | cst.AugAssign() | cst.Expr():
-            return touches_environment(node) or isinstance(
-                node.value, cst.BaseString | cst.BaseNumber | cst.Name
-            )
-        case cst.Del():
-            return touches_environment(node)
-        case cst.If(body=body, orelse=orelse) | cst.For(body=body, orelse=orelse):
-            return are_light(body, orelse)
-        case cst.Try(body=body, handlers=handlers, orelse=orelse, finalbody=finalbody):
-            return are_light(body, *(handler.body for handler in handlers), orelse, finalbody)
-        case cst.Else(body=body) | cst.Finally(body=body):
-            return are_light(body)
-        case _:
-            return isinstance(node, cst.Pass)
+    """Return whether a statement imports no heavy package, and calls nothing but to set the environment."""
+    imports = facts.nodes(cst.Import, cst.ImportFrom, within=node)
+    packages = {module.partition(".")[0] for found in imports for module in imported_modules(found)}
+    magics = {*shells, *(shell.func.value for shell in shells if isinstance(shell.func, cst.Attribute))}
+    calls = (call for call in facts.calls_in(node) if call not in magics)
+    return libraries.HEAVY_PACKAGES.isdisjoint(packages) and all(
+        touches_environment(facts.statement(call)) for call in calls
+    )

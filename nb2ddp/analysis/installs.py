@@ -7,24 +7,19 @@ that bind the names it reads (computed versions, imports). No other code of the 
 from __future__ import annotations
 
 import re
-import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import libcst as cst
-from packaging.requirements import InvalidRequirement, Requirement
-from packaging.specifiers import Specifier
-from packaging.utils import canonicalize_name
+from libcst import matchers
 from packaging.version import Version
 
-from nb2ddp.analysis.facts import Facts
+from nb2ddp.analysis.facts import Facts, asked_once
 from nb2ddp.analysis.shell_commands import ShellCall, shell_calls, shell_calls_in
 from nb2ddp.source.cells import Statement
 
 # The script's init block imports these.
 _PROVIDED = frozenset({"os", "sys", "torch"})
-# Methods that change the list or dict on which they are called.
-_CHANGING = frozenset("append extend insert remove pop update setdefault add discard sort".split())
 # An install from local files: `-e .`, `-r requirements.txt`, `./a.whl`; not from a URL.
 _FROM_FILES = re.compile(
     r"\s(?:-e\s+|-r\s+|--requirement[ =])(?!\w+[:+])|\s\.{1,2}(?:/|\s|\[|$)|\s(?!\w+:)\S+\.(?:whl|deb|tar\.gz)\b"
@@ -46,18 +41,15 @@ class InstallPlan:
     silenced: tuple[ShellCall, ...]
 
 
+@asked_once
 def plan(facts: Facts) -> InstallPlan:
     """Find the installs and split the notebook into setup step and training script."""
-    return facts.once(_plan)
-
-
-def _plan(facts: Facts) -> InstallPlan:
     tops: dict[Statement, list[ShellCall]] = {}
     for shell in shell_calls(facts):
         if shell.is_install:
             tops.setdefault(facts.top_statement(shell.call), []).append(shell)
     wanted = _slice(facts, [*tops, *_callers(facts, tops), *_preparations(facts, tops)])
-    lines = {top: [_line_of(facts, shell) for shell in shells] for top, shells in tops.items()}
+    lines = {top: [facts.line_of(shell.call) for shell in shells] for top, shells in tops.items()}
     useless = {top for top in wanted if lines.get(top) != [top] and _is_quiet(facts, top)}
     binding: dict[str, set[Statement]] = {}
     for top in useless:
@@ -77,7 +69,7 @@ def _plan(facts: Facts) -> InstallPlan:
         slice=tuple(wanted),
         dropped=tuple(dict.fromkeys(line for top in mixed for line in lines[top] if line)),
         leftovers=tuple(top for top in wanted if top in useless),
-        silenced=tuple(shell for top in mixed for shell in tops[top] if _line_of(facts, shell) is None),
+        silenced=tuple(shell for top in mixed for shell in tops[top] if facts.line_of(shell.call) is None),
     )
 
 
@@ -100,7 +92,7 @@ def _preparations(facts: Facts, tops: Mapping[Statement, list[ShellCall]]) -> It
     """Yield the commands before an install from local files that fetch them: `git clone`, `%cd`."""
     last = max((facts.order(t) for t, shells in tops.items() if any(map(_is_from_files, shells))), default=0)
     for shell in shell_calls(facts):
-        line = _line_of(facts, shell)
+        line = facts.line_of(shell.call)
         if line is None or facts.order(line) >= last or facts.top_statement(line) is not line:
             continue
         if shell.kind == "system" or (shell.kind == "line" and shell.name == "cd"):
@@ -111,47 +103,18 @@ def _is_from_files(shell: ShellCall) -> bool:
     return _FROM_FILES.search(shell.command) is not None
 
 
-def _line_of(facts: Facts, shell: ShellCall) -> Statement | None:
-    """Return the statement of an install, if the install is all of it."""
-    line = facts.statement(shell.call)
-    match line:
-        case cst.SimpleStatementLine(body=[cst.Expr(value=value)]) if value is shell.call:
-            return line
-        case _:
-            return None
-
-
-def pins(facts: Facts, package: str) -> list[Specifier]:
-    """Return the notebook's version specifiers of a package: ``==0.17.1`` of ``pip install peft==0.17.1``.
+def kept_below(facts: Facts, package: str, version: str) -> bool:
+    """Return whether the notebook installs a package before a version: ``pip install peft==0.17.1``.
 
     Versions that are held in variables are not seen.
     """
-    found: list[Specifier] = []
-    for shell in shell_calls(facts):
-        if not shell.is_install or facts.is_dead(shell.call):
-            continue
-        try:
-            words = shlex.split(shell.command, comments=True)
-        except ValueError:  # an open quote
-            continue
-        for word in words:
-            try:
-                requirement = Requirement(word)
-            except InvalidRequirement:
-                continue
-            if canonicalize_name(requirement.name) == package:
-                found += requirement.specifier
-    return found
-
-
-def keeps_below(pins: Sequence[Specifier], version: str) -> bool:
-    """Return whether one of the pins keeps a package below a version."""
-    limit = Version(version)
-    tops = [(pin.operator, Version(pin.version.removesuffix(".*"))) for pin in pins]
+    pin = re.compile(rf"(?<![\w.-]){re.escape(package)}(?![\w.-])[^\s'\"]*?\s*(==|<=?)\s*(\d+(?:\.\d+)*)")
+    installs = (
+        shell.command for shell in shell_calls(facts) if shell.is_install and not facts.is_dead(shell.call)
+    )
+    found = (pinned for command in installs for pinned in pin.findall(command))
     return any(
-        top < limit or (operator == "<" and top == limit)
-        for operator, top in tops
-        if operator in ("==", "<=", "<")
+        Version(top) < Version(version) or (operator, top) == ("<", version) for operator, top in found
     )
 
 
@@ -179,64 +142,34 @@ def _givers(facts: Facts) -> dict[str, list[Statement]]:
     """List for each name the top-level statements that bind it, or change its value, in order."""
     found: dict[str, list[Statement]] = {}
     for statement in facts.top_statements:
-        changed = _changed(statement)
-        for name in facts.binds_in(statement) | ({changed} if changed is not None else set()):
+        for name in facts.binds_in(statement) | facts.changes_in(statement):
             found.setdefault(name, []).append(statement)
     return found
-
-
-def _changed(statement: Statement) -> str | None:
-    """Return the name whose value a statement changes: ``packages.append("peft")``, ``versions["trl"] = v``."""
-    match statement:
-        case cst.SimpleStatementLine(
-            body=[cst.Expr(value=cst.Call(func=cst.Attribute(value=cst.Name(value=name), attr=method)))]
-        ) if method.value in _CHANGING:
-            return name
-        case cst.SimpleStatementLine(
-            body=[cst.Assign(targets=[cst.AssignTarget(target=cst.Subscript(value=cst.Name(value=name)))])]
-        ):
-            return name
-        case _:
-            return None
 
 
 def _used_names(facts: Facts, statement: Statement) -> frozenset[str]:
     """Return the names that a statement reads, also inside its shell lines."""
     names = set(facts.loads_in(statement))
     for shell in shell_calls_in(facts, statement):
-        names |= {n.value for n in _names(cst.parse_expression(shell.code(facts.bound_names)))}
+        code = cst.parse_expression(shell.code(facts.bound_names))
+        names |= {cst.ensure_type(name, cst.Name).value for name in matchers.findall(code, matchers.Name())}
     return frozenset(names)
 
 
-def _names(node: cst.CSTNode) -> Iterator[cst.Name]:
-    if isinstance(node, cst.Name):
-        yield node
-    for child in node.children:
-        yield from _names(child)
+_LOUD = (cst.For, cst.While, cst.With, cst.FunctionDef, cst.ClassDef, cst.Match, cst.AugAssign, cst.AnnAssign)
+_LOUD_LINES = (cst.Del, cst.Return, cst.Raise, cst.Assert, cst.Global, cst.Nonlocal)
 
 
 def _is_quiet(facts: Facts, node: cst.CSTNode) -> bool:
     """Return whether a statement only imports, assigns, installs or prints: it changes no other state."""
-    match node:
-        case cst.SimpleStatementLine(body=parts):
-            return all(_is_quiet(facts, part) for part in parts)
-        case cst.Import() | cst.ImportFrom() | cst.Pass():
-            return True
-        case cst.Assign(targets=targets):
-            return all(isinstance(t.target, cst.Name | cst.Tuple) for t in targets)
-        case cst.Expr(value=cst.Call() as call):
-            name = facts.qualified(call.func)
-            return name == "print" or any(
-                s.call is call and s.is_install for s in shell_calls_in(facts, call)
-            )
-        case cst.If(body=body, orelse=orelse):
-            return _is_quiet(facts, body) and (orelse is None or _is_quiet(facts, orelse))
-        case cst.Try(body=body, handlers=handlers, orelse=orelse, finalbody=final):
-            rest = [h.body for h in handlers] + [part.body for part in (orelse, final) if part is not None]
-            return all(_is_quiet(facts, part) for part in [body, *rest])
-        case cst.Else(body=body):
-            return _is_quiet(facts, body)
-        case cst.IndentedBlock(body=parts) | cst.SimpleStatementSuite(body=parts):
-            return all(_is_quiet(facts, part) for part in parts)
-        case _:
-            return False
+    if facts.nodes(*_LOUD, *_LOUD_LINES, within=node):
+        return False
+    targets = [target.target for target in facts.nodes(cst.AssignTarget, within=node)]
+    installs = {shell.call for shell in shell_calls_in(facts, node) if shell.is_install}
+    values = [expression.value for expression in facts.nodes(cst.Expr, within=node)]
+    calls = [value for value in values if isinstance(value, cst.Call)]
+    return (
+        all(isinstance(target, cst.Name | cst.Tuple) for target in targets)
+        and len(calls) == len(values)
+        and all(call in installs or facts.qualified(call.func) == "print" for call in calls)
+    )

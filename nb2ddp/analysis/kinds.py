@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Generator, Iterator, Sequence
-from functools import cached_property
 
 import libcst as cst
 
@@ -19,9 +18,8 @@ from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Binding, CodeCell, Scope, root_of
 from nb2ddp.source.cst_nodes import keyword_of, method_of
 
-_Key = cst.BaseExpression | cst.FunctionDef | cst.ClassDef | Binding
-_Steps = Generator[_Key, str, str]
-_DEPTH = 8  # how many variables and wrappers are followed
+Key = cst.BaseExpression | cst.FunctionDef | cst.ClassDef | Binding
+_Steps = Generator[Key, str, str]
 _BUILTINS = frozenset(dir(builtins))
 
 
@@ -30,8 +28,8 @@ class Kinds(Flow):
 
     def __init__(self, cells: Sequence[CodeCell]) -> None:
         super().__init__(cells)
-        self._kinds = Solver[_Key, str](self._steps, "")
-        self._origins = Solver[_Key, frozenset[str]](self._origin_steps, frozenset())
+        self._kinds = Solver[Key, str](self._steps, "")
+        self._origins = Solver[Key, frozenset[str]](self._origin_steps, frozenset())
         self._trainer_classes = Solver(self._derives(libraries.is_trainer_class), False)
         self._arguments_classes = Solver(self._derives(libraries.is_arguments_class), False)
 
@@ -41,7 +39,7 @@ class Kinds(Flow):
         """Return "trainer", "model", "dataset", "loader", "arguments", "accelerator", or "" for the rest."""
         return self._kinds.solve(node) if isinstance(node, cst.BaseExpression) else ""
 
-    def _steps(self, key: _Key) -> _Steps:
+    def _steps(self, key: Key) -> _Steps:
         """Evaluate the kind of an expression, of a bound name, of a function's result, of an instance."""
         match key:
             case Binding():
@@ -198,21 +196,13 @@ class Kinds(Flow):
 
     def trainer_class(self, trainer: cst.CSTNode | None) -> str:
         """Return the name of a trainer's class in its library; "" where it cannot be seen."""
-        for _ in range(_DEPTH):
-            if isinstance(trainer, cst.Name) and (binding := self.binding(trainer)) is not None:
-                trainer = binding.value
-            elif isinstance(trainer, cst.Call):
-                name = self.qualified(trainer.func).rpartition(".")[2]
-                if name not in libraries.TRAINER_WRAPPERS:
-                    own = (b.node for b in self.definitions(name) if isinstance(b.node, cst.ClassDef))
-                    bases = next((node.bases for node in own), ())
-                    base = bases[0].value if bases else None
-                    return self.qualified(base).rpartition(".")[2] if base is not None else name
-                first = trainer.args[0].value if trainer.args else None
-                trainer = keyword_of(trainer, "trainer") or first
-            else:
-                break
-        return ""
+        made = sorted(self.origins(trainer)) if isinstance(trainer, cst.BaseExpression) else ()
+        found = (
+            name.rpartition(".")[2]
+            for name in made
+            if libraries.is_trainer_class(name.partition(".")[0], name.rpartition(".")[2])
+        )
+        return next(found, "")
 
     # ---- what a call does -----------------------------------------------------------------------
 
@@ -221,8 +211,13 @@ class Kinds(Flow):
         return method_of(call) not in libraries.MODEL_METHODS and self.kind(call) == "model"
 
     def loaded_name(self, call: cst.Call) -> str:
-        """Return the model's name that ``from_pretrained`` gets; "" where it cannot be seen."""
-        return cst_nodes.string_value(self.bound(cst_nodes.given(call, 0, "model_name"))) or ""
+        """Return the model's name that a call loads, also by its configuration; "" where it cannot be seen."""
+        keywords = ("model_name", "pretrained_model_name_or_path", "model_id", "config")
+        named = (value for name in keywords if (value := self.argument(call, name)[1]) is not None)
+        value = self.value(next(named, cst_nodes.given(call, 0)))
+        if isinstance(value, cst.Call) and method_of(value) == "from_pretrained":
+            return self.loaded_name(value)
+        return cst_nodes.string_value(value) or ""
 
     def joins_group(self, call: cst.Call) -> bool:
         """Return whether a call makes Accelerate join the process group: arguments and trainers do."""
@@ -271,13 +266,13 @@ class Kinds(Flow):
         """
         return self._origins.solve(node)
 
-    def _origin_steps(self, key: _Key) -> Generator[_Key, frozenset[str], frozenset[str]]:
+    def _origin_steps(self, key: Key) -> Generator[Key, frozenset[str], frozenset[str]]:
         found: frozenset[str] = frozenset()
         for source in self._made_of(key):
             found |= source if isinstance(source, frozenset) else (yield source)
         return found
 
-    def _made_of(self, key: _Key) -> Iterator[_Key | frozenset[str]]:
+    def _made_of(self, key: Key) -> Iterator[Key | frozenset[str]]:
         """Yield the library's names, and what else a value is made of."""
         match key:
             case Binding(node=cst.Param()):
@@ -293,7 +288,9 @@ class Kinds(Flow):
             case cst.ClassDef(bases=bases):
                 for base in bases:
                     yield from self._makers(base.value)
-            case cst.Call(func=func):
+            case cst.Call(func=func, args=args):
+                wraps = bool(args) and self.qualified(func).rpartition(".")[2] in libraries.TRAINER_WRAPPERS
+                yield from [keyword_of(key, "trainer") or args[0].value] if wraps else ()
                 yield from [*self._makers(func)] or [func]
             case cst.Attribute(value=owner, attr=attr):
                 yield from self.assigned(attr.value)
@@ -304,7 +301,7 @@ class Kinds(Flow):
                 binding = self.binding(key)
                 yield from () if binding is None else (binding,)
 
-    def _makers(self, function: cst.BaseExpression) -> Iterator[_Key | frozenset[str]]:
+    def _makers(self, function: cst.BaseExpression) -> Iterator[Key | frozenset[str]]:
         """Yield what makes the value of a call; nothing where its owner does."""
         name, root = self.qualified(function), root_of(function)
         own = self.definitions(name) if isinstance(function, cst.Name) else ()
@@ -318,19 +315,10 @@ class Kinds(Flow):
 
     def is_deleted(self, scope: Scope | None) -> bool:
         """Return whether ``del`` removes a model or a trainer from ``scope``, to free its memory."""
-        return any(
-            self.scope(name) is scope and self.kind(name) in ("model", "trainer")
-            for name in self._deleted_names
-        )
-
-    @cached_property
-    def _deleted_names(self) -> list[cst.Name]:
-        return [
-            name
-            for name in self.name_loads
-            if isinstance(self.parent(name), cst.Del | cst.Element)
-            and any(isinstance(parent, cst.Del) for parent in self.parents(name))
-        ]
+        deleted = (node for node in self.nodes(cst.Del) if self.scope(node) is scope)
+        inside = (name for node in deleted for name in self.nodes(cst.Name, within=node))
+        names = (name for name in inside if isinstance(self.parent(name), cst.Del | cst.Element))
+        return any(self.kind(name) in ("model", "trainer") for name in names)
 
 
 def _first(value: cst.BaseExpression) -> cst.BaseExpression:

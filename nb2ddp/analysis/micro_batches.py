@@ -10,29 +10,19 @@ import libcst as cst
 from libcst import matchers as m
 
 from nb2ddp.analysis import rank_zero_work
-from nb2ddp.analysis.facts import Facts
+from nb2ddp.analysis.facts import Facts, asked_once
 
-_STEPS = (
-    "compute_loss",
-    "training_step",
-    "prediction_step",
-)  # methods of a Trainer that compute a micro-batch
+# Methods of a Trainer that compute a micro-batch.
+_STEPS = ("compute_loss", "training_step", "prediction_step")
 _TRACKERS = frozenset("wandb mlflow comet_ml neptune clearml aim swanlab trackio tensorboardX".split())
 _WRITERS = ("torch.utils.tensorboard", "csv.writer", "csv.DictWriter")
-_HANDLERS = (
-    "basicConfig",
-    "addHandler",
-    "dictConfig",
-    "fileConfig",
-)  # of logging: without one, nothing is written
+# Of logging: without one, nothing is written.
+_HANDLERS = ("basicConfig", "addHandler", "dictConfig", "fileConfig")
 
 
+@asked_once
 def effects(facts: Facts) -> tuple[cst.Call, ...]:
     """Return the calls of a micro-batch that write to files, trackers or handlers of logging."""
-    return facts.once(_effects)
-
-
-def _effects(facts: Facts) -> tuple[cst.Call, ...]:
     calls = [call for function in _functions(facts) for call in facts.calls_in(function.body)]
     return tuple(dict.fromkeys(call for call in calls if _reaches_outside(facts, call)))
 

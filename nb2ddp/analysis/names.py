@@ -58,7 +58,8 @@ class Names(Tree):
         if own is not None:
             return live[-1] if live else None
         for index in range(bisect.bisect_left(live, here, key=_order) - 1, -1, -1):
-            if not self.contains(_evaluated(live[index].node), name):
+            node = live[index].node
+            if not self.contains(node.iter if isinstance(node, cst.For) else node, name):
                 return live[index]
         return None
 
@@ -317,11 +318,6 @@ class Names(Tree):
         imported = self.collected.imports.get(name, ())
         taken = name in self.collected.bindings or not ours.issuperset(imported)
         return f"ddp_{name}" if taken else name
-
-
-def _evaluated(node: cst.CSTNode) -> cst.CSTNode:
-    """Return the part of a binding that runs before its name has the value."""
-    return node.iter if isinstance(node, cst.For) else node
 
 
 def _order(item: Binding | Load | Imported) -> int:

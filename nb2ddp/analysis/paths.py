@@ -38,26 +38,6 @@ def is_in_own_folder(facts: Facts, node: cst.BaseExpression) -> bool:
     return facts.carries(node, facts.once(_own))
 
 
-def may_be_path(facts: Facts, owner: cst.BaseExpression, method: str) -> bool:
-    """Return whether nothing tells that ``owner.method()`` is of a class of the notebook or of a library."""
-    for found in facts.bindings(method):
-        if isinstance(found.node, cst.FunctionDef) and isinstance(found.scope, cst.ClassDef):
-            return False
-    if isinstance(owner, cst.Name) and owner.value in ("self", "cls"):
-        return False
-    made = facts.bound(owner) or owner
-    return not isinstance(made, cst.Call) or not _is_class(facts, made.func)
-
-
-def _is_class(facts: Facts, function: cst.BaseExpression) -> bool:
-    """Match ``Node()``, of the notebook or imported, and ``super()``; not the classes of paths."""
-    name = facts.qualified(function)
-    if name in _PATH_CLASSES:
-        return False
-    own = any(isinstance(found.node, cst.ClassDef) for found in facts.bindings(name))
-    return own or name == "super" or name.rpartition(".")[2][:1].isupper()
-
-
 # ---- labels -------------------------------------------------------------------------------------
 
 

@@ -15,7 +15,7 @@ import libcst as cst
 from nb2ddp import libraries
 from nb2ddp.analysis import folder_tests, paths
 from nb2ddp.analysis.drawn_names import is_shared
-from nb2ddp.analysis.facts import Facts
+from nb2ddp.analysis.facts import Facts, asked_once
 from nb2ddp.analysis.shell_commands import is_install
 from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Statement, root_of
@@ -29,12 +29,9 @@ def generated(facts: Facts) -> frozenset[Statement]:
     return gated | frozenset(shared)
 
 
+@asked_once
 def generation(facts: Facts) -> tuple[frozenset[Statement], dict[Statement, list[str]]]:
     """Return the statements that rank 0 runs alone, and those whose names it broadcasts to all ranks."""
-    return facts.once(_generation)
-
-
-def _generation(facts: Facts) -> tuple[frozenset[Statement], dict[Statement, list[str]]]:
     last = facts.last_collective
     if last is None:
         return frozenset(), {}
@@ -117,10 +114,7 @@ def _touching(facts: Facts) -> dict[str, list[int]]:
 
 def is_for_some(facts: Facts, call: cst.Call) -> bool:
     """Return whether a call is for one rank, or for one rank first while the others wait at a barrier."""
-    tests = facts.qualified(call.func) in libraries.FILE_TESTS or (
-        facts.method(call) in libraries.FILE_TEST_METHODS
-    )
-    return tests or why_alone(facts, call) is not None
+    return folder_tests.is_file_test(facts, call) or why_alone(facts, call) is not None
 
 
 def why_alone(facts: Facts, call: cst.Call) -> str | None:
@@ -185,7 +179,9 @@ def _changes_path(facts: Facts, call: cst.Call) -> bool:
     if paths.is_path(facts, owner):
         return True
     named = (not call.args and method in _OF_PATHS_ALONE) or _makes_parents(call)
-    return named and paths.may_be_path(facts, owner, method)
+    of_class = any(name.rpartition(".")[2][:1].isupper() for name in facts.origins(owner))
+    own = of_class or cst_nodes.code_of(owner) in ("self", "cls") or facts.called_functions(call)
+    return named and not own
 
 
 def _names_file(facts: Facts, call: cst.Call) -> bool:
@@ -313,8 +309,9 @@ def reads_back(facts: Facts, call: cst.Call) -> bool:
         return False
     code = cst_nodes.code_of(path)
     for other in facts.calls_in(function.body):
-        looks = facts.qualified(other.func) in libraries.FILE_TESTS | libraries.SHOWING_FUNCTIONS
-        if facts.order(other) <= facts.order(call) or looks or writes(facts, other):
+        looks = folder_tests.is_file_test(facts, other)
+        shows = facts.qualified(other.func) in libraries.SHOWING_FUNCTIONS
+        if facts.order(other) <= facts.order(call) or looks or shows or writes(facts, other):
             continue
         owner = [other.func.value] if isinstance(other.func, cst.Attribute) else []
         if any(cst_nodes.code_of(given) == code for given in (*owner, *(a.value for a in other.args))):

@@ -13,7 +13,7 @@ import libcst as cst
 
 from nb2ddp import libraries
 from nb2ddp.analysis.calls import Label
-from nb2ddp.analysis.facts import Facts
+from nb2ddp.analysis.facts import Facts, asked_once
 from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import root_of
 
@@ -22,12 +22,9 @@ JOINS, LEAVES = f"{_DISTRIBUTED}init_process_group", f"{_DISTRIBUTED}destroy_pro
 _GROUPLESS = ("barrier", "monitored_barrier", "init_process_group", "destroy_process_group")
 
 
+@asked_once
 def questions(facts: Facts) -> dict[cst.CSTNode, str]:
     """Return the expressions that ask for ranks, each with the code of what one process is told, in order."""
-    return facts.once(_questions)
-
-
-def _questions(facts: Facts) -> dict[cst.CSTNode, str]:
     found: dict[cst.CSTNode, str] = {}
     for node in facts.nodes(cst.Call, cst.Attribute):
         inside = isinstance(node, cst.Attribute) and facts.parent(node) in found

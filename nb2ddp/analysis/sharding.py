@@ -11,7 +11,7 @@ import libcst as cst
 
 from nb2ddp import libraries
 from nb2ddp.analysis.facts import Facts
-from nb2ddp.analysis.installs import keeps_below, pins
+from nb2ddp.analysis.installs import kept_below
 from nb2ddp.source import cst_nodes
 
 Refusal = tuple[str, cst.CSTNode | None]
@@ -57,7 +57,7 @@ def refusals(facts: Facts) -> Iterator[Refusal]:
             None,
         )
         return
-    if keeps_below(pins(facts, "unsloth"), libraries.UNSLOTH_SHARDS):
+    if kept_below(facts, "unsloth", libraries.UNSLOTH_SHARDS):
         yield (
             f"the notebook installs an Unsloth before {libraries.UNSLOTH_SHARDS}, which cannot shard a model; raise "
             "that version, or use --strategy ddp",

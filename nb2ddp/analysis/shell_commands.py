@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from nb2ddp.analysis.facts import Facts
+from nb2ddp.analysis.facts import Facts, asked_once
 from nb2ddp.source import cst_nodes, ipython_syntax
 
 _RUNNERS = frozenset("os.system subprocess.run subprocess.call subprocess.check_call".split())
@@ -83,23 +83,21 @@ def is_install_script(body: str) -> bool:
     return is_install(re.sub(r"\\\n", " ", body))
 
 
+@asked_once
 def shell_calls(facts: Facts) -> tuple[ShellCall, ...]:
     """List every ``get_ipython()`` call, and each ``os.system`` or ``subprocess.run`` that installs."""
-    return facts.once(_shell_calls)
+    return tuple(_found(facts))
 
 
 def shell_calls_in(facts: Facts, node: cst.CSTNode) -> Iterator[ShellCall]:
     """Yield those of `shell_calls` that are inside ``node``."""
-    known = facts.once(_by_call)
+    known = _by_call(facts)
     return (known[call] for call in facts.calls_in(node) if call in known)
 
 
+@asked_once
 def _by_call(facts: Facts) -> dict[cst.Call, ShellCall]:
     return {shell.call: shell for shell in shell_calls(facts)}
-
-
-def _shell_calls(facts: Facts) -> tuple[ShellCall, ...]:
-    return tuple(_found(facts))
 
 
 def _found(facts: Facts) -> Iterator[ShellCall]:

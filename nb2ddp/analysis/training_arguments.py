@@ -34,10 +34,7 @@ def recipes(facts: Facts) -> Iterator[tuple[cst.Call | cst.Dict, dict[str, cst.B
             for made in facts.star_dicts(call):
                 inside = _given(facts, made) if made is not None else None
                 if inside is None or (inside and given):
-                    recipe, given = (
-                        call,
-                        None,
-                    )  # set in a dict that is not in the notebook, or partly here and partly there
+                    recipe, given = call, None  # set in a dict that is out of sight, or partly here and there
                     break
                 if made is not None and inside:
                     recipe, given = made, inside

@@ -13,7 +13,7 @@ from typing import Literal
 
 import libcst as cst
 
-from nb2ddp.analysis.facts import Facts
+from nb2ddp.analysis.facts import Facts, asked_once
 from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Statement, root_of
 
@@ -25,32 +25,12 @@ PARAMETERS = ("parameters", "named_parameters")
 _CONDITIONAL = (cst.IfExp, cst.BooleanOperation, cst.Lambda)
 
 
-def without_gradients(facts: Facts, node: cst.CSTNode, until: cst.CSTNode | None = None) -> bool:
-    """Return whether a node is in a ``with torch.no_grad():``, or a function that is marked so, inside ``until``."""
-    for parent in facts.parents(node):
-        if parent is until:
-            return False
-        if isinstance(parent, cst.With) and any(_names_switch(item.item) for item in parent.items):
-            return True
-        if isinstance(parent, cst.FunctionDef) and any(map(_names_switch, parent.decorators)):
-            return True
-    return False
-
-
-def _names_switch(node: cst.CSTNode) -> bool:
-    """Return whether an expression switches gradients off."""
-    return any(name in cst_nodes.code_of(node) for name in ("no_grad", "inference_mode"))
-
-
 # ---- optimizers ----------------------------------------------------------------------------------
 
 
+@asked_once
 def optimizers(facts: Facts) -> list[cst.Call]:
     """List the calls that make an optimizer, by the name of what is called or by the steps that its result takes."""
-    return facts.once(_optimizers)
-
-
-def _optimizers(facts: Facts) -> list[cst.Call]:
     return [c for c in facts.live_calls if _makes_optimizer(facts, c) and not facts.is_after_training(c)]
 
 
@@ -121,7 +101,9 @@ def _has_value(facts: Facts, model: cst.BaseExpression, optimizer: cst.Call) -> 
         return False
     if facts.binding(root) is None and not facts.is_imported(root.value):
         return False
-    if (isinstance(model, cst.Attribute) and root.value != "self") or facts.comprehension(root) is not None:
+    loops = facts.nodes(cst.CompFor, within=optimizer)
+    of_loop = any(root.value in cst_nodes.target_names(loop.target) for loop in loops)
+    if of_loop or (isinstance(model, cst.Attribute) and root.value != "self"):
         return False
     between = (parent for parent in facts.parents(model) if facts.contains(optimizer, parent))
     in_lambda = isinstance(facts.scope(optimizer), cst.Lambda)
@@ -166,11 +148,8 @@ def trainings(facts: Facts, optimizer: cst.Call) -> Iterator[Statement]:
         found = _trainings_beside(facts, site)
         yield from found
         function = facts.around(site, cst.FunctionDef)
-        callers = (
-            [c for c in facts.callers(function) if c not in seen]
-            if function is not None and not found
-            else []
-        )
+        outer = facts.callers(function) if function is not None and not found else ()
+        callers = [call for call in outer if call not in seen]
         seen.update(callers)
         queue += callers
 

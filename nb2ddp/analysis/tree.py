@@ -36,7 +36,6 @@ class Tree:
         self._lines: dict[CodeCell, dict[cst.CSTNode, int]] = {}
         # All of them, in order, dead code included; strings that are no docstrings, and what `args.x = 1` sets.
         self.calls: Sequence[cst.Call] = self.collected.calls
-        self.loops: Sequence[cst.For | cst.While] = self.collected.loops
         self.strings: Sequence[cst.BaseString] = self.collected.strings
         self.attributes: Sequence[cst.Attribute] = self.collected.attributes
         self.attribute_targets: Sequence[cst.Attribute] = self.collected.attribute_targets
@@ -60,12 +59,22 @@ class Tree:
 
     def loop(self, node: cst.CSTNode) -> cst.For | cst.While | None:
         """Return the innermost loop around ``node``; None without one."""
-        inner = node
+        return next((loop for loop in self.loops(node) if not isinstance(loop, cst.BaseComp)), None)
+
+    def loops(self, node: cst.CSTNode) -> Iterator[cst.For | cst.While | cst.BaseComp]:
+        """Yield the loops and comprehensions that repeat ``node``, innermost first: not those that go through it."""
+        inner, innermost = node, node
         for parent in self.parents(node):
-            if isinstance(parent, cst.For | cst.While) and inner is not parent.orelse:
-                return parent
-            inner = parent
-        return None
+            match parent:
+                case cst.BaseComp(for_in=cst.CompFor(iter=once)):
+                    repeats = innermost is not once
+                case cst.For(iter=once, orelse=orelse):
+                    repeats = inner is not once and inner is not orelse
+                case _:
+                    repeats = isinstance(parent, cst.While) and inner is not parent.orelse
+            if repeats and isinstance(parent, cst.For | cst.While | cst.BaseComp):
+                yield parent
+            inner, innermost = parent, inner
 
     def span(self, node: cst.CSTNode) -> tuple[int, int]:
         """Return the order of ``node`` and that of the last node inside it."""
@@ -88,8 +97,10 @@ class Tree:
         """Return whether ``node`` is in the body of an ``if False:``."""
         inner = node
         for parent in self.parents(node):
-            if isinstance(parent, cst.If) and inner is parent.body and _is_false(parent.test):
-                return True
+            if isinstance(parent, cst.If) and inner is parent.body:
+                test = parent.test
+                if isinstance(test, cst.Name | cst.Integer) and test.value in ("False", "None", "0"):
+                    return True
             inner = parent
         return False
 
@@ -110,19 +121,24 @@ class Tree:
             current = parent
         raise ValueError("the node belongs to no statement")
 
-    def statement_in(self, function: cst.FunctionDef | None, node: cst.CSTNode) -> Statement:
-        """Return the statement of a function's own body that holds ``node``; of the cell for None."""
+    def top_statement(self, node: cst.CSTNode) -> Statement:
+        """Return the statement of the cell itself that holds ``node``."""
         current = node
         for parent in self.parents(node):
-            if parent is (function.body if function is not None else None) or isinstance(parent, cst.Module):
+            if isinstance(parent, cst.Module):
                 break
             current = parent
         assert isinstance(current, cst.SimpleStatementLine | cst.BaseCompoundStatement)
         return current
 
-    def top_statement(self, node: cst.CSTNode) -> Statement:
-        """Return the statement of the cell itself that holds ``node``."""
-        return self.statement_in(None, node)
+    def line_of(self, node: cst.CSTNode) -> Statement | None:
+        """Return the line that a call or a small statement fills; None where it is a part of one."""
+        match line := self.statement(node):
+            case cst.SimpleStatementLine(body=[cst.Expr(value=only)]) if only is node:
+                return line
+            case cst.SimpleStatementLine(body=[only]) if only is node:
+                return line
+        return None
 
     def is_certain(self, node: cst.CSTNode) -> bool:
         """Return whether a node runs, and runs once, when its cell does."""
@@ -194,11 +210,3 @@ class Tree:
     def calls_in(self, node: cst.CSTNode) -> list[cst.Call]:
         """List the calls inside ``node``, itself included, in order."""
         return self.nodes(cst.Call, within=node)
-
-
-def _is_false(test: cst.BaseExpression) -> bool:
-    match test:
-        case cst.Name(value="False" | "None") | cst.Integer(value="0"):
-            return True
-        case _:
-            return False

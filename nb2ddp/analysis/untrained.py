@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 import libcst as cst
+from libcst import matchers
 
 from nb2ddp import libraries
 from nb2ddp.analysis import frameworks
@@ -25,10 +26,13 @@ def missing(facts: Facts) -> tuple[str, cst.CSTNode | None]:
 
     For a notebook without a training call and without a training loop (`Facts.last_collective` is None).
     """
-    if not any(_is_code(statement) for statement in facts.top_statements):
+    texts = matchers.SimpleStatementLine(
+        [matchers.Expr(matchers.SimpleString() | matchers.ConcatenatedString())]
+    )
+    if all(matchers.matches(statement, texts) for statement in facts.top_statements):
         return f"{_START}: its cells hold no code", None
     return (
-        _framework(facts)
+        _first(*(training for training in frameworks.trainings(facts) if not training.is_beside))
         or _written(facts)
         or _first(*frameworks.commands(facts))
         or _trainer(facts)
@@ -56,24 +60,15 @@ def unnamed_trainers(facts: Facts) -> Iterator[cst.Call]:
 
 def _is_trained(facts: Facts, made: cst.Call) -> bool:
     """Return whether train() is called on what a call makes."""
-    around = facts.parent(made)
-    if isinstance(around, cst.Attribute):
-        return around.attr.value == "train"
-    names = (
-        [cst_nodes.code_of(target.target) for target in around.targets]
-        if isinstance(around, cst.Assign)
-        else []
+    trains = (call.func for call in facts.live_calls if facts.method(call) == "train")
+    trained = [func.value for func in trains if isinstance(func, cst.Attribute)]
+    assigned = (
+        value
+        for node in trained
+        if isinstance(node, cst.Attribute)
+        for value in facts.assigned(node.attr.value)
     )
-    trained = (call.func for call in facts.live_calls if facts.method(call) == "train")
-    return any(isinstance(func, cst.Attribute) and cst_nodes.code_of(func.value) in names for func in trained)
-
-
-def _is_code(statement: cst.CSTNode) -> bool:
-    match statement:
-        case cst.SimpleStatementLine(body=[cst.Expr(value=cst.BaseString())]):
-            return False
-        case _:
-            return True
+    return any(made is value for value in (*map(facts.bound, trained), *assigned))
 
 
 def _trainer(facts: Facts) -> tuple[str, cst.CSTNode] | None:
@@ -91,11 +86,6 @@ def _trainer(facts: Facts) -> tuple[str, cst.CSTNode] | None:
                 if name not in facts.bound_names and "trainer" in name.lower():
                     return f"train() is called on {name} here, but no cell makes {name}; add the cell", call
     return None
-
-
-def _framework(facts: Facts) -> tuple[str, cst.CSTNode] | None:
-    """Find training with another framework."""
-    return _first(*(training for training in frameworks.trainings(facts) if not training.is_beside))
 
 
 def _fitted(facts: Facts) -> tuple[str, cst.CSTNode] | None:

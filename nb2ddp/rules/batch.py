@@ -43,6 +43,11 @@ from nb2ddp.rewriting.findings import Batch, Decline, Edit, Finding, Insert, Not
 from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
 
+_OWN_COMPLETIONS = (
+    "each rank samples its own completions: rewards and losses are of an equivalent run, not equal to the "
+    "notebook's"
+)
+
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
     yield from _searched_batch(facts)
@@ -66,8 +71,10 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 "--batch scale: every rank takes the notebook's batch, so each step takes more data", node
             )
             continue
-        yield from _by_kind(facts, node)
-        if isinstance(facts.scope(node), cst.Lambda) or _in_comprehension(facts, node):
+        kind = facts.qualified(node.func).rpartition(".")[2] if isinstance(node, cst.Call) else ""
+        if kind.startswith(("GRPO", "RLOO", "OnlineDPO")):
+            yield Note(_OWN_COMPLETIONS, node)
+        if facts.around(node, cst.Lambda, cst.BaseComp) is not None:  # type: ignore[type-abstract]
             yield Decline(
                 "training arguments made inside an expression cannot be followed; assign them to a variable first",
                 node,
@@ -166,18 +173,13 @@ def _searched_batch(facts: Facts) -> Iterator[Finding]:
 
 def _own_loaders(facts: Facts) -> Iterator[Finding]:
     """Decline an unprepared `get_train_dataloader`, where the Trainer divides the rows among the ranks."""
-    for call in facts.live_calls:
-        method = facts.scope(call)
-        if (
-            facts.kind(call) == "loader"
-            and isinstance(method, cst.FunctionDef)
-            and method.name.value == "get_train_dataloader"
-            and "prepare" not in cst_nodes.code_of(method.body)
-        ):
+    for found in facts.definitions("get_train_dataloader"):
+        code = cst_nodes.code_of(found.node)
+        if "prepare" not in code and "super()" not in code:
             yield Decline(
                 "this DataLoader gives every rank all the data, because the Trainer splits only those that it makes; "
                 "override _get_train_sampler() instead, or return self.accelerator.prepare(DataLoader(...))",
-                call,
+                found.node,
             )
 
 
@@ -202,13 +204,8 @@ def _read_back(
         name = {"train_batch_size": BATCH}.get(attribute.attr.value, attribute.attr.value)
         if name not in DEFAULTS or attribute in facts.attribute_targets or facts.is_dead(attribute):
             continue
-        of = attribute.value
-        of_trainer = isinstance(of, cst.Attribute) and of.attr.value == "args"
-        if facts.kind(of.value if of_trainer and isinstance(of, cst.Attribute) else of) not in (
-            ("trainer",) if of_trainer else ("arguments",)
-        ) and not _callback(facts, of):
-            continue
-        if _times_ranks(facts, attribute):
+        of_arguments = facts.kind(attribute.value) == "arguments" or _is_of_callback(facts, attribute.value)
+        if not of_arguments or _times_ranks(facts, attribute):
             continue
         given = made[0][1] if len(made) == 1 else None
         number = None if given is None else cst_nodes.code_of(given.get(name, cst.Integer(DEFAULTS[name])))
@@ -222,7 +219,7 @@ def _read_back(
 
 
 def _times_ranks(facts: Facts, attribute: cst.Attribute) -> bool:
-    """Return whether a count has the number of ranks in it, too: a rank's share, times the ranks.
+    """Return whether a line reads the number of ranks, too: a rank's share, times the ranks.
 
     An Accelerator that the notebook makes knows of one process.
     """
@@ -232,43 +229,18 @@ def _times_ranks(facts: Facts, attribute: cst.Attribute) -> bool:
     statement = facts.statement(attribute)
     if isinstance(statement, cst.SimpleStatementLine) and not isinstance(statement.body[0], cst.Expr):
         count = statement
-    return any(
-        other.attr.value == "world_size"
-        or (other.attr.value == "num_processes" and facts.kind(other.value) != "accelerator")
-        for other in facts.attributes
-        if facts.contains(count, other)
-    )
+    beside = facts.nodes(cst.Attribute, within=count)
+    counts = (other for other in beside if other.attr.value in ("world_size", "num_processes"))
+    return any(facts.kind(other.value) != "accelerator" for other in counts)
 
 
-def _callback(facts: Facts, node: cst.BaseExpression) -> cst.FunctionDef | None:
-    """Return the callback's method that a Trainer hands training arguments, where a node names these."""
+def _is_of_callback(facts: Facts, node: cst.BaseExpression) -> bool:
+    """Match ``args`` in a callback's ``on_step_end(self, args, ...)``."""
     binding = facts.binding(node)
-    function = binding.scope if binding is not None and isinstance(binding.node, cst.Param) else None
+    function = binding.scope if binding is not None else None
     if binding is None or not isinstance(function, cst.FunctionDef):
-        return None
-    home = facts.scope(function)
-    if not isinstance(home, cst.ClassDef) or not function.name.value.startswith("on_"):
-        return None
-    names = [parameter.name.value for parameter in function.params.params]
-    is_callback = any(cst_nodes.code_of(base.value).endswith("Callback") for base in home.bases)
-    return function if is_callback and names[1:2] == [binding.name] else None
-
-
-def _by_kind(facts: Facts, node: cst.Call | cst.Dict) -> Iterator[Finding]:
-    """Yield notes about losses that depend on all samples of a micro-batch."""
-    name = facts.qualified(node.func).rpartition(".")[2] if isinstance(node, cst.Call) else ""
-    if name.startswith(("GRPO", "RLOO", "OnlineDPO")):
-        yield Note(
-            "each rank samples its own completions: rewards and losses are of an equivalent run, not equal to the "
-            "notebook's",
-            node,
-        )
-
-
-def _in_comprehension(facts: Facts, node: cst.CSTNode) -> bool:
-    """Return whether a call's arguments may contain names of a comprehension, unknown on the line above."""
-    around = (parent for parent in facts.parents(node) if isinstance(parent, cst.BaseComp))
-    return any(facts.contains(facts.statement(node), parent) for parent in around)
+        return False
+    return function.name.value.startswith("on_") and function.params.params[1:2] == (binding.node,)
 
 
 def _with_shares(node: cst.CSTNode, names: dict[str, str]) -> cst.CSTNode:

@@ -44,41 +44,45 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     if options.gpu_memory > T4_MEMORY:
         return
     said: set[object] = set()  # the statements and reasons of the notes so far
-    for node, why in (*_fp8(facts), *_flash(facts), *_bf16(facts)):
+    for node, why in (*_by_keyword(facts), *_fp8(facts), *_bf16(facts)):
         key = (facts.statement(node), why)
         if key not in said and not facts.is_switched_off(node):
             said.add(key)
             yield Note(why, node)
 
 
+# By a keyword of any call: how its code looks where a T4 cannot do it, and what to say.
+_KEYWORDS = {
+    "load_in_fp8": (
+        r"(?!False|None)",
+        f"{_FP8}load_in_4bit=True in place of load_in_fp8 loads the model there",
+    ),
+    "mixed_precision": (r".fp8.$", f'{_FP8}mixed_precision="fp16" trains there'),
+    "attn_implementation": (r"[\"'].*flash", _FLASH),
+    "use_flash_attention_2": (r"True$", _FLASH),
+}
+
+
+def _by_keyword(facts: Facts) -> Iterator[tuple[cst.CSTNode, str]]:
+    for call in facts.live_calls:
+        for argument in call.args:
+            code, why = _KEYWORDS.get(argument.keyword.value if argument.keyword else "", ("", ""))
+            if why and re.match(code, cst_nodes.code_of(argument.value)):
+                yield call, why
+
+
 def _fp8(facts: Facts) -> Iterator[tuple[cst.CSTNode, str]]:
     for call in facts.live_calls:
-        wanted = facts.keyword(call, "load_in_fp8")
-        if wanted is not None and cst_nodes.code_of(wanted) not in ("False", "None"):
-            yield call, f"{_FP8}load_in_4bit=True in place of load_in_fp8 loads the model there"
-        elif facts.method(call) == "from_pretrained" and _FP8_NAME.search(facts.loaded_name(call)):
-            if facts.kind(call) == "model":
+        if facts.method(call) == "from_pretrained" and _FP8_NAME.search(facts.loaded_name(call)):
+            if facts.kind(call) == "model" and facts.keyword(call, "load_in_fp8") is None:
                 yield call, f"{_FP8}load the model's 16-bit or 4-bit weights"
         elif _FP8_CONFIG.search(facts.qualified(call.func).rpartition(".")[2]):
             unpacked = facts.keyword(call, "dequantize")
-            if unpacked is not None and cst_nodes.code_of(unpacked) == "True":
-                continue  # it computes in 16 bits
-            yield call, f"{_FP8}BitsAndBytesConfig(load_in_4bit=True) quantises there"
-        elif cst_nodes.string_value(facts.keyword(call, "mixed_precision")) == "fp8":
-            yield call, f'{_FP8}mixed_precision="fp16" trains there'
-    for name in facts.name_loads:
-        around = facts.parent(name)
-        named = facts.qualified(around) if isinstance(around, cst.Attribute) else ""
-        if named.startswith("torch.float8") and not facts.is_dead(name):
-            yield name, f"{_FP8}torch.float16 is what it has"
-
-
-def _flash(facts: Facts) -> Iterator[tuple[cst.CSTNode, str]]:
-    for call in facts.live_calls:
-        wanted = cst_nodes.string_value(facts.keyword(call, "attn_implementation")) or ""
-        older = facts.keyword(call, "use_flash_attention_2")
-        if "flash" in wanted or (older is not None and cst_nodes.code_of(older) == "True"):
-            yield call, _FLASH
+            if unpacked is None or cst_nodes.code_of(unpacked) != "True":  # else it computes in 16 bits
+                yield call, f"{_FP8}BitsAndBytesConfig(load_in_4bit=True) quantises there"
+    for attribute in facts.attributes:
+        if facts.qualified(attribute).startswith("torch.float8") and not facts.is_dead(attribute):
+            yield attribute, f"{_FP8}torch.float16 is what it has"
 
 
 def _bf16(facts: Facts) -> Iterator[tuple[cst.CSTNode, str]]:

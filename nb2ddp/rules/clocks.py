@@ -30,7 +30,7 @@ from libcst import matchers
 from nb2ddp import libraries
 from nb2ddp.analysis.common_paths import called_by_all, changes_state
 from nb2ddp.analysis.facts import Facts
-from nb2ddp.analysis.folder_tests import is_file_test
+from nb2ddp.analysis.folder_tests import looks_at_files
 from nb2ddp.analysis.outside import by_clock, from_outside
 from nb2ddp.options import Options
 from nb2ddp.rewriting.deferring import deferring
@@ -46,10 +46,8 @@ _FLAG = matchers.Assign(value=matchers.Name("True") | matchers.Name("False") | m
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
     if facts.last_collective is None:
         return
-    function, why = (
-        helper(facts, "from_main_process"),
-        "the ranks go rank 0's way, by its clock and its machine",
-    )
+    function = helper(facts, "from_main_process")
+    why = "the ranks go rank 0's way, by its clock and its machine"
     for asked in facts.nodes(cst.If, cst.While):
         if facts.is_dead(asked) or facts.is_after_training(asked):
             continue
@@ -58,7 +56,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         if not parts or not (ends or _matters(facts, asked)) or not called_by_all(facts, asked):
             continue
         for part in parts:
-            if changes_state(facts, part) or facts.runs(part, facts.once(_needing_all)):
+            if changes_state(facts, part) or facts.runs(part, facts.is_for_all):
                 yield Edit(part, why, partial(cst_nodes.agreed, function=function))
             else:
                 yield from deferring(facts, part, why, function, wanted=partial(from_outside, facts))
@@ -81,14 +79,14 @@ def _parts(
 
 def _is_guarded(facts: Facts, asked: cst.If | cst.While) -> bool:
     """Return whether a test looks at files itself, where the rule file-guards sees to it."""
-    looks = any(is_file_test(facts, call) for call in facts.calls_in(asked.test))
+    looks = looks_at_files(facts, asked.test)
     return looks and facts.around(asked, cst.While) is None and facts.scope(asked) is None
 
 
 def _matters(facts: Facts, asked: cst.If | cst.While) -> bool:
     """Return whether a rank that goes another way is missed: it leaves a loop, sets a flag, or calls something."""
     if isinstance(asked, cst.While):
-        return facts.runs(asked, facts.once(_training))
+        return facts.runs(asked, facts.is_training)
     if _leaves(facts, asked) or matchers.findall(asked, _FLAG):
         return True
     for part in (asked.body, *([asked.orelse] if asked.orelse is not None else [])):
@@ -108,24 +106,11 @@ def _leaves(facts: Facts, asked: cst.If) -> bool:
 def _ends_training(facts: Facts, asked: cst.If | cst.While) -> bool:
     """Return whether a test may end a loop that trains: by itself, or by a flag."""
     if isinstance(asked, cst.While):
-        return facts.runs(asked, facts.once(_training))
+        return facts.runs(asked, facts.is_training)
     sets_flag = bool(matchers.findall(asked, _FLAG))
-    return (sets_flag or _leaves(facts, asked)) and _in_training(facts, asked, set() if sets_flag else None)
-
-
-def _in_training(facts: Facts, node: cst.CSTNode, seen: set[cst.CSTNode] | None) -> bool:
-    """Return whether a loop around a node trains; with ``seen`` also around the calls of its function."""
-    for parent in facts.parents(node):
-        if isinstance(parent, cst.For | cst.While) and facts.runs(parent, facts.once(_training)):
-            return True
-        if isinstance(parent, cst.FunctionDef):
-            callers = [c for c in facts.callers(parent) if c not in seen] if seen is not None else []
-            return any(_in_training(facts, call, {*(seen or ()), *callers}) for call in callers)
-    return False
-
-
-def _training(facts: Facts) -> Callable[[cst.Call], bool]:
-    return lambda call: facts.method(call) == "backward" or facts.is_collective(call)
+    around = (node for node in facts.parents(asked) if isinstance(node, cst.For | cst.While))
+    loops = facts.loops_to(asked) if sets_flag else around
+    return (sets_flag or _leaves(facts, asked)) and any(facts.runs(loop, facts.is_training) for loop in loops)
 
 
 def _only_shows(facts: Facts, call: cst.Call) -> bool:
@@ -138,11 +123,6 @@ def _only_shows(facts: Facts, call: cst.Call) -> bool:
         elif isinstance(node, cst.BaseStatement):
             break
     return False
-
-
-def _needing_all(facts: Facts) -> Callable[[cst.Call], bool]:
-    """Return a test of calls that every rank has to make."""
-    return lambda call: facts.is_collective(call) or facts.kind(call.func) == "model"
 
 
 rule = Rule("clocks", __doc__, find)

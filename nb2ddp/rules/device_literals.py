@@ -64,13 +64,8 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 and _is_device(facts, call, argument)
             ):
                 yield Edit.to(argument.value, "this rank's GPU", local_rank)
-            elif (
-                argument.keyword is not None
-                and argument.keyword.value in _OF_A_RANK
-                and _is_environment(facts, call)
-            ):
-                why = _why(argument.keyword.value)
-                yield Edit(argument, why, partial(_keyword_outside_torchrun, test=_test(facts, argument)))
+            elif facts.qualified(call.func) == "os.environ.update":
+                yield from _updated(facts, argument)
     for choice in _choices(facts):
         yield Edit.to(choice, "this rank's GPU", local_rank)
     for shell in shell_calls(facts):
@@ -94,14 +89,10 @@ def _choices(facts: Facts) -> Iterator[cst.Integer]:
     values = [argument.value for call in facts.calls for argument in call.args]
     values += [b.value for name in facts.bound_names for b in facts.bindings(name) if b.value is not None]
     for value in dict.fromkeys(values):
-        if isinstance(value, cst.IfExp) and _asks_for_gpu(facts, value.test):
+        if isinstance(value, cst.IfExp) and cst_nodes.code_of(value.test) == "torch.cuda.is_available()":
             otherwise = cst_nodes.code_of(value.orelse).strip("\"'")
             if isinstance(value.body, cst.Integer) and value.body.value == "0" and otherwise in ("-1", "cpu"):
                 yield value.body
-
-
-def _asks_for_gpu(facts: Facts, test: cst.BaseExpression) -> bool:
-    return isinstance(test, cst.Call) and facts.qualified(test.func) == "torch.cuda.is_available"
 
 
 def _is_device(facts: Facts, call: cst.Call, argument: cst.Arg) -> bool:
@@ -144,28 +135,26 @@ def _mask(facts: Facts, string: cst.CSTNode, name: str) -> Iterator[Finding]:
             return
         if call is not None and isinstance(facts.parent(call), cst.Expr):
             yield from _line(facts, string, name)
-    elif isinstance(parent, cst.DictElement):
-        argument = next((node for node in facts.parents(parent) if isinstance(node, cst.Arg)), None)
-        call = facts.parent(argument) if argument is not None else None
-        if isinstance(call, cst.Call) and _is_environment(facts, call):
-            yield Edit(parent, _why(name), partial(_item_outside_torchrun, test=_test(facts, parent)))
+
+
+def _updated(facts: Facts, argument: cst.Arg) -> Iterator[Edit]:
+    """Set variables of a rank only outside torchrun, in ``os.environ.update({"RANK": "0"}, WORLD_SIZE="1")``."""
+    items = argument.value.elements if isinstance(argument.value, cst.Dict) else ()
+    keys = {item: cst_nodes.string_value(item.key) for item in items if isinstance(item, cst.DictElement)}
+    found: list[tuple[cst.CSTNode, str | None]] = [*keys.items()]
+    found += [(argument, argument.keyword.value)] if argument.keyword is not None else []
+    for item, name in found:
+        if name is not None and name in _OF_A_RANK:
+            yield Edit(item, _why(name), partial(_item_outside_torchrun, name=name, test=_test(facts, item)))
 
 
 def _line(facts: Facts, node: cst.CSTNode, name: str) -> Iterator[Finding]:
-    """Yield edits that run the statement of ``node`` only outside torchrun; of ``a; b`` only that part."""
+    """Yield edits that run the line of ``node`` only outside torchrun; parts of ``a; b`` have been split."""
     statement = facts.statement(node)
     if not isinstance(statement, cst.SimpleStatementLine):
         return
-    if len(statement.body) == 1:
-        why = "under torchrun each rank has its own GPU" if name == MASK else "torchrun sets it"
-        yield Edit(statement, _why(name), partial(_line_outside_torchrun, test=_test(facts, node), why=why))
-        return
-    part = next(part for part in statement.body if facts.contains(part, node))
-    if isinstance(part, cst.Assign):
-        code = f'{{"{name}": {cst_nodes.code_of(part.value)}}} if {_test(facts, node)} else {{}}'
-        code = f"{facts.our('os')}.environ.update({code})"
-        semicolon = part.semicolon
-        yield Edit(part, _why(name), lambda _: cst.Expr(cst_nodes.expression(code), semicolon=semicolon))
+    why = "under torchrun each rank has its own GPU" if name == MASK else "torchrun sets it"
+    yield Edit(statement, _why(name), partial(_line_outside_torchrun, test=_test(facts, node), why=why))
 
 
 def _test(facts: Facts, node: cst.CSTNode) -> str:
@@ -176,27 +165,16 @@ def _test(facts: Facts, node: cst.CSTNode) -> str:
     return f'{facts.our("os")}.environ.get("WORLD_SIZE", "1") == "1"'
 
 
-def _is_environment(facts: Facts, call: cst.Call) -> bool:
-    return facts.qualified(call.func) == "os.environ.update"
-
-
 def _line_outside_torchrun(node: cst.CSTNode, test: str, why: str) -> cst.CSTNode:
     assert isinstance(node, cst.SimpleStatementLine)
     return cst_nodes.block_under(f"if {test}:", [node], f"nb2ddp: {why}")
 
 
-def _item_outside_torchrun(node: cst.CSTNode, test: str) -> cst.CSTNode:
-    assert isinstance(node, cst.DictElement)
-    item = cst_nodes.code_of(node.with_changes(comma=cst.MaybeSentinel.DEFAULT))
-    only = cst_nodes.expression(f"({{{item}}} if {test} else {{}})")
-    return cst.StarredDictElement(only, comma=node.comma)
-
-
-def _keyword_outside_torchrun(node: cst.CSTNode, test: str) -> cst.CSTNode:
-    assert isinstance(node, cst.Arg)
-    assert node.keyword is not None
-    item = f'{{"{node.keyword.value}": {cst_nodes.code_of(node.value)}}}'
-    only = cst_nodes.expression(f"({item} if {test} else {{}})")
+def _item_outside_torchrun(node: cst.CSTNode, name: str, test: str) -> cst.CSTNode:
+    assert isinstance(node, cst.DictElement | cst.Arg)
+    only = cst_nodes.expression(f'({{"{name}": {cst_nodes.code_of(node.value)}}} if {test} else {{}})')
+    if isinstance(node, cst.DictElement):
+        return cst.StarredDictElement(only, comma=node.comma)
     return cst.Arg(only, star="**", comma=node.comma, whitespace_after_arg=node.whitespace_after_arg)
 
 

@@ -18,7 +18,7 @@ DataParallel stays, with this rank's GPU alone: the names of parameters in saved
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 
 import libcst as cst
@@ -47,15 +47,12 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 "this is a script that nb2ddp has made already: run it with `nb2ddp run` or torchrun", node
             )
             return
-    keeps = options.strategy == "ddp" and _calls_models_itself(facts)
+    # A Trainer or an Accelerator would wrap the model once more.
+    wraps = any(facts.kind(call) in ("trainer", "accelerator") for call in facts.live_calls)
+    keeps = options.strategy == "ddp" and not wraps
     yield from _by_hand(facts, keeps_wrapper=keeps)
     yield from _of_ranks(facts, keeps_ranks=libraries_know_ranks(facts, options.strategy))
     yield from _unwrapped(facts, keeps_wrapper=keeps)
-
-
-def _calls_models_itself(facts: Facts) -> bool:
-    """Return whether there is no trainer and no Accelerator, which would wrap the model once more."""
-    return not any(facts.kind(call) in ("trainer", "accelerator") for call in facts.live_calls)
 
 
 def _by_hand(facts: Facts, *, keeps_wrapper: bool) -> Iterator[Finding]:
@@ -72,7 +69,7 @@ def _by_hand(facts: Facts, *, keeps_wrapper: bool) -> Iterator[Finding]:
                 yield Edit.to(
                     call, "waits without a process group", f"{helper(facts, 'from_all_ranks')}(None)"
                 )
-            elif _is_alone(statement):
+            elif facts.line_of(call) is not None:
                 yield Drop(statement, _OF_SCRIPT)
             else:
                 yield Edit.to(call, _OF_SCRIPT, "None")
@@ -119,7 +116,7 @@ def _is_for_rank_0(facts: Facts, test: cst.If) -> bool:
     if test.orelse is not None or facts.is_after_training(test) or facts.statement(test) is not test:
         return False
     does = [call for call in facts.calls_in(test.body) if not _only_shows(facts, call)]
-    if not does or not ranks.asks_for_rank(facts, test.test) or facts.runs(test, facts.once(_training)):
+    if not does or not ranks.asks_for_rank(facts, test.test) or facts.runs(test, facts.is_for_all):
         return False
     binds = facts.binds_in(test) if facts.scope(test) is None else binds_for_later(facts, test)
     return not (binds or leaves(facts, test) or changes_state(facts, test))
@@ -128,13 +125,6 @@ def _is_for_rank_0(facts: Facts, test: cst.If) -> bool:
 def _only_shows(facts: Facts, call: cst.Call) -> bool:
     shows = facts.qualified(call.func) in libraries.SHOWING_FUNCTIONS | {JOINS, LEAVES, _BARRIER}
     return shows or facts.method(call) in libraries.SHOWING_METHODS | {"format", "join", "item"}
-
-
-def _training(facts: Facts) -> Callable[[cst.Call], bool]:
-    """Return a test for what every rank has to do: training, and calls of the model."""
-    return lambda call: (
-        facts.needs_all(call) or facts.kind(call.func) == "model" or facts.method(call) == "step"
-    )
 
 
 def _unwrapped(facts: Facts, *, keeps_wrapper: bool) -> Iterator[Finding]:
@@ -151,14 +141,6 @@ def _unwrapped(facts: Facts, *, keeps_wrapper: bool) -> Iterator[Finding]:
         ]
         if wraps:
             yield Edit.to(around, "nothing is wrapped around it", name.value)
-
-
-def _is_alone(statement: cst.CSTNode) -> bool:
-    match statement:
-        case cst.SimpleStatementLine(body=[cst.Expr(value=cst.Call())]):
-            return True
-        case _:
-            return False
 
 
 def _rebinds(statement: cst.SimpleStatementLine, call: cst.Call) -> bool:
@@ -178,14 +160,10 @@ def _first_argument(node: cst.CSTNode) -> cst.CSTNode:
 def _on_one_gpu(node: cst.CSTNode, local_rank: str) -> cst.CSTNode:
     """Give DataParallel one GPU, with which it calls its module as it is."""
     assert isinstance(node, cst.Call)
-    kept = []
-    for place, argument in enumerate(node.args):
-        name = argument.keyword.value if argument.keyword is not None else ""
-        if name in ("module", "dim", "device_ids") or (place == 0 and not name):
-            kept.append(argument)
-        elif place == 3 and not name:
-            equal = cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))
-            kept.append(argument.with_changes(keyword=cst.Name("dim"), equal=equal))
+    named = [
+        a for a in node.args[1:] if a.keyword is not None and a.keyword.value in ("module", "device_ids")
+    ]
+    kept = [node.args[0], *named]
     kept[-1] = kept[-1].with_changes(comma=node.args[-1].comma)
     return cst_nodes.with_keyword(node.with_changes(args=kept), "device_ids", f"[{local_rank}]")
 

@@ -42,7 +42,9 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     seen: set[Statement] = set()
     for call in facts.live_calls:
         statement = facts.statement(call)
-        if statement in seen or facts.is_after_training(call) or not _decides(facts, call):
+        if statement in seen or facts.is_after_training(call):
+            continue
+        if (decided := _decided(facts, call)) is None:
             continue
         seen.add(statement)
         if facts.runs(statement, facts.needs_all):
@@ -51,7 +53,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 statement,
             )
             continue
-        test = _test(facts, call)
+        test = decided.test if isinstance(decided, cst.If) else None
         if isinstance(statement, cst.If) and folder_tests.is_numbered(facts, statement):
             continue  # all ranks look for a free name before rank 0 makes the folder: the rule rank-zero sees to that
         names_one = any(facts.contains(statement, name) for name in shared_names(facts))
@@ -59,22 +61,14 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             leaves(facts, statement) or names_one
         ):  # a rank that comes later would go another way
             why, function = "all ranks go rank 0's way", helper(facts, "from_main_process")
-            yield from deferring(facts, test, why, function, wanted=partial(_looks, facts))
+            yield from deferring(
+                facts, test, why, function, wanted=partial(folder_tests.looks_at_files, facts)
+            )
             continue
         if _only_deletes(facts, statement):  # a later rank would delete what rank 0 has made meanwhile
             yield Gate(statement, "rank-zero-then-wait", "one rank deletes")
             continue
         yield Gate(statement, "main-first", "rank 0 makes the files, the others find them")
-
-
-def _test(facts: Facts, call: cst.Call) -> cst.BaseExpression | None:
-    """Return the test of the ``if`` that a call decides; None for a conditional value."""
-    inner: cst.CSTNode = call
-    for parent in facts.parents(call):
-        if isinstance(parent, cst.If) and inner is parent.test:
-            return parent.test
-        inner = parent
-    return None
 
 
 def _only_deletes(facts: Facts, statement: Statement) -> bool:
@@ -87,27 +81,17 @@ def _only_deletes(facts: Facts, statement: Statement) -> bool:
     )
 
 
-def _decides(facts: Facts, call: cst.Call) -> bool:
-    """Return whether a call looks at files, and an ``if`` that runs once or in a ``for`` loop depends on it."""
-    if not _is_file_test(facts, call):
-        return False
+def _decided(facts: Facts, call: cst.Call) -> cst.If | cst.IfExp | None:
+    """Return the ``if`` that depends on a look at files, where it runs once or in a ``for`` loop."""
     inner: cst.CSTNode = call
-    tested = False
-    for parent in facts.parents(call):
+    found: cst.If | cst.IfExp | None = None
+    for parent in facts.parents(call) if folder_tests.is_file_test(facts, call) else ():
         if isinstance(parent, cst.FunctionDef | cst.ClassDef | cst.Lambda | cst.While):
-            return False  # in a `while` the ranks may look a different number of times
-        tested |= isinstance(parent, cst.If | cst.IfExp) and inner is parent.test
+            return None  # in a `while` the ranks may look a different number of times
+        if isinstance(parent, cst.If | cst.IfExp) and inner is parent.test and not isinstance(found, cst.If):
+            found = parent
         inner = parent
-    return tested
-
-
-def _is_file_test(facts: Facts, call: cst.Call) -> bool:
-    is_test = facts.qualified(call.func) in libraries.FILE_TESTS
-    return is_test or facts.method(call) in libraries.FILE_TEST_METHODS
-
-
-def _looks(facts: Facts, part: cst.CSTNode) -> bool:
-    return any(_is_file_test(facts, call) for call in facts.calls_in(part))
+    return found
 
 
 rule = Rule("file-guards", __doc__, find)

@@ -43,7 +43,6 @@ from nb2ddp.analysis.training_loops import (
     optimizers,
     trainings,
     trains,
-    without_gradients,
 )
 from nb2ddp.options import Options
 from nb2ddp.rewriting.deferring import names_of_class
@@ -53,7 +52,6 @@ from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Statement
 
 _PARTS = "each rank computes its part of every batch"
-_ONE_PROCESS = "nb2ddp: the loop sees one process; the model divides the batches"
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
@@ -77,22 +75,7 @@ def _accelerator(facts: Facts, call: cst.Call) -> Iterator[Finding]:
     function = helper(facts, "as_one_process")
     why = "every rank runs the loop as one process does; the model divides the batches"
     given = names_of_class(facts, call)
-    statement = facts.statement(call)
-    if isinstance(statement, cst.SimpleStatementLine) and len(statement.body) == 1:
-        assigned = statement.body[0]
-        if isinstance(assigned, cst.Assign) and assigned.value is call:
-            yield Edit(statement, why, partial(_assigned_alone, function=function, given=given))
-            return
     yield Edit(call, why, partial(cst_nodes.deferred, function=function, given=given))
-
-
-def _assigned_alone(statement: cst.CSTNode, function: str, given: Sequence[str]) -> cst.CSTNode:
-    """Defer what is assigned, and say why where the line has no comment."""
-    assert isinstance(statement, cst.SimpleStatementLine)
-    (assigned,) = statement.body
-    assert isinstance(assigned, cst.Assign)
-    made = assigned.with_changes(value=cst_nodes.deferred(assigned.value, function, given))
-    return cst_nodes.with_trailing_comment(statement.with_changes(body=[made]), _ONE_PROCESS)
 
 
 def _plain(facts: Facts, call: cst.Call) -> str:
@@ -130,7 +113,7 @@ def _is_in_sight(facts: Facts, made: Sequence[cst.Call], backward: Sequence[cst.
     if any(not facts.qualified(call.func).startswith("torch.") for call in made):
         return True
     loops = [loop for call in backward if (loop := facts.training_loop(call)) is not None]
-    return any(_model_calls(facts, loop) for loop in loops)
+    return any(facts.kind(call.func) == "model" for loop in loops for call in facts.calls_in(loop))
 
 
 def _divided(facts: Facts, made: Sequence[cst.Call]) -> Iterator[Finding]:
@@ -190,16 +173,6 @@ def _with_result(node: cst.CSTNode, check: str) -> cst.CSTNode:
     assert isinstance(node, cst.BaseExpression)
     call = cst.ensure_type(cst_nodes.expression(f"{check}(result=x)"), cst.Call)
     return call.with_changes(args=[call.args[0].with_changes(value=node)])
-
-
-def _model_calls(facts: Facts, loop: cst.For | cst.While) -> list[cst.Call]:
-    return [
-        call
-        for call in facts.calls_in(loop)
-        if isinstance(call.func, cst.Name)
-        and facts.kind(call.func) == "model"
-        and not without_gradients(facts, call, loop)
-    ]
 
 
 rule = Rule("loops", __doc__, find)

@@ -13,7 +13,7 @@ know is left out with a note; one that runs code, as ``%run`` does, stops the co
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from functools import partial
 
 import libcst as cst
@@ -38,7 +38,7 @@ _RUN_CODE = frozenset(
 
 # What %run_ddp binds its result to: `nb2ddp.jupyter.history.RESULT_NAME`.
 _RESULT = "_ddp"
-_NO_RESULT = f"`{_RESULT}` is the result of %run_ddp; a script has none"
+_NO_RESULT = f"this reads `{_RESULT}`, the result of %run_ddp, or what is made of it; a script has none"
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
@@ -61,31 +61,10 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
 def _imports(facts: Facts) -> Iterator[Finding]:
     """Remove ``from IPython import get_ipython``, which is no longer called."""
     for node in facts.nodes(cst.ImportFrom):
-        if isinstance(node.names, cst.ImportStar) or not any(map(_is_get_ipython, node.names)):
-            continue
-        statement, why = facts.statement(node), "there is no IPython in a script"
-        if (
-            len(node.names) == 1
-            and isinstance(statement, cst.SimpleStatementLine)
-            and len(statement.body) == 1
-        ):
-            yield Drop(statement, why)
-        else:
-            yield Edit(node, why, _without_get_ipython)
-
-
-def _is_get_ipython(alias: cst.ImportAlias) -> bool:
-    return isinstance(alias.name, cst.Name) and alias.name.value == "get_ipython" and alias.asname is None
-
-
-def _without_get_ipython(node: cst.CSTNode) -> cst.CSTNode:
-    assert isinstance(node, cst.ImportFrom)
-    assert not isinstance(node.names, cst.ImportStar)
-    names = [alias for alias in node.names if not _is_get_ipython(alias)]
-    if not names:
-        return cst.Pass(semicolon=node.semicolon)
-    names[-1] = names[-1].with_changes(comma=node.names[-1].comma)
-    return node.with_changes(names=names)
+        names = () if isinstance(node.names, cst.ImportStar) else node.names
+        if [cst_nodes.code_of(alias) for alias in names] == ["get_ipython"]:
+            why, line = "there is no IPython in a script", facts.line_of(node)
+            yield Edit(node, why, _to_pass) if line is None else Drop(line, why)
 
 
 def _bare(facts: Facts, shell: ShellCall) -> Iterator[Finding]:
@@ -187,53 +166,29 @@ def _cell(facts: Facts, shell: ShellCall) -> Iterator[Finding]:
 
 
 def _of_results(facts: Facts) -> Iterator[Finding]:
-    """Leave out the statements that read a result of %run_ddp, and those that read what only they have bound."""
-    lost = {} if _RESULT in facts.bound_names else {_RESULT: _NO_RESULT}
-    left_out: set[Statement] = set()
-    found = bool(lost) and _RESULT in facts.loaded_names
-    while found:
-        found = False
-        for statement in facts.top_statements:
-            name = next((name for name in lost if name in facts.loads_in(statement)), None)
-            if name is None or statement in left_out:
-                continue
-            found = True
-            left_out.add(statement)
-            if facts.runs(statement, facts.is_collective):
-                yield Decline(f"{lost[name]}, and this trains with it: take it out here", statement)
-                continue
-            yield from _without(facts, statement, lost)
-            for bound in facts.binds_in(statement) - lost.keys():
-                if _binds_alone(facts, bound, left_out):
-                    lost[bound] = (
-                        f"`{bound}` is made of `{_RESULT}`, the result of %run_ddp; a script has none"
-                    )
-
-
-def _without(facts: Facts, statement: Statement, lost: dict[str, str]) -> Iterator[Finding]:
-    """Leave out a statement; of a line of several, those parts that read what is lost."""
-    parts = statement.body if isinstance(statement, cst.SimpleStatementLine) else (statement,)
-    whys = [next((lost[name] for name in lost if name in facts.loads_in(part)), None) for part in parts]
-    if all(whys):
-        why = next(filter(None, whys))
-        yield Drop(statement, why, comment=why)
+    """Leave out what reads a result of %run_ddp, or is made of one."""
+    if _RESULT in facts.bound_names or _RESULT not in facts.loaded_names:
         return
-    for part, why_or_none in zip(parts, whys, strict=True):
-        if why_or_none is not None:
-            yield Edit(part, why_or_none, _to_pass)
+
+    lost, left_out = {_RESULT}, set[Statement]()
+    while more := [s for s in facts.top_statements if s not in left_out and lost & facts.loads_in(s)]:
+        left_out.update(more)
+        rest = frozenset().union(*(facts.binds_in(s) for s in facts.top_statements if s not in left_out))
+        lost.update(name for statement in more for name in facts.binds_in(statement) - rest)
+    for statement in sorted(left_out, key=facts.order):
+        parts = statement.body if isinstance(statement, cst.SimpleStatementLine) else (statement,)
+        reading = [part for part in parts if lost & facts.loads_in(part)]
+        if facts.runs(statement, facts.is_collective):
+            yield Decline(f"{_NO_RESULT}, and this trains with it: take it out here", statement)
+        elif len(reading) == len(parts):
+            yield Drop(statement, _NO_RESULT, comment=_NO_RESULT)
+        else:
+            yield from (Edit(part, _NO_RESULT, _to_pass) for part in reading)
 
 
 def _to_pass(node: cst.CSTNode) -> cst.CSTNode:
     assert isinstance(node, cst.BaseSmallStatement)
     return cst.Pass(semicolon=node.semicolon)
-
-
-def _binds_alone(facts: Facts, name: str, left_out: Collection[Statement]) -> bool:
-    """Return whether nothing but the statements that are left out binds a name."""
-    others = (other for other in facts.top_statements if other not in left_out)
-    return all(name not in facts.binds_in(other) for other in others) and all(
-        facts.top_statement(binding.node) in left_out for binding in facts.bindings(name)
-    )
 
 
 def _small_statement(node: cst.CSTNode, code: str) -> cst.CSTNode:

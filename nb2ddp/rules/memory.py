@@ -77,20 +77,14 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
 
 
 def _gathered(facts: Facts, options: Options) -> Iterator[Note]:
-    """Note where the ranks generate with a model that does not fit one GPU whole, or may not."""
-    known = list(estimates(facts, options))
-    taken = max((estimate.gathered for estimate in known), default=None)
-    if taken is None:
-        said = "; where it does not fit there,"
-    elif taken > options.gpu_memory:
-        said = f", about {taken:.0f} GiB with its share, and one has {options.gpu_memory:g} (--gpu-memory):"
-    else:
-        return
-    for call in facts.live_calls:
+    """Note where the ranks generate with a model that does not fit one GPU whole."""
+    taken = max((estimate.gathered for estimate in estimates(facts, options)), default=0)
+    for call in facts.live_calls if taken > options.gpu_memory else ():
         if facts.method(call) == "generate" and facts.gathers(call):
             yield Note(
-                f"generate() gathers the whole model on each GPU{said} delete this, and "
-                "generate in a run of its own from what is saved",
+                f"generate() gathers the whole model on each GPU, about {taken:.0f} GiB with its share, and one has "
+                f"{options.gpu_memory:g} (--gpu-memory): delete this, and generate in a run of its own from what is "
+                "saved",
                 call,
             )
 
@@ -154,7 +148,7 @@ def estimates(facts: Facts, options: Options) -> Iterator[Estimate]:
         method = facts.method(call)
         if method not in ("from_pretrained", "from_config") or facts.kind(call) != "model":
             continue
-        billions = None if facts.is_after_training(call) else parameters(_name(facts, call))
+        billions = None if facts.is_after_training(call) else parameters(facts.loaded_name(call))
         if billions is None:
             continue
         cases = _weight_cases(facts, call)
@@ -193,16 +187,6 @@ def parameters(name: str) -> float | None:
     return max(found, default=None)
 
 
-def _name(facts: Facts, call: cst.Call) -> str:
-    """Return the model's name that a call loads; for ``from_config`` that of its configuration."""
-    keywords = ("model_name", "pretrained_model_name_or_path", "model_id", "config")
-    named = (value for name in keywords if (value := facts.argument(call, name)[1]) is not None)
-    value = facts.value(next(named, cst_nodes.given(call, 0)))
-    if isinstance(value, cst.Call) and facts.method(value) == "from_pretrained":
-        return _name(facts, value)
-    return cst_nodes.string_value(value) or ""
-
-
 # ---- weights alone ------------------------------------------------------------------------------
 
 
@@ -224,7 +208,7 @@ def _widths(facts: Facts, call: cst.Call) -> set[int]:
 
 def _quantized_widths(facts: Facts, call: cst.Call) -> set[int]:
     """Return the bits of a quantized weight; 0 stands for none that is quantized."""
-    name = _name(facts, call)
+    name = facts.loaded_name(call)
     for width, pattern in _QUANTIZED.items():
         if pattern.search(name):
             return {width}

@@ -16,6 +16,7 @@ import libcst as cst
 
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.flow import pairs_of
+from nb2ddp.analysis.training_arguments import makes_arguments
 from nb2ddp.options import Options
 from nb2ddp.rewriting.findings import Edit, Finding, Rule
 from nb2ddp.rewriting.runtime_calls import helper
@@ -39,10 +40,9 @@ def _arguments(facts: Facts) -> Iterator[Edit]:
     """Yield edits of training arguments with ``bf16=True``, or that need bf16, as keywords or in a dict."""
     has_bf16 = helper(facts, "has_bf16")
     for call in facts.live_calls:
-        if facts.kind(call) not in ("arguments", "trainer") and not _is_partial(facts, call):
+        if facts.kind(call) not in ("arguments", "trainer") and not makes_arguments(facts, call):
             continue
-        stars = [argument.value for argument in call.args if argument.star == "**"]
-        for node in (call, *(_dict(facts, value) for value in stars)):
+        for node in (call, *facts.star_dicts(call)):
             if node is None:
                 continue
             if _is_true(_value(node, "bf16")):
@@ -74,21 +74,6 @@ def _dtypes(facts: Facts) -> Iterator[Edit]:
             if value is not None and facts.qualified(value) == "torch.bfloat16":
                 code = f"{torch}.bfloat16 if {has_bf16} else {torch}.float16"
                 yield Edit.to(value, why, code)
-
-
-def _is_partial(facts: Facts, call: cst.Call) -> bool:
-    return (
-        facts.qualified(call.func) == "functools.partial"
-        and bool(call.args)
-        and facts.is_arguments_class(call.args[0].value)
-    )
-
-
-def _dict(facts: Facts, node: cst.BaseExpression) -> cst.Call | cst.Dict | None:
-    """Return the dict literal, or the ``dict(...)`` call, that an expression is bound to."""
-    made = facts.bound(node)
-    of_dict = isinstance(made, cst.Call) and facts.qualified(made.func) == "dict"
-    return made if isinstance(made, cst.Dict | cst.Call) and (of_dict or isinstance(made, cst.Dict)) else None
 
 
 def _value(node: cst.Call | cst.Dict, name: str) -> cst.BaseExpression | None:

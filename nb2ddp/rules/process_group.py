@@ -18,6 +18,7 @@ would join with a timeout of its own.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Literal
 
 import libcst as cst
 
@@ -35,12 +36,8 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         return
     statement, where = place
     code = f"{helper(facts, 'init_process_group')}()  # nb2ddp: join the process group"
-    why = (
-        "after loading, before anything that needs the other ranks"
-        if where == "after"
-        else "before it needs the other ranks"
-    )
-    yield Insert(statement, "after" if where == "after" else "before", code, f"join the process group {why}")
+    loaded = "after loading, before anything that" if where == "after" else "before it"
+    yield Insert(statement, where, code, f"join the process group {loaded} needs the other ranks")
     for call in facts.live_calls:
         engine = facts.keyword(call, "fast_inference")
         if engine is not None and cst_nodes.code_of(engine) not in ("False", "None"):
@@ -51,7 +48,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             )
 
 
-def _place(facts: Facts) -> tuple[Statement, str] | None:
+def _place(facts: Facts) -> tuple[Statement, Literal["before", "after"]] | None:
     def loads(call: cst.Call) -> bool:
         return facts.loads_model(call) and not facts.is_after_training(call)
 

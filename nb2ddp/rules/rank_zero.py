@@ -34,6 +34,7 @@ from nb2ddp.analysis.common_paths import (
     leaves,
 )
 from nb2ddp.analysis.facts import Facts
+from nb2ddp.analysis.init_place import in_setup_step
 from nb2ddp.options import Options
 from nb2ddp.rewriting.deferring import deferring
 from nb2ddp.rewriting.findings import Edit, Finding, Gate, Insert, Note, Rule
@@ -43,13 +44,18 @@ from nb2ddp.source.cells import Statement
 
 _PYTHON = re.compile(r"""[\[(]?\s*(?:sys\.executable|f?["'](?:python|accelerate|torchrun|\{sys\.exec))""")
 
+_BY_LAMBDA = "this lambda writes on every rank, at the same time; make it a function with `def`"
+_WITH_TRAINING = (
+    "this writes on every rank, because every rank needs the same statement; write on a line of its own"
+)
+
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
     last = facts.last_collective
     if last is None:
         return
     by_one, shared = rank_zero_work.generation(facts)
-    generating = by_one | frozenset(shared)
+    generating, gone = by_one | frozenset(shared), in_setup_step(facts)
     for statement in facts.top_statements:
         if statement in generating:
             yield Gate(statement, "rank-zero-then-wait", "only rank 0 generates")
@@ -60,13 +66,14 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             yield Insert(statement, "after", code, "every rank trains on what rank 0 generated")
     for call in facts.live_calls:
         why = rank_zero_work.why_alone(facts, call)
-        if why is None or facts.is_after_training(call):
+        if why is None or facts.is_after_training(call) or facts.top_statement(call) in gone:
             continue
         statement = facts.statement(call)
         if statement in generating or any(parent in generating for parent in facts.parents(call)):
             continue
         if isinstance(facts.scope(call), cst.Lambda):
-            yield from _in_lambda(facts, call)
+            if rank_zero_work.writes(facts, call):
+                yield _elsewhere(facts, call, _BY_LAMBDA)
             continue
         if facts.scope(call) is not None:
             if why == rank_zero_work.WRITES:
@@ -82,16 +89,16 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                     yield Gate(closing, "rank-zero-then-wait", rank_zero_work.WRITES)
                 continue
         if facts.runs(statement, facts.needs_all):
-            yield _around_training(facts, call)
+            yield _elsewhere(facts, call, _WITH_TRAINING)
             continue
         if _is_used(facts, call, last):
             if rank_zero_work.maps_file(facts, call):
                 yield Gate(statement, "in-turn", "the ranks write one after another")
             elif (skipped := _may_be_skipped(facts, call)) == "file":
                 continue  # the rule file-guards lets rank 0 go first, and the others find what it made
-            elif rank_zero_work.gives_plain(facts, call) and not _only_asks(facts, call) and not skipped:
+            elif rank_zero_work.gives_plain(facts, call) and not skipped:
                 yield from _on_rank_0(facts, call, why)
-            elif not _only_asks(facts, call):
+            else:
                 does = "writes" if why == rank_zero_work.WRITES else "runs"
                 yield Note(f"this {does} on every rank, because its result is used later", call)
             continue
@@ -118,7 +125,7 @@ def _each_in_turn(
     if path is not None:  # each line once
         yield _of_rank_0(facts, path)
     elif _moves(facts, call):
-        yield _by_rank_0(facts, call)
+        yield Edit.inside(call.func, rank_zero_work.WRITES, helper(facts, "on_main_process"))
 
 
 def _running(facts: Facts, call: cst.Call, statement: Statement, why: str) -> Iterator[Finding]:
@@ -126,7 +133,7 @@ def _running(facts: Facts, call: cst.Call, statement: Statement, why: str) -> It
 
     Elsewhere each rank runs its own: in a reward, or where a dataset makes its rows.
     """
-    if _only_asks(facts, call) or not called_by_all(facts, call) or facts.runs(statement, facts.needs_all):
+    if not called_by_all(facts, call) or facts.runs(statement, facts.needs_all):
         return
     if _may_be_skipped(facts, call):
         return
@@ -139,10 +146,6 @@ def _running(facts: Facts, call: cst.Call, statement: Statement, why: str) -> It
         yield Note("this runs on every rank, because its result is used", call)
 
 
-def _asks_for_file(facts: Facts, node: cst.If | cst.IfExp | cst.While) -> bool:
-    return any(folder_tests.is_file_test(facts, call) for call in facts.calls_in(node.test))
-
-
 def _may_be_skipped(facts: Facts, call: cst.Call) -> Literal["", "file", "error"]:
     """Return why a rank may not come to a call: one that comes later finds a file, or one catches no error."""
     inner: cst.CSTNode = call
@@ -153,7 +156,7 @@ def _may_be_skipped(facts: Facts, call: cst.Call) -> Literal["", "file", "error"
             return "error"
         match parent:
             case cst.If() | cst.IfExp() | cst.While() if inner is not parent.test:
-                if _asks_for_file(facts, parent):
+                if folder_tests.looks_at_files(facts, parent.test):
                     return "file"
         inner = parent
     return ""
@@ -175,30 +178,6 @@ def _moves(facts: Facts, call: cst.Call) -> bool:
     return isinstance(facts.parent(call), cst.Expr) and (
         names_it or facts.method(call) in libraries.WRITING_PATH_METHODS
     )
-
-
-def _by_rank_0(facts: Facts, call: cst.Call) -> Edit:
-    """Edit what is called: every rank computes the arguments."""
-    function = helper(facts, "on_main_process")
-    return Edit.inside(call.func, rank_zero_work.WRITES, function)
-
-
-def _only_asks(facts: Facts, call: cst.Call) -> bool:
-    """Return whether a command only prints information, as ``[uv, "--version"]``: each rank may run it."""
-    if facts.qualified(call.func) not in libraries.RUNNING_FUNCTIONS or not call.args:
-        return False
-    command = call.args[0].value
-    text = cst_nodes.string_value(command)
-    if text is not None:
-        if re.search(r"[;&|<>`$\n]", text):  # more than one command, or a file that is written
-            return False
-        words: list[str | None] = [*text.split()]
-    elif isinstance(command, cst.List | cst.Tuple):
-        words = [cst_nodes.string_value(element.value) for element in command.elements]
-    else:
-        return False
-    program = (words[0] or "").rpartition("/")[2] if words else ""
-    return program in libraries.ASKING_PROGRAMS or bool(libraries.ASKING_OPTIONS.intersection(words[1:2]))
 
 
 def _without_ranks(facts: Facts, call: cst.Call) -> Iterator[Edit]:
@@ -242,15 +221,10 @@ def _of_rank_0(facts: Facts, path: cst.BaseExpression) -> Edit:
     return Edit(path, rank_zero_work.WRITES, of_one_rank)
 
 
-def _in_lambda(facts: Facts, call: cst.Call) -> Iterator[Finding]:
-    """Let the other ranks write a lambda's file nowhere; a statement around the lambda would gate no call of it."""
-    if not rank_zero_work.writes(facts, call):
-        return
+def _elsewhere(facts: Facts, call: cst.Call, why: str) -> Edit | Note:
+    """Let the other ranks write a file nowhere that all of them come to; note why where its path is not in sight."""
     path = rank_zero_work.opened(facts, call)
-    if path is not None:
-        yield _of_rank_0(facts, path)
-        return
-    yield Note("this lambda writes on every rank, at the same time; make it a function with `def`", call)
+    return Note(why, call) if path is None else _of_rank_0(facts, path)
 
 
 def _in_function(facts: Facts, call: cst.Call, statement: Statement) -> Iterator[Finding]:
@@ -269,7 +243,7 @@ def _in_function(facts: Facts, call: cst.Call, statement: Statement) -> Iterator
         yield _to_nowhere(facts, call)
         return
     if facts.runs(statement, facts.needs_all):
-        yield _around_training(facts, call)
+        yield _elsewhere(facts, call, _WITH_TRAINING)
         return
     all_call = called_by_all(facts, call)
     apart = leaves(facts, statement) or binds_for_later(facts, statement) or changes_state(facts, statement)
@@ -277,9 +251,7 @@ def _in_function(facts: Facts, call: cst.Call, statement: Statement) -> Iterator
         yield from _on_rank_0(facts, call, rank_zero_work.WRITES)
         return
     if all_call and not apart and folder_tests.is_looked_for(facts, call):
-        yield Gate(
-            statement, "rank-zero-then-wait", rank_zero_work.WRITES
-        )  # all ranks look before rank 0 makes it
+        yield Gate(statement, "rank-zero-then-wait", rank_zero_work.WRITES)  # when all ranks have looked
         return
     if not all_call and not apart and rank_zero_work.appends(facts, call):  # a line of a log, once
         yield Gate(statement, "rank-zero", rank_zero_work.WRITES)
@@ -299,21 +271,10 @@ def _saving(facts: Facts) -> Callable[[cst.Call], bool]:
     """Return a test for what may save a file on every rank: ``row["image"].save(path)``, of what cannot be told."""
 
     def saves(call: cst.Call) -> bool:
-        named = (facts.method(call) or "").startswith("save") and bool(call.args)
+        named = facts.method(call).startswith("save") and bool(call.args)
         return named and not facts.called_functions(call) and not rank_zero_work.writes(facts, call)
 
     return saves
-
-
-def _around_training(facts: Facts, call: cst.Call) -> Edit | Note:
-    """Deal with a write whose statement holds training, which every rank must run: the others write nowhere."""
-    path = rank_zero_work.opened(facts, call)
-    if path is not None:
-        return _of_rank_0(facts, path)
-    return Note(
-        "this writes on every rank, because every rank needs the same statement; write on a line of its own",
-        call,
-    )
 
 
 def _while_training(
@@ -336,12 +297,10 @@ def _while_training(
     elif all_call:
         once = not leaves(facts, statement)
         yield from _each_in_turn(facts, call, statement, rank_zero_work.WRITES, once=once)
-    elif (path := rank_zero_work.opened(facts, call)) is not None:
-        yield _of_rank_0(facts, path)
     elif _moves(facts, call):
-        yield _by_rank_0(facts, call)
+        yield Edit.inside(call.func, rank_zero_work.WRITES, helper(facts, "on_main_process"))
     else:
-        yield Note("this writes on every rank, because the rest of its function needs it", call)
+        yield _elsewhere(facts, call, "this writes on every rank, because the rest of its function needs it")
 
 
 rule = Rule("rank-zero", __doc__, find)

@@ -22,7 +22,7 @@ import libcst as cst
 
 from nb2ddp import libraries
 from nb2ddp.analysis import rank_zero_work
-from nb2ddp.analysis.drawn_names import makes_system_generator
+from nb2ddp.analysis.drawn_names import draws_from_system
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.options import Options
 from nb2ddp.rewriting.findings import Decline, Edit, Finding, Note, Rule
@@ -31,8 +31,7 @@ from nb2ddp.source import cst_nodes
 
 SEED = "3407"
 _SEARCHES = frozenset(
-    "optuna.create_study optuna.study.create_study ray.tune.run ray.tune.Tuner hyperopt.fmin "
-    "wandb.agent".split()
+    "optuna.create_study optuna.study.create_study ray.tune.run ray.tune.Tuner hyperopt.fmin wandb.agent".split()
 )
 
 
@@ -55,7 +54,13 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 call,
             )
     yield from _orders_of_sets(facts, calls)
-    yield from _shuffled_by_system(facts, calls)
+    shuffled = (c for c in calls if facts.method(c) == "shuffle" and draws_from_system(facts, c))
+    if (first := next(shuffled, None)) is not None:
+        yield Note(
+            "no seed reaches a SystemRandom, so that each rank shuffles in another order; "
+            f"shuffle with random.Random({SEED})",
+            first,
+        )
 
 
 def _draws_alike(facts: Facts, search: cst.Call) -> bool:
@@ -107,20 +112,6 @@ def _orders_of_sets(facts: Facts, calls: list[cst.Call]) -> Iterator[Finding]:
         if not _is_set(facts, made):
             continue
         yield Edit.inside(made, "a set has another order on each rank", shared)
-
-
-def _shuffled_by_system(facts: Facts, calls: list[cst.Call]) -> Iterator[Note]:
-    """Note the first ``random.SystemRandom().shuffle(rows)``, which each rank does in its own way."""
-    for call in calls:
-        owner = call.func.value if isinstance(call.func, cst.Attribute) else None
-        shuffles = facts.method(call) == "shuffle" and makes_system_generator(facts, owner)
-        if shuffles:
-            yield Note(
-                "no seed reaches a SystemRandom, so that each rank shuffles in another order; "
-                f"shuffle with random.Random({SEED})",
-                call,
-            )
-            return
 
 
 def _is_set(facts: Facts, node: cst.BaseExpression) -> bool:

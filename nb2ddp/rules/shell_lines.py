@@ -13,10 +13,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-import libcst as cst
-
 from nb2ddp.analysis.facts import Facts
-from nb2ddp.analysis.shell_commands import ShellCall, shell_calls
+from nb2ddp.analysis.shell_commands import shell_calls
 from nb2ddp.options import Options
 from nb2ddp.rewriting.findings import Decline, Drop, Edit, Finding, Note, Rule
 from nb2ddp.rewriting.runtime_calls import helper
@@ -28,11 +26,6 @@ _LOGIN = re.compile(
 _TOKENS = {"huggingface": "HF_TOKEN", "hf": "HF_TOKEN", "wandb": "WANDB_API_KEY"}
 
 
-def _is_whole(facts: Facts, shell: ShellCall) -> bool:
-    statement = facts.statement(shell.call)
-    return isinstance(statement, cst.SimpleStatementLine) and len(statement.body) == 1
-
-
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
     for shell in shell_calls(facts):
         if shell.is_install or not (
@@ -42,10 +35,8 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         if found := _LOGIN.search(shell.text if shell.kind != "cell" else ""):
             variable = next(name for start, name in _TOKENS.items() if start in found[0])
             why = f"this asks for a token at the keyboard, which a script has not: set {variable} in its environment"
-            if _is_whole(facts, shell):
-                yield Drop(
-                    facts.statement(shell.call), why, comment=f"a script reads the token from {variable}"
-                )
+            if (line := facts.line_of(shell.call)) is not None:
+                yield Drop(line, why, comment=f"a script reads the token from {variable}")
                 yield Note(why, shell.call)
                 continue
         if shell.kind == "cell" and shell.text:

@@ -29,6 +29,7 @@ from nb2ddp.options import Options
 from nb2ddp.rewriting.findings import Decline, Drop, Edit, Finding, Note, Rule
 from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
+from nb2ddp.source.cells import imported_modules
 
 _COLAB = "google.colab"
 _OF_ITS_PAGE = ("drive.", "data_table.", "output.", "widgets.", "runtime.", "files.download")
@@ -40,17 +41,19 @@ _NO_LOGIN = (
 # Words in the names of functions that open a port, not of those that connect to one.
 _SERVING = re.compile(r"launch|serve|start|run|listen|bind|spawn", re.IGNORECASE)
 _PORT = re.compile(r"(?:.*_)?port", re.IGNORECASE)
+_COLLECTING = frozenset({"dict", "list", "set", "sorted", "tuple"})
 _FINDS_A_PORT = frozenset({"launch_openenv"})  # Unsloth's: it tries ports until one is free
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
     for statement in facts.imports_of("google"):
+        line = facts.line_of(statement)
         if (
-            isinstance(statement, cst.ImportFrom)
-            and _is_colab(statement)
-            and _is_whole_line(facts, statement)
+            line is not None
+            and isinstance(statement, cst.ImportFrom)
+            and imported_modules(statement)[0].startswith(_COLAB)
         ):
-            yield Drop(facts.statement(statement), "Colab's services are not there in a script")
+            yield Drop(line, "Colab's services are not there in a script")
     for call in facts.live_calls:
         name = facts.qualified(call.func)
         if name == "matplotlib.pyplot.show":
@@ -185,7 +188,7 @@ def _ports(facts: Facts) -> Iterator[Note]:
         return
     said: set[cst.CSTNode] = set()
     for call in facts.live_calls:
-        name = _called(call)
+        name = (facts.method(call) or facts.qualified(call.func)).rpartition(".")[2]
         if facts.is_after_training(call) or not _SERVING.search(name) or name in _FINDS_A_PORT:
             continue
         for argument in call.args:
@@ -205,25 +208,10 @@ def _port(facts: Facts, argument: cst.Arg) -> cst.CSTNode | None:
     match value:
         case cst.Tuple(elements=[host, number]):
             value, is_port = number.value, cst_nodes.string_value(host.value) is not None
-    if isinstance(value, cst.Integer):
-        return value if is_port and value.value != "0" else None
-    if not isinstance(value, cst.Name) or not _PORT.fullmatch(value.value):
-        return None
-    binding = facts.binding(value)
-    if binding is None or binding.scope is not None:
-        return None
-    return next((b.node for b in facts.bindings(value.value) if isinstance(b.value, cst.Integer)), None)
-
-
-def _called(call: cst.Call) -> str:
-    """Return the last name of the function that is called: ``run`` of ``uvicorn.run(app)``."""
-    match call.func:
-        case cst.Attribute(attr=attr):
-            return attr.value
         case cst.Name(value=name):
-            return name
-        case _:
-            return ""
+            is_port = _PORT.fullmatch(name) is not None
+    known = facts.value(value)
+    return known if is_port and isinstance(known, cst.Integer) and known.value != "0" else None
 
 
 def _goes_through(facts: Facts, call: cst.Call) -> bool:
@@ -233,13 +221,7 @@ def _goes_through(facts: Facts, call: cst.Call) -> bool:
         return parent.attr.value in ("items", "keys", "values", "copy")
     if isinstance(parent, cst.Arg):
         outer = facts.parent(parent)
-        return isinstance(outer, cst.Call) and facts.qualified(outer.func) in (
-            "dict",
-            "list",
-            "set",
-            "sorted",
-            "tuple",
-        )
+        return isinstance(outer, cst.Call) and facts.qualified(outer.func) in _COLLECTING
     return isinstance(parent, cst.CompFor | cst.For)
 
 
@@ -264,9 +246,8 @@ def _has_token(facts: Facts, call: cst.Call) -> bool:
 
 def _login(facts: Facts, call: cst.Call) -> Iterator[Finding]:
     """Yield findings for a login that asks for a token: every rank would wait for a user's answer."""
-    statement = facts.statement(call)
-    if isinstance(statement, cst.SimpleStatementLine) and isinstance(statement.body[0], cst.Expr):
-        yield Drop(statement, _NO_LOGIN, comment="a script reads the token from HF_TOKEN")
+    if (line := facts.line_of(call)) is not None:
+        yield Drop(line, _NO_LOGIN, comment="a script reads the token from HF_TOKEN")
     else:
         yield Note(_NO_LOGIN, call)
 
@@ -281,30 +262,20 @@ def _launched(node: cst.CSTNode) -> cst.CSTNode:
 
 
 def _colab(facts: Facts, call: cst.Call, name: str) -> Iterator[Finding]:
-    statement = facts.statement(call)
-    is_alone = isinstance(statement, cst.SimpleStatementLine) and isinstance(statement.body[0], cst.Expr)
+    line = facts.line_of(call)
     if name == "userdata.get" and len(call.args) == 1:
         key = cst_nodes.code_of(call.args[0].value)
         yield Edit.to(call, "secrets come from the environment", f"os.environ.get({key})")
-    elif name.startswith("auth.") and is_alone:
+    elif name.startswith("auth.") and line is not None:
         why = "this logs in to Google Cloud in a browser; a script reads GOOGLE_APPLICATION_CREDENTIALS"
-        yield Drop(statement, why, comment="a script reads GOOGLE_APPLICATION_CREDENTIALS")
+        yield Drop(line, why, comment="a script reads GOOGLE_APPLICATION_CREDENTIALS")
         yield Note(f"{why}, the path of a service account's key", call)
-    elif name.startswith(_OF_ITS_PAGE) and is_alone:
-        yield Drop(statement, f"{name} is Colab's; a script has its files where it runs")
-    elif facts.is_after_training(call) and is_alone:
+    elif name.startswith(_OF_ITS_PAGE) and line is not None:
+        yield Drop(line, f"{name} is Colab's; a script has its files where it runs")
+    elif facts.is_after_training(call) and line is not None:
         yield Note(f"{_COLAB}.{name} is not there in a script: the run ends here, after training", call)
     else:
         yield Decline(f"{_COLAB}.{name} is not there in a script; write what it is to do in Python", call)
-
-
-def _is_colab(node: cst.ImportFrom) -> bool:
-    return node.module is not None and cst_nodes.code_of(node.module).startswith(_COLAB)
-
-
-def _is_whole_line(facts: Facts, node: cst.ImportFrom) -> bool:
-    line = facts.statement(node)
-    return isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1
 
 
 rule = Rule("surroundings", __doc__, find, balanced=True)

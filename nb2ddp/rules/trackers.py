@@ -22,10 +22,10 @@ import libcst as cst
 
 from nb2ddp import libraries
 from nb2ddp.analysis.facts import Facts
+from nb2ddp.analysis.flow import key_of
 from nb2ddp.options import Options
 from nb2ddp.rewriting.findings import Edit, Finding, Note, Rule
 from nb2ddp.rewriting.runtime_calls import helper
-from nb2ddp.source import cst_nodes
 
 _STORE = "MLFLOW_TRACKING_URI"
 
@@ -45,17 +45,11 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
 
 
 def _event_writers(facts: Facts) -> Iterator[cst.BaseExpression]:
-    """Yield TensorBoard's classes where an object is made of them, or a class of the notebook's own."""
-    for call in facts.live_calls:
-        if facts.qualified(call.func) in libraries.EVENT_WRITERS and not facts.is_after_training(call):
-            yield call.func
+    """Yield where TensorBoard's classes are named: to make an object, or a class of the notebook's own."""
     for named in (*facts.name_loads, *facts.attributes):
-        argument = facts.parent(named)
-        if (
-            isinstance(argument, cst.Arg)
-            and isinstance(facts.parent(argument), cst.ClassDef)
-            and facts.qualified(named) in libraries.EVENT_WRITERS
-        ):
+        inside = isinstance(facts.parent(named), cst.Attribute) or facts.around(named, cst.Annotation)
+        live = not facts.is_dead(named) and not facts.is_after_training(named)
+        if live and not inside and facts.qualified(named) in libraries.EVENT_WRITERS:
             yield named
 
 
@@ -64,18 +58,10 @@ def _mlflow_stores(facts: Facts) -> Iterator[cst.BaseExpression]:
     for call in facts.live_calls:
         if facts.qualified(call.func) in libraries.CHOOSES_MLFLOW_STORE and len(call.args) == 1:
             yield call.args[0].value
-    for string in facts.strings:
-        if cst_nodes.string_value(string) != _STORE:
-            continue
-        assigned = next((node for node in facts.parents(string) if isinstance(node, cst.Assign)), None)
-        if assigned is None or len(assigned.targets) > 1:
-            continue
-        target = assigned.targets[0].target
-        if (
-            isinstance(target, cst.Subscript)
-            and facts.contains(target, string)
-            and facts.qualified(target.value) == "os.environ"
-        ):
+    for item in facts.nodes(cst.Subscript):
+        assigned = facts.parent(facts.parent(item) or item)
+        stores = key_of(item) == _STORE and facts.qualified(item.value) == "os.environ"
+        if stores and isinstance(assigned, cst.Assign) and len(assigned.targets) == 1:
             yield assigned.value
 
 

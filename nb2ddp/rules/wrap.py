@@ -38,7 +38,6 @@ _WRAPPED = "train through one DDP wrapper; `{}.model` is still the plain model"
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
-    yield from ()
     ranks = libraries_know_ranks(facts, options.strategy)
     effects = () if ranks else micro_batches.effects(facts)
     for call in effects:

@@ -1,4 +1,4 @@
-"""Parse cells, and collect in one walk the names, calls, loops and imports in them.
+"""Parse cells, and collect in one walk the names, calls and imports in them.
 
 Nothing is decided here: `nb2ddp.analysis.facts` answers questions from what was collected.
 """
@@ -62,6 +62,8 @@ _ONE_LINE = re.compile(r"^[ \t]*(?:(?:async )?def|for) .*:[ \t]*[^\s#]|=[ \t(]*l
 def _may_move(node: cst.CSTNode) -> bool:
     """Return whether rules may have to move a statement, or what a function does with a call of its body."""
     names = libraries.MOVED_CALLS
+    if isinstance(node, cst.BaseSmallStatement) and "env" in cst_nodes.code_of(node):
+        return True  # os.environ, os.putenv, %set_env
     if isinstance(node, cst.Expr | cst.Assign):
         node = node.value
     else:
@@ -117,7 +119,6 @@ class Collected:
     bindings: dict[str, list[Binding]] = field(default_factory=dict)
     loads: list[Load] = field(default_factory=list)
     calls: list[cst.Call] = field(default_factory=list)
-    loops: list[cst.For | cst.While] = field(default_factory=list)
     strings: list[cst.BaseString] = field(default_factory=list)
     attributes: list[cst.Attribute] = field(default_factory=list)
     attribute_targets: list[cst.Attribute] = field(default_factory=list)
@@ -126,7 +127,7 @@ class Collected:
 
 
 class Walker(cst.CSTVisitor):
-    """Number the nodes in one walk, and collect parents, imports, bindings, loads, calls, loops and strings."""
+    """Number the nodes in one walk, and collect parents, imports, bindings, loads, calls and strings."""
 
     def __init__(self, seen: Collected) -> None:
         self._seen = seen
@@ -211,10 +212,6 @@ class Walker(cst.CSTVisitor):
 
     def _on_For(self, node: cst.For) -> None:
         self._bind_target(node.target, node, None)
-        self._seen.loops.append(node)
-
-    def _on_While(self, node: cst.While) -> None:
-        self._seen.loops.append(node)
 
     def _on_AsName(self, node: cst.AsName) -> None:
         parent = self._seen.parents[node]

@@ -154,15 +154,6 @@ def parenthesised(node: cst.BaseExpression) -> cst.BaseExpression:
     return node.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
 
 
-def with_trailing_comment(statement: cst.SimpleStatementLine, comment: str) -> cst.SimpleStatementLine:
-    """Return ``statement`` with a comment behind it, unless there is one."""
-    end = statement.trailing_whitespace
-    if end.comment is not None:
-        return statement
-    end = end.with_changes(whitespace=cst.SimpleWhitespace("  "), comment=cst.Comment(f"# {comment}"))
-    return statement.with_changes(trailing_whitespace=end)
-
-
 def block_under(
     header: str, body: Sequence[cst.SimpleStatementLine | cst.BaseCompoundStatement], comment: str = ""
 ) -> cst.BaseCompoundStatement:

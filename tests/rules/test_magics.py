@@ -22,7 +22,7 @@ ENV = {
     "comments around": ("# first\n%env A=1\n# then\n", '# first\nos.environ["A"] = "1"\n# then\n'),
     "called by hand, with more on the line": (
         "x = 1; get_ipython().run_line_magic('env', 'A=1'); y = 2",
-        'x = 1; os.environ["A"] = "1"; y = 2',
+        'x = 1\nos.environ["A"] = "1"\ny = 2',
     ),
     "its value used": ("home = %env HOME", 'home = os.environ["HOME"]\n'),
 }

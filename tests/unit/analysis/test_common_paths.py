@@ -13,7 +13,6 @@ from nb2ddp.analysis.common_paths import (
     called_by_all,
     changes_state,
     leaves,
-    made_by_all,
 )
 from nb2ddp.analysis.facts import Facts
 from tests.support.helpers import facts_of
@@ -52,21 +51,6 @@ def test_whether_all_ranks_come_to_a_call(code: str, expected: bool) -> None:
 @pytest.mark.parametrize(
     ("code", "expected"),
     [
-        ("def f(x: Own) -> None:\n    pass\nf(Own())", True),
-        ("class More(Own):\n    pass\nOwn()", False),
-        ("x = 1", False),
-    ],
-)
-def test_whether_all_ranks_make_the_objects_of_a_class(code: str, expected: bool) -> None:
-    facts = facts_of(START, "class Own:\n    pass", code)
-    definition = facts.bindings("Own")[0].node
-    assert isinstance(definition, cst.ClassDef)
-    assert made_by_all(facts, definition) == expected
-
-
-@pytest.mark.parametrize(
-    ("code", "expected"),
-    [
         ("if x:\n    continue", True),
         ("for x in y:\n    pass\nelse:\n    break", True),
         ("with f():\n    yield 1", True),
@@ -76,7 +60,7 @@ def test_whether_all_ranks_make_the_objects_of_a_class(code: str, expected: bool
 )
 def test_what_leads_out_of_a_statement(code: str, expected: bool) -> None:
     facts = facts_of("def around():\n    for i in j:\n" + textwrap.indent(code, "        "))
-    assert leaves(facts, facts.loops[0].body.body[0]) == expected
+    assert leaves(facts, facts.nodes(cst.For, cst.While)[0].body.body[0]) == expected
 
 
 @pytest.mark.parametrize(

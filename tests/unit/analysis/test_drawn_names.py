@@ -53,7 +53,7 @@ NAME = "f'run-{time.time()}'"
         (f"run = {LETTERS}\nos.makedirs(run)", [LETTERS]),
         ("run = ''.join(system.choices('ab'))\nos.makedirs(run)", ["''.join(system.choices('ab'))"]),
         ("run = f(x.join(load(uuid.uuid4()) for x in rows))\nos.makedirs(run)", []),
-        ("class A:\n    base = 'a'\n    run = f'{base}-{time.time()}'", ["time.time()"]),
+        ("class A:\n    base = 'a'\n    run = f'{base}-{time.time()}'", ["f'{base}-{time.time()}'"]),
         ("def own():\n    folder = tempfile.mkdtemp()\nown()", []),  # it may be meant to be the process's own
         (f"print({NAME})", []),
         (f"def now():\n    return {NAME}\nprint(now())", []),
@@ -82,7 +82,6 @@ KEPT = {
     "an attribute": f"{RUN}    def save(self):\n        open(self.name)",
     "an argument of a method": "class A:\n    def save(self, text, more):\n        open(text)\nA().save(make(), 1)",
     "unpacked arguments": f"{SHOWS}show(*[make()])",
-    "an unknown use": "with make() as x:\n    pass",
 }
 SHOWN = {
     "printed": "name = make()\nprint(f'this is {name}')",

@@ -112,18 +112,3 @@ def test_what_a_function_returns_is_not_what_a_function_in_it_does() -> None:
     facts = facts_of("def f():\n    def g():\n        return 1\n    if g:\n        return 2\n    return")
     (function,) = [b.node for b in facts.bindings("f") if isinstance(b.node, cst.FunctionDef)]
     assert codes(facts.returned(function)) == ["2"]
-
-
-@pytest.mark.parametrize(
-    ("code", "iterated"),
-    [
-        ("[use(x) for x in rows]", "rows"),
-        ("[use(x) for row in rows for a, x in row]", "row"),
-        ("[y for y in use(x) for x in y]", ""),
-        ("for x in rows:\n    use(x)", ""),
-    ],
-)
-def test_the_comprehension_that_gives_a_name_its_value(code: str, iterated: str) -> None:
-    facts = facts_of(code)
-    part = facts.comprehension(last_use(facts, "x"))
-    assert (code_of(part.iter) if part is not None else "") == iterated

@@ -23,8 +23,8 @@ START = "import os\nfrom pathlib import Path\nfrom trl import SFTTrainer\ntraine
         ("found = os.path.isdir('../a')\nos.makedirs('b', exist_ok=True)", True),
         ("d = 'a'\nd = 'b'\nfound = os.path.isdir(d)\nos.makedirs('a', exist_ok=True)", True),
         ("def find():\n    return os.path.isdir('a')\nd = find()\nos.makedirs(d, exist_ok=True)", True),
-        ("def find():\n    return os.path.isdir('a')\nd = find()\nos.makedirs('b', exist_ok=True)", False),
-        ("def look():\n    os.listdir('a')\nos.makedirs('a', exist_ok=True)", False),
+        ("def find():\n    return os.path.isdir('a')\nd = find()\nos.makedirs('b', exist_ok=True)", True),
+        ("def look():\n    os.listdir('a')\nos.makedirs('a', exist_ok=True)", True),
     ],
 )
 def test_a_folder_that_may_exist_is_for_rank_0_where_its_files_are_looked_for(code: str, alone: bool) -> None:
@@ -38,10 +38,10 @@ def test_a_folder_that_may_exist_is_for_rank_0_where_its_files_are_looked_for(co
         ("n = len(os.listdir('a'))", True),
         ("n = 0\nwhile os.path.exists(f'a/{n}'):\n    n += 1", True),
         ("m = len(os.listdir('a'))\n# %%\nn = m + 1", True),
-        ("rest = os.listdir('a')", False),
+        ("rest = os.listdir('a')", True),
     ],
 )
-def test_a_look_in_another_cell_counts_where_it_names_the_folder(before: str, alone: bool) -> None:
+def test_a_look_in_another_cell_counts(before: str, alone: bool) -> None:
     facts = facts_of(START, *before.split("# %%"), "os.makedirs(f'a/{n}', exist_ok=True)")
     assert work.writes(facts, call_to(facts, "os.makedirs")) == alone
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import libcst as cst
 import pytest
 
-from nb2ddp.analysis.paths import is_in_own_folder, is_path, may_be_path, names_file
+from nb2ddp.analysis.paths import is_in_own_folder, is_path, names_file
 from tests.support.helpers import facts_of
 from tests.unit.analysis.questions import call_to
 
@@ -42,19 +41,3 @@ def test_what_an_expression_names(code: str, expected: str) -> None:
         "own": is_in_own_folder(facts, value),
     }
     assert [name for name, answer in answers.items() if answer] == expected.split()
-
-
-@pytest.mark.parametrize(
-    ("code", "expected"),
-    [
-        ("x.mkdir()", True),
-        ("x = Path('a')\nx.mkdir()", True),
-        ("from tree import Node\nx = Node()\nx.mkdir()", False),
-        ("class Tree:\n    def mkdir(self): pass\nx.mkdir()", False),
-        ("class Tree(Base):\n    def f(self):\n        self.mkdir()", False),
-    ],
-)
-def test_whether_a_method_may_be_a_paths(code: str, expected: bool) -> None:
-    facts = facts_of(START, code)
-    (call,) = [call for call in facts.calls if facts.method(call) == "mkdir"]
-    assert may_be_path(facts, cst.ensure_type(call.func, cst.Attribute).value, "mkdir") == expected

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from nb2ddp.analysis.training_loops import named_models, optimizers, trainings, without_gradients
+from nb2ddp.analysis.training_loops import named_models, optimizers, trainings
 from nb2ddp.source import cst_nodes
 from tests.support.helpers import facts_of
-from tests.unit.analysis.questions import MAKE, call_to
+from tests.unit.analysis.questions import MAKE
 
 START = "import torch\nfrom torch import nn\nfrom torch.utils.data import DataLoader\nfrom tqdm import tqdm\n"
 NET = "class Net(nn.Module):\n    pass\nmodel, other = Net(), Net()\n"
@@ -92,16 +92,3 @@ def test_the_statements_that_train_with_an_optimizer(code: str, statements: list
     facts = facts_of(START, NET, code)
     (made,) = optimizers(facts)
     assert [cst_nodes.code_of(s).strip().partition("\n")[0] for s in trainings(facts, made)] == statements
-
-
-@pytest.mark.parametrize(
-    ("code", "expected"),
-    [
-        ("for batch in loader:\n    use(batch)", True),
-        ("with torch.no_grad():\n    for batch in loader:\n        use(batch)", True),  # around the loop
-        ("for batch in loader:\n    with torch.no_grad():\n        use(batch)", False),
-    ],
-)
-def test_whether_a_call_of_a_loop_makes_gradients(code: str, expected: bool) -> None:
-    facts = facts_of(START, code)
-    assert without_gradients(facts, call_to(facts, "use("), facts.loops[0]) != expected

@@ -78,5 +78,6 @@ def test_nodes_are_found_by_their_kind_in_order() -> None:
 def test_the_loop_around_a_node_is_not_the_one_whose_else_it_stands_in() -> None:
     facts = facts_of("while a:\n    for x in y:\n        one()\n    else:\n        other()\nlast()")
     loops = [facts.loop(call_to(facts, name)) for name in ("one(", "other(", "last(")]
-    assert loops == [facts.loops[1], facts.loops[0], None]
-    assert facts.around(call_to(facts, "one("), cst.While) is facts.loops[0]
+    written = facts.nodes(cst.For, cst.While)
+    assert loops == [written[1], written[0], None]
+    assert facts.around(call_to(facts, "one("), cst.While) is written[0]

@@ -26,7 +26,10 @@ x = 1
 # case: with more on the line
 os.environ["RANK"] = "0"; os.environ["WORLD_SIZE"] = "1"
 # output
-os.environ.update({"RANK": "0"} if os.environ.get("WORLD_SIZE", "1") == "1" else {}); os.environ.update({"WORLD_SIZE": "1"} if os.environ.get("WORLD_SIZE", "1") == "1" else {})
+if os.environ.get("WORLD_SIZE", "1") == "1":  # nb2ddp: torchrun sets it
+    os.environ["RANK"] = "0"
+if os.environ.get("WORLD_SIZE", "1") == "1":  # nb2ddp: torchrun sets it
+    os.environ["WORLD_SIZE"] = "1"
 
 # case: several at once
 os.environ.update({"WORLD_SIZE": "1", "A": "1"})

@@ -58,7 +58,9 @@ if os.environ.get("WORLD_SIZE", "1") == "1":  # nb2ddp: under torchrun each rank
 # case: with more on the line
 os.environ["CUDA_VISIBLE_DEVICES"] = "0"; os.environ["A"] = "1"
 # output
-os.environ.update({"CUDA_VISIBLE_DEVICES": "0"} if os.environ.get("WORLD_SIZE", "1") == "1" else {}); os.environ["A"] = "1"
+if os.environ.get("WORLD_SIZE", "1") == "1":  # nb2ddp: under torchrun each rank has its own GPU
+    os.environ["CUDA_VISIBLE_DEVICES"] = "0"
+os.environ["A"] = "1"
 
 # case: among others
 os.environ.update({

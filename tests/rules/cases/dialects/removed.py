@@ -52,12 +52,11 @@ from torch.nn.parallel import DataParallel
 if torch.cuda.device_count() > 1:
     model = nn.DataParallel(model, device_ids=[local_rank])
     head = DataParallel(
-        Head(),
-        dim=1,  # sequence first
+        Head(),  # sequence first
         device_ids=[local_rank],
     )
     tail = nn.DataParallel(device_ids=[local_rank], module=Tail())
-    last = nn.DataParallel(Last(), dim=1, device_ids=[local_rank])
+    last = nn.DataParallel(Last(), device_ids=[local_rank])
 net = nn.DataParallel(model, device_ids=[local_rank]).cuda()
 inner = net.module
 

@@ -16,7 +16,7 @@ for batch in loader:
     accelerator.backward(llm(**batch).loss)
     opt.step()
 # output
-accelerator = ddp.as_one_process(lambda: Accelerator())  # nb2ddp: the loop sees one process; the model divides the batches
+accelerator = ddp.as_one_process(lambda: Accelerator())
 opt = AdamW(llm.parameters())
 ddp.parallelize(llm)  # nb2ddp: each rank computes its part of every batch
 llm, opt, loader = accelerator.prepare(llm, opt, loader)
@@ -33,7 +33,7 @@ for batch in loader:
     accelerator.backward(llm(**batch).loss)
     opt.step()
 # output
-accelerator = ddp.as_one_process(lambda: Accelerator(mixed_precision="fp16"))  # nb2ddp: the loop sees one process; the model divides the batches
+accelerator = ddp.as_one_process(lambda: Accelerator(mixed_precision="fp16"))
 opt = AdamW(llm.parameters())
 ddp.parallelize(llm)  # nb2ddp: each rank computes its part of every batch
 llm, opt, loader = accelerator.prepare(llm, opt, loader)
@@ -100,7 +100,7 @@ class Setup:
 # output
 class Setup:
     kind = "fp16"
-    accelerator = ddp.as_one_process(lambda kind=kind: Accelerator(mixed_precision=kind))  # nb2ddp: the loop sees one process; the model divides the batches
+    accelerator = ddp.as_one_process(lambda kind=kind: Accelerator(mixed_precision=kind))
 
 # case: notebook_launcher that starts several processes in the notebook
 def f(a):

@@ -62,23 +62,8 @@ x = 1
 # output
 x = 1
 
-# case: the import of get_ipython among others
+# case: the import of get_ipython among others, which need IPython anyway
 from IPython import get_ipython, version_info
-x = 1
-# output
-from IPython import version_info
-x = 1
-
-# case: the import of get_ipython, last
-from IPython import (
-    version_info,
-    get_ipython
-)
-x = 1
-# output
-from IPython import (
-    version_info
-)
 x = 1
 
 # case: the import of get_ipython on a line with more

@@ -38,10 +38,10 @@ _ddp.log_history
 _ddp.plot("loss")
 x = 1
 # output
-# nb2ddp: `_ddp` is the result of %run_ddp; a script has none
+# nb2ddp: this reads `_ddp`, the result of %run_ddp, or what is made of it; a script has none
 # %%
 # the curve
-# nb2ddp: `_ddp` is the result of %run_ddp; a script has none
+# nb2ddp: this reads `_ddp`, the result of %run_ddp, or what is made of it; a script has none
 x = 1
 
 # case: the result on a line with more
@@ -55,7 +55,7 @@ if _ddp.ok:
 for row in rows:
     print(row)
 # output
-# nb2ddp: `_ddp` is the result of %run_ddp; a script has none
+# nb2ddp: this reads `_ddp`, the result of %run_ddp, or what is made of it; a script has none
 for row in rows:
     print(row)
 
@@ -67,10 +67,10 @@ def best():
 print(best())
 row = rows[0]
 # output
-# nb2ddp: `_ddp` is the result of %run_ddp; a script has none
-# nb2ddp: `losses` is made of `_ddp`, the result of %run_ddp; a script has none
+# nb2ddp: this reads `_ddp`, the result of %run_ddp, or what is made of it; a script has none
+# nb2ddp: this reads `_ddp`, the result of %run_ddp, or what is made of it; a script has none
 # %%
-# nb2ddp: `best` is made of `_ddp`, the result of %run_ddp; a script has none
+# nb2ddp: this reads `_ddp`, the result of %run_ddp, or what is made of it; a script has none
 row = rows[0]
 
 # case: a name that something else binds too
@@ -79,7 +79,7 @@ losses = _ddp.log_history
 print(losses)
 # output
 losses = []
-# nb2ddp: `_ddp` is the result of %run_ddp; a script has none
+# nb2ddp: this reads `_ddp`, the result of %run_ddp, or what is made of it; a script has none
 print(losses)
 
 # case: a name of the notebook's own
@@ -89,7 +89,7 @@ _ddp.plot()
 # case: training that depends on the result
 if not _ddp.ok:
     trainer.train()
-# decline, line 1: `_ddp` is the result of %run_ddp; a script has none, and this trains with it: take it out here
+# decline, line 1: this reads `_ddp`, the result of %run_ddp, or what is made of it; a script has none, and this trains with it: take it out here
 
 # last cell
 trainer.train()

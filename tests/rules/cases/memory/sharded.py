@@ -73,4 +73,3 @@ model, tokenizer = FastLanguageModel.from_pretrained("m", load_in_4bit = True)
 trainer = SFTTrainer(model)
 trainer.train()
 model.generate(**inputs)
-# note, line 5: generate() gathers the whole model on each GPU; where it does not fit there, delete this, and generate in a run of its own from what is saved

@@ -69,22 +69,6 @@ os.system("pip install x")
 import atexit
 atexit.register(print)
 
-# case: the version of a program
-uv = shutil.which("uv")
-r = subprocess.run([uv, "--version"], capture_output=True)
-if r.returncode == 0:
-    print(r)
-
-# case: the version of a program, through the shell
-r = subprocess.run("python --version", shell=True, capture_output=True)
-if r.returncode == 0:
-    print(r)
-
-# case: the list of GPUs
-r = subprocess.run(["/usr/bin/nvidia-smi", "-L"], capture_output=True)
-if r.returncode == 0:
-    print(r)
-
 # last cell
 t = SFTTrainer(llm)
 t.train()

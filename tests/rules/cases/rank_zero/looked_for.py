@@ -1,4 +1,4 @@
-# A folder that may exist is made by rank 0 alone where code above looks at the files: all ranks look before it is made.
+# A folder that may exist is made by rank 0 alone below a look at files: all ranks look before it is made.
 
 # first cell
 import glob, os
@@ -122,11 +122,11 @@ def prepare(row):
 prepare(rows[0])
 
 # case: no look at files above
-os.makedirs("out", exist_ok=True)
-found = os.listdir("out")
 def make(folder):
     os.makedirs(folder, exist_ok=True)
 make("a")
+os.makedirs("out", exist_ok=True)
+found = os.listdir("out")
 
 # case: a look at another place
 data = "data.csv"
@@ -154,11 +154,24 @@ for name in os.listdir("raw"):
 def found(folder):
     return os.path.exists(folder)
 os.makedirs("out", exist_ok=True)
+# output
+def found(folder):
+    return os.path.exists(folder)
+with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
+    if is_main:
+        os.makedirs("out", exist_ok=True)
 
 # case: a test for this folder alone
 def make(folder):
     if not os.path.exists(folder):
         os.makedirs(folder, exist_ok=True)
+make("a")
+# output
+def make(folder):
+    if not os.path.exists(folder):
+        with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
+            if is_main:
+                os.makedirs(folder, exist_ok=True)
 make("a")
 
 # case: a function that one rank may run alone

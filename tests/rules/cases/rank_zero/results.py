@@ -20,6 +20,16 @@ r = subprocess.run(["./deploy", "x", "--version"])
 # output
 r = ddp.from_main_process(lambda: subprocess.run(["./deploy", "x", "--version"]))
 
+# case: the version of a program
+r = subprocess.run([shutil.which("uv"), "--version"], capture_output=True)
+# output
+r = ddp.from_main_process(lambda: subprocess.run([shutil.which("uv"), "--version"], capture_output=True))
+
+# case: the list of GPUs, through the shell
+r = subprocess.run("nvidia-smi -L", shell=True, capture_output=True)
+# output
+r = ddp.from_main_process(lambda: subprocess.run("nvidia-smi -L", shell=True, capture_output=True))
+
 # case: more than a question
 r = subprocess.run("nvidia-smi > gpus.txt; make", shell=True)
 # output

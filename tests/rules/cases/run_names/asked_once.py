@@ -36,7 +36,7 @@ os.makedirs(CFG.out, exist_ok=True)
 trainer = SFTTrainer(model)
 trainer.train()
 
-# case: in the body of a class, with another name of it, which a lambda would not see
+# case: in the body of a class, with another name of it, which the lambda is given
 import os, time, uuid
 from datetime import datetime
 from trl import SFTConfig, SFTTrainer
@@ -52,8 +52,8 @@ from datetime import datetime
 from trl import SFTConfig, SFTTrainer
 class CFG:
     name = "exp"
-    out: str = f"{name}_{ddp.from_main_process(lambda: datetime.now()):%Y%m%d}"
-    logs = os.path.join(name, ddp.from_main_process(lambda: time.strftime("%H%M")))
+    out: str = ddp.from_main_process(lambda name=name: f"{name}_{datetime.now():%Y%m%d}")
+    logs = ddp.from_main_process(lambda name=name: os.path.join(name, time.strftime("%H%M")))
 trainer = SFTTrainer(model)
 trainer.train()
 
@@ -222,7 +222,7 @@ from trl import SFTConfig, SFTTrainer
 name = (stamp := ddp.from_main_process(lambda: f"run-{time.time()}"))
 class Setup:
     run = "run"
-    args = SFTConfig(output_dir=f"{run}/{ddp.from_main_process(lambda: time.time())}")
+    args = SFTConfig(output_dir=ddp.from_main_process(lambda run=run: f"{run}/{time.time()}"))
 trainer = SFTTrainer(model, args=Setup.args)
 trainer.train()
 
