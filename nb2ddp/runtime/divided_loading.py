@@ -6,6 +6,7 @@ they all come from that rank, whose worker is then one process's. Now and then a
 compare; and what is faster is measured.
 """
 
+import contextlib
 import functools
 import threading
 import time
@@ -48,18 +49,17 @@ class _Loading:
             self.wants_look, self.next_look = False, 3 * self.batches + 8
         return looks and not self.is_over
 
-    def judge(self, seen: tuple[str, Any], seconds: float = 0.0) -> bool:
+    def judge(self, seen: tuple[str, Any, float]) -> None:
         """Divide batches from here on if all ranks have seen the same one, and nothing against it. A collective."""
-        whys, digests, times = zip(*_rows_of_ranks(_as_tensor((*seen, seconds))), strict=True)
+        whys, digests, times = zip(*_rows_of_ranks(_as_tensor(seen)), strict=True)
         differ = "" if all(of == digests[0] for of in digests) else "its rows are not the same on all ranks"
         if why := next(filter(None, whys), differ):
             self.stop(why)
-            return False
+            return
         self.good, self.whole = self.batches, max(times) or self.whole
         if not self.is_divided:
             self.is_divided, self.left_out = True, self.ahead
             self.waits.clear()
-        return True
 
     def stop(self, why: str) -> None:
         """Read whole batches from here on, and say why: a failed check, if what was read may have been wrong."""
@@ -77,7 +77,7 @@ class _Loading:
         """Note how long the script has waited for a batch, and now and then decide what is faster. A collective."""
         step, self.last = None if self.last is None else start - self.last, start
         self.batches += 1
-        if self.is_over or step is None or how == "look":
+        if self.is_over or step is None or how != ("rows" if self.is_divided else "whole"):
             return
         if self.left_out:
             self.left_out -= 1
@@ -116,7 +116,7 @@ class _ScriptsIterator(dataloader._SingleProcessDataLoaderIter):
         if loading.looks_now():
             how = "look"
             batch, seen = _looked_at(fetcher, rows)
-            loading.judge(seen, time.perf_counter() - start)
+            loading.judge(seen)
         elif loading.is_divided:
             how = "rows"
             of_ranks = _rows_of_ranks(_sent_share(fetcher, rows))
@@ -138,7 +138,6 @@ class _WorkersIterator(dataloader._MultiProcessingDataLoaderIter):
         self._loading = _loading_of(loader)
         self._keepers = dict[int, int]()  # by worker: the rank whose one reads all its batches
         self._first: int | None = None  # from which batch on the ranks take turns
-        self._is_fixed = False  # each worker stays with one rank
         super().__init__(loader)
 
     def _next_index(self) -> Any:
@@ -157,11 +156,20 @@ class _WorkersIterator(dataloader._MultiProcessingDataLoaderIter):
         if self._first is None and loading.is_divided and self._send_idx >= self._num_workers:
             self._first = self._send_idx
         if self._first is not None:
-            turn = worker + (0 if self._is_fixed else (self._send_idx - self._first) // self._num_workers)
+            turn = worker + (self._send_idx - self._first) // self._num_workers
             asked.owner = self._keepers.get(worker, turn % _run.world_size)
             asked.is_settled = worker in self._keepers
         asked.looks = worker not in self._keepers and loading.looks_now()
         return asked if asked.looks or asked.owner is not None else rows
+
+    def _reset(self, loader: Any, first_iter: bool = False) -> None:
+        """Begin an epoch; workers that stay may have drawn for batches that the last one has left."""
+        if self._first is not None and _all_are_here():
+            self._sampler_iter: Any = iter(())
+            for _ in range(self._send_idx - self._rcvd_idx):
+                with contextlib.suppress(Exception):
+                    self._next_data()
+        super()._reset(loader, first_iter)
 
     def _next_data(self) -> Any:
         """Return the next batch, which a worker of this rank or of another one has read. A collective.
@@ -197,7 +205,6 @@ class _WorkersIterator(dataloader._MultiProcessingDataLoaderIter):
                 loading.judge(read.seen)
             if why:
                 loading.stop(why)
-            self._is_fixed |= loading.is_over
         if isinstance(batch, ExceptionWrapper):
             batch.reraise()
         return _pinned(self, batch)

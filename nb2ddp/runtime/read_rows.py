@@ -6,6 +6,7 @@ import gc
 import io
 import random
 import sys
+import time
 import types
 from typing import Any
 
@@ -149,11 +150,13 @@ def _sent_share(fetcher: Any, rows: Any) -> torch.Tensor:
         return _as_tensor(([], f"its rows cannot be sent: {error}"))
 
 
-def _looked_at(fetcher: Any, rows: Any) -> tuple[Any, tuple[str, Any]]:
-    """Return the batch that one process reads, and what is seen: why it cannot be divided, and digests of its rows."""
+def _looked_at(fetcher: Any, rows: Any) -> tuple[Any, tuple[str, Any, float]]:
+    """Return the batch that one process reads, why it cannot be divided, digests of its rows, and how long it took."""
+    start = time.perf_counter()
     with _Effects(fetcher.dataset, fetcher.collate_fn) as effects:
         found = _rows(fetcher.dataset, rows)
     batch, why, digests = fetcher.collate_fn(found), effects.why, list[str]()
+    seconds = time.perf_counter() - start
     try:
         digests = [_digest(row) for row in found]
         own, fails = ([], "") if why else _of_tensor(_sent_share(fetcher, rows))
@@ -161,7 +164,7 @@ def _looked_at(fetcher: Any, rows: Any) -> tuple[Any, tuple[str, Any]]:
         why = why or (fails if fails != _FAILS else _DIFFERS) or (_DIFFERS if differs else "")
     except Exception as error:  # rows may be anything
         why = f"its rows cannot be compared: {error}"
-    return batch, (why, digests)
+    return batch, (why, digests, seconds)
 
 
 class _Asked(list[Any]):
@@ -185,12 +188,12 @@ class _Read:
     count = 0  # of those that it has read
 
     def __init__(
-        self, asked: _Asked, sent: torch.Tensor | None = None, seen: tuple[str, Any] = ("", None)
+        self, asked: _Asked, sent: torch.Tensor | None = None, seen: tuple[str, Any, float] = ("", None, 0.0)
     ) -> None:
         self.asked, self.sent, self.seen = asked, sent, seen
 
 
-def _read_by_worker(fetcher: Any, asked: _Asked) -> tuple[torch.Tensor, tuple[str, Any]]:
+def _read_by_worker(fetcher: Any, asked: _Asked) -> tuple[torch.Tensor, tuple[str, Any, float]]:
     """Read a batch as one process's worker does."""
     _Read.count += 1
     is_rare = _Read.count & (_Read.count - 1) == 0  # the 1st, 2nd, 4th, 8th ...
@@ -203,7 +206,7 @@ def _read_by_worker(fetcher: Any, asked: _Asked) -> tuple[torch.Tensor, tuple[st
     _Read.keeps |= asked.owner == _run.rank and (effects.draws or effects.changes)
     why = effects.why if effects.why in (_PRINTS, _WRITES) else ""
     try:
-        return _as_tensor((batch, why, _Read.keeps)), (why, _digest(batch) if asked.looks else None)
+        return _as_tensor((batch, why, _Read.keeps)), (why, _digest(batch) if asked.looks else None, 0.0)
     except Exception as error:
         why = f"its batches cannot be sent: {error}"
-        return _as_tensor((ExceptionWrapper(where=where), why, _Read.keeps)), (why, None)
+        return _as_tensor((ExceptionWrapper(where=where), why, _Read.keeps)), (why, None, 0.0)
