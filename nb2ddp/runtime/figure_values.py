@@ -228,11 +228,6 @@ def _write(holder: Any, key: Any, value: Any) -> None:
         setattr(holder, key, value)
 
 
-def _are_same_states(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
-    tensors = zip(one[2:], other[2:], strict=True)
-    return one[:2] == other[:2] and all(a is b or torch.equal(a, b) for a, b in tensors)
-
-
 class _Printed(io.TextIOBase):
     """Stands for ``sys.stdout`` while a micro-batch is computed."""
 

@@ -30,6 +30,12 @@ def _random_state() -> tuple[Any, ...]:
     return random.getstate(), of_numpy, *_generators()
 
 
+def _are_same_states(before: tuple[Any, ...], now: tuple[Any, ...]) -> bool:
+    generators = zip(before[2:], now[2:], strict=True)  # None: not used then, as NumPy's may be
+    same = before[0] == now[0] and before[1] in (None, now[1])
+    return same and all(a is None or (b is not None and torch.equal(a, b)) for a, b in generators)
+
+
 def _set_random_state(state: tuple[Any, ...]) -> None:
     python, of_numpy, *of_torch = state
     random.setstate(python)

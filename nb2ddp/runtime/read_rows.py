@@ -15,7 +15,7 @@ from torch._utils import ExceptionWrapper
 from torch.utils.data import get_worker_info
 
 from nb2ddp.runtime.digests import _digest
-from nb2ddp.runtime.random_numbers import _random_state, _set_random_state
+from nb2ddp.runtime.random_numbers import _are_same_states, _random_state, _set_random_state
 from nb2ddp.runtime.run_state import _run
 from nb2ddp.runtime.script_location import _is_own
 from nb2ddp.runtime.sent_rows import _as_tensor, _of_tensor
@@ -48,7 +48,7 @@ class _Effects:
 
     def __exit__(self, *_: object) -> None:
         printed, sys.stdout, self.module.__class__ = self.printed.getvalue(), self.out, self.kind
-        self.draws = not _is_same_state(self.before)
+        self.draws = not _are_same_states(self.before, _random_state())
         self.changes = any(not _are_same(held, _inside(value)) for value, held in self.contents)
         seen = printed, _SeenModule.uses > self.uses, self.draws, self.changes
         whys = _PRINTS, _WRITES, _ROWS_DRAW, _CHANGES
@@ -67,13 +67,6 @@ class _SeenModule(types.ModuleType):
     def __getattribute__(self, name: str) -> Any:
         _SeenModule.uses += not name.startswith("_")
         return super().__getattribute__(name)
-
-
-def _is_same_state(before: tuple[Any, ...]) -> bool:
-    """Return whether the generators are as before; numpy may have been imported meanwhile."""
-    now = _random_state()
-    same_gpu = before[3] is None or torch.equal(before[3], now[3])
-    return before[0] == now[0] and before[1] in (None, now[1]) and torch.equal(before[2], now[2]) and same_gpu
 
 
 def _contents(*roots: Any) -> list[tuple[Any, list[Any]]]:
