@@ -31,9 +31,8 @@ def _random_state() -> tuple[Any, ...]:
 
 
 def _are_same_states(before: tuple[Any, ...], now: tuple[Any, ...]) -> bool:
-    generators = zip(before[2:], now[2:], strict=True)  # None: not used then, as NumPy's may be
-    same = before[0] == now[0] and before[1] in (None, now[1])
-    return same and all(a is None or (b is not None and torch.equal(a, b)) for a, b in generators)
+    same = before[0] == now[0] and before[1] in (None, now[1])  # None: not used then
+    return same and all(a is None or torch.equal(a, b) for a, b in zip(before[2:], now[2:], strict=True))
 
 
 def _set_random_state(state: tuple[Any, ...]) -> None:
