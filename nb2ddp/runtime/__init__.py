@@ -76,7 +76,6 @@ PARTS = (
     "recomputed_calls",
     "divided_calls",
     "sent_rows",
-    "read_effects",
     "read_rows",
     "divided_loading",
     "trained_models",

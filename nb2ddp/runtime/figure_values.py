@@ -4,7 +4,6 @@ import collections
 import contextlib
 import io
 import math
-import os
 import sys
 import types
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from typing import Any
 import torch
 
 from nb2ddp.runtime.metrics import _is_metric
+from nb2ddp.runtime.script_location import _is_own
 
 _Path = tuple[Any, ...]
 _SIMPLE = (bool, int, float, complex, str, bytes, type(None))
@@ -103,21 +103,6 @@ def _own_modules(trainer: Any) -> list[tuple[str, Any]]:
     if not isinstance(model, torch.nn.Module):
         return []
     return [(name, part) for name, part in model.named_modules() if _is_own(type(part).__module__)]
-
-
-_LIBRARIES: dict[str, bool] = {}
-
-
-def _is_own(module: str | None) -> bool:
-    """Return whether a module is the notebook's: the script itself, or a file in the folder where it runs."""
-    if module == "__main__":
-        return True
-    if module not in _LIBRARIES:
-        file = getattr(sys.modules.get(module or ""), "__file__", None)
-        folders = (os.getcwd(), os.path.abspath(sys.path[0]))
-        near = file is not None and os.path.dirname(os.path.abspath(file)) in folders
-        _LIBRARIES[module or ""] = not near or os.path.basename(str(file)).startswith("ddp_support")
-    return not _LIBRARIES[module or ""]
 
 
 def _is_record(value: Any) -> bool:
@@ -242,11 +227,6 @@ def _write(holder: Any, key: Any, value: Any) -> None:
         holder[key] = value
     else:
         setattr(holder, key, value)
-
-
-def _are_same_states(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
-    tensors = zip(one[2:], other[2:], strict=True)
-    return one[:2] == other[:2] and all(a is b or torch.equal(a, b) for a, b in tensors)
 
 
 class _Printed(io.TextIOBase):

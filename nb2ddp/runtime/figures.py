@@ -24,7 +24,6 @@ from nb2ddp.runtime.figure_values import (
     _SIMPLE,
     _agree,
     _appended,
-    _are_same_states,
     _copied,
     _is_array,
     _own_modules,
@@ -40,7 +39,7 @@ from nb2ddp.runtime.figure_values import (
     _write,
 )
 from nb2ddp.runtime.random_draws import _NOTHING, _Counts, _drawn
-from nb2ddp.runtime.random_numbers import _random_state, _set_random_state
+from nb2ddp.runtime.random_numbers import _are_same_states, _random_state, _set_random_state
 from nb2ddp.runtime.run_state import _run
 
 

@@ -30,6 +30,11 @@ def _random_state() -> tuple[Any, ...]:
     return random.getstate(), of_numpy, *_generators()
 
 
+def _are_same_states(before: tuple[Any, ...], now: tuple[Any, ...]) -> bool:
+    same = before[0] == now[0] and before[1] in (None, now[1])  # None: not used then
+    return same and all(a is None or torch.equal(a, b) for a, b in zip(before[2:], now[2:], strict=True))
+
+
 def _set_random_state(state: tuple[Any, ...]) -> None:
     python, of_numpy, *of_torch = state
     random.setstate(python)

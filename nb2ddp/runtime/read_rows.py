@@ -1,8 +1,13 @@
-"""Read the rows of a batch that a DataLoader's fetcher is asked for, in the script's process or in a worker."""
+"""Read the rows of a batch, in the script's process or in a worker, and see what this does beside giving them."""
 
+import collections
 import contextlib
-import os
+import gc
+import io
+import random
 import sys
+import time
+import types
 from typing import Any
 
 import torch
@@ -10,156 +15,191 @@ from torch._utils import ExceptionWrapper
 from torch.utils.data import get_worker_info
 
 from nb2ddp.runtime.digests import _digest
-from nb2ddp.runtime.object_collectives import _as_sent
-from nb2ddp.runtime.random_numbers import _random_state, _set_random_state
-from nb2ddp.runtime.read_effects import _content_of, _names_rank_0
-from nb2ddp.runtime.recomputed_calls import _Prints
+from nb2ddp.runtime.random_numbers import _are_same_states, _random_state, _set_random_state
 from nb2ddp.runtime.run_state import _run
-from nb2ddp.runtime.sent_rows import _as_tensor
+from nb2ddp.runtime.script_location import _is_own
+from nb2ddp.runtime.sent_rows import _as_tensor, _of_tensor
 
 _ROWS_DRAW = "its rows draw random numbers, each after those before it"
 _CHANGES = "reading it changes what the script can see: a counter, a cache, a generator of its own"
 _PRINTS = "it prints while it is read"
 _WRITES = "rank 0 alone writes while it is read"
-_DIFFER = "a row is not the same when it is read again, after others"
-_RANKS_DIFFER = "its rows are not the same on all ranks"
+_DIFFERS = "a row is not the same when it is read again, after others"
+_FAILS = "a row cannot be read"
+_MOST_HELD = 20_000  # values that are looked at
+_MOST_IN_ONE = 1_000  # of a long list
+_MOST_OF_ARRAY = 2**16  # of an array
+_ATOMS = (str, bytes, int, float, complex, type(None))
 
 
-class _Asked(list[Any]):
-    """The numbers of a batch's rows, and how it is read: "tested", by "rows", by one "turn", or "again"."""
+class _Effects:
+    """A block that reads; ``why`` says what it does beside. With ``undo`` it neither prints nor draws."""
 
-    how = ""
+    def __init__(self, *held: Any, undo: bool = False) -> None:
+        self.held, self.undo = held, undo
 
-    def read(self, fetcher: Any) -> Any:
-        """Return what is asked for, in the process that reads: a batch once more, or a `_Read`."""
-        rows = list(self)
-        if self.how == "turn":
-            return _in_turn(fetcher, rows)
-        if self.how == "again":
-            if before := _of_worker.pop("before", None):
-                _set_random_state(before)
-            return fetcher.fetch(rows)
-        return _tested(fetcher, rows) if self.how == "tested" else _share(fetcher, rows)
+    def __enter__(self) -> "_Effects":
+        self.contents = _contents(*self.held) if self.held else []
+        self.before, self.out, self.uses = _random_state(), sys.stdout, _SeenModule.uses
+        self.module, self.kind = sys.modules[__name__], sys.modules[__name__].__class__
+        self.printed = io.StringIO()
+        self.module.__class__, sys.stdout = _SeenModule, self.printed
+        return self
 
-
-class _Read:
-    """What has been read of a batch: its rows for the others, or the batch itself and what its test has shown."""
-
-    def __init__(self, rows: list[int], sent: torch.Tensor, how: str = "rows", batch: Any = None) -> None:
-        self.rows, self.how, self.sent, self.batch = rows, how, sent, batch
-        self.worker = info.id if (info := get_worker_info()) else None
-        self.error: Exception | None = None
-
-
-_of_worker: dict[str, Any] = {}  # "before": the random state before the first row that drew
+    def __exit__(self, *_: object) -> None:
+        printed, sys.stdout, self.module.__class__ = self.printed.getvalue(), self.out, self.kind
+        self.draws = not _are_same_states(self.before, _random_state())
+        self.changes = any(not _are_same(held, _inside(value)) for value, held in self.contents)
+        seen = printed, _SeenModule.uses > self.uses, self.draws, self.changes
+        whys = _PRINTS, _WRITES, _ROWS_DRAW, _CHANGES
+        self.why = next((why for found, why in zip(seen, whys, strict=True) if found), "")
+        if not self.undo:
+            self.out.write(printed)
+        elif self.draws:
+            _set_random_state(self.before)
 
 
-def _share(fetcher: Any, rows: list[int]) -> _Read:
-    """Read this rank's rows. One that draws random numbers leaves the generators as they were."""
-    before, why, error, sent = _random_state(), "", None, list[Any]()
-    try:
-        sent = _rows(fetcher.dataset, _rows_of_rank(rows, _run.rank))
-    except Exception as raised:
-        error = _of_reader(raised)
-    if not _is_same_state(before):
-        why = _ROWS_DRAW
-        if get_worker_info() is not None:
-            _of_worker.setdefault("before", before)
-        _set_random_state(before)
-    try:
-        read = _Read(rows, _as_tensor(([] if why else sent, why, _as_sent(error) if error else [])))
-    except Exception as raised:  # __reduce__ of any class may raise anything
-        read = _Read(rows, _as_tensor(([], f"its rows cannot be sent: {raised}", [])))
-    read.error = error if read.worker is None else None
-    return read
+class _SeenModule(types.ModuleType):
+    """This module while rows are read: it counts what the script asks of it, whether this is rank 0, say."""
+
+    uses = 0
+
+    def __getattribute__(self, name: str) -> Any:
+        _SeenModule.uses += not name.startswith("_")
+        return super().__getattribute__(name)
 
 
-def _tested(fetcher: Any, rows: list[int]) -> _Read:
-    """Read a batch as one process does, and its parts once more, the last ones first."""
-    before, held = _random_state(), _held(fetcher)
-    with contextlib.redirect_stdout(_Prints(sys.stdout)) as out:
-        found = _rows(fetcher.dataset, rows)
-    after, digests = _random_state(), []
-    why = _PRINTS if out.wrote else "" if _is_same_state(before) else _ROWS_DRAW
-    if not why and held != _held(fetcher):
-        why = _CHANGES
-    if not why and _names_rank_0(fetcher.dataset):
-        why = _WRITES
-    if not isinstance(found, list) or len(found) != len(rows):
-        why = "its rows come all at once"
-    try:
-        _as_tensor(found)
-        digests = [_digest(row) for row in found]
-        ranks = range(_run.world_size)
-        shares = (
-            [] if why else [_rows(fetcher.dataset, _rows_of_rank(rows, rank)) for rank in reversed(ranks)]
-        )
-        if not why and digests != [_digest(row) for share in reversed(shares) for row in share]:
-            why = _DIFFER
-    except Exception as raised:  # __reduce__ of any class may raise anything
-        why = why or f"its rows cannot be sent or read again: {raised}"
-    _set_random_state(after)
-    batch = fetcher.collate_fn(found)
-    if not why and get_worker_info() is not None:  # else all ranks put together the same batches
-        why = "" if held == _held(fetcher) else _CHANGES
-        why = why if _is_same_state(after) else "its batches are put together with random numbers"
-    return _Read(rows, _as_tensor((why, digests, _is_short_of_cores(batch))), "tested", batch)
+def _contents(*roots: Any) -> list[tuple[Any, list[Any]]]:
+    """Return values that objects and the script's names hold, each with what it holds itself."""
+    libraries = {id(vars(module)) for name, module in [*sys.modules.items()] if not _is_own(name)}
+    seen, waiting = (
+        dict[int, tuple[Any, list[Any]]](),
+        collections.deque([*roots, vars(sys.modules["__main__"])]),
+    )
+    while waiting and len(seen) < _MOST_HELD:
+        value = waiting.popleft()
+        if (
+            id(value) not in seen
+            and id(value) not in libraries
+            and not isinstance(value, (*_ATOMS, types.ModuleType))
+        ):
+            seen[id(value)] = value, _inside(value)
+            waiting += seen[id(value)][1][:_MOST_IN_ONE]
+    return [*seen.values()]
 
 
-def _in_turn(fetcher: Any, rows: list[int]) -> _Read:
-    """Read a batch as one process's worker does, if this worker runs on this rank, with all its random numbers."""
-    info = get_worker_info()
-    if info is None or info.id % _run.world_size != _run.rank:
-        return _Read(rows, _as_tensor(([], "", [])), "turn")
-    try:
-        sent = _as_tensor(([fetcher.fetch(rows)], "", []))
-    except Exception as raised:
-        sent = _as_tensor(([], "", _as_sent(_of_reader(raised))))
-    return _Read(rows, sent, "turn")
+def _inside(value: Any) -> list[Any]:
+    """Return what a value holds; of a random generator its state too, of an array its bytes."""
+    if isinstance(value, type):
+        return [*vars(value).values()] if _is_own(value.__module__) else []
+    held = gc.get_referents(value)
+    if isinstance(value, torch.Tensor):
+        held.append(0 if value.is_inference() else value._version)
+    elif isinstance(value, torch.Generator):
+        held.append(value.get_state().numpy().tobytes())
+    elif isinstance(value, random.Random) and not isinstance(value, random.SystemRandom):
+        held.append(str(value.getstate()))
+    elif type(value).__module__.startswith("numpy") and hasattr(value, "nbytes"):
+        held.append(value.tobytes() if value.nbytes < _MOST_OF_ARRAY else b"")
+    elif type(value).__module__.startswith("numpy.random"):
+        of = getattr(value, "bit_generator", getattr(value, "_bit_generator", value))
+        held.append(str(getattr(of, "state", "")))
+    return held
 
 
-def _is_short_of_cores(batch: Any) -> bool:
-    """Return whether the workers of all ranks must share cores, and a batch can be sent from one rank to another."""
-    info = get_worker_info()
-    if info is None:
-        return False
-    with contextlib.suppress(Exception):
-        _as_tensor(batch)
-        processes: int = (info.num_workers + 1) * _run.world_size // _run.machines
-        return len(os.sched_getaffinity(0)) < processes
-    return False
+def _are_same(held: list[Any], now: list[Any]) -> bool:
+    return len(held) == len(now) and all(
+        a is b or (type(a) is type(b) and isinstance(a, _ATOMS) and a == b)
+        for a, b in zip(held, now, strict=True)
+    )
 
 
-def _held(fetcher: Any) -> str:
-    with contextlib.suppress(Exception):  # attributes may raise anything
-        return _content_of(fetcher.collate_fn, fetcher.dataset)
-    return ""
-
-
-def _rows(dataset: Any, rows: list[int]) -> Any:
+def _rows(dataset: Any, rows: Any) -> Any:
     """Return rows as PyTorch's fetcher reads them."""
     if rows and getattr(dataset, "__getitems__", None):
         return dataset.__getitems__(rows)
     return [dataset[row] for row in rows]
 
 
-def _rows_of_rank(rows: list[int], rank: int) -> list[int]:
-    return rows[len(rows) * rank // _run.world_size : len(rows) * (rank + 1) // _run.world_size]
+def _part(rows: Any) -> slice:
+    """Return which rows of a batch are this rank's."""
+    return slice(*(len(rows) * rank // _run.world_size for rank in (_run.rank, _run.rank + 1)))
 
 
-def _of_reader(error: Exception) -> Exception:
-    """Return an exception as a DataLoader raises it: one of a worker says so in its text."""
-    if (info := get_worker_info()) is None:
-        return error
+def _share(fetcher: Any, rows: Any) -> tuple[Any, str]:
+    """Return this rank's rows of a batch; or why every rank is to read all of them, as if none had been read."""
+    found, why = [], _FAILS
+    with _Effects(undo=True) as effects, contextlib.suppress(Exception):
+        found, why = _rows(fetcher.dataset, rows[_part(rows)]), ""
+    return ([] if effects.why else found), effects.why or why
+
+
+def _sent_share(fetcher: Any, rows: Any) -> torch.Tensor:
+    """Return what `_share` returns as bytes."""
+    found, why = _share(fetcher, rows)
     try:
-        ExceptionWrapper(where=f"in DataLoader worker process {info.id}").reraise()
-    except Exception as as_raised:
-        return as_raised
-    return error
+        return _as_tensor((found, why))
+    except Exception as error:  # __reduce__ of any class may raise anything
+        return _as_tensor(([], f"its rows cannot be sent: {error}"))
 
 
-def _is_same_state(before: tuple[Any, ...]) -> bool:
-    """Return whether the generators are as before; numpy may have been imported meanwhile."""
-    now = _random_state()
-    same_gpu = before[3] is None or torch.equal(before[3], now[3])
-    return before[0] == now[0] and before[1] in (None, now[1]) and torch.equal(before[2], now[2]) and same_gpu
+def _looked_at(fetcher: Any, rows: Any) -> tuple[Any, tuple[str, Any, float]]:
+    """Return the batch that one process reads, why it cannot be divided, digests of its rows, and how long it took."""
+    start = time.perf_counter()
+    with _Effects(fetcher.dataset, fetcher.collate_fn) as effects:
+        found = _rows(fetcher.dataset, rows)
+    batch, why, digests = fetcher.collate_fn(found), effects.why, list[str]()
+    seconds = time.perf_counter() - start
+    try:
+        digests = [_digest(row) for row in found]
+        own, fails = ([], "") if why else _of_tensor(_sent_share(fetcher, rows))
+        differs = len(digests) != len(rows) or [_digest(row) for row in own] != digests[_part(rows)]
+        why = why or (fails if fails != _FAILS else _DIFFERS) or (_DIFFERS if differs else "")
+    except Exception as error:  # rows may be anything
+        why = f"its rows cannot be compared: {error}"
+    return batch, (why, digests, seconds)
+
+
+class _Asked(list[Any]):
+    """The rows of a batch that workers are asked for: that of rank ``owner``; each rank's one where all look at it."""
+
+    owner: int | None = None
+    is_settled = looks = False
+
+    def read(self, fetcher: Any) -> "_Read":
+        """Read the batch in a worker, if it is this one's."""
+        reads = self.looks or self.owner == _run.rank or (_Read.keeps and not self.is_settled)
+        return _Read(self, *_read_by_worker(fetcher, self)) if reads else _Read(self)
+
+
+class _Read:
+    """What a worker gives of a batch: for the other ranks as bytes, and what was seen when it was read."""
+
+    keeps = (
+        False  # what this worker reads depends on what it has read: it reads all of its batches from here on
+    )
+    count = 0  # of those that it has read
+
+    def __init__(
+        self, asked: _Asked, sent: torch.Tensor | None = None, seen: tuple[str, Any, float] = ("", None, 0.0)
+    ) -> None:
+        self.asked, self.sent, self.seen = asked, sent, seen
+
+
+def _read_by_worker(fetcher: Any, asked: _Asked) -> tuple[torch.Tensor, tuple[str, Any, float]]:
+    """Read a batch as one process's worker does."""
+    _Read.count += 1
+    is_rare = _Read.count & (_Read.count - 1) == 0  # the 1st, 2nd, 4th, 8th ...
+    where = f"in DataLoader worker process {get_worker_info().id}"
+    with _Effects(*[fetcher.dataset, fetcher.collate_fn] * is_rare) as effects:
+        try:
+            batch = fetcher.fetch(list(asked))
+        except Exception:
+            batch = ExceptionWrapper(where=where)
+    _Read.keeps |= asked.owner == _run.rank and (effects.draws or effects.changes)
+    why = effects.why if effects.why in (_PRINTS, _WRITES) else ""
+    try:
+        return _as_tensor((batch, why, _Read.keeps)), (why, _digest(batch) if asked.looks else None, 0.0)
+    except Exception as error:
+        why = f"its batches cannot be sent: {error}"
+        return _as_tensor((ExceptionWrapper(where=where), why, _Read.keeps)), (why, None, 0.0)

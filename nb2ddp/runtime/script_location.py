@@ -39,3 +39,18 @@ def _cell(path: str, line: int) -> str:
         found = [m[1] for text in itertools.islice(file, line) if (m := re.match(r"# -+ cell (\d+)", text))]
         return f" (cell {found[-1]})" if found else ""
     return ""
+
+
+_LIBRARIES: dict[str, bool] = {}
+
+
+def _is_own(module: str | None) -> bool:
+    """Return whether a module is the notebook's: the script itself, or a file in the folder where it runs."""
+    if module == "__main__":
+        return True
+    if module not in _LIBRARIES:
+        file = getattr(sys.modules.get(module or ""), "__file__", None)
+        folders = (os.getcwd(), os.path.abspath(sys.path[0]))
+        near = file is not None and os.path.dirname(os.path.abspath(file)) in folders
+        _LIBRARIES[module or ""] = not near or os.path.basename(str(file)).startswith("ddp_support")
+    return not _LIBRARIES[module or ""]

@@ -1,14 +1,14 @@
-"""Exchange the rows that ranks have read: as bytes, with the contents of tensors and arrays copied once."""
+"""Exchange what ranks have read: as bytes, with the contents of tensors and arrays beside the pickle."""
 
+import array
 import functools
 import io
-import itertools
 import pickle
-import struct
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.utils.data import get_worker_info
 
 from nb2ddp.runtime.run_state import _GROUP_TIMEOUT, _run
 
@@ -16,22 +16,23 @@ _ALIGNED = 64
 
 
 class _RowsPickler(pickle.Pickler):
-    """Pickle rows with the contents of tensors and arrays beside them; memory formats stay what they were."""
+    """Pickle tensors and arrays with the layout in memory that they have, or get on the way from a worker."""
 
     def reducer_override(self, value: Any) -> Any:
         if isinstance(value, torch.Tensor) and value.device.type != "cpu":
             raise pickle.PicklingError("a tensor is not in the CPU's memory")
         if type(value) is torch.Tensor and _is_plain_memory(value):
             extent = 1 + sum((n - 1) * step for n, step in zip(value.shape, value.stride(), strict=True))
-            if (
-                extent != value.numel()
-            ):  # a part of another one, or expanded: dense, in the same order of memory
+            if extent != value.numel():  # a part of another one, or expanded: dense, in the same order
                 return self.reducer_override(value.clone())
             content = pickle.PickleBuffer(value.as_strided((extent,), (1,)).view(torch.uint8).numpy())
             return _tensor_of, (content, value.dtype, tuple(value.shape), value.stride())
         if type(value).__name__ == "ndarray" and not (value.flags.c_contiguous or value.flags.f_contiguous):
+            if get_worker_info() is not None:
+                return pickle.loads(pickle.dumps(value)).__reduce_ex__(5)
             order = sorted(range(value.ndim), key=lambda axis: -abs(value.strides[axis]))
-            return _transposed, (value.transpose(order).copy(), tuple(map(order.index, range(value.ndim))))
+            back = tuple(map(order.index, range(value.ndim)))
+            return type(value).transpose, (value.transpose(order).copy(), back)
         return NotImplemented
 
 
@@ -44,39 +45,28 @@ def _tensor_of(content: Any, dtype: torch.dtype, shape: Any, strides: Any) -> to
     return torch.frombuffer(content, dtype=dtype).as_strided(shape, strides)
 
 
-def _transposed(array: Any, order: Any) -> Any:
-    return array.transpose(order)
-
-
 def _as_tensor(value: Any) -> torch.Tensor:
     """Return a value as bytes in one tensor, which `_of_tensor` reads; raises what pickling raises."""
-    body, contents = io.BytesIO(), list[pickle.PickleBuffer]()
+    body, contents, packed = io.BytesIO(), list[pickle.PickleBuffer](), bytearray()
     _RowsPickler(body, protocol=5, buffer_callback=contents.append).dump(value)
     parts = [body.getbuffer(), *(content.raw() for content in contents)]
-    table = struct.pack(f"<{len(parts) + 1}q", len(parts), *map(len, parts))
-    places = _places(len(table), [len(part) for part in parts])
-    packed = torch.empty(places[-1], dtype=torch.uint8)
-    view = memoryview(packed.numpy())
-    view[: len(table)] = table
-    for start, part in zip(places, parts, strict=False):
-        view[start : start + len(part)] = part
-    return packed
+    sizes: Any = array.array("q", [len(parts), *map(len, parts)]).tobytes()
+    for part in (sizes, *parts):
+        packed += part
+        packed += bytes(-len(packed) % _ALIGNED)
+    return torch.frombuffer(packed, dtype=torch.uint8)
 
 
 def _of_tensor(packed: torch.Tensor) -> Any:
     """Return the value of `_as_tensor`; its tensors and arrays lie within ``packed``."""
-    view = memoryview(packed.numpy())
-    (count,) = struct.unpack_from("<q", view)
-    sizes = struct.unpack_from(f"<{count}q", view, 8)
-    starts = _places(8 * (count + 1), sizes)
-    body, *contents = [view[start : start + size] for start, size in zip(starts, sizes, strict=False)]
-    return pickle.loads(body, buffers=contents)
-
-
-def _places(start: int, sizes: Any) -> list[int]:
-    """Return where parts of some sizes begin, and where the last one ends."""
-    aligned = (-(-size // _ALIGNED) * _ALIGNED for size in sizes)
-    return list(itertools.accumulate(aligned, initial=-(-start // _ALIGNED) * _ALIGNED))
+    view, numbers, parts = memoryview(packed.numpy()), packed.view(torch.int64), []
+    sizes = numbers[1 : 1 + int(numbers[0])].tolist()
+    start = 8 * (1 + len(sizes))
+    for size in sizes:
+        start += -start % _ALIGNED
+        parts.append(view[start : start + size])
+        start += size
+    return pickle.loads(parts[0], buffers=parts[1:])
 
 
 @functools.cache
@@ -95,3 +85,13 @@ def _rows_of_ranks(packed: torch.Tensor) -> list[Any]:
     received = [torch.empty(most, dtype=torch.uint8) for _ in ranks]
     dist.all_gather(received, own, group=group)
     return [_of_tensor(of_rank) for of_rank in received]
+
+
+def _rows_of_rank(packed: torch.Tensor | None, rank: int) -> Any:
+    """Return what one rank has packed. A collective."""
+    size = torch.tensor([0 if packed is None else len(packed)])
+    dist.broadcast(size, rank, group=_group_of_rows())
+    if packed is None or rank != _run.rank:
+        packed = torch.empty(int(size), dtype=torch.uint8)
+    dist.broadcast(packed, rank, group=_group_of_rows())
+    return _of_tensor(packed)
