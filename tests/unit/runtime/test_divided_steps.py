@@ -150,7 +150,7 @@ def test_equal_rows_are_left_whole(monkeypatch: pytest.MonkeyPatch) -> None:
             "is computed whole, by one of the ranks: it draws random numbers",
             0.0,
         ),
-        ("print('a loss')", "is computed whole, by one of the ranks: `what it prints or logs`", 0.0),
+        ("print('a loss')", "is computed whole, by one of the ranks: what it prints or logs", 0.0),
     ],
 )
 def test_a_run_says_whether_rows_are_divided(
