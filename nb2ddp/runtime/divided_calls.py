@@ -201,7 +201,8 @@ class _Split:
         is_new = is_first or uncertain or (changed == 1 and not spot and not self.settings.moves)
         is_due = is_first or uncertain or spot or (changed > 0 and _checks.is_on)
         few = not is_first and not uncertain and not (spot and _checks.is_whole)
-        if is_due and not self._check(parts, kind, is_new=is_new, few=few):
+        gradients = is_first or not uncertain  # else it is asked how outputs join
+        if is_due and not self._check(parts, kind, is_new=is_new, few=few, gradients=gradients):
             return None
         if self.joins.leave_out_a_rank(parts, kind):
             return None
@@ -298,7 +299,9 @@ class _Split:
                 "computes whole batches, which saves no time. Call the model, or a method of it that takes the batch"
             )
 
-    def _check(self, parts: _Parts, kind: Any, *, is_new: bool, few: bool = False) -> bool:
+    def _check(
+        self, parts: _Parts, kind: Any, *, is_new: bool, few: bool = False, gradients: bool = True
+    ) -> bool:
         """Compare a call, or a ``few`` of its rows, with the same computed whole; return whether to divide it.
 
         If they differ, every rank computes whole batches for this kind of call from now on. What is new was not divided
@@ -309,13 +312,13 @@ class _Split:
         self._see_same_batches(parts)
         compared = parts.some(_FEW_ROWS * _run.world_size) if few else parts
         known, draws = self.joins.of(kind) if kind in self.joins.uneven else None, self.compared.draws.copy()
-        problem, difference, gradients = self.compared.compare(compared, kind)
+        problem, difference, in_gradients = self.compared.compare(compared, kind, gradients=gradients)
         if compared is not parts:
             self.compared.expected = None
         times = time.process_time() - start, time.monotonic() - self.began
         joins, drawn = self.joins.of(kind) if kind in self.joins.uneven else None, kind in self.compared.draws
-        of_rank_0 = from_main_process(lambda: (problem, joins, drawn, difference, gradients, times))
-        problem, joins, drawn, difference, gradients, times = of_rank_0
+        of_rank_0 = from_main_process(lambda: (problem, joins, drawn, difference, in_gradients, times))
+        problem, joins, drawn, difference, in_gradients, times = of_rank_0
         _checks.take_time(*times)
         exceptions, ways = (
             self.rechecks.get(kind, 0),
@@ -335,7 +338,7 @@ class _Split:
             self.joins.take(kind, joins)
         self.compared.draws = self.compared.draws | {kind} if drawn else self.compared.draws - {kind}
         if problem is None:
-            _checks.record(difference, gradients)
+            _checks.record(difference, in_gradients)
             return True
         if is_new:
             self._divide_no_more(kind, problem, one_row=parts.has_one_row)

@@ -198,7 +198,7 @@ class _Comparison:
         self.writes = False  # a call that is compared writes into the tensors or the dicts that it is given
         self.compiled: bool | None = False  # a function that the model calls cannot be compiled within a mode
 
-    def compare(self, parts: _Parts, kind: Any) -> tuple[str | None, float, float | None]:
+    def compare(self, parts: _Parts, kind: Any, *, gradients: bool) -> tuple[str | None, float, float | None]:
         """Return what differs between a whole batch and its parts, if anything does, by how much, and in gradients."""
         problem: str | None = None
         difference = float("inf")
@@ -212,16 +212,16 @@ class _Comparison:
                     self.draws.add(kind)
                 elif whole.drawn:
                     self.draws.discard(kind)
-                gradients = None
-                if problem is None and _checks.is_on:
-                    problem, gradients = self._compare_gradients(trials, parts, kind, whole.in_16_bits)
+                apart = None
+                if problem is None and gradients and _checks.is_on:
+                    problem, apart = self._compare_gradients(trials, parts, kind, whole.in_16_bits)
             if problem is None:
                 tolerance = _tolerance_of(whole.in_16_bits, 4 * difference)
                 self.expected = (whole.output, tolerance) if quiet is _none else None
-                return None, difference, gradients
+                return None, difference, apart
             if self.compiled is None:  # one more try, without modes
                 self.compiled = True
-                return self.compare(parts, kind)
+                return self.compare(parts, kind, gradients=gradients)
         return problem, difference, None
 
     def is_near(self, expected: tuple[Any, Callable[[torch.Tensor], float]], output: Any) -> bool:
