@@ -1,13 +1,19 @@
 """Give the gradients of whole batches where a notebook asks `torch.autograd.grad` for them."""
 
 import functools
+import weakref
 from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from nb2ddp.runtime.autograd_collectives import _GatherGradient, _GatherRows, _SumOverRanks
+from nb2ddp.runtime.autograd_collectives import (
+    _GatherGradient,
+    _GatherRows,
+    _SumOverRanks,
+    _TakeGradient,
+)
 from nb2ddp.runtime.averaged_backward import _backward
 from nb2ddp.runtime.call_results import _graph
 from nb2ddp.runtime.run_state import _run
@@ -82,6 +88,58 @@ def _source(outputs: list[Any], joined: Any) -> Any:
     source, number = node.next_functions[0]
     is_shared = any(other is source for other in _graph(outputs, beside=node))
     return torch.autograd.graph.GradientEdge(source, number) if is_shared else None
+
+
+def _show_whole_gradients() -> None:
+    """Let hooks and `retain_grad()` of a joined output see the gradient of all rows: also what comes by other outputs.
+
+    A model may compute one of its outputs from another; the ranks' joined rows of that one have no part in it.
+    """
+    register: Any = torch.Tensor.register_hook
+    retain: Any = torch.Tensor.retain_grad
+
+    def see(joined: Any, hook: Callable[[torch.Tensor], Any]) -> Any:
+        (source, number), sizes = joined.grad_fn.next_functions[0], joined.grad_fn.sizes
+
+        def of_rows(gradients: Any) -> Any:
+            if gradients[number] is None:
+                return None
+            found = hook(_GatherGradient.apply(gradients[number], sizes, _run.rank))
+            own = None if found is None else _TakeGradient.apply(found, sizes, _run.rank)
+            return None if own is None else (*gradients[:number], own, *gradients[number + 1 :])
+
+        return source.register_prehook(of_rows)
+
+    def is_joined(tensor: torch.Tensor) -> bool:
+        return tensor.grad_fn is not None and tensor.grad_fn.name() == _OF_PARTS[0]
+
+    @functools.wraps(register)
+    def register_hook(tensor: Any, hook: Callable[[torch.Tensor], Any]) -> Any:
+        if not is_joined(tensor):
+            return register(tensor, hook)
+        handle = see(tensor, hook)
+        if tensor.retains_grad:  # what is kept is what the hooks leave
+            tensor._nb2ddp_kept.remove()
+            keep(tensor)
+        return handle
+
+    def keep(tensor: Any) -> None:
+        kept = weakref.ref(tensor)  # which holds the graph that the hook is in
+
+        def take(gradient: torch.Tensor) -> None:
+            if (of := kept()) is not None:
+                of.grad = gradient
+
+        tensor._nb2ddp_kept = see(tensor, take)
+
+    @functools.wraps(retain)
+    def retain_grad(tensor: Any) -> None:
+        if is_joined(tensor) and not tensor.retains_grad:
+            keep(tensor)
+        retain(tensor)
+
+    torch.Tensor.register_hook = register_hook
+    torch.Tensor.retain_grad = retain_grad
 
 
 def _joins_parts(outputs: list[Any]) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from nb2ddp.runtime.autograd_patches import _average_asked_gradients
+from nb2ddp.runtime.autograd_patches import _average_asked_gradients, _show_whole_gradients
 from nb2ddp.runtime.averaged_backward import _backward
 from nb2ddp.runtime.random_numbers import _installed
 from nb2ddp.runtime.repeated_writes import _warn_of_repeated_writes
@@ -19,6 +19,7 @@ from nb2ddp.runtime.unseen_gradients import _reduce_unseen
 def _patch_for_loops() -> None:
     """Average gradients that are asked for, watch steps and what is written: from the first divided model on."""
     _average_asked_gradients()
+    _show_whole_gradients()
     _save_whole_files()
     _save_whole_arrays()
     _warn_of_repeated_writes()
