@@ -150,10 +150,10 @@ class _DividedSteps:
         is_new = epoch != self.epoch and 2 * self.watched <= step
         return bool(self.rows.rules) and _checks.is_on and (is_new or not step & (step + 1))
 
-    def _is_odd(self, turn: int) -> bool:
+    def _needs_check(self, turn: int) -> bool:
         """Compare the loss of a few rows with those of their parts, by forward() alone. A collective.
 
-        Return whether that cannot be done. Where they differ, no micro-batch is divided any more.
+        Where they differ, no micro-batch is divided any more. Return whether that raises: the step is to be checked.
         """
         if turn < 0:
             return False

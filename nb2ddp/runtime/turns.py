@@ -120,7 +120,7 @@ class _Turns(_DividedSteps):
         for parameter, _ in kept:
             parameter.grad = None
         self.states = self.draws.states(self.samples, start)
-        is_due = is_due or (self._is_watched(step) and self._is_odd(self._tried()))
+        is_due = is_due or (self._is_watched(step) and self._needs_check(self._tried()))
         for again in itertools.count():
             self.states = self.draws.states(self.samples, start)
             with _comparing() if again else contextlib.nullcontext():
