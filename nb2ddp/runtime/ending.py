@@ -26,7 +26,7 @@ import torch.distributed as dist
 from nb2ddp.runtime.object_collectives import _rank_that_raised
 from nb2ddp.runtime.process_signs import _descendants, _fields, _state
 from nb2ddp.runtime.replicas import _check_rest
-from nb2ddp.runtime.run_state import _LIMIT, _PATIENCE, _RANK_VARIABLES, _run, is_main_process
+from nb2ddp.runtime.run_state import _LIMIT, _PATIENCE, _run, is_main_process
 from nb2ddp.runtime.script_location import _place
 from nb2ddp.runtime.spot_checks import _checks
 from nb2ddp.runtime.store import _beat_of, _end_of, _heard, _rank_ended, _report_end, _second_store, _waiting
@@ -215,7 +215,9 @@ def finish() -> None:
     _leave_group()
     if not is_main_process:
         if _run.machines > 1 and _run.local_rank == 0:
-            _wait_for_end_of_rank_0()
+            with contextlib.suppress(dist.DistNetworkError):
+                while not _end_of(0):
+                    time.sleep(2)
         _report_end("has finished")
         _exit(0)  # no interpreter teardown: if it crashed, torchrun would kill rank 0 while it saves
     if _run.machines > 1:
@@ -223,27 +225,6 @@ def finish() -> None:
     else:
         atexit.register(_check_that_all_have_left, _run.world_size)
     _run.world_size = 1
-    for name in _RANK_VARIABLES:  # what rank 0 loads or starts from now on is on its own
-        os.environ.pop(name, None)
-    _leave_accelerate_alone()
-
-
-def _leave_accelerate_alone() -> None:
-    """Let Accelerate know of one process: a Trainer from before predicts or saves on rank 0 then as in one process.
-
-    Its state is one dict for all that have it (accelerate/state.py); Transformers makes it anew for further arguments.
-    It would let a Trainer with such arguments use all GPUs through DataParallel, with as many times the batch.
-    """
-    module = sys.modules.get("accelerate.state")
-    for kind in ("PartialState", "AcceleratorState"):
-        state = getattr(getattr(module, kind, None), "_shared_state", None)
-        if state:
-            alone = {"num_processes": 1, "process_index": 0, "local_process_index": 0}
-            state.update(alone, distributed_type=module.DistributedType.NO, backend=None)  # type: ignore[union-attr]
-    arguments: Any = getattr(sys.modules.get("transformers.training_args"), "TrainingArguments", None)
-    if arguments is not None:
-        of_machine = arguments.n_gpu.fget
-        arguments.n_gpu = property(lambda self: min(of_machine(self), 1))
 
 
 def _check_that_all_have_left(world_size: int) -> None:
@@ -281,9 +262,3 @@ def _kill_stopped(peers: Iterable[dict[str, Any]]) -> None:
 def _is_gone(beat: dict[str, Any]) -> bool:
     """Return whether the process of a rank that has said its end is gone too; its exit code is to be seen first."""
     return beat["host"] != socket.gethostname() or _state(beat["pid"]) in ("", "Z", "X")
-
-
-def _wait_for_end_of_rank_0() -> None:
-    with contextlib.suppress(dist.DistNetworkError):
-        while not _end_of(0):
-            time.sleep(2)

@@ -19,7 +19,6 @@ is_main_process: bool = int(os.environ.get("RANK", "0")) == 0
 show = sys.displayhook  # prints the last value of a cell, as a notebook does
 
 _RANK_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "ROLE_RANK", "ROLE_WORLD_SIZE")
-_LAUNCH_VARIABLES = (*_RANK_VARIABLES, "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "ACCELERATE_USE_CPU")
 _GROUP_TIMEOUT = timedelta(hours=1)
 _PATIENCE = float(os.environ.get("NB2DDP_PATIENCE", "45"))  # seconds
 _LIMIT = _PATIENCE * 40  # seconds that a rank may compute or sleep at one place while others wait
