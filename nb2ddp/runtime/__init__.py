@@ -74,6 +74,7 @@ PARTS = (
     "value_reads",
     "output_gathering",
     "recomputed_calls",
+    "check_times",
     "divided_calls",
     "sent_rows",
     "read_rows",

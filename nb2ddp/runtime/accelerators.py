@@ -7,7 +7,9 @@ from typing import Any
 
 from nb2ddp.runtime.object_collectives import from_main_process
 from nb2ddp.runtime.rank_zero import main_process_only
-from nb2ddp.runtime.run_state import _LAUNCH_VARIABLES, _T, _run
+from nb2ddp.runtime.run_state import _RANK_VARIABLES, _T, _run
+
+_LAUNCH_VARIABLES = (*_RANK_VARIABLES, "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "ACCELERATE_USE_CPU")
 
 
 def as_one_process(make: Callable[[], _T]) -> _T:

@@ -15,6 +15,7 @@ from nb2ddp.runtime.averaged_backward import _Averaging
 from nb2ddp.runtime.batch_parts import _Parts
 from nb2ddp.runtime.call_results import _IN_16_BITS, _OWN_NUMBERS, _computes_in_16_bits
 from nb2ddp.runtime.call_settings import _Settings
+from nb2ddp.runtime.check_times import _check_times
 from nb2ddp.runtime.dropout_rows import _own_random_numbers
 from nb2ddp.runtime.loop_patches import _patch_for_loops
 from nb2ddp.runtime.module_state import _hooks_of_notebook, _unsynchronised, _without_effects
@@ -319,7 +320,7 @@ class _Split:
         joins, drawn = self.joins.of(kind) if kind in self.joins.uneven else None, kind in self.compared.draws
         of_rank_0 = from_main_process(lambda: (problem, joins, drawn, difference, in_gradients, times))
         problem, joins, drawn, difference, in_gradients, times = of_rank_0
-        _checks.take_time(*times)
+        _check_times.take(*times)
         exceptions, ways = (
             self.rechecks.get(kind, 0),
             {way for leaf in (known or [{}])[0].values() for way in leaf},

@@ -4,7 +4,6 @@ import atexit
 import contextlib
 import gc
 import io
-import json
 import logging
 import multiprocessing
 import os
@@ -27,10 +26,10 @@ import torch.distributed as dist
 from nb2ddp.runtime.object_collectives import _rank_that_raised
 from nb2ddp.runtime.process_signs import _descendants, _fields, _state
 from nb2ddp.runtime.replicas import _check_rest
-from nb2ddp.runtime.run_state import _LIMIT, _PATIENCE, _RANK_VARIABLES, _run, is_main_process
+from nb2ddp.runtime.run_state import _LIMIT, _PATIENCE, _run, is_main_process
 from nb2ddp.runtime.script_location import _place
 from nb2ddp.runtime.spot_checks import _checks
-from nb2ddp.runtime.store import _end_of, _rank_ended, _report_end, _second_store, _store, _waiting
+from nb2ddp.runtime.store import _beat_of, _end_of, _heard, _rank_ended, _report_end, _second_store, _waiting
 
 # For the modules that Unsloth compiles: made when there are some, and removed in the end.
 _SCRATCH = os.path.join(
@@ -92,9 +91,8 @@ def _record(error: BaseException, trace: TracebackType | None = None) -> None:
 def _wait_until_gone(rank: int | None) -> None:
     """Wait for the process of a rank that ends, for a minute at most: torchrun is to see its exit code first."""
     time.sleep(3)
-    with contextlib.suppress(KeyError):
-        beat = _beat_of(rank, _run.watchdog.store()) if rank is not None and _run.watchdog else {}
-        for _ in range(570 if sys.platform == "linux" else 0):
+    if rank is not None and (beat := _beat_of(rank)) and sys.platform == "linux":
+        for _ in range(570):
             if _is_gone(beat):
                 return
             time.sleep(0.1)
@@ -102,7 +100,7 @@ def _wait_until_gone(rank: int | None) -> None:
 
 def _watchdog_stops_run() -> bool:
     with contextlib.suppress(BaseException):
-        return _run.watchdog is not None and bool(_run.watchdog.store().check(["stop"]))
+        return bool(_second_store().check(["stop"]))
     return False
 
 
@@ -112,27 +110,15 @@ def _shows_it(sender: int) -> bool:
     Its ``finally`` may take long. It has handled the exception where it ends otherwise, and where its watchdog
     sees it handle none any more or wait for other ranks, or has been stopped.
     """
-    with contextlib.suppress(BaseException):
-        store = _store()
-        first = last = _beat_of(sender, store)
-        since = time.monotonic()
-        with _waiting(sender):
-            while not (end := _end_of(sender, store)):
-                beat = _beat_of(sender, store)
-                if beat["beat"] != last["beat"]:
-                    last, since = beat, time.monotonic()
-                seen_since = beat["beat"] > first["beat"] + 1
-                if (seen_since and (beat["meets"] or not beat["error"])) or time.monotonic() - since > 20:
-                    return False
-                time.sleep(0.2)
-        return end.startswith("raised")
+    with contextlib.suppress(BaseException), _waiting(sender):
+        first = _beat_of(sender)["beat"]
+        while not (beat := _beat_of(sender))["end"]:
+            goes_on = beat["beat"] > first + 1 and (beat["meets"] or not beat["error"])
+            if goes_on or min(beat["silent"], time.monotonic() - _run.waits_since) > 20:
+                return False
+            time.sleep(0.2)
+        return bool(beat["end"].startswith("raised"))
     return True  # torchrun's store is gone
-
-
-def _beat_of(rank: int, store: Any) -> dict[str, Any]:
-    """Return what a rank's watchdog has told last."""
-    beat = store.get(f"beat {rank}") if store.check([f"beat {rank}"]) else b'{"beat": 0}'
-    return dict(json.loads(beat))
 
 
 def _raised_before(error: BaseException) -> bool:
@@ -152,7 +138,7 @@ def _who_left(error: BaseException, place: str) -> RuntimeError | None:
             r"[Cc]onnection (closed|reset)|Broken pipe", str(error)
         ):
             for rank in range(_run.world_size):
-                if rank != _run.rank and _run.watchdog and (end := _end_of(rank, _run.watchdog.store())):
+                if rank != _run.rank and (end := _end_of(rank)):
                     found = _rank_ended(rank, end, place)
                     found.__context__ = error.__context__
                     return found
@@ -229,7 +215,9 @@ def finish() -> None:
     _leave_group()
     if not is_main_process:
         if _run.machines > 1 and _run.local_rank == 0:
-            _wait_for_end_of_rank_0()
+            with contextlib.suppress(dist.DistNetworkError):
+                while not _end_of(0):
+                    time.sleep(2)
         _report_end("has finished")
         _exit(0)  # no interpreter teardown: if it crashed, torchrun would kill rank 0 while it saves
     if _run.machines > 1:
@@ -237,44 +225,21 @@ def finish() -> None:
     else:
         atexit.register(_check_that_all_have_left, _run.world_size)
     _run.world_size = 1
-    for name in _RANK_VARIABLES:  # what rank 0 loads or starts from now on is on its own
-        os.environ.pop(name, None)
-    _leave_accelerate_alone()
-
-
-def _leave_accelerate_alone() -> None:
-    """Let Accelerate know of one process: a Trainer from before predicts or saves on rank 0 then as in one process.
-
-    Its state is one dict for all that have it (accelerate/state.py); Transformers makes it anew for further arguments.
-    It would let a Trainer with such arguments use all GPUs through DataParallel, with as many times the batch.
-    """
-    module = sys.modules.get("accelerate.state")
-    for kind in ("PartialState", "AcceleratorState"):
-        state = getattr(getattr(module, kind, None), "_shared_state", None)
-        if state:
-            alone = {"num_processes": 1, "process_index": 0, "local_process_index": 0}
-            state.update(alone, distributed_type=module.DistributedType.NO, backend=None)  # type: ignore[union-attr]
-    arguments: Any = getattr(sys.modules.get("transformers.training_args"), "TrainingArguments", None)
-    if arguments is not None:
-        of_machine = arguments.n_gpu.fget
-        arguments.n_gpu = property(lambda self: min(of_machine(self), 1))
 
 
 def _check_that_all_have_left(world_size: int) -> None:
     """End with exit code 1 where another rank hangs before it leaves: torchrun would wait for it for ever."""
     with contextlib.suppress(dist.DistNetworkError, dist.DistStoreError):
-        store = _second_store()
-        seen: dict[tuple[int, int], float] = {}
         first: dict[int, int] = {}  # what a rank has told before: it may have waited for this one
-        while left := [rank for rank in range(1, world_size) if not _end_of(rank, store)]:
-            beats, now = [_beat_of(rank, store) for rank in left], time.monotonic()
-            for rank, beat in zip(left, beats, strict=True):
-                since = seen.setdefault((rank, beat["beat"]), now)  # when it last told
-                told = beat["beat"] > first.setdefault(rank, beat["beat"])
+        _heard.clear()  # what is heard from here on counts
+        while left := [rank for rank in range(1, world_size) if not _end_of(rank)]:
+            beats = [beat for rank in left if (beat := _beat_of(rank))]
+            for beat in beats:
+                told = beat["beat"] > first.setdefault(beat["rank"], beat["beat"])
                 hangs = told and (beat["lifeless"] > _PATIENCE or beat["still"] > _LIMIT)
-                if hangs or now - since > _PATIENCE:
+                if hangs or beat["silent"] > _PATIENCE:
                     print(
-                        f"nb2ddp: ERROR: rank {rank} has not left the training; it was at {beat['place']}. "
+                        f"nb2ddp: ERROR: rank {beat['rank']} has not left the training; it was at {beat['place']}. "
                         "What rank 0 has saved is whole.",
                         file=sys.stderr,
                         flush=True,
@@ -297,10 +262,3 @@ def _kill_stopped(peers: Iterable[dict[str, Any]]) -> None:
 def _is_gone(beat: dict[str, Any]) -> bool:
     """Return whether the process of a rank that has said its end is gone too; its exit code is to be seen first."""
     return beat["host"] != socket.gethostname() or _state(beat["pid"]) in ("", "Z", "X")
-
-
-def _wait_for_end_of_rank_0() -> None:
-    with contextlib.suppress(dist.DistNetworkError):
-        store = _second_store()
-        while not _end_of(0, store):
-            time.sleep(2)

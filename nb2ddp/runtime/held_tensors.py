@@ -74,10 +74,7 @@ class _Held:
             optimizer.load_state_dict(state)
 
     def _marks(self) -> dict[str, Any]:
-        found = {}
-        for name, _, value in self._values():
-            found[name] = self._marks_of(self._tensors(value))
-        return found
+        return {name: self._marks_of(self._tensors(value)) for name, _, value in self._values()}
 
     def _marks_of(self, tensors: list[torch.Tensor]) -> Any:
         values = [tensor.detach() for tensor in tensors] if self.looks else []

@@ -27,8 +27,9 @@ class _Meeting:
 
     def tell(self, value: Any, error: BaseException | None = None) -> None:
         """Give the others ``value``, or the exception that they are to raise too."""
-        key = f"{self.key} {_run.rank}" if self.key else ""
-        body = _pack((self.lines, self.place, value, None if error is None else _as_sent(error)))
+        key, packed = f"{self.key} {_run.rank}", io.BytesIO()
+        torch.save((self.lines, self.place, value, None if error is None else _as_sent(error)), packed)
+        body = packed.getvalue()
         for start in range(0, len(body), _CHUNK):
             _store().set(f"{key} {start}", body[start : start + _CHUNK])
         _store().set(key, str(len(body)))
@@ -41,7 +42,9 @@ class _Meeting:
             BaseException: what that rank raised.
         """
         body = _wait_for_key(f"{self.key} {rank}", rank, self.place)
-        lines, place, value, error = _unpack(body)
+        own_gpu = {f"cuda:{gpu}": f"cuda:{_run.local_rank}" for gpu in range(torch.cuda.device_count())}
+        told = torch.load(io.BytesIO(body), map_location=own_gpu or None, weights_only=False)
+        lines, place, value, error = told
         if lines != self.lines:
             raise RuntimeError(
                 f"the ranks went different ways: rank {rank} is at {place}, rank {_run.rank} at {self.place}"
@@ -49,17 +52,6 @@ class _Meeting:
         if error is not None:
             raise _as_raised(error, rank, place)
         return value
-
-
-def _pack(value: Any) -> bytes:
-    packed = io.BytesIO()
-    torch.save(value, packed)
-    return packed.getvalue()
-
-
-def _unpack(body: bytes) -> Any:
-    own_gpu = {f"cuda:{number}": f"cuda:{_run.local_rank}" for number in range(torch.cuda.device_count())}
-    return torch.load(io.BytesIO(body), map_location=own_gpu or None, weights_only=False)
 
 
 def _as_sent(error: BaseException) -> list[bytes]:

@@ -36,24 +36,19 @@ def _hide_ranks() -> None:
     _run.is_hidden = True
     for name in _HIDDEN:
         os.environ.pop(name, None)
-    if not torch.backends.cuda.is_built():
-        return
     seen = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if seen == "":
+    if not torch.backends.cuda.is_built() or seen == "":
         return
     if torch.cuda.is_initialized():  # too late to choose what is seen
         torch.cuda.set_device(_run.local_rank)
         return
-    if seen is None:
-        os.environ["CUDA_VISIBLE_DEVICES"] = str(_run.local_rank)
-    else:
-        gpus = seen.split(",")
-        if _run.local_rank >= len(gpus):
-            sys.exit(
-                f"Rank {_run.rank} has no GPU: CUDA_VISIBLE_DEVICES={seen} shows {len(gpus)}. Start fewer processes "
-                "(--nproc_per_node), or show more GPUs."
-            )
-        os.environ["CUDA_VISIBLE_DEVICES"] = gpus[_run.local_rank]
+    gpus = [str(gpu) for gpu in range(_run.local_rank + 1)] if seen is None else seen.split(",")
+    if _run.local_rank >= len(gpus):
+        sys.exit(
+            f"Rank {_run.rank} has no GPU: CUDA_VISIBLE_DEVICES={seen} shows {len(gpus)}. Start fewer processes "
+            "(--nproc_per_node), or show more GPUs."
+        )
+    os.environ["CUDA_VISIBLE_DEVICES"] = gpus[_run.local_rank]
     _run.gpu = 0 if torch.cuda.is_available() else _run.local_rank
 
 
@@ -76,13 +71,14 @@ def _leave_writing_to_rank_0(trainer: Any) -> None:
     PartialState.is_main_process = property(lambda _: _run.rank == 0 or _run.is_one_process)
     PartialState.is_local_main_process = property(lambda _: _run.local_rank == 0 or _run.is_one_process)
     kind = type(trainer.args)
-    members = {
-        "should_save": property(lambda _: _run.writes),
-        "should_log": property(lambda _: _run.rank == 0),
-    }
     if not _run.writes and "_of_rank" not in vars(kind):
-        more = {"_of_rank": _run.rank, "__module__": kind.__module__}
-        trainer.args.__class__ = type(kind.__name__, (kind,), {**members, **more})
+        members = {
+            "should_save": property(lambda _: _run.writes),
+            "should_log": property(lambda _: _run.rank == 0),
+            "_of_rank": _run.rank,
+            "__module__": kind.__module__,
+        }
+        trainer.args.__class__ = type(kind.__name__, (kind,), members)
 
 
 def _make_also(trainer: Any, part: type) -> None:

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import platform
 import re
 import signal
 import struct
@@ -16,29 +17,33 @@ import torch
 
 from nb2ddp.runtime.script_location import _script_frames
 
-# Linux's system calls in which a thread waits, on x86-64 and on 64-bit ARM. A number after the kind is the argument
-# that bounds the wait.
-_WAITS: dict[str, dict[int, tuple[str, int]]] = {
-    "x86_64": {
-        **dict.fromkeys((35, 230), ("sleep", 0)),
-        **dict.fromkeys((202, 449), ("lock", 3)),
-        **{7: ("poll", 2), 271: ("poll", 2), 232: ("epoll", 3), 281: ("epoll", 3)},
-        **dict.fromkeys((0, 1, 19, 20, 43, 44, 45, 46, 47, 288), ("file", -1)),
-        **dict.fromkeys((61, 247), ("child", -1)),
-        **dict.fromkeys((72, 73), ("flock", -1)),
-        **{34: ("signal", -1), 130: ("signal", -1), 128: ("signal", 2)},
-    },
-    "aarch64": {
-        **dict.fromkeys((101, 115), ("sleep", 0)),
-        **dict.fromkeys((98, 449), ("lock", 3)),
-        **{73: ("poll", 2), 22: ("epoll", 3)},
-        **dict.fromkeys((63, 64, 65, 66, 202, 206, 207, 211, 212, 242), ("file", -1)),
-        **dict.fromkeys((260, 95), ("child", -1)),
-        **dict.fromkeys((25, 32), ("flock", -1)),
-        **{133: ("signal", -1), 137: ("signal", 2)},
-    },
+# Linux's system calls in which a thread waits: what it does then, which argument bounds the wait (-1: none), and the
+# numbers on x86-64 and on 64-bit ARM.
+_WAITS: tuple[tuple[str, int, set[int], set[int]], ...] = (
+    ("sleeps", -1, {35, 230}, {101, 115}),
+    ("waits for a lock", 3, {202, 449}, {98, 449}),
+    ("poll", 2, {7, 271}, {73}),
+    ("epoll", 3, {232, 281}, {22}),
+    ("file", -1, {0, 1, 19, 20, 43, 44, 45, 46, 47, 288}, {63, 64, 65, 66, 202, 206, 207, 211, 212, 242}),
+    ("waits for a process that it has started", -1, {61, 247}, {95, 260}),
+    ("waits for the lock of a file", -1, {72, 73}, {25, 32}),
+    ("waits for a signal", -1, {34, 130}, {133}),
+    ("waits for a signal", 2, {128}, {137}),
+)
+_CALLS = {
+    number: (what, bound)
+    for what, bound, *of_machines in _WAITS
+    for machine, numbers in zip(("x86_64", "aarch64"), of_machines, strict=True)
+    if machine == platform.machine()
+    for number in numbers
 }
-_CALLS = _WAITS.get(os.uname().machine if hasattr(os, "uname") else "", {})
+_STATES = {
+    "T": "has been stopped by a signal",
+    "t": "is held by a debugger",
+    "D": "reads or writes a disk",
+    "Z": "has ended",
+    "X": "has ended",
+}
 _ENDLESS = (0, 2**32 - 1, 2**64 - 1)  # no timeout
 _FAR, _NEAR = "waits for the network, a person or a device", "waits for a server on this machine"
 _LOOPBACK = ("0100007F", "00000000000000000000000001000000", "0000000000000000FFFF00000100007F")
@@ -60,40 +65,27 @@ def _wait_of(pid: int, thread: int) -> _Wait:
         OSError: it has ended, or this is not Linux.
     """
     state, *_ = _fields(f"/proc/{pid}/task/{thread}/stat")
-    if state in "TZX":
-        return _Wait("has been stopped by a signal" if state == "T" else "has ended", False)
     if state != "S":
-        return _Wait(
-            {"t": "is held by a debugger", "D": "reads or writes a disk"}.get(state, "computes"), True
-        )
+        return _Wait(_STATES.get(state, "computes"), state not in "TZX")
     try:
         with open(f"/proc/{pid}/task/{thread}/syscall", encoding="ascii") as file:
             number, *given = file.read().split()
-        kind, bound = _CALLS[int(number)]
-    except (
-        OSError,
-        ValueError,
-        KeyError,
-    ):  # "running", a call that seldom waits, or one that may not be seen
+        what, bound = _CALLS[int(number)]
+    except (OSError, ValueError, KeyError):
+        # "running", a call that seldom waits, or one that may not be seen
         return _Wait("waits for something outside", True)
     values = [int(value, 16) for value in given]
-    bounded = bound > 0 and values[bound] not in _ENDLESS
-    if kind in ("sleep", "child", "lock"):
-        what = {
-            "sleep": "sleeps",
-            "child": "waits for a process that it has started",
-            "lock": "waits for a lock",
-        }
-        return _Wait(what[kind], kind == "sleep" or bounded, bounded)
-    if kind == "flock":
-        return _Wait("waits for the lock of a file", not _has_locked(pid, values[0]))
-    if kind == "signal":
-        timer = pid == os.getpid() and signal.getitimer(signal.ITIMER_REAL)[0] > 0
-        return _Wait("waits for a signal", bounded or timer, bounded)
-    outside = {_outside(pid, number) for number in _waited_files(pid, kind, values)}
-    if where := _FAR if _FAR in outside else _NEAR if _NEAR in outside else "":
-        return _Wait(where, True)
-    return _Wait("waits for another process or thread", bounded, bounded)
+    comes = bounded = bound > 0 and values[bound] not in _ENDLESS
+    if what == "waits for the lock of a file":
+        comes = not _has_locked(pid, values[0])
+    elif what == "waits for a signal":
+        comes = bounded or (pid == os.getpid() and signal.getitimer(signal.ITIMER_REAL)[0] > 0)
+    elif what in ("poll", "epoll", "file"):
+        outside = {_outside(pid, number) for number in _waited_files(pid, what, values)}
+        if outside & {_FAR, _NEAR}:
+            return _Wait(_FAR if _FAR in outside else _NEAR, True)
+        what = "waits for another process or thread"
+    return _Wait(what, comes or what == "sleeps", bounded)
 
 
 def _fields(path: str) -> list[str]:

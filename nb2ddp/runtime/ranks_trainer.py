@@ -18,7 +18,7 @@ from nb2ddp.runtime.callbacks import _decide_on_rank_0
 from nb2ddp.runtime.ddp_wrapper import _ddp
 from nb2ddp.runtime.other_replicas import _trained
 from nb2ddp.runtime.process_group import _begin
-from nb2ddp.runtime.run_state import _run, is_main_process
+from nb2ddp.runtime.run_state import _RANK_VARIABLES, _run, is_main_process
 from nb2ddp.runtime.same_data import _check_same_data
 from nb2ddp.runtime.saving import _drop_half_checkpoints, _wait_for_save
 from nb2ddp.runtime.unseen_gradients import _average_unseen, _leaves_out
@@ -50,7 +50,29 @@ def init_ranks(
             )  # else each Trainer takes itself for the only one
             _load_on_numbered_cpu()
 
+    _run.at_finish.append(_show_one_process)
     return _begin(seed, choose_gpu)
+
+
+def _show_one_process() -> None:
+    """Let the libraries know of one process: what rank 0 loads, predicts, saves or starts from now on is on its own.
+
+    Accelerate's state is one dict for all that have it (accelerate/state.py); Transformers makes it anew for further
+    arguments. It would let a Trainer with such arguments use all GPUs through DataParallel, with as many times the
+    batch.
+    """
+    for name in _RANK_VARIABLES:
+        os.environ.pop(name, None)
+    module = sys.modules.get("accelerate.state")
+    for kind in ("PartialState", "AcceleratorState"):
+        state = getattr(getattr(module, kind, None), "_shared_state", None)
+        if state:
+            alone = {"num_processes": 1, "process_index": 0, "local_process_index": 0}
+            state.update(alone, distributed_type=module.DistributedType.NO, backend=None)  # type: ignore[union-attr]
+    arguments: Any = getattr(sys.modules.get("transformers.training_args"), "TrainingArguments", None)
+    if arguments is not None:
+        of_machine = arguments.n_gpu.fget
+        arguments.n_gpu = property(lambda self: min(of_machine(self), 1))
 
 
 def share_batch(
@@ -262,10 +284,10 @@ def _major_version(package: str) -> int:
 
 def _wait_for_saves(trainer: Any) -> None:
     """Let the other ranks find in a folder what rank 0 saves there: the best checkpoint, or a model to load again."""
-    _drop_half_checkpoints(trainer)
     save_model = trainer.save_model
     if getattr(save_model, "_waits", False):
         return
+    _drop_half_checkpoints(trainer)
 
     def save_and_wait(output_dir: Any = None, *args: Any, **options: Any) -> None:
         save_model(output_dir, *args, **options)

@@ -21,11 +21,8 @@ def _make_equal(model: torch.nn.Module, names: list[str]) -> None:
     own = {name: _fingerprint(parameters[name]) for name in names}
     of_ranks = from_all_ranks(own)
     for name, parameter in parameters.items():
-        if name not in own:
-            continue
-        if any(other.get(name) != own[name] for other in of_ranks):
-            with torch.no_grad():
-                dist.broadcast(parameter.data, 0)
+        if name in own and any(other.get(name) != own[name] for other in of_ranks):
+            dist.broadcast(parameter.data, 0)
 
 
 def _fingerprint(parameter: torch.Tensor) -> str:

@@ -19,7 +19,6 @@ is_main_process: bool = int(os.environ.get("RANK", "0")) == 0
 show = sys.displayhook  # prints the last value of a cell, as a notebook does
 
 _RANK_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "ROLE_RANK", "ROLE_WORLD_SIZE")
-_LAUNCH_VARIABLES = (*_RANK_VARIABLES, "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "ACCELERATE_USE_CPU")
 _GROUP_TIMEOUT = timedelta(hours=1)
 _PATIENCE = float(os.environ.get("NB2DDP_PATIENCE", "45"))  # seconds
 _LIMIT = _PATIENCE * 40  # seconds that a rank may compute or sleep at one place while others wait
@@ -55,13 +54,11 @@ class _Run:
         self.at_finish: list[Callable[[], None]] = []  # called before rank 0 goes on alone
         self.at_wrap: list[Callable[..., None]] = []  # called with a Trainer, and whether batches stay whole
         self.at_trainer: list[Callable[[], None]] = []  # called before a Trainer trains
-        self.comparing = (
-            False  # whether something is computed once more, to compare it with what was trained on
-        )
+        self.comparing = False  # whether something is computed once more, to compare it with the training
         # of a Trainer's step: the micro-batch under way, how many there are, whether its rows are divided
         self.micro_batch: tuple[int, int, bool] | None = None
         self.dropout: Any = (
-            None  # what the part `dropout_rows` has for divided micro-batches, where it is here
+            None  # what the part `dropout_rows`, where it is here, has for divided micro-batches
         )
         self.is_hidden = False  # whether libraries find no process group
         self.is_one_process = False  # whether this rank computes a batch that counts for all ranks
@@ -69,6 +66,8 @@ class _Run:
         self.checks: dict[str, Any] = {}  # what the spot checks have shown
         self.failures: list[str] = []  # checks that failed; the run goes on to save and ends with exit code 1
         self.watchdog: _Watchdog | None = None
+        self.waits_for: int | None = None  # the rank that this one waits for in the store
+        self.waits_since = 0.0
         self.began = False
         self.cpu_group: Any = None  # for what is no tensor of a GPU; None: the only group
 

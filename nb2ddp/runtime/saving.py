@@ -8,6 +8,7 @@ import os
 import pathlib
 import platform
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -63,24 +64,14 @@ def _unfinished_folder(above: str) -> Iterator[str]:
     With it goes what processes of this machine left there that were killed while they saved.
     """
     begin = f".unfinished-nb2ddp-{platform.node()}-"
-    for name in os.listdir(above):
+    for name in os.listdir(above) if sys.platform == "linux" else ():
         process = name.removeprefix(begin).partition("-")[0]
-        if name.startswith(begin) and process.isdecimal() and not _is_alive(int(process)):
+        if name.startswith(begin) and process.isdecimal() and not os.path.exists(f"/proc/{process}"):
             shutil.rmtree(os.path.join(above, name), ignore_errors=True)
     with tempfile.TemporaryDirectory(
         prefix=f"{begin}{os.getpid()}-", dir=above, ignore_cleanup_errors=True
     ) as folder:
         yield folder
-
-
-def _is_alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:  # somebody else's
-        return True
-    return True
 
 
 _saves: dict[str, int] = {}  # how often each folder was saved: ranks wait for each time
@@ -100,9 +91,7 @@ def _wait_for_save(what: str) -> None:
 
 def _drop_half_checkpoints(trainer: Any) -> None:
     """Remove a checkpoint that a Trainer could not write whole, on a full disk say: nobody is to resume from it."""
-    save = getattr(trainer, "_save_checkpoint", None)
-    if save is None or getattr(save, "_drops", False):
-        return
+    save = trainer._save_checkpoint
 
     @functools.wraps(save)
     def save_or_drop(*args: Any, **options: Any) -> Any:
@@ -118,5 +107,4 @@ def _drop_half_checkpoints(trainer: Any) -> None:
                     shutil.rmtree(folder, ignore_errors=True)
             raise
 
-    save_or_drop._drops = True  # type: ignore[attr-defined]
     trainer._save_checkpoint = save_or_drop

@@ -10,17 +10,20 @@ from collections.abc import Iterator
 from types import FrameType
 
 
-def _script_frames(innermost: FrameType | None = None) -> Iterator[FrameType]:
-    """Yield the script's own frames, innermost first."""
-    frame: FrameType | None = innermost or sys._getframe()
+def _frames(frame: FrameType | None) -> Iterator[FrameType]:
+    """Yield a frame and those that called it, innermost first."""
     while frame is not None:
-        if _is_notebooks_own(frame):
-            yield frame
+        yield frame
         frame = frame.f_back
 
 
-def _is_notebooks_own(frame: FrameType | None) -> bool:
-    return frame is not None and frame.f_globals.get("__name__") == "__main__"
+def _script_frames(innermost: FrameType | None = None) -> Iterator[FrameType]:
+    """Yield the script's own frames, innermost first."""
+    return filter(_is_notebooks_own, _frames(innermost or sys._getframe()))
+
+
+def _is_notebooks_own(frame: FrameType) -> bool:
+    return frame.f_globals.get("__name__") == "__main__"
 
 
 def _place(frame: FrameType | None = None) -> str:

@@ -8,7 +8,7 @@ import contextlib
 import os
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from nb2ddp.runtime.run_state import _run, is_main_process
@@ -16,15 +16,13 @@ from nb2ddp.runtime.run_state import _run, is_main_process
 _CHECKS = os.environ.get("NB2DDP_CHECKS", "")  # how many of the first 300 steps, or "off"
 _STRICT = os.environ.get("NB2DDP_STRICT") == "1"
 _FEW = 5  # whole batches of the first 300 that are compared where nothing is asked for
-_ALLOWANCE, _SHARE = 0.3, 0.007  # seconds, and of the run's time, that all checks together may take
 
 
 class _SpotChecks:
     """The schedule of one run: dense in the beginning, and never at an end.
 
-    Every rank asks for the same steps in the same order, so all choose the same ones without a word. Who gives the
-    time that checks take has to give every rank rank 0's measure; the checks are dense then as far as `_SHARE` allows,
-    and most of them look at a few rows of the batch (`is_whole` tells which do not).
+    Every rank asks for the same steps in the same order, so all choose the same ones without a word. A loop plans its
+    checks by the time that they take; most of them look at a few rows of the batch (`is_whole` tells which do not).
     """
 
     def __init__(self) -> None:
@@ -36,8 +34,7 @@ class _SpotChecks:
         self.steps = 0  # that were asked for
         self.awaits = False  # a Trainer is to be divided
         self.last_good = -1
-        self.seconds: float | None = None  # of all checks, as rank 0 measured them
-        self.elapsed = 0.0  # of the run since its first check
+        self.gap: Callable[[int], int] = self.rare_gap  # after how many steps the next check comes
         self.random = random.Random("nb2ddp")  # the notebook's generators stay as they are
         self.waiting: list[Any] = []  # what is to run before the summary: a last comparison
         _run.checks = {"checked": 0, "steps": 0, "difference": 0.0, "gradients": None, "failed": []}
@@ -48,30 +45,17 @@ class _SpotChecks:
             return False
         self.steps = max(self.steps, step + 1)
         if step != self.current and (must or step >= self.following):
-            self.current, self.following = step, step + self._gap(step)
+            self.current, self.following = step, step + self.gap(step)
             self.is_whole = step >= self.next_whole
             if self.is_whole:
-                self.next_whole = step + self._rare_gap(step)
+                self.next_whole = step + self.rare_gap(step)
         return step == self.current
 
-    def _rare_gap(self, step: int) -> int:
+    def rare_gap(self, step: int) -> int:
+        """Return after how many steps the next check comes: the later the rarer, up to a limit."""
         most = max(1.0, 1000 / self.wanted)
         usual = max(1.0, min(4.0 * step * _FEW / self.wanted, most)) if step else 2.0
         return max(1, round(usual * self.random.uniform(0.6, 1.4)))
-
-    def _gap(self, step: int) -> int:
-        """Return after how many steps the next check comes: the later the rarer, up to a limit."""
-        rare = self._rare_gap(step)
-        if self.seconds is None:
-            return rare
-        until = (self.seconds - _ALLOWANCE) / _SHARE - self.elapsed  # seconds until there may be one more
-        of_time = until * (step + 1) / max(self.elapsed, 1e-3)
-        return max(1, min(rare, round(max(1.0 + step / 8, of_time))))
-
-    def take_time(self, seconds: float, elapsed: float) -> None:
-        """Count the time of the check under way, as rank 0 has measured it: alike on every rank."""
-        self.seconds, self.elapsed = (self.seconds or 0.0) + seconds, elapsed
-        self.following = max(self.current, 0) + self._gap(max(self.current, 0))
 
     def record(self, difference: float, gradients: float | None = None) -> None:
         """Keep what a good check of the latest step has shown: the largest relative difference."""

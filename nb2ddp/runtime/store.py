@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import itertools
+import json
 import os
 import time
 from collections.abc import Iterator
@@ -31,8 +32,9 @@ def _prefix() -> str:
     return f"nb2ddp/{_run.attempt}" if kept else "nb2ddp"
 
 
+@functools.cache
 def _second_store() -> Any:
-    """Return another connection to the same store: a connection answers one call at a time."""
+    """Return the watchdog's connection to the same store: a connection answers one call at a time."""
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     store = dist.TCPStore(address, port, is_master=False, wait_for_workers=False)
     return dist.PrefixStore(_prefix(), store)
@@ -50,7 +52,7 @@ def _wait_for_key(key: str, rank: int, place: str) -> bytes:
             for tries in itertools.count():  # store.wait() prints a warning for each second that it waits
                 if store.check([key]):
                     break
-                if tries % 50 == 49 and (end := _end_of(rank, store)) and not store.check([key]):
+                if tries % 50 == 49 and (end := _end_of(rank)) and not store.check([key]):
                     raise _rank_ended(rank, end, place)
                 time.sleep(0.001 if tries < 100 else 0.02)
         size = int(store.get(key) or 0)  # waits no longer, however long many bytes take
@@ -67,14 +69,11 @@ def _wait_for_key(key: str, rank: int, place: str) -> bytes:
 @contextlib.contextmanager
 def _waiting(rank: int) -> Iterator[None]:
     """Let the watchdog know that this rank waits in the store, for a rank that may take long."""
-    watchdog = _run.watchdog
-    if watchdog is not None:
-        watchdog.waits_for, watchdog.waits_since = rank, time.monotonic()
+    _run.waits_for, _run.waits_since = rank, time.monotonic()
     try:
         yield
     finally:
-        if watchdog is not None:
-            watchdog.waits_for = None
+        _run.waits_for = None
 
 
 def _rank_ended(rank: int, end: str, place: str) -> RuntimeError:
@@ -93,9 +92,23 @@ def _lost(sentence: str, end: str) -> RuntimeError:
 def _report_end(how: str, place: str = "") -> None:
     """Note in the store how this rank has ended, and where, for those that wait for it."""
     with contextlib.suppress(BaseException):
-        store = _run.watchdog.store() if _run.watchdog is not None else _store()
-        store.set(f"end {_run.rank}", f"{how} at {place}" if place else how)
+        _second_store().set(f"end {_run.rank}", f"{how} at {place}" if place else how)
 
 
-def _end_of(rank: int, store: Any) -> str:
+def _end_of(rank: int) -> str:
+    store = _second_store()
     return store.get(f"end {rank}").decode() if store.check([f"end {rank}"]) else ""
+
+
+_heard: dict[int, tuple[int, float]] = {}  # by rank: its last beat, and when it came
+
+
+def _beat_of(rank: int) -> dict[str, Any]:
+    """Return a rank's last report, how long it is silent, and how it has ended; nothing before its first."""
+    store = _second_store()
+    if not store.check([f"beat {rank}"]):
+        return {}
+    beat: dict[str, Any] = json.loads(store.get(f"beat {rank}"))
+    if rank not in _heard or _heard[rank][0] != beat["beat"]:
+        _heard[rank] = beat["beat"], time.monotonic()
+    return {**beat, "silent": time.monotonic() - _heard[rank][1], "end": _end_of(rank)}

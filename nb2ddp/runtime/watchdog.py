@@ -10,7 +10,8 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from operator import itemgetter
 from types import FrameType
 from typing import Any
 
@@ -19,8 +20,8 @@ import torch.distributed as dist
 from nb2ddp.runtime.ending import _exit, _is_gone, _kill_stopped, _kill_workers, _record
 from nb2ddp.runtime.process_signs import _collectives_of_gpu, _fields, _Signs, _state, _wait_of
 from nb2ddp.runtime.run_state import _LIMIT, _PATIENCE, _run
-from nb2ddp.runtime.script_location import _is_notebooks_own, _place
-from nb2ddp.runtime.store import _end_of, _second_store
+from nb2ddp.runtime.script_location import _frames, _is_notebooks_own, _place
+from nb2ddp.runtime.store import _beat_of, _second_store
 
 _BEAT = 2.0  # seconds between two reports of the watchdog
 _TELL = _PATIENCE * 4 / 3  # seconds after which a line says who waits for whom
@@ -43,10 +44,7 @@ class _Watchdog(threading.Thread):
 
     def __init__(self) -> None:
         super().__init__(name="nb2ddp watchdog", daemon=True)
-        self.waits_for: int | None = None
-        self.waits_since = 0.0
         self._ended = threading.Event()
-        self._connection: Any = None
         self._main = threading.main_thread()
         self._launcher = os.getppid()
         self._beats = 0
@@ -55,14 +53,8 @@ class _Watchdog(threading.Thread):
         self._moved = self._lived = self._looked = time.monotonic()
         self._signs = _Signs()
         self._doing = "computes"
-        self._heard: dict[int, tuple[int, float]] = {}  # by rank: its last beat, and when it came
         self._next_line = _TELL
         self._left_to_say = 4  # looks that a rank which hangs has to say so itself
-
-    def store(self) -> Any:
-        if self._connection is None:
-            self._connection = _second_store()
-        return self._connection
 
     def stop(self) -> None:
         self._ended.set()
@@ -111,25 +103,25 @@ class _Watchdog(threading.Thread):
     def _watch(self) -> None:
         """Tell the other ranks where this one stands, and look at where they stand."""
         own = self.report()
-        if self.store().check(["stop"]):
+        if _second_store().check(["stop"]):
             _kill_workers(1)
             time.sleep(2)  # the rank that saw it first says why
             _exit(1)
-        beats = {rank: self._peer(rank) for rank in range(_run.world_size) if rank != _run.rank}
-        beats[_run.rank] = {**own, "silent": 0.0, "end": ""}
-        known = {rank: beat for rank, beat in sorted(beats.items()) if beat}
-        if found := _trouble(known):
+        own.update(silent=0.0, end="")
+        of_ranks = [own if rank == _run.rank else _beat_of(rank) for rank in range(_run.world_size)]
+        beats = [beat for beat in of_ranks if beat]
+        if found := _trouble(own, beats):
             speaker, sentence = found
-            answers = known[speaker]["silent"] < 3 * _BEAT and not known[speaker]["end"]
+            answers = speaker["silent"] < 3 * _BEAT and not speaker["end"]
             self._left_to_say -= 1
-            if speaker == _run.rank or not answers or self._left_to_say == 0:
-                self._stop_run(sentence, known)
-        self._tell(known)
+            if speaker is own or not answers or self._left_to_say == 0:
+                self._stop_run(sentence, beats)
+        self._tell(beats)
 
     def report(self) -> dict[str, Any]:
         """Put into the store what the main thread is doing, and return it."""
         own = self._look()
-        self.store().set(f"beat {_run.rank}", json.dumps(own))
+        _second_store().set(f"beat {_run.rank}", json.dumps(own))
         return own
 
     def _look(self) -> dict[str, Any]:
@@ -144,28 +136,29 @@ class _Watchdog(threading.Thread):
         if (unwatched := now - self._looked - _BEAT) > _BEAT:  # stopped, or without its share of the CPU
             self._moved, self._lived = self._moved + unwatched, self._lived + unwatched
         self._looked = now
-        meets, ends = self.waits_for is not None or spins or _meets(frame), False
+        meets, ends = _run.waits_for is not None or spins or _meets(frame), False
         if stack not in self._places or _run.steps != self._steps or self._signs.work_done():
             self._steps, self._moved, self._lived = _run.steps, now, now
             self._places.append(stack)
             self._signs.woken.clear()
             self._doing = "computes"
-        elif self.waits_for is None:
+        elif _run.waits_for is None:
             lives, ends, self._doing = self._signs.look(meets=meets, spins=spins)
             self._lived = now if lives else self._lived
         self._beats += 1
-        still = now - (self._moved if self.waits_for is None else self.waits_since)
+        still = now - (self._moved if _run.waits_for is None else _run.waits_since)
         error = self._error()
         return {
             "beat": self._beats,
             "pid": os.getpid(),
             "host": socket.gethostname(),
-            "step": _run.steps,
+            "rank": _run.rank,
+            "who": f"rank {_run.rank} (step {_run.steps})",
             "place": _where(frame) + "".join(f", for collective {begun} of its GPU" for begun in waited),
             "meets": meets,
-            "waits_for": self.waits_for,
+            "waits_for": _run.waits_for,
             "still": still,
-            "lifeless": still if self.waits_for is not None else 0.0 if ends else now - self._lived,
+            "lifeless": still if _run.waits_for is not None else 0.0 if ends else now - self._lived,
             "doing": self._doing,
             "error": "" if error is None else type(error).__name__,
             "trace": _trace(error) if still > 1 else "",  # no run is stopped before
@@ -174,67 +167,54 @@ class _Watchdog(threading.Thread):
     def _error(self) -> BaseException | None:
         """Return the exception that the main thread handles: a ``finally`` may wait for a rank that trains on."""
         error: Any = sys._current_exceptions().get(self._main.ident or 0)
-        if isinstance(error, tuple):  # before Python 3.12
-            error = error[1]
-        return error if isinstance(error, BaseException) else None
+        found: BaseException | None = error[1] if isinstance(error, tuple) else error  # before Python 3.12
+        return found
 
-    def _peer(self, rank: int) -> dict[str, Any] | None:
-        """Return a peer's last report, with how long it is silent; None before its first."""
-        if not self.store().check([f"beat {rank}"]):
-            return None
-        peer: dict[str, Any] = json.loads(self.store().get(f"beat {rank}"))
-        now = time.monotonic()
-        last, when = self._heard.get(rank, (-1, now))
-        if peer["beat"] != last:
-            self._heard[rank] = peer["beat"], now
-            when = now
-        peer["silent"], peer["end"] = now - when, _end_of(rank, self.store())
-        return peer
-
-    def _tell(self, beats: Mapping[int, dict[str, Any]]) -> None:
+    def _tell(self, beats: Collection[dict[str, Any]]) -> None:
         """Say who waits for whom, since when, and where: after a minute, and then ever more seldom."""
-        left = {rank: beat for rank, beat in beats.items() if not beat["end"]}
-        late = {rank: beat for rank, beat in left.items() if not beat["meets"] or beat["silent"] > 10}
-        waits = {rank: beat["still"] for rank, beat in left.items() if beat["meets"] and beat["silent"] < 10}
-        since = (max(waits.values(), default=0.0) or min(b["still"] for b in left.values())) if late else 0.0
+        left = [beat for beat in beats if not beat["end"]]
+        waits = [beat for beat in left if beat["meets"] and beat["silent"] < 10]
+        late = [beat for beat in left if beat not in waits]
+        longest = max(waits, key=itemgetter("still"), default=None)
+        since = 0.0
+        if late:
+            since = longest["still"] if longest else min(beat["still"] for beat in left)
         if since < _TELL:
             self._next_line = _TELL
-        elif since > self._next_line and _run.rank == min(
-            r for r, beat in left.items() if beat["silent"] < 10
-        ):
+        elif since > self._next_line and _run.rank == min(b["rank"] for b in left if b["silent"] < 10):
             self._next_line = 2 * since
-            rank, beat = max(late.items(), key=lambda item: float(item[1]["still"]))
-            who = _who(rank, left)
-            if waits:
-                waiting = max(waits, key=lambda rank: waits[rank])
-                who = f"{_who(waiting, left)} waits at {left[waiting]['place']} since {since:.0f} s for {who}, which"
+            beat = max(late, key=itemgetter("still"))
+            who, does = beat["who"], beat["doing"]
+            if longest:
+                who = f"{longest['who']} waits at {longest['place']} since {since:.0f} s for {who}, which"
+            if beat["silent"] > 10:
+                does = (
+                    f"does not answer since {beat['silent']:.0f} s, in native code perhaps; it was last seen"
+                )
             self._say(
-                f"{who} {_does(beat)} {beat['place']}, there since {beat['still'] + beat['silent']:.0f} s. The run "
+                f"{who} {does} at {beat['place']}, there since {beat['still'] + beat['silent']:.0f} s. The run "
                 f"goes on when it does; it ends when that rank is still there after {_LIMIT:.0f} s "
                 f"({_LIMIT / _PATIENCE:.0f} times NB2DDP_PATIENCE)",
                 "WAITING",
             )
 
-    def _stop_run(self, sentence: str, beats: Mapping[int, dict[str, Any]]) -> None:
+    def _stop_run(self, sentence: str, beats: Collection[dict[str, Any]]) -> None:
         """Say why, once, and end this rank; torchrun ends the others.
 
         An exception that some ranks alone handle has parted them: it is shown too.
         """
-        first = self.store().compare_set("stop", "", str(_run.rank))
+        first = _second_store().compare_set("stop", "", str(_run.rank))
         if first not in (b"", str(_run.rank).encode()):
             time.sleep(2)  # that rank says why
             _exit(1)
-        parted = len({beat["error"] for beat in beats.values()}) > 1
-        raised = {rank: beat for rank, beat in beats.items() if parted and beat["error"]}
-        sentence += "".join(
-            f". Before that, rank {rank} raised {beat['error']}" for rank, beat in raised.items()
-        )
-        traces = "".join(beat["trace"] for beat in raised.values())
-        sentence = f"{sentence}\n{traces}".rstrip()
+        parted = len({beat["error"] for beat in beats}) > 1
+        raised = [beat for beat in beats if parted and beat["error"]]
+        sentence += "".join(f". Before that, rank {b['rank']} raised {b['error']}" for b in raised)
+        sentence = f"{sentence}\n{''.join(beat['trace'] for beat in raised)}".rstrip()
         self._say(sentence)
         _record(RuntimeError(f"the run was ended: {sentence}"))  # torchrun's record is to hold all
         time.sleep(1)
-        _kill_stopped(beats.values())
+        _kill_stopped(beats)
         _exit(1)
 
 
@@ -243,12 +223,6 @@ def _trace(error: BaseException | None) -> str:
     with contextlib.suppress(Exception):
         return "" if error is None else "".join(traceback.format_exception(error))[-20_000:]
     return ""
-
-
-def _frames(frame: FrameType | None) -> Iterator[FrameType]:
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
 
 
 def _module_of(frame: FrameType) -> str:
@@ -283,55 +257,39 @@ def _where(frame: FrameType | None) -> str:
     return place
 
 
-def _who(rank: int, beats: Mapping[int, dict[str, Any]]) -> str:
-    return f"rank {rank} (step {beats[rank]['step']})"
-
-
-def _does(beat: Mapping[str, Any]) -> str:
-    silent = f"does not answer since {beat['silent']:.0f} s, in native code perhaps; it was last seen at"
-    return silent if beat["silent"] > 10 else f"{beat['doing']} at"
-
-
-def _trouble(beats: Mapping[int, dict[str, Any]]) -> tuple[int, str] | None:
-    """Return why the ranks can no longer meet, and which rank is to say so; None while they may."""
-    own = beats[_run.rank]
-    waits = f"{_who(_run.rank, beats)} waits at {own['place']}"
-    left = {rank: beat for rank, beat in beats.items() if beat["end"] != "has finished"}
-    for rank, beat in left.items():
-        if rank == _run.rank or own["waits_for"] not in (None, rank) or own["still"] < 10:
+def _trouble(own: dict[str, Any], beats: Collection[dict[str, Any]]) -> tuple[dict[str, Any], str] | None:
+    """Return which rank is to say that the ranks can no longer meet, and why; None while they may."""
+    waits = f"{own['who']} waits at {own['place']}"
+    left = [beat for beat in beats if beat["end"] != "has finished"]
+    for beat in left:
+        if beat is own or own["waits_for"] not in (None, beat["rank"]) or own["still"] < 10:
             continue
-        who = _who(rank, beats)
         if beat["end"] and own["meets"] and (_is_gone(beat) or own["still"] > _PATIENCE):
-            return rank, f"{who} {beat['end']}, while {waits}"
+            return beat, f"{beat['who']} {beat['end']}, while {waits}"
         if beat["silent"] > _silence_allowed(beat):
             silent = f"does not answer since {beat['silent']:.0f} s; it was at {beat['place']}"
-            return rank, f"{who} {silent}, while {waits}"
-    if len(beats) < _run.world_size or any(b["end"] or b["silent"] > 10 for b in left.values()):
+            return beat, f"{beat['who']} {silent}, while {waits}"
+    if len(beats) < _run.world_size or any(b["end"] or b["silent"] > 10 for b in left):
         return None
     more = f". If it only needs longer, set NB2DDP_PATIENCE to more seconds than {_PATIENCE:.0f}"
-    hangs = {r: b for r, b in left.items() if not b["meets"] and b["lifeless"] > _PATIENCE}
-    late = {r: b for r, b in left.items() if not b["meets"] and b["still"] > _LIMIT}
-    if hangs and all(b["still"] > _PATIENCE for b in left.values()):
-        rank, beat = max(hangs.items(), key=lambda item: float(item[1]["lifeless"]))
-        why = f"{beat['doing']}, and nothing in its processes goes on"
-    elif late and all(b["still"] > _PATIENCE for b in left.values()):
-        rank, beat = max(late.items(), key=lambda item: float(item[1]["still"]))
-        why = f"{beat['doing']}: perhaps an endless loop"
-    elif all(b["meets"] and b["lifeless"] > _PATIENCE / 1.5 for b in left.values()):
-        others = "; ".join(_stands(r, b) for r, b in beats.items() if r != _run.rank)
-        since = min(b["still"] for b in left.values())
-        parted = len({b["place"] for b in left.values()}) > 1
+    hangs = [beat for beat in left if not beat["meets"] and beat["lifeless"] > _PATIENCE]
+    late = [beat for beat in left if not beat["meets"] and beat["still"] > _LIMIT]
+    if (hangs or late) and all(beat["still"] > _PATIENCE for beat in left):
+        beat = max(hangs or late, key=itemgetter("lifeless" if hangs else "still"))
+        others = "".join(f"; {_stands(other)}" for other in beats if other is not beat)
+        why = ", and nothing in its processes goes on" if hangs else ": perhaps an endless loop"
+        return beat, f"{_stands(beat)} since {beat['still']:.0f} s; it {beat['doing']}{why}{others}{more}"
+    if all(beat["meets"] and beat["lifeless"] > _PATIENCE / 1.5 for beat in left):
+        others = "; ".join(_stands(other) for other in beats if other is not own)
+        since = min(beat["still"] for beat in left)
+        parted = len({beat["place"] for beat in left}) > 1
         what = "the ranks went different ways" if parted else "the ranks wait for one another in vain"
-        return _run.rank, f"{what}: {others}, while {waits} since {since:.0f} s{more}"
-    else:
-        return None
-    others = "".join(f"; {_stands(r, b)}" for r, b in beats.items() if r != rank)
-    return rank, f"{_stands(rank, beat)} since {beat['still']:.0f} s; it {why}{others}{more}"
+        return own, f"{what}: {others}, while {waits} since {since:.0f} s{more}"
+    return None
 
 
-def _stands(rank: int, beat: Mapping[str, Any]) -> str:
-    stands = f"{'waits' if beat['meets'] else 'is'} at {beat['place']}"
-    return f"rank {rank} (step {beat['step']}) {beat['end'] or stands}"
+def _stands(beat: Mapping[str, Any]) -> str:
+    return f"{beat['who']} {beat['end'] or ('waits' if beat['meets'] else 'is') + ' at ' + beat['place']}"
 
 
 def _silence_allowed(beat: Mapping[str, Any]) -> float:
