@@ -18,10 +18,10 @@ from nb2ddp.conversion.script import Script, assemble
 from nb2ddp.conversion.secret_notes import masked, secret_notes
 from nb2ddp.ddp_folder import KAGGLE, SCRIPT, SETUP, SUPPORT
 from nb2ddp.options import OptionKeywords, Options
-from nb2ddp.rewriting.engine import rewrite
+from nb2ddp.rewriting.engine import rewrite, rewrite_first
 from nb2ddp.rewriting.findings import Change, Need
 from nb2ddp.rewriting.runtime_calls import module_name
-from nb2ddp.rules import BALANCED_RULES, RULES, finish, frameworks
+from nb2ddp.rules import BALANCED_RULES, RULES, finish, frameworks, wrap
 from nb2ddp.rules.memory import Estimate, estimates
 from nb2ddp.runtime import support_module, used_names
 from nb2ddp.source import ipython_syntax
@@ -102,7 +102,10 @@ def convert_notebook(
 
 def _converted(notebook: Notebook, facts: Facts, options: Options, futures: Sequence[str]) -> Conversion:
     rules = BALANCED_RULES if options.strategy == "balanced" else RULES
-    rewritten = rewrite(facts, rules, options)
+    named: Sequence[Change] = ()
+    if wrap.rule in rules:
+        facts, named = rewrite_first(facts, wrap.naming, options)
+    rewritten = rewrite(facts, rules, options, named)
     needs = rewritten.needs | {Need("from __future__", line) for line in futures}
     rewritten = replace(rewritten, needs=needs)
     secrets = list(secret_notes(notebook))

@@ -47,14 +47,16 @@ class _Plan:
     drops: dict[cst.CSTNode, Drop] = field(default_factory=dict)
 
 
-def rewrite(facts: Facts, rules: Sequence[Rule], options: Options) -> Rewritten:
-    """Run every rule over the untouched cells, then apply what they found.
+def rewrite(
+    facts: Facts, rules: Sequence[Rule], options: Options, earlier: Sequence[Change] = ()
+) -> Rewritten:
+    """Run every rule over the untouched cells, then apply what they found; ``earlier``: what was changed before.
 
     Raises:
         ValueError: a rule found something about a statement that no block has: an ``elif``, a part of ``if a: b``.
     """
     plans: dict[CodeCell, _Plan] = {}
-    changes: list[Change] = []
+    changes = [*earlier]
     declined: list[Change] = []
     notes: list[Change] = []
     needs: set[Need] = set()
@@ -93,6 +95,15 @@ def rewrite(facts: Facts, rules: Sequence[Rule], options: Options) -> Rewritten:
         code[cell.number] = module.code
     ordered = tuple(sorted(changes, key=lambda c: (c.place.cell, c.place.line) if c.place else (0, 0)))
     return Rewritten(code, ordered, tuple(declined), tuple(notes), frozenset(needs))
+
+
+def rewrite_first(facts: Facts, rule: Rule, options: Options) -> tuple[Facts, tuple[Change, ...]]:
+    """Apply a rule before the others look: return the facts of the code that it makes, and what it changed."""
+    if all(isinstance(found, Decline | Note) for found in rule.find(facts, options)):
+        return facts, ()
+    made = rewrite(facts, [rule], options)
+    cells = [cell.with_text(made.code[cell.number]) for cell in facts.cells]
+    return Facts(cells, sharded=options.strategy == "fsdp"), made.changes
 
 
 def _plan_of(plans: dict[CodeCell, _Plan], facts: Facts, statement: Statement) -> _Plan:

@@ -57,13 +57,11 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         if isinstance(statement, cst.If) and folder_tests.is_numbered(facts, statement):
             continue  # all ranks look for a free name before rank 0 makes the folder: the rule rank-zero sees to that
         names_one = any(facts.contains(statement, name) for name in shared_names(facts))
-        if test is not None and (
-            leaves(facts, statement) or names_one
-        ):  # a rank that comes later would go another way
+        if test is not None and (leaves(facts, statement) or names_one):
+            # a rank that comes later would go another way
             why, function = "all ranks go rank 0's way", helper(facts, "from_main_process")
-            yield from deferring(
-                facts, test, why, function, wanted=partial(folder_tests.looks_at_files, facts)
-            )
+            looks = partial(folder_tests.looks_at_files, facts)
+            yield from deferring(facts, test, why, function, wanted=looks)
             continue
         if _only_deletes(facts, statement):  # a later rank would delete what rank 0 has made meanwhile
             yield Gate(statement, "rank-zero-then-wait", "one rank deletes")

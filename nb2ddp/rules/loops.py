@@ -141,13 +141,10 @@ def _beginnings(facts: Facts, made: Sequence[cst.Call]) -> list[Statement]:
         is_model = facts.loads_model(call) or facts.kind(call) == "model"
         return is_model or call in made or facts.method(call) in PARAMETERS
 
-    def is_trainers(call: cst.Call) -> bool:
-        return facts.trained(call) is not None
-
     found: list[Statement] = []
     first: Statement | None = None
     for statement in facts.top_statements:
-        if facts.runs(statement, is_trainers):
+        if facts.runs(statement, lambda call: facts.trained(call) is not None):
             first = None
         if first is None and (trains(facts, statement) or facts.runs(statement, begins)):
             first = statement

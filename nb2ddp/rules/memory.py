@@ -111,13 +111,9 @@ def _advice(facts: Facts, options: Options, estimate: Estimate) -> tuple[Strateg
 
 def _loads_share(facts: Facts, call: cst.Call) -> bool:
     """Return whether each rank may load its share of a model: all in 16 bits, whole nowhere before it is sharded."""
-    if (
-        facts.method(call) != "from_pretrained"
-        or facts.kind(call) != "model"
-        or facts.is_after_training(call)
-    ):
+    if not facts.uses_unsloth or facts.method(call) != "from_pretrained" or facts.kind(call) != "model":
         return False
-    if not facts.uses_unsloth or _is_on(facts, call, "full_finetuning", False) != {False}:
+    if facts.is_after_training(call) or _is_on(facts, call, "full_finetuning", False) != {False}:
         return False
     return _widths(facts, call) == {16} and not any(map(partial(_reads_weights, facts), facts.live_calls))
 

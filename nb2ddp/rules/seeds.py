@@ -69,15 +69,9 @@ def _draws_alike(facts: Facts, search: cst.Call) -> bool:
     made = facts.bound(sampler)
     seed = facts.keyword(made, "seed") if isinstance(made, cst.Call) else None
     optimizes = [call for call in facts.live_calls if facts.method(call) == "optimize"]
-    own_way = any(
-        facts.keyword(call, name) is not None for call in optimizes for name in ("timeout", "n_jobs")
-    )
-    return (
-        seed is not None
-        and cst_nodes.code_of(seed) != "None"
-        and facts.keyword(search, "storage") is None
-        and not own_way
-    )
+    if seed is None or cst_nodes.code_of(seed) == "None" or facts.keyword(search, "storage") is not None:
+        return False
+    return not any(facts.keyword(call, name) for call in optimizes for name in ("timeout", "n_jobs"))
 
 
 def _draws_for_itself(facts: Facts, call: cst.Call, name: str, streams: bool) -> bool:

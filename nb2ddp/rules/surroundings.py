@@ -48,17 +48,13 @@ _FINDS_A_PORT = frozenset({"launch_openenv"})  # Unsloth's: it tries ports until
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
     for statement in facts.imports_of("google"):
         line = facts.line_of(statement)
-        if (
-            line is not None
-            and isinstance(statement, cst.ImportFrom)
-            and imported_modules(statement)[0].startswith(_COLAB)
-        ):
+        of_colab = isinstance(statement, cst.ImportFrom) and imported_modules(statement)[0].startswith(_COLAB)
+        if line is not None and of_colab:
             yield Drop(line, "Colab's services are not there in a script")
     for call in facts.live_calls:
         name = facts.qualified(call.func)
         if name == "matplotlib.pyplot.show":
-            code = f"{helper(facts, 'save_plots')}()"
-            yield Edit.to(call, "plots go to files", code)
+            yield Edit.to(call, "plots go to files", f"{helper(facts, 'save_plots')}()")
         elif name in _KEYBOARD and name not in facts.bound_names:
             yield from _keyboard(facts, call, name)
         elif name.startswith(f"{_COLAB}."):
@@ -240,7 +236,7 @@ def _keyboard(facts: Facts, call: cst.Call, name: str) -> Iterator[Finding]:
 
 
 def _has_token(facts: Facts, call: cst.Call) -> bool:
-    token = call.args[0].value if call.args and call.args[0].keyword is None else facts.keyword(call, "token")
+    token = cst_nodes.given(call, 0, "token")
     return token is not None and cst_nodes.code_of(token) != "None"
 
 
@@ -253,12 +249,8 @@ def _login(facts: Facts, call: cst.Call) -> Iterator[Finding]:
 
 
 def _launched(node: cst.CSTNode) -> cst.CSTNode:
-    return cst_nodes.with_keyword(
-        cst.ensure_type(node, cst.Call),
-        "prevent_thread_lock",
-        "True",
-        "nb2ddp: the server ends with the script",
-    )
+    comment = "nb2ddp: the server ends with the script"
+    return cst_nodes.with_keyword(cst.ensure_type(node, cst.Call), "prevent_thread_lock", "True", comment)
 
 
 def _colab(facts: Facts, call: cst.Call, name: str) -> Iterator[Finding]:

@@ -6,6 +6,7 @@ checkpoints are the notebook's. Micro-batches go to the ranks by length, and whe
 their rows are divided, if the first step shows that this is the same. Steps are checked against one process, and
 replicas are compared at the end: silent divergence is the worst that can happen.
 
+A Trainer that is used without a name, as in `SFTTrainer(model).train()`, gets one before all rules look at the code.
 A Trainer that generates in each step (GRPO) divides the prompts by itself, and trains through a DDP wrapper.
 
 .. code-block:: diff
@@ -20,9 +21,11 @@ A Trainer that generates in each step (GRPO) divides the prompts by itself, and 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import count
 
 import libcst as cst
 
+from nb2ddp import libraries
 from nb2ddp.analysis import micro_batches
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.training_arguments import ACCUMULATION, BATCH, DEFAULTS, libraries_know_ranks, recipes
@@ -34,10 +37,13 @@ from nb2ddp.source.cells import Statement
 
 _IN_TURNS = "the ranks compute micro-batches in turns, and sum the gradients"
 _WHOLE = "every rank computes all micro-batches, because they write to files or trackers"
+_WRITING = "every rank computes its batches, because they write"
+_FREES = "the notebook frees the model's memory"
 _WRAPPED = "train through one DDP wrapper; `{}.model` is still the plain model"
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
+    yield from _named(facts, options)
     ranks = libraries_know_ranks(facts, options.strategy)
     effects = () if ranks else micro_batches.effects(facts)
     for call in effects:
@@ -50,12 +56,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         yield from _rewards(facts)
     for call in facts.train_calls:
         trainer = facts.trained(call)
-        assert trainer is not None
         if not isinstance(trainer, cst.Name | cst.Attribute):
-            yield Decline(
-                "this Trainer has no name, so its model cannot be wrapped; assign it to a variable before train()",
-                call,
-            )
             continue
         statement = facts.statement(call)
         code = cst_nodes.code_of(trainer)
@@ -86,9 +87,35 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         )
         if facts.is_deleted(facts.scope(call)):
             code = f"del {ddp_model}  # nb2ddp: it holds the model too, which is to be freed"
-            yield Insert(statement, "after", code, "the notebook frees the model's memory")
+            yield Insert(statement, "after", code, _FREES)
     if not ranks:
-        yield from _prepared(facts)
+        yield from _prepared(facts, whole=bool(effects))
+
+
+def _named(facts: Facts, options: Options) -> Iterator[Finding]:
+    """Give a Trainer that is used without a name one, which all that is done with it needs."""
+    taken = facts.bound_names | {load.name for load in facts.collected.loads}
+    names = (name for n in count(1) if (name := f"trainer_{n}" if n > 1 else "trainer") not in taken)
+    for call in facts.live_calls:
+        trainer = facts.trained(call)
+        if isinstance(call.func, cst.Attribute) and facts.method(call) in libraries.COLLECTIVE_METHODS:
+            trainer = call.func.value if facts.kind(call.func.value) == "trainer" else None
+        if trainer is None or isinstance(trainer, cst.Name | cst.Attribute):
+            continue
+        match statement := facts.statement(call):
+            case cst.SimpleStatementLine(
+                body=[cst.Expr(value=value) | cst.Assign(value=value) | cst.Return(value=value)]
+            ) if value is call and facts.parent(trainer) in (call.func, *call.args[:1]):
+                name, code = next(names), cst_nodes.code_of(trainer)
+                if "\n" in code and (call.lpar or call.func.lpar or call.func is not facts.parent(trainer)):
+                    code = f"({code})"  # a line may end where no bracket of the Trainer's own is open
+                yield Insert(statement, "before", f"{name} = {code}", "a Trainer without a name gets one")
+                yield Edit.to(trainer, f"the Trainer's name is `{name}`", name)
+                if facts.is_deleted(facts.scope(call)):
+                    code = f"del {name}  # nb2ddp: it holds the model, which is to be freed"
+                    yield Insert(statement, "after", code, _FREES)
+            case _:
+                yield Decline("this Trainer has no name; assign it to a variable on a line of its own", call)
 
 
 def _rewards(facts: Facts) -> Iterator[Note]:
@@ -124,7 +151,7 @@ def _batch(facts: Facts) -> Batch | None:
     return Batch(int(numbers[0]), int(numbers[1]), in_turns=True)
 
 
-def _prepared(facts: Facts) -> Iterator[Finding]:
+def _prepared(facts: Facts, *, whole: bool) -> Iterator[Finding]:
     """Prepare a Trainer that evaluates or searches before it trains: the ranks divide its batches too."""
     prepared: set[tuple[str, object]] = set()
     for call in facts.live_calls:
@@ -135,14 +162,8 @@ def _prepared(facts: Facts) -> Iterator[Finding]:
         # a name may be given to another Trainer, and an attribute be one of another object
         which = (code, facts.binding(trainer) if isinstance(trainer, cst.Name) else facts.scope(call))
         if which not in prepared and method in ("evaluate", "predict", "hyperparameter_search"):
-            effects = micro_batches.effects(facts)
-            why = (
-                "every rank computes its batches, because they write"
-                if effects
-                else "the ranks divide its batches"
-            )
-            whole = ", whole=True" if effects else ""
-            prepare = f"{helper(facts, 'prepare_trainer')}({code}{whole})  # nb2ddp: {why}"
+            more, why = ", whole=True" if whole else "", _WRITING if whole else "the ranks divide its batches"
+            prepare = f"{helper(facts, 'prepare_trainer')}({code}{more})  # nb2ddp: {why}"
             yield Insert(facts.statement(call), "before", prepare, why)
         if facts.is_collective(call):
             prepared.add(which)
@@ -152,16 +173,15 @@ def _checked(call: cst.Call, statement: Statement, check: str, model: str) -> It
     """Compare the ranks when training has ended; nothing is run after a ``return``."""
     why = "compare the trained parameters of all ranks"
     if isinstance(statement, cst.SimpleStatementLine) and isinstance(statement.body[-1], cst.Return):
+        function, first = map(cst_nodes.expression, (check, model))
 
         def returned(node: cst.CSTNode) -> cst.CSTNode:
-            trained = cst.ensure_type(node, cst.Call)
-            return cst.Call(
-                cst_nodes.expression(check), [cst.Arg(cst_nodes.expression(model)), cst.Arg(trained)]
-            )
+            return cst.Call(function, [cst.Arg(first), cst.Arg(cst.ensure_type(node, cst.Call))])
 
         yield Edit(call, why, returned)
     else:
         yield Insert(statement, "after", f"{check}({model})", why)
 
 
+naming = Rule("wrap", __doc__, _named)
 rule = Rule("wrap", __doc__, find)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import libcst as cst
 
@@ -34,6 +34,14 @@ class CodeCell:
     module: cst.Module
     needs: tuple[int, int] | None = None
 
+    def with_text(self, text: str) -> CodeCell:
+        """Return the cell with ``text``, whose lines come from those of its Python."""
+        if text == self.python.text:
+            return self
+        origins = ipython_syntax.align(self.python.text.split("\n"), text.split("\n"))
+        python = PythonText(text, tuple(self.python.notebook_line(line) for line in origins))
+        return replace(self, python=python, module=parse_module(text))
+
 
 def parse_cell(number: int, source: str) -> CodeCell:
     """Parse one cell; nothing is executed.
@@ -48,12 +56,8 @@ def parse_cell(number: int, source: str) -> CodeCell:
     needs = check(python.text)  # refuses code that is nested too deeply, on which LibCST would crash
     module = parse_module(python.text)
     crowded = ";" in python.text or _ONE_LINE.search(python.text)
-    text = cst_nodes.one_per_line(module, _may_move).code if crowded else python.text
-    if text != python.text:
-        origins = ipython_syntax.align(python.text.split("\n"), text.split("\n"))
-        python = PythonText(text, tuple(python.notebook_line(line) for line in origins))
-        module = parse_module(text)
-    return CodeCell(number, source, python, module, needs)
+    cell = CodeCell(number, source, python, module, needs)
+    return cell.with_text(cst_nodes.one_per_line(module, _may_move).code) if crowded else cell
 
 
 _ONE_LINE = re.compile(r"^[ \t]*(?:(?:async )?def|for) .*:[ \t]*[^\s#]|=[ \t(]*lambda\b", re.MULTILINE)

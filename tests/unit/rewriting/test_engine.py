@@ -10,8 +10,9 @@ import pytest
 
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.options import Options
-from nb2ddp.rewriting.engine import Rewritten, rewrite
+from nb2ddp.rewriting.engine import Rewritten, rewrite, rewrite_first
 from nb2ddp.rewriting.findings import (
+    Change,
     Decline,
     Drop,
     Edit,
@@ -306,3 +307,25 @@ def test_an_insert_beside_an_elif_is_refused_not_lost() -> None:
 
     with pytest.raises(ValueError, match="not a statement of a block"):
         run(beside_elif, "if a: pass\nelif b: pass\n")
+
+
+def test_a_rule_that_is_applied_first_gives_the_others_its_code_and_the_notebooks_lines() -> None:
+    facts = facts_of("x = 1\nf(\n  1)\ng()", "y = 1")
+
+    def find(facts: Facts, options: Options) -> Iterator[Finding]:
+        yield from (Insert(facts.statement(call), "before", "a()\nb()", "why") for call in facts.calls[:1])
+
+    again, changes = rewrite_first(facts, Rule("test", "", find), Options())
+    assert again.cells[0].python.text == "x = 1\na()\nb()\nf(\n  1)\ng()"
+    assert again.cells[1] is facts.cells[1]
+    places = {cst_nodes.code_of(call.func): again.place(call).line for call in again.calls}
+    assert (places["f"], places["g"]) == (2, 4)
+    assert changes == (Change("test", Place(1, 2), "why"),)
+    result = rewrite(again, [], Options(), changes)
+    assert result.changes == changes
+
+
+def test_a_rule_that_finds_nothing_to_apply_first_leaves_the_facts() -> None:
+    facts = facts_of("f()")
+    rule = Rule("test", "", lambda facts, options: [Decline("why", facts.calls[0])])
+    assert rewrite_first(facts, rule, Options()) == (facts, ())

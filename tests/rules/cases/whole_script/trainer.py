@@ -67,3 +67,37 @@ from transformers import pipeline
 pipe = pipeline("text-generation", model = "org/Model-1B")
 print(pipe("Hello"))
 # decline, line 2: this notebook does not train, as far as nb2ddp can see: it loads a model here, and no cell has a Trainer...
+
+# case: Trainers without a name
+from transformers import AutoModel, Trainer, TrainingArguments
+model = AutoModel.from_pretrained("org/Model-100M")
+# %%
+before = Trainer(model, eval_dataset=rows).evaluate()
+# the training
+result = Trainer(
+    model,
+    TrainingArguments("out", bf16=True),
+    train_dataset=rows,
+).train()
+# %%
+model.save_pretrained("final")
+# output
+from transformers import AutoModel, Trainer, TrainingArguments
+model = AutoModel.from_pretrained("org/Model-100M")
+ddp.init_process_group()  # nb2ddp: join the process group
+# %%
+trainer = Trainer(model, eval_dataset=rows)
+ddp.prepare_trainer(trainer)  # nb2ddp: the ranks divide its batches
+before = trainer.evaluate()
+# the training
+trainer_2 = Trainer(
+    model,
+    TrainingArguments("out", bf16=ddp.has_bf16, fp16=not ddp.has_bf16),
+    train_dataset=rows,
+)
+ddp_model = ddp.wrap_trainer(trainer_2)  # nb2ddp: the ranks compute micro-batches in turns, and sum the gradients
+result = trainer_2.train()
+ddp.check_replicas(ddp_model)
+ddp.finish()  # nb2ddp: only rank 0 runs what follows
+# %%
+model.save_pretrained("final")

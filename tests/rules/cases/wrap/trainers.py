@@ -89,11 +89,6 @@ ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks compute micro-batches in tu
 t.train()
 ddp.check_replicas(ddp_model)
 
-# case: a Trainer without a name
-from trl import SFTTrainer
-SFTTrainer(llm).train()
-# decline, line 2: this Trainer has no name, so its model cannot be wrapped; assign it to a variable before train()
-
 # case: a Trainer that makes its model
 from transformers import Trainer
 t = Trainer(model_init=make)
