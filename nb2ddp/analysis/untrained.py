@@ -18,6 +18,7 @@ from nb2ddp.source import cst_nodes
 _START = "this notebook does not train"
 _NONE = f"{_START}, as far as nb2ddp can see"
 _UNSEEN = "nb2ddp cannot follow the training of"
+_GRADIENTS = frozenset("torch.autograd.grad torch.func.grad torch.func.grad_and_value torch.func.vjp".split())
 _TRAINS = re.compile(r"\.backward\(|\b\w*trainer\.train\(")
 
 
@@ -39,6 +40,7 @@ def missing(facts: Facts) -> tuple[str, cst.CSTNode | None]:
         or _loop(facts)
         or _fitted(facts)
         or _stepped(facts)
+        or _asked(facts)
         or _inference(facts)
         or (f"{_NONE}: no Trainer, no loop with backward(), and no fit() of a library", None)
     )
@@ -120,6 +122,18 @@ def _stepped(facts: Facts) -> tuple[str, cst.CSTNode] | None:
     return None
 
 
+def _asked(facts: Facts) -> tuple[str, cst.CSTNode] | None:
+    """Find gradients that a function returns, with which the notebook may train by hand."""
+    for call in facts.live_calls:
+        if (name := facts.qualified(call.func)) in _GRADIENTS:
+            why = f"it gets gradients from {name}() here, and no cell has a Trainer or a loop with backward()"
+            return (
+                f"{_NONE}: {why}. Where they train something, use loss.backward() and an optimizer's step()",
+                call,
+            )
+    return None
+
+
 def _written(facts: Facts) -> tuple[str, cst.CSTNode] | None:
     """Find a training loop in a module that a cell writes: by ``%%writefile engine.py``, or as a text."""
     for shell in shell_calls(facts):
@@ -151,8 +165,9 @@ def _inference(facts: Facts) -> tuple[str, cst.CSTNode] | None:
     """Find a model that is loaded and then only used, as for inference."""
     for call in facts.live_calls:
         if facts.loads_model(call) or facts.qualified(call.func) == "transformers.pipeline":
+            does = "makes" if facts.qualified(call.func).startswith("torch.nn.") else "loads"
             text = (
-                f"{_NONE}: it loads a model here, and no cell has a Trainer or a loop with backward(). Inference and "
+                f"{_NONE}: it {does} a model here, and no cell has a Trainer or a loop with backward(). Inference and "
                 "evaluation run on one GPU as they are; training in modules that it imports is not in sight"
             )
             return text, call

@@ -105,7 +105,7 @@ def _of_ranks(facts: Facts, *, keeps_ranks: bool) -> Iterator[Finding]:
                 node,
             )
     for node, told in asked.items():
-        yield Edit.to(node, "the script is told of one process, and nothing parts the ranks", told)
+        yield Edit.to(node, "each rank runs what one process does", told)
     for test in facts.nodes(cst.If) if asked else ():
         if _is_for_rank_0(facts, test) and called_by_all(facts, test):
             yield Gate(test, "rank-zero-then-wait", "only rank 0 does this, as in the notebook")

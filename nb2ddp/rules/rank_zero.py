@@ -35,6 +35,7 @@ from nb2ddp.analysis.common_paths import (
 )
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.init_place import in_setup_step
+from nb2ddp.analysis.training_loops import backward_calls
 from nb2ddp.options import Options
 from nb2ddp.rewriting.deferring import deferring
 from nb2ddp.rewriting.findings import Edit, Finding, Gate, Insert, Note, Rule
@@ -64,6 +65,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             value = made if len(names) == 1 else f"({made})"
             code = f"{made} = {helper(facts, 'from_main_process')}(lambda: {value})"
             yield Insert(statement, "after", code, "every rank trains on what rank 0 generated")
+    yield from _databases(facts)
     for call in facts.live_calls:
         why = rank_zero_work.why_alone(facts, call)
         if why is None or facts.is_after_training(call) or facts.top_statement(call) in gone:
@@ -109,6 +111,19 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             yield from _each_in_turn(facts, call, statement, why, once=True)
         else:
             yield Gate(statement, "rank-zero-then-wait" if called_by_all(facts, call) else "rank-zero", why)
+
+
+def _databases(facts: Facts) -> Iterator[Finding]:
+    """Give each rank of a loop a SQLite file of its own: all ranks execute the statements, and rank 0 in the file."""
+    if not backward_calls(facts) or any(facts.kind(call) == "trainer" for call in facts.live_calls):
+        return
+    for call in facts.live_calls:
+        if facts.qualified(call.func) in ("sqlite3.connect", "sqlite3.dbapi2.connect"):
+            path = cst_nodes.given(call, 0, "database")
+            if path is not None and called_by_all(facts, call) and not facts.is_after_training(call):
+                yield Edit.inside(
+                    path, "other ranks work on a copy of the file", helper(facts, "own_database")
+                )
 
 
 def _each_in_turn(

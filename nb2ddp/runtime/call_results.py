@@ -92,5 +92,5 @@ def _unjoinable(output: Any) -> str:
         if isinstance(leaf, bool | int | float | complex):
             return f"it returns a number of Python's ({type(leaf).__name__}), which may be of some rows alone"
         if not isinstance(leaf, _PLAIN) and not type(leaf).__module__.startswith("transformers."):
-            return f"it returns a {type(leaf).__name__}, whose rows cannot be told"
+            return f"it returns a {type(leaf).__name__}, which cannot be put together from the ranks' rows"
     return ""

@@ -92,7 +92,7 @@ class _Split:
         self.settings = _Settings()
         self.hooks = 0  # how many hooks there were
         self.hooked: str | None = None  # what the notebook has hooked a function to
-        self.calls, self.steps, self.said = 0, 0, set[str]()
+        self.calls, self.steps = 0, 0
         self.began = time.monotonic()
         self.batch_norms: list[torch.nn.Module] = []  # not synchronised: on CPUs, or of another class
         self.compared, self.kinds = (
@@ -379,11 +379,12 @@ class _Split:
         self._warn(f"every rank computes whole batches{where}: {why}")
 
     def _warn(self, text: str) -> None:
-        """Print a warning once, on rank 0."""
-        if is_main_process and text not in self.said:
-            self.said.add(text)
+        """Print a warning once a run, whatever model it is of, on rank 0."""
+        if is_main_process and text not in _said_of_models:
+            _said_of_models.add(text)
             print(f"nb2ddp: WARNING: {text}", file=sys.stderr, flush=True)
 
 
+_said_of_models = set[str]()
 _FEW_ROWS = 4  # of each rank, where not all rows of a batch are compared
 _OTHER_BRANCH = "data-dependent control flow: one rank's rows took another branch than the rest"

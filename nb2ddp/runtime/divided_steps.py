@@ -129,7 +129,7 @@ class _DividedSteps:
         why = why if all(reasons) else ""
         self._clear_gradients()
         if not why and not known and (drops or rules.rules[0] != _SUM) and not self._left_over():
-            why = _DRAWS if drops else "its loss is no sum over the step's items"
+            why = _DRAWS if drops else _EVEN
         if why and known and why != _DRAWS:
             rules.why_not = why
             _checks.failed(
@@ -200,7 +200,7 @@ class _DividedSteps:
         self._clear_gradients()
         self.figures.restore(self.figures.base)  # parts begin where the whole did
         if len(parts) < 2:
-            return "its rows cannot be told apart"
+            return "it holds no rows that can be divided, or a single one"
         try:
             if _run.rank < len(parts):
                 with _comparing():
@@ -314,6 +314,7 @@ class _DividedSteps:
 
 
 _DRAWS = "it draws random numbers"
+_EVEN = "a step has as many for each rank, and rows are divided to even these out only where a loss is a sum over rows"
 
 
 def _copied_batch(value: Any) -> Any:

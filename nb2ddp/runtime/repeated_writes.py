@@ -48,9 +48,11 @@ class _Writes:
 
     def see(self, event: str, args: tuple[Any, ...]) -> None:
         """Look at an event. Called on every thread, by Python itself: nothing may be raised."""
-        flags = args[-1] if args else 0
+        flags = args[-1] if args else 0  # the descriptor of a folder, for what takes no flags
         if event == "open" and not (isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR)):
             return
+        if event not in ("open", "os.truncate") and isinstance(flags, int) and flags >= 0:
+            return  # a name in a folder that rmtree() has opened, which is an event of its own
         if getattr(self.thread, "looks", False) or len(self.places) >= _MOST_PATHS:
             return
         self.thread.looks = True

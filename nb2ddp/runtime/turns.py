@@ -91,7 +91,7 @@ class _Turns(_DividedSteps):
             sparse = [part for part in self.model.modules() if getattr(part, "sparse", False) is True]
             if sparse and not self.whole:
                 self.whole = "an embedding gives sparse gradients"
-                _warn(f"every rank computes all micro-batches, which is no faster than one GPU: {self.whole}")
+                _warn(f"{_WHOLE}: {self.whole}")
             _make_equal(self.model, [name for name, _ in self.model.named_parameters()])
             _set_random_state(_exchange(_random_state())[0])
         self.trained = self._find_trained()
@@ -133,11 +133,13 @@ class _Turns(_DividedSteps):
         _set_random_state(start if why else self.states[-1])
         if why:
             self._clear_gradients()
+            is_fault = step or why != held.changed()  # in the first step nothing was divided before it
             held.put_back()
             self.whole = why
-            _checks.failed(
-                f"{why}. From here on every rank computes all micro-batches, which is no faster than one GPU"
-            )
+            if is_fault:
+                _checks.failed(f"{why}. From here on {_WHOLE}")
+            else:
+                _warn(f"{_WHOLE}: {why}")
         elif self.draws.why_not:
             self._say_near(f"{self.draws.why_not}, after the first of each step")
         self._take_parameters_of_rank_0(anyway=bool(why))
@@ -294,6 +296,7 @@ class _Turns(_DividedSteps):
         return ""
 
 
+_WHOLE = "every rank computes all micro-batches, which is no faster than one GPU"
 _DROPS = "a micro-batch drops gradients, which may be those of the ones before"
 _UNKNOWN = "a figure has no rule yet"
 _OTHERWISE = "random numbers or counters were not where they are in one process"

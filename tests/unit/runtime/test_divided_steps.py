@@ -145,6 +145,7 @@ def test_equal_rows_are_left_whole(monkeypatch: pytest.MonkeyPatch) -> None:
             "is computed whole, by one of the ranks: its loss is no sum",
             0.0,
         ),
+        ("loss = model(**inputs).loss", "rows are divided to even these out only where a loss is a sum", 0.0),
         (
             "loss = loss + 0 * torch.rand(())",
             "is computed whole, by one of the ranks: it draws random numbers",

@@ -140,6 +140,15 @@ def test_what_one_rank_may_write_or_every_rank_is_not_said(run: Run, ranks: int)
     assert warnings(run(script, ranks)) == []
 
 
+def test_a_folder_that_each_rank_has_for_itself_may_go(run: Run) -> None:
+    script = """
+    import os, tempfile
+    with tempfile.TemporaryDirectory() as folder:
+        open(f"{folder}/a.txt", "w").close()
+    """
+    assert warnings(run(script)) == []
+
+
 @pytest.mark.parametrize(
     "write",
     [

@@ -12,7 +12,7 @@ llm = AutoModelForCausalLM.from_pretrained("m")
 loader = DataLoader(data, batch_size=8, shuffle=True)
 for batch in loader:
     step(batch).backward()
-# decline, line 4: nb2ddp cannot tell which model this backward() trains: no optimizer is given the parameters of a model that the notebook makes. Create the optimizer from model.parameters()
+# decline, line 4: nb2ddp cannot tell which model this backward() trains: no optimizer is given model.parameters(), and no loop around it calls a model. Do so where there is a model; a notebook that trains tensors of its own runs on one GPU as it is
 
 # case: a tensor
 llm = AutoModelForCausalLM.from_pretrained("m")

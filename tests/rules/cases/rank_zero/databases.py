@@ -1,0 +1,38 @@
+# All ranks of a loop execute the statements of a database; rank 0's file is the notebook's, the others' are copies.
+
+# first cell
+import sqlite3
+from sqlite3 import connect
+import torch
+from torch import nn
+from transformers import Trainer
+net = nn.Linear(2, 1)
+opt = torch.optim.SGD(net.parameters())
+
+# case: a loop
+base = sqlite3.connect("log.db", timeout=9)
+other = connect(database=folder / "log.db")
+for x in batches:
+    net(x).mean().backward()
+    base.execute("insert into log values (1)")
+connect("log.db").execute("select * from log")
+# output
+base = sqlite3.connect(ddp.own_database("log.db"), timeout=9)
+other = connect(database=ddp.own_database(folder / "log.db"))
+for x in batches:
+    net(x).mean().backward()
+    base.execute("insert into log values (1)")
+connect("log.db").execute("select * from log")
+
+# case: a function that may run on one rank, and a worker's
+class Rows(torch.utils.data.Dataset):
+    def __getitem__(self, number):
+        return connect("rows.db").execute("select * from rows").fetchone()
+rows = Rows()
+for x in batches:
+    net(x).mean().backward()
+
+# case: a Trainer
+base = sqlite3.connect("log.db")
+trainer = Trainer(net, train_dataset=d)
+trainer.train()
