@@ -5,24 +5,18 @@ Such a change depends on the micro-batches before, so the ranks cannot compute t
 
 import contextlib
 import copy
-import io
-import pickle
 import sys
-import types
 import weakref
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 
-from nb2ddp.runtime.digests import _digest
-from nb2ddp.runtime.figure_values import _GROWS, _MOST_ON_CPU, _NO_FIGURES, _is_small_tensor
-from nb2ddp.runtime.metrics import _is_metric
+from nb2ddp.runtime.figure_values import _NO_FIGURES, _is_small_tensor
 from nb2ddp.runtime.script_location import _is_own
 from nb2ddp.runtime.summed_gradients import _persistent
 
 _MOST_BYTES = 1 << 32  # that are copied, to be put back
-_MOST_OF_OBJECT = 1 << 22  # bytes of a library's object that is compared
 
 
 class _Held:
@@ -43,7 +37,7 @@ class _Held:
         self.trainer, self.trained = trainer, trained
         self.looks = looks  # at values too: who writes to `.data` leaves no trace
         self.marks, self.places = self._marks(), self._marks_of(parameters)
-        self.objects = self._objects() if looks else {}
+        self.sized = list(self._sized()) if looks else []
         self.copies: list[tuple[torch.Tensor, torch.Tensor]] = []
         self.tensors: list[tuple[Any, Any, Any]] = []
         self.optimizers: list[tuple[Any, Any]] = []
@@ -66,7 +60,7 @@ class _Held:
             return "the model keeps running statistics of its batches, as a batch norm does"
         now = self._marks()
         names = [name for name in {**self.marks, **now} if self.marks.get(name) != now.get(name)]
-        names += [name for name, (value, was) in self.objects.items() if was.differs(value)]
+        names += [name for name, value, length, _ in self.sized if len(value) != length]
         return next((f"a micro-batch changes `{name}`, which later ones may read" for name in names), "")
 
     def has_moved(self) -> bool:
@@ -82,24 +76,28 @@ class _Held:
                 tensor.copy_(copied)
         for optimizer, state in self.optimizers:
             optimizer.load_state_dict(state)
-        for value, was in self.objects.values():
-            was.put_back(value)
+        for _, value, length, was in self.sized:
+            if len(value) != length:
+                vars(value).clear()
+                vars(value).update(was)
 
-    def _objects(self) -> dict[str, "tuple[Any, _Pickled]"]:
-        """Return by name the objects of libraries' classes that hold values, in a table of Pandas' say."""
-        known = {id(self.trainer), *(id(vars(self.trainer).get(name)) for name in _NO_FIGURES)}
-        others = (torch.nn.Module, torch.optim.Optimizer, torch.Tensor, type, types.ModuleType, dict, *_GROWS)
-        found = {}
+    def _sized(self) -> Iterator[tuple[str, Any, int, dict[str, Any]]]:
+        """Yield what of libraries' classes has a length, a table of Pandas' say: its name, length and attributes."""
         for values in (vars(self.trainer), vars(sys.modules["__main__"])):
             for name, value in list(values.items()):
-                module = type(value).__module__
-                if name in _NO_FIGURES or name[:2] == "__" or id(value) in known or isinstance(value, others):
+                kind = type(value)
+                is_known = isinstance(value, torch.nn.Module | type | dict | list | set) or _is_own(
+                    kind.__module__
+                )
+                if (
+                    name in _NO_FIGURES
+                    or is_known
+                    or not hasattr(value, "__dict__")
+                    or not hasattr(kind, "__len__")
+                ):
                     continue
-                is_known = module.partition(".")[0] in ("builtins", "itertools", "numpy", "torch")
-                if not (_is_own(module) or is_known or _is_metric(value)):
-                    with contextlib.suppress(Exception):
-                        found[name] = value, _Pickled(value, known)
-        return found
+                with contextlib.suppress(Exception):
+                    yield name, value, len(value), dict(vars(value))
 
     def _marks(self) -> dict[str, Any]:
         return {name: self._marks_of(self._tensors(value)) for name, _, value in self._values()}
@@ -137,49 +135,3 @@ class _Held:
 
 
 _of_modules = weakref.WeakKeyDictionary[torch.nn.Module, list[torch.Tensor]]()  # as of the latest check
-
-
-class _Pickled(io.BytesIO):
-    """What an object holds, as bytes: its tensors, and those objects whose ids are ``known``, by what they are.
-
-    Raises whatever pickling raises, and where there are many bytes.
-    """
-
-    def __init__(self, value: Any, known: set[int]) -> None:
-        super().__init__()
-        self.known, self.kept = known, dict[Any, Any]()
-        pickler = pickle.Pickler(self, protocol=5)
-        pickler.persistent_id = self._keep  # type: ignore[method-assign]
-        pickler.dump(value)
-
-    def write(self, body: Any) -> int:
-        if self.tell() + len(body) > _MOST_OF_OBJECT:
-            raise ValueError("it is large")
-        return super().write(body)
-
-    def _keep(self, value: Any) -> Any:
-        key: Any = id(value)
-        if isinstance(value, torch.Tensor) and not value.is_cuda and value.numel() <= _MOST_ON_CPU:
-            key, value = (str(value.dtype), _digest(value)), value.detach().clone()
-        elif isinstance(value, torch.Tensor):
-            key = id(value), value._version
-        elif key not in self.known and not isinstance(value, torch.nn.Module):
-            return None
-        self.kept[key] = value
-        return key
-
-    def differs(self, value: Any) -> bool:
-        """Return whether an object holds something else now."""
-        with contextlib.suppress(Exception):
-            return _Pickled(value, self.known).getvalue() != self.getvalue()
-        return True
-
-    def put_back(self, value: Any) -> None:
-        """Make an object hold what it held, where its attributes can be set."""
-        if hasattr(value, "__dict__") and self.differs(value):
-            unpickler = pickle.Unpickler(io.BytesIO(self.getvalue()))
-            unpickler.persistent_load = self.kept.__getitem__  # type: ignore[method-assign]
-            with contextlib.suppress(Exception):
-                was = vars(unpickler.load())
-                vars(value).clear()
-                vars(value).update(was)

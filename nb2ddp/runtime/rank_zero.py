@@ -8,10 +8,9 @@ import sys
 import tempfile
 from typing import Any
 
-from nb2ddp.runtime.object_collectives import _Meeting, _pack, _unpack, from_all_ranks, from_main_process
+from nb2ddp.runtime.object_collectives import _Meeting, from_all_ranks, from_main_process
 from nb2ddp.runtime.random_numbers import _random_state, _set_random_state
 from nb2ddp.runtime.run_state import _RANK_VARIABLES, _run
-from nb2ddp.runtime.store import _CHUNK, _store
 
 
 class main_process_only:
@@ -134,19 +133,12 @@ def own_database(path: Any) -> Any:
     name = os.fsdecode(path) if isinstance(path, str | bytes | os.PathLike) else ""
     if name in ("", ":memory:") or name.startswith("file:") or _run.world_size == 1:
         return path
-    file, key = os.path.realpath(name), f"database {os.path.realpath(name)}"
+    file = os.path.realpath(name)
     if _run.meets:
         of_ranks = from_all_ranks((file, file in _databases, os.path.isfile(file)))
         if not of_ranks[0][2] or not all(known for _, known, _ in of_ranks):
             contents = from_main_process(lambda: _database_contents(file))
             _copy_database(file, contents if of_ranks[0][0] == file else None)
-    elif _run.alone and file not in _databases:  # one rank after another: rank 0 was here before
-        if _run.rank == 0:
-            body = _pack(_database_contents(file))
-            _store().set(key, body if len(body) < _CHUNK else _pack(None))
-            _copy_database(file, None)
-        elif _store().check([key]):
-            _copy_database(file, _unpack(_store().get(key)))
     return path if _run.writes else _databases.get(file, path)
 
 
