@@ -147,12 +147,19 @@ def _waits(facts: Facts, loop: cst.While) -> bool:
 
 
 def _all_call(facts: Facts, function: cst.FunctionDef, seen: set[cst.CSTNode]) -> bool:
-    marked = [decorator for decorator in function.decorators if not _harmless(decorator)]
+    marked = [
+        decorator
+        for decorator in function.decorators
+        if not _NO_GRADIENT.search(cst_nodes.code_of(decorator.decorator))
+    ]
     if marked:
         return False
     home = facts.scope(function)
     if isinstance(home, cst.ClassDef):
-        if _is_callback(facts, home) and function.name.value not in _OF_A_MICRO_BATCH:
+        if (
+            any(of.endswith("Callback") for of in _bases(facts, home))
+            and function.name.value not in _OF_A_MICRO_BATCH
+        ):
             return function.name.value.startswith("on_") or _all_call_method(facts, function, seen)
         return _is_plain(facts, home) and _all_call_method(facts, function, seen)
     loads = facts.loads_of(function.name.value)
@@ -199,14 +206,5 @@ def _is_plain(facts: Facts, definition: cst.ClassDef) -> bool:
     return _bases(facts, definition) <= {"object", "abc.ABC", "torch.nn.Module"}
 
 
-def _is_callback(facts: Facts, definition: cst.ClassDef) -> bool:
-    """Return whether a class is a Trainer's callback, whose events come on every rank alike."""
-    return any(name.endswith("Callback") for name in _bases(facts, definition))
-
-
 # Events of which ranks may have different numbers.
 _OF_A_MICRO_BATCH = frozenset({"on_substep_end", "on_prediction_step"})
-
-
-def _harmless(decorator: cst.Decorator) -> bool:
-    return _NO_GRADIENT.search(cst_nodes.code_of(decorator.decorator)) is not None

@@ -90,17 +90,20 @@ def _callers(facts: Facts, tops: Mapping[Statement, list[ShellCall]]) -> Iterato
 
 def _preparations(facts: Facts, tops: Mapping[Statement, list[ShellCall]]) -> Iterator[Statement]:
     """Yield the commands before an install from local files that fetch them: `git clone`, `%cd`."""
-    last = max((facts.order(t) for t, shells in tops.items() if any(map(_is_from_files, shells))), default=0)
+    last = max(
+        (
+            facts.order(t)
+            for t, shells in tops.items()
+            if any(_FROM_FILES.search(shell.command) for shell in shells)
+        ),
+        default=0,
+    )
     for shell in shell_calls(facts):
         line = facts.line_of(shell.call)
         if line is None or facts.order(line) >= last or facts.top_statement(line) is not line:
             continue
         if shell.kind == "system" or (shell.kind == "line" and shell.name == "cd"):
             yield line
-
-
-def _is_from_files(shell: ShellCall) -> bool:
-    return _FROM_FILES.search(shell.command) is not None
 
 
 def kept_below(facts: Facts, package: str, version: str) -> bool:

@@ -18,7 +18,6 @@ from nb2ddp.source import cst_nodes
 _START = "this notebook does not train"
 _NONE = f"{_START}, as far as nb2ddp can see"
 _UNSEEN = "nb2ddp cannot follow the training of"
-_GRADIENTS = frozenset("torch.autograd.grad torch.func.grad torch.func.grad_and_value torch.func.vjp".split())
 _TRAINS = re.compile(r"\.backward\(|\b\w*trainer\.train\(")
 
 
@@ -40,7 +39,6 @@ def missing(facts: Facts) -> tuple[str, cst.CSTNode | None]:
         or _loop(facts)
         or _fitted(facts)
         or _stepped(facts)
-        or _asked(facts)
         or _inference(facts)
         or (f"{_NONE}: no Trainer, no loop with backward(), and no fit() of a library", None)
     )
@@ -119,18 +117,6 @@ def _stepped(facts: Facts) -> tuple[str, cst.CSTNode] | None:
         if any(facts.method(call) == "step" for call in facts.live_calls):
             why = "no backward() gives the gradients that it steps with. Compute them with loss.backward()"
             return f"{_UNSEEN} what this optimizer trains: {why}", made
-    return None
-
-
-def _asked(facts: Facts) -> tuple[str, cst.CSTNode] | None:
-    """Find gradients that a function returns, with which the notebook may train by hand."""
-    for call in facts.live_calls:
-        if (name := facts.qualified(call.func)) in _GRADIENTS:
-            why = f"it gets gradients from {name}() here, and no cell has a Trainer or a loop with backward()"
-            return (
-                f"{_NONE}: {why}. Where they train something, use loss.backward() and an optimizer's step()",
-                call,
-            )
     return None
 
 

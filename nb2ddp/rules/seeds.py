@@ -48,7 +48,12 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         if name in libraries.GENERATORS and not call.args and once:
             yield Edit(call, "every rank must draw the same", _with_seed)
         if name in _SEARCHES and not _draws_alike(facts, call):
-            yield Decline(f"this search would draw other values on every rank; {_instead(facts, name)}", call)
+            yield Decline(
+                "this search would draw other values on every rank; train with the best values, give an Optuna study a "
+                "sampler with a seed and no storage, timeout or n_jobs, or search with a Trainer's "
+                "hyperparameter_search(), which draws them on rank 0",
+                call,
+            )
     yield from _orders_of_sets(facts, calls)
     shuffled = (c for c in calls if facts.method(c) == "shuffle" and draws_from_system(facts, c))
     if (first := next(shuffled, None)) is not None:
@@ -68,20 +73,6 @@ def _draws_alike(facts: Facts, search: cst.Call) -> bool:
     if seed is None or cst_nodes.code_of(seed) == "None" or facts.keyword(search, "storage") is not None:
         return False
     return not any(facts.keyword(call, name) for call in optimizes for name in ("timeout", "n_jobs"))
-
-
-def _instead(facts: Facts, search: str) -> str:
-    """Return what to write instead of a search that draws values for itself."""
-    if any(facts.kind(call) == "trainer" for call in facts.live_calls):
-        other = "search with trainer.hyperparameter_search(), which draws them on rank 0"
-    elif search.startswith("optuna."):
-        other = (
-            "give it a sampler with a seed, as sampler=optuna.samplers.TPESampler(seed=0), and no storage, timeout or "
-            "n_jobs"
-        )
-    else:
-        return "train with the best values"
-    return f"train with the best values, or {other}"
 
 
 def _draws_for_itself(facts: Facts, call: cst.Call, name: str, streams: bool) -> bool:

@@ -38,14 +38,6 @@ KINDS: dict[str, tuple[list[str], str, int | None]] = {
         "no backward() gives the gradients that it steps with",
         2,
     ),
-    "gradients that a function returns": (
-        [
-            "import torch\nfrom torch.autograd import grad\nnet = torch.nn.Linear(8, 1)",
-            "for x in data:\n    (g,) = grad(net(z).sum(), z)\n    z = z - g",
-        ],
-        "it gets gradients from torch.autograd.grad() here, and no cell has a Trainer",
-        2,
-    ),
     "a model of layers": (
         ["import torch", "net = torch.nn.Linear(8, 1)\nprint(net(x))"],
         "it makes a model here, and no cell has a Trainer",
