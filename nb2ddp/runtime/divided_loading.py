@@ -238,6 +238,8 @@ def _loading_of(loader: Any) -> _Loading | None:
 
 def _divide_loading() -> None:
     """Let DataLoaders iterate as above, and their fetchers read for it."""
+    if _run.world_size == 1:
+        return
     # a Trainer's batches have an order of their own
     _run.at_trainer.append(lambda: setattr(_run, "reads_whole", True))
     module, fetcher = dataloader, _utils.fetch._MapDatasetFetcher
@@ -254,5 +256,4 @@ def _divide_loading() -> None:
     fetcher.fetch = read
 
 
-if _run.world_size > 1:
-    _divide_loading()
+_divide_loading()

@@ -149,7 +149,7 @@ E words at conversion
       rules/cases/precision/loads.py: a variable
       rules/test_capability.py: def test_what_a_t4_cannot_do_is_noted_with_what_to_do
   E7  notes that cry wolf
-      rules/cases/rank_zero/left_alone.py: the version of a program
+      rules/cases/rank_zero/results.py: the version of a program
 """
 CLASS = re.compile(r"^  (?P<name>[A-E]\d+) +(?P<what>\S.*)\n(?P<guards>(?:^      .*\n)+)", re.MULTILINE)
 CLASSES = {found["name"]: found["guards"].split("\n")[:-1] for found in CLASS.finditer(GUARDS)}
