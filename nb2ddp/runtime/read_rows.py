@@ -71,7 +71,8 @@ class _SeenModule(types.ModuleType):
 
 def _contents(*roots: Any) -> list[tuple[Any, list[Any]]]:
     """Return values that objects and the script's names hold, each with what it holds itself."""
-    libraries = {id(vars(module)) for name, module in [*sys.modules.items()] if not _is_own(name)}
+    modules = ((name, module) for name, module in [*sys.modules.items()] if hasattr(module, "__dict__"))
+    libraries = {id(vars(module)) for name, module in modules if not _is_own(name)}
     seen, waiting = (
         dict[int, tuple[Any, list[Any]]](),
         collections.deque([*roots, vars(sys.modules["__main__"])]),
