@@ -180,7 +180,7 @@ def _all_call_method(facts: Facts, method: cst.FunctionDef, seen: set[cst.CSTNod
     if name == "forward" or (name.startswith("__") and name not in ("__init__", "__call__")):
         return False  # a library calls it: a DataLoader's worker, say
     by_name = (call for call in facts.live_calls if facts.method(call) == name)  # of each of several classes
-    callers = facts.callers(method) or ([*by_name] if name[:2] != "__" else [])
+    callers = facts.callers(method) or ([*by_name] or _by_computed_names(facts) if name[:2] != "__" else [])
     callers = [caller for caller in callers if not facts.is_after_training(caller)]
     for attribute in facts.attributes:
         if attribute.attr.value == name and not facts.is_dead(attribute):
@@ -188,6 +188,18 @@ def _all_call_method(facts: Facts, method: cst.FunctionDef, seen: set[cst.CSTNod
             if not isinstance(call, cst.Call) or call.func is not attribute:
                 return False  # it is passed on
     return bool(callers) and all(_reached(facts, caller, seen) for caller in callers)
+
+
+def _by_computed_names(facts: Facts) -> list[cst.Call]:
+    """Return the calls ``getattr(callback, event)()``, which may be of any method."""
+    made = ((call, call.func) for call in facts.live_calls if isinstance(call.func, cst.Call))
+    return [
+        call
+        for call, got in made
+        if facts.qualified(got.func) == "getattr"
+        and len(got.args) > 1
+        and cst_nodes.string_value(got.args[1].value) is None
+    ]
 
 
 def _bases(facts: Facts, definition: cst.ClassDef, depth: int = 3) -> set[str]:

@@ -17,6 +17,7 @@ from nb2ddp.runtime.autograd_collectives import (
 from nb2ddp.runtime.averaged_backward import _backward
 from nb2ddp.runtime.call_results import _graph
 from nb2ddp.runtime.run_state import _run
+from nb2ddp.runtime.same_losses import _register_hook
 from nb2ddp.runtime.split_classes import _splits
 from nb2ddp.runtime.unseen_gradients import _mean_of_rows
 
@@ -95,7 +96,6 @@ def _show_whole_gradients() -> None:
 
     A model may compute one of its outputs from another; the ranks' joined rows of that one have no part in it.
     """
-    register: Any = torch.Tensor.register_hook
     retain: Any = torch.Tensor.retain_grad
 
     def see(joined: Any, hook: Callable[[torch.Tensor], Any]) -> Any:
@@ -113,10 +113,10 @@ def _show_whole_gradients() -> None:
     def is_joined(tensor: torch.Tensor) -> bool:
         return tensor.grad_fn is not None and tensor.grad_fn.name() == _OF_PARTS[0]
 
-    @functools.wraps(register)
+    @functools.wraps(_register_hook)
     def register_hook(tensor: Any, hook: Callable[[torch.Tensor], Any]) -> Any:
         if not is_joined(tensor):
-            return register(tensor, hook)
+            return _register_hook(tensor, hook)
         handle = see(tensor, hook)
         if tensor.retains_grad:  # what is kept is what the hooks leave
             tensor._nb2ddp_kept.remove()

@@ -17,6 +17,7 @@ from nb2ddp.runtime.deferred_gradients import _mark, _may_defer, _Unexchanged
 from nb2ddp.runtime.gradients import _BUCKET
 from nb2ddp.runtime.replicas import _make_equal
 from nb2ddp.runtime.run_state import _run
+from nb2ddp.runtime.same_losses import _register_hook
 from nb2ddp.runtime.spot_checks import _checks
 from nb2ddp.runtime.unseen_gradients import _average_unseen, _must_be_on_gpu, _sparse_names, _trained_by_name
 
@@ -140,7 +141,7 @@ class _Averaging:
         """Average the gradients after each backward() that comes through the output of a call."""
         for tensor in pytree.tree_leaves(output):
             if isinstance(tensor, torch.Tensor) and tensor.grad_fn is not None:
-                tensor.register_hook(lambda _: _backward.arm(self, whole=whole))
+                _register_hook(tensor, lambda _: _backward.arm(self, whole=whole))
 
 
 class _Backward:

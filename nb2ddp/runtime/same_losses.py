@@ -11,6 +11,9 @@ from nb2ddp.runtime.object_collectives import from_all_ranks, from_main_process
 from nb2ddp.runtime.random_numbers import _random_state, _set_random_state
 from nb2ddp.runtime.run_state import _run
 
+# PyTorch's own: where a loop is divided, joined outputs get another one
+_register_hook: Any = getattr(torch.Tensor.register_hook, "__wrapped__", torch.Tensor.register_hook)
+
 
 def _are_same_batches(leaves: Any) -> bool:
     """Compare the batches of all ranks, and return whether their random generators are alike too.
@@ -68,7 +71,7 @@ class _Losses:
             self.noted.append((number, measures))
             handle.remove()
 
-        handle = leaf.register_hook(measure)
+        handle = _register_hook(leaf, measure)
 
     def compare(self) -> None:
         """Compare what was noted since the last time. A collective.

@@ -128,8 +128,9 @@ class Last:
     def on_end(self, loss):
         pass
     def on_batch(self, loss):
-        if ddp.is_main_process:  # nb2ddp: only rank 0 writes
-            np.save("last.npy", loss)
+        with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
+            if is_main:
+                np.save("last.npy", loss)
 hooks = [Best(), Last()]
 def fire(event, loss):
     for hook in hooks:
