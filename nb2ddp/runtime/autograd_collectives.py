@@ -7,10 +7,6 @@ import torch.distributed as dist
 
 from nb2ddp.runtime.run_state import _run
 
-_register_hook: Any = getattr(
-    torch.Tensor.register_hook, "__wrapped__", torch.Tensor.register_hook
-)  # as it was
-
 
 class _TakeRows(torch.autograd.Function):
     """This rank's rows of a tensor that every rank has; backward gives every rank the gradient of all rows."""
