@@ -13,9 +13,7 @@ from nb2ddp.runtime.module_state import _holders, _is_of_library, _values
 
 _MOST_ENTRIES = 50  # of a dict that is looked into, a configuration say
 _NONE_YET = object()
-_PLAIN_KINDS = frozenset(
-    {bool, int, float, str, type(None), types.FunctionType}
-)  # a function may be replaced
+_PLAIN_KINDS = frozenset({bool, int, float, str, type(None), types.FunctionType})
 
 
 class _Settings:

@@ -18,6 +18,7 @@ from nb2ddp.runtime.micro_batch_rows import _SUM, _WEIGHTS, _Part, _Rows
 from nb2ddp.runtime.run_state import _run
 
 _SET = ", set anew"
+_MOST_KINDS = 16  # of batches that are compared: a text in them may be another one each time
 _CLOSE_FIGURES = 1e-3  # figures of parts and of the whole, in 16 bits
 
 
@@ -52,7 +53,7 @@ class _RowParts:
 
     def is_unsure(self, rows: _Rows, parts: list[_Part]) -> bool:
         """Return whether this kind of batch was not compared, or two ways that have held give it other losses."""
-        if not self.rules or self.kind(rows) not in self.compared:
+        if not self.rules or (len(self.compared) < _MOST_KINDS and self.kind(rows) not in self.compared):
             return bool(self.rules)
         weights = self.weights(rows, parts) if len(self.rules) > 1 else {}
         known = [weights[rule] for rule in self.rules if rule in weights]
