@@ -140,6 +140,8 @@ def test_equal_rows_are_left_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     ("loss", "says", "least"),
     [
         ("", "rows of a micro-batch are divided where that evens out the ranks", 1.9),
+        # what holds NaN has not changed
+        ("assert HOLES.isnan().any()", "rows of a micro-batch are divided where that evens out", 1.9),
         (
             "loss = loss * (1 + logits.std() / 9)",
             "is computed whole, by one of the ranks: its loss is no sum",
@@ -158,6 +160,8 @@ def test_a_run_says_whether_rows_are_divided(
     trainers: RankServer, tmp_path: Path, loss: str, says: str, least: float
 ) -> None:
     program = f"""
+HOLES = torch.tensor([1.0, float("nan")])
+OTHERS = HOLES.numpy().copy()
 class Own(Trainer):
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         o = model(**inputs, num_items_in_batch=num_items_in_batch)
