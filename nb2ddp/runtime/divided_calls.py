@@ -18,8 +18,8 @@ from nb2ddp.runtime.call_settings import _Settings
 from nb2ddp.runtime.check_times import _check_times
 from nb2ddp.runtime.dropout_rows import _own_random_numbers
 from nb2ddp.runtime.loop_patches import _patch_for_loops
-from nb2ddp.runtime.module_state import _hooks_of_notebook, _unsynchronised, _without_effects
-from nb2ddp.runtime.object_collectives import _largest_of_ranks, from_main_process
+from nb2ddp.runtime.module_state import _hooks_of_notebook, _positions, _unsynchronised, _without_effects
+from nb2ddp.runtime.object_collectives import _largest_of_ranks, from_all_ranks, from_main_process
 from nb2ddp.runtime.other_replicas import _compare_later
 from nb2ddp.runtime.process_group import init_process_group
 from nb2ddp.runtime.random_numbers import _random_state, _set_random_state
@@ -102,6 +102,7 @@ class _Split:
         self.joins = self.compared.joins
         self.rechecks: dict[Any, int] = {}  # by kind of call: outputs of another form, or by another path
         self.whole: dict[Any, str] = {}  # kinds of calls for which every rank computes whole batches, and why
+        self.takes = ""  # of which iterator a call takes items
         self.losses = _Losses()
         self.last: tuple[Any, ...] | None = None  # the latest divided call
 
@@ -140,6 +141,8 @@ class _Split:
         if _is_looked_at(self.calls):
             self._see_same_batches(parts)
         self._prepare(args, kwargs)
+        if self.calls == 1 and (positions := _positions(self.model)):
+            return self._compute_first(args, kwargs, positions)
         if not parts.known:
             self._warn(f"a batch is computed by every rank: {parts.obstacle}")
             return self._compute_whole(args, kwargs)
@@ -184,6 +187,8 @@ class _Split:
                 kind,
                 f"the notebook has a hook on {self.hooked}, which must see whole batches; remove it to divide the work",
             )
+        elif self.takes:
+            self._divide_no_more(kind, f"a call takes items of the iterator `{self.takes}`")
         elif any(norm.training for norm in self.batch_norms):
             self._divide_no_more(
                 kind,
@@ -278,6 +283,14 @@ class _Split:
             self.losses.note(output)
         self.watch(output, whole=True)
         self.hooks = torch.utils.hooks.RemovableHandle.next_id  # those of ours are known
+        return output
+
+    def _compute_first(self, args: Any, kwargs: Any, before: dict[Any, Any]) -> Any:
+        """Compute the first call whole, and find whether it takes items of an iterator in sight."""
+        output = self._compute_whole(args, kwargs)
+        now = _positions(self.model)
+        taken = [path[-1] for path in before if path in now and now[path] != before[path]]
+        self.takes = str(next((of for of in from_all_ranks(taken) if of), [""])[0])
         return output
 
     def _run(self, args: Any, kwargs: Any) -> Any:

@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from nb2ddp.runtime.figures import _Figures, _Note
+from nb2ddp.runtime.figure_rules import _Note
+from nb2ddp.runtime.figures import _Figures
 from nb2ddp.runtime.micro_batch_rows import _SUM, _Part, _Rows
 from nb2ddp.runtime.object_collectives import _exchange
 from nb2ddp.runtime.random_draws import _NOTHING, _Draws

@@ -17,70 +17,34 @@ from typing import Any
 
 import torch
 
-from nb2ddp.runtime.figure_values import (
-    _ABSENT,
-    _GROWS,
-    _MOST,
-    _SIMPLE,
-    _agree,
-    _appended,
-    _copied,
-    _is_array,
-    _own_modules,
-    _Path,
-    _Printed,
-    _printed,
-    _put_prints_in_order,
-    _read,
-    _refill,
-    _root,
-    _sent,
-    _walk,
-    _write,
+from nb2ddp.runtime.figure_rules import (
+    _CHOOSES,
+    _are_same_events,
+    _changed,
+    _copied_from,
+    _explains,
+    _in_words,
+    _Note,
 )
-from nb2ddp.runtime.random_draws import _NOTHING, _Counts, _drawn
+from nb2ddp.runtime.figure_values import _is_small, _places, _Printed, _put_prints_in_order
+from nb2ddp.runtime.kept_values import _GROWS, _is_array, _is_generator, _own_parts, _Path, _Place, _walk
+from nb2ddp.runtime.random_draws import _NOTHING, _drawn
 from nb2ddp.runtime.random_numbers import _are_same_states, _random_state, _set_random_state
 from nb2ddp.runtime.run_state import _run
+from nb2ddp.runtime.value_copies import (
+    _ABSENT,
+    _copied,
+    _holder,
+    _Position,
+    _put_back,
+    _read,
+    _remove,
+    _sent,
+    _set_generator_state,
+    _write,
+)
 
-
-class _Change:
-    """How a value was before and after a micro-batch; ``items``: what was added at the end of a container."""
-
-    def __init__(self, before: Any, after: Any, items: Any = None) -> None:
-        self.before, self.after, self.items = before, after, items
-
-    @property
-    def added(self) -> Any:
-        """Return what was added to a number, or to each of a list's; None where that cannot be told."""
-        before, after = self.before, self.after
-        if isinstance(after, list) and len(after) <= _MOST:
-            if before is _ABSENT or before == _ABSENT:
-                before = [0] * len(after)
-            if isinstance(before, list) and len(before) == len(after):
-                added = [_Change(one, other).added for one, other in zip(before, after, strict=True)]
-                return None if None in added else added
-            return None
-        if hasattr(after, "dtype"):  # a tensor, or NumPy's
-            same = type(before) is type(after) and before.shape == after.shape
-            return after - before if same and "bool" not in str(after.dtype) else None
-        if isinstance(after, bool) or not isinstance(after, int | float):
-            return None
-        if isinstance(before, str) and before == _ABSENT:
-            before = 0
-        return after - before if isinstance(before, int | float) else None
-
-
-class _Note:
-    """What one micro-batch gave: its result, changes by path, and the prints and logs in their order."""
-
-    def __init__(self) -> None:
-        self.result: Any = None
-        self.changes: dict[_Path, _Change] = {}
-        self.events: list[tuple[str, Any]] = []
-        self.values: dict[_Path, Any] = {}  # that it left as they were, or set to what they were
-        self.chosen = b""  # where Python decided by values of a tensor
-        self.draws: _Counts | None = _NOTHING  # random numbers; None where they cannot be counted
-        self.is_near = False  # of rows for which this rank drew its own random numbers
+_Values = dict[_Path, tuple[_Place, Any]]  # places, with copies of what is there
 
 
 class _Figures:
@@ -90,34 +54,35 @@ class _Figures:
         self.trainer = trainer
         self.rules: dict[_Path, str] = {}
         self.sources: dict[_Path, _Path] = {}  # of what copies another figure: a total that is logged, say
-        self.model: Any = None
-        self.modules: list[tuple[str, Any]] = []  # of the model, whose classes are the notebook's
         self.counters: dict[_Path, int] = {}  # what each micro-batch adds to a number, the same each time
         self.no_counters: set[_Path] = set()
         self.keeps: set[_Path] = set()  # whose values a note holds also where they stayed
-        self.base: dict[_Path, Any] = {}  # as of the beginning of the step
+        self.base: _Values = {}  # as of the beginning of the step
         self.noting: _Note | None = None  # the micro-batch under way
         self.holders: dict[_Path, tuple[Any, Any]] = {}
+        self.owners: dict[_Path, Any] = {}  # what was looked into
         self.tentative: dict[_Path, list[str]] = {}  # several rules explain the one micro-batch that was seen
-        self.now: dict[_Path, Any] = {}  # as of the last snapshot
+        self.now: _Values = {}  # as of the last snapshot
 
-    def snapshot(self) -> dict[_Path, Any]:
+    def snapshot(self) -> _Values:
         """Return what all values are now."""
-        self.holders.clear()
-        taken: dict[_Path, Any] = {}
-        if self.model is not self.trainer.model:
-            self.model = self.trainer.model
-            self.modules = _own_modules(self.trainer)
-        for path, holder, key, value in _walk(self.trainer, self.modules):
-            self.holders[path] = holder, key
-            taken[path] = value, _copied(value)
+        trainer = self.trainer
+        known = [trainer, trainer.model, *(part for _, part in _own_parts(trainer.model))]
+        self.owners = {("trainer",): trainer, ("the notebook",): sys.modules["__main__"]}
+        places = _walk(_places(trainer), _is_small, map(id, known), self.owners)
+        taken = {place.path: (place, _copied(place.value)) for place in places}
+        self.holders = {path: (place.holder, place.key) for path, (place, _) in taken.items()}
         self.now = dict(taken)
         return taken
 
-    def begin(self) -> dict[_Path, Any]:
+    def begin(self) -> _Values:
         """Return what all values are at the beginning of a step."""
         self.base = self.snapshot()
         return self.base
+
+    def positions(self) -> dict[_Path, _Position]:
+        """Return where iterators are now: a micro-batch that takes items is to be computed once, and in its turn."""
+        return {path: copy for path, (_, copy) in self.snapshot().items() if isinstance(copy, _Position)}
 
     def record(
         self, compute: Callable[[], Any], number: int, state: tuple[Any, ...], *, checked: bool = False
@@ -152,9 +117,12 @@ class _Figures:
             elif (
                 self.rules.get(path) == "is set"
                 or path in self.keeps
-                or (checked and not isinstance(now[path][0], _GROWS))
+                or (checked and not isinstance(now[path][0].value, _GROWS))
             ):
                 note.values[path] = _sent(now[path][1])
+        lists = {path for path in note.changes if isinstance(_kept(path, before, now), _GROWS)}
+        for path in [path for path in note.changes if any(path[:size] in lists for size in range(len(path)))]:
+            del note.changes[path]  # an item that has come, or moved to another place
         return note
 
     def _set_counters(self, number: int) -> None:
@@ -165,7 +133,7 @@ class _Figures:
                 continue
             value = (self.base[path][1] if path in self.base else 0) + number * added
             self._put(path, value)
-            self.now[path] = value, value
+            self.now[path] = _Place(path, *self.holders[path], value), value
 
     def learn_counters(self, seen: list[list[_Note]], *, finds: bool) -> bool:
         """Find what each micro-batch adds the same to; return whether all counters stood where they should.
@@ -188,20 +156,9 @@ class _Figures:
                 self.no_counters.add(path)
         return len(seen) == 1 or known == self.counters
 
-    def restore(self, taken: dict[_Path, Any]) -> None:
+    def restore(self, taken: _Values) -> None:
         """Make all values what they were; the last snapshot says which are not."""
-        for path, (value, copied) in self.now.items():
-            if path not in taken:
-                self._remove(path)
-                continue
-            old, old_copy = taken[path]
-            if value is not old:
-                self._put(path, old)
-            if copied is not old_copy and not (isinstance(copied, _SIMPLE) and copied == old_copy):
-                _refill(old, old_copy)
-        for path in taken.keys() - self.now.keys():
-            self._put(path, taken[path][0])
-            _refill(*taken[path])
+        _put_back(taken, {path: place for path, (place, _) in self.now.items()}, self.owners)
         self.now = dict(taken)
 
     def apply(self, note: _Note) -> None:
@@ -278,106 +235,34 @@ class _Figures:
 
     def _place(self, path: _Path) -> tuple[Any, Any]:
         if path not in self.holders:
-            holder, key = self._place(path[:-1]) if len(path) > 2 else _root(self.trainer, path[0])
-            inner = _read(holder, key) if len(path) > 2 else holder
-            if inner is _ABSENT:
-                inner = {}
-                _write(holder, key, inner)
-            self.holders[path] = (inner if isinstance(inner, dict | type) else vars(inner)), path[-1]
+            self.holders[path] = _holder(self._owner(path[:-1])), path[-1]
         return self.holders[path]
 
+    def _owner(self, path: _Path) -> Any:
+        """Return what holds values below a path; where this rank has none yet, a dict."""
+        if path not in self.owners:
+            inner = _read(*self._place(path)) if len(path) > 1 else _ABSENT
+            if inner is _ABSENT:
+                inner = {}
+                if len(path) > 1:
+                    _write(*self._place(path), inner)
+            self.owners[path] = inner
+        return self.owners[path]
+
     def _put(self, path: _Path, value: Any) -> None:
-        _write(*self._place(path), value)
+        holder, key = self._place(path)
+        now = _read(holder, key) if holder is not None else None
+        if _is_generator(now):
+            _set_generator_state(now, value)
+        else:
+            _write(holder, key, value)
 
     def _remove(self, path: _Path) -> None:
-        holder, key = self._place(path)
-        if isinstance(holder, dict):
-            holder.pop(key, None)
+        _remove(*self._place(path))
 
 
-_CHOOSES: dict[str, Callable[..., Any]] = {"is the least": min, "is the largest": max}
-_CLOSE = 1e-4  # two ranks' figures of one micro-batch: float sums in another order
-
-
-def _changed(before: Any, after: Any) -> _Change | None:
-    """Return how a value changed; None where it did not. Both are as `snapshot` gives them, or None."""
-    if after is None:
-        return _Change(before[1], _ABSENT)
-    value, copy = after
-    old = _ABSENT if before is None else before[1]
-    if isinstance(copy, int) and isinstance(value, _GROWS):  # a long one
-        length = old if isinstance(old, int) else len(old) if isinstance(old, _GROWS) else 0
-        return _Change(None, None, list(value)[length:]) if length != len(value) else None
-    if isinstance(value, _GROWS):
-        items = _appended(old, value)
-        same = type(old) is type(copy) and len(old) == len(copy) and (items is not None and not items)
-        return None if same else _Change(_sent(old), _sent(copy), _sent(items))
-    if _agree(old, copy):
-        return None
-    return _Change(_sent(old), _sent(copy))
-
-
-def _explains(rule: str, path: _Path, seen: list[list[_Note]]) -> bool:
-    """Return whether a rule explains what the ranks saw of a value in all micro-batches."""
-    for notes in seen:
-        changes = [note.changes.get(path) for note in notes]
-        if all(change is None for change in changes):
-            continue
-        if rule == "is set":  # to what it was already, perhaps
-            values = [change.after for change in changes if change is not None]
-            values += [note.values[path] for note in notes if path in note.values]
-        elif rule in _CHOOSES:
-            values = [change.after for change in changes if change is not None]
-            left = [note.values[path] for note in notes if path in note.values]
-            if any(hasattr(value, "dtype") for value in (*values, *left)):
-                return False
-            try:
-                if any(_CHOOSES[rule](value, values[0]) != value for value in left):
-                    return False
-            except TypeError:  # no numbers
-                return False
-        elif any(change is None for change in changes):
-            return False
-        else:
-            values = [
-                change.items if rule == "grows" else change.added for change in changes if change is not None
-            ]
-        if any(value is None and rule in ("grows", "adds") for value in values):
-            return False
-        if any(not _agree(values[0], value, _CLOSE) for value in values[1:]):
-            return False
-    return True
-
-
-def _copied_from(path: _Path, paths: dict[_Path, None], seen: list[list[_Note]]) -> _Path | None:
-    """Return of which number a list holds what that has become, in each micro-batch and on each rank; else None."""
-    values = [note.changes[path].after for notes in seen for note in notes if path in note.changes]
-    if not all(isinstance(value, list) and len(value) == 1 for value in values):
-        return None
-    for other in paths:
-        changes = [note.changes.get(other) for notes in seen for note in notes if path in note.changes]
-        pairs = zip(changes, values, strict=True)
-        if all(
-            c is not None and type(c.after) is int and c.after and c.after == value[0] for c, value in pairs
-        ):
-            return other
-    return None
-
-
-def _are_same_events(one: list[Any], other: list[Any]) -> bool:
-    """Return whether two ranks printed and logged the same of a micro-batch, up to the last digits of numbers."""
-    texts = [_printed(events) for events in (one, other)]
-    logs = [[value[0] for kind, value in events if kind == "log"] for events in (one, other)]
-    return _agree(_numbers_apart(texts[0]), _numbers_apart(texts[1]), 1e-3) and _agree(
-        logs[0], logs[1], _CLOSE
-    )
-
-
-def _numbers_apart(text: str) -> list[Any]:
-    import re
-
-    parts = re.split(r"(\d+\.\d+(?:e[-+]?\d+)?)", text)
-    return [float(part) if number % 2 else part for number, part in enumerate(parts)]
+def _kept(path: _Path, before: _Values, now: _Values) -> Any:
+    return (now[path] if path in now else before[path])[0].value
 
 
 def _sum_of(now: Any, added: Any) -> Any:
@@ -391,8 +276,3 @@ def _sum_of(now: Any, added: Any) -> Any:
     if isinstance(added, torch.Tensor):
         return now + added.to(now.device) if isinstance(now, torch.Tensor) else added
     return added if now is _ABSENT else now + added
-
-
-def _in_words(path: _Path) -> str:
-    names = ".".join(str(part) for part in path[1:] if part)
-    return f"`{'self.' if path[0] == 'trainer' else 'model.' if path[0] == 'model' else ''}{names}`"

@@ -12,7 +12,8 @@ from typing import Any
 
 import torch
 
-from nb2ddp.runtime.figure_values import _NO_FIGURES, _is_small_tensor
+from nb2ddp.runtime.figure_values import _NO_FIGURES, _is_small
+from nb2ddp.runtime.kept_values import _Place
 from nb2ddp.runtime.script_location import _is_own
 from nb2ddp.runtime.summed_gradients import _persistent
 
@@ -119,7 +120,7 @@ class _Held:
                         continue  # the Trainer's own
                 kinds = torch.nn.Module | torch.optim.Optimizer
                 if isinstance(value, kinds) or (
-                    isinstance(value, torch.Tensor) and not _is_small_tensor(value)
+                    isinstance(value, torch.Tensor) and not _is_small(_Place((), None, None, value))
                 ):
                     yield name, values, value
 
@@ -128,10 +129,10 @@ class _Held:
             return [value] * (id(value) not in self.trained)
         if not isinstance(value, torch.nn.Module):
             return []
-        if self.looks or value not in _of_modules:  # a walk through a large model takes milliseconds
+        if self.looks or value not in _of_held_modules:  # a walk through a large model takes milliseconds
             every = [*value.parameters(), *_persistent(value)]
-            _of_modules[value] = [tensor for tensor in every if id(tensor) not in self.trained]
-        return _of_modules[value]
+            _of_held_modules[value] = [tensor for tensor in every if id(tensor) not in self.trained]
+        return _of_held_modules[value]
 
 
-_of_modules = weakref.WeakKeyDictionary[torch.nn.Module, list[torch.Tensor]]()  # as of the latest check
+_of_held_modules = weakref.WeakKeyDictionary[torch.nn.Module, list[torch.Tensor]]()  # as of the latest check

@@ -4,130 +4,141 @@ import collections
 import contextlib
 import functools
 import io
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch.nn.utils import parametrize
 from torch.utils import _pytree as pytree
 
-from nb2ddp.runtime.metrics import _is_metric
+from nb2ddp.runtime.digests import _digest
+from nb2ddp.runtime.kept_values import (
+    _SIMPLE,
+    _is_generator,
+    _is_iterator,
+    _names,
+    _of_modules,
+    _own_parts,
+    _Path,
+    _Place,
+    _walk,
+)
 from nb2ddp.runtime.random_numbers import _random_state, _set_random_state
 from nb2ddp.runtime.run_state import _run
-from nb2ddp.runtime.value_copies import (
-    _class_attributes,
-    _copies,
-    _is_of_own_class,
-    _names_of_script,
-    _reachable,
-)
+from nb2ddp.runtime.script_location import _is_own
+from nb2ddp.runtime.value_copies import _NOT_COPIED, _agree, _copied, _is_as_it_was, _Position, _put_back
 
-_OF_ALL_MODULES = frozenset(
-    torch.nn.Module().__dict__
-)  # parameters, hooks and the like; buffers are held apart
-_MISSING = object()
-_SCRIPT = "script"  # what the names of the script hold is named so
-_MOST_OBJECTS = 1000  # of the notebook's own classes that are looked into
+_MOST_VALUES = 2**26  # of a tensor that is copied
+_MOST_OF_SCRIPT = 2**16  # of one that only the script's names hold
+_MOST_OF_PARAMETERS = 2**29  # of all parameters together that are copied
+_MOST_OF_OTHERS = 2**28  # of all other tensors together
 
 
 class _ModuleState:
-    """The buffers and attributes of a model's modules, and what else of the notebook's own their calls may change.
+    """What a model's modules keep, and what else of the notebook's own their calls may change.
 
-    These are objects in the modules, attributes of their classes, and the script's names. With
-    ``parameters`` also those of the modules, which `forward()` may move, as an average of another model's, or replace.
-    Without ``of_library`` only what modules of the notebook's own classes hold.
+    With ``parameters`` also those of the modules, which `forward()` may move, as an average of another model's, or
+    replace. Without ``of_library`` only what modules of the notebook's own classes hold.
     """
 
     def __init__(self, model: torch.nn.Module, *, parameters: bool = False, of_library: bool = True) -> None:
-        self.holders = list(_holders(model, of_library=of_library))
-        if parameters:
-            self.holders += [(name, part._parameters) for name, part in model.named_modules()]
-        self.old = [_values(holder) for _, holder in self.holders]
-        of_modules, of_script = list[Any](), list[Any]()
-        for (name, _), old in zip(self.holders, self.old, strict=True):
-            of = of_script if name.startswith(_SCRIPT) else of_modules
-            of += [x for value in old.values() for x in _reachable(value)]
-        known = set(map(id, of_modules))
-        self.copies = _copies([*of_modules, *of_script], {id(x) for x in of_script} - known)
+        self.model, self.parameters, self.of_library = model, parameters, of_library
+        self.left, self.left_of_others = _MOST_OF_PARAMETERS, _MOST_OF_OTHERS
+        if torch.cuda.is_available():
+            self.left = min(
+                self.left, torch.cuda.mem_get_info()[0] // 16
+            )  # a quarter of what is free, in 4 bytes
+        roots = self._roots()
+        self.before = {place.path: (place, _NOT_COPIED) for place in roots if _is_of_model(place)}
+        walked = {place.path: place for place in _walk(roots, self._fits, self._known())}
+        self.before.update({path: (place, _copied(place.value)) for path, place in walked.items()})
+        self.copied = set(map(id, (place.value for place in walked.values())))
         self.printed = io.StringIO()
 
     def changes(self) -> dict[str, list[Any]]:
         """Return by name the numbers and tensors of what is not as it was."""
-        changed = {key for key, copy in self.copies.items() if copy.is_changed()}
-        found = {}
-        for (of, holder), old in zip(self.holders, self.old, strict=True):
-            for name, value in _values(holder).items():
-                if value is not old.get(name, _MISSING) or any(id(x) in changed for x in _reachable(value)):
-                    found[f"{of}.{name}".lstrip(".").removeprefix(f"{_SCRIPT}.")] = list(_numbers(value))
+        now, found = self._now(), {}
+        for path in {**self.before, **now}:
+            value = now[path].value if path in now else None
+            old, copy = self.before.get(path, (None, _NOT_COPIED))
+            if (
+                path not in now
+                or old is None
+                or (value is not old.value and not (isinstance(value, _SIMPLE) and _agree(value, old.value)))
+                or (copy is not _NOT_COPIED and not _is_as_it_was(value, copy))
+            ):
+                found[".".join(str(part) for part in path[1:] if part != "")] = list(_numbers(value))
         return found
 
     def put_back(self) -> None:
         """Make all values what they were."""
-        for (_, holder), old in zip(self.holders, self.old, strict=True):
-            now = _values(holder)
-            for name in now.keys() - old.keys():
-                del holder[name]
-            for name, value in old.items():
-                if now.get(name, _MISSING) is not value:
-                    holder[name] = value
-        for kept in self.copies.values():
-            kept.put_back()
+        _put_back(self.before, self._now(), self.owners)
+
+    def _roots(self) -> list[_Place]:
+        parts = list(self.model.named_modules())
+        if not self.of_library:
+            parts = [(name, part) for name, part in parts if not _is_of_library(part)]
+        roots = list(_of_modules(parts))
+        for name, part in self.model.named_modules() if self.parameters else ():
+            of = part._parameters
+            roots += [_Place(("model", name, key), of, key, value) for key, value in of.items()]
+        if any(_is_own(base.__module__) for _, part in parts for base in type(part).__mro__):
+            roots += _names()
+        return roots
+
+    def _known(self) -> set[int]:
+        return set(map(id, self.model.modules()))
+
+    def _now(self) -> dict[_Path, _Place]:
+        roots = self._roots()
+        now = {place.path: place for place in roots if _is_of_model(place)}
+        self.owners: dict[_Path, Any] = {}
+        return now | {x.path: x for x in _walk(roots, self._fits_now, self._known(), self.owners)}
+
+    def _fits(self, place: _Place) -> bool:
+        """Return whether a tensor is small enough to be copied, as far as memory allows.
+
+        Of what the script's names hold, a data set say, no large tensor at all.
+        """
+        value = place.value
+        if not isinstance(value, torch.Tensor):
+            return bool(value.size <= _MOST_OF_SCRIPT)
+        lazy = isinstance(value, torch.nn.parameter.UninitializedTensorMixin)
+        most = _MOST_VALUES if _is_of_model(place) else _MOST_OF_SCRIPT
+        if lazy or value.is_meta or value.is_inference() or value.numel() > most:
+            return False
+        if isinstance(value, torch.nn.Parameter):
+            self.left -= value.numel()
+            return self.left >= 0 and value.is_floating_point()  # not of quantised weights
+        self.left_of_others -= value.numel()
+        return self.left_of_others >= 0
+
+    def _fits_now(self, place: _Place) -> bool:
+        value = place.value
+        is_small = not isinstance(value, torch.Tensor) or value.numel() <= _MOST_OF_SCRIPT
+        return id(value) in self.copied or is_small
+
+
+def _positions(model: Any) -> dict[_Path, _Position]:
+    """Return where the iterators are that a call of a model may take items of: then it is to be computed once."""
+    roots = [*_of_modules(_own_parts(model)), *_names()] if _own_parts(model) else []
+    places = _walk(roots, lambda _: False, map(id, model.modules()))
+    return {place.path: _Position(place.value) for place in places if _is_iterator(place.value)}
+
+
+def _is_of_model(place: _Place) -> bool:
+    return place.path[:1] == ("model",)
 
 
 def _numbers(value: Any) -> Iterator[Any]:
     """Yield the numbers in a value, and copies of its tensors."""
+    if _is_generator(value):
+        yield int(_digest(_copied(value))[:12], 16)
     for leaf in pytree.tree_leaves(value):
         if isinstance(leaf, torch.Tensor | int | float):
             yield leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf
         elif isinstance(leaf, dict | collections.deque):  # pytree knows no Counter
             yield from _numbers(list(leaf.values()) if isinstance(leaf, dict) else list(leaf))
-
-
-def _holders(
-    model: torch.nn.Module, *, with_names: bool = True, of_library: bool = True
-) -> Iterator[tuple[str, Any]]:
-    """Yield the mappings that hold the values of modules, and of what else of the notebook's their calls may change.
-
-    ``with_names`` also the names of the script.
-    """
-    seen: set[int] = set()
-    kinds: set[type] = set()
-
-    def of_objects(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-        waiting = [(name, value)]
-        while waiting and len(seen) < _MOST_OBJECTS:
-            name, value = waiting.pop()
-            for found in _reachable(value):
-                own = _is_of_own_class(found) and not isinstance(found, torch.nn.Module | type)
-                if (own or _is_metric(found)) and hasattr(found, "__dict__") and id(found) not in seen:
-                    seen.add(id(found))
-                    kinds.add(type(found))
-                    yield name, found.__dict__
-                    waiting += [(f"{name}.{attribute}", inner) for attribute, inner in found.__dict__.items()]
-
-    for name, module in model.named_modules():
-        if not of_library and _is_of_library(module):
-            continue
-        yield name, module._buffers
-        yield name, module.__dict__
-        kinds.update(type(module).__mro__)
-        for attribute, value in _values(module.__dict__).items():
-            yield from of_objects(f"{name}.{attribute}" if name else attribute, value)
-    own = {kind for kind in kinds if kind.__module__ == "__main__"}
-    if with_names and own:
-        names = _names_of_script()
-        yield _SCRIPT, names
-        for name, value in list(names.items()):
-            yield from of_objects(f"{_SCRIPT}.{name}", value)
-    for kind in sorted(own, key=lambda kind: kind.__qualname__):
-        names = _class_attributes(kind)
-        yield kind.__name__, names
-        for name, value in list(names.items()):
-            yield from of_objects(name, value)
-
-
-def _values(holder: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in holder.items() if name not in _OF_ALL_MODULES}
 
 
 @contextlib.contextmanager
@@ -251,4 +262,4 @@ def _let_batch_norms_see_ranks() -> None:
 
 def _is_of_library(part: torch.nn.Module) -> bool:
     """Return whether a module's class is not the notebook's, whose training mode may do anything."""
-    return type(part).__module__ != "__main__"
+    return not _is_own(type(part).__module__)

@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch.utils import _pytree as pytree
 
-from nb2ddp.runtime.figures import _Note
+from nb2ddp.runtime.figure_rules import _Note
 from nb2ddp.runtime.object_collectives import _exchange
 from nb2ddp.runtime.one_process import _make_also
 from nb2ddp.runtime.random_draws import _NOTHING

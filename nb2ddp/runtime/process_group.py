@@ -41,6 +41,7 @@ def _begin(seed: int | None, choose_gpu: Callable[[], None]) -> tuple[int, int, 
     if _run.began:
         return _run.rank, _run.gpu, _run.world_size
     _run.began = True
+    _run.names = frozenset(globals()) if __name__ == "__main__" else frozenset()
     _check_told()
     if seed is not None:
         _seed_all(seed)

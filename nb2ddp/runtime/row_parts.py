@@ -12,10 +12,11 @@ from typing import Any
 
 import torch
 
-from nb2ddp.runtime.figure_values import _agree, _Path
-from nb2ddp.runtime.figures import _CHOOSES, _Change, _in_words, _Note
+from nb2ddp.runtime.figure_rules import _CHOOSES, _Change, _in_words, _Note
+from nb2ddp.runtime.kept_values import _Path
 from nb2ddp.runtime.micro_batch_rows import _SUM, _WEIGHTS, _Part, _Rows
 from nb2ddp.runtime.run_state import _run
+from nb2ddp.runtime.value_copies import _agree
 
 _SET = ", set anew"
 _MOST_KINDS = 16  # of batches that are compared: a text in them may be another one each time

@@ -69,6 +69,7 @@ class _Run:
         self.waits_for: int | None = None  # the rank that this one waits for in the store
         self.waits_since = 0.0
         self.began = False
+        self.names: frozenset[str] = frozenset()  # of this module, where the script contains it
         self.cpu_group: Any = None  # for what is no tensor of a GPU; None: the only group
 
     @property

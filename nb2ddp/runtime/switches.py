@@ -3,7 +3,8 @@
 from collections.abc import Collection
 from typing import Any
 
-from nb2ddp.runtime.figure_values import _ABSENT, _SIMPLE, _Path
+from nb2ddp.runtime.kept_values import _SIMPLE, _Path
+from nb2ddp.runtime.value_copies import _ABSENT
 
 
 class _Switches:

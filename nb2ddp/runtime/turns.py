@@ -19,8 +19,7 @@ import torch.distributed as dist
 
 from nb2ddp.runtime.digests import _SEED, _digest
 from nb2ddp.runtime.divided_steps import _DRAWS, _DividedSteps, _read_losses
-from nb2ddp.runtime.figure_values import _agree
-from nb2ddp.runtime.figures import _Note
+from nb2ddp.runtime.figure_rules import _in_words, _Note
 from nb2ddp.runtime.held_tensors import _Held
 from nb2ddp.runtime.micro_batch_rows import _Part, _Rows
 from nb2ddp.runtime.object_collectives import _exchange, _largest_of_ranks
@@ -39,6 +38,7 @@ from nb2ddp.runtime.summed_gradients import (
     _taken,
 )
 from nb2ddp.runtime.switches import _Switches
+from nb2ddp.runtime.value_copies import _agree
 
 
 class _Turns(_DividedSteps):
@@ -57,6 +57,9 @@ class _Turns(_DividedSteps):
         self.moves = False  # a micro-batch moves parameters, and back but for rounding
         self.said = False  # that random numbers are not those of one process
         self.model: Any = None  # whose parameters are known to be equal
+        self.positions: dict[Any, Any] | None = (
+            None  # of iterators in sight, while the first step is computed whole
+        )
 
     def begin(self, samples: list[Any]) -> None:
         """Note the micro-batches of a step."""
@@ -71,11 +74,12 @@ class _Turns(_DividedSteps):
             self.compute = compute
             self._begin_step()
         turn, self.turn = self.turn, self.turn + 1
-        if self.whole:
+        if self.whole or self.positions:
             loss = compute(self.samples[turn])
             if self.turn == len(self.samples):
                 _take_gradients_of_rank_0(self.trained, self.trainer.model)
                 self._take_parameters_of_rank_0()
+                self._see_iterators()
             dist.broadcast(loss, 0)
             return loss
         note = self.notes[turn]
@@ -95,6 +99,10 @@ class _Turns(_DividedSteps):
             _make_equal(self.model, [name for name, _ in self.model.named_parameters()])
             _set_random_state(_exchange(_random_state())[0])
         self.trained = self._find_trained()
+        if self.positions is None and not self.whole:
+            self.positions = self.figures.positions()
+        if self.positions:
+            return
         step, self.steps = self.steps, self.steps + 1
         if self.whole:
             return
@@ -145,6 +153,15 @@ class _Turns(_DividedSteps):
         self._take_parameters_of_rank_0(anyway=bool(why))
         for parameter, gradient in kept:
             parameter.grad = gradient if parameter.grad is None else gradient + parameter.grad
+
+    def _see_iterators(self) -> None:
+        """Find after a first step that was computed whole whether micro-batches take items of an iterator."""
+        before, self.positions = self.positions or {}, {}
+        now = self.figures.positions() if before else {}
+        moved = [_in_words(path) for path, place in before.items() if path in now and now[path] != place]
+        if found := [name for of in (_exchange(moved) if before else ()) for name in of]:
+            self.whole = f"micro-batches take items of {found[0]}"
+            _warn(f"{_WHOLE}: {self.whole}")
 
     def _take_parameters_of_rank_0(self, *, anyway: bool = False) -> None:
         """Give all ranks rank 0's parameters where micro-batches move them: each rounds otherwise."""

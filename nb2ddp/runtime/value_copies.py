@@ -1,234 +1,271 @@
-"""Copy values that a call may change, find what has changed, and put it back."""
+"""Copy values that the notebook's code may change, compare them, and put them back."""
 
 import collections
 import contextlib
-import functools
+import contextvars
+import gc
+import itertools
+import math
+import operator
+import pickle
 import random
-import sys
 import types
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import Any
 
 import torch
 
-from nb2ddp.runtime.metrics import _is_metric
+from nb2ddp.runtime.kept_values import (
+    _GROWS,
+    _MOST,
+    _base,
+    _is_array,
+    _is_generator,
+    _is_iterator,
+    _Place,
+)
 
-_MOST_VALUES = 2**26  # of a tensor that is copied
-_MOST_OF_SCRIPT = 2**16  # of one that only the script's names hold
-_MOST_OF_PARAMETERS = 2**29  # of all parameters together that are copied
-_MOST_OF_OTHERS = 2**28  # of all other tensors together
-_MOST_ITEMS = 1000  # of a container that is looked into
-_MOST_REACHED = 2000  # values that are looked at in one of the notebook's
-_CONTAINERS = (list, dict, set, collections.deque)
+_ABSENT = "nb2ddp: there was none"
+_UNTOLD = "nb2ddp: how it changed cannot be told"
+_NOT_COPIED = object()  # of what is known by its identity alone
+_MOST_COMPARED = 1 << 14  # entries of a dict
 
 
-class _Copy:
-    """A tensor, a container or a random generator, and what it held when this was made."""
+def _copied(value: Any) -> Any:
+    """Return a copy of a value that may be changed in place; of a long list its length alone."""
+    if isinstance(value, torch.Tensor):
+        # a subclass for quantised weights may not know how
+        with contextlib.suppress(RuntimeError, NotImplementedError, TypeError):
+            return value.detach().clone()
+        return value
+    if _is_array(value):
+        return value.copy()
+    if isinstance(value, dict):
+        return [x for pair in itertools.islice(_base(value).items(value), _MOST_COMPARED) for x in pair]
+    if isinstance(value, _GROWS):
+        if len(value) > _MOST:
+            return len(value)
+        of = _base(value)
+        items = of.__iter__(value)
+        return of(items, value.maxlen) if isinstance(value, collections.deque) else of(items)
+    if _is_generator(value):
+        return _generator_state(value)
+    return _Position(value) if _is_iterator(value) else value
 
-    def __init__(self, value: Any) -> None:
-        self.value = value
-        self.held: Any = None
-        if isinstance(value, torch.Tensor):
-            # a subclass for quantised weights may know neither
-            with contextlib.suppress(RuntimeError, NotImplementedError, TypeError):
-                self.version = value._version
-                self.held = value.detach().clone()
-        elif isinstance(value, _CONTAINERS):
-            self.held = list(_items(value))
-        else:
-            self.held = _generator_state(value)
 
-    def is_changed(self) -> bool:
-        """Return whether the value holds something else; False where it could not be copied."""
-        if self.held is None:
-            return False
-        if isinstance(self.value, torch.Tensor):
-            # what is written through `.data`, and by some kernels, leaves the version as it was
-            return bool(self.value._version != self.version) or not _are_equal(self.value, self.held)
-        if not isinstance(self.value, _CONTAINERS):
-            return bool(_generator_state(self.value) != self.held)
-        items = list(_items(self.value))
-        return len(items) != len(self.held) or any(a is not b for a, b in zip(items, self.held, strict=True))
-
-    def put_back(self) -> None:
-        """Make the value hold what it held."""
-        if not self.is_changed():
-            return
-        if isinstance(self.value, torch.Tensor):
-            if self.value.shape != self.held.shape:
-                self.value.data = self.held.clone()
+def _refill(value: Any, copy: Any) -> None:
+    """Make a value hold what it held."""
+    if isinstance(value, torch.Tensor):
+        if not _are_equal(value, copy):  # a write leaves a trace
             with torch.no_grad():
-                self.value.copy_(self.held)
-        elif isinstance(self.value, _CONTAINERS):
-            base = _base(self.value)
-            base.clear(self.value)
-            if isinstance(self.value, dict):
-                for key, value in zip(self.held[::2], self.held[1::2], strict=True):
-                    base.__setitem__(self.value, key, value)
-            else:
-                add: Any = base.update if base is set else base.extend
-                add(self.value, self.held)
-        else:
-            _set_generator_state(self.value, self.held)
+                if value.shape != copy.shape:
+                    value.data = copy.clone()
+                value.copy_(copy)
+    elif _is_array(value):
+        value[...] = copy
+    elif isinstance(value, list) and isinstance(copy, int):
+        del value[copy:]
+    elif isinstance(value, _GROWS) and not isinstance(copy, int):
+        base: Any = _base(value)
+        base.clear(value)
+        add: Any = base.update if base is set else base.extend
+        add(value, copy)
+    elif isinstance(value, dict) and len(copy) < 2 * _MOST_COMPARED:
+        _base(value).clear(value)
+        for key, item in zip(copy[::2], copy[1::2], strict=True):
+            _write(value, key, item)
+    elif _is_generator(value):
+        _set_generator_state(value, copy)
+
+
+def _is_as_it_was(value: Any, copy: Any) -> bool:
+    """Return whether a value holds what it held when the copy was made."""
+    if isinstance(value, dict):
+        now = _copied(value)
+        return len(now) == len(copy) and all(map(operator.is_, now, copy))
+    if isinstance(value, _GROWS) and isinstance(copy, int):
+        return len(value) == copy
+    return _agree(copy, value if isinstance(value, torch.Tensor) or _is_array(value) else _copied(value))
+
+
+def _generator_state(value: Any) -> bytes:
+    """Return the state of a random generator, to be compared and set: as bytes, for it is no sum of what was drawn."""
+    source = getattr(value, "bit_generator", value)  # NumPy's
+    if isinstance(value, torch.Generator):
+        return bytes(value.get_state().numpy())
+    if isinstance(value, random.Random):
+        return pickle.dumps(value.getstate())
+    return pickle.dumps(source.state if hasattr(source, "state") else value.get_state(legacy=False))
+
+
+def _set_generator_state(value: Any, state: bytes) -> None:
+    source = getattr(value, "bit_generator", value)
+    if isinstance(value, torch.Generator):
+        value.set_state(torch.frombuffer(bytearray(state), dtype=torch.uint8))
+    elif isinstance(value, random.Random):
+        value.setstate(pickle.loads(state))
+    elif hasattr(source, "state"):
+        source.state = pickle.loads(state)
+    else:
+        value.set_state(pickle.loads(state))
+
+
+class _Position:
+    """Where an iterator is. It cannot be put back."""
+
+    def __init__(self, iterator: Any) -> None:
+        self.iterator, self.held = iterator, _held(iterator)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Position) and _are_same_items(self.held, other.held)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _held(iterator: Any, depth: int = 0) -> list[Any]:
+    """Return what changes as items are taken: an index, a generator's place and variables, those of others inside."""
+    found = [getattr(iterator, "_num_yielded", None)]  # a DataLoader's
+    with contextlib.suppress(Exception):
+        found.append(operator.length_hint(iterator, -1))
+    if isinstance(iterator, itertools.count):
+        found.append(repr(iterator))
+    frame = getattr(iterator, "gi_frame", None)
+    found.append(None if frame is None else frame.f_lasti)
+    for inner in gc.get_referents(iterator) if depth < 4 else ():
+        if not isinstance(inner, type | types.FunctionType | types.ModuleType | types.CodeType | dict):
+            is_inside = _is_iterator(inner) or isinstance(inner, tuple)  # of map and zip
+            found.append(_held(inner, depth + 1) if is_inside else inner)
+    return found
+
+
+def _are_same_items(one: Any, other: Any) -> bool:
+    if isinstance(one, list) and isinstance(other, list) and one is not other:
+        return len(one) == len(other) and all(map(_are_same_items, one, other))
+    return one is other or (isinstance(one, int | str) and one == other)
 
 
 def _are_equal(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Return whether two tensors hold the same values, NaN included. Those that cannot be compared count as equal."""
     with contextlib.suppress(RuntimeError, NotImplementedError, TypeError):
-        if one.shape != other.shape:
+        if one.shape != other.shape or one.dtype != other.dtype:
             return False
-        return torch.equal(one, other) or bool(((one == other) | ((one != one) & (other != other))).all())
+        same = one if one.device == other.device else one.to(other.device)
+        return torch.equal(same, other) or bool(((same == other) | ((same != same) & (other != other))).all())
     return True
 
 
-def _generator_state(value: Any) -> Any:
-    """Return the state of a random generator, to be compared and set; None for what is no generator."""
-    if isinstance(value, torch.Generator):
-        return value.get_state().tolist()
-    if isinstance(value, random.Random) and not isinstance(value, random.SystemRandom):
-        return value.getstate()
-    bits = (
-        getattr(value, "bit_generator", None) if type(value).__module__.startswith("numpy.random") else None
-    )
-    return None if bits is None else _Comparable(bits.state)
+def _appended(before: Any, after: Any) -> Any:
+    """Return what was added to a container, for a list at its end; None where other items changed."""
+    if isinstance(before, str):
+        return after if isinstance(after, set) else list(after)
+    if not isinstance(before, _GROWS):
+        return None
+    if isinstance(after, set):
+        return after - before if isinstance(before, set) and before <= after else None
+    old, new = list(before), list(after)
+    for gone in range(len(old) + 1 if getattr(after, "maxlen", None) else 1):
+        kept = len(old) - gone
+        if kept <= len(new) and all(
+            a is b or _agree(a, b) for a, b in zip(old[gone:], new[:kept], strict=True)
+        ):
+            return new[kept:]
+    return None
 
 
-def _set_generator_state(value: Any, state: Any) -> None:
-    if isinstance(value, torch.Generator):
-        value.set_state(torch.tensor(state, dtype=torch.uint8))
-    elif isinstance(value, random.Random):
-        value.setstate(state)
-    else:
-        value.bit_generator.state = state.state
+def _sent(value: Any) -> Any:
+    """Return a value as other ranks get it: tensors on the CPU, without a graph."""
+    if isinstance(value, torch.Tensor):
+        return value.detach().cpu()
+    if isinstance(value, list | collections.deque):
+        return [_sent(item) for item in value]
+    if isinstance(value, dict):
+        return {name: _sent(item) for name, item in value.items()}
+    return _UNTOLD if isinstance(value, _Position) else value
 
 
-class _Comparable:
-    """The state of a NumPy generator: a dict, of arrays too in some kinds, which compare by their text."""
-
-    def __init__(self, state: Any) -> None:
-        self.state = state
-        self.text = repr({name: getattr(of, "tolist", lambda of=of: of)() for name, of in _flat(state)})
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Comparable) and self.text == other.text
-
-    __hash__ = None  # type: ignore[assignment]
-
-
-def _flat(state: Any) -> Iterator[tuple[str, Any]]:
-    for name, value in state.items():
-        yield from _flat(value) if isinstance(value, dict) else [(name, value)]
-
-
-def _base(value: Any) -> Any:
-    """Return Python's own class of a container, whose methods do nothing of a subclass's own."""
-    return next(kind for kind in (collections.OrderedDict, *_CONTAINERS, tuple) if isinstance(value, kind))
-
-
-def _items(value: Any) -> Iterator[Any]:
-    """Yield what a container holds; of a dict, keys and values."""
-    for item in _base(value).__iter__(value):
-        yield item
-        if isinstance(value, dict):
-            yield dict.__getitem__(value, item)
-
-
-def _reachable(value: Any) -> Iterator[Any]:
-    """Yield a value, and what containers in it hold that are not very long; no plain numbers and texts."""
-    seen: set[int] = set()
-    waiting = [value]
-    while waiting and len(seen) < _MOST_REACHED:
-        found = waiting.pop()
-        if isinstance(found, int | float | str | bytes) or found is None or id(found) in seen:
-            continue
-        seen.add(id(found))
-        yield found
-        if isinstance(found, (*_CONTAINERS, tuple)) and len(found) <= _MOST_ITEMS:
-            waiting += _items(found)
+def _agree(one: Any, other: Any, tolerance: float = 0.0) -> bool:
+    """Return whether two values are equal, numbers up to a relative ``tolerance``."""
+    if isinstance(one, torch.Tensor) or isinstance(other, torch.Tensor):
+        if not (
+            isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor) and one.shape == other.shape
+        ):
+            return False
+        if not tolerance or not one.is_floating_point():
+            return _are_equal(one, other)
+        here, there = one.double().cpu(), other.double().cpu()
+        return bool(torch.allclose(here, there, rtol=tolerance, atol=tolerance, equal_nan=True))
+    if _is_array(one) or _is_array(other):
+        if type(one) is not type(other) or one.shape != other.shape or one.dtype != other.dtype:
+            return False
+        same = (one == other) | ((one != one) & (other != other))  # both are NaN
+        if tolerance and one.dtype.kind in "fc":
+            same |= abs(one - other) <= tolerance * (1 + abs(one))
+        return bool(same.all())
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(
+            a is b or _agree(a, b, tolerance) for a, b in zip(one, other, strict=True)
+        )
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_agree(one[name], other[name], tolerance) for name in one)
+    numbers = isinstance(one, int | float) and isinstance(other, int | float)
+    if numbers and not isinstance(one, bool) and not isinstance(other, bool):
+        both_nan = one != one and other != other
+        return (
+            both_nan or one == other or math.isclose(one, other, rel_tol=tolerance, abs_tol=tolerance * 1e-2)
+        )
+    try:
+        return bool(type(one) is type(other) and (one is other or one == other))
+    except Exception:  # __eq__ of any class may do anything
+        return False
 
 
-def _copies(values: list[Any], of_script: set[int]) -> dict[int, _Copy]:
-    """Return copies by the ids of what they copy: of no very large tensor, and of tensors as far as memory allows.
+def _read(holder: Any, key: Any) -> Any:
+    if isinstance(holder, dict):
+        return dict.get(holder, key, _ABSENT)
+    if isinstance(holder, list | tuple | collections.deque):
+        return holder[key] if key < len(holder) else _ABSENT
+    if isinstance(holder, contextvars.ContextVar):
+        with contextlib.suppress(LookupError):
+            return holder.get()
+        return _ABSENT
+    return _ABSENT if holder is None else getattr(holder, key, _ABSENT)
 
-    Of what the script's names hold, a data set say, no large tensor at all.
+
+def _write(holder: Any, key: Any, value: Any) -> None:
+    if isinstance(holder, dict | list | collections.deque):
+        _base(holder).__setitem__(holder, key, value)
+    elif isinstance(holder, contextvars.ContextVar):
+        holder.set(value)
+    elif holder is not None and not isinstance(holder, tuple):
+        setattr(holder, key, value)
+
+
+def _remove(holder: Any, key: Any) -> None:
+    if isinstance(holder, dict):
+        _base(holder).pop(holder, key, None)
+    elif not isinstance(holder, list | tuple | collections.deque | None) and hasattr(holder, key):
+        delattr(holder, key)
+
+
+def _put_back(before: dict[Any, tuple[_Place, Any]], now: dict[Any, _Place], owners: dict[Any, Any]) -> None:
+    """Make all values what they were ``before``: places, with copies, by their paths.
+
+    ``now`` are the places of today, and ``owners`` what they are in: another dict than before, perhaps.
     """
-    copies: dict[int, _Copy] = {}
-    left, left_of_others = _MOST_OF_PARAMETERS, _MOST_OF_OTHERS
-    if torch.cuda.is_available():
-        left = min(left, torch.cuda.mem_get_info()[0] // 16)  # a quarter of what is free, at four bytes each
-    for value in values:
-        if id(value) in copies:
-            continue
-        if isinstance(value, torch.Tensor):
-            lazy = isinstance(value, torch.nn.parameter.UninitializedTensorMixin)
-            most = _MOST_OF_SCRIPT if id(value) in of_script else _MOST_VALUES
-            if lazy or value.is_meta or value.is_inference() or value.numel() > most:
-                continue
-            if isinstance(value, torch.nn.Parameter):
-                left -= value.numel()
-                if left < 0 or not value.is_floating_point():  # of quantised weights, say
-                    continue
-            elif (left_of_others := left_of_others - value.numel()) < 0:
-                continue
-        if (copy := _Copy(value)).held is not None:
-            copies[id(value)] = copy
-    return copies
+    for path in now.keys() - before.keys():
+        _remove(now[path].holder, now[path].key)
+    for path, (place, copy) in before.items():
+        if path in now:
+            holder = now[path].holder
+        else:
+            holder = _holder(owners[path[:-1]]) if path[:-1] in owners else place.holder
+        for of in (holder, place.holder):
+            if _read(of, place.key) is not place.value:
+                _write(of, place.key, place.value)
+        if copy is not _NOT_COPIED and not _is_as_it_was(place.value, copy):
+            _refill(place.value, copy)
 
 
-class _Chosen(MutableMapping[str, Any]):
-    """Some of the names of a script or a class, as a mapping that changes them."""
-
-    def __init__(
-        self,
-        values: Mapping[str, Any],
-        names: set[str],
-        store: Callable[[str, Any], None],
-        drop: Callable[[str], None],
-    ) -> None:
-        self.values_of, self.names = values, names
-        self.store, self.drop = store, drop
-
-    def __getitem__(self, name: str) -> Any:
-        return self.values_of[name]
-
-    def __setitem__(self, name: str, value: Any) -> None:
-        self.store(name, value)
-
-    def __delitem__(self, name: str) -> None:
-        self.drop(name)
-
-    def __iter__(self) -> Iterator[str]:
-        return (name for name in sorted(self.names) if name in self.values_of)
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-
-def _class_attributes(kind: type) -> _Chosen:
-    """Return what a class of the notebook's keeps beside its functions."""
-    names = {name for name, value in vars(kind).items() if not name.startswith("__") and _is_kept(value)}
-    return _Chosen(vars(kind), names, functools.partial(setattr, kind), functools.partial(delattr, kind))
-
-
-def _names_of_script() -> _Chosen:
-    """Return the script's own names for state; the runtime's own, in a script of a single file, begin with "_"."""
-    space = sys.modules["__main__"].__dict__
-    names = {
-        name
-        for name, value in space.items()
-        if not name.startswith("__") and _is_kept(value) and not type(value).__name__.startswith("_")
-    }
-    return _Chosen(space, names, space.__setitem__, space.__delitem__)
-
-
-def _is_kept(value: Any) -> bool:
-    """Return whether a value is state: a number, a text, a container, a tensor, a generator or an own object."""
-    if isinstance(value, type | types.FunctionType | types.ModuleType | torch.nn.Module):
-        return _is_metric(value)
-    plain = isinstance(value, (bool, int, float, str, tuple, torch.Tensor, *_CONTAINERS)) or value is None
-    return plain or _is_of_own_class(value) or _generator_state(value) is not None
-
-
-def _is_of_own_class(value: Any) -> bool:
-    """Return whether an object is of a class of the notebook's, or a namespace."""
-    return type(value).__module__ == "__main__" or isinstance(value, types.SimpleNamespace)
+def _holder(owner: Any) -> Any:
+    """Return what holds the attributes or the items of an object."""
+    is_holder = isinstance(owner, dict | list | collections.deque | type) or not hasattr(owner, "__dict__")
+    return owner if is_holder else vars(owner)

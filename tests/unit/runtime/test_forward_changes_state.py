@@ -144,6 +144,45 @@ DIVIDED = {
         model = ddp.parallelize(Net())
     """,
 }
+# Values in places beside the modules: every call changes them alike.
+DIVIDED |= {
+    f"{place} counts": f"""
+        class Counts:
+            __slots__ = ("calls",)
+            def __init__(self):
+                self.calls = 0
+        counts = Counts()
+        def make():
+            calls = 0
+            def count():
+                nonlocal calls
+                calls += 1
+                return calls
+            def read():
+                return calls
+            return count, read
+        count, read = make()
+        def by_default(x, calls=[0]):
+            calls[0] += 1
+            return calls[0]
+        def by_attribute(x):
+            by_attribute.calls = getattr(by_attribute, "calls", 0) + 1
+            return by_attribute.calls
+        def by_slot(x):
+            counts.calls += 1
+            return counts.calls
+        class Net(Body):
+            def forward(self, x):
+                return self.body(x) / (1 + 0.1 * {call})
+        model = ddp.parallelize(Net())
+    """
+    for place, call in {
+        "a variable of two closures": "(count() + read())",
+        "a default value": "by_default(x)",
+        "an attribute of a function": "by_attribute(x)",
+        "a slot": "by_slot(x)",
+    }.items()
+}
 # What a call leaves depends on its rows: every rank computes whole batches, and a warning names what holds it.
 WHOLE = {
     "a parameter is replaced": """
@@ -174,6 +213,27 @@ WHOLE = {
             def forward(self, x):
                 figures["rows"] += len(x)
                 return self.body(x)
+        model = ddp.parallelize(Net())
+    """,
+    "items of an iterator are taken": """
+        weights = iter([0.5, 1.5] * 20)
+        class Net(Body):
+            def forward(self, x):
+                return self.body(x) * next(weights)
+        model = ddp.parallelize(Net())
+    """,
+    "a closure counts rows": """
+        def make():
+            rows = 0
+            def count(x):
+                nonlocal rows
+                rows += len(x)
+                return 0.01 * rows
+            return count
+        count = make()
+        class Net(Body):
+            def forward(self, x):
+                return self.body(x) + count(x)
         model = ddp.parallelize(Net())
     """,
     "Python's generator draws for each row": """

@@ -1,0 +1,152 @@
+"""Tell how a value changed, and by which rule: a list grows, a number is added to, a value is set or chosen.
+
+A rule is not guessed: it has to explain what all ranks saw of a value in all micro-batches of a checked step.
+"""
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from nb2ddp.runtime.figure_values import _printed
+from nb2ddp.runtime.kept_values import _GROWS, _MOST, _Path, _Place
+from nb2ddp.runtime.random_draws import _NOTHING, _Counts
+from nb2ddp.runtime.value_copies import _ABSENT, _UNTOLD, _agree, _appended, _sent
+
+
+class _Change:
+    """How a value was before and after a micro-batch; ``items``: what was added at the end of a container."""
+
+    def __init__(self, before: Any, after: Any, items: Any = None) -> None:
+        self.before, self.after, self.items = before, after, items
+
+    @property
+    def added(self) -> Any:
+        """Return what was added to a number, or to each of a list's; None where that cannot be told."""
+        before, after = self.before, self.after
+        if isinstance(after, list) and len(after) <= _MOST:
+            if before is _ABSENT or before == _ABSENT:
+                before = [0] * len(after)
+            if isinstance(before, list) and len(before) == len(after):
+                added = [_Change(one, other).added for one, other in zip(before, after, strict=True)]
+                return None if None in added else added
+            return None
+        if hasattr(after, "dtype"):  # a tensor, or NumPy's
+            same = type(before) is type(after) and before.shape == after.shape
+            return after - before if same and "bool" not in str(after.dtype) else None
+        if isinstance(after, bool) or not isinstance(after, int | float):
+            return None
+        if isinstance(before, str) and before == _ABSENT:
+            before = 0
+        return after - before if isinstance(before, int | float) else None
+
+
+class _Note:
+    """What one micro-batch gave: its result, changes by path, and the prints and logs in their order."""
+
+    def __init__(self) -> None:
+        self.result: Any = None
+        self.changes: dict[_Path, _Change] = {}
+        self.events: list[tuple[str, Any]] = []
+        self.values: dict[_Path, Any] = {}  # that it left as they were, or set to what they were
+        self.chosen = b""  # where Python decided by values of a tensor
+        self.draws: _Counts | None = _NOTHING  # random numbers; None where they cannot be counted
+        self.is_near = False  # of rows for which this rank drew its own random numbers
+
+
+_CHOOSES: dict[str, Callable[..., Any]] = {"is the least": min, "is the largest": max}
+_CLOSE = 1e-4  # two ranks' figures of one micro-batch: float sums in another order
+
+
+def _changed(before: tuple[_Place, Any] | None, after: tuple[_Place, Any] | None) -> _Change | None:
+    """Return how a value changed; None where it did not. Both are as `snapshot` gives them, or None."""
+    if after is None:
+        assert before is not None
+        return _Change(_sent(before[1]), _ABSENT)
+    value, copy = after[0].value, after[1]
+    old = _ABSENT if before is None else before[1]
+    if isinstance(copy, int) and isinstance(value, _GROWS):  # a long one
+        length = old if isinstance(old, int) else len(old) if isinstance(old, _GROWS) else 0
+        return _Change(None, None, list(value)[length:]) if length != len(value) else None
+    if isinstance(value, dict):  # of many entries
+        same = isinstance(old, list) and len(old) == len(copy) and all(map(operator.is_, old, copy))
+        return None if same else _Change(_UNTOLD, _UNTOLD)
+    if isinstance(value, _GROWS):
+        items = _appended(old, value)
+        same = type(old) is type(copy) and len(old) == len(copy) and (items is not None and not items)
+        return None if same else _Change(_sent(old), _sent(copy), _sent(items))
+    if _agree(old, copy):
+        return None
+    return _Change(_sent(old), _sent(copy))
+
+
+def _explains(rule: str, path: _Path, seen: list[list[_Note]]) -> bool:
+    """Return whether a rule explains what the ranks saw of a value in all micro-batches."""
+    for notes in seen:
+        changes = [note.changes.get(path) for note in notes]
+        if all(change is None for change in changes):
+            continue
+        if any(
+            change is not None and isinstance(change.after, str) and change.after == _UNTOLD
+            for change in changes
+        ):
+            return False
+        if rule == "is set":  # to what it was already, perhaps
+            values = [change.after for change in changes if change is not None]
+            values += [note.values[path] for note in notes if path in note.values]
+        elif rule in _CHOOSES:
+            values = [change.after for change in changes if change is not None]
+            left = [note.values[path] for note in notes if path in note.values]
+            if any(hasattr(value, "dtype") for value in (*values, *left)):
+                return False
+            try:
+                if any(_CHOOSES[rule](value, values[0]) != value for value in left):
+                    return False
+            except TypeError:  # no numbers
+                return False
+        elif any(change is None for change in changes):
+            return False
+        else:
+            values = [
+                change.items if rule == "grows" else change.added for change in changes if change is not None
+            ]
+        if any(value is None and rule in ("grows", "adds") for value in values):
+            return False
+        if any(not _agree(values[0], value, _CLOSE) for value in values[1:]):
+            return False
+    return True
+
+
+def _copied_from(path: _Path, paths: dict[_Path, None], seen: list[list[_Note]]) -> _Path | None:
+    """Return of which number a list holds what that has become, in each micro-batch and on each rank; else None."""
+    values = [note.changes[path].after for notes in seen for note in notes if path in note.changes]
+    if not all(isinstance(value, list) and len(value) == 1 for value in values):
+        return None
+    for other in paths:
+        changes = [note.changes.get(other) for notes in seen for note in notes if path in note.changes]
+        pairs = zip(changes, values, strict=True)
+        if all(
+            c is not None and type(c.after) is int and c.after and c.after == value[0] for c, value in pairs
+        ):
+            return other
+    return None
+
+
+def _are_same_events(one: list[Any], other: list[Any]) -> bool:
+    """Return whether two ranks printed and logged the same of a micro-batch, up to the last digits of numbers."""
+    texts = [_printed(events) for events in (one, other)]
+    logs = [[value[0] for kind, value in events if kind == "log"] for events in (one, other)]
+    return _agree(_numbers_apart(texts[0]), _numbers_apart(texts[1]), 1e-3) and _agree(
+        logs[0], logs[1], _CLOSE
+    )
+
+
+def _numbers_apart(text: str) -> list[Any]:
+    import re
+
+    parts = re.split(r"(\d+\.\d+(?:e[-+]?\d+)?)", text)
+    return [float(part) if number % 2 else part for number, part in enumerate(parts)]
+
+
+def _in_words(path: _Path) -> str:
+    names = ".".join(str(part) for part in path[1:] if part != "")
+    return f"`{'self.' if path[0] == 'trainer' else 'model.' if path[0] == 'model' else ''}{names}`"

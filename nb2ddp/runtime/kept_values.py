@@ -1,0 +1,219 @@
+"""Find the values that the notebook's own code keeps.
+
+A micro-batch of a Trainer, or a call of a loop's model, may leave more behind than gradients: a name that counts, a
+list that grows, an attribute of an object, a class or a function, a variable of a closure, a default value, the state
+of a random generator, the place of an iterator. They are found from the names and the modules that the notebook has;
+what a library keeps for itself is not looked into.
+"""
+
+import argparse
+import collections
+import contextlib
+import contextvars
+import functools
+import io
+import random
+import sys
+import types
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+import torch
+
+from nb2ddp.runtime.run_state import _run
+from nb2ddp.runtime.script_location import _is_own
+
+_Path = tuple[Any, ...]
+_SIMPLE = (bool, int, float, complex, str, bytes, type(None))
+_GROWS = (list, collections.deque, set)
+_MOST = 256  # items of a container that are looked at; of a longer one only what is appended
+_MOST_OBJECTS = 5000  # that are looked into
+_MOST_ON_CPU = 1 << 16  # values of a tensor or an array there
+_OF_ALL_MODULES = frozenset(torch.nn.Module().__dict__)  # parameters, hooks and the like
+_CODE = (types.FunctionType, type)
+_WRAPPERS = (types.MethodType, staticmethod, classmethod, functools.partial, property)
+_WRAPPED = ("__self__", "__func__", "func", "args", "keywords", "fget", "fset")
+
+
+class _Place(NamedTuple):
+    """Where a value is kept: ``holder`` is a dict, a list, or what has the attribute ``key``; None for no place."""
+
+    path: _Path
+    holder: Any
+    key: Any
+    value: Any
+
+
+def _names() -> Iterator[_Place]:
+    """Yield the script's names, without those of this file where the script contains it."""
+    main = vars(sys.modules["__main__"])
+    for name, value in list(main.items()):
+        if name[:2] != "__" and name not in _run.names:
+            yield _Place(("the notebook", name), main, name, value)
+
+
+def _of_modules(parts: Iterable[tuple[str, torch.nn.Module]], root: _Path = ("model",)) -> Iterator[_Place]:
+    """Yield the attributes and the buffers of modules, and their classes."""
+    for name, part in parts:
+        for holder in (vars(part), part._buffers):
+            for key, value in list(holder.items()):
+                if key not in _OF_ALL_MODULES:
+                    yield _Place((*root, name, key), holder, key, value)
+        yield _Place((), None, None, type(part))
+
+
+_parts: weakref.WeakKeyDictionary[Any, list[tuple[str, Any]]] = weakref.WeakKeyDictionary()
+
+
+def _own_parts(model: Any) -> list[tuple[str, torch.nn.Module]]:
+    """Return the modules of a model whose classes are the notebook's: they may keep values."""
+    if not isinstance(model, torch.nn.Module):
+        return []
+    model = next(model.modules())  # not a weak proxy of it
+    if model not in _parts:  # a walk through a large model takes milliseconds
+        found = [(name, part) for name, part in model.named_modules() if _is_own(type(part).__module__)]
+        _parts[model] = [(name, weakref.ref(part)) for name, part in found]
+    return [(name, part) for name, reference in _parts[model] if (part := reference()) is not None]
+
+
+def _walk(
+    roots: Iterable[_Place],
+    fits: Callable[[_Place], bool],
+    known: Iterable[int] = (),
+    owners: dict[_Path, Any] | None = None,
+    most: int = _MOST_OBJECTS,
+) -> Iterator[_Place]:
+    """Yield the places of all values that can be copied, from those of ``roots`` inwards.
+
+    ``fits`` says of a tensor or an array whether it is small enough; objects with the ids ``known`` are left out;
+    ``owners`` gets what was looked into, by its path.
+    """
+    waiting, seen = list(roots)[::-1], {*known}
+    while waiting:
+        place = waiting.pop()
+        value = place.value
+        if isinstance(value, _SIMPLE) or _is_record(value):
+            yield place
+            continue
+        if id(value) in seen or len(seen) > most:  # or known by another name
+            continue
+        seen.add(id(value))
+        if isinstance(value, torch.Tensor) or type(value).__module__ == "numpy":
+            if not hasattr(value, "shape") or fits(place):
+                yield place
+        elif _is_generator(value) or _is_iterator(value):
+            yield place
+        else:
+            if isinstance(value, _GROWS) or (isinstance(value, dict) and len(value) > _MOST):
+                yield place
+            path = ("class", value.__qualname__) if isinstance(value, type) else place.path
+            if owners is not None:
+                owners[path] = value
+            waiting += list(_held_in(path, value, seen))[::-1]
+
+
+def _held_in(path: _Path, value: Any, seen: set[int]) -> Iterator[_Place]:
+    """Yield what a value holds: items, attributes, variables of a closure, default values."""
+    if isinstance(value, dict | list | collections.deque | tuple) and len(value) <= _MOST:
+        items = _base(value).__iter__(value)
+        pairs: Any = (
+            ((k, dict.__getitem__(value, k)) for k in items) if isinstance(value, dict) else enumerate(items)
+        )
+        for key, item in list(pairs):
+            if isinstance(value, dict) or not isinstance(
+                item, _SIMPLE
+            ):  # numbers of a list are compared with it
+                yield _Place((*path, key), value, key, item)
+    if isinstance(value, _WRAPPERS):
+        for name in _WRAPPED:
+            yield _Place(path, None, None, getattr(value, name, ()))
+    elif isinstance(value, torch.nn.Module) and not _is_metric(value):
+        own = [(name, part) for name, part in _own_parts(value) if part is value or id(part) not in seen]
+        seen.update(id(part) for _, part in own)
+        yield from _of_modules(own, path)
+    elif isinstance(value, contextvars.ContextVar):
+        with contextlib.suppress(LookupError):  # it holds nothing yet
+            yield _Place((*path, "value"), value, "value", value.get())
+    elif _is_metric(value):  # torchmetrics': what it counts, and how often
+        for name in (*value._defaults, "_update_count"):
+            yield _Place((*path, name), value, name, getattr(value, name, None))
+    elif _is_notebooks(value):
+        yield from _attributes(path, value, seen)
+
+
+def _attributes(path: _Path, value: Any, seen: set[int]) -> Iterator[_Place]:
+    """Yield what the notebook's own objects, classes, functions and modules beside its script keep."""
+    if isinstance(value, types.FunctionType):
+        for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
+            if id(cell) not in seen:  # several functions may share it
+                seen.add(id(cell))
+                with contextlib.suppress(ValueError):  # not filled yet
+                    yield _Place((*path, name), cell, "cell_contents", cell.cell_contents)
+        for number, default in enumerate(value.__defaults__ or ()):
+            yield _Place((*path, f"default {number}"), value.__defaults__, number, default)
+        yield _Place((*path, "defaults"), None, None, value.__kwdefaults__)
+        yield _Place((value.__module__,), None, None, sys.modules.get(value.__module__))
+    if isinstance(value, type):
+        yield from (_Place((), None, None, base) for base in value.__bases__)
+    elif not isinstance(value, types.FunctionType | types.ModuleType):
+        yield _Place((), None, None, type(value))
+        for name in (name for kind in type(value).__mro__ for name in _slots(kind)):
+            if hasattr(value, name):
+                yield _Place((*path, name), value, name, getattr(value, name))
+    for name, inner in list(getattr(value, "__dict__", {}).items()):
+        if name[:2] != "__" or isinstance(inner, types.FunctionType):
+            holder = value if isinstance(value, type) else vars(value)
+            yield _Place((*path, name), holder, name, inner)
+
+
+def _slots(kind: type) -> Iterator[str]:
+    slots = vars(kind).get("__slots__", ())
+    return (name for name in ((slots,) if isinstance(slots, str) else slots) if name[:2] != "__")
+
+
+def _is_notebooks(value: Any) -> bool:
+    """Return whether a value is an object, a class, a function or a module of the notebook's own code."""
+    if isinstance(value, types.ModuleType):
+        return value is not sys.modules["__main__"] and _is_own(value.__name__)
+    if isinstance(value, types.SimpleNamespace | argparse.Namespace):
+        return True
+    module = value.__module__ if isinstance(value, _CODE) else type(value).__module__
+    return module == "torch.quasirandom" or _is_own(module)
+
+
+def _is_metric(value: Any) -> bool:
+    """Return whether a value is a metric of torchmetrics, which counts what it is given."""
+    kind = getattr(sys.modules.get("torchmetrics.metric"), "Metric", None)
+    return kind is not None and isinstance(value, kind)
+
+
+def _is_record(value: Any) -> bool:
+    return type(value) is tuple and len(value) <= 8 and all(isinstance(item, _SIMPLE) for item in value)
+
+
+def _is_array(value: Any) -> bool:
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, numpy.ndarray)
+
+
+def _is_generator(value: Any) -> bool:
+    """Return whether a value draws random numbers, from a state that can be set."""
+    if isinstance(value, torch.Generator):
+        return True
+    if isinstance(value, random.Random):
+        return not isinstance(value, random.SystemRandom)
+    kind = type(value)  # of NumPy's: generators, and what gives them bits
+    return kind.__module__.startswith("numpy.random") and bool({"random", "random_raw"} & {*dir(kind)})
+
+
+def _is_iterator(value: Any) -> bool:
+    """Return whether taking an item moves a value; one of the notebook's own classes is known by its attributes."""
+    kind = type(value)
+    return hasattr(kind, "__next__") and not isinstance(value, io.IOBase) and not _is_own(kind.__module__)
+
+
+def _base(value: Any) -> Any:
+    """Return Python's own class of a container, whose methods do nothing of a subclass's own."""
+    kinds = (collections.OrderedDict, dict, *_GROWS, tuple)
+    return next(kind for kind in kinds if isinstance(value, kind))
