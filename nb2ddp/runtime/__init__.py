@@ -33,6 +33,8 @@ PARTS = (
     "object_collectives",
     "set_order",
     "rank_zero",
+    "shell_lines",
+    "databases",
     "trackers",
     "accelerators",
     "one_after_another",

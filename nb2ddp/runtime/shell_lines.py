@@ -1,0 +1,41 @@
+"""Run the notebook's ``!`` lines and write its ``%%writefile`` cells once, on rank 0."""
+
+import os
+import subprocess
+import sys
+
+from nb2ddp.runtime.object_collectives import from_main_process
+from nb2ddp.runtime.rank_zero import main_process_only
+from nb2ddp.runtime.run_state import _RANK_VARIABLES
+
+
+def shell(command: str) -> None:
+    """Run a ``!`` line once, on rank 0; the others wait. Like the notebook, go on when it fails."""
+    with main_process_only() as is_main:
+        if is_main:
+            sys.stdout.flush()
+            subprocess.run(command, shell=True, executable="/bin/bash", env=environment_without_ranks())
+
+
+def shell_output(command: str) -> list[str]:
+    """Run ``x = !command`` on rank 0; the others wait. Return its output as a list of lines, on every rank."""
+
+    def run() -> list[str]:
+        env = environment_without_ranks()
+        done = subprocess.run(command, shell=True, text=True, stdout=subprocess.PIPE, env=env)
+        return done.stdout.splitlines()
+
+    return from_main_process(run)
+
+
+def environment_without_ranks() -> dict[str, str]:
+    """Return the environment for a process that is no rank of this run. Waits for no rank."""
+    return {name: value for name, value in os.environ.items() if name not in _RANK_VARIABLES}
+
+
+def write_file(path: str, text: str, mode: str = "w") -> None:
+    """Write a file once, on rank 0; the others wait until it is there."""
+    with main_process_only() as is_main:
+        if is_main:
+            with open(path, mode, encoding="utf-8") as file:
+                file.write(text)
