@@ -9,7 +9,7 @@ import torch
 from nb2ddp.runtime.kept_values import _SIMPLE, _names, _of_modules, _own_parts, _Place, _walk
 
 _NONE_YET = object()
-_MOST_IN_A_CALL = 1000  # objects that are looked into in each call
+_MOST_NOTED = 16  # calls after each of which is looked
 
 
 class _Settings:
@@ -23,7 +23,8 @@ class _Settings:
         self.seen: dict[Any, Any] = {}  # by setting, its latest value
         self.changes: dict[Any, int] = {}  # by setting, how often it has changed
         self.calls = 0
-        self.moves = False  # a call of the model changes some by itself, long before one is looked at
+        self.parts: list[Any] = []  # the model's modules
+        self.moved: set[Any] = set()  # what a call of the model changes by itself
 
     def changed(self, model: torch.nn.Module, kind: Any, values: Any) -> int:
         """Return 1 where a setting has changed for the first time, more where it had before; 0 for no reason.
@@ -32,13 +33,13 @@ class _Settings:
         step's number say, in the 1st, 4th and 16th. What the script names counts once: counters change all the time.
         """
         self.calls += 1
-        found = 0
+        self.parts, found = list(model.modules()), 0
         now = {**dict(self._settings(model)), **{(kind, place): value for place, value in enumerate(values)}}
         for setting, value in now.items():
             old = self.seen.get(setting, _NONE_YET)
             if old is _NONE_YET and (self.calls == 1 or setting[0] is kind or _is_of_script(setting)):
                 continue
-            if not _is_same_setting(old, value):
+            if setting not in self.moved and not _is_same_setting(old, value):
                 count = self.changes[setting] = self.changes.get(setting, 0) + 1
                 often = 2 * count > self.calls
                 if count & (count - 1) or (often and not count.bit_length() % 2):
@@ -49,17 +50,25 @@ class _Settings:
         return found
 
     def note(self, model: torch.nn.Module) -> None:
-        """Leave out what the call that ends here has changed: the model counts its calls, say."""
+        """Leave out what the call that ends here has changed: the model counts its calls, say. Later on seldom."""
+        if self.calls > _MOST_NOTED and self.calls & (self.calls - 1):
+            return
         now = dict(self._settings(model))
-        own = [name for name in now if name in self.seen and not _is_of_script(name)]
-        self.moves = self.moves or any(not _is_same_setting(self.seen[name], now[name]) for name in own)
+        self.moved |= {
+            name for name in now if name in self.seen and not _is_same_setting(self.seen[name], now[name])
+        }
         self.seen.update(now)
 
+    @property
+    def moves(self) -> bool:
+        """Whether a call changes settings of the model, long before one is looked at."""
+        return not all(map(_is_of_script, self.moved))
+
     def _settings(self, model: torch.nn.Module) -> Iterator[tuple[Any, Any]]:
-        yield ("modules",), [(type(part), part.training) for part in model.modules()]
+        yield ("modules",), [(type(part), part.training) for part in self.parts]
         roots = [*_of_modules(_own_parts(model)), *_names()]
-        known = map(id, model.modules())
-        for place in (*roots, *_walk(roots, _never, known, most=_MOST_IN_A_CALL)):
+        known = map(id, self.parts)
+        for place in (*roots, *_walk(roots, _never, known, lists=False)):
             if isinstance(place.value, (*_SIMPLE, types.FunctionType)):
                 yield place.path, place.value
 

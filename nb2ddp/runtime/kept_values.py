@@ -6,7 +6,7 @@ of a random generator, the place of an iterator. They are found from the names a
 what a library keeps for itself is not looked into.
 """
 
-import argparse
+import array
 import collections
 import contextlib
 import contextvars
@@ -32,6 +32,9 @@ _MOST_OBJECTS = 5000  # that are looked into
 _MOST_ON_CPU = 1 << 16  # values of a tensor or an array there
 _OF_ALL_MODULES = frozenset(torch.nn.Module().__dict__)  # parameters, hooks and the like
 _CODE = (types.FunctionType, type)
+_LEAVES = (array.array, io.StringIO)  # that are copied whole
+# kinds of objects of Python's and PyTorch's own that hold values for the notebook
+_HOLDERS = ("argparse", "types", "queue", "weakref", "_thread", "torch.quasirandom")
 _WRAPPERS = (types.MethodType, staticmethod, classmethod, functools.partial, property)
 _WRAPPED = ("__self__", "__func__", "func", "args", "keywords", "fget", "fset")
 
@@ -82,12 +85,12 @@ def _walk(
     fits: Callable[[_Place], bool],
     known: Iterable[int] = (),
     owners: dict[_Path, Any] | None = None,
-    most: int = _MOST_OBJECTS,
+    lists: bool = True,
 ) -> Iterator[_Place]:
     """Yield the places of all values that can be copied, from those of ``roots`` inwards.
 
     ``fits`` says of a tensor or an array whether it is small enough; objects with the ids ``known`` are left out;
-    ``owners`` gets what was looked into, by its path.
+    ``owners`` gets what was looked into, by its path. Without ``lists`` their items are left out.
     """
     waiting, seen = list(roots)[::-1], {*known}
     while waiting:
@@ -96,13 +99,13 @@ def _walk(
         if isinstance(value, _SIMPLE) or _is_record(value):
             yield place
             continue
-        if id(value) in seen or len(seen) > most:  # or known by another name
+        if id(value) in seen or len(seen) > _MOST_OBJECTS:  # or known by another name
             continue
         seen.add(id(value))
         if isinstance(value, torch.Tensor) or type(value).__module__ == "numpy":
             if not hasattr(value, "shape") or fits(place):
                 yield place
-        elif _is_generator(value) or _is_iterator(value):
+        elif isinstance(value, _LEAVES) or _is_generator(value) or _cannot_go_back(value):
             yield place
         else:
             if isinstance(value, _GROWS) or (isinstance(value, dict) and len(value) > _MOST):
@@ -110,6 +113,8 @@ def _walk(
             path = ("class", value.__qualname__) if isinstance(value, type) else place.path
             if owners is not None:
                 owners[path] = value
+            if not lists and isinstance(value, (*_GROWS, tuple)):
+                continue
             waiting += list(_held_in(path, value, seen))[::-1]
 
 
@@ -176,10 +181,9 @@ def _is_notebooks(value: Any) -> bool:
     """Return whether a value is an object, a class, a function or a module of the notebook's own code."""
     if isinstance(value, types.ModuleType):
         return value is not sys.modules["__main__"] and _is_own(value.__name__)
-    if isinstance(value, types.SimpleNamespace | argparse.Namespace):
-        return True
-    module = value.__module__ if isinstance(value, _CODE) else type(value).__module__
-    return module == "torch.quasirandom" or _is_own(module)
+    if isinstance(value, _CODE):
+        return _is_own(value.__module__)
+    return type(value).__module__ in _HOLDERS or _is_own(type(value).__module__)
 
 
 def _is_metric(value: Any) -> bool:
@@ -207,9 +211,14 @@ def _is_generator(value: Any) -> bool:
     return kind.__module__.startswith("numpy.random") and bool({"random", "random_raw"} & {*dir(kind)})
 
 
-def _is_iterator(value: Any) -> bool:
-    """Return whether taking an item moves a value; one of the notebook's own classes is known by its attributes."""
+def _cannot_go_back(value: Any) -> bool:
+    """Return whether a change cannot be put back: of an iterator, by taking an item, or of a table of pandas'.
+
+    One of the notebook's own classes is known by its attributes.
+    """
     kind = type(value)
+    if kind.__module__.partition(".")[0] == "pandas":
+        return hasattr(kind, "equals")
     return hasattr(kind, "__next__") and not isinstance(value, io.IOBase) and not _is_own(kind.__module__)
 
 

@@ -1,5 +1,6 @@
 """Call a model without effects: what a call changes in its modules is found, and put back."""
 
+import array
 import collections
 import contextlib
 import functools
@@ -14,8 +15,9 @@ from torch.utils import _pytree as pytree
 from nb2ddp.runtime.digests import _digest
 from nb2ddp.runtime.kept_values import (
     _SIMPLE,
+    _cannot_go_back,
+    _is_array,
     _is_generator,
-    _is_iterator,
     _names,
     _of_modules,
     _own_parts,
@@ -123,7 +125,7 @@ def _positions(model: Any) -> dict[_Path, _Position]:
     """Return where the iterators are that a call of a model may take items of: then it is to be computed once."""
     roots = [*_of_modules(_own_parts(model)), *_names()] if _own_parts(model) else []
     places = _walk(roots, lambda _: False, map(id, model.modules()))
-    return {place.path: _Position(place.value) for place in places if _is_iterator(place.value)}
+    return {place.path: _Position(place.value) for place in places if _cannot_go_back(place.value)}
 
 
 def _is_of_model(place: _Place) -> bool:
@@ -135,7 +137,10 @@ def _numbers(value: Any) -> Iterator[Any]:
     if _is_generator(value):
         yield int(_digest(_copied(value))[:12], 16)
     for leaf in pytree.tree_leaves(value):
-        if isinstance(leaf, torch.Tensor | int | float):
+        if _is_array(leaf) or isinstance(leaf, array.array):
+            plain = getattr(leaf, "dtype", None) is None or leaf.dtype.kind in "biufc"
+            yield torch.as_tensor(leaf.tolist() if plain else [len(leaf)])
+        elif isinstance(leaf, torch.Tensor | int | float):
             yield leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf
         elif isinstance(leaf, dict | collections.deque):  # pytree knows no Counter
             yield from _numbers(list(leaf.values()) if isinstance(leaf, dict) else list(leaf))

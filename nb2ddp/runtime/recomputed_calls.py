@@ -49,6 +49,7 @@ class _Trials:
         self, model: torch.nn.Module, *, quiet: Callable[[torch.nn.Module], bool], compiled: bool
     ) -> None:
         self.model, self.compiled = model, compiled
+        self.kept: list[str] = []  # what backward() leaves differently for a part of a batch
         self.effects = _without_effects(model, quiet=quiet, parameters=True, graph=True)
 
     def __enter__(self) -> "_Trials":
@@ -63,6 +64,12 @@ class _Trials:
     @property
     def printed(self) -> bool:
         return bool(self.state.printed.getvalue())
+
+    def take_changes(self) -> dict[str, list[Any]]:
+        """Return what has changed since the last call, and put it back."""
+        changes = self.state.changes()
+        self.state.put_back()
+        return changes
 
     def call(self, compute: Callable[[], Any], parts: _Parts, start: int, end: int) -> _Trial:
         """Return what a call gives for some rows of a batch; an error is one of its results."""
@@ -87,9 +94,8 @@ class _Trials:
             trial.error = error
         trial.from_given = rows.from_given
         trial.draws_in_python = repr(_random_state()[:2]) != self.in_python
-        trial.changes = self.state.changes()
+        trial.changes = self.take_changes()
         trial.in_16_bits = _computes_in_16_bits(self.model, trial.output)
-        self.state.put_back()
         return trial
 
 
@@ -158,13 +164,15 @@ def _gradients_apart(
         expected = _gradients(whole.output, values)
     except RuntimeError as found:
         error = found
-    whole.output = None
+    whole.output, whole.changes = None, trials.take_changes()
     part = trials.call(compute(parts, *own), parts, *own)
     if any(from_all_ranks(bool(whole.error or part.error or error or expected is None))):
         return None
     found_of_rank: list[Any] | None = None
     with contextlib.suppress(RuntimeError):
         found_of_rank = _gradients(join(part.output, parts), values)
+    part.changes = trials.take_changes()
+    trials.kept = [name for of in from_all_ranks(_left_differently(trials.model, whole, part)) for name in of]
     if any(from_all_ranks(found_of_rank is None)):
         return None
     assert found_of_rank is not None
@@ -301,6 +309,11 @@ class _Comparison:
                 continue
             join = functools.partial(self._joined, kind)
             apart = _gradients_apart(trials, self._call, join, some, trained)
+            if trials.kept:
+                return (
+                    f"backward() keeps in `{trials.kept[0]}` what it computes from the rows of a batch",
+                    None,
+                )
             most = 0.1 if in_16_bits else 3e-3 if torch.cuda.is_available() else 5e-5
             apart = from_main_process(functools.partial(copy.copy, apart))
             if apart is not None and apart[0] <= most:

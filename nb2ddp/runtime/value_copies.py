@@ -4,6 +4,7 @@ import collections
 import contextlib
 import contextvars
 import gc
+import io
 import itertools
 import math
 import operator
@@ -16,11 +17,12 @@ import torch
 
 from nb2ddp.runtime.kept_values import (
     _GROWS,
+    _LEAVES,
     _MOST,
     _base,
+    _cannot_go_back,
     _is_array,
     _is_generator,
-    _is_iterator,
     _Place,
 )
 
@@ -28,6 +30,7 @@ _ABSENT = "nb2ddp: there was none"
 _UNTOLD = "nb2ddp: how it changed cannot be told"
 _NOT_COPIED = object()  # of what is known by its identity alone
 _MOST_COMPARED = 1 << 14  # entries of a dict
+_MOST_CELLS = 1 << 12  # of a table
 
 
 def _copied(value: Any) -> Any:
@@ -47,9 +50,11 @@ def _copied(value: Any) -> Any:
         of = _base(value)
         items = of.__iter__(value)
         return of(items, value.maxlen) if isinstance(value, collections.deque) else of(items)
+    if isinstance(value, _LEAVES):
+        return value.getvalue() if isinstance(value, io.StringIO) else value[:]
     if _is_generator(value):
         return _generator_state(value)
-    return _Position(value) if _is_iterator(value) else value
+    return _Position(value) if _cannot_go_back(value) else value
 
 
 def _refill(value: Any, copy: Any) -> None:
@@ -73,6 +78,12 @@ def _refill(value: Any, copy: Any) -> None:
         _base(value).clear(value)
         for key, item in zip(copy[::2], copy[1::2], strict=True):
             _write(value, key, item)
+    elif isinstance(value, io.StringIO):
+        value.seek(0)
+        value.truncate()
+        value.write(copy)
+    elif isinstance(value, _LEAVES):
+        value[:] = copy
     elif _is_generator(value):
         _set_generator_state(value, copy)
 
@@ -110,13 +121,17 @@ def _set_generator_state(value: Any, state: bytes) -> None:
 
 
 class _Position:
-    """Where an iterator is. It cannot be put back."""
+    """Where an iterator is, or what a table holds. It cannot be put back."""
 
-    def __init__(self, iterator: Any) -> None:
-        self.iterator, self.held = iterator, _held(iterator)
+    def __init__(self, value: Any) -> None:
+        is_table = hasattr(value, "equals")
+        self.table: Any = value.copy() if is_table and value.size <= _MOST_CELLS else None
+        self.held = list(value.shape) if is_table else _held(value)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Position) and _are_same_items(self.held, other.held)
+        if not isinstance(other, _Position) or not _are_same_items(self.held, other.held):
+            return False
+        return self.table is None or bool(self.table.equals(other.table))
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -132,7 +147,7 @@ def _held(iterator: Any, depth: int = 0) -> list[Any]:
     found.append(None if frame is None else frame.f_lasti)
     for inner in gc.get_referents(iterator) if depth < 4 else ():
         if not isinstance(inner, type | types.FunctionType | types.ModuleType | types.CodeType | dict):
-            is_inside = _is_iterator(inner) or isinstance(inner, tuple)  # of map and zip
+            is_inside = _cannot_go_back(inner) or isinstance(inner, tuple)  # of map and zip
             found.append(_held(inner, depth + 1) if is_inside else inner)
     return found
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import array
 import collections
 import itertools
+import queue
 import random
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -72,6 +74,15 @@ def test_an_item_that_is_taken_moves_an_iterator(kind: str) -> None:
         assert before != _Position(iterator), kind
 
 
+def test_a_cell_that_is_written_changes_a_table() -> None:
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame({"loss": [1.0, 2.0]})
+    before = _Position(table)
+    assert before == _Position(table)
+    table.loc[0, "loss"] = 3.0
+    assert before != _Position(table)
+
+
 def small(_: _Place) -> bool:
     return True
 
@@ -92,6 +103,8 @@ CHANGES: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
     "a set": (lambda: {1}, lambda value: value.add(2)),
     "a tensor": (lambda: torch.zeros(3), lambda value: value.add_(1)),
     "an array": (lambda: numpy.zeros(3), lambda value: value.__iadd__(1)),
+    "an array of Python's": (lambda: array.array("d", [1, 2]), lambda value: value.append(3)),
+    "a queue": (queue.Queue, lambda value: value.put(3)),
     "PyTorch's generator": (torch.Generator, lambda value: torch.rand(2, generator=value)),
     "Python's generator": (lambda: random.Random(1), lambda value: value.random()),
     "NumPy's generator": (lambda: numpy.random.default_rng(1), lambda value: value.random()),
@@ -104,6 +117,8 @@ def plain(value: Any) -> Any:
         "numpy.random"
     ):
         return _copied(value)
+    if isinstance(value, queue.Queue):
+        return [*value.queue]
     return value.tolist() if hasattr(value, "tolist") else value
 
 
