@@ -126,7 +126,7 @@ CACHED_METHODS = frozenset({"map", "filter", "cast", "cast_column"})
 DATA_PARALLEL = frozenset({"torch.nn.DataParallel", "torch.nn.parallel.DataParallel"})
 PARALLEL_WRAPPERS = DATA_PARALLEL | {"torch.nn.parallel.DistributedDataParallel"}
 # Functions that return their first argument, ready to run.
-PASSING_FUNCTIONS = frozenset({"torch.compile"})
+PASSING_FUNCTIONS = frozenset({"torch.compile", "functools.partial"})
 ACCELERATORS = frozenset({"accelerate.Accelerator", "accelerate.accelerator.Accelerator"})
 NOTEBOOK_LAUNCHERS = frozenset({"accelerate.notebook_launcher", "accelerate.launchers.notebook_launcher"})
 
@@ -143,8 +143,6 @@ def has_experts(name: str) -> bool:
     return _EXPERTS.search(name) is not None
 
 
-# Modules whose functions draw from a global random generator of the process.
-RANDOM_MODULES = ("random.", "numpy.random.")
 # Make a generator of one's own: without a seed, each process gets another one.
 GENERATORS = frozenset({"numpy.random.default_rng", "numpy.random.RandomState", "random.Random"})
 # Functions that take a trainer and return it.

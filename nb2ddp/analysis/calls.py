@@ -11,6 +11,7 @@ from functools import cached_property
 
 import libcst as cst
 
+from nb2ddp import libraries
 from nb2ddp.analysis.kinds import Key, Kinds
 from nb2ddp.analysis.solver import Solver
 from nb2ddp.source.cells import Binding, CodeCell, root_of
@@ -29,6 +30,7 @@ class Calls(Kinds):
         super().__init__(cells)
         self._functions: dict[cst.Call, tuple[cst.FunctionDef, ...]] = {}
         self._class_of = Solver[Key, frozenset[Class]](self._class_steps, frozenset())
+        self._values = Solver[Key, frozenset[cst.FunctionDef]](self._value_steps, frozenset())
         self._labelled: dict[Label, Solver[cst.CSTNode, bool]] = {}
 
     # ---- labels ---------------------------------------------------------------------------------
@@ -123,19 +125,20 @@ class Calls(Kinds):
     # ---- from a call to functions ---------------------------------------------------------------
 
     def _called(self, function: cst.BaseExpression) -> Iterator[cst.FunctionDef]:
+        name = ""
         if isinstance(function, cst.Attribute):
+            name = function.attr.value
             yield from self._methods_of(function, by_name=True)
-            if not self.definitions(function.attr.value):  # self.stopper(loss)
-                for definition in self._classes(function) or ():
-                    yield from self._methods(definition, "__call__")
         elif isinstance(function, cst.Name):
+            name = function.value
             yield from self._plain(function)
             for definition in self._class_named(function):
-                for name in ("__init__", "__post_init__"):
-                    yield from self._methods(definition, name)
-            if not self.definitions(function.value):
-                for definition in self._classes(function) or ():
-                    yield from self._methods(definition, "__call__")
+                for made_by in ("__init__", "__post_init__"):
+                    yield from self._methods(definition, made_by)
+        if not self.definitions(name):  # self.stopper(loss)
+            for definition in self._classes(function) or ():
+                yield from self._methods(definition, "__call__")
+        yield from sorted(self._values.solve(function), key=self.order)
 
     def _passed(self, value: cst.BaseExpression) -> Iterator[cst.FunctionDef]:
         if isinstance(value, cst.Name):
@@ -144,9 +147,43 @@ class Calls(Kinds):
             yield from self._methods_of(value, by_name=False)
 
     def _plain(self, name: cst.Name) -> Iterator[cst.FunctionDef]:
+        """Yield the functions of a name, of all cells: none that a local name hides."""
+        binding = self.binding(name)
+        if binding is not None and binding.scope is not None and not isinstance(binding.node, cst.FunctionDef):
+            return
         for found in self.definitions(name.value):
             if isinstance(found.node, cst.FunctionDef) and not isinstance(found.scope, cst.ClassDef):
                 yield found.node
+
+    def _value_steps(self, key: Key) -> Generator[Key, frozenset[cst.FunctionDef], frozenset[cst.FunctionDef]]:
+        """Evaluate which functions a value may be: ``step`` of ``step = make_step(model)``, ``steps["train"]``."""
+        sources: Iterable[Key] = ()
+        match key:
+            case Binding(node=cst.FunctionDef() as function):
+                return frozenset({function})
+            case Binding(node=cst.Param()):
+                sources = self.given(key)
+            case Binding(value=value, index=None):
+                sources = () if value is None else (value,)
+            case cst.Name():
+                sources = self.reaching(key)
+            case cst.Attribute(attr=attr) if attr.value not in _OF_MODULES or self._classes(key.value):
+                sources = self.assigned(attr.value)
+            case cst.Subscript():
+                sources = self.item_values(key)
+            case cst.IfExp(body=body, orelse=orelse):
+                sources = (body, orelse)
+            case cst.Call(func=func, args=args) if self.qualified(func) in libraries.PASSING_FUNCTIONS:
+                sources = (args[0].value,) if args else ()
+            case cst.Call(func=func):
+                made_by = yield func
+                if isinstance(func, cst.Attribute):
+                    made_by |= frozenset(self._methods_of(func, by_name=False))
+                sources = (value for function in made_by for value in self.returned(function))
+        found: frozenset[cst.FunctionDef] = frozenset()
+        for source in sources:
+            found |= yield source
+        return found
 
     # ---- methods --------------------------------------------------------------------------------
 

@@ -88,7 +88,7 @@ class Flow(Names):
     # ---- attributes and items -------------------------------------------------------------------
 
     def assigned(self, name: str) -> Sequence[cst.BaseExpression]:
-        """List what the notebook assigns to attributes of a name, whatever has them: ``self.rank = ...``."""
+        """List what the notebook assigns to attributes of a name, whatever has them: ``self.rank = ...``, setattr."""
         return self._attribute_values.get(name, ())
 
     @cached_property
@@ -96,6 +96,9 @@ class Flow(Names):
         found: dict[str, list[cst.BaseExpression]] = {}
         for target, value in self._with_values(self.attributes):
             found.setdefault(target.attr.value, []).append(value)
+        for call in self.live_calls:
+            if self.qualified(call.func) == "setattr" and len(call.args) == 3:
+                found.setdefault(string_value(call.args[1].value) or "", []).append(call.args[2].value)
         return found
 
     def fields(self, name: str) -> list[Binding]:

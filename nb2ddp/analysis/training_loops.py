@@ -18,7 +18,7 @@ from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Statement, root_of
 
 _OPTIMIZER = re.compile(
-    r"Adam|SGD|Lion|Adafactor|RMSprop|Adagrad|Adadelta|LAMB|Lamb|LARS|Sophia|Prodigy|Muon|AdaBelief|Rprop|Shampoo|LBFGS"
+    r"Adam|SGD|Lion|Adafactor|RMSprop|Adagrad|Adadelta|LAMB|Lamb(?!da)|LARS|Sophia|Prodigy|Muon|AdaBelief|Rprop|Shampoo|LBFGS"
     r"|(?i:optimi[sz]er|optim\b|optim_)"
 )
 PARAMETERS = ("parameters", "named_parameters")

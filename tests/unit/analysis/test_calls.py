@@ -20,6 +20,15 @@ class Job:
     def step(self):
         pass
 """
+MAKING = """\
+import functools
+def make():
+    def one(x):
+        pass
+    return one
+def two(x):
+    pass
+"""
 MINE = f"{JOB}class Mine(Job):\n    def step(self):\n        super().step()\n"
 
 
@@ -43,6 +52,13 @@ def name_of(facts: Facts, function: cst.FunctionDef) -> str:
         (MINE, "super().step", ["Job.step"]),
         (f"{MINE}Job(Mine())", "self.part.step", ["Mine.step"]),
         (f"{MINE}x.go()", "x.go", ["Job.go"]),
+        (f"{MAKING}step = make()\nstep(1)", "step(1)", ["one"]),
+        (f"{MAKING}self.part = make()\nself.part(1)", "self.part(1)", ["one"]),
+        (f"{MAKING}steps = {{'a': make}}\nsteps['a']()", "steps['a']()", ["make"]),
+        (f"{MAKING}step = functools.partial(make, 1)\nstep()", "step()", ["make"]),
+        (f"{MAKING}if x:\n    step = make()\nelse:\n    step = two\nstep(1)", "step(1)", ["one", "two"]),
+        (f"{MAKING}def run(two):\n    two(1)\nrun(make)", "two(1)", ["make"]),  # the parameter hides a function
+        (f"{JOB}def f(self): pass\nsetattr(Job, 'add', f)\nJob().add()", "Job().add()", ["f"]),
     ],
 )
 def test_what_a_call_runs(code: str, call: str, functions: list[str]) -> None:
