@@ -116,7 +116,8 @@ CACHED_FUNCTIONS = frozenset(
 )
 # Functions and classes of libraries that download by their name, or always do, and find the files again afterwards.
 DOWNLOADS = re.compile(
-    r"^(?!google\.colab\.).*\.(?:\w+_)?download(?:_\w+)?$|^sklearn\.datasets\.fetch_\w+$|^torch_geometric\.datasets\.|^torchtext\.(?:\w+\.)?datasets\.|^dgl\.data\.\w*Dataset$"
+    r"^(?!google\.colab\.).*\.(?:\w+_)?download(?:_\w+)?$|\.(?:get_file|untar_data|cached_path)$|^torch\.hub\.load$"
+    r"|^gensim\.downloader\.load$|^(?:clip\.load|whisper\.load_model)$|^torchtext\.vocab\.(?:GloVe|FastText|CharNGram)$|^sklearn\.datasets\.fetch_\w+$|^torch_geometric\.datasets\.|^torchtext\.(?:\w+\.)?datasets\.|^dgl\.data\.\w*Dataset$"
     r"|^dgl\.graphbolt\.BuiltinDataset$|^keras\.datasets\.|^ogb\.\w+\.\w+Dataset$|^tensorflow_datasets\.load$"
 )
 # Methods of a dataset whose result Datasets caches on disk.
@@ -189,7 +190,7 @@ WRITING_FUNCTIONS = frozenset(
     "torch.save joblib.dump shutil.copy shutil.copyfile shutil.copytree shutil.move shutil.rmtree "
     "shutil.make_archive shutil.unpack_archive scipy.io.wavfile.write scipy.io.savemat scipy.sparse.save_npz "
     "soundfile.write torchaudio.save numpy.save numpy.savez numpy.savez_compressed numpy.savetxt "
-    "os.makedirs os.mkdir os.remove os.unlink os.rename os.replace os.rmdir os.symlink "
+    "os.makedirs os.mkdir os.fsync os.remove os.unlink os.rename os.replace os.rmdir os.symlink "
     "cv2.imwrite imageio.imwrite imageio.v2.imwrite imageio.v3.imwrite imageio.imsave skimage.io.imsave "
     "tifffile.imwrite torchvision.utils.save_image torchvision.io.write_png torchvision.io.write_jpeg "
     "safetensors.torch.save_file safetensors.torch.save_model torch.jit.save torch.onnx.export "
@@ -318,6 +319,18 @@ GPU_0 = "cuda:0"
 CLOCKS = frozenset(
     "time.time time.perf_counter time.monotonic time.time_ns time.perf_counter_ns time.monotonic_ns "
     "timeit.default_timer datetime.datetime.now datetime.datetime.utcnow datetime.datetime.today".split()
+)
+# What the system draws for each process, or names it by.
+SYSTEM_NUMBERS = frozenset(
+    "os.getpid time.strftime time.ctime uuid.uuid1 uuid.uuid4 secrets.token_hex secrets.token_urlsafe "
+    "secrets.token_bytes secrets.choice secrets.randbelow secrets.randbits os.urandom".split()
+)
+# Packages that keep a run's figures; W&B's, MLflow's and TensorBoard's have rules of their own.
+TRACKERS = frozenset("comet_ml neptune clearml aim swanlab trackio".split())
+# Keywords that tell a function where to write.
+OUTPUTS = frozenset(
+    "output output_dir output_path output_file out_dir out_path outdir outfile save_path save_dir dest dest_dir "
+    "destination dst target_dir".split()
 )
 # Packages whose functions compute: what they give is the same wherever they are given the same.
 COMPUTING_PACKAGES = frozenset(

@@ -50,6 +50,8 @@ def _changing(facts: Facts) -> Solver[cst.CSTNode, bool]:
     def steps(node: cst.CSTNode) -> Generator[cst.CSTNode, bool, bool]:
         called = isinstance(node, cst.BaseSuite)  # the body of a function, which has made what is its own
         scope = facts.scope(node) if called else None
+        if called and facts.nodes(cst.Global, cst.Nonlocal, within=node):
+            return True
         for name in facts.changes_in(node):
             own = [binding for binding in facts.bindings(name) if binding.scope is scope]
             if called and own and not any(isinstance(binding.node, cst.Param) for binding in own):

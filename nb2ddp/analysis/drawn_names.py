@@ -20,10 +20,7 @@ _CLOCKS = frozenset(
 )
 # A process makes what it names so for itself: in a function, it may be meant to be its own.
 _OF_PROCESS = frozenset({"tempfile.mkdtemp", "os.getpid"})
-_IDS = _OF_PROCESS | frozenset(
-    "time.strftime time.ctime uuid.uuid1 uuid.uuid4 secrets.token_hex secrets.token_urlsafe secrets.token_bytes "
-    "secrets.choice secrets.randbelow secrets.randbits os.urandom".split()
-)
+_IDS = _OF_PROCESS | libraries.SYSTEM_NUMBERS
 # Make a generator that reads the system's random numbers: no seed reaches it.
 _SYSTEM_GENERATORS = frozenset({"random.SystemRandom", "secrets.SystemRandom"})
 # Other calls in such a name: they return the same on every rank, without the other ranks.

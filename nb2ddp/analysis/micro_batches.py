@@ -9,12 +9,13 @@ from __future__ import annotations
 import libcst as cst
 from libcst import matchers as m
 
+from nb2ddp import libraries
 from nb2ddp.analysis import rank_zero_work
 from nb2ddp.analysis.facts import Facts, asked_once
 
 # Methods of a Trainer that compute a micro-batch.
 _STEPS = ("compute_loss", "training_step", "prediction_step")
-_TRACKERS = frozenset("wandb mlflow comet_ml neptune clearml aim swanlab trackio tensorboardX".split())
+_TRACKERS = libraries.TRACKERS | {"wandb", "mlflow", "tensorboardX"}
 _WRITERS = ("torch.utils.tensorboard", "csv.writer", "csv.DictWriter")
 # Of logging: without one, nothing is written.
 _HANDLERS = ("basicConfig", "addHandler", "dictConfig", "fileConfig")

@@ -19,18 +19,21 @@ def from_outside(facts: Facts, node: cst.CSTNode) -> bool:
 
 
 def by_clock(facts: Facts, node: cst.CSTNode) -> bool:
-    """Return whether an expression's value is made of what this process reads from its clock."""
+    """Return whether an expression's value is made of what this process reads from its clock, or the system draws."""
     return facts.once(_has_clock) and facts.carries(node, facts.once(_clocks))
 
 
+_OF_PROCESS = libraries.CLOCKS | libraries.SYSTEM_NUMBERS
+
+
 def _has_clock(facts: Facts) -> bool:
-    return any(facts.qualified(call.func) in libraries.CLOCKS for call in facts.live_calls)
+    return any(facts.qualified(call.func) in _OF_PROCESS for call in facts.live_calls)
 
 
 def _clocks(facts: Facts) -> Label:
     def label(node: cst.CSTNode) -> bool | None:
         name = facts.qualified(node.func) if isinstance(node, cst.Call) else ""
-        return False if name.endswith("from_main_process") else name in libraries.CLOCKS or None
+        return False if name.endswith("from_main_process") else name in _OF_PROCESS or None
 
     return label
 

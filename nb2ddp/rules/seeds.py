@@ -17,14 +17,18 @@ that take the system's random numbers, and sets, whose order differs between pro
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import libcst as cst
 
 from nb2ddp import libraries
 from nb2ddp.analysis import rank_zero_work
-from nb2ddp.analysis.drawn_names import draws_from_system
+from nb2ddp.analysis.common_paths import called_by_all
+from nb2ddp.analysis.drawn_names import draws_from_system, is_shared
 from nb2ddp.analysis.facts import Facts
+from nb2ddp.analysis.outside import by_clock
 from nb2ddp.options import Options
+from nb2ddp.rewriting.deferring import deferring
 from nb2ddp.rewriting.findings import Decline, Edit, Finding, Note, Rule
 from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
@@ -32,6 +36,11 @@ from nb2ddp.source import cst_nodes
 SEED = "3407"
 _SEARCHES = frozenset(
     "optuna.create_study optuna.study.create_study ray.tune.run ray.tune.Tuner hyperopt.fmin wandb.agent".split()
+)
+
+_SEEDING = frozenset(
+    "random.seed numpy.random.seed torch.manual_seed torch.cuda.manual_seed torch.cuda.manual_seed_all "
+    "transformers.set_seed accelerate.utils.set_seed".split()
 )
 
 
@@ -54,6 +63,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 "hyperparameter_search(), which draws them on rank 0",
                 call,
             )
+        yield from _of_the_moment(facts, call, name)
     yield from _orders_of_sets(facts, calls)
     shuffled = (c for c in calls if facts.method(c) == "shuffle" and draws_from_system(facts, c))
     if (first := next(shuffled, None)) is not None:
@@ -62,6 +72,22 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             f"shuffle with random.Random({SEED})",
             first,
         )
+
+
+def _of_the_moment(facts: Facts, call: cst.Call, name: str) -> Iterator[Edit]:
+    """Give every rank rank 0's seed, where it is a time, or what the system draws."""
+    given = [
+        a.value for a in call.args if a.keyword is not None and a.keyword.value in ("seed", "random_state")
+    ]
+    if name in _SEEDING or facts.method(call) == "manual_seed":
+        given += [a.value for a in call.args[:1] if a.keyword is None]
+    function, why = helper(facts, "from_main_process"), "every rank must have the same seed"
+    for value in given:
+        if by_clock(facts, value) and not is_shared(facts, value) and called_by_all(facts, call):
+            yield from deferring(facts, value, why, function, wanted=partial(by_clock, facts))
+    if name in _SEEDING and not call.args and called_by_all(facts, call):
+        drawn = f'int.from_bytes({facts.our("os")}.urandom(4), "little")'
+        yield Edit.to(call, why, f"{cst_nodes.code_of(call.func)}({function}(lambda: {drawn}))")
 
 
 def _draws_alike(facts: Facts, search: cst.Call) -> bool:

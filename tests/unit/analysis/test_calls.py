@@ -57,7 +57,11 @@ def name_of(facts: Facts, function: cst.FunctionDef) -> str:
         (f"{MAKING}steps = {{'a': make}}\nsteps['a']()", "steps['a']()", ["make"]),
         (f"{MAKING}step = functools.partial(make, 1)\nstep()", "step()", ["make"]),
         (f"{MAKING}if x:\n    step = make()\nelse:\n    step = two\nstep(1)", "step(1)", ["one", "two"]),
-        (f"{MAKING}def run(two):\n    two(1)\nrun(make)", "two(1)", ["make"]),  # the parameter hides a function
+        (
+            f"{MAKING}def run(two):\n    two(1)\nrun(make)",
+            "two(1)",
+            ["make"],
+        ),  # the parameter hides a function
         (f"{JOB}def f(self): pass\nsetattr(Job, 'add', f)\nJob().add()", "Job().add()", ["f"]),
     ],
 )

@@ -70,6 +70,7 @@ def test_what_leads_out_of_a_statement(code: str, expected: bool) -> None:
         ("rows = []\ndef add():\n    rows.append(1)\nwith open(p) as f:\n    add()", True),
         ("rng = np.random.default_rng(0)\nwith open(p) as f:\n    x = rng.normal()", True),
         ("rows = []\ndef f():\n    rows = []\n    rows.append(1)\nwith open(p) as g:\n    f()", False),
+        ("n = 0\ndef f():\n    global n\n    n += 1\nwith open(p) as g:\n    f()", True),
         ("with open(p, 'w') as f:\n    f.write(x)", False),
     ],
 )

@@ -63,6 +63,11 @@ TRAINS: dict[str, tuple[list[str], str]] = {
         "the command `python train.py`",
     ),
     "a module of a framework": (["!python -m spacy train c.cfg"], "it does not divide its training"),
+    "a module's command": (["!python -m tool sft"], "the command `python -m tool sft`"),
+    "a library, beside a backward() in no loop": (
+        ["import torchkeras", "def step(x):\n    x.backward()", "torchkeras.KerasModel(net, x=1).fit(rows)"],
+        "calls `torchkeras.KerasModel(...).fit()` of torchkeras",
+    ),
     "TRL's command": (["!trl sft --model_name_or_path a"], "give it --num_processes 2"),
     "Accelerate's": (["!accelerate launch train_dreambooth.py"], "give it --multi_gpu --num_processes 2"),
     "torchrun": (["!torchrun --nproc_per_node 1 finetune.py"], "give it --nproc_per_node 2"),
@@ -76,6 +81,7 @@ NOTHING: dict[str, list[str]] = {
     "folders and files": [
         "!mkdir train\n!cat train.csv\n!git clone https://x.org/train\n!unzip -q train.zip"
     ],
+    "a name among the arguments": ["!python judge.py --models my-dpo-model my-sft-model"],
     "an install": ["!pip install git+https://x.org/trainer"],
     "a chat": ["from openai import OpenAI", "OpenAI().chat.completions.create(model='m')"],
     "a function of the notebook": ["def fit(x):\n    return x", "fit(3)"],

@@ -20,6 +20,39 @@ for row in rows:
     if ddp.from_main_process(lambda: elapsed() > 60):
         break
 
+# case: a function that counts its own calls: every rank makes them
+def every(seconds):
+    last, calls = time.time(), 0
+    def is_due():
+        nonlocal last, calls
+        calls += 1
+        if time.time() - last > seconds:
+            last = time.time()
+            return True
+        return False
+    return is_due
+is_due = every(60)
+for row in rows:
+    loss.backward()
+    if is_due():
+        break
+# output
+def every(seconds):
+    last, calls = time.time(), 0
+    def is_due():
+        nonlocal last, calls
+        calls += 1
+        if time.time() - last > seconds:
+            last = time.time()
+            return True
+        return False
+    return is_due
+is_due = every(60)
+for row in rows:
+    loss.backward()
+    if ddp.from_main_process(lambda answer=is_due(): answer):
+        break
+
 # case: a function that answers by the time among others
 def is_over(step):
     return step > 1000 or time.time() - START > 60
