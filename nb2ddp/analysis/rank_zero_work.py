@@ -162,7 +162,33 @@ def _writes_somewhere(facts: Facts, call: cst.Call) -> bool:
         return facts.kind(call.func.value) not in ("trainer", "accelerator")  # which write once by themselves
     if name in libraries.LOG_FILES:
         return kept_open(facts, call) is not None
+    if _tracks(facts, call) or _is_told_where(facts, call):
+        return True
     return maps_file(facts, call) or _opens_to_write(facts, call)
+
+
+def _tracks(facts: Facts, call: cst.Call) -> bool:
+    """Match ``trackio.init(...)`` and ``run.log(...)``, of what keeps a run's figures."""
+    owner = call.func.value if isinstance(call.func, cst.Attribute) else call.func
+    made_by = {facts.qualified(call.func), *(facts.origins(owner) if facts.once(_imports_trackers) else ())}
+    return any(name.partition(".")[0] in libraries.TRACKERS for name in made_by)
+
+
+def _imports_trackers(facts: Facts) -> bool:
+    return any(map(facts.imports_of, libraries.TRACKERS))
+
+
+def _is_told_where(facts: Facts, call: cst.Call) -> bool:
+    """Match ``parts.ratio("rows", output="parts")``: a function of a library that is told where to write, no more."""
+    named = (argument.keyword.value for argument in call.args if argument.keyword is not None)
+    root = root_of(call.func)
+    if libraries.OUTPUTS.isdisjoint(named) or not isinstance(facts.parent(call), cst.Expr):
+        return False
+    of_library = (
+        isinstance(root, cst.Name) and facts.is_imported(root.value) and not facts.called_functions(call)
+    )
+    computes = facts.qualified(call.func).partition(".")[0] in libraries.COMPUTING_PACKAGES
+    return of_library and not computes and not any(facts.kind(argument.value) for argument in call.args)
 
 
 def _changes_path(facts: Facts, call: cst.Call) -> bool:
@@ -303,15 +329,17 @@ def _is_kept(facts: Facts, argument: cst.Arg) -> bool:
 
 
 def reads_back(facts: Facts, call: cst.Call) -> bool:
-    """Return whether the function around a write reads the file again: each rank needs it there, at once."""
+    """Return whether the function around a write, or its class, reads the file again: each rank needs it, at once."""
     path, function = _written(facts, call), facts.scope(call)
     if path is None or not isinstance(function, cst.FunctionDef):
         return False
-    code = cst_nodes.code_of(path)
-    for other in facts.calls_in(function.body):
+    code, home = cst_nodes.code_of(path), facts.scope(function)
+    of_class = isinstance(home, cst.ClassDef) and code.startswith("self.")
+    for other in facts.calls_in(home if of_class and home is not None else function.body):
         looks = folder_tests.is_file_test(facts, other)
         shows = facts.qualified(other.func) in libraries.SHOWING_FUNCTIONS
-        if facts.order(other) <= facts.order(call) or looks or shows or writes(facts, other):
+        is_before = facts.scope(other) is function and facts.order(other) <= facts.order(call)
+        if is_before or looks or shows or writes(facts, other):
             continue
         owner = [other.func.value] if isinstance(other.func, cst.Attribute) else []
         if any(cst_nodes.code_of(given) == code for given in (*owner, *(a.value for a in other.args))):

@@ -64,6 +64,22 @@ rows = rows_of("data", download=True)
 # case: a data set of torchvision that is there
 rows = datasets.MNIST("data", download=False)
 
+# case: a model of a repository, whose code is unpacked
+import torch
+net = torch.hub.load("me/code", "net")
+# output
+import torch
+with ddp.main_process_first():  # nb2ddp: rank 0 prepares the data, the others read its cache
+    net = torch.hub.load("me/code", "net")
+
+# case: a file of Keras
+import tensorflow as tf
+path = tf.keras.utils.get_file("a", origin="https://host/a.tar", untar=True)
+# output
+import tensorflow as tf
+with ddp.main_process_first():  # nb2ddp: rank 0 prepares the data, the others read its cache
+    path = tf.keras.utils.get_file("a", origin="https://host/a.tar", untar=True)
+
 # last cell
 t = SFTTrainer(llm)
 t.train()

@@ -33,6 +33,24 @@ class Rows(torch.utils.data.Dataset):
         return pd.read_csv(path)
 # note, line 5: every rank writes this file, because it reads it again at once, and may find another rank's half: write to a name of its own first, then os.replace()
 
+# case: a method saves what another method of the class loads
+class Graphs(InMemoryDataset):
+    def __init__(self, root):
+        super().__init__(root)
+        self.data = torch.load(self.processed_paths[0])
+    def process(self):
+        torch.save(make(), self.processed_paths[0])
+        torch.save(make(), self.other)
+# output
+class Graphs(InMemoryDataset):
+    def __init__(self, root):
+        super().__init__(root)
+        self.data = torch.load(self.processed_paths[0])
+    def process(self):
+        torch.save(make(), self.processed_paths[0])
+        if ddp.is_main_process:  # nb2ddp: only rank 0 writes
+            torch.save(make(), self.other)
+
 # last cell
 t = SFTTrainer(llm, train_dataset=Rows())
 t.train()
