@@ -122,11 +122,15 @@ _FILES = libraries.ASKING_PROGRAMS | frozenset(
 
 @dataclass(frozen=True)
 class Training:
-    """A call that trains, and the words for it; ``is_beside``: the rest of the notebook may be converted."""
+    """A call that trains, and the words for it.
+
+    ``is_beside``: the rest of the notebook may be converted. ``package``: of what nb2ddp does not know, where it is seen.
+    """
 
     call: cst.Call
     why: str
     is_beside: bool = False
+    package: str = ""
 
 
 @asked_once
@@ -185,14 +189,20 @@ def _fits(name: str, patterns: str) -> bool:
 
 def unknown_trainings(facts: Facts) -> Iterator[Training]:
     """Yield the calls that seem to train with something that nb2ddp does not know, in order."""
+    known = {training.call for training in trainings(facts)}
     for call in facts.live_calls:
         name = (facts.method(call) or facts.qualified(call.func)).rpartition(".")[2]
-        if name not in _TRAINING or facts.called_functions(call) or not _may_train(facts, call, name):
+        if (
+            name not in _TRAINING
+            or call in known
+            or facts.called_functions(call)
+            or not _may_train(facts, call, name)
+        ):
             continue
         owner = call.func.value if isinstance(call.func, cst.Attribute) else call.func
         made = facts.origins(owner) or facts.origins(call)
         packages = sorted({origin.partition(".")[0] for origin in made})
-        code = cst_nodes.one_line(call.func)
+        code = re.sub(r"\(.*\)", "(...)", cst_nodes.one_line(call.func))
         if len(packages) != 1:
             why = f"what `{code}()` trains with is not in sight here, so nb2ddp cannot divide its training over GPUs"
         elif packages[0] in libraries.TRAINER_PACKAGES | {"torch", "torchvision", "timm", "diffusers"}:
@@ -202,7 +212,7 @@ def unknown_trainings(facts: Facts) -> Iterator[Training]:
                 f"this notebook calls `{code}()` of {packages[0]}, whose training nb2ddp does not convert: it converts "
                 "loops with backward() in cells, and the Trainers of Transformers, TRL, Sentence Transformers and Unsloth"
             )
-        yield Training(call, why)
+        yield Training(call, why, package="".join(packages) if len(packages) == 1 else "")
 
 
 def _may_train(facts: Facts, call: cst.Call, name: str) -> bool:
@@ -276,7 +286,10 @@ def _is_training(words: list[str]) -> bool:
     if _PYTHON.match(words[0]):
         script = next((word for word in words[1:] if word.endswith(".py")), "")
         module = words[words.index("-m") + 1 :][:1] if "-m" in words else []
-        return any(_TRAINS.search(word.rpartition("/")[2]) for word in (script, *module, *words[3:4]))
+        return any(
+            _TRAINS.search(word.rpartition("/")[2])
+            for word in (script, *module, *(words[3:4] if module else ()))
+        )
     launches = any(" ".join(words[:2]).startswith(start) for start, _ in COMMANDS[:5])
     if launches or program in ("bash", "sh"):
         return any(_TRAINS.search(word) for word in words[1:])

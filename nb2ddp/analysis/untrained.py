@@ -36,6 +36,7 @@ def missing(facts: Facts) -> tuple[str, cst.CSTNode | None]:
         or _written(facts)
         or _first(*frameworks.commands(facts))
         or _trainer(facts)
+        or _first(*(training for training in frameworks.unknown_trainings(facts) if training.package))
         or _loop(facts)
         or _fitted(facts)
         or _stepped(facts)
@@ -90,9 +91,7 @@ def _trainer(facts: Facts) -> tuple[str, cst.CSTNode] | None:
 
 def _fitted(facts: Facts) -> tuple[str, cst.CSTNode] | None:
     """Find training of what nb2ddp does not know, or on the CPU."""
-    known = frameworks.trainings(facts)
-    calls = {training.call for training in known}
-    return _first(*(t for t in frameworks.unknown_trainings(facts) if t.call not in calls), *known)
+    return _first(*frameworks.unknown_trainings(facts), *frameworks.trainings(facts))
 
 
 def _first(*found: frameworks.Training) -> tuple[str, cst.CSTNode] | None:

@@ -114,12 +114,14 @@ def _converted(notebook: Notebook, facts: Facts, options: Options, futures: Sequ
     task = task_of(facts)
     needed = list(estimates(facts, options))
     if rewritten.declined:
+        declined = _deciding(facts, rewritten.declined)
+        is_for_all = any(change.rule in (finish.rule.name, frameworks.rule.name) for change in declined)
         return Conversion(
             notebook.path,
             "declined",
             changes=rewritten.changes,
-            declined=_deciding(facts, rewritten.declined),
-            notes=rewritten.notes,
+            declined=declined,
+            notes=() if is_for_all else rewritten.notes,  # of a script that mending this makes
             task=task,
             source=notebook,
             memory=needed,

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from nb2ddp import libraries
 from nb2ddp.analysis import frameworks
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.options import Options
@@ -28,6 +29,14 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         if not training.is_beside:
             yield Decline(training.why, training.call)
             return
+    for training in frameworks.unknown_trainings(facts):
+        if training.package and training.package not in libraries.COMPUTING_PACKAGES:
+            who = (
+                "rank 0 trains it alone"
+                if facts.is_after_training(training.call)
+                else "each rank trains it whole"
+            )
+            yield Note(f"{who}, no faster than the notebook: {training.why}", training.call)
     for training in frameworks.commands(facts):
         yield Note(f"{training.why}. Beside this script it runs once, as in the notebook", training.call)
 

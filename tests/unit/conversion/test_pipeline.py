@@ -386,3 +386,13 @@ def test_a_value_that_is_shown_is_what_other_rules_made_of_it() -> None:
     result = converted("import torch.distributed as dist\nx = 1\nmax(dist.get_rank(), x)", train)
     assert result.script is not None
     assert "show(max(0, x))" in result.script.text
+
+
+def test_a_notebook_that_cannot_be_converted_has_no_notes_of_a_script() -> None:
+    inference = "from transformers import AutoModelForCausalLM as M\nmodel = M.from_pretrained('m-70B')"
+    result = converted(inference)
+    assert result.status == "declined"
+    assert result.notes == ()
+    asking = f"{inference}\ninput()\nfrom transformers import Trainer\nTrainer(model).train()"
+    assert converted(asking).status == "declined"
+    assert any("70 billion" in note.why for note in converted(asking).notes)  # for when input() is gone

@@ -32,6 +32,15 @@ class Run:
 Run().go(model)
 # decline, line 8: this notebook trains with Lightning...
 
+# case: a library that is not known, on rank 0 alone
+import torchkeras
+torchkeras.KerasModel(net).fit(rows)
+# note, line 2: rank 0 trains it alone, no faster than the notebook: this notebook calls `torchkeras.KerasModel(...).fit()` of torchkeras...
+
+# case: what computes on the CPU
+import tokenizers
+tokenizers.ByteLevelBPETokenizer().train(files, trainer)
+
 # case: an import alone
 import lightning as L
 L.seed_everything(1)

@@ -27,3 +27,19 @@ get_ipython().run_line_magic('env', 'A=1')
 # %%
 __nb2ddp_init__
 import torch
+
+# case: a __future__ import below the init block
+import os
+os.environ["A"] = "1"
+import torch
+# %%
+from __future__ import annotations
+x = 1
+# output
+import os
+os.environ["A"] = "1"
+__nb2ddp_init__
+import torch
+# %%
+x = 1
+# head: from __future__ import annotations
