@@ -149,13 +149,19 @@ class Calls(Kinds):
     def _plain(self, name: cst.Name) -> Iterator[cst.FunctionDef]:
         """Yield the functions of a name, of all cells: none that a local name hides."""
         binding = self.binding(name)
-        if binding is not None and binding.scope is not None and not isinstance(binding.node, cst.FunctionDef):
+        if (
+            binding is not None
+            and binding.scope is not None
+            and not isinstance(binding.node, cst.FunctionDef)
+        ):
             return
         for found in self.definitions(name.value):
             if isinstance(found.node, cst.FunctionDef) and not isinstance(found.scope, cst.ClassDef):
                 yield found.node
 
-    def _value_steps(self, key: Key) -> Generator[Key, frozenset[cst.FunctionDef], frozenset[cst.FunctionDef]]:
+    def _value_steps(
+        self, key: Key
+    ) -> Generator[Key, frozenset[cst.FunctionDef], frozenset[cst.FunctionDef]]:
         """Evaluate which functions a value may be: ``step`` of ``step = make_step(model)``, ``steps["train"]``."""
         sources: Iterable[Key] = ()
         match key:

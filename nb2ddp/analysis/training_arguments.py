@@ -75,11 +75,9 @@ def libraries_know_ranks(facts: Facts, strategy: str) -> bool:
 
 
 def _generates(facts: Facts) -> bool:
-    made = [
-        call.func
-        for call in facts.live_calls
-        if facts.is_trainer_class(call.func) or makes_arguments(facts, call)
-    ]
+    made = [call.func for call in facts.live_calls if facts.is_trainer_class(call.func)]
+    if not made:  # out of sight: its arguments tell
+        made = [call.func for call in facts.live_calls if makes_arguments(facts, call)]
     names = [facts.qualified(name).rpartition(".")[2] for name in made]
     names += [facts.trainer_class(facts.trained(call)) for call in facts.train_calls]
     return any(_GENERATING.search(name) for name in names)

@@ -53,7 +53,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     yield from _searched_batch(facts)
     if not libraries_know_ranks(facts, options.strategy):
         return
-    made = list(recipes(facts))
+    made = [(node, given) for node, given in recipes(facts) if not facts.is_after_training(node)]
     yield from _own_loaders(facts)
     if options.batch == "preserve":
         yield from _read_back(facts, made)

@@ -36,10 +36,8 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             continue
         if statement in gone:
             continue
-        if statement is first:
-            if sets_environment:
-                yield Insert(statement, "before", MARKER, "the init block: this process's rank and GPU")
-            return
+        if statement is first and sets_environment:
+            yield Insert(statement, "before", MARKER, "the init block: this process's rank and GPU")
         sets_environment |= touches_environment(statement)
 
 
