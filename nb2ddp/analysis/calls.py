@@ -198,7 +198,7 @@ class Calls(Kinds):
         name, owner = attribute.attr.value, attribute.value
         if not self._method_scopes(name):
             return
-        around = self._class_around(owner)
+        around = self.around(owner, cst.ClassDef)
         if isinstance(owner, cst.Call) and isinstance(owner.func, cst.Name) and owner.func.value == "super":
             for base in self._bases(around) if around is not None else ():
                 yield from self._methods(base, name)
@@ -241,15 +241,6 @@ class Calls(Kinds):
         classes = [b.node for b in found if isinstance(b.node, cst.ClassDef)]
         return classes[-1:]  # a later cell defines the class anew
 
-    def _class_around(self, node: cst.CSTNode) -> cst.ClassDef | None:
-        """Return the class whose method contains ``node``."""
-        parents = self.parents(node)
-        return next((parent for parent in parents if isinstance(parent, cst.ClassDef)), None)
-
-    def _family(self, definition: cst.ClassDef) -> list[cst.ClassDef]:
-        """Return a class and those of the notebook that derive from it: what ``self`` may be."""
-        return [definition, *self._derived.get(definition, ())]
-
     @cached_property
     def _derived(self) -> dict[cst.ClassDef, list[cst.ClassDef]]:
         found: dict[cst.ClassDef, list[cst.ClassDef]] = {}
@@ -285,10 +276,10 @@ class Calls(Kinds):
             case cst.Attribute(attr=attr):
                 sources = [*self.assigned(attr.value)] or self._of_library(key)
             case Binding(node=cst.Param(), scope=cst.FunctionDef() as function) if (
-                home := self._class_around(function)
+                home := self.around(function, cst.ClassDef)
             ) is self.scope(function) and home is not None:
                 if function.params.params[:1] == (key.node,):  # self, cls
-                    return frozenset(self._family(home))
+                    return frozenset({home, *self._derived.get(home, ())})  # what it may be
                 sources = self._given(home, function, key.name)
             case Binding(node=cst.ClassDef() as definition):
                 return frozenset({definition})

@@ -49,13 +49,8 @@ def is_drawn_name(facts: Facts, value: cst.BaseExpression) -> bool:
 
 def draws_from_system(facts: Facts, call: cst.Call) -> bool:
     """Match what ``random.SystemRandom()`` draws: ``generator.choices(letters)``."""
-    if not facts.once(_uses_system) or not isinstance(call.func, cst.Attribute):
-        return False
-    return not facts.origins(call.func.value).isdisjoint(_SYSTEM_GENERATORS)
-
-
-def _uses_system(facts: Facts) -> bool:
-    return any(facts.qualified(call.func) in _SYSTEM_GENERATORS for call in facts.live_calls)
+    owner = call.func.value if isinstance(call.func, cst.Attribute) else None
+    return owner is not None and not facts.origins(owner).isdisjoint(_SYSTEM_GENERATORS)
 
 
 def _is_measured(facts: Facts, call: cst.Call) -> bool:

@@ -118,12 +118,9 @@ class Execution(Calls):
     def _gives_nothing(self, call: cst.Call) -> bool:
         """Return whether a call runs functions of the notebook that return no value."""
         own = self.called_functions(call) if isinstance(call.func, cst.Name) else ()
-        return bool(own) and not any(self._gives_value(function) for function in own)
-
-    def _gives_value(self, function: cst.FunctionDef) -> bool:
-        yields = self.nodes(cst.Yield, within=function.body)
-        own = any(self.scope(found) is function for found in yields)
-        return own or bool(self.returned(function)) or function.asynchronous is not None
+        return bool(own) and not any(
+            f.asynchronous or self.returned(f) or self.nodes(cst.Yield, within=f.body, own=True) for f in own
+        )
 
     # ---- training -------------------------------------------------------------------------------
 

@@ -326,6 +326,11 @@ def pairs_of(node: cst.BaseExpression | None) -> list[tuple[str | None, cst.Base
     return [(string_value(e.key) if isinstance(e, cst.DictElement) else None, e.value) for e in elements]
 
 
+def item_of(node: cst.BaseExpression | None, name: str) -> cst.BaseExpression | None:
+    """Return the value of a key of a dict literal, or of a call's keyword."""
+    return next((value for key, value in pairs_of(node) if key == name), None)
+
+
 def dict_items(node: cst.BaseExpression | None) -> dict[str, cst.BaseExpression] | None:
     """Return the items of a dict literal, or a call's keyword arguments; None where a key is no literal."""
     pairs = pairs_of(node)

@@ -148,7 +148,8 @@ def trainings(facts: Facts) -> tuple[Training, ...]:
 
 def _framework_of(facts: Facts, call: cst.Call) -> Framework | None:
     name, method = facts.qualified(call.func), facts.method(call)
-    if name.endswith("multiprocessing.Process") and _trains_in(facts, call):
+    own = facts.called_functions(call) if name.endswith("multiprocessing.Process") else ()
+    if any(facts.method(inner) == "backward" for function in own for inner in facts.calls_in(function)):
         name = "torch.multiprocessing.start_processes"
     if method not in _ALL_METHODS and _ALL_FUNCTIONS.match(name) is None:
         return None
@@ -163,16 +164,6 @@ def _framework_of(facts: Facts, call: cst.Call) -> Framework | None:
         if named and any(_fits(origin, framework.origins) for origin in made):
             return framework
     return None
-
-
-def _trains_in(facts: Facts, process: cst.Call) -> bool:
-    """Return whether the function that ``Process(target=function)`` starts runs a backward()."""
-    target = facts.keyword(process, "target")
-    binding = facts.binding(target)
-    function = binding.node if binding is not None else None
-    return isinstance(function, cst.FunctionDef) and any(
-        facts.method(call) == "backward" for call in facts.calls_in(function.body)
-    )
 
 
 def _methods(framework: Framework) -> frozenset[str]:

@@ -170,12 +170,8 @@ def _writes_somewhere(facts: Facts, call: cst.Call) -> bool:
 def _tracks(facts: Facts, call: cst.Call) -> bool:
     """Match ``trackio.init(...)`` and ``run.log(...)``, of what keeps a run's figures."""
     owner = call.func.value if isinstance(call.func, cst.Attribute) else call.func
-    made_by = {facts.qualified(call.func), *(facts.origins(owner) if facts.once(_imports_trackers) else ())}
+    made_by = {facts.qualified(call.func), *facts.origins(owner)}
     return any(name.partition(".")[0] in libraries.TRACKERS for name in made_by)
-
-
-def _imports_trackers(facts: Facts) -> bool:
-    return any(map(facts.imports_of, libraries.TRACKERS))
 
 
 def _is_told_where(facts: Facts, call: cst.Call) -> bool:

@@ -66,6 +66,15 @@ class Edit:
         """Put ``node`` into a call of ``function``."""
         return cls(node, why, partial(cst_nodes.wrapped, function=function))
 
+    @classmethod
+    def keyword(cls, call: cst.Call, why: str, name: str, value: str, comment: str = "") -> Edit:
+        """Give a call ``name=value``, in place of the value that it has."""
+
+        def given(node: cst.CSTNode) -> cst.CSTNode:
+            return cst_nodes.with_keyword(cst.ensure_type(node, cst.Call), name, value, comment)
+
+        return cls(call, why, given)
+
 
 @dataclass(frozen=True, eq=False)
 class Insert:

@@ -249,15 +249,7 @@ def _with_shares(node: cst.CSTNode, names: dict[str, str]) -> cst.CSTNode:
             node = cst_nodes.with_keyword(node, key, name)
         return node
     assert isinstance(node, cst.Dict)
-    missing = dict(names)
-    elements = []
-    for element in node.elements:
-        if isinstance(element, cst.DictElement) and (found := cst_nodes.string_value(element.key)) in missing:
-            assert found is not None
-            element = element.with_changes(value=cst_nodes.expression(missing.pop(found)))
-        elements.append(element)
-    node = node.with_changes(elements=elements)
-    return cst_nodes.with_dict_items(node, missing)
+    return cst_nodes.with_dict_items(node, names)
 
 
 rule = Rule("batch", __doc__, find)

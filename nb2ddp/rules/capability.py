@@ -43,11 +43,8 @@ _DECIDING = frozenset(
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
     if options.gpu_memory > T4_MEMORY:
         return
-    said: set[object] = set()  # the statements and reasons of the notes so far
     for node, why in (*_by_keyword(facts), *_fp8(facts), *_bf16(facts)):
-        key = (facts.statement(node), why)
-        if key not in said and not facts.is_switched_off(node):
-            said.add(key)
+        if not facts.is_switched_off(node):
             yield Note(why, node)
 
 
@@ -87,7 +84,9 @@ def _fp8(facts: Facts) -> Iterator[tuple[cst.CSTNode, str]]:
 
 def _bf16(facts: Facts) -> Iterator[tuple[cst.CSTNode, str]]:
     for call in facts.live_calls:
-        if facts.is_after_training(call) or _only_stored(facts, call):
+        around = facts.parent(call)
+        stored = isinstance(around, cst.Attribute) and around.attr.value in ("save_pretrained", "push_to_hub")
+        if stored or facts.is_after_training(call):
             continue
         name, method = facts.qualified(call.func), facts.method(call)
         values = [facts.keyword(call, keyword) for keyword in ("dtype", "torch_dtype")]
@@ -98,12 +97,6 @@ def _bf16(facts: Facts) -> Iterator[tuple[cst.CSTNode, str]]:
             given = [*values, *(argument.value for argument in call.args if argument.keyword is None)]
             if any(value is not None and facts.qualified(value) == "torch.bfloat16" for value in given):
                 yield call, _BF16
-
-
-def _only_stored(facts: Facts, call: cst.Call) -> bool:
-    """Return whether the call's value is saved at once, as in ``model.to(dtype).save_pretrained(path)``."""
-    parent = next(iter(facts.parents(call)), None)
-    return isinstance(parent, cst.Attribute) and parent.attr.value in ("save_pretrained", "push_to_hub")
 
 
 rule = Rule("capability", __doc__, find, balanced=True)

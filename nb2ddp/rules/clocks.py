@@ -89,18 +89,13 @@ def _matters(facts: Facts, asked: cst.If | cst.While) -> bool:
         return facts.runs(asked, facts.is_training)
     if _leaves(facts, asked) or matchers.findall(asked, _FLAG):
         return True
-    for part in (asked.body, *([asked.orelse] if asked.orelse is not None else [])):
-        if any(not _only_shows(facts, call) for call in facts.calls_in(part)):
-            return True
-    return False
+    return not all(_only_shows(facts, c) or facts.contains(asked.test, c) for c in facts.calls_in(asked))
 
 
 def _leaves(facts: Facts, asked: cst.If) -> bool:
     """Return whether a statement below a test leaves a loop, a function or the process."""
-    parts = [asked.body, *([asked.orelse] if asked.orelse is not None else [])]
-    return any(facts.nodes(*_WAYS_OUT, within=part, own=True) for part in parts) or any(
-        facts.qualified(call.func) in libraries.ENDING_FUNCTIONS for call in facts.calls_in(asked)
-    )
+    ends = (facts.qualified(call.func) in libraries.ENDING_FUNCTIONS for call in facts.calls_in(asked))
+    return bool(facts.nodes(*_WAYS_OUT, within=asked, own=True)) or any(ends)
 
 
 def _ends_training(facts: Facts, asked: cst.If | cst.While) -> bool:

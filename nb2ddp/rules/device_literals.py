@@ -39,6 +39,7 @@ _OTHER_GPU = (
 _NO_DEVICE = frozenset({"manual_seed", "manual_seed_all", "Event", "GradScaler", "autocast"})
 _MASKED = "under torchrun every rank has a GPU of its own; the mask would put all on one"
 _LAUNCHED = "torchrun tells each rank this; with the notebook's value it would take itself for another one"
+_WHY = dict.fromkeys(_OF_A_RANK, _LAUNCHED) | {MASK: _MASKED}
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
@@ -104,10 +105,6 @@ def _is_device(facts: Facts, call: cst.Call, argument: cst.Arg) -> bool:
     return name == "torch.device" or keyword == "device" or facts.method(call) in ("cuda", "to")
 
 
-def _why(name: str) -> str:
-    return _MASKED if name == MASK else _LAUNCHED
-
-
 def _set_by(text: str) -> str | None:
     """Return which variable of a rank ``%env`` with this text sets; with the bare name it only shows it."""
     name = re.split(r"[\s=]", text, maxsplit=1)[0]
@@ -145,7 +142,7 @@ def _updated(facts: Facts, argument: cst.Arg) -> Iterator[Edit]:
     found += [(argument, argument.keyword.value)] if argument.keyword is not None else []
     for item, name in found:
         if name is not None and name in _OF_A_RANK:
-            yield Edit(item, _why(name), partial(_item_outside_torchrun, name=name, test=_test(facts, item)))
+            yield Edit(item, _WHY[name], partial(_item_outside_torchrun, name=name, test=_test(facts, item)))
 
 
 def _line(facts: Facts, node: cst.CSTNode, name: str) -> Iterator[Finding]:
@@ -154,7 +151,7 @@ def _line(facts: Facts, node: cst.CSTNode, name: str) -> Iterator[Finding]:
     if not isinstance(statement, cst.SimpleStatementLine):
         return
     why = "under torchrun each rank has its own GPU" if name == MASK else "torchrun sets it"
-    yield Edit(statement, _why(name), partial(_line_outside_torchrun, test=_test(facts, node), why=why))
+    yield Edit(statement, _WHY[name], partial(_line_outside_torchrun, test=_test(facts, node), why=why))
 
 
 def _test(facts: Facts, node: cst.CSTNode) -> str:

@@ -14,13 +14,12 @@ nothing was said, and so does a ``pipeline()`` of Transformers.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 
 import libcst as cst
 
 from nb2ddp import libraries
 from nb2ddp.analysis.facts import Facts
-from nb2ddp.analysis.flow import pairs_of
+from nb2ddp.analysis.flow import item_of
 from nb2ddp.analysis.training_arguments import libraries_know_ranks
 from nb2ddp.options import Options
 from nb2ddp.rewriting.findings import Decline, Edit, Finding, Note, Rule
@@ -58,9 +57,7 @@ def _models(facts: Facts, options: Options) -> Iterator[Finding]:
         value = f'{{"": {facts.our("local_rank")}}}' if is_unsloth else _own_gpu(facts)
         if options.strategy == "balanced":
             comment = "nb2ddp: one model, spread over all GPUs"
-            yield Edit(
-                call, comment.removeprefix("nb2ddp: "), partial(_map, value='"balanced"', comment=comment)
-            )
+            yield Edit.keyword(call, comment.removeprefix("nb2ddp: "), "device_map", '"balanced"', comment)
             continue
         if given is None and any(argument.star == "**" for argument in call.args):
             dicts = facts.star_dicts(call)
@@ -70,7 +67,7 @@ def _models(facts: Facts, options: Options) -> Iterator[Finding]:
                     call,
                 )
                 continue
-            element = next((e for made in dicts if (e := _element(made)) is not None), None)
+            element = next((e for made in dicts if (e := item_of(made, "device_map")) is not None), None)
             if element is not None:
                 yield Edit.to(element, how, value)
                 continue
@@ -82,11 +79,8 @@ def _models(facts: Facts, options: Options) -> Iterator[Finding]:
                 f"holds {held}",
                 call,
             )
-        yield Edit(
-            call,
-            how,
-            partial(_map, value=value, comment=f"nb2ddp: {how}".replace("copy of the model", "copy")),
-        )
+        comment = f"nb2ddp: {how}".replace("copy of the model", "copy")
+        yield Edit.keyword(call, how, "device_map", value, comment)
 
 
 def _own_gpu(facts: Facts) -> str:
@@ -97,21 +91,16 @@ def _own_gpu(facts: Facts) -> str:
 def _pipeline(facts: Facts, call: cst.Call) -> Iterator[Finding]:
     """Give a pipeline this rank's GPU: it takes GPU 0 by itself, or the CPU once the ranks have joined."""
     how = "the pipeline's model on each rank's GPU"
-    yield Edit(call, how, partial(_on_own_gpu, function=helper(facts, "own_gpu")))
+    yield Edit.inside(call.func, how, helper(facts, "own_gpu"))
     if facts.keyword(call, "device_map") is not None:
-        yield Edit(call, how, partial(_map, value=_own_gpu(facts), comment=""))
-
-
-def _on_own_gpu(call: cst.CSTNode, function: str) -> cst.CSTNode:
-    assert isinstance(call, cst.Call)
-    return call.with_changes(func=cst_nodes.wrapped(call.func, function))
+        yield Edit.keyword(call, how, "device_map", _own_gpu(facts))
 
 
 def _spread_elsewhere(facts: Facts) -> Iterator[Finding]:
     """Replace ``"auto"`` and its like in other calls of libraries, and in dicts that are passed on to one."""
     loads = (call for call in facts.live_calls if facts.method(call) == "from_pretrained")
     dicts = (made for call in loads for made in facts.star_dicts(call))
-    models = {element for made in dicts if (element := _element(made)) is not None}
+    models = {element for made in dicts if (element := item_of(made, "device_map")) is not None}
     why = "a whole copy on each rank's GPU"
     for call in facts.live_calls:
         name, given = facts.qualified(call.func), facts.keyword(call, "device_map")
@@ -120,7 +109,7 @@ def _spread_elsewhere(facts: Facts) -> Iterator[Finding]:
             continue
         spread = cst_nodes.string_value(given) in _SPREAD or name in libraries.DISPATCHING
         if spread and name.partition(".")[0] in libraries.MAPPING_PACKAGES:
-            yield Edit(call, why, partial(_map, value=_own_gpu(facts), comment=""))
+            yield Edit.keyword(call, why, "device_map", _own_gpu(facts))
     for string in facts.strings:
         item = facts.parent(string)
         if not isinstance(item, cst.DictElement) or item.key is not string or item.value in models:
@@ -130,16 +119,6 @@ def _spread_elsewhere(facts: Facts) -> Iterator[Finding]:
         )
         if told and not facts.is_dead(string) and not facts.is_after_training(string):
             yield Edit.to(item.value, why, _own_gpu(facts))
-
-
-def _element(made: cst.Call | cst.Dict | None) -> cst.BaseExpression | None:
-    """Return the value of ``device_map`` in a dict."""
-    return next((value for key, value in pairs_of(made) if key == "device_map"), None)
-
-
-def _map(call: cst.CSTNode, value: str, comment: str) -> cst.CSTNode:
-    assert isinstance(call, cst.Call)
-    return cst_nodes.with_keyword(call, "device_map", value, comment)
 
 
 rule = Rule("device-map", __doc__, find, balanced=True)

@@ -45,7 +45,7 @@ from nb2ddp.analysis.training_loops import (
     trains,
 )
 from nb2ddp.options import Options
-from nb2ddp.rewriting.deferring import names_of_class
+from nb2ddp.rewriting.deferring import deferring
 from nb2ddp.rewriting.findings import Decline, Edit, Finding, Insert, Rule
 from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
@@ -57,7 +57,8 @@ _PARTS = "each rank computes its part of every batch"
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
     for call in facts.live_calls:
         if facts.kind(call) == "accelerator":
-            yield from _accelerator(facts, call)
+            why = "every rank runs the loop as one process does; the model divides the batches"
+            yield from deferring(facts, call, why, helper(facts, "as_one_process"), wanted=lambda _: False)
         elif facts.qualified(call.func) in libraries.NOTEBOOK_LAUNCHERS:
             number = facts.value(cst_nodes.given(call, 2, "num_processes"))
             if isinstance(number, cst.Integer) and number.value != "1":
@@ -68,14 +69,6 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 )
             yield Edit.to(call, "torchrun starts the processes", _plain(facts, call))
     yield from _hand_written(facts)
-
-
-def _accelerator(facts: Facts, call: cst.Call) -> Iterator[Finding]:
-    """Make the Accelerator where it sees one process, so that its figures are those of whole batches."""
-    function = helper(facts, "as_one_process")
-    why = "every rank runs the loop as one process does; the model divides the batches"
-    given = names_of_class(facts, call)
-    yield Edit(call, why, partial(cst_nodes.deferred, function=function, given=given))
 
 
 def _plain(facts: Facts, call: cst.Call) -> str:

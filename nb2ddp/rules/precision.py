@@ -15,7 +15,7 @@ from functools import partial
 import libcst as cst
 
 from nb2ddp.analysis.facts import Facts
-from nb2ddp.analysis.flow import pairs_of
+from nb2ddp.analysis.flow import item_of
 from nb2ddp.analysis.training_arguments import makes_arguments
 from nb2ddp.options import Options
 from nb2ddp.rewriting.findings import Edit, Finding, Rule
@@ -45,11 +45,11 @@ def _arguments(facts: Facts) -> Iterator[Edit]:
         for node in (call, *facts.star_dicts(call)):
             if node is None:
                 continue
-            if _is_true(_value(node, "bf16")):
+            if _is_true(item_of(node, "bf16")):
                 switch = partial(_switched, has_bf16=has_bf16)
                 yield Edit(node, "a T4 has no bf16; it trains in fp16 there", switch)
             for name in _REFUSED:
-                value = _value(node, name)
+                value = item_of(node, name)
                 if value is not None and _is_true(value):
                     yield Edit.to(value, f"a T4 has no {name[:4]}", has_bf16)
 
@@ -76,14 +76,6 @@ def _dtypes(facts: Facts) -> Iterator[Edit]:
                 yield Edit.to(value, why, code)
 
 
-def _value(node: cst.Call | cst.Dict, name: str) -> cst.BaseExpression | None:
-    return next((value for key, value in pairs_of(node) if key == name), None)
-
-
-def _key(element: cst.BaseDictElement) -> str | None:
-    return cst_nodes.string_value(element.key) if isinstance(element, cst.DictElement) else None
-
-
 def _is_true(node: cst.BaseExpression | None) -> bool:
     return isinstance(node, cst.Name) and node.value == "True"
 
@@ -93,14 +85,7 @@ def _switched(node: cst.CSTNode, has_bf16: str) -> cst.CSTNode:
         node = cst_nodes.with_keyword(node, "bf16", has_bf16)
         return cst_nodes.with_keyword(node, "fp16", f"not {has_bf16}", "nb2ddp: a T4 has no bf16")
     assert isinstance(node, cst.Dict)
-    values = {"bf16": has_bf16, "fp16": f"not {has_bf16}"}
-    elements = [
-        element.with_changes(value=cst_nodes.expression(values.pop(key)))
-        if (key := _key(element)) in values and key is not None
-        else element
-        for element in node.elements
-    ]
-    return cst_nodes.with_dict_items(node.with_changes(elements=elements), values)
+    return cst_nodes.with_dict_items(node, {"bf16": has_bf16, "fp16": f"not {has_bf16}"})
 
 
 rule = Rule("precision", __doc__, find, balanced=True)

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Literal
 
 import libcst as cst
@@ -202,12 +201,8 @@ def _without_ranks(facts: Facts, call: cst.Call) -> Iterator[Edit]:
         return
     if _PYTHON.match(cst_nodes.code_of(call.args[0].value)):
         env = f"{helper(facts, 'environment_without_ranks')}()"
-        yield Edit(call, "the program that it starts is no rank of this run", partial(_on_its_own, env=env))
-
-
-def _on_its_own(node: cst.CSTNode, env: str) -> cst.CSTNode:
-    assert isinstance(node, cst.Call)
-    return cst_nodes.with_keyword(node, "env", env, "nb2ddp: without torchrun's RANK variables")
+        why = "the program that it starts is no rank of this run"
+        yield Edit.keyword(call, why, "env", env, "nb2ddp: without torchrun's RANK variables")
 
 
 def _is_used(facts: Facts, call: cst.Call, last: Statement) -> bool:

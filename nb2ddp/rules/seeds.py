@@ -34,6 +34,7 @@ from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
 
 SEED = "3407"
+_SAME = "every rank must draw the same"
 _SEARCHES = frozenset(
     "optuna.create_study optuna.study.create_study ray.tune.run ray.tune.Tuner hyperopt.fmin wandb.agent".split()
 )
@@ -52,10 +53,10 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     for call in calls:
         name = facts.qualified(call.func)
         if _draws_for_itself(facts, call, name, streams):
-            yield Edit(call, "every rank must draw the same", _seeded)
+            yield Edit.keyword(call, _SAME, "seed", SEED, "nb2ddp: the same on every rank")
         once = facts.runs_once(call)  # otherwise each call would draw the same again
         if name in libraries.GENERATORS and not call.args and once:
-            yield Edit(call, "every rank must draw the same", _with_seed)
+            yield Edit.to(call, _SAME, f"{cst_nodes.code_of(call.func)}({SEED})")
         if name in _SEARCHES and not _draws_alike(facts, call):
             yield Decline(
                 "this search would draw other values on every rank; train with the best values, give an Optuna study a "
@@ -140,15 +141,6 @@ def _is_set(facts: Facts, node: cst.BaseExpression) -> bool:
     made = facts.bound(node)
     of_set = isinstance(made, cst.Call) and facts.qualified(made.func) in ("set", "frozenset")
     return of_set or isinstance(made, cst.SetComp | cst.Set)
-
-
-def _with_seed(node: cst.CSTNode) -> cst.CSTNode:
-    return cst.ensure_type(node, cst.Call).with_changes(args=[cst.Arg(cst.Integer(SEED))])
-
-
-def _seeded(node: cst.CSTNode) -> cst.CSTNode:
-    assert isinstance(node, cst.Call)
-    return cst_nodes.with_keyword(node, "seed", SEED, "nb2ddp: the same on every rank")
 
 
 rule = Rule("seeds", __doc__, find)

@@ -38,11 +38,11 @@ _LOGINS = frozenset(f"huggingface_hub.{name}" for name in ("login", "notebook_lo
 _NO_LOGIN = (
     "a script cannot ask for a token: set the environment variable HF_TOKEN, which huggingface_hub reads"
 )
+
 # Words in the names of functions that open a port, not of those that connect to one.
 _SERVING = re.compile(r"launch|serve|start|run|listen|bind|spawn", re.IGNORECASE)
 _PORT = re.compile(r"(?:.*_)?port", re.IGNORECASE)
 _COLLECTING = frozenset({"dict", "list", "set", "sorted", "tuple"})
-_FINDS_A_PORT = frozenset({"launch_openenv"})  # Unsloth's: it tries ports until one is free
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
@@ -59,11 +59,16 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             yield from _keyboard(facts, call, name)
         elif name.startswith(f"{_COLAB}."):
             yield from _colab(facts, call, name.removeprefix(f"{_COLAB}."))
-        elif name in _LOGINS and not _has_token(facts, call):
+        elif (
+            name in _LOGINS
+            and cst_nodes.code_of(cst_nodes.given(call, 0, "token") or cst.Name("None")) == "None"
+        ):
             yield from _login(facts, call)
         elif facts.method(call) == "launch" and facts.comes_from(call.func, "gradio"):
+            comment = "nb2ddp: the server ends with the script"
+            why = "a notebook goes on while this serves; a script would wait here"
             if facts.keyword(call, "prevent_thread_lock") is None:
-                yield Edit(call, "a notebook goes on while this serves; a script would wait here", _launched)
+                yield Edit.keyword(call, why, "prevent_thread_lock", "True", comment)
         elif name == "globals" and name not in facts.bound_names and _goes_through(facts, call):
             rank, local_rank, world_size = (facts.our(own) for own in ("rank", "local_rank", "world_size"))
             yield Note(
@@ -72,8 +77,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 call,
             )
     yield from _local_files(facts)
-    if options.strategy == "ddp":
-        yield from _ports(facts)
+    yield from _ports(facts) if options.strategy == "ddp" else ()
     if options.strategy == "ddp" and facts.imports_of("wandb"):
         for attribute in facts.attributes:
             of_run = facts.qualified(attribute.value) == "wandb.run" or facts.comes_from(attribute, "wandb")
@@ -164,38 +168,28 @@ def _is_made(facts: Facts, path: str, node: cst.CSTNode) -> bool:
         if other == path:
             made = facts.order(string) < facts.order(node)
         else:
-            names = " " not in other or _is_command(facts, string)
+            run = facts.around(string, cst.Call)
+            runs = facts.qualified(run.func) if run is not None else ""  # shell("unzip data.zip")
+            is_command = runs in libraries.RUNNING_FUNCTIONS or runs.startswith("get_ipython")
+            names = " " not in other or is_command
             made = bool(words) and (words[0] in other or (names and re.search(words[1], other) is not None))
         if made:
             return True
     return False
 
 
-def _is_command(facts: Facts, string: cst.CSTNode) -> bool:
-    """Return whether a text is given to something that runs it: ``shell("unzip data.zip")``."""
-    call = next((parent for parent in facts.parents(string) if isinstance(parent, cst.Call)), None)
-    name = facts.qualified(call.func) if call is not None else ""
-    return name in libraries.RUNNING_FUNCTIONS or name.startswith("get_ipython")
-
-
 def _ports(facts: Facts) -> Iterator[Note]:
-    """Yield notes about servers that every rank would start on one port, before training ends."""
-    if facts.last_collective is None:
-        return
-    said: set[cst.CSTNode] = set()
-    for call in facts.live_calls:
+    """Note servers that every rank would start on one port, before training ends."""
+    for call in facts.live_calls if facts.last_collective is not None else ():
         name = (facts.method(call) or facts.qualified(call.func)).rpartition(".")[2]
-        if facts.is_after_training(call) or not _SERVING.search(name) or name in _FINDS_A_PORT:
-            continue
-        for argument in call.args:
-            place = _port(facts, argument)
-            if place is not None and place not in said:
-                said.add(place)
-                yield Note(
-                    "every rank starts a server on this port, and only the first one gets it: in the script, add "
-                    f"`{facts.our('local_rank')}` to the number",
-                    place,
-                )
+        if not _SERVING.search(name) or name == "launch_openenv" or facts.is_after_training(call):
+            continue  # Unsloth's launch_openenv tries ports until one is free
+        for place in filter(None, (_port(facts, argument) for argument in call.args)):
+            yield Note(
+                "every rank starts a server on this port, and only the first one gets it: in the script, add "
+                f"`{facts.our('local_rank')}` to the number",
+                place,
+            )
 
 
 def _port(facts: Facts, argument: cst.Arg) -> cst.CSTNode | None:
@@ -235,22 +229,12 @@ def _keyboard(facts: Facts, call: cst.Call, name: str) -> Iterator[Finding]:
         )
 
 
-def _has_token(facts: Facts, call: cst.Call) -> bool:
-    token = cst_nodes.given(call, 0, "token")
-    return token is not None and cst_nodes.code_of(token) != "None"
-
-
 def _login(facts: Facts, call: cst.Call) -> Iterator[Finding]:
     """Yield findings for a login that asks for a token: every rank would wait for a user's answer."""
     if (line := facts.line_of(call)) is not None:
         yield Drop(line, _NO_LOGIN, comment="a script reads the token from HF_TOKEN")
     else:
         yield Note(_NO_LOGIN, call)
-
-
-def _launched(node: cst.CSTNode) -> cst.CSTNode:
-    comment = "nb2ddp: the server ends with the script"
-    return cst_nodes.with_keyword(cst.ensure_type(node, cst.Call), "prevent_thread_lock", "True", comment)
 
 
 def _colab(facts: Facts, call: cst.Call, name: str) -> Iterator[Finding]:

@@ -82,9 +82,9 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             yield Note(
                 "--batch scale: each step takes as many times the notebook's data as there are GPUs", call
             )
-        yield from _checked(
-            call, statement, check, f"{code}.model" if _makes_model(facts, trainer) else ddp_model
-        )
+        made = facts.bound(trainer)
+        anew = isinstance(made, cst.Call) and facts.keyword(made, "model_init") is not None
+        yield from _checked(call, statement, check, f"{code}.model" if anew else ddp_model)
         if facts.is_deleted(facts.scope(call)):
             code = f"del {ddp_model}  # nb2ddp: it holds the model too, which is to be freed"
             yield Insert(statement, "after", code, _FREES)
@@ -120,10 +120,8 @@ def _named(facts: Facts, options: Options) -> Iterator[Finding]:
 
 def _rewards(facts: Facts) -> Iterator[Note]:
     """Name the reward functions that remember: a rank calls them with its own completions alone."""
-    functions = [
-        function for call in facts.live_calls for function in micro_batches.remembering_rewards(facts, call)
-    ]
-    for function in dict.fromkeys(functions):
+    functions = (f for call in facts.live_calls for f in micro_batches.remembering_rewards(facts, call))
+    for function in functions:
         home = facts.scope(function)
         name = (home if isinstance(home, cst.ClassDef) else function).name.value
         yield Note(
@@ -131,12 +129,6 @@ def _rewards(facts: Facts) -> Iterator[Note]:
             "with its own completions alone: what it keeps, and what depends on that, is not as in one process",
             function,
         )
-
-
-def _makes_model(facts: Facts, trainer: cst.BaseExpression) -> bool:
-    """Return whether a Trainer makes its model anew when it trains."""
-    made = facts.bound(trainer)
-    return isinstance(made, cst.Call) and facts.keyword(made, "model_init") is not None
 
 
 def _batch(facts: Facts) -> Batch | None:

@@ -85,11 +85,15 @@ def without_keyword(call: cst.Call, name: str) -> cst.Call:
 
 
 def with_dict_items(node: cst.Dict, items: dict[str, str]) -> cst.Dict:
-    """Return ``node`` with further ``"key": value`` items at its start, one per line where its own are."""
-    if not items:
+    """Return ``node`` with these ``"key": value`` items: its own replaced, others at its start, in lines as its own."""
+    kept, missing = [], {**items}
+    for element in node.elements:
+        key = string_value(element.key) if isinstance(element, cst.DictElement) else None
+        kept.append(element.with_changes(value=expression(missing.pop(key))) if key in missing else element)
+    node = node.with_changes(elements=kept)
+    if not missing:
         return node
-    brace = node.lbrace
-    opening = brace.whitespace_after
+    opening = (brace := node.lbrace).whitespace_after
     separator: cst.BaseParenthesizableWhitespace = _SPACE
     closing: cst.Comma | cst.MaybeSentinel = cst.MaybeSentinel.DEFAULT
     if isinstance(opening, cst.ParenthesizedWhitespace):
@@ -99,7 +103,7 @@ def with_dict_items(node: cst.Dict, items: dict[str, str]) -> cst.Dict:
             brace = brace.with_changes(whitespace_after=opening)
         separator = cst.ParenthesizedWhitespace(indent=opening.indent, last_line=opening.last_line)
     between = cst.Comma(whitespace_after=separator)
-    new = [cst.DictElement(cst.SimpleString(f'"{k}"'), expression(v), between) for k, v in items.items()]
+    new = [cst.DictElement(cst.SimpleString(f'"{k}"'), expression(v), between) for k, v in missing.items()]
     if not node.elements:
         new[-1] = new[-1].with_changes(comma=closing)
     return node.with_changes(lbrace=brace, elements=[*new, *node.elements])
