@@ -6,6 +6,8 @@ what they write to files, trackers and logging handlers cannot be, so every rank
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import libcst as cst
 from libcst import matchers as m
 
@@ -24,15 +26,15 @@ _HANDLERS = ("basicConfig", "addHandler", "dictConfig", "fileConfig")
 @asked_once
 def effects(facts: Facts) -> tuple[cst.Call, ...]:
     """Return the calls of a micro-batch that write to files, trackers or handlers of logging."""
-    calls = [call for function in _functions(facts) for call in facts.calls_in(function.body)]
+    calls = [call for function in functions(facts, _STEPS) for call in facts.calls_in(function.body)]
     return tuple(dict.fromkeys(call for call in calls if _reaches_outside(facts, call)))
 
 
-def _functions(facts: Facts) -> list[cst.FunctionDef]:
-    """Return the notebook's functions that a micro-batch may call."""
+def functions(facts: Facts, steps: Sequence[str]) -> list[cst.FunctionDef]:
+    """Return the methods of these names, and the functions of the notebook that they may call."""
     waiting = [
         binding.node
-        for name in _STEPS
+        for name in steps
         for binding in facts.definitions(name)
         if isinstance(binding.node, cst.FunctionDef) and isinstance(facts.scope(binding.node), cst.ClassDef)
     ]

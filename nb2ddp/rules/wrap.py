@@ -26,7 +26,7 @@ from itertools import count
 import libcst as cst
 
 from nb2ddp import libraries
-from nb2ddp.analysis import micro_batches
+from nb2ddp.analysis import micro_batch_order, micro_batches
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.training_arguments import ACCUMULATION, BATCH, DEFAULTS, libraries_know_ranks, recipes
 from nb2ddp.options import Options
@@ -37,6 +37,7 @@ from nb2ddp.source.cells import Statement
 
 _IN_TURNS = "the ranks compute micro-batches in turns, and sum the gradients"
 _WHOLE = "every rank computes all micro-batches, because they write to files or trackers"
+_IN_ORDER = "every rank computes all micro-batches, because they read what earlier ones have left"
 _WRITING = "every rank computes its batches, because they write"
 _FREES = "the notebook frees the model's memory"
 _WRAPPED = "train through one DDP wrapper; `{}.model` is still the plain model"
@@ -51,6 +52,13 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             "a micro-batch writes here, so every rank computes all micro-batches, and rank 0 writes: right, and no "
             "faster than one GPU. Keep figures in a list instead, and write them in a callback or after training",
             call,
+        )
+    earlier = () if ranks else micro_batch_order.earlier_reads(facts)
+    for node, what in earlier:
+        yield Note(
+            f"a micro-batch reads {what} here, which earlier micro-batches of the step have changed, so every rank "
+            "computes all micro-batches: right, and no faster than one GPU",
+            node,
         )
     if ranks:
         yield from _rewards(facts)
@@ -69,8 +77,9 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         ddp_model = facts.our("ddp_model")
         wrap = helper(facts, "wrap_rank_trainer" if ranks else "wrap_trainer")
         arguments = f'{code}, batch="scale"' if options.batch == "scale" and not ranks else code
-        arguments += ", whole=True" if effects else ""
-        why = _WRAPPED.format(code) if ranks else _WHOLE if effects else _IN_TURNS
+        arguments += ", whole=True" if effects or earlier else ""
+        whole = _WHOLE if effects else _IN_ORDER if earlier else ""
+        why = _WRAPPED.format(code) if ranks else whole or _IN_TURNS
         yield Insert(
             statement,
             "before",

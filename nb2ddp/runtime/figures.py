@@ -56,6 +56,9 @@ class _Figures:
         self.sources: dict[_Path, _Path] = {}  # of what copies another figure: a total that is logged, say
         self.counters: dict[_Path, int] = {}  # what each micro-batch adds to a number, the same each time
         self.no_counters: set[_Path] = set()
+        self.summed: set[_Path] = (
+            set()
+        )  # arrays of which two micro-batches changed one value, and both counted
         self.keeps: set[_Path] = set()  # whose values a note holds also where they stayed
         self.base: _Values = {}  # as of the beginning of the step
         self.noting: _Note | None = None  # the micro-batch under way
@@ -222,6 +225,16 @@ class _Figures:
             if any(not _are_same_events(notes[0].events, note.events) for note in notes[1:]):
                 return "what a micro-batch prints or logs"
         return ""
+
+    def overlapping(self, seen: list[list[_Note]]) -> set[_Path]:
+        """Return the arrays of which two micro-batches changed one value: they add to it, or the later one sets it."""
+        found, counts = set(), dict[_Path, Any]()
+        for path, change in ((p, c) for notes in seen if notes for p, c in notes[0].changes.items()):
+            if self.rules.get(path) == "adds" and path not in self.summed and hasattr(change.after, "dtype"):
+                counts[path] = (change.after != change.before) * 1 + counts.get(path, 0)
+                if (counts[path] > 1).any():
+                    found.add(path)
+        return found
 
     def unknown(self, notes: dict[int, _Note]) -> bool:
         """Return whether a micro-batch changed what has no rule yet, or in another way than by its rule."""

@@ -18,7 +18,8 @@ def wrap_trainer(trainer: Any, batch: str = "preserve", whole: bool = False) -> 
 
     Called right before ``trainer.train()``. The Trainer stays one process's on each rank, with the notebook's own
     batch, sampler, losses and callbacks; with ``batch="scale"`` a step has as many times its micro-batches as there
-    are ranks, and with ``whole`` every rank computes all micro-batches: they write where only one process may. Every
+    are ranks, and with ``whole`` every rank computes all micro-batches: they write where only one process may, or read
+    what earlier ones of the step have left. Every
     rank waits for the others.
     """
     prepare_trainer(trainer, whole)
@@ -46,7 +47,7 @@ def prepare_trainer(trainer: Any, whole: bool = False) -> None:
     for divide in _run.at_wrap:  # what its script evaluates, where that part is here
         divide(trainer, whole)
     if whole:
-        trainer._turns.whole = "batches write to files or trackers"
+        trainer._turns.whole = "the script says so"
     _make_also(trainer, _InTurns)
     trainer.args._n_gpu = min(trainer.args.n_gpu, 1)
     _leave_writing_to_rank_0(trainer)

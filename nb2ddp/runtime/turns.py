@@ -260,6 +260,8 @@ class _Turns(_DividedSteps):
             return _UNKNOWN
         if not self._as_expected(seen, parts, checked=checked):
             return _OTHERWISE
+        if not checked and figures.overlapping(seen):
+            return _UNKNOWN
         why = ""
         if checked:
             orders = []
@@ -310,6 +312,7 @@ class _Turns(_DividedSteps):
             self.losses_apart = max(self.losses_apart, *apart, 0.0)
         if what := self.figures.learn(seen, orders):
             return f"{what} depends on the micro-batches before"
+        self.figures.summed |= self.figures.overlapping(seen)
         return ""
 
 

@@ -1,5 +1,6 @@
 """Copy values that the notebook's code may change, compare them, and put them back."""
 
+import array
 import collections
 import contextlib
 import contextvars
@@ -82,7 +83,7 @@ def _refill(value: Any, copy: Any) -> None:
         value.seek(0)
         value.truncate()
         value.write(copy)
-    elif isinstance(value, _LEAVES):
+    elif isinstance(value, array.array):
         value[:] = copy
     elif _is_generator(value):
         _set_generator_state(value, copy)
