@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, get_args
+from importlib.resources import files
+from typing import Literal
 
 from nb2ddp.rehearse.observed import Rank, Step
 from nb2ddp.rehearse.runs import Run
@@ -14,44 +17,12 @@ from nb2ddp.rehearse.runs import Run
 TOLERANCE = 1e-4
 """How much (relative) a loss or the parameters may differ between one process and several."""
 
-UNTOLD = "cannot be told: batches come without indices, or are changed on their way to the model"
+UNKNOWN_SAMPLES = "cannot be told: batches come without indices, or are changed on their way to the model"
 
-FaultKey = Literal[
-    "one-process",
-    "no-group",
-    "shared-device",
-    "rank-dependent-arguments",
-    "early-exit",
-    "other-order",
-    "not-divided",
-    "same-samples",
-    "other-batch",
-    "not-synchronised",
-    "synchronised-twice",
-    "summed-gradients",
-    "batch-norm",
-    "mean-of-means",
-    "same-epochs",
-    "all-ranks-save",
-    "no-training",
-    "failed",
-    "hang",
-    "other-collectives",
-    "left-processes",
-    "missing-samples",
-    "repeated-samples",
-    "other-shuffle",
-    "other-files",
-    "replicas-differ",
-    "other-losses",
-    "other-figures",
-    "other-parameters",
-    "plain-differs",
-    "printed-twice",
-]
-"""The names of the faults, causes before consequences: one fault entails others."""
-
-CAUSES: tuple[FaultKey, ...] = get_args(FaultKey)
+ADVICE: dict[str, str] = tomllib.loads(
+    files("nb2ddp.rehearse").joinpath("faults.toml").read_text(encoding="utf-8")
+)
+"""What to do about each fault, by its key; causes before consequences, for one fault entails others."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +33,7 @@ class Fault:
     where it is not known.
     """
 
-    key: FaultKey
+    key: str
     sentence: str
     line: int | None = None
     step: int | None = None
@@ -111,12 +82,9 @@ class Evidence:
         That is the mean over the ranks, as DDP averages gradients; or the sum, where each micro-batch has the
         weight that it has in one process and the ranks' gradients are added.
         """
-        losses = [rank.losses for rank in self.ranks]
-        several = [sum(step) / len(step) for step in zip(*losses, strict=False)]
-        if self._adds:
-            several = [loss * len(self.ranks) for loss in several]
-        count = max(len(several), len(self.one.losses))
-        return list(zip(_padded(self.one.losses, count), _padded(several, count), strict=True))
+        parts = 1 if self._adds else len(self.ranks)
+        losses = zip(*(rank.losses for rank in self.ranks), strict=False)
+        return list(itertools.zip_longest(self.one.losses, (sum(step) / parts for step in losses)))
 
     @cached_property
     def _adds(self) -> bool:
@@ -138,10 +106,8 @@ class Evidence:
     @cached_property
     def together(self) -> list[tuple[Step, list[Step]]]:
         """Each step of the notebook with those of the ranks."""
-        return [
-            (single, list(several))
-            for single, *several in zip(self.one.steps, *(rank.steps for rank in self.ranks), strict=False)
-        ]
+        steps = zip(self.one.steps, *(rank.steps for rank in self.ranks), strict=False)
+        return [(single, list(several)) for single, *several in steps]
 
     @property
     def undivided(self) -> int:
@@ -160,10 +126,6 @@ def is_undivided(single: Step, steps: Sequence[Step]) -> bool:
         and len(whole) >= len(steps)
         and all(step.rows is not None and sorted(step.rows) == sorted(whole) for step in steps)
     )
-
-
-def _padded(values: Sequence[float], count: int) -> list[float | None]:
-    return [*values, *[None] * (count - len(values))]
 
 
 def last_line(rank: Rank) -> str:

@@ -27,26 +27,24 @@ _CACHES = ("unsloth_compiled_cache", "__pycache__", "logs", "wandb", ".cache")
 class Step:
     """One optimizer step of one rank.
 
-    ``loss`` is the sum of what backward() was called on. ``indices`` and ``rows`` are the places in the data
-    set and digests of the numbers of the samples that this rank computed, each None when they cannot be told;
-    ``count`` is how many. ``sets`` counts how often the trained parameters' gradients were averaged over the
-    ranks by DDP or in shards, in ``micro_batches`` calls of backward(). ``digest`` is that of the parameters that
-    the rank holds. ``gradients`` are digest and norm of what the optimizer took, None where that is not known.
-    ``counts`` is how many tokens a mean may count, by what they are. ``line`` and ``backward`` are lines of the
-    script: of the step, and of the last backward().
+    ``loss`` is the sum of what backward() was called on, ``micro_batches`` times. ``indices`` and ``rows`` are the
+    places in the data set and digests of the numbers of the samples that this rank computed, each None when they
+    cannot be told; ``count`` is how many. ``digest`` is that of the parameters that the rank holds. ``gradients`` are
+    digest and norm of what the optimizer took, None where that is not known. ``counts`` is how many tokens a mean may
+    count, by what they are. ``line`` and ``backward`` are lines of the script: of the step, and of the last
+    backward().
     """
 
     loss: float
     indices: tuple[int, ...] | None
     rows: tuple[str, ...] | None
     count: int | None
-    sets: float
     digest: str
-    micro_batches: int = 1
-    gradients: tuple[str, float] | None = None
-    counts: Mapping[str, int] = field(default_factory=dict)
-    line: int | None = None
-    backward: int | None = None
+    micro_batches: int
+    gradients: tuple[str, float] | None
+    counts: Mapping[str, int]
+    line: int | None
+    backward: int | None
 
 
 @dataclass(frozen=True)
@@ -69,27 +67,7 @@ class Rank:
     @cached_property
     def steps(self) -> list[Step]:
         given = {(note["iterator"], note["number"]): note for note in self.of("batch")}
-        steps = []
-        for note in self.of("step"):
-            batches = [given.get((iterator, number)) for iterator, number in note["batches"]]
-            indices, rows, count, places = _computed(batches, note["computed"])
-            losses = note["losses"]
-            steps.append(
-                Step(
-                    sum(losses),
-                    indices,
-                    rows,
-                    count,
-                    note["sets"],
-                    note["digest"],
-                    len(losses),
-                    tuple(note["gradients"]) if note.get("gradients") else None,
-                    _counted(batches, places),
-                    note.get("line"),
-                    note.get("backward"),
-                )
-            )
-        return steps
+        return [_step(note, given) for note in self.of("step")]
 
     @cached_property
     def epochs(self) -> list[tuple[int, list[int]]]:
@@ -114,9 +92,9 @@ class Rank:
         path = str(self.folder / name)
         return next((note.get("line") for note in self.of("write") if note["path"] == path), None)
 
-    def line(self, *kinds: str, key: str = "line") -> int | None:
+    def line(self, *kinds: str) -> int | None:
         """Return the line of the script that the first of these notes has."""
-        return next((note[key] for note in self.of(*kinds) if note.get(key)), None)
+        return next((note["line"] for note in self.of(*kinds) if note.get("line")), None)
 
     @property
     def losses(self) -> list[float]:
@@ -127,8 +105,9 @@ class Rank:
         return next((note["digest"] for note in self.of("begin")), None)
 
     @property
-    def trained(self) -> int:
-        return sum(note["trained"] for note in self.of("begin"))
+    def is_unchanged(self) -> bool:
+        """Whether its parameters are after the last step what they were before the first."""
+        return bool(self.steps) and self.steps[-1].digest == self.first_digest
 
     @property
     def pieces(self) -> list[Piece] | None:
@@ -138,22 +117,23 @@ class Rank:
         return None if found is None else [(first, held, total) for first, held, total in found]
 
     @cached_property
-    def training_data(self) -> list[tuple[int | None, str | None]]:
-        """Size and digest of each data set that it trained on."""
+    def loaders(self) -> list[Note]:
+        """The notes of the data loaders' iterators that it trained on."""
         used = {iterator for note in self.of("step") for iterator, _ in note["batches"]}
-        return [(note["size"], note["digest"]) for note in self.of("loader") if note["iterator"] in used]
+        return [note for note in self.of("loader") if note["iterator"] in used]
 
     @cached_property
     def written(self) -> list[str]:
         """Files below the working folder that it opened for writing, caches and locks left out."""
         # the runtime module writes in a folder of its own, and renames what is whole, which is noted too
-        found = dict.fromkeys(
-            note["path"] for note in self.of("write") if "/.unfinished-" not in note["path"]
-        )
-        below = [
-            Path(path).relative_to(self.folder) for path in found if Path(path).is_relative_to(self.folder)
+        found = dict.fromkeys(Path(note["path"]) for note in self.of("write"))
+        below = [path.relative_to(self.folder) for path in found if path.is_relative_to(self.folder)]
+        passing = (".unfinished-", *_CACHES)
+        return [
+            str(path)
+            for path in below
+            if path.suffix != ".lock" and not any(part.startswith(passing) for part in path.parts)
         ]
-        return [str(path) for path in below if path.suffix != ".lock" and not _is_cache(path)]
 
     @property
     def collectives(self) -> list[tuple[str, int | None]]:
@@ -163,9 +143,9 @@ class Rank:
     def pending(self) -> tuple[str, int | None] | None:
         """The collective that it entered and never left."""
         entered = self.of("enter", "leave")
-        return (
-            (entered[-1]["name"], entered[-1]["line"]) if entered and entered[-1]["kind"] == "enter" else None
-        )
+        if not entered or entered[-1]["kind"] == "leave":
+            return None
+        return entered[-1]["name"], entered[-1]["line"]
 
     def numbers(self) -> array[float] | None:
         """Return what it holds of the trained parameters after the last step."""
@@ -184,49 +164,59 @@ def _floats(path: Path) -> array[float] | None:
     return None
 
 
-def _counted(batches: Sequence[Note | None], places: Sequence[int] | None) -> dict[str, int]:
-    """Return how much of each kind the rows at these places of the batches have; all rows where that is None."""
-    counts: dict[str, list[int]] = {}
-    for batch in batches:
-        for name, values in ((batch or {}).get("counts") or {}).items():
-            counts.setdefault(name, []).extend(values)
-    if places is None:
-        return {name: sum(values) for name, values in counts.items()}
-    return {
-        name: sum(values[place] for place in places)
-        for name, values in counts.items()
-        if len(values) > max(places, default=-1)
-    }
+def _step(note: Note, given: Mapping[tuple[int, int], Note]) -> Step:
+    """Read a step back: its samples are those of its batches, or of these the rows that the model was called with.
 
-
-def _computed(
-    batches: Sequence[Note | None], computed: Sequence[str | None]
-) -> tuple[tuple[int, ...] | None, tuple[str, ...] | None, int | None, list[int] | None]:
-    """Return the indices, digests and number of the samples that a rank computed in a step, and their places.
-
-    They are those of its batches; but of batches that are divided only when the model is called, the rows
-    that went through DDP. Where a script changes rows on their way to the model, only their number is known.
+    Where a script changes rows on their way to the model, only their number is known.
     """
+    batches = [given.get((iterator, number)) for iterator, number in note["batches"]]
     indices, rows = _joined(batches, "indices"), _joined(batches, "rows")
+    known = indices if indices is not None else rows
+    count = None if known is None else len(known)
+    counts = _counts(batches)
     widths = [None if batch is None else batch["width"] for batch in batches]
-    width = sum(width or 0 for width in widths)
-    if not computed or None in widths or len(computed) >= width:
-        known = indices if indices is not None else rows
-        return indices, rows, None if known is None else len(known), None
-    if rows is None or len(rows) != width:
-        return None, None, len(computed), []
+    computed = note["computed"]
+    if computed and None not in widths and len(computed) < (width := sum(widths)):
+        places = _places(computed, rows) if rows is not None and len(rows) == width else None
+        count = len(computed)
+        indices, rows = _at(indices, places), _at(rows, places)
+        counts = {name: _at(values, places) or () for name, values in counts.items() if len(values) == width}
+    return Step(
+        sum(note["losses"]),
+        indices,
+        rows,
+        count,
+        note["digest"],
+        len(note["losses"]),
+        tuple(note["gradients"]) if note.get("gradients") else None,
+        {name: sum(values) for name, values in counts.items()},
+        note.get("line"),
+        note.get("backward"),
+    )
+
+
+def _places(computed: Sequence[str | None], rows: Sequence[str]) -> list[int] | None:
+    """Return where among the rows those are that a rank computed; None where one is not among them."""
     places: list[int] = []
     for digest in computed:
         place = next((i for i, row in enumerate(rows) if row == digest and i not in places), None)
         if place is None:
-            return None, None, len(computed), []
+            return None
         places.append(place)
-    return (
-        None if indices is None else tuple(indices[place] for place in places),
-        tuple(rows[place] for place in places),
-        len(places),
-        places,
-    )
+    return places
+
+
+def _at(values: Sequence[Any] | None, places: Sequence[int] | None) -> tuple[Any, ...] | None:
+    return None if values is None or places is None else tuple(values[place] for place in places)
+
+
+def _counts(batches: Sequence[Note | None]) -> dict[str, Sequence[int]]:
+    """Return how many tokens each row of the batches has, by what they are."""
+    counts: dict[str, Sequence[int]] = {}
+    for batch in batches:
+        for name, values in ((batch or {}).get("counts") or {}).items():
+            counts[name] = [*counts.get(name, ()), *values]
+    return counts
 
 
 def _joined(batches: Sequence[Note | None], key: str) -> tuple[Any, ...] | None:
@@ -234,10 +224,6 @@ def _joined(batches: Sequence[Note | None], key: str) -> tuple[Any, ...] | None:
     if not parts or any(part is None for part in parts):
         return None
     return tuple(item for part in parts if part is not None for item in part)
-
-
-def _is_cache(path: Path) -> bool:
-    return any(part.startswith(_CACHES) for part in path.parts)
 
 
 def observe(run: Run) -> list[Rank]:
@@ -279,8 +265,7 @@ def _text(path: Path) -> str:
 
 def _stack(text: str) -> str:
     """Return the main thread's part of what faulthandler wrote, the innermost call first."""
-    threads = text.strip().split("\n\n")
-    return threads[-1].strip() if text.strip() else ""
+    return text.strip().split("\n\n")[-1].strip()
 
 
 def failing_line(errors: str, script: str) -> int | None:

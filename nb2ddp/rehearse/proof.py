@@ -7,23 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from nb2ddp.rehearse import report
-from nb2ddp.rehearse.advice import ADVICE
-from nb2ddp.rehearse.evidence import Fault, FaultKey
+from nb2ddp.rehearse.evidence import ADVICE, Fault
 from nb2ddp.rehearse.rehearsal import OUTCOMES, Outcome, Rehearsal
 from nb2ddp.secrets import masker
 
-_FOLLOWS: frozenset[FaultKey] = frozenset(
-    {
-        *(
-            "other-losses",
-            "other-figures",
-            "other-parameters",
-            "replicas-differ",
-            "plain-differs",
-            "missing-samples",
-        ),
-        *("other-collectives", "printed-twice", "other-files"),
-    }
+_FOLLOWS = frozenset(
+    "other-losses other-figures other-parameters replicas-differ plain-differs missing-samples other-collectives "
+    "printed-twice other-files".split()
 )
 """What other faults entail: where there is one of those, these may go with it."""
 
@@ -51,49 +41,40 @@ def _sentence(fault: Fault, name: str) -> str:
 
 def lines(result: Rehearsal, script: Path, code: str) -> Iterator[str]:
     """Yield the report for a terminal: the points, each fault with its line and what to do, the verdict."""
-    width = max(len(point.title) for point in result.points)
-    for point in result.points:
-        state = point.state.upper() if point.faults else point.state
-        yield f"{point.number or ' '}  {point.title.ljust(width)}  {state}  {point.measured}"
-    yield ""
-    source, mask = code.splitlines(), masker([code])
-    for fault in result.faults:
-        follows = (
-            " (may follow from the first)" if fault is not result.faults[0] and fault.key in _FOLLOWS else ""
-        )
-        yield f"{_sentence(fault, script.name)} [{fault.key}]{follows}"
-        if fault.line and fault.line <= len(source):
-            yield f"    {mask(source[fault.line - 1].strip())}"
+    yield from report.point_lines(result)
+    for number, fault in enumerate(result.faults):
+        follows = number > 0 and fault.key in _FOLLOWS
+        yield f"{_sentence(fault, script.name)} [{fault.key}]{' (may follow from the first)' * follows}"
+        if (line := _code(fault, code)) is not None:
+            yield f"    {line}"
         if not follows:
             yield f"    What to do: {ADVICE[fault.key]}"
     yield from result.notes
-    for rank, stack in result.stacks:
-        yield f"\nStack of rank {rank}:\n{stack}"
+    yield from report.stack_lines(result)
     if result.faults:
         yield ""
     yield f"{verdict(result, script)} ({result.seconds:.0f} s)"
 
 
+def _code(fault: Fault, code: str) -> str | None:
+    """Return the line of the script that a fault is about, without secrets."""
+    source = code.splitlines()
+    if not fault.line or fault.line > len(source):
+        return None
+    return masker([code])(source[fault.line - 1].strip())
+
+
 def as_json(result: Rehearsal, script: Path, code: str) -> dict[str, Any]:
     """Return the whole result as plain values; the keys are part of the interface."""
-    source, mask = code.splitlines(), masker([code])
-    faults = [
-        {
-            **vars(fault),
-            "code": mask(source[fault.line - 1].strip())
-            if fault.line and fault.line <= len(source)
-            else None,
-            "advice": ADVICE[fault.key],
-        }
-        for fault in result.faults
-    ]
-    steps = [fault.step for fault in result.faults if fault.step]
     return {
         **report.as_json(result),
         "script": str(script),
         "outcome": result.outcome,
         "exit_code": OUTCOMES[result.outcome],
         "verdict": verdict(result, script),
-        "first_step": min(steps, default=None),
-        "faults": faults,
+        "first_step": min((fault.step for fault in result.faults if fault.step), default=None),
+        "faults": [
+            {**vars(fault), "code": _code(fault, code), "advice": ADVICE[fault.key]}
+            for fault in result.faults
+        ],
     }

@@ -15,12 +15,10 @@ from typing import Literal
 
 from nb2ddp.ddp_folder import SCRIPT
 from nb2ddp.errors import RehearsalError
-from nb2ddp.rehearse.checks import data, run
-from nb2ddp.rehearse.checks.model import trained_apart
-from nb2ddp.rehearse.evidence import CAUSES, Evidence, Fault, Point, last_line
+from nb2ddp.rehearse.checks import data, figures, model, run
+from nb2ddp.rehearse.evidence import ADVICE, Evidence, Fault, Point, last_line
 from nb2ddp.rehearse.observed import Rank, failing_line, observe
-from nb2ddp.rehearse.points import HANDMADE, POINTS
-from nb2ddp.rehearse.progress import Display, Silent
+from nb2ddp.rehearse.progress import Display
 from nb2ddp.rehearse.runs import REFERENCE, Run, Settings, execute, prepare
 from nb2ddp.rehearse.subject import Subject
 from nb2ddp.secrets import masker
@@ -30,6 +28,16 @@ _NEEDS_GPU = re.compile(r"\b(?:CUDA|cuda|GPUs?|NVIDIA|[Cc]uda error)\b")
 _TOO_FEW = ("IndexError", "num_samples=0")
 Execute = Callable[[Sequence[Run], Settings, Path, Callable[[Mapping[str, str]], None]], None]
 Outcome = Literal["same", "different", "fails", "hangs", "reordered"]
+
+POINTS: tuple[Callable[[Evidence], Point], ...] = (
+    *(model.loads, model.replicas, model.losses, data.samples, run.files, run.ends, run.plain),
+    *(model.gradients, data.batch, run.arguments, run.prints),
+)
+"""What is checked of a conversion of ours: the promises of the README, by number, and what goes with them."""
+
+HANDMADE: tuple[Callable[[Evidence], Point], ...] = (*(run.group, *POINTS[:3], figures.figures, *POINTS[3:]),)
+"""What is checked of any other script."""
+
 OUTCOMES: Mapping[Outcome, int] = {"same": 0, "different": 1, "fails": 4, "hangs": 5, "reordered": 6}
 """What a script turns out to be beside its notebook, and the exit code of `nb2ddp prove`."""
 
@@ -95,7 +103,8 @@ class Rehearsal:
     @property
     def faults(self) -> list[Fault]:
         """What is wrong, causes before consequences."""
-        return sorted((f for point in self.points for f in point.faults), key=lambda f: CAUSES.index(f.key))
+        order = list(ADVICE)
+        return sorted((f for point in self.points for f in point.faults), key=lambda f: order.index(f.key))
 
 
 def rehearse(
@@ -115,46 +124,50 @@ def rehearse(
         RehearsalError: the notebook's own code does not train here, so that there is nothing to compare with;
             or this machine lets nothing be written.
     """
-    settings, display = settings or Settings(), display or Silent()
+    settings, display = settings or Settings(), display or Display()
     began, date = time.monotonic(), datetime.now().astimezone()
     short = None if len(tempfile.gettempdir()) < 30 else "/tmp"
     scratch = Path(tempfile.mkdtemp(prefix="nb2ddp-", dir=short))
     work = scratch / "runs" if keep is None else keep.resolve()
+
+    def run_all(title: str, settings: Settings, *runs: Run) -> list[Rank]:
+        display.phase(title)
+        start(runs, settings, scratch, display.status)
+        return observe(runs[0])
+
+    def run_alone(title: str, again: str = "") -> tuple[Rank, Run, Run]:
+        one = prepare(work, f"one{again}", subject, settings, REFERENCE)
+        alone = prepare(work, f"alone{again}", subject, settings, SCRIPT)
+        (reference,) = run_all(title, settings, one, alone)
+        return reference, one, alone
+
     try:
-        display.phase("one process: the notebook's own code, and the script")
-        one, alone = _alone(work, "", subject, settings, scratch, display, start)
-        (reference,) = observe(one)
+        reference, one, alone = run_alone("one process: the notebook's own code, and the script")
         if _has_too_few_rows(reference):
-            display.phase(f"one process, again with {_MORE_ROWS} rows: {settings.rows} are too few")
+            said = f"one process, again with {_MORE_ROWS} rows: {settings.rows} are too few"
             settings = replace(settings, rows=_MORE_ROWS)
-            one, alone = _alone(work, "-again", subject, settings, scratch, display, start)
-            (reference,) = observe(one)
+            reference, one, alone = run_alone(said, "-again")
         _check(reference, one, settings.python)
         several = prepare(work, "several", subject, settings, SCRIPT, settings.nproc)
-        display.phase(f"{settings.nproc} processes: the script")
-        start([several], settings, scratch, display.status)
+        ranks = run_all(f"{settings.nproc} processes: the script", settings, several)
         display.phase("comparing")
         (single,) = observe(alone)
-        evidence = Evidence(
-            several, reference, single, alone, observe(several), subject.other_losses, subject.handmade
-        )
-        if not subject.handmade:
-            points = tuple(point(evidence) for point in POINTS)
-        else:
+        evidence = Evidence(several, reference, single, alone, ranks, subject.other_losses, subject.handmade)
+        points = [point(evidence) for point in (HANDMADE if subject.handmade else POINTS)]
+        if subject.handmade:
             _check_gpu(evidence, subject.script)
-            first, evidence = evidence, evidence
             if data.other_shuffle(evidence):
-                display.phase("one process, again with the samples in the order of the ranks")
                 again = prepare(
                     work, "reordered", subject, settings, REFERENCE, order=data.ranks_order(evidence)
                 )
-                start([again], settings, scratch, display.status)
-                evidence = replace(evidence, one=observe(again)[0])
-            points = _judged(first, evidence)
+                title = "one process, again with the samples in the order of the ranks"
+                evidence = replace(evidence, one=run_all(title, settings, again)[0])
+                points = _in_the_ranks_order(points, evidence)
+            points = _of_ranks(points)
         return Rehearsal(
             subject.name,
             settings.nproc,
-            points,
+            tuple(points),
             tuple(evidence.rows),
             _replaced(evidence.ranks),
             _notes(evidence),
@@ -163,7 +176,7 @@ def rehearse(
             date,
             _versions(reference),
             subject.other_losses,
-            trained_apart(evidence),
+            model.trained_apart(evidence),
         )
     except OSError as error:
         raise RehearsalError(f"The rehearsal cannot write or start what it needs: {error}.") from error
@@ -171,38 +184,26 @@ def rehearse(
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _alone(
-    work: Path,
-    again: str,
-    subject: Subject,
-    settings: Settings,
-    scratch: Path,
-    display: Display,
-    start: Execute,
-) -> tuple[Run, Run]:
-    """Run the notebook's own code and the script, each in one process."""
-    one = prepare(work, f"one{again}", subject, settings, REFERENCE)
-    alone = prepare(work, f"alone{again}", subject, settings, SCRIPT)
-    start([one, alone], settings, scratch, display.status)
-    return one, alone
-
-
-def _judged(first: Evidence, evidence: Evidence) -> tuple[Point, ...]:
-    """Return the points of any script. ``evidence`` has the notebook's run with the samples in the ranks' order.
-
-    Of a script that never makes ranks of its processes, nothing else is judged than that, and one process.
-    """
+def _in_the_ranks_order(points: Sequence[Point], evidence: Evidence) -> list[Point]:
+    """Judge anew, by the notebook's run with the samples in the ranks' order, what does not ask for that order."""
     as_it_is = (data.samples, run.plain)
-    points = [point(first if point in as_it_is else evidence) for point in HANDMADE]
-    if not points[0].faults:
-        return tuple(points)
-    judged = (points[0].title, "plain python")
-    return tuple(
+    return [
+        point if check in as_it_is else check(evidence) for check, point in zip(HANDMADE, points, strict=True)
+    ]
+
+
+def _of_ranks(points: Sequence[Point]) -> list[Point]:
+    """Leave out what needs ranks, for a script that never makes ranks of its processes."""
+    group = points[0]
+    if not group.faults:
+        return list(points)
+    judged = (group.title, "plain python")
+    return [
         point
         if point.title in judged
         else replace(point, measured="there are no ranks", faults=(), seen=False)
         for point in points
-    )
+    ]
 
 
 def _check_gpu(evidence: Evidence, script: str) -> None:
@@ -246,20 +247,12 @@ def _hint(reference: Rank, python: str) -> str:
 
 
 def _place(rank: Rank, folder: Path) -> str:
-    """Return the line at which a run failed, and its error, without secrets."""
+    """Return the line of the notebook's own code at which a run failed, and its error, without secrets."""
     error = last_line(rank) or f"exit code {rank.code}"
-    line = _line(rank, folder)
-    mask = masker([(folder / REFERENCE).read_text(encoding="utf-8")])
-    return mask(f" at `{line}`: {error.rstrip('.')}" if line else f": {error}")
-
-
-def _line(rank: Rank, folder: Path) -> str:
-    """Return the line of the notebook's own code in which it failed; empty where it failed elsewhere."""
-    calls = re.findall(rf'File ".*/{re.escape(REFERENCE)}", line (\d+)', rank.errors)
-    if not calls:
-        return ""
-    code = (folder / REFERENCE).read_text(encoding="utf-8").splitlines()
-    return code[int(calls[-1]) - 1].strip()
+    code = (folder / REFERENCE).read_text(encoding="utf-8")
+    line = failing_line(rank.errors, REFERENCE)
+    where = f" at `{code.splitlines()[line - 1].strip()}`" if line else ""
+    return masker([code])(f"{where}: {error.rstrip('.')}")
 
 
 def _has_trained(rank: Rank) -> bool:

@@ -50,18 +50,28 @@ def verdict(rehearsal: Rehearsal) -> str:
     return f"{rehearsal.name} failed: {sentence}{'' if sentence.endswith(('.', '?')) else '.'}"
 
 
-def lines(rehearsal: Rehearsal) -> Iterator[str]:
-    """Yield the report for a terminal."""
+def point_lines(rehearsal: Rehearsal, faults: bool = False) -> Iterator[str]:
+    """Yield a line for each point, and below it those of its faults."""
     width = max(len(point.title) for point in rehearsal.points)
     for point in rehearsal.points:
         state = point.state.upper() if point.faults else point.state
         yield f"{point.number or ' '}  {point.title.ljust(width)}  {state}  {point.measured}"
-        for fault in point.faults:
+        for fault in point.faults if faults else ():
             yield f"{' ' * (width + 5)}        {fault.sentence} [{fault.key}]"
     yield ""
-    yield from _table(rehearsal)
+
+
+def stack_lines(rehearsal: Rehearsal) -> Iterator[str]:
+    """Yield where each rank of a run that hung stood."""
     for rank, stack in rehearsal.stacks:
         yield f"\nStack of rank {rank}:\n{stack}"
+
+
+def lines(rehearsal: Rehearsal) -> Iterator[str]:
+    """Yield the report for a terminal."""
+    yield from point_lines(rehearsal, faults=True)
+    yield from _table(rehearsal)
+    yield from stack_lines(rehearsal)
     if rehearsal.replaced:
         yield "\nReplaced:"
     for replaced in rehearsal.replaced:
@@ -116,12 +126,8 @@ def _table(rehearsal: Rehearsal) -> Iterator[str]:
 
 def _losses(rehearsal: Rehearsal) -> Iterator[tuple[int, str, str, str]]:
     for number, (one, several) in enumerate(rehearsal.losses, start=1):
-        off = _difference(one, several) if one is not None and several is not None else "-"
-        yield number, _number(one), _number(several), off
-
-
-def _difference(one: float, several: float) -> str:
-    return f"{off:.1e}" if (off := relative(one, several)) else "0"
+        off = None if one is None or several is None else relative(one, several)
+        yield number, _number(one), _number(several), "-" if off is None else f"{off:.1e}" if off else "0"
 
 
 def _number(value: float | None) -> str:

@@ -97,14 +97,14 @@ def prepare(
     folder, notes = work / name, work / f"{name}-notes"
     for path in (folder, notes):
         path.mkdir(parents=True)
-    for path in {
-        path.name: path for path in (*subject.files, *(subject.script_files if file == SCRIPT else ()))
-    }.values():
+    is_script = file == SCRIPT
+    beside = (*subject.files, *(subject.script_files if is_script else ()))
+    for path in {path.name: path for path in beside}.values():
         _copy(path, folder / path.name)
     script = folder / file
-    script.write_text(subject.script if file == SCRIPT else subject.reference, encoding="utf-8")
-    for module, text in subject.modules.items() if file == SCRIPT else ():
-        (folder / module).write_text(text, encoding="utf-8")
+    texts = {**subject.modules, file: subject.script} if is_script else {file: subject.reference}
+    for name_of, text in texts.items():
+        (folder / name_of).write_text(text, encoding="utf-8")
     plan = {
         "script": str(script),
         "steps": settings.steps,
@@ -117,11 +117,11 @@ def prepare(
         "handmade": subject.handmade,
         "nproc": max(1, settings.nproc),
         "order": order or {},
-        "arguments": subject.arguments if file == SCRIPT else (),
+        "arguments": subject.arguments if is_script else (),
         "hub": not any(os.environ.get(name, "").upper() in _TRUE for name in _OFFLINE),
     }
     (notes / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
-    return Run(name, "script" if file == SCRIPT else "notebook", folder, notes, nproc)
+    return Run(name, "script" if is_script else "notebook", folder, notes, nproc)
 
 
 def _copy(path: Path, to: Path) -> None:
@@ -179,7 +179,7 @@ def execute(
     """Make the runs, at the same time, and return when all their processes are gone.
 
     ``scratch`` has a short name: the paths of Unix sockets in it may have about 100 characters. ``tell`` gets
-    what each process is doing whenever that has changed.
+    what each process is doing whenever that may have changed.
     """
     living: dict[str, tuple[Run, subprocess.Popen[bytes]]] = {}
     following, told = Following(runs), 0.0
@@ -192,12 +192,12 @@ def execute(
                 told = time.monotonic()
                 tell(following.states())
             for run, process in list(living.values()):
-                if process.poll() is None and not _hangs(run, settings.patience):
-                    continue
-                if process.poll() is None:
-                    _show_stacks(run)
-                else:
+                if process.poll() is not None:
                     run.left = _left(run)
+                elif _hangs(run, settings.patience, following):
+                    following.show_stacks(run)
+                else:
+                    continue
                 run.seconds = time.time() - run.started
                 del living[run.name]
                 _end(run, process)
@@ -211,13 +211,10 @@ class Following:
     """Read the ranks' notes as they are written, for what each of them is doing."""
 
     def __init__(self, runs: Sequence[Run]) -> None:
-        self._files = {
-            f"rank {rank}" if run.nproc else run.label: run.notes / f"notes-{rank}.jsonl"
-            for run in runs
-            for rank in run.ranks
-        }
+        self._files = {name: run.notes / f"notes-{n}.jsonl" for run in runs for n, name in _names(run)}
         self._read = dict.fromkeys(self._files, 0)
         self._states = dict.fromkeys(self._files, "starting")
+        self._pids: dict[str, int] = {}
 
     def states(self) -> dict[str, str]:
         """Return what each process has noted last: ``{"rank 0": "step 2"}``."""
@@ -231,12 +228,36 @@ class Following:
         return dict(self._states)
 
     def _take(self, name: str, note: dict[str, Any]) -> None:
-        if note["kind"] == "step":
+        if note["kind"] == "start":
+            self._pids[name] = note["pid"]
+        elif note["kind"] == "step":
             self._states[name] = f"step {note['number']}"
         elif note["kind"] in ("trained", "left_group"):
             self._states[name] = "trained"
         elif note["kind"] == "load" and self._states[name] == "starting":
             self._states[name] = "model loaded"
+
+    def phase(self, run: Run, patience: Patience) -> tuple[str, float]:
+        """Return the phase of the rank that has come furthest, and how long it may be silent."""
+        states = self.states()
+        reached = {states[name].partition(" ")[0] for _, name in _names(run)}
+        if "trained" in reached:
+            return "after training", patience.end
+        return (
+            ("in training", patience.training) if "step" in reached else ("before training", patience.start)
+        )
+
+    def show_stacks(self, run: Run) -> None:
+        """Make each rank write its stack to a file, by the signal that `notes.begin` has registered."""
+        for _, name in _names(run):
+            with contextlib.suppress(OSError, KeyError):
+                os.kill(self._pids[name], signal.SIGUSR1)
+        time.sleep(0.5)
+
+
+def _names(run: Run) -> list[tuple[int, str]]:
+    """Return the number of each process of a run, and what it is called."""
+    return [(rank, f"rank {rank}" if run.nproc else run.label) for rank in run.ranks]
 
 
 def _end(run: Run, process: subprocess.Popen[bytes]) -> None:
@@ -254,38 +275,16 @@ def _left(run: Run) -> int:
     return len(left)
 
 
-def _hangs(run: Run, patience: Patience) -> bool:
+def _hangs(run: Run, patience: Patience, following: Following) -> bool:
     """Return whether nothing was noted and nothing printed for longer than this phase may be silent."""
     now = time.time()
     if now - run.started > patience.total:
         run.hung = f"it still ran after {patience.total:.0f} s"
         return True
     files = [path for path in run.notes.iterdir() if path.name.startswith(("notes-", "rank"))]
-    latest = max([run.started, *(path.stat().st_mtime for path in files)])
-    if now - latest <= min(patience.start, patience.training, patience.end):
-        return False
-    phase, seconds = _phase(run, patience)
-    if now - latest > seconds:
-        run.hung = f"nothing happened any more {phase}"
+    silent = now - max([run.started, *(path.stat().st_mtime for path in files)])
+    if silent > min(patience.start, patience.training, patience.end):
+        phase, seconds = following.phase(run, patience)
+        if silent > seconds:
+            run.hung = f"nothing happened any more {phase}"
     return run.hung is not None
-
-
-def _phase(run: Run, patience: Patience) -> tuple[str, float]:
-    """Return the phase of the rank that has come furthest, and how long it may be silent."""
-    kinds: set[str] = set()
-    for rank in run.ranks:
-        with contextlib.suppress(OSError):
-            text = (run.notes / f"notes-{rank}.jsonl").read_text(encoding="utf-8")
-            kinds |= {kind for kind in ("step", "trained", "left_group") if f'{{"kind": "{kind}"' in text}
-    if kinds & {"trained", "left_group"}:
-        return "after training", patience.end
-    return ("in training", patience.training) if kinds else ("before training", patience.start)
-
-
-def _show_stacks(run: Run) -> None:
-    """Make each rank write its stack to a file, by the signal that `notes.begin` has registered."""
-    for rank in run.ranks:
-        with contextlib.suppress(OSError, ValueError, LookupError):
-            first = (run.notes / f"notes-{rank}.jsonl").read_text(encoding="utf-8").splitlines()[0]
-            os.kill(json.loads(first)["pid"], signal.SIGUSR1)
-    time.sleep(0.5)

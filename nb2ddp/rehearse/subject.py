@@ -18,9 +18,13 @@ from nb2ddp.source.syntax_check import parse
 
 if TYPE_CHECKING:
     from nb2ddp.analysis.facts import Facts
+    from nb2ddp.rewriting.findings import Rule
 
-_SEEDED = re.compile(r"^(?:random|numpy\.random)\.seed\(\d+\)", re.MULTILINE)
+_NO_PYTHON = (SyntaxError, ValueError, RecursionError, MemoryError)
 _SEEDED_START = re.compile(r"^(?:[\w, ]+ = )?(?:\w+\.)?init\((?:seed=)?(?P<seed>\d+)[,)]", re.MULTILINE)
+_STARTS_RANKS = re.compile(
+    r"(?:.*\.)?(?:mp|multiprocessing)\.(?:spawn|start_processes)|(?:.*\.)?notebook_launcher"
+)
 _SEEDS = re.compile(r"(?:[\w.]+\.)?(?:manual_seed|set_seed|seed_everything|enable_full_determinism)\(")
 _GIVEN_BY_TRAINING = frozenset(
     "input_ids attention_mask labels loss logits position_ids train_runtime train_loss".split()
@@ -107,11 +111,11 @@ def subject_of_script(path: Path, script: Path, arguments: Sequence[str] = ()) -
     text = _text(script)
     try:
         tree = parse(text)
-    except SyntaxError as error:
-        where = f", line {error.lineno}" if error.lineno else ""
-        raise RehearsalError(f"{script}{where} is no Python: {error.msg}.") from None
-    except (ValueError, RecursionError, MemoryError) as error:
-        raise RehearsalError(f"{script} is no Python: {error}.") from None
+    except _NO_PYTHON as error:
+        where, why = f"{script}", f"{error}"
+        if isinstance(error, SyntaxError):
+            where, why = f"{script}, line {error.lineno}" if error.lineno else where, error.msg
+        raise RehearsalError(f"{where} is no Python: {why}.") from None
     if (starter := _starts_ranks(tree)) is not None:
         name, line = starter
         raise RehearsalError(
@@ -124,8 +128,8 @@ def subject_of_script(path: Path, script: Path, arguments: Sequence[str] = ()) -
     subject = _subject(read_notebook(path), text, modules_of(text, beside))
     reference = subject.reference  # of a script that we made: with the seeds that we gave to what draws
     if not _SEEDED_START.search(text):
-        seeds = "" if _SEEDS.search(reference) else "".join(_seeds_of_any(tree))
-        reference = seeds + own_code(read_notebook(path))
+        seed = "" if _SEEDS.search(reference) else _seed_of(tree)
+        reference = seed + own_code(read_notebook(path))
     return replace(
         subject,
         reference=reference,
@@ -137,34 +141,21 @@ def subject_of_script(path: Path, script: Path, arguments: Sequence[str] = ()) -
 
 def _starts_ranks(tree: ast.AST) -> tuple[str, int] | None:
     """Return the call by which a script starts its ranks itself, and its line."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call):
-            name = ast.unparse(node.func)
-            if re.fullmatch(
-                r"(?:.*\.)?(?:mp|multiprocessing)\.(?:spawn|start_processes)|(?:.*\.)?notebook_launcher", name
-            ):
-                return name, node.lineno
-    return None
+    calls = ((ast.unparse(node.func), node.lineno) for node in ast.walk(tree) if isinstance(node, ast.Call))
+    return next(((name, line) for name, line in calls if _STARTS_RANKS.fullmatch(name)), None)
 
 
-def _seeds_of_any(tree: ast.Module) -> Iterator[str]:
-    """Yield lines with the seeds that a script sets with a constant, for a notebook that sets none."""
+def _seed_of(tree: ast.Module) -> str:
+    """Return a line with the first seed that a script sets with a constant, for a notebook that sets none."""
     for node in ast.walk(tree):
         match node:
             case ast.Call(func=function, args=[ast.Constant(value=int(seed))]):
                 if _SEEDS.match(f"{ast.unparse(function)}("):
-                    yield f"import random, numpy, torch; random.seed({seed}); numpy.random.seed({seed}); "
-                    yield f"torch.manual_seed({seed})\n"
-                    return
-
-
-def own_code(notebook: Notebook) -> str:
-    """Return the notebook's own Python, cell by cell, as IPython runs it."""
-    from nb2ddp.rewriting.engine import rewrite
-
-    facts = _facts(notebook)
-    code = rewrite(facts, [], Options()).code
-    return "\n".join(code[cell.number] for cell in facts.cells) + "\n"
+                    return (
+                        f"import random, numpy, torch; random.seed({seed}); numpy.random.seed({seed}); "
+                        f"torch.manual_seed({seed})\n"
+                    )
+    return ""
 
 
 def _text(path: Path) -> str:
@@ -191,7 +182,7 @@ def _imported(code: str) -> set[str]:
     """Return the first part of each module's name that is imported; none where this is not valid Python."""
     try:
         nodes = list(ast.walk(parse(code)))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    except _NO_PYTHON:
         return set()
     names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
     names += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom) and not node.level]
@@ -217,9 +208,10 @@ def _subject(notebook: Notebook, script: str, beside: Mapping[str, str]) -> Subj
             "notebook does, and there are no ranks to compare. Rehearse the notebook with --strategy ddp."
         )
     reference = reference_code(notebook, script)
+    code = "\n".join(cell.source for cell in notebook.cells if cell.kind == "code")
     try:
         tree = parse(reference)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+    except _NO_PYTHON as error:
         raise RehearsalError(
             f"{notebook.path} cannot be rehearsed: as one file it is no Python ({error})."
         ) from None
@@ -227,7 +219,7 @@ def _subject(notebook: Notebook, script: str, beside: Mapping[str, str]) -> Subj
         notebook.path.name,
         script,
         reference,
-        files=tuple(_files(notebook)),
+        files=tuple(_named(notebook.path.parent, code)),
         modules=modules_of(script, beside),
         columns=tuple(sorted(_columns(tree))),
         markers=_markers(tree),
@@ -243,36 +235,30 @@ def _facts(notebook: Notebook) -> Facts:
 
 
 def reference_code(notebook: Notebook, script: str) -> str:
-    """Return the notebook's own Python, cell by cell, with the seeds that its script sets.
+    """Return the notebook's own Python, cell by cell, with the seeds that its script sets."""
+    from nb2ddp.rules import seeds
+
+    return "".join(seeds_of(script)) + own_code(notebook, [seeds.rule])
+
+
+def own_code(notebook: Notebook, rules: Sequence[Rule] = ()) -> str:
+    """Return the notebook's own Python, cell by cell, as IPython runs it, or as rules rewrite it.
 
     Shell lines and magics stay what IPython makes of them, calls of ``get_ipython()``.
     """
     from nb2ddp.rewriting.engine import rewrite
-    from nb2ddp.rules import seeds
 
     facts = _facts(notebook)
-    code = rewrite(facts, [seeds.rule], Options()).code
-    return "\n".join([*seeds_of(script), *(code[cell.number] for cell in facts.cells)]) + "\n"
+    code = rewrite(facts, rules, Options()).code
+    return "\n".join(code[cell.number] for cell in facts.cells) + "\n"
 
 
 def seeds_of(script: str) -> Iterator[str]:
-    """Yield the lines that seed the notebook's own code as the start of the script does.
-
-    That is ``random.seed(N)`` at the start of a line, or the argument ``seed`` of the runtime's ``init``,
-    which seeds random, numpy and torch.
-    """
-    for seed in _SEEDED.findall(script):
-        yield f"import {seed.partition('.')[0]}\n{seed}"
+    """Yield the lines that seed the notebook's own code as the runtime's ``init`` does, with its argument ``seed``."""
     if (started := _SEEDED_START.search(script)) is not None:
         seed = started["seed"]
-        yield f"import random\nrandom.seed({seed})\nimport torch\ntorch.manual_seed({seed})"
-        yield f"try:\n    import numpy\n    numpy.random.seed({seed})\nexcept ImportError:\n    pass"
-
-
-def _files(notebook: Notebook) -> Iterator[Path]:
-    """Yield the files and folders beside the notebook that it names."""
-    text = "\n".join(cell.source for cell in notebook.cells if cell.kind == "code")
-    yield from _named(notebook.path.parent, text)
+        yield f"import random\nrandom.seed({seed})\nimport torch\ntorch.manual_seed({seed})\n"
+        yield f"try:\n    import numpy\n    numpy.random.seed({seed})\nexcept ImportError:\n    pass\n"
 
 
 def _named(folder: Path, text: str) -> Iterator[Path]:

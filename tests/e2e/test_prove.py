@@ -20,8 +20,7 @@ from nb2ddp import convert
 from nb2ddp.cli import main
 from nb2ddp.errors import RehearsalError
 from nb2ddp.rehearse import proof
-from nb2ddp.rehearse.advice import ADVICE
-from nb2ddp.rehearse.evidence import CAUSES
+from nb2ddp.rehearse.evidence import ADVICE
 from nb2ddp.rehearse.rehearsal import Rehearsal, rehearse
 from nb2ddp.rehearse.runs import Patience, Settings
 from nb2ddp.rehearse.subject import subject_of_script
@@ -189,7 +188,3 @@ def test_a_script_that_never_trains_is_said(tmp_path: Path) -> None:
     result = proved(tmp_path, script, "loop.py")
     assert result.outcome == "fails"
     assert "no-training" in {fault.key for fault in result.faults}
-
-
-def test_each_fault_has_advice() -> None:
-    assert set(ADVICE) == set(CAUSES)

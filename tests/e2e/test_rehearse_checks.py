@@ -27,7 +27,6 @@ def rank(number: int, computed: list[str | None], rows: list[str] | None = ROWS)
             "number": 1,
             "losses": [1.0],
             "batches": [[1, 0]],
-            "sets": 1.0,
             "digest": "x",
             "computed": computed,
         },
@@ -93,23 +92,25 @@ Pieces = list[tuple[int, int, int]]
 
 
 def holding(
-    folder: Path, number: int, pieces: Pieces | None, numbers: list[float], *, averaged: float = 2.0
+    folder: Path, number: int, pieces: Pieces | None, numbers: list[float], *, reduces: bool = True
 ) -> Rank:
     """A rank that ends with these numbers, in one step of two micro-batches."""
     file = folder / f"parameters-{number}-{pieces is None}.f32"
     file.write_bytes(array("f", numbers).tobytes())
-    step = {"number": 1, "losses": [1.0, 1.0], "batches": [], "sets": averaged, "digest": "y", "computed": []}
+    step = {"number": 1, "losses": [1.0, 1.0], "batches": [], "digest": "y", "computed": []}
     notes = [
-        {"kind": "begin", "digest": "x", "trained": 8, "pieces": pieces},
+        {"kind": "batch", "iterator": 1, "number": 0, "indices": [0], "rows": None, "width": 1},
+        *[{"kind": "enter", "name": "reduce_scatter_tensor", "line": None}] * reduces,
+        {"kind": "begin", "digest": "x", "pieces": pieces},
         {"kind": "step", **step},
     ]
     return Rank(number, notes, 0, 0.0, 0, "", "", file, folder)
 
 
 def of_shards(
-    folder: Path, first: tuple[Pieces, list[float]], second: tuple[Pieces, list[float]], averaged: float = 2.0
+    folder: Path, first: tuple[Pieces, list[float]], second: tuple[Pieces, list[float]], reduces: bool = True
 ) -> Evidence:
-    ranks = [holding(folder, n, *held, averaged=averaged) for n, held in enumerate((first, second))]
+    ranks = [holding(folder, n, *held, reduces=reduces) for n, held in enumerate((first, second))]
     one = holding(folder, 0, None, NOTEBOOKS)
     run = Run("several", "script", Path("none"), Path("none"), 2)
     return Evidence(run, one, one, run, ranks)
@@ -121,7 +122,7 @@ def test_shards_are_put_together_and_compared_with_the_notebooks_model(tmp_path:
     point = replicas(evidence)
     assert (point.title, point.state, trained_apart(evidence)) == ("shards", "passed", 0)
     assert point.measured.startswith("of 8 trained numbers 6 on rank 0, 2 on rank 1; put together 0.0e+00")
-    assert gradients(evidence).measured == "averaged 2.00 times per step, in shards"
+    assert gradients(evidence).measured == "reduced in shards"
     changed = of_shards(tmp_path, first, ([(4, 2, 6), (0, 0, 2)], [5, 7]))
     assert keys(replicas(changed)) == ["other-parameters"]
     assert trained_apart(changed) == pytest.approx(1 / 204**0.5)
@@ -148,9 +149,8 @@ def test_shards_of_other_sizes_than_they_were_cut_are_not_judged(tmp_path: Path)
     assert (replicas(evidence).state, trained_apart(evidence)) == ("unseen", None)
 
 
-def test_gradients_of_shards_that_are_not_averaged_are_found(tmp_path: Path) -> None:
+def test_gradients_of_shards_that_are_not_reduced_are_found(tmp_path: Path) -> None:
     pieces: Pieces = [(0, 4, 6), (0, 2, 2)]
-    evidence = of_shards(tmp_path, (pieces, [1, 2, 3, 4, 7, 8]), ([(4, 2, 6), (0, 0, 2)], [5, 6]), averaged=0)
-    assert keys(gradients(evidence)) == ["not-synchronised"]
-    evidence = of_shards(tmp_path, (pieces, [1, 2, 3, 4, 7, 8]), ([(4, 2, 6), (0, 0, 2)], [5, 6]), averaged=4)
-    assert keys(gradients(evidence)) == ["synchronised-twice"]
+    first, second = (pieces, [1.0, 2, 3, 4, 7, 8]), ([(4, 2, 6), (0, 0, 2)], [5.0, 6])
+    assert keys(gradients(of_shards(tmp_path, first, second, reduces=False))) == ["not-synchronised"]
+    assert not keys(gradients(of_shards(tmp_path, first, second)))

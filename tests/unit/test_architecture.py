@@ -182,7 +182,7 @@ def test_no_circle_anywhere() -> None:
         ("pygments", {"page.highlight"}),
         ("psutil", {"monitor.samples"}),
         ("pynvml", {"monitor.nvml"}),
-        ("rich", {"conversion.terminal", "monitor.terminal", "rehearse.progress"}),
+        ("rich", {"conversion.terminal", "monitor.terminal"}),
         ("kaggle", {"kaggle.credentials"}),
         ("kagglesdk", {"kaggle.client", "kaggle.credentials"}),
         ("packaging", {"doctor.versions", "analysis.installs"}),

@@ -61,17 +61,13 @@ def _number(text: str) -> Number:
 
 def _paired(own: Sequence[Figure], others: Sequence[Figure]) -> Iterator[tuple[Figure, Figure]]:
     """Yield the figures of the same text, the first with the first; a text that is not there as often is left out."""
-    by_text: dict[str, list[Figure]] = {}
-    for figure in others:
-        by_text.setdefault(figure[0], []).append(figure)
-    counts: dict[str, int] = {}
-    total = {text: sum(figure[0] == text for figure in own) for text in {figure[0] for figure in own}}
-    for figure in own:
-        place = counts.get(figure[0], 0)
-        counts[figure[0]] = place + 1
-        found = by_text.get(figure[0], [])
-        if len(found) == total[figure[0]]:
-            yield figure, found[place]
+    by_text: dict[str, tuple[list[Figure], list[Figure]]] = {}
+    for side, figures in enumerate((own, others)):
+        for figure in figures:
+            by_text.setdefault(figure[0], ([], []))[side].append(figure)
+    for mine, found in by_text.values():
+        if len(mine) == len(found):
+            yield from zip(mine, found, strict=True)
 
 
 def _differ(one: Figure, other: Figure) -> bool:

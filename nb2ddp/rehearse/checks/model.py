@@ -8,42 +8,39 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from nb2ddp.rehearse.checks.run import AUTOMATIC
 from nb2ddp.rehearse.evidence import TOLERANCE, Evidence, Fault, Point, relative
-from nb2ddp.rehearse.observed import Rank, Step
-from nb2ddp.rehearse.shards import are_sharded, joined
+from nb2ddp.rehearse.observed import Note, Rank, Step
+from nb2ddp.rehearse.shards import Whole, are_sharded, joined
 
 _ROUNDED = 0.1  # how far rounding may take parameters whose gradients are nothing else
+_MULTIPLE = 100 * TOLERANCE  # how near the gradients' lengths are to a multiple of the notebook's
 
 
 def loads(evidence: Evidence) -> Point:
     """Check that every rank loads its own copy of the model on its own device."""
-    said: list[str] = []
-    faults: list[Fault] = []
-    for rank in evidence.ranks:
-        notes = _before_end_of_training(rank)
-        said.append(
-            f"rank {rank.number}: " + (", ".join(_load(note) for note in notes) or "nothing is loaded")
-        )
-        for note in notes:
-            if (wrong := _not_own(note["device_map"], rank.number)) is not None:
-                sentence = (
-                    f"rank {rank.number} loads {note['name']} with device_map={wrong!r}, not on its own GPU"
-                )
-                if not (evidence.handmade and faults):
-                    faults.append(Fault("shared-device", sentence, _line_of(note)))
-    counts = {len(_before_end_of_training(rank)) for rank in evidence.ranks}
+    loaded = {rank.number: _before_end_of_training(rank) for rank in evidence.ranks}
+    each = {number: ", ".join(map(_load, notes)) or "nothing is loaded" for number, notes in loaded.items()}
+    faults = [*_loaded_elsewhere(loaded)]
+    counts = {len(notes) for notes in loaded.values()}
     if len(counts) > 1:
         faults.append(Fault("shared-device", f"the ranks do not load the same number of models: {counts}"))
-    placed = [*_placed(evidence)]
-    return Point(1, "loads", "; ".join(said), tuple(faults + placed), seen=counts != {0} or bool(placed))
+    placed = [*_placed_elsewhere(evidence)]
+    said = "; ".join(f"rank {number}: {models}" for number, models in each.items())
+    return Point(1, "loads", said, tuple(faults + placed), seen=counts != {0} or bool(placed))
 
 
-def _line_of(note: Mapping[str, object]) -> int | None:
-    line = note.get("line")
-    return line if isinstance(line, int) else None
+def _loaded_elsewhere(loaded: Mapping[int, Sequence[Note]]) -> Iterator[Fault]:
+    """Yield the first load with a device_map that names another rank's GPU, or several GPUs."""
+    for number, notes in loaded.items():
+        for note in notes:
+            if (wrong := _not_own(note["device_map"], number)) is not None:
+                what = f"loads {note['name']} with device_map={wrong!r}"
+                sentence = f"rank {number} {what}, not on its own GPU"
+                yield Fault("shared-device", sentence, note.get("line"))
+                return
 
 
-def _placed(evidence: Evidence) -> Iterator[Fault]:
-    """Check that no rank puts a model on the GPU of another: "cuda" is GPU 0 where no GPU was chosen."""
+def _placed_elsewhere(evidence: Evidence) -> Iterator[Fault]:
+    """Yield the first model that is put on the GPU of another rank: "cuda" is GPU 0 where no GPU was chosen."""
     for rank in evidence.ranks[1:]:
         for note in rank.of("placed"):
             if note["gpu"] != rank.number:
@@ -52,16 +49,14 @@ def _placed(evidence: Evidence) -> Iterator[Fault]:
                 return
 
 
-def _before_end_of_training(rank: Rank) -> list[dict[str, object]]:
+def _before_end_of_training(rank: Rank) -> list[Note]:
     last = max((i for i, note in enumerate(rank.notes) if note["kind"] == "step"), default=len(rank.notes))
     return [note for note in rank.notes[:last] if note["kind"] == "load"]
 
 
-def _load(note: dict[str, object]) -> str:
-    devices = note["devices"]
-    assert isinstance(devices, list)
+def _load(note: Note) -> str:
     asked = f", device_map {note['device_map']}" if note["device_map"] is not None else ""
-    return f"{note['model']} on {' and '.join(map(str, devices))}{asked}"
+    return f"{note['model']} on {' and '.join(note['devices'])}{asked}"
 
 
 def _not_own(device_map: object, rank: int) -> object:
@@ -79,45 +74,42 @@ def replicas(evidence: Evidence) -> Point:
 
     Of a model that is sharded, all ranks' shards together have to be near the notebook's.
     """
-    if are_sharded(evidence.ranks):
-        return _shards(evidence)
-    faults = []
-    starts = {rank.first_digest for rank in evidence.ranks}
-    if len(starts) > 1:
-        faults.append(Fault("replicas-differ", "the ranks start from different parameters"))
-    for number, (_, steps) in enumerate(evidence.together, start=1):
-        if len({step.digest for step in steps}) > 1:
-            sentence = f"the ranks' parameters are no longer the same after step {number}"
-            faults.append(
-                Fault("replicas-differ", sentence, evidence.ranks[0].steps[number - 1].line, number)
-            )
-            break
-    said = [_agreement(evidence)]
+    sharded = are_sharded(evidence.ranks)
+    whole = joined(evidence.ranks) if sharded else None
+    if sharded and whole is None:
+        unknown = "cannot be told: the shards are not cut along the first dimension, or are too large"
+        return Point(2, "shards", unknown, seen=False)
+    said, faults = _replicas(evidence) if whole is None else _shards(evidence, whole)
+    if all(rank.is_unchanged for rank in evidence.ranks):
+        said = f"{said}; the training did not change them"
     off = trained_apart(evidence)
     if off is not None:
-        said.append(f"{off:.1e} (relative) from the notebook's")
+        said = f"{said}; {'put together ' * sharded}{off:.1e} (relative) from the notebook's"
         faults += _too_far(evidence, off)
-    return Point(2, "replicas", "; ".join(said), tuple(faults), seen=bool(evidence.together))
+    title = "shards" if sharded else "replicas"
+    return Point(2, title, said, tuple(faults), seen=bool(evidence.together))
 
 
-def _agreement(evidence: Evidence) -> str:
-    """Return in words when the parameters of all ranks were equal, and whether the training changed them."""
-    starts = {rank.first_digest for rank in evidence.ranks}
+def _replicas(evidence: Evidence) -> tuple[str, list[Fault]]:
+    """Return in words when the parameters of all ranks were equal, and where they were not."""
+    faults = []
+    start = "equal, bit for bit, at the start"
+    if len({rank.first_digest for rank in evidence.ranks}) > 1:
+        start = "not equal at the start"
+        faults.append(Fault("replicas-differ", "the ranks start from different parameters"))
     equal = [len({step.digest for step in steps}) == 1 for _, steps in evidence.together]
     if not equal:
-        return "no step that all ranks made"
-    start = "equal, bit for bit, at the start" if len(starts) == 1 else "not equal at the start"
-    said = f"{start} and after {sum(equal)} of {len(equal)} steps"
-    unchanged = all(rank.steps[-1].digest == rank.first_digest for rank in evidence.ranks)
-    return f"{said}; the training did not change them" if unchanged else said
+        return "no step that all ranks made", faults
+    if not all(equal):
+        number = equal.index(False) + 1
+        sentence = f"the ranks' parameters are no longer the same after step {number}"
+        line = evidence.ranks[0].steps[number - 1].line
+        faults.append(Fault("replicas-differ", sentence, line, number))
+    return f"{start} and after {sum(equal)} of {len(equal)} steps", faults
 
 
-def _shards(evidence: Evidence) -> Point:
+def _shards(evidence: Evidence, whole: Whole) -> tuple[str, list[Fault]]:
     """Check that the ranks' shards are one model, the notebook's: each number held, once or equally."""
-    whole = joined(evidence.ranks)
-    if whole is None:
-        untold = "cannot be told: the shards are not cut along the first dimension, or are too large"
-        return Point(2, "shards", untold, seen=False)
     faults = []
     total = len(whole.numbers)
     if whole.missing:
@@ -128,18 +120,9 @@ def _shards(evidence: Evidence) -> Point:
             f"{whole.apart} of {total} trained numbers, held by several ranks, are not the same on them"
         )
         faults.append(Fault("replicas-differ", sentence))
-    counts = [sum(count for _, count, _ in rank.pieces or ()) for rank in evidence.ranks]
-    each = ", ".join(
-        f"{count} on rank {rank.number}" for rank, count in zip(evidence.ranks, counts, strict=True)
-    )
-    said = [f"of {total} trained numbers {each}"]
-    if all(rank.steps and rank.steps[-1].digest == rank.first_digest for rank in evidence.ranks):
-        said.append("the training did not change them")
-    off = trained_apart(evidence)
-    if off is not None:
-        said.append(f"put together {off:.1e} (relative) from the notebook's")
-        faults += _too_far(evidence, off)
-    return Point(2, "shards", "; ".join(said), tuple(faults), seen=bool(evidence.together))
+    held = {rank.number: sum(count for _, count, _ in rank.pieces or ()) for rank in evidence.ranks}
+    each = ", ".join(f"{count} on rank {number}" for number, count in held.items())
+    return f"of {total} trained numbers {each}", faults
 
 
 def _too_far(evidence: Evidence, off: float) -> list[Fault]:
@@ -180,8 +163,7 @@ def distance(one: Rank, other: Rank) -> float | None:
 def _apart(first: array[float] | None, second: array[float] | None) -> float | None:
     if first is None or second is None or len(first) != len(second):
         return None
-    norm = math.fsum(a * a for a in first)
-    return math.sqrt(math.fsum((a - b) ** 2 for a, b in zip(first, second, strict=True)) / (norm or 1))
+    return _length([a - b for a, b in zip(first, second, strict=True)]) / (_length(first) or 1)
 
 
 def losses(evidence: Evidence) -> Point:
@@ -192,12 +174,12 @@ def losses(evidence: Evidence) -> Point:
     faults = []
     if off and not evidence.other_losses:
         one, several = both[off[0] - 1]
-        sentence = f"the loss of step {off[0]} is {several:.4f}, the notebook's is {one:.4f}"
+        sentence = (
+            f"the loss of step {off[0]} is {several:.4f}, the notebook's is {one:.4f} "
+            f"({len(off)} of {len(both)} steps differ)"
+        )
         line = evidence.ranks[0].steps[off[0] - 1].backward
-        sentence = f"{sentence} ({len(off)} of {len(both)} steps differ)"
-        faults.append(Fault("other-losses", sentence, line, off[0]))
-        if evidence.handmade:
-            faults += _why_other_losses(evidence, off[0])
+        faults = [Fault("other-losses", sentence, line, off[0]), *_why_other_losses(evidence, off[0])]
     if len(both) < len(rows):
         made = len(evidence.one.losses)
         sentence = f"{len(rows) - len(both)} steps were made by one side alone; the notebook makes {made}"
@@ -218,15 +200,13 @@ def _why_other_losses(evidence: Evidence, number: int) -> Iterator[Fault]:
         return
     if sorted(map(str, whole)) != sorted(str(sample) for part in parts for sample in part or ()):
         return
-    norms = [note for rank in evidence.ranks for note in rank.of("norm")]
-    if norms:
+    if norms := [note for rank in evidence.ranks for note in rank.of("norm")]:
         sentence = (
             f"{norms[0]['layer']} normalises with the statistics of each rank's own rows; in the notebook it has "
             "those of the whole batch"
         )
         yield Fault("batch-norm", sentence, evidence.ranks[0].line("wrap") or norms[0]["line"], number)
-        return
-    if (means := _mean_of_means(single, steps)) is not None:
+    elif (means := _mean_of_means(single, steps)) is not None:
         what, counts = means
         sentence = (
             f"the loss of step {number} is the mean of the ranks' means, over {' and '.join(map(str, counts))} "
@@ -239,9 +219,9 @@ def _mean_of_means(single: Step, steps: Sequence[Step]) -> tuple[str, list[int]]
     """Return what was counted, and how many by rank, where weighting by it gives the notebook's loss."""
     if single.micro_batches > 1 and any(step.micro_batches > 1 for step in steps):
         return None
-    names = {name for step in steps for name in step.counts}
     candidates = {"samples": [step.count or 0 for step in steps]}
-    candidates |= {name: [step.counts.get(name, 0) for step in steps] for name in sorted(names)}
+    for name in sorted({name for step in steps for name in step.counts}):
+        candidates[name] = [step.counts.get(name, 0) for step in steps]
     for name, counts in candidates.items():
         if len(set(counts)) < 2 or not all(counts):
             continue
@@ -252,95 +232,72 @@ def _mean_of_means(single: Step, steps: Sequence[Step]) -> tuple[str, list[int]]
 
 
 def gradients(evidence: Evidence) -> Point:
-    """Check that the ranks' gradients are averaged, or their parts of one mean added, once per optimizer step."""
-    steps = [step for rank in evidence.ranks for step in rank.steps]
-    sharded = are_sharded(evidence.ranks)  # shards may be averaged in each micro-batch
-    sets = [step.sets for step in steps]
-    often = [step.sets >= (step.micro_batches if sharded else 1) + 0.5 for step in steps]
-    apart = _first_apart(evidence)
-    by_script = not sharded and apart is None and _exchanges(evidence)
-    faults = []
-    if sets and min(sets) < 0.01 and not by_script:
-        sentence = "no gradients are averaged over the ranks: each rank trains a model of its own"
-        faults.append(Fault("not-synchronised", *_unsynchronised(evidence, sentence), apart))
-    elif any(often):
-        sentence = f"the gradients are averaged {max(sets):.1f} times in a step: two wrappers, or no no_sync"
-        faults.append(Fault("synchronised-twice", sentence, evidence.ranks[0].line("wrap")))
-    elif apart is not None and not sharded:
-        sentence = f"the gradients of step {apart} are not the same on all ranks: some are not synchronised"
-        faults.append(Fault("not-synchronised", sentence, evidence.ranks[0].steps[apart - 1].line, apart))
-    elif (scaled := _scaled(evidence)) is not None:
-        faults.append(scaled)
-    mean = sum(sets) / len(sets) if sets else 0.0
-    said = f"averaged {mean:.2f} times per step{', in shards' if sharded else ''}"
-    if sets and by_script and mean < 0.01:
-        said = "exchanged by the script itself, the same on all ranks in each step"
-    return Point(None, "gradients", said, tuple(faults), seen=bool(sets))
+    """Check that the optimizers of all ranks take the same gradients, and no multiple of the notebook's."""
+    steps = evidence.together
+    if are_sharded(evidence.ranks):
+        reduced = all(_exchanges(rank) for rank in evidence.ranks)
+        alone = "no gradients are reduced over the ranks: each rank trains its shard alone"
+        faults = [] if reduced or not steps else [Fault("not-synchronised", alone)]
+        return Point(None, "gradients", "reduced in shards" if reduced else alone, tuple(faults), bool(steps))
+    apart = [len({step.gradients and step.gradients[0] for step in several}) > 1 for _, several in steps]
+    if any(apart):
+        faults = [_not_synchronised(evidence, apart.index(True) + 1)]
+    else:
+        faults = _scaled(evidence)
+    said = f"the same on all ranks in {apart.count(False)} of {len(steps)} steps"
+    return Point(None, "gradients", said, tuple(faults), bool(steps))
 
 
-def _first_apart(evidence: Evidence) -> int | None:
-    """Return the first step whose gradients are not the same on all ranks; None where they always are, or unknown."""
-    for number, (_, steps) in enumerate(evidence.together, start=1):
-        if len({step.gradients and step.gradients[0] for step in steps}) > 1:
-            return number
-    return None
+def _not_synchronised(evidence: Evidence, number: int) -> Fault:
+    """Return the fault of ranks whose optimizers take different gradients in a step."""
+    rank = evidence.ranks[0]
+    step = rank.steps[number - 1]
+    wrapped = rank.line("wrap")
+    sentence = f"the gradients of step {number} are not the same on all ranks"
+    if not evidence.handmade or _exchanges(rank):
+        return Fault("not-synchronised", f"{sentence}: some are not synchronised", step.line, number)
+    if wrapped is None:
+        why = "nothing wraps the model in DistributedDataParallel"
+    else:
+        why = f"the wrapper of line {wrapped} is not what computes the loss, or not all of it"
+    return Fault("not-synchronised", f"{sentence}: {why}", step.backward or step.line, number)
 
 
-def _exchanges(evidence: Evidence) -> bool:
-    """Return whether each rank has exchanged something between its first and its last step."""
-    known = all(step.gradients for rank in evidence.ranks for step in rank.steps)
-    return known and all(
-        any(
-            note["kind"] == "enter" and note["name"] not in ("barrier", "broadcast of buffers")
-            for note in _amid(rank)
-        )
-        for rank in evidence.ranks
-    )
+def _exchanges(rank: Rank) -> bool:
+    """Return whether the script itself exchanges something between the first batch and the last step of a rank."""
+    return any(note["kind"] == "enter" and note["name"] != "barrier" for note in _amid(rank))
 
 
-def _amid(rank: Rank) -> Sequence[Mapping[str, object]]:
+def _amid(rank: Rank) -> Sequence[Note]:
     """Return what a rank noted between the first batch and its last step."""
     places = [i for i, note in enumerate(rank.notes) if note["kind"] in ("batch", "step")]
     return rank.notes[places[0] : places[-1]] if places else ()
 
 
-def _unsynchronised(evidence: Evidence, sentence: str) -> tuple[str, int | None]:
-    """Return why nothing is synchronised, and the line to look at."""
-    rank = evidence.ranks[0]
-    line = rank.steps[0].backward or rank.steps[0].line
-    wrapped = rank.line("wrap")
-    if not evidence.handmade:
-        return sentence, None
-    if wrapped is None:
-        return f"{sentence}, because nothing wraps it in DistributedDataParallel", line
-    return f"{sentence}: the wrapper of line {wrapped} is not what computes the loss", line
-
-
-def _scaled(evidence: Evidence) -> Fault | None:
+def _scaled(evidence: Evidence) -> list[Fault]:
     """Return the fault of gradients that point where the notebook's do, and are longer or shorter."""
-    one, other = evidence.one.first_gradients(), evidence.ranks[0].first_gradients()
-    if (
-        not evidence.handmade
-        or one is None
-        or other is None
-        or len(one) != len(other)
-        or not evidence.together
-    ):
-        return None
-    lengths = math.sqrt(math.fsum(a * a for a in one)), math.sqrt(math.fsum(b * b for b in other))
-    if not all(lengths) or relative(*lengths) < 100 * TOLERANCE:
-        return None
-    if math.fsum(a * b for a, b in zip(one, other, strict=True)) / (lengths[0] * lengths[1]) < 1 - TOLERANCE:
-        return None
-    times, count = lengths[1] / lengths[0], len(evidence.ranks)
-    rank = evidence.ranks[0]
-    reduced = next((note["line"] for note in _amid(rank) if note["kind"] == "enter" and note["line"]), None)
-    if relative(count, times) < 100 * TOLERANCE:
+    rank, count = evidence.ranks[0], len(evidence.ranks)
+    one, other = evidence.one.first_gradients(), rank.first_gradients()
+    if not evidence.handmade or not evidence.together or not one or not other or len(one) != len(other):
+        return []
+    lengths = _length(one), _length(other)
+    if not all(lengths) or relative(*lengths) < _MULTIPLE:
+        return []
+    cosine = math.fsum(a * b for a, b in zip(one, other, strict=True)) / (lengths[0] * lengths[1])
+    if cosine < 1 - TOLERANCE:
+        return []
+    times = lengths[1] / lengths[0]
+    if relative(count, times) < _MULTIPLE:
         why = f"they are summed over the {count} ranks, not averaged"
-    elif relative(1 / count, times) < 100 * TOLERANCE:
+    elif relative(1 / count, times) < _MULTIPLE:
         why = f"they are divided by the {count} ranks once too often"
     else:
         why = "the loss is scaled otherwise"
+    reduced = next((note["line"] for note in _amid(rank) if note["kind"] == "enter" and note["line"]), None)
     sentence = f"the gradients of step 1 are {times:.3g} times the notebook's: {why}"
-    line = reduced if isinstance(reduced, int) and times > 1 else rank.steps[0].backward
-    return Fault("summed-gradients", sentence, line, 1)
+    line = reduced if reduced and times > 1 else rank.steps[0].backward
+    return [Fault("summed-gradients", sentence, line, 1)]
+
+
+def _length(numbers: Sequence[float]) -> float:
+    return math.sqrt(math.fsum(number * number for number in numbers))

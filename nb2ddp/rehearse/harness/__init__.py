@@ -16,6 +16,7 @@ def begin() -> None:
         compat,
         data,
         draws,
+        gpus,
         imports,
         models,
         notes,
@@ -28,13 +29,10 @@ def begin() -> None:
 
     notes.begin()
     random.seed(models.SEED)
-    watch.begin()
-    written.begin()
-    replace.begin()
-    draws.begin()
-    vllm.begin()
+    for module in (watch, written, replace, draws, vllm):
+        module.begin()
     patches: dict[str, list[imports.Patch]] = {}
-    for module in (watch, written, replace, ranks, models, data, compat, vllm, draws):
+    for module in (watch, written, replace, gpus, ranks, models, data, compat, vllm, draws):
         for name, patch in module.PATCHES.items():
             patches.setdefault(name, []).append(patch)
     imports.begin(patches)

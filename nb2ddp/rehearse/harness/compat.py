@@ -10,14 +10,15 @@ there.
 from __future__ import annotations
 
 import functools
-import importlib.util
 import inspect
+import os
+import runpy
 import sys
+import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from nb2ddp.rehearse.harness import notes
 from nb2ddp.rehearse.harness.imports import Patch, around
 from nb2ddp.rehearse.harness.notes import replaced
 
@@ -30,15 +31,8 @@ def _rules() -> Any:
     """Return Unsloth's own list of what was renamed and dropped; None without it."""
     package = sys.modules.get("unsloth")
     path = Path(getattr(package, "__file__", None) or "none").with_name("models") / "rl_config_compat.py"
-    if not path.is_file():
-        return None
     # from its file: the package around it is for GPUs
-    spec = importlib.util.spec_from_file_location("nb2ddp_unsloth_rules", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return types.SimpleNamespace(**runpy.run_path(str(path))) if path.is_file() else None
 
 
 def _patch_config(module: Any) -> None:
@@ -72,13 +66,12 @@ def _config(owner: type, original: Callable[..., Any], self: Any, *others: Any, 
 
 def _whole_groups(options: dict[str, Any]) -> None:
     """Make a GRPO batch that does not hold whole groups of completions one group."""
-    batch, steps = (
-        options.get(name) or default
-        for name, default in (("per_device_train_batch_size", 8), ("gradient_accumulation_steps", 1))
-    )
+    batch = options.get("per_device_train_batch_size") or 8
+    steps = options.get("gradient_accumulation_steps") or 1
     group = options.get("num_generations") or 8
+    ranks = int(os.environ.get("WORLD_SIZE", "1"))  # that TRL sees: a conversion of ours hides them
     chosen = options.get("steps_per_generation") or options.get("generation_batch_size")
-    if not chosen and batch * steps * notes.RANKS % group:
+    if not chosen and batch * steps * ranks % group:
         options["per_device_train_batch_size"] = group
         replaced(f"per_device_train_batch_size {batch}", f"num_generations, {group}", _WHY)
 

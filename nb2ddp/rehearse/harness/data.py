@@ -30,6 +30,7 @@ _FILES = {
 }
 _MEDIA = frozenset({"image", "images", "audio", "video", "videos"})
 _SPLITS = ("train", "test", "validation")
+_SHORT = "a rehearsal is short"
 
 
 def sentence(rng: random.Random, low: int = 6, high: int = 30) -> str:
@@ -44,16 +45,16 @@ def _watch_loading(module: Any) -> None:
 def _load_dataset(original: Callable[..., Any], path: str, *others: Any, **options: Any) -> Any:
     asked = inspect.signature(original).bind(path, *others, **options).arguments
     split, streaming, files = asked.get("split"), bool(asked.get("streaming")), asked.get("data_files")
+    name = files if isinstance(files, str) and path in _FILES.values() else path
     given = PLAN["data"].get(path) or (PLAN["data"].get(files) if isinstance(files, str) else None)
     if given:
         kind = _FILES.get(os.path.splitext(given)[1].lower(), "text")
-        found = original(kind, data_files=given, split="train")
-        replaced(f"the data set {files if path in _FILES.values() else path}", f"the first rows of {given}")
-        return _shaped(_first(found), split, streaming)
+        rows = _first(original(kind, data_files=given, split="train"))
+        replaced(f"the data set {name}", f"the first rows of {given}")
+        return _streamed(_as_splits(rows, split), streaming)
     if os.path.exists(path) or (path in _FILES.values() and _is_here(files)):
         found = original(path, *others, **options)
         return found if streaming else _first(found, path)
-    name = files if isinstance(files, str) else path
     try:
         found = original(path, *others, **{**options, "streaming": False}, cache_dir=_user_cache())
         return _streamed(_in_memory(_first(found, path)), streaming)
@@ -64,9 +65,9 @@ def _load_dataset(original: Callable[..., Any], path: str, *others: Any, **optio
     except hub.Unavailable as error:
         why = f"it is not on this machine, and {error}"
     else:
-        replaced(f"the data set {name}", f"its first {PLAN['rows']} rows", "a rehearsal is short")
+        replaced(f"the data set {name}", f"its first {PLAN['rows']} rows", _SHORT)
         return _streamed(_of_splits(_in_memory(rows), split), streaming)
-    return _shaped(_synthetic(name, why), split, streaming)
+    return _streamed(_as_splits(_synthetic(name, why), split), streaming)
 
 
 def _user_cache() -> str:
@@ -79,37 +80,32 @@ def _is_here(files: Any) -> bool:
     return all(isinstance(path, str) and not path.startswith(("http", "hf:", "s3:")) for path in paths)
 
 
-def _first(found: Any, name: str = "") -> Any:
+def _each(found: Any, change: Callable[[Any], Any]) -> Any:
+    """Return what ``change`` makes of a data set, of each in a list, or of each split."""
     if isinstance(found, dict):
-        return type(found)({split: _first(rows, name) for split, rows in found.items()})
-    if isinstance(found, list):
-        return [_first(rows, name) for rows in found]
-    if len(found) <= PLAN["rows"]:
-        return found
-    if name:
-        replaced(f"the {len(found)} rows of {name}", f"the first {PLAN['rows']}", "a rehearsal is short")
-    return found.select(range(PLAN["rows"]))
+        return type(found)({split: change(rows) for split, rows in found.items()})
+    return [change(rows) for rows in found] if isinstance(found, list) else change(found)
 
 
-def _shaped(rows: Any, split: Any, streaming: bool) -> Any:
-    """Return what load_dataset returns for this ``split`` when every split is these rows."""
-    import datasets
+def _first(found: Any, name: str = "") -> Any:
+    """Return the first rows, as many as a rehearsal takes."""
 
-    if isinstance(split, list | tuple):
-        return [_shaped(rows, one, streaming) for one in split]
-    if split is None:
-        kind = datasets.IterableDatasetDict if streaming else datasets.DatasetDict
-        return kind({name: _shaped(rows, name, streaming) for name in _SPLITS})
-    return rows.to_iterable_dataset() if streaming else rows
+    def first(rows: Any) -> Any:
+        if len(rows) <= PLAN["rows"]:
+            return rows
+        if name:
+            replaced(f"the {len(rows)} rows of {name}", f"the first {PLAN['rows']}", _SHORT)
+        return rows.select(range(PLAN["rows"]))
+
+    return _each(found, first)
 
 
 def _in_memory(found: Any) -> Any:
     """Return the same rows in memory: `map` writes its cache beside a data set's files."""
-    if isinstance(found, dict):
-        return type(found)({split: _in_memory(rows) for split, rows in found.items()})
-    if isinstance(found, list):
-        return [_in_memory(rows) for rows in found]
-    return type(found)(found.with_format("arrow")[:], info=found.info, split=found.split)
+    return _each(
+        found,
+        lambda rows: type(rows)(rows.with_format("arrow")[:], info=rows.info, split=rows.split),
+    )
 
 
 def _streamed(found: Any, streaming: bool) -> Any:
@@ -117,11 +113,17 @@ def _streamed(found: Any, streaming: bool) -> Any:
 
     if not streaming:
         return found
-    if isinstance(found, dict):
-        return datasets.IterableDatasetDict({k: rows.to_iterable_dataset() for k, rows in found.items()})
-    if isinstance(found, list):
-        return [rows.to_iterable_dataset() for rows in found]
-    return found.to_iterable_dataset()
+    streams = _each(found, lambda rows: rows.to_iterable_dataset())
+    return datasets.IterableDatasetDict(streams) if isinstance(found, dict) else streams
+
+
+def _as_splits(rows: Any, split: Any) -> Any:
+    """Return what load_dataset returns for this ``split`` when every split is these rows."""
+    import datasets
+
+    if split is None:
+        return datasets.DatasetDict(dict.fromkeys(_SPLITS, rows))
+    return [rows for _ in split] if isinstance(split, list | tuple) else rows
 
 
 def _of_splits(rows: Any, split: Any) -> Any:
@@ -175,7 +177,7 @@ def _fewer_rows(module: Any) -> None:
 def _select(original: Callable[..., Any], self: Any, indices: Any, *others: Any, **options: Any) -> Any:
     """Select as many rows as there are where ``select(range(10000))`` asks for more."""
     if isinstance(indices, range) and len(indices) and max(indices) >= len(self):
-        replaced(f"select({indices})", f"select({range(len(self))})", "a rehearsal is short")
+        replaced(f"select({indices})", f"select({range(len(self))})", _SHORT)
         indices = range(len(self))
     return original(self, indices, *others, **options)
 

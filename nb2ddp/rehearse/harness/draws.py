@@ -61,23 +61,25 @@ def _digest(drawn: Any, unseeded: bool) -> str:
     if unseeded:
         return f"rank {notes.RANK}"
     try:
-        if hasattr(drawn, "_fingerprint"):  # a data set: its rows, not the file that holds them
-            text = repr(drawn.with_format(None)[:16])
-        elif hasattr(drawn, "tolist"):
-            text = repr(drawn.tolist())
-        elif hasattr(drawn, "indices"):  # a part of a data set
-            text = repr(list(drawn.indices)[:64])
-        elif isinstance(drawn, dict):
-            return "".join(_digest(part, False) for part in drawn.values())
-        elif isinstance(drawn, list | tuple) and drawn and hasattr(drawn[0], "indices"):
-            return "".join(_digest(part, False) for part in drawn)
-        elif isinstance(drawn, int | float | str | list | tuple):
-            text = repr(drawn)
-        else:
-            return type(drawn).__name__
+        text = repr(_plain(drawn))
     except Exception:  # a class of the user's
-        return type(drawn).__name__
+        text = type(drawn).__name__
     return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _plain(drawn: Any) -> Any:
+    """Return the first of what was drawn as plain values: of a data set its rows, not the file that holds them."""
+    if hasattr(drawn, "_fingerprint"):
+        return drawn.with_format(None)[:16]
+    if hasattr(drawn, "tolist"):
+        return drawn.tolist()
+    if hasattr(drawn, "indices"):  # a part of a data set
+        return list(drawn.indices)[:64]
+    if isinstance(drawn, dict):
+        return [_plain(part) for part in drawn.values()]
+    if isinstance(drawn, list | tuple):
+        return [_plain(part) for part in drawn]
+    return drawn if isinstance(drawn, int | float | str) else type(drawn).__name__
 
 
 def _patched(prefix: str, names: list[str], owner: str = "") -> Patch:

@@ -47,16 +47,15 @@ def first_rows(request: dict[str, Any], count: int) -> Any:
     place = Path(PLAN["datasets"])
     place.mkdir(parents=True, exist_ok=True)
     folder = place / hashlib.sha256(text.encode()).hexdigest()[:12]
-    failure, unreached = folder.with_suffix(".failed"), place / "unreached"
+    failures = [place / "unreached", folder.with_suffix(".failed")]
     with (place / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (folder.exists() or failure.exists() or unreached.exists()):
+        if not any(path.exists() for path in (folder, *failures)):
             code, reason = _fetch(folder, text)
             if code:
-                (unreached if code == _UNREACHED else failure).write_text(reason, encoding="utf-8")
-    for said in (unreached, failure):
-        if said.exists() and not folder.exists():
-            raise Unavailable(said.read_text(encoding="utf-8"))
+                failures[code != _UNREACHED].write_text(reason, encoding="utf-8")
+    if not folder.exists():
+        raise Unavailable(next(path for path in failures if path.exists()).read_text(encoding="utf-8"))
     return datasets.load_from_disk(str(folder))
 
 

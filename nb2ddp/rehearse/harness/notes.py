@@ -13,7 +13,6 @@ from typing import Any
 
 FOLDER = os.environ.get("NB2DDP_REHEARSAL", "")
 RANK = int(os.environ.get("NB2DDP_REHEARSAL_RANK", "0"))
-RANKS = int(os.environ.get("WORLD_SIZE", "1"))  # read now: a script may hide it from its libraries
 PLAN: dict[str, Any] = {}
 """The settings of the rehearsal, as `nb2ddp.rehearse.runs` has written them."""
 

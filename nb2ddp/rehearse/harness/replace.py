@@ -1,4 +1,4 @@
-"""Replace what needs a GPU and what a rehearsal must not do, and note each replacement."""
+"""Replace what a rehearsal cannot or must not do, in the training and around it, and note each replacement."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ from nb2ddp.rehearse.harness.notes import PLAN, replaced
 _NEW_TOKENS = 8
 _WARMUP_STEPS = 1
 _PACKED_LENGTH = 128
-_EXPORTS = ("save_pretrained_merged", "push_to_hub_merged", "save_pretrained_gguf")
 _GPU_EXPORTS = ("push_to_hub_gguf", "save_pretrained_torchao", "push_to_hub_openvino")
 _REAL_MODEL = "exports need the real model"
+_NO_UPLOAD = "a rehearsal uploads nothing"
+_SHORT = "a rehearsal is short"
+_NEEDS_GPU = "it needs a GPU"
 
 
 def begin() -> None:
@@ -35,24 +37,24 @@ def begin() -> None:
 def _command(answer: Any, original: Callable[..., Any], command: Any, *others: Any, **options: Any) -> Any:
     if not notes.called_by_script(3) or not PLAN:
         return original(command, *others, **options)
-    replaced(f"the command {_short(command)}", "nothing", "a rehearsal starts no programs")
+    _no_command(" ".join(command) if isinstance(command, list | tuple) else str(command))
     return answer
 
 
-def _short(command: Any) -> str:
-    text = " ".join(command) if isinstance(command, list | tuple) else str(command)
-    line = text.strip().splitlines()[0] if text.strip() else text
-    return f"`{line[:57]}...`" if len(line) > 60 else f"`{line}`"
+def _no_command(command: str) -> None:
+    line = command.strip().partition("\n")[0]
+    shown = f"{line[:57]}..." if len(line) > 60 else line
+    replaced(f"the command `{shown}`", "nothing", "a rehearsal starts no programs")
 
 
 class _Shell:
     """Stand in for IPython's shell: shell lines are noted, and magics that matter here are run."""
 
     def system(self, command: str) -> None:
-        replaced(f"the command {_short(command)}", "nothing", "a rehearsal starts no programs")
+        _no_command(command)
 
     def getoutput(self, command: str) -> list[str]:
-        self.system(command)
+        _no_command(command)
         return []
 
     def run_line_magic(self, name: str, line: str) -> None:
@@ -67,55 +69,7 @@ class _Shell:
             with open(line.split()[-1], "a" if "-a" in line.split() else "w", encoding="utf-8") as file:
                 file.write(body)
         else:
-            self.system(body)
-
-
-# ---------------------------------------------------------------------------------------------------------
-# The GPU
-
-
-def _without_gpu(torch: Any) -> None:
-    """Keep tensors that are sent to a GPU on the CPU, and answer questions about the GPU."""
-    if torch.cuda.is_available():
-        return
-    for owner in (torch.Tensor, torch.nn.Module):
-        around(owner, "to", _on_cpu)
-        around(owner, "cuda", lambda original, self, *others, **options: self)
-    for name in ("synchronize", "empty_cache", "reset_peak_memory_stats", "set_device", "ipc_collect"):
-        around(torch.cuda, name, lambda original, *arguments, **options: None)
-    for name in ("max_memory_reserved", "max_memory_allocated", "memory_reserved", "memory_allocated"):
-        around(torch.cuda, name, lambda original, *arguments, **options: 0)
-    around(torch.cuda, "get_device_properties", _properties)
-    around(torch.cuda, "get_device_name", lambda original, *arguments, **options: "no GPU")
-    around(torch.cuda, "get_device_capability", lambda original, *arguments, **options: (7, 5))
-
-
-def _on_cpu(original: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-    def moved(value: Any) -> Any:
-        if not is_gpu(value):
-            return value
-        replaced("the device cuda", "the CPU", "there is no GPU here")
-        return "cpu"
-
-    return original(*map(moved, arguments), **{name: moved(value) for name, value in options.items()})
-
-
-def is_gpu(value: Any) -> bool:
-    """Return whether a device is a GPU: "cuda:0", ``torch.device("cuda")``, or a number alone."""
-    if isinstance(value, str):
-        return value.startswith("cuda")
-    if isinstance(value, int):
-        return not isinstance(value, bool)
-    return type(value).__name__ == "device" and value.type == "cuda"
-
-
-def _properties(original: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-    from types import SimpleNamespace
-
-    replaced("the properties of the GPU", "those of no GPU", "there is no GPU here")
-    return SimpleNamespace(
-        name="no GPU", total_memory=15 << 30, major=7, minor=5, multi_processor_count=1, uuid="none"
-    )
+            _no_command(body)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -128,18 +82,22 @@ def _without_dropout(torch: Any) -> None:
     around(torch.nn.functional, "scaled_dot_product_attention", _attention)
 
 
+def _no_dropout() -> None:
+    replaced("dropout", "none", "one process and several draw other masks by nature")
+
+
 def _dropout(
     original: Callable[..., Any], value: Any, p: float = 0.5, training: bool = True, inplace: bool = False
 ) -> Any:
     if training and p:
-        replaced("dropout", "none", "one process and several draw other masks by nature")
+        _no_dropout()
     return value
 
 
 def _attention(original: Callable[..., Any], *tensors: Any, **options: Any) -> Any:
     if options.get("dropout_p"):
         options["dropout_p"] = 0.0
-        replaced("dropout", "none", "one process and several draw other masks by nature")
+        _no_dropout()
     return original(*tensors, **options)
 
 
@@ -148,38 +106,46 @@ def _shorter_training(module: Any) -> None:
 
 
 def _arguments(original: Callable[..., Any], self: Any) -> None:
-    steps = PLAN["steps"]
-    if not 0 < self.max_steps <= steps:
-        said = f"max_steps {self.max_steps}" if self.max_steps > 0 else f"{self.num_train_epochs} epochs"
-        _set(self, "max_steps", steps, said)
-    if (getattr(self, "warmup_steps", 0) or 0) > _WARMUP_STEPS:
-        _set(self, "warmup_steps", _WARMUP_STEPS, why="a rehearsal is short")
-    for name in ("fp16", "bf16"):
-        if getattr(self, name, False):
-            setattr(self, name, False)
-            replaced(f"{name} arithmetic", "32 bit", "rounding would hide small differences")
-    optimizer = str(getattr(self.optim, "value", self.optim))
-    if any(word in optimizer for word in ("8bit", "4bit", "paged", "bnb")):
-        _set(self, "optim", "adamw_torch", f"the optimizer {optimizer}", "it needs a GPU")
-    if getattr(self, "packing", False):  # else there are too few packed rows for all steps
-        for name in ("max_length", "max_seq_length"):
-            if (getattr(self, name, None) or 0) > _PACKED_LENGTH:
-                _set(self, name, _PACKED_LENGTH, why="few rows are packed")
-    if getattr(self, "use_vllm", False):
-        _set(self, "use_vllm", False, "vLLM", "it needs a GPU")
-    if getattr(self, "neftune_noise_alpha", None):
-        _set(self, "neftune_noise_alpha", None, "NEFTune's noise", "it is random")
-    if getattr(self, "ddp_backend", None) == "nccl":
-        _set(self, "ddp_backend", "gloo", why="there is no GPU here")
-    if self.push_to_hub:
-        _set(self, "push_to_hub", False, why="a rehearsal uploads nothing")
+    for name, value, what, why in _changes(self):
+        replaced(what or f"{name} {getattr(self, name)}", f"{name} {value}", why)
+        setattr(self, name, value)
     self.report_to = "none"
     original(self)
 
 
-def _set(self: Any, name: str, value: Any, what: str = "", why: str = "") -> None:
-    replaced(what or f"{name} {getattr(self, name)}", f"{name} {value}", why)
-    setattr(self, name, value)
+def _changes(arguments: Any) -> list[tuple[str, Any, str, str]]:
+    """Return what is changed of a Trainer's arguments: the name, the new value, what that was, and why."""
+    steps, found = PLAN["steps"], []
+
+    def change(name: str, value: Any, why: str, what: str = "") -> None:
+        found.append((name, value, what, why))
+
+    def given(name: str) -> Any:
+        return getattr(arguments, name, None)
+
+    if not 0 < arguments.max_steps <= steps:
+        epochs = f"{arguments.num_train_epochs} epochs"
+        change("max_steps", steps, _SHORT, "" if arguments.max_steps > 0 else epochs)
+    if (given("warmup_steps") or 0) > _WARMUP_STEPS:
+        change("warmup_steps", _WARMUP_STEPS, _SHORT)
+    for name in ("fp16", "bf16"):
+        if given(name):
+            change(name, False, "rounding would hide small differences", f"{name} arithmetic")
+    optimizer = str(getattr(arguments.optim, "value", arguments.optim))
+    if any(word in optimizer for word in ("8bit", "4bit", "paged", "bnb")):
+        change("optim", "adamw_torch", _NEEDS_GPU, f"the optimizer {optimizer}")
+    for name in ("max_length", "max_seq_length"):
+        if given("packing") and (given(name) or 0) > _PACKED_LENGTH:
+            change(name, _PACKED_LENGTH, "else there are too few packed rows for all steps")
+    if given("use_vllm"):
+        change("use_vllm", False, _NEEDS_GPU, "vLLM")
+    if given("neftune_noise_alpha"):
+        change("neftune_noise_alpha", None, "it is random", "NEFTune's noise")
+    if given("ddp_backend") == "nccl":
+        change("ddp_backend", "gloo", "there is no GPU here")
+    if arguments.push_to_hub:
+        change("push_to_hub", False, _NO_UPLOAD)
+    return found
 
 
 def _shorter_generation(module: Any) -> None:
@@ -201,16 +167,16 @@ def _rewards_that_differ(module: Any) -> None:
 def _grpo_trainer(original: Callable[..., Any], self: Any, *others: Any, **options: Any) -> None:
     functions = options.get("reward_funcs")
     if isinstance(functions, list):
-        options["reward_funcs"] = [_rewarding(one) if callable(one) else one for one in functions]
-    elif callable(functions):
+        options["reward_funcs"] = [_rewarding(function) for function in functions]
+    elif functions is not None:
         options["reward_funcs"] = _rewarding(functions)
     original(self, *others, **options)
 
 
 def _rewarding(function: Any) -> Any:
     """Wrap a reward function: equal rewards within a group, which give no gradients, become unequal ones."""
-    if isinstance(function, type) or hasattr(function, "parameters"):  # a reward model
-        return function
+    if not callable(function) or isinstance(function, type) or hasattr(function, "parameters"):
+        return function  # a reward model, or its name
 
     @functools.wraps(function)
     def rewards(*arguments: Any, **options: Any) -> Any:
@@ -225,7 +191,7 @@ def _rewarding(function: Any) -> Any:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# What is shown
+# What leaves the process: downloads, exports, uploads
 
 
 def _no_media(module: Any) -> None:
@@ -240,21 +206,16 @@ def _reload(original: Callable[..., Any], self: Any) -> None:
         original(self)
 
 
-# ---------------------------------------------------------------------------------------------------------
-# Exports and uploads
-
-
 def _record(name: str, why: str) -> Callable[..., Any]:
     def recorded(original: Callable[..., Any], *arguments: Any, **options: Any) -> None:
         target = next((a for a in (*arguments, *options.values()) if isinstance(a, str)), "")
-        notes.note("export", name=name, target=target, line=notes.line_of_script())
         replaced(f"{name}({target!r})", "a record of it", why)
 
     return recorded
 
 
 def _no_exports(module: Any) -> None:
-    for name in _EXPORTS:
+    for name in ("save_pretrained_merged", "push_to_hub_merged", "save_pretrained_gguf"):
         around(module, name, _record(name, _REAL_MODEL))
     around(module.FastCPUModel, "_attach", _attach)
 
@@ -264,16 +225,13 @@ def _attach(original: Callable[..., Any], model: Any) -> None:
     original(model)
     vllm.attach(model)
     for name in _GPU_EXPORTS:
-        record = functools.partial(_record(name, _REAL_MODEL), None)
         if not hasattr(model, name):
-            setattr(model, name, record)
+            setattr(model, name, functools.partial(_record(name, _REAL_MODEL), None))
 
 
-def _no_uploads(owner: str, *names: str) -> Patch:
+def _no_uploads(owner: str) -> Patch:
     def patch(module: Any) -> None:
-        target = getattr(module, owner) if owner else module
-        for name in names:
-            around(target, name, _record(name, "a rehearsal uploads nothing"))
+        around(getattr(module, owner), "push_to_hub", _record("push_to_hub", _NO_UPLOAD))
 
     return patch
 
@@ -282,26 +240,21 @@ def _no_logins(module: Any) -> None:
     """A login asks for a token, or asks the hub whether one is good; the token is not noted."""
 
     def recorded(name: str, original: Callable[..., Any], *arguments: Any, **options: Any) -> None:
-        replaced(f"{name}()", "nothing", "a rehearsal uploads nothing")
+        replaced(f"{name}()", "nothing", _NO_UPLOAD)
 
     for name in ("login", "notebook_login", "interpreter_login"):
         around(module, name, functools.partial(recorded, name))
 
 
-def _patch_torch(torch: Any) -> None:
-    _without_gpu(torch)
-    _without_dropout(torch)
-
-
 PATCHES: dict[str, Patch] = {
-    "torch": _patch_torch,
+    "torch": _without_dropout,
     "trl.trainer.grpo_trainer": _rewards_that_differ,
     "IPython.core.display": _no_media,
     "transformers.training_args": _shorter_training,
     "transformers.generation.utils": _shorter_generation,
     "huggingface_hub._login": _no_logins,
-    "transformers.utils.hub": _no_uploads("PushToHubMixin", "push_to_hub"),
-    "datasets.arrow_dataset": _no_uploads("Dataset", "push_to_hub"),
-    "datasets.dataset_dict": _no_uploads("DatasetDict", "push_to_hub"),
+    "transformers.utils.hub": _no_uploads("PushToHubMixin"),
+    "datasets.arrow_dataset": _no_uploads("Dataset"),
+    "datasets.dataset_dict": _no_uploads("DatasetDict"),
     "unsloth_zoo.cpu.loader": _no_exports,
 }

@@ -1,4 +1,4 @@
-"""Note what the script does: loads, batches, losses, gradients, parameters, collectives."""
+"""Note what the script trains: loads, batches, losses, gradients, parameters, collectives."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from nb2ddp.rehearse.harness import notes, samples, shards
 from nb2ddp.rehearse.harness.imports import Patch, around
@@ -25,9 +25,7 @@ COLLECTIVES = (
 ).split()
 _PACKAGES = "torch transformers accelerate datasets trl peft unsloth sentence_transformers".split()
 _DUMPED_NUMBERS = 20_000_000
-_VOLATILE = frozenset(
-    {"local_rank", "logging_dir", "run_name"}
-)  # arguments that differ between ranks by nature
+_VOLATILE = frozenset({"local_rank", "logging_dir", "run_name"})  # arguments that differ by nature
 
 
 def begin() -> None:
@@ -46,9 +44,9 @@ class _Step:
     def __init__(self) -> None:
         self.losses: list[float] = []
         self.batches: list[tuple[int, int]] = []  # the data loader's iterator and its batch
-        self.reduced = 0  # numbers in the gradients that were averaged over the ranks
-        self.computed: list[str | None] = []  # a digest of each row that went through DDP with gradients
-        self.called: list[str | None] = []  # the same of the script's calls of any module with a batch's rows
+        self.computed: list[
+            str | None
+        ] = []  # a digest of each row that a model was called with, where it is known
         self.line: int | None = None  # of the script's last backward()
         self.turns = 0  # how many micro-batches the ranks compute in turns
         self.gradients: tuple[str, float] | None = None  # what the optimizer took: digest and norm
@@ -61,14 +59,20 @@ class _Given:
         self.place, self.rows, self.used = (iterator, number), frozenset(rows or ()), False
 
 
+class _Call(NamedTuple):
+    """A call of a module: the batch that its rows are of, digests of the rows, and whether DDP was called."""
+
+    given: _Given | None
+    digests: list[str | None]
+    is_wrapped: bool
+
+
 _step = _Step()
 _steps = 0
 _iterators = 0
 _latest: Any = None  # the data loader's iterator that gave the last batch
 _given: deque[_Given] = deque(maxlen=512)
-_called: list[
-    tuple[_Given, list[str | None]]
-] = []  # batches, and rows of them, of calls since the last backward()
+_called: list[_Call] = []  # of a model, since the last backward()
 _hidden = threading.local()
 
 
@@ -86,14 +90,10 @@ def watch_steps(torch: Any) -> None:
     optimizers.register_optimizer_step_post_hook(_after_step)
     loaders = torch.utils.data.dataloader
     around(torch.nn.Module, "__call__", _module_called)
-    around(loaders.DataLoader, "__init__", _new_loader)
+    around(loaders.DataLoader, "__init__", _note_line)
     around(loaders._BaseDataLoaderIter, "__init__", _new_iterator)
     around(loaders._BaseDataLoaderIter, "_next_index", _next_index)
     around(loaders._BaseDataLoaderIter, "__next__", _next_batch)
-    if torch.distributed.is_available():
-        from torch.nn.parallel import DistributedDataParallel
-
-        around(DistributedDataParallel, "forward", _note_rows)
 
 
 def _backward(original: Callable[..., Any], tensor: Any, *arguments: Any, **options: Any) -> Any:
@@ -101,38 +101,49 @@ def _backward(original: Callable[..., Any], tensor: Any, *arguments: Any, **opti
         _step.losses.append(float(tensor.detach()))
         _step.line = notes.line_of_script()
         turn, _step.turns, is_divided = _micro_batch() or (0, 0, False)
-        if _called:
-            _take_called()
-        elif _latest is not None:  # rows that were changed on their way: one batch after another
-            _step.batches.append((_latest.nb2ddp_number, _latest.nb2ddp_used + turn))
-            _step.called += [None] * is_divided
+        places, computed = _taken()
+        if _latest is not None and not places:  # rows that were changed on their way: one batch after another
+            places, computed = (
+                [(_latest.nb2ddp_number, _latest.nb2ddp_used + turn)],
+                computed or [None] * is_divided,
+            )
+        _step.batches += [place for place in places if place not in _step.batches]
+        _step.computed += computed
         if _latest is not None and not _step.turns:
             _latest.nb2ddp_used += 1
     return original(tensor, *arguments, **options)
 
 
+def _taken() -> tuple[list[tuple[int, int]], list[str | None]]:
+    """Return the batches, and the rows of them, that the calls since the last backward() were of.
+
+    They are of one loader; calls with the batches of others were an evaluation. Where DDP was called, its rows count.
+    """
+    of_batches = [(call, call.given) for call in _called if call.given is not None]
+    iterator = of_batches[-1][1].place[0] if of_batches else None
+    of_batches = [(call, given) for call, given in of_batches if given.place[0] == iterator]
+    for _, given in of_batches:
+        given.used = True
+    counting = [call for call in _called if call.is_wrapped] or [call for call, _ in of_batches]
+    _called.clear()
+    places = dict.fromkeys(given.place for _, given in of_batches)
+    return list(places), [digest for call in counting for digest in call.digests]
+
+
+def _runtime() -> Any:
+    """Return what the runtime module of a converted script is doing; None in any other script."""
+    return getattr(sys.modules.get("ddp_support"), "_run", None)
+
+
 def _repeats() -> bool:
     """Return whether the runtime module computes something once more, to compare it: that trains no sample."""
-    return bool(getattr(getattr(sys.modules.get("ddp_support"), "_run", None), "comparing", False))
+    return bool(getattr(_runtime(), "comparing", False))
 
 
 def _micro_batch() -> tuple[int, int, bool] | None:
     """Return which micro-batch of a step, of how many, the runtime module computes, and whether some rows of it."""
-    found: tuple[int, int, bool] | None
-    found = getattr(getattr(sys.modules.get("ddp_support"), "_run", None), "micro_batch", None)
+    found: tuple[int, int, bool] | None = getattr(_runtime(), "micro_batch", None)
     return found
-
-
-def _take_called() -> None:
-    """Take the calls of the last loader's batches for what this backward() is of; others were an evaluation."""
-    iterator = _called[-1][0].place[0]
-    for given, digests in _called:
-        if given.place[0] == iterator:
-            given.used = True
-            _step.called += digests
-            if given.place not in _step.batches:
-                _step.batches.append(given.place)
-    _called.clear()
 
 
 def _module_called(original: Callable[..., Any], self: Any, *inputs: Any, **options: Any) -> Any:
@@ -148,8 +159,9 @@ def _module_called(original: Callable[..., Any], self: Any, *inputs: Any, **opti
     ):
         return original(self, *inputs, **options)
     digests = samples.rows_of_call(inputs, options)
-    if (given := _batch_of(digests)) is not None:
-        _called.append((given, digests))
+    given, is_wrapped = _batch_of(digests), type(self).__name__ == "DistributedDataParallel"
+    if given is not None or is_wrapped:
+        _called.append(_Call(given, digests, is_wrapped))
     _hidden.called = True
     try:
         return original(self, *inputs, **options)
@@ -165,23 +177,16 @@ def _batch_of(digests: list[str | None]) -> _Given | None:
     if _latest is not None and (of := _micro_batch()) is not None:
         place = _latest.nb2ddp_number, _latest.nb2ddp_used + of[0]
         having = [given for given in having if given.place == place]
-        return having[-1] if having else None
     return next((given for given in having if not given.used), having[-1] if having else None)
 
 
 def _before_step(optimizer: Any, arguments: Any, options: Any) -> None:
-    if notes.is_rank():
-        _step.gradients = _gradients(optimizer)
-    if notes.is_rank() and not hasattr(optimizer, "nb2ddp_seen"):
+    if not notes.is_rank():
+        return
+    _step.gradients = _gradients(optimizer)
+    if not hasattr(optimizer, "nb2ddp_seen"):
         optimizer.nb2ddp_seen = True
-        note(
-            "begin",
-            digest=shards.digest(optimizer),
-            trained=sum(parameter.numel() for parameter in shards.trained(optimizer)),
-            pieces=shards.pieces(optimizer),
-            optimizer=type(optimizer).__name__,
-            versions=_versions(),
-        )
+        note("begin", digest=shards.digest(optimizer), pieces=shards.pieces(optimizer), versions=_versions())
 
 
 def _gradients(optimizer: Any) -> tuple[str, float] | None:
@@ -189,15 +194,12 @@ def _gradients(optimizer: Any) -> tuple[str, float] | None:
     held = shards.gradients(optimizer)
     if held is None:
         return None
-    digest, square, count = hashlib.sha256(), 0.0, 0
+    digest = hashlib.sha256()
     for values in held:
         digest.update(values.numpy().tobytes())
-        square += float(values.double().square().sum())
-        count += values.numel()
-    if _steps == 0 and count <= _DUMPED_NUMBERS:
-        with open(os.path.join(notes.FOLDER, f"gradients-{notes.RANK}.f32"), "wb") as file:
-            for values in held:
-                file.write(values.numpy().tobytes())
+    if _steps == 0:
+        _dump("gradients", held)
+    square = sum(float(values.double().square().sum()) for values in held)
     return digest.hexdigest()[:12], square**0.5
 
 
@@ -219,39 +221,36 @@ def _after_step(optimizer: Any, arguments: Any, options: Any) -> None:
     if _latest is not None:
         _latest.nb2ddp_used += done.turns
     _steps += 1
-    trained = sum(parameter.numel() for parameter in shards.trained(optimizer))
     note(
         "step",
         number=_steps,
         losses=done.losses,
         batches=done.batches,
-        sets=done.reduced / trained if trained else 0,
-        computed=done.computed or done.called,
+        computed=done.computed,
         gradients=done.gradients,
         backward=done.line,
         line=notes.line_of_script(),
         digest=shards.digest(optimizer),
     )
-    if trained <= _DUMPED_NUMBERS:
-        _dump(optimizer)
+    _dump("parameters", list(shards.numbers(optimizer)))
 
 
-def _dump(optimizer: Any) -> None:
-    """Keep what this rank holds of the trained parameters as plain float32 numbers, those of the last step."""
-    import torch
-
-    with open(os.path.join(notes.FOLDER, f"parameters-{notes.RANK}.f32"), "wb") as file:
-        for held in shards.numbers(optimizer):
-            file.write(held.to(torch.float32).numpy().tobytes())
+def _dump(name: str, tensors: list[Any]) -> None:
+    """Keep tensors of this rank as plain float32 numbers, the last ones of a name, if they are not too many."""
+    if sum(tensor.numel() for tensor in tensors) <= _DUMPED_NUMBERS:
+        with open(os.path.join(notes.FOLDER, f"{name}-{notes.RANK}.f32"), "wb") as file:
+            for tensor in tensors:
+                file.write(tensor.float().numpy().tobytes())
 
 
 # ---------------------------------------------------------------------------------------------------------
 # Samples
 
 
-def _new_loader(original: Callable[..., Any], self: Any, *others: Any, **options: Any) -> None:
-    original(self, *others, **options)
+def _note_line(original: Callable[..., Any], self: Any, *others: Any, **options: Any) -> None:
+    """Keep the line of the script that makes an object."""
     self.nb2ddp_line = notes.line_of_script()
+    original(self, *others, **options)
 
 
 def _new_iterator(original: Callable[..., Any], self: Any, loader: Any, *others: Any, **options: Any) -> None:
@@ -267,7 +266,6 @@ def _new_iterator(original: Callable[..., Any], self: Any, loader: Any, *others:
             iterator=_iterators,
             size=size,
             digest=digest,
-            data=type(loader.dataset).__name__,
             line=getattr(loader, "nb2ddp_line", None),
             sampler=type(sampler).__name__,
             sampler_line=getattr(sampler, "nb2ddp_line", None),
@@ -319,27 +317,19 @@ def _next_batch(original: Callable[..., Any], self: Any) -> Any:
 
 
 def _watch_distributed(dist: Any) -> None:
-    for name in COLLECTIVES:
-        for module in (dist, dist.distributed_c10d):
-            around(module, name, _collective(name))
     for module in (dist, dist.distributed_c10d):
+        for name in COLLECTIVES:
+            around(module, name, _collective(name))
         around(module, "init_process_group", _group("group"))
         around(module, "destroy_process_group", _group("left_group"))
-    from torch.nn.parallel import DistributedDataParallel
-
-    around(DistributedDataParallel, "register_comm_hook", _register_comm_hook)
-    around(DistributedDataParallel, "forward", _ddp_forward)
-    around(DistributedDataParallel, "_sync_buffers", _sync_buffers)
-    around(sys.modules["torch.utils.data.distributed"].DistributedSampler, "__init__", _new_loader)
+    around(sys.modules["torch.utils.data.distributed"].DistributedSampler, "__init__", _note_line)
 
 
 def _collective(name: str) -> Callable[..., Any]:
     def enters(original: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         if getattr(_hidden, "depth", 0):
             return original(*arguments, **options)
-        note("enter", name=name, line=notes.line_of_script(), step=_steps)
-        if name in ("reduce_scatter_tensor", "reduce_scatter_single"):  # how FSDP averages gradients
-            _step.reduced += _gradients_of(*arguments, **options)
+        note("enter", name=name, line=notes.line_of_script())
         _hidden.depth = 1
         try:
             return original(*arguments, **options)
@@ -350,11 +340,6 @@ def _collective(name: str) -> Callable[..., Any]:
     return enters
 
 
-def _gradients_of(output: Any, input: Any = None, *others: Any, **options: Any) -> int:
-    """Return how many numbers a rank gives to a reduce-scatter."""
-    return 0 if input is None else int(input.numel())
-
-
 def _group(kind: str) -> Callable[..., Any]:
     def changes(original: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         if not getattr(_hidden, "depth", 0):
@@ -362,46 +347,6 @@ def _group(kind: str) -> Callable[..., Any]:
         return original(*arguments, **options)
 
     return changes
-
-
-def _register_comm_hook(original: Callable[..., Any], self: Any, state: Any, hook: Any) -> Any:
-    def counted(state: Any, bucket: Any) -> Any:
-        _step.reduced += bucket.buffer().numel()
-        note("enter", name="gradients", line=None)
-        _hidden.depth = 1
-        try:
-            return hook(state, bucket)
-        finally:
-            _hidden.depth = 0
-            note("leave", name="gradients")
-
-    counted.__annotations__ = {}  # torch checks them, and cannot read ours
-    self.nb2ddp_counted = True
-    return original(self, state, counted)
-
-
-def _ddp_forward(original: Callable[..., Any], self: Any, *inputs: Any, **options: Any) -> Any:
-    import torch
-    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
-
-    if torch.is_grad_enabled() and not hasattr(self, "nb2ddp_counted"):
-        self.register_comm_hook(self.process_group, allreduce_hook)  # what DDP does without a hook
-    return original(self, *inputs, **options)
-
-
-def _sync_buffers(original: Callable[..., Any], self: Any) -> Any:
-    note("enter", name="broadcast of buffers", line=notes.line_of_script())
-    result = original(self)
-    note("leave", name="broadcast of buffers")
-    return result
-
-
-def _note_rows(original: Callable[..., Any], self: Any, *inputs: Any, **options: Any) -> Any:
-    import torch
-
-    if torch.is_grad_enabled() and notes.is_rank():
-        _step.computed += samples.rows_of_call(inputs, options)
-    return original(self, *inputs, **options)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -424,26 +369,21 @@ def _watch_trainer(module: Any) -> None:
     module.DEFAULT_CALLBACKS.append(Watch)
 
 
-def loaded(model: Any, name: object, device_map: object) -> None:
-    """Note a model that was loaded, and where its parameters are."""
-    devices = sorted({str(parameter.device) for parameter in model.parameters()})
+def _watch_arguments(module: Any) -> None:
+    around(module.TrainingArguments, "__post_init__", _note_line)
+
+
+def loaded(made: Any, name: object, device_map: object) -> None:
+    """Note a model that was loaded, alone or beside its tokenizer, and where its parameters are."""
+    model = made[0] if isinstance(made, tuple) else made
     note(
         "load",
         name=str(name),
         model=type(model).__name__,
-        devices=devices,
+        devices=sorted({str(parameter.device) for parameter in model.parameters()}),
         device_map=device_map,
         line=notes.line_of_script(),
     )
-
-
-def _watch_arguments(module: Any) -> None:
-    around(module.TrainingArguments, "__post_init__", _arguments)
-
-
-def _arguments(original: Callable[..., Any], self: Any) -> None:
-    self.nb2ddp_line = notes.line_of_script()
-    original(self)
 
 
 PATCHES: dict[str, Patch] = {

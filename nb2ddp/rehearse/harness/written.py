@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 from collections.abc import Callable
@@ -20,11 +21,7 @@ def begin() -> None:
 def _audit(event: str, arguments: tuple[Any, ...]) -> None:
     if event == "open":
         path, mode, flags = arguments
-        writes = (
-            any(letter in mode for letter in "wax+")
-            if isinstance(mode, str)
-            else bool(flags & (os.O_WRONLY | os.O_RDWR))
-        )
+        writes = set("wax+") & set(mode) if isinstance(mode, str) else flags & (os.O_WRONLY | os.O_RDWR)
         if writes and isinstance(path, str):
             _wrote(path)
     elif event == "os.rename" and isinstance(arguments[1], str):
@@ -36,30 +33,15 @@ def _wrote(path: str) -> None:
         note("write", path=os.path.abspath(path), line=notes.line_of_script())
 
 
-def _watch_native_writer(owner: Any, name: str, argument: int) -> None:
-    """Watch a function whose native code opens the file itself, which no audit hook sees."""
-
-    def writes(original: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-        path = [*arguments, *options.values()][argument] if argument < len(arguments) + len(options) else None
-        if isinstance(path, str | os.PathLike):
-            _wrote(os.fspath(path))
-        return original(*arguments, **options)
-
-    around(owner, name, writes)
+def _writes(original: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    """Note the file, the second argument, of a function whose native code opens it, which no audit hook sees."""
+    _, file, *_ = inspect.signature(original).bind(*arguments, **options).arguments.values()
+    if isinstance(file, str | os.PathLike):
+        _wrote(os.fspath(file))
+    return original(*arguments, **options)
 
 
-def _watch_safetensors(module: Any) -> None:
-    _watch_native_writer(module, "save_file", 1)
-
-
-def _watch_torch(torch: Any) -> None:
-    around(torch, "save", _torch_save)
-
-
-def _torch_save(original: Callable[..., Any], obj: Any, f: Any, *arguments: Any, **options: Any) -> Any:
-    if isinstance(f, str | os.PathLike):
-        _wrote(os.fspath(f))
-    return original(obj, f, *arguments, **options)
-
-
-PATCHES: dict[str, Patch] = {"torch": _watch_torch, "safetensors.torch": _watch_safetensors}
+PATCHES: dict[str, Patch] = {
+    "torch": lambda torch: around(torch, "save", _writes),
+    "safetensors.torch": lambda module: around(module, "save_file", _writes),
+}

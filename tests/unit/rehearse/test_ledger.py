@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from nb2ddp.errors import OutputError
-from nb2ddp.rehearse.evidence import Fault, FaultKey, Point
+from nb2ddp.rehearse.evidence import Fault, Point
 from nb2ddp.rehearse.ledger import append, row_of, unwritable
 from nb2ddp.rehearse.rehearsal import Rehearsal
 
 TITLES = ("replicas", "losses", "samples", "files", "prints")
 
 
-def rehearsal(*faults: FaultKey, other_losses: str = "", distance: float = 0.0) -> Rehearsal:
+def rehearsal(*faults: str, other_losses: str = "", distance: float = 0.0) -> Rehearsal:
     found = tuple(Fault(key, f"what is wrong: {key}") for key in faults)
     points = tuple(Point(None, title, "", found * (title == "files"), title != "samples") for title in TITLES)
     return Rehearsal(
@@ -46,7 +46,7 @@ def rehearsal(*faults: FaultKey, other_losses: str = "", distance: float = 0.0) 
         (("other-losses", "hang"), "", "failed"),
     ],
 )
-def test_the_verdict_of_a_row(faults: tuple[FaultKey, ...], nature: str, verdict: str) -> None:
+def test_the_verdict_of_a_row(faults: tuple[str, ...], nature: str, verdict: str) -> None:
     row = row_of(rehearsal(*faults, other_losses=nature), "nb2ddp rehearse tune.ipynb")
     assert row.verdict == verdict
     assert row.reason == (f"what is wrong: {faults[-1]}" if faults else nature)

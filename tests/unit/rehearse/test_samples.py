@@ -27,7 +27,7 @@ def rank(number: int, steps: Drawn) -> Rank:
             "rows": list(rows.values()),
             "width": len(rows),
         }
-        made = {"losses": [1.0], "batches": [(1, step)], "sets": 1.0, "computed": [], "digest": ""}
+        made = {"losses": [1.0], "batches": [(1, step)], "computed": [], "digest": ""}
         notes += [{"kind": "batch", **batch}, {"kind": "step", **made}]
     return Rank(number, notes, 0, 0.0, 0, "", "", Path("none"), Path("none"))
 
@@ -99,7 +99,7 @@ def test_the_runtime_says_which_micro_batch_is_computed(
         monkeypatch.setattr(watch, name, value)
     monkeypatch.setattr("nb2ddp.rehearse.harness.notes.is_rank", lambda: True)
     watch._backward(lambda tensor: None, torch.ones(()))
-    assert (watch._step.batches, watch._step.called) == expected
+    assert (watch._step.batches, watch._step.computed) == expected
     if micro_batch and not comparing:
         assert watch._batch_of(["a", "b"]) is given[1]
         assert loader.nb2ddp_used == 0
