@@ -70,7 +70,7 @@ def row_of(rehearsal: Rehearsal, command: str = "", stack: str = "") -> Row:
     row.first_step = next((n for n, off in enumerate(differences, 1) if not off <= TOLERANCE), None)
     distance = rehearsal.parameter_difference
     row.parameter_difference = None if distance is None or math.isnan(distance) else distance
-    row.replicas_equal = _holds(rehearsal, "replicas shards", "replicas-differ", "not-synchronised")
+    row.replicas_equal = _holds(rehearsal, "replicas", "replicas-differ", "not-synchronised")
     row.samples_once = _holds(rehearsal, "samples", "same-samples", "missing-samples")
     row.files_same = _holds(rehearsal, "files", "all-ranks-save", "other-files")
     row.prints_same = _holds(rehearsal, "prints", "printed-twice")
@@ -92,9 +92,9 @@ def _verdict(rehearsal: Rehearsal) -> tuple[VerdictKind, str]:
     return "same", " ".join(rehearsal.notes)
 
 
-def _holds(rehearsal: Rehearsal, titles: str, *keys: str) -> bool | None:
+def _holds(rehearsal: Rehearsal, title: str, *keys: str) -> bool | None:
     """Return whether none of the faults ``keys`` was found; None where the check had nothing to look at."""
-    (point,) = (point for point in rehearsal.points if point.title in titles.split())
+    (point,) = (point for point in rehearsal.points if point.title == title)
     if any(fault.key in keys for fault in rehearsal.faults):
         return False
     return True if point.seen else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import re
 from array import array
@@ -16,8 +17,6 @@ from nb2ddp.launch.failure import log_tail
 from nb2ddp.rehearse.runs import Run
 
 Note = dict[str, Any]
-Piece = tuple[int, int, int]
-"""Where the numbers of a rank belong in a parameter: the first one's place, how many, and how many there are."""
 
 _FRAME = re.compile(r'^  File "(?P<file>.+)", line (?P<line>\d+) in (?P<function>.+)$')
 _CACHES = ("unsloth_compiled_cache", "__pycache__", "logs", "wandb", ".cache")
@@ -29,7 +28,7 @@ class Step:
 
     ``loss`` is the sum of what backward() was called on, ``micro_batches`` times. ``indices`` and ``rows`` are the
     places in the data set and digests of the numbers of the samples that this rank computed, each None when they
-    cannot be told; ``count`` is how many. ``digest`` is that of the parameters that the rank holds. ``gradients`` are
+    cannot be told; ``count`` is how many. ``digest`` is that of the trained parameters. ``gradients`` are
     digest and norm of what the optimizer took, None where that is not known. ``counts`` is how many tokens a mean may
     count, by what they are. ``line`` and ``backward`` are lines of the script: of the step, and of the last
     backward().
@@ -109,18 +108,18 @@ class Rank:
         """Whether its parameters are after the last step what they were before the first."""
         return bool(self.steps) and self.steps[-1].digest == self.first_digest
 
-    @property
-    def pieces(self) -> list[Piece] | None:
-        """Which numbers of each trained parameter it holds; None where it holds them all."""
-        begun = self.of("begin")
-        found = begun[-1].get("pieces") if begun else None
-        return None if found is None else [(first, held, total) for first, held, total in found]
-
     @cached_property
     def loaders(self) -> list[Note]:
         """The notes of the data loaders' iterators that it trained on."""
         used = {iterator for note in self.of("step") for iterator, _ in note["batches"]}
         return [note for note in self.of("loader") if note["iterator"] in used]
+
+    def passes_before(self, number: int) -> list[int | None]:
+        """Return the lines at which it began to go through a data loader before a step."""
+        done = itertools.takewhile(
+            lambda note: (note["kind"], note.get("number")) != ("step", number), self.notes
+        )
+        return [note.get("passed") for note in done if note["kind"] == "loader"]
 
     @cached_property
     def written(self) -> list[str]:
@@ -148,7 +147,7 @@ class Rank:
         return entered[-1]["name"], entered[-1]["line"]
 
     def numbers(self) -> array[float] | None:
-        """Return what it holds of the trained parameters after the last step."""
+        """Return the trained parameters after the last step; None where they are too many."""
         return _floats(self.parameters)
 
     def first_gradients(self) -> array[float] | None:
@@ -174,9 +173,10 @@ def _step(note: Note, given: Mapping[tuple[int, int], Note]) -> Step:
     known = indices if indices is not None else rows
     count = None if known is None else len(known)
     counts = _counts(batches)
-    widths = [None if batch is None else batch["width"] for batch in batches]
+    widths = [batch["width"] for batch in batches if batch is not None]
     computed = note["computed"]
-    if computed and None not in widths and len(computed) < (width := sum(widths)):
+    is_known = len(widths) == len(batches) and None not in widths
+    if computed and is_known and len(computed) < (width := sum(widths)):
         places = _places(computed, rows) if rows is not None and len(rows) == width else None
         count = len(computed)
         indices, rows = _at(indices, places), _at(rows, places)

@@ -26,16 +26,17 @@ from nb2ddp.secrets import masker
 _MORE_ROWS = 8192  # for a notebook that takes half a percent of its data set
 _NEEDS_GPU = re.compile(r"\b(?:CUDA|cuda|GPUs?|NVIDIA|[Cc]uda error)\b")
 _TOO_FEW = ("IndexError", "num_samples=0")
+_DEFAULT, _SILENT = Settings(), Display()
 Execute = Callable[[Sequence[Run], Settings, Path, Callable[[Mapping[str, str]], None]], None]
 Outcome = Literal["same", "different", "fails", "hangs", "reordered"]
 
 POINTS: tuple[Callable[[Evidence], Point], ...] = (
     *(model.loads, model.replicas, model.losses, data.samples, run.files, run.ends, run.plain),
-    *(model.gradients, data.batch, run.arguments, run.prints),
+    *(model.gradients, data.batch, run.arguments, run.prints, figures.figures),
 )
 """What is checked of a conversion of ours: the promises of the README, by number, and what goes with them."""
 
-HANDMADE: tuple[Callable[[Evidence], Point], ...] = (*(run.group, *POINTS[:3], figures.figures, *POINTS[3:]),)
+HANDMADE = (run.group, *POINTS)
 """What is checked of any other script."""
 
 OUTCOMES: Mapping[Outcome, int] = {"same": 0, "different": 1, "fails": 4, "hangs": 5, "reordered": 6}
@@ -109,10 +110,10 @@ class Rehearsal:
 
 def rehearse(
     subject: Subject,
-    settings: Settings | None = None,
+    settings: Settings = _DEFAULT,
     *,
     keep: Path | None = None,
-    display: Display | None = None,
+    display: Display = _SILENT,
     start: Execute = execute,
 ) -> Rehearsal:
     """Run the subject in one process and in several, and check the points.
@@ -124,13 +125,12 @@ def rehearse(
         RehearsalError: the notebook's own code does not train here, so that there is nothing to compare with;
             or this machine lets nothing be written.
     """
-    settings, display = settings or Settings(), display or Display()
     began, date = time.monotonic(), datetime.now().astimezone()
     short = None if len(tempfile.gettempdir()) < 30 else "/tmp"
     scratch = Path(tempfile.mkdtemp(prefix="nb2ddp-", dir=short))
     work = scratch / "runs" if keep is None else keep.resolve()
 
-    def run_all(title: str, settings: Settings, *runs: Run) -> list[Rank]:
+    def run_all(title: str, *runs: Run) -> list[Rank]:
         display.phase(title)
         start(runs, settings, scratch, display.status)
         return observe(runs[0])
@@ -138,7 +138,7 @@ def rehearse(
     def run_alone(title: str, again: str = "") -> tuple[Rank, Run, Run]:
         one = prepare(work, f"one{again}", subject, settings, REFERENCE)
         alone = prepare(work, f"alone{again}", subject, settings, SCRIPT)
-        (reference,) = run_all(title, settings, one, alone)
+        (reference,) = run_all(title, one, alone)
         return reference, one, alone
 
     try:
@@ -149,19 +149,20 @@ def rehearse(
             reference, one, alone = run_alone(said, "-again")
         _check(reference, one, settings.python)
         several = prepare(work, "several", subject, settings, SCRIPT, settings.nproc)
-        ranks = run_all(f"{settings.nproc} processes: the script", settings, several)
+        ranks = run_all(f"{settings.nproc} processes: the script", several)
         display.phase("comparing")
         (single,) = observe(alone)
         evidence = Evidence(several, reference, single, alone, ranks, subject.other_losses, subject.handmade)
-        points = [point(evidence) for point in (HANDMADE if subject.handmade else POINTS)]
         if subject.handmade:
             _check_gpu(evidence, subject.script)
+        points = [point(evidence) for point in (HANDMADE if subject.handmade else POINTS)]
+        if subject.handmade:
             if data.other_shuffle(evidence):
                 again = prepare(
                     work, "reordered", subject, settings, REFERENCE, order=data.ranks_order(evidence)
                 )
                 title = "one process, again with the samples in the order of the ranks"
-                evidence = replace(evidence, one=run_all(title, settings, again)[0])
+                evidence = replace(evidence, one=run_all(title, again)[0])
                 points = _in_the_ranks_order(points, evidence)
             points = _of_ranks(points)
         return Rehearsal(

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from nb2ddp import __version__
+from nb2ddp.errors import PLEASE_REPORT
 from nb2ddp.rehearse.evidence import relative
 from nb2ddp.rehearse.rehearsal import NOT_SHOWN, Rehearsal
 
@@ -80,6 +81,8 @@ def lines(rehearsal: Rehearsal) -> Iterator[str]:
     for what, why in NOT_SHOWN:
         yield f"  {what}: {why}"
     yield ""
+    if not rehearsal.passed:
+        yield f"If the script is as nb2ddp wrote it, the fault is nb2ddp's. {PLEASE_REPORT}."
     yield f"{verdict(rehearsal)} ({rehearsal.seconds:.0f} s)"
 
 

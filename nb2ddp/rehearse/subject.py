@@ -30,12 +30,7 @@ _GIVEN_BY_TRAINING = frozenset(
     "input_ids attention_mask labels loss logits position_ids train_runtime train_loss".split()
 )
 
-# Tasks whose losses are not the same in one process and in several, and why.
-_OTHER_LOSSES = {
-    "grpo": "it trains on what its model generates, which is drawn anew in each process",
-    "kto": "its KL term pairs the rows of a micro-batch, and ranks that divide one pair other rows",
-    "embeddings": "its loss compares the samples of a batch with one another, and each rank sees its share",
-}
+_GENERATES = "it trains on what its model generates, which is drawn anew in each process"
 
 
 @dataclass(frozen=True)
@@ -125,11 +120,11 @@ def subject_of_script(path: Path, script: Path, arguments: Sequence[str] = ()) -
     beside = {
         file.name: _text(file) for file in script.parent.glob("*.py") if file.is_file() and file != script
     }
-    subject = _subject(read_notebook(path), text, modules_of(text, beside))
+    subject = _subject(read_notebook(path), text, beside)
     reference = subject.reference  # of a script that we made: with the seeds that we gave to what draws
     if not _SEEDED_START.search(text):
-        seed = "" if _SEEDS.search(reference) else _seed_of(tree)
-        reference = seed + own_code(read_notebook(path))
+        seed = None if _SEEDS.search(reference) else _seed_of(tree)
+        reference = "".join(_seeding(seed)) + own_code(read_notebook(path))
     return replace(
         subject,
         reference=reference,
@@ -145,17 +140,14 @@ def _starts_ranks(tree: ast.AST) -> tuple[str, int] | None:
     return next(((name, line) for name, line in calls if _STARTS_RANKS.fullmatch(name)), None)
 
 
-def _seed_of(tree: ast.Module) -> str:
-    """Return a line with the first seed that a script sets with a constant, for a notebook that sets none."""
+def _seed_of(tree: ast.Module) -> int | None:
+    """Return the first seed that a script sets with a constant, for a notebook that sets none."""
     for node in ast.walk(tree):
         match node:
             case ast.Call(func=function, args=[ast.Constant(value=int(seed))]):
                 if _SEEDS.match(f"{ast.unparse(function)}("):
-                    return (
-                        f"import random, numpy, torch; random.seed({seed}); numpy.random.seed({seed}); "
-                        f"torch.manual_seed({seed})\n"
-                    )
-    return ""
+                    return seed
+    return None
 
 
 def _text(path: Path) -> str:
@@ -170,23 +162,16 @@ def modules_of(script: str, beside: Mapping[str, str]) -> dict[str, str]:
     found: dict[str, str] = {}
     left = [script]
     while left:
-        for name in _imported(left.pop()):
-            file = f"{name}.py"
-            if file in beside and file not in found:
+        code = left.pop()
+        for file in beside.keys() - found.keys():
+            if _imports(code, file.removesuffix(".py")):
                 found[file] = beside[file]
                 left.append(beside[file])
     return found
 
 
-def _imported(code: str) -> set[str]:
-    """Return the first part of each module's name that is imported; none where this is not valid Python."""
-    try:
-        nodes = list(ast.walk(parse(code)))
-    except _NO_PYTHON:
-        return set()
-    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
-    names += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom) and not node.level]
-    return {name.partition(".")[0] for name in names}
+def _imports(code: str, module: str) -> bool:
+    return re.search(rf"^\s*(?:import|from)\b[^\n#]*\b{re.escape(module)}\b", code, re.MULTILINE) is not None
 
 
 def _notebook_of(folder: ConvertedFolder) -> Path:
@@ -223,7 +208,7 @@ def _subject(notebook: Notebook, script: str, beside: Mapping[str, str]) -> Subj
         modules=modules_of(script, beside),
         columns=tuple(sorted(_columns(tree))),
         markers=_markers(tree),
-        other_losses=_OTHER_LOSSES.get(task_of(_facts(notebook)), ""),
+        other_losses=_GENERATES if task_of(_facts(notebook)) == "grpo" else "",
     )
 
 
@@ -255,8 +240,12 @@ def own_code(notebook: Notebook, rules: Sequence[Rule] = ()) -> str:
 
 def seeds_of(script: str) -> Iterator[str]:
     """Yield the lines that seed the notebook's own code as the runtime's ``init`` does, with its argument ``seed``."""
-    if (started := _SEEDED_START.search(script)) is not None:
-        seed = started["seed"]
+    started = _SEEDED_START.search(script)
+    yield from _seeding(int(started["seed"]) if started else None)
+
+
+def _seeding(seed: int | None) -> Iterator[str]:
+    if seed is not None:
         yield f"import random\nrandom.seed({seed})\nimport torch\ntorch.manual_seed({seed})\n"
         yield f"try:\n    import numpy\n    numpy.random.seed({seed})\nexcept ImportError:\n    pass\n"
 
@@ -267,7 +256,7 @@ def _named(folder: Path, text: str) -> Iterator[Path]:
         return
     for path in sorted(folder.iterdir()):
         named = re.search(rf"(?<![\w.-]){re.escape(path.name)}(?![\w-])", text)
-        imported = path.suffix == ".py" and re.search(rf"\bimport {path.stem}\b|\bfrom {path.stem}\b", text)
+        imported = path.suffix == ".py" and _imports(text, path.stem)
         if path.suffix != ".ipynb" and (named or imported):
             yield path
 

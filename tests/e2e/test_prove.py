@@ -81,9 +81,10 @@ def test_a_fault_is_named_by_its_line_and_nothing_else(tmp_path: Path, script: P
 
 
 @pytest.mark.launch
-def test_a_converted_loop_trains_what_its_notebook_trains(tmp_path: Path) -> None:
-    """What it computes once more, to compare, counts as no sample."""
-    book = notebook_of(tmp_path, "rows_of_numbers.py")
+@pytest.mark.parametrize("program", ["rows_of_numbers", "next_tokens"])
+def test_a_converted_loop_trains_what_its_notebook_trains(tmp_path: Path, program: str) -> None:
+    """What it computes once more, to compare, counts as no sample; what is changed on its way counts as divided."""
+    book = notebook_of(tmp_path, f"{program}.py")
     folder = tmp_path / "converted"
     folder.mkdir()
     for name, text in convert(book).files.items():
@@ -92,6 +93,8 @@ def test_a_converted_loop_trains_what_its_notebook_trains(tmp_path: Path) -> Non
     script = folder / "train_ddp.py"
     result = rehearse(subject_of_script(book, script), Settings(), keep=tmp_path / "runs", start=forked)
     assert not result.faults, "\n".join(proof.lines(result, script, script.read_text()))
+    (size,) = (point for point in result.points if point.title == "effective batch")
+    assert re.match(r"(\d+) = (\d+) \+ \2 samples per step, the notebook's \1$", size.measured), size.measured
 
 
 @pytest.mark.launch

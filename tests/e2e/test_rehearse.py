@@ -80,11 +80,7 @@ def test_a_script_that_shards_the_model_is_rehearsed(tmp_path: Path) -> None:
     report = json.loads(done.stdout)
     points = {point["title"]: point for point in report["points"]}
     assert all(point["state"] == "passed" for point in points.values()), points
-    assert re.match(
-        r"of \d+ trained numbers (\d+) on rank 0, (\d+) on rank 1; put together ",
-        points["shards"]["measured"],
-    )
-    assert points["gradients"]["measured"] == "reduced in shards"
+    assert re.match(r"equal, bit for bit, .* \(relative\) from", points["replicas"]["measured"])
 
 
 def test_modules_beside_the_script_come_along_and_only_with_it(tmp_path: Path) -> None:

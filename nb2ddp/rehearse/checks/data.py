@@ -58,19 +58,38 @@ def _unlike(
     twice = [sample for sample, times in Counter(counted).items() if times > max(1, often[sample])]
     # fewer samples than ranks: some rank has to take one that another has
     if twice and (own is None or len(own) >= len(shares)):
-        if len({frozenset(share) for share in shares}) == 1:
+        if (lone := _lone_pass(evidence, number)) is not None:
+            yield lone
+        elif len({frozenset(share) for share in shares}) == 1:
             sentence = f"all ranks train on the same samples in step {number}: each must take its own share"
+            yield Fault("same-samples", sentence, line, number)
         else:
             sentence = (
-                f"{len(twice)} samples of step {number} are drawn by more than one rank ({len(counted)} drawn in "
-                "all): each rank shuffles for itself"
+                f"of the {len(counted)} samples that the ranks draw in step {number}, {len(twice)} are drawn by more "
+                "than one: each rank shuffles for itself"
             )
-        yield Fault("same-samples", sentence, line, number)
+            yield Fault("same-samples", sentence, line, number)
     lacking = len({*(own or ())} - {*counted})
     # more samples than the notebook's: that is said of the batch
     if own is not None and lacking and not (evidence.handmade and len(counted) > len(own)):
         sentence = f"{lacking} of the notebook's {len(own)} samples of step {number} are trained by no rank"
         yield Fault("missing-samples", sentence, line, number)
+
+
+def _lone_pass(evidence: Evidence, number: int) -> Fault | None:
+    """Return the fault of a rank that alone goes through a data loader before a step, to evaluate, say."""
+    zero, *others = evidence.ranks
+    for rank in others:
+        for own, other in itertools.zip_longest(zero.passes_before(number), rank.passes_before(number)):
+            if own == other:
+                continue
+            alone, line = (rank.number, other) if own is None else (0, own)
+            sentence = (
+                f"rank {alone} alone goes through a data loader here, which draws a random number: the ranks no "
+                f"longer draw alike, and shuffle their samples apart from step {number} on"
+            )
+            return Fault("other-order", sentence, line, number)
+    return None
 
 
 def loader_line(rank: Rank, *, sampler: bool = True) -> int | None:
@@ -186,8 +205,8 @@ def _shares(single: Step, steps: Sequence[Step]) -> tuple[list[Samples] | None, 
 
 def _other_order(evidence: Evidence) -> Iterator[Fault]:
     """Check that an index of the data set means the same row on all ranks and in the notebook."""
-    data = [[(note["size"], note["digest"]) for note in rank.loaders] for rank in evidence.ranks]
-    if any(len({digest for _, digest in found}) > 1 for found in zip(*data, strict=False)):
+    data = [[note["digest"] for note in rank.loaders] for rank in evidence.ranks]
+    if any(len(set(digests)) > 1 for digests in zip(*data, strict=False)):
         yield _other_data(evidence)
         return
     own: dict[int, set[str]] = {}  # of several data sets, as of folds, an index means several rows
@@ -260,7 +279,7 @@ def batch(evidence: Evidence) -> Point:
         count = sum(counts)
         said = f"{count} = {' + '.join(map(str, counts))} samples per step, the notebook's {mine}"
         if count != mine and mine >= len(steps):
-            sentence = f"a step takes {count} samples, the notebook's takes {mine}: is accumulation divided?"
+            sentence = f"a step takes {count} samples, the notebook's takes {mine}"
             line = loader_line(evidence.ranks[0], sampler=False)
             faults.append(Fault("other-batch", sentence, line, number))
             break

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 
@@ -10,6 +11,8 @@ from nb2ddp.rehearse.observed import Rank
 
 _NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?(?![\w])|\bnan\b|\binf\b")
 _VARIES = re.compile(r"runtime|per_second|_time$|flos|memory|num_tokens")  # what differs from run to run
+_UNIT_OF_TIME = re.compile(r"\s*(?:ms|s|secs?|seconds?|mins?|minutes?|h|hours?|it/s)\b")
+_TIME = re.compile(r"(?i)\b(?:time|took|elapsed|eta)\b\W{0,3}$")  # what stands before a time
 _TOLERANCE = 2e-3
 _ROUNDED = 1e-4  # the last digit of a loss that a Trainer logs
 
@@ -48,15 +51,18 @@ def _figures(rank: Rank) -> list[Figure]:
         if note["kind"] == "log":
             names = sorted(name for name in note["values"] if not _VARIES.search(name))
             found += [(f"{name}: #", ((note["values"][name], _ROUNDED),), note.get("line")) for name in names]
-        elif numbers := _NUMBER.findall(note["text"]):
-            found.append((_NUMBER.sub("#", note["text"]), tuple(map(_number, numbers)), note.get("line")))
+        elif numbers := tuple(map(_number, _NUMBER.finditer(note["text"]))):
+            found.append((_NUMBER.sub("#", note["text"]), numbers, note.get("line")))
     return found
 
 
-def _number(text: str) -> Number:
-    mantissa, _, exponent = text.lower().partition("e")
+def _number(found: re.Match[str]) -> Number:
+    """Return a number that was printed; a time may be any."""
+    mantissa, _, exponent = found[0].lower().partition("e")
     decimals = len(mantissa.partition(".")[2]) - int(exponent or 0)
-    return float(text), 10.0**-decimals if "." in mantissa else 0.0
+    if _UNIT_OF_TIME.match(found.string, found.end()) or _TIME.search(found.string[: found.start()]):
+        return float(found[0]), math.inf
+    return float(found[0]), 10.0**-decimals if "." in mantissa else 0.0
 
 
 def _paired(own: Sequence[Figure], others: Sequence[Figure]) -> Iterator[tuple[Figure, Figure]]:

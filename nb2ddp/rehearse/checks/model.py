@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-from array import array
 from collections.abc import Iterator, Mapping, Sequence
 
 from nb2ddp.rehearse.checks.run import AUTOMATIC
 from nb2ddp.rehearse.evidence import TOLERANCE, Evidence, Fault, Point, relative
 from nb2ddp.rehearse.observed import Note, Rank, Step
-from nb2ddp.rehearse.shards import Whole, are_sharded, joined
 
 _ROUNDED = 0.1  # how far rounding may take parameters whose gradients are nothing else
 _MULTIPLE = 100 * TOLERANCE  # how near the gradients' lengths are to a multiple of the notebook's
@@ -70,59 +68,26 @@ def _not_own(device_map: object, rank: int) -> object:
 
 
 def replicas(evidence: Evidence) -> Point:
-    """Check that the replicas are equal, bit for bit, at every step, and end near the notebook's model.
-
-    Of a model that is sharded, all ranks' shards together have to be near the notebook's.
-    """
-    sharded = are_sharded(evidence.ranks)
-    whole = joined(evidence.ranks) if sharded else None
-    if sharded and whole is None:
-        unknown = "cannot be told: the shards are not cut along the first dimension, or are too large"
-        return Point(2, "shards", unknown, seen=False)
-    said, faults = _replicas(evidence) if whole is None else _shards(evidence, whole)
-    if all(rank.is_unchanged for rank in evidence.ranks):
-        said = f"{said}; the training did not change them"
-    off = trained_apart(evidence)
-    if off is not None:
-        said = f"{said}; {'put together ' * sharded}{off:.1e} (relative) from the notebook's"
-        faults += _too_far(evidence, off)
-    title = "shards" if sharded else "replicas"
-    return Point(2, title, said, tuple(faults), seen=bool(evidence.together))
-
-
-def _replicas(evidence: Evidence) -> tuple[str, list[Fault]]:
-    """Return in words when the parameters of all ranks were equal, and where they were not."""
+    """Check that the replicas are equal, bit for bit, at every step, and end near the notebook's model."""
     faults = []
     start = "equal, bit for bit, at the start"
     if len({rank.first_digest for rank in evidence.ranks}) > 1:
         start = "not equal at the start"
         faults.append(Fault("replicas-differ", "the ranks start from different parameters"))
     equal = [len({step.digest for step in steps}) == 1 for _, steps in evidence.together]
-    if not equal:
-        return "no step that all ranks made", faults
+    said = f"{start} and after {sum(equal)} of {len(equal)} steps" if equal else "no step that all ranks made"
     if not all(equal):
         number = equal.index(False) + 1
         sentence = f"the ranks' parameters are no longer the same after step {number}"
         line = evidence.ranks[0].steps[number - 1].line
         faults.append(Fault("replicas-differ", sentence, line, number))
-    return f"{start} and after {sum(equal)} of {len(equal)} steps", faults
-
-
-def _shards(evidence: Evidence, whole: Whole) -> tuple[str, list[Fault]]:
-    """Check that the ranks' shards are one model, the notebook's: each number held, once or equally."""
-    faults = []
-    total = len(whole.numbers)
-    if whole.missing:
-        sentence = f"{whole.missing} of {total} trained numbers are held by no rank"
-        faults.append(Fault("other-parameters", sentence))
-    if whole.apart:
-        sentence = (
-            f"{whole.apart} of {total} trained numbers, held by several ranks, are not the same on them"
-        )
-        faults.append(Fault("replicas-differ", sentence))
-    held = {rank.number: sum(count for _, count, _ in rank.pieces or ()) for rank in evidence.ranks}
-    each = ", ".join(f"{count} on rank {number}" for number, count in held.items())
-    return f"of {total} trained numbers {each}", faults
+    if all(rank.is_unchanged for rank in evidence.ranks):
+        said = f"{said}; the training did not change them"
+    off = trained_apart(evidence)
+    if off is not None:
+        said = f"{said}; {off:.1e} (relative) from the notebook's"
+        faults += _too_far(evidence, off)
+    return Point(2, "replicas", said, tuple(faults), seen=bool(equal))
 
 
 def _too_far(evidence: Evidence, off: float) -> list[Fault]:
@@ -149,18 +114,12 @@ def _only_rounded(evidence: Evidence) -> bool:
 
 def trained_apart(evidence: Evidence) -> float | None:
     """Return how far the ranks' trained parameters are from the notebook's; None if unknown."""
-    if not are_sharded(evidence.ranks):
-        return distance(evidence.one, evidence.ranks[0])
-    whole = joined(evidence.ranks)
-    return None if whole is None else _apart(evidence.one.numbers(), whole.numbers)
+    return distance(evidence.one, evidence.ranks[0])
 
 
 def distance(one: Rank, other: Rank) -> float | None:
     """Return how far the trained parameters of two processes are apart, relative to the first; None if unknown."""
-    return _apart(one.numbers(), other.numbers())
-
-
-def _apart(first: array[float] | None, second: array[float] | None) -> float | None:
+    first, second = one.numbers(), other.numbers()
     if first is None or second is None or len(first) != len(second):
         return None
     return _length([a - b for a, b in zip(first, second, strict=True)]) / (_length(first) or 1)
@@ -181,8 +140,8 @@ def losses(evidence: Evidence) -> Point:
         line = evidence.ranks[0].steps[off[0] - 1].backward
         faults = [Fault("other-losses", sentence, line, off[0]), *_why_other_losses(evidence, off[0])]
     if len(both) < len(rows):
-        made = len(evidence.one.losses)
-        sentence = f"{len(rows) - len(both)} steps were made by one side alone; the notebook makes {made}"
+        made, expected = (sum(row[side] is not None for row in rows) for side in (1, 0))
+        sentence = f"the ranks make {made} steps, the notebook makes {expected}"
         faults.append(Fault("other-losses", sentence))
     largest = max((relative(a, b) for a, b in both), default=math.nan)
     said = f"{len(both)} steps, largest difference {largest:.1e} (relative)"
@@ -234,17 +193,12 @@ def _mean_of_means(single: Step, steps: Sequence[Step]) -> tuple[str, list[int]]
 def gradients(evidence: Evidence) -> Point:
     """Check that the optimizers of all ranks take the same gradients, and no multiple of the notebook's."""
     steps = evidence.together
-    if are_sharded(evidence.ranks):
-        reduced = all(_exchanges(rank) for rank in evidence.ranks)
-        alone = "no gradients are reduced over the ranks: each rank trains its shard alone"
-        faults = [] if reduced or not steps else [Fault("not-synchronised", alone)]
-        return Point(None, "gradients", "reduced in shards" if reduced else alone, tuple(faults), bool(steps))
     apart = [len({step.gradients and step.gradients[0] for step in several}) > 1 for _, several in steps]
+    said = f"the same on all ranks in {apart.count(False)} of {len(steps)} steps"
     if any(apart):
         faults = [_not_synchronised(evidence, apart.index(True) + 1)]
-    else:
-        faults = _scaled(evidence)
-    said = f"the same on all ranks in {apart.count(False)} of {len(steps)} steps"
+    elif faults := _scaled(evidence):
+        said = f"{said}, but not the notebook's"
     return Point(None, "gradients", said, tuple(faults), bool(steps))
 
 

@@ -30,7 +30,11 @@ def files(evidence: Evidence) -> Point:
         if more := sorted(set(made) - set(expected)):
             sentence = f"{some(more)} written, which the notebook does not write"
             faults.append(Fault("other-files", sentence, zero.wrote_at(more[0])))
-    said = f"{len(made)} by rank 0, {len(expected)} by the notebook"
+    by = {f"rank {rank.number}": len(_shared_files(rank)) for rank in evidence.ranks}
+    by = {name: count for name, count in by.items() if count or name == "rank 0"} | {
+        "the notebook": len(expected)
+    }
+    said = ", ".join(f"{count} by {name}" for name, count in by.items())
     own = sum(_PER_RANK in name for rank in others for name in rank.written)
     if own and not faults:
         said += f"; the checkpoints keep the random state of each rank ({own} more)"
@@ -157,7 +161,7 @@ def plain(evidence: Evidence) -> Point:
         why = hung or error or "it makes no optimizer step"
         return Point(7, "plain python", f"it does not train without torchrun ({why})", seen=False)
     faults = []
-    losses = zip(one.losses, rank.losses, strict=False)
+    losses = list(zip(one.losses, rank.losses, strict=False))
     same = len(rank.steps) == len(one.steps)
     off = [n for n, (a, b) in enumerate(losses, 1) if (a != b if exact else not relative(a, b) <= TOLERANCE)]
     ends_alike = [step.digest for step in rank.steps[-1:]] == [step.digest for step in one.steps[-1:]]
@@ -179,7 +183,10 @@ def plain(evidence: Evidence) -> Point:
         sentence = f"in one process it and the notebook do not write the same files: {some(odd)}"
         faults.append(Fault("plain-differs", sentence))
     equal = f", parameters {'' if ends_alike else 'not '}equal" * exact
-    said = f"exit code {rank.code}, {len(rank.losses)} of the notebook's {len(one.losses)} steps{equal}"
+    said = (
+        f"exit code {rank.code}, {len(rank.losses)} steps for the notebook's {len(one.losses)}, "
+        f"{len(losses) - len(off)} with its loss{equal}"
+    )
     return Point(7, "plain python", said, tuple(faults), seen=not evidence.reference_error)
 
 

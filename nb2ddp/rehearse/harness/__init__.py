@@ -7,32 +7,23 @@ script imports torch, Transformers or Unsloth, and no other part of nb2ddp ever.
 
 from __future__ import annotations
 
+_PARTS = "watch written replace gpus ranks models data compat vllm draws".split()
+"""Modules with ``PATCHES`` for those that the script imports, in the order in which they are applied."""
+
 
 def begin() -> None:
     """Patch this process, which has just started, before the script runs."""
+    import importlib
     import random
 
-    from nb2ddp.rehearse.harness import (
-        compat,
-        data,
-        draws,
-        gpus,
-        imports,
-        models,
-        notes,
-        ranks,
-        replace,
-        vllm,
-        watch,
-        written,
-    )
+    from nb2ddp.rehearse.harness import imports, notes
 
     notes.begin()
-    random.seed(models.SEED)
-    for module in (watch, written, replace, draws, vllm):
-        module.begin()
+    random.seed(notes.SEED)
     patches: dict[str, list[imports.Patch]] = {}
-    for module in (watch, written, replace, gpus, ranks, models, data, compat, vllm, draws):
+    for part in _PARTS:
+        module = importlib.import_module(f"{__name__}.{part}")
+        getattr(module, "begin", lambda: None)()
         for name, patch in module.PATCHES.items():
             patches.setdefault(name, []).append(patch)
     imports.begin(patches)

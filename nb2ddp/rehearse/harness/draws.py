@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import builtins
 import functools
-import hashlib
 import random
 import sys
 from collections.abc import Callable
 from typing import Any
 
-from nb2ddp.rehearse.harness import notes
+from nb2ddp.rehearse.harness import notes, samples
 from nb2ddp.rehearse.harness.imports import Patch, around
 from nb2ddp.rehearse.harness.notes import PLAN, note
 
@@ -26,12 +25,9 @@ _counts = {"draw": 0, "print": 0}
 
 
 def begin() -> None:
-    """Watch ``print`` and the module ``random``, where any script is judged."""
-    if not PLAN.get("handmade"):
-        return
+    """Watch ``print``, and the module ``random`` where any script is judged."""
     around(builtins, "print", _print)
-    for name in _RANDOM:
-        around(random, name, functools.partial(_draw, f"random.{name}"))
+    _patched("random.", _RANDOM)(random)
 
 
 def _noted(kind: str, **values: Any) -> None:
@@ -51,35 +47,10 @@ def _draw(name: str, original: Callable[..., Any], *arguments: Any, **options: A
     result = original(*arguments, **options)
     if notes.called_by_script(3):
         drawn = arguments[0] if result is None and arguments else result
-        unseeded = name.endswith("default_rng") and not arguments and not options
-        _noted("draw", name=name, line=notes.line_of_script(), digest=_digest(drawn, unseeded))
+        if name.endswith("default_rng") and not arguments and not options:
+            drawn = f"rank {notes.RANK}"  # without a seed, no other process draws this
+        _noted("draw", name=name, line=notes.line_of_script(), digest=samples.digest(drawn))
     return result
-
-
-def _digest(drawn: Any, unseeded: bool) -> str:
-    """Return a digest of what was drawn; of a generator without a seed one that no other process has."""
-    if unseeded:
-        return f"rank {notes.RANK}"
-    try:
-        text = repr(_plain(drawn))
-    except Exception:  # a class of the user's
-        text = type(drawn).__name__
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-
-def _plain(drawn: Any) -> Any:
-    """Return the first of what was drawn as plain values: of a data set its rows, not the file that holds them."""
-    if hasattr(drawn, "_fingerprint"):
-        return drawn.with_format(None)[:16]
-    if hasattr(drawn, "tolist"):
-        return drawn.tolist()
-    if hasattr(drawn, "indices"):  # a part of a data set
-        return list(drawn.indices)[:64]
-    if isinstance(drawn, dict):
-        return [_plain(part) for part in drawn.values()]
-    if isinstance(drawn, list | tuple):
-        return [_plain(part) for part in drawn]
-    return drawn if isinstance(drawn, int | float | str) else type(drawn).__name__
 
 
 def _patched(prefix: str, names: list[str], owner: str = "") -> Patch:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -85,17 +86,22 @@ def _made_on_cpu(original: Callable[..., Any], *arguments: Any, **options: Any) 
     return original(*arguments, **options)
 
 
-def _index(device: Any) -> int:
-    """Return the number of the GPU that a device names; of "cuda" the one that was chosen."""
-    if isinstance(device, int):
-        return device
-    _, _, number = str(device).partition(":")
+def _number(device: Any) -> int:
+    """Return the number that a device names among the visible GPUs; of "cuda" the one that was chosen."""
+    _, _, number = str(device).rpartition(":")
     return int(number) if number.isdigit() else _device
+
+
+def _index(device: Any) -> int:
+    """Return the number of the GPU that a device names; a script may let each rank see its own alone."""
+    index = _number(device)
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    return int(visible[index]) if index < len(visible) and visible[index].isdigit() else index
 
 
 def _set_device(original: Callable[..., Any], device: Any) -> None:
     global _device
-    _device = _index(device)
+    _device = _number(device)
 
 
 def _module_to(original: Callable[..., Any], self: Any, *others: Any, **options: Any) -> Any:
@@ -113,7 +119,7 @@ def _module_cuda(original: Callable[..., Any], self: Any, device: Any = None) ->
 
 def _placed(module: Any, device: Any) -> None:
     """Note a model that is put on a GPU; in a conversion of ours, each rank sees its own alone, as GPU 0."""
-    if PLAN.get("handmade"):
+    if PLAN.get("handmade") and notes.runtime() is None:
         note("placed", gpu=_index(device), line=notes.line_of_script(), model=type(module).__name__)
 
 

@@ -224,13 +224,9 @@ def _loads(wrapper: Callable[..., Any], owner: str) -> Patch:
     return lambda module: around(getattr(module, owner, None), "from_pretrained", load)
 
 
-SEED = 3407 + notes.RANK
-"""Random numbers start the same in the notebook and on rank 0, and not on the others: what depends on them
-without a seed of its own is found."""
-
 PATCHES: dict[str, Patch] = {
-    "numpy": lambda numpy: numpy.random.seed(SEED),
-    "torch": lambda torch: torch.manual_seed(SEED),
+    "numpy": lambda numpy: numpy.random.seed(notes.SEED),
+    "torch": lambda torch: torch.manual_seed(notes.SEED),
     "transformers.modeling_utils": _loads(_transformers_model, "PreTrainedModel"),
     "transformers.models.auto.auto_factory": _loads(_transformers_model, "_BaseAutoModelClass"),
     "transformers.models.auto.tokenization_auto": _loads(_by_name, "AutoTokenizer"),

@@ -13,6 +13,10 @@ from typing import Any
 
 FOLDER = os.environ.get("NB2DDP_REHEARSAL", "")
 RANK = int(os.environ.get("NB2DDP_REHEARSAL_RANK", "0"))
+SEED = 3407 + RANK
+"""Random numbers start the same in the notebook and on rank 0, and not on the others: what depends on them
+without a seed of its own is found."""
+
 PLAN: dict[str, Any] = {}
 """The settings of the rehearsal, as `nb2ddp.rehearse.runs` has written them."""
 
@@ -66,6 +70,11 @@ def line_of_script() -> int | None:
             return frame.f_lineno
         frame = frame.f_back
     return None
+
+
+def runtime() -> Any:
+    """Return the state of a converted script's runtime module, or of its text in the script; None in other scripts."""
+    return getattr(sys.modules.get("ddp_support") or sys.modules.get("__main__"), "_run", None)
 
 
 def called_by_script(depth: int = 2) -> bool:

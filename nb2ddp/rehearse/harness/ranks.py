@@ -80,7 +80,7 @@ def _norm(original: Callable[..., Any], self: Any, value: Any) -> Any:
 def _is_one_of_several(group: Any = None) -> bool:
     import torch.distributed as dist
 
-    return dist.is_initialized() and dist.get_world_size(group) > 1
+    return bool(dist.is_initialized() and dist.get_world_size(group) > 1)
 
 
 def _synchronised_norm(original: Callable[..., Any], self: Any, value: Any) -> Any:

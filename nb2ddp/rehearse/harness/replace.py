@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from nb2ddp.rehearse.harness import notes, vllm
+from nb2ddp.rehearse.harness.gpus import NO_GPU
 from nb2ddp.rehearse.harness.imports import Patch, around
 from nb2ddp.rehearse.harness.notes import PLAN, replaced
 
@@ -106,46 +107,43 @@ def _shorter_training(module: Any) -> None:
 
 
 def _arguments(original: Callable[..., Any], self: Any) -> None:
-    for name, value, what, why in _changes(self):
-        replaced(what or f"{name} {getattr(self, name)}", f"{name} {value}", why)
-        setattr(self, name, value)
+    steps = PLAN["steps"]
+    if not 0 < self.max_steps <= steps:
+        said = f"max_steps {self.max_steps}" if self.max_steps > 0 else f"{self.num_train_epochs} epochs"
+        _set(self, "max_steps", steps, _SHORT, said)
+    for name, is_wrong, value, why in _CHANGED:
+        if (given := getattr(self, name, None)) and is_wrong(given):
+            _set(self, name, value, why)
+    if getattr(self, "packing", False):
+        for name in ("max_length", "max_seq_length"):
+            if (getattr(self, name, None) or 0) > _PACKED_LENGTH:
+                _set(self, name, _PACKED_LENGTH, "else there are too few packed rows for all steps")
     self.report_to = "none"
     original(self)
 
 
-def _changes(arguments: Any) -> list[tuple[str, Any, str, str]]:
-    """Return what is changed of a Trainer's arguments: the name, the new value, what that was, and why."""
-    steps, found = PLAN["steps"], []
+def _set(arguments: Any, name: str, value: Any, why: str, what: str = "") -> None:
+    given = getattr(arguments, name)
+    replaced(what or f"{name} {getattr(given, 'value', given)}", f"{name} {value}", why)
+    setattr(arguments, name, value)
 
-    def change(name: str, value: Any, why: str, what: str = "") -> None:
-        found.append((name, value, what, why))
 
-    def given(name: str) -> Any:
-        return getattr(arguments, name, None)
+def _needs_gpu(optimizer: Any) -> bool:
+    name = str(getattr(optimizer, "value", optimizer))
+    return any(word in name for word in ("8bit", "4bit", "paged", "bnb"))
 
-    if not 0 < arguments.max_steps <= steps:
-        epochs = f"{arguments.num_train_epochs} epochs"
-        change("max_steps", steps, _SHORT, "" if arguments.max_steps > 0 else epochs)
-    if (given("warmup_steps") or 0) > _WARMUP_STEPS:
-        change("warmup_steps", _WARMUP_STEPS, _SHORT)
-    for name in ("fp16", "bf16"):
-        if given(name):
-            change(name, False, "rounding would hide small differences", f"{name} arithmetic")
-    optimizer = str(getattr(arguments.optim, "value", arguments.optim))
-    if any(word in optimizer for word in ("8bit", "4bit", "paged", "bnb")):
-        change("optim", "adamw_torch", _NEEDS_GPU, f"the optimizer {optimizer}")
-    for name in ("max_length", "max_seq_length"):
-        if given("packing") and (given(name) or 0) > _PACKED_LENGTH:
-            change(name, _PACKED_LENGTH, "else there are too few packed rows for all steps")
-    if given("use_vllm"):
-        change("use_vllm", False, _NEEDS_GPU, "vLLM")
-    if given("neftune_noise_alpha"):
-        change("neftune_noise_alpha", None, "it is random", "NEFTune's noise")
-    if given("ddp_backend") == "nccl":
-        change("ddp_backend", "gloo", "there is no GPU here")
-    if arguments.push_to_hub:
-        change("push_to_hub", False, _NO_UPLOAD)
-    return found
+
+# Of a Trainer's arguments: which value is changed, to what, and why.
+_CHANGED: tuple[tuple[str, Callable[[Any], bool], Any, str], ...] = (
+    ("warmup_steps", lambda steps: steps > _WARMUP_STEPS, _WARMUP_STEPS, _SHORT),
+    ("fp16", bool, False, "rounding would hide small differences"),
+    ("bf16", bool, False, "rounding would hide small differences"),
+    ("optim", _needs_gpu, "adamw_torch", _NEEDS_GPU),
+    ("use_vllm", bool, False, _NEEDS_GPU),
+    ("neftune_noise_alpha", bool, None, "it is random"),
+    ("ddp_backend", lambda backend: backend == "nccl", "gloo", NO_GPU),
+    ("push_to_hub", bool, False, _NO_UPLOAD),
+)
 
 
 def _shorter_generation(module: Any) -> None:

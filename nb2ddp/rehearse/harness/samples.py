@@ -3,48 +3,61 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import sys
 from typing import Any
 
 _DIGESTED_ROWS = 64
 
 
-def content(dataset: Any) -> tuple[int | None, str | None]:
-    """Return a data set's length and a digest of its first rows as they are stored, without transforms."""
+def digest(value: Any) -> str:
+    """Return a digest of the first rows of a data set, or of what was drawn: of numbers and texts alone."""
     try:
-        size = len(dataset)
-        if hasattr(dataset, "with_format"):
-            rows: Any = dataset.with_format(None)[:_DIGESTED_ROWS]
-        elif isinstance(dataset, list):
-            rows = dataset[:_DIGESTED_ROWS]
-        else:
-            return size, None
-        text = json.dumps(rows, default=lambda value: type(value).__name__)
-        return size, hashlib.sha256(text.encode()).hexdigest()[:12]
-    except Exception:  # a stream, or a class of the user's: its content cannot be read this way
-        return None, None
+        text = repr(_plain(value))
+    except Exception:  # a class of the user's: its content cannot be read this way
+        text = type(value).__name__
+    return _digest(text)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _plain(value: Any) -> Any:
+    if value is None or isinstance(value, int | float | str) or hasattr(value, "tolist"):
+        return value
+    if hasattr(
+        value, "_fingerprint"
+    ):  # a data set: its rows as they are stored, not the file that holds them
+        value = value.with_format(None)[:_DIGESTED_ROWS]
+    elif hasattr(value, "indices"):  # a part of a data set
+        value = list(value.indices)
+    if isinstance(value, dict):
+        return [(key, _plain(part)) for key, part in value.items()]
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value[:_DIGESTED_ROWS]]
+    return type(value).__name__
+
+
+def _values(batch: Any) -> list[Any]:
+    """Return the parts of a batch: those of a dictionary or a list, or the one that it is."""
+    if hasattr(batch, "keys"):
+        return [batch[key] for key in list(batch)]
+    return list(batch) if isinstance(batch, list | tuple) else [batch]
 
 
 def width(batch: Any) -> int | None:
     """Return the length of the first tensor of a batch; None where it has none."""
     torch: Any = sys.modules["torch"]
-    values = (
-        batch.values() if hasattr(batch, "values") else batch if isinstance(batch, list | tuple) else [batch]
-    )
-    return next((len(value) for value in values if isinstance(value, torch.Tensor) and value.dim()), None)
+    tensors = (value for value in _values(batch) if isinstance(value, torch.Tensor) and value.dim())
+    return next(map(len, tensors), None)
 
 
 def counts(batch: Any) -> dict[str, list[int]]:
     """Return what a mean over this batch may be a mean of: of each row the tokens that count, by the tensor."""
     torch: Any = sys.modules["torch"]
-    named = (
-        batch.items()
-        if hasattr(batch, "items")
-        else enumerate(batch if isinstance(batch, list | tuple) else ())
-    )
+    named = dict(batch) if hasattr(batch, "keys") else dict(enumerate(_values(batch)))
     found: dict[str, list[int]] = {}
-    for name, value in named:
+    for name, value in named.items():
         if not isinstance(value, torch.Tensor) or value.dim() != 2 or value.is_complex():
             continue
         found[f"numbers other than 0 in batch[{name!r}]"] = (value != 0).sum(1).tolist()
@@ -71,12 +84,13 @@ def row_digests(batch: Any, count: int) -> list[str] | None:
     # of several texts, those of the first: input_ids, prompt_input_ids, input_ids_chosen
     ids = next((str(key) for key in named if "input_ids" in str(key)), "")
     mask = named.get(ids.replace("input_ids", "attention_mask"))
-    values = list(named.values() if named else batch if isinstance(batch, list | tuple) else [batch])
-    rows = next((v for v in values if isinstance(v, torch.Tensor) and v.dim() and len(v) == count), None)
+    rows = next(
+        (v for v in _values(batch) if isinstance(v, torch.Tensor) and v.dim() and len(v) == count), None
+    )
     if ids:
         if mask is None or named[ids].shape != mask.shape or len(mask) != count:
             return None
         rows = [row[kept.bool()] for row, kept in zip(named[ids], mask, strict=True)]
     if rows is None:
         return None
-    return [hashlib.sha256(repr(row.detach().cpu().tolist()).encode()).hexdigest()[:12] for row in rows]
+    return [_digest(repr(row.detach().cpu().tolist())) for row in rows]

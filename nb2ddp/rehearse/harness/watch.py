@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import hashlib
 import importlib.metadata
 import os
 import platform
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from nb2ddp.rehearse.harness import notes, samples, shards
+from nb2ddp.rehearse.harness import notes, parameters, samples
 from nb2ddp.rehearse.harness.imports import Patch, around
 from nb2ddp.rehearse.harness.notes import note
 
@@ -60,11 +59,11 @@ class _Given:
 
 
 class _Call(NamedTuple):
-    """A call of a module: the batch that its rows are of, digests of the rows, and whether DDP was called."""
+    """A call of a module: the batch that its rows are of, digests of the rows, and whether each rank has its own."""
 
     given: _Given | None
     digests: list[str | None]
-    is_wrapped: bool
+    is_divided: bool
 
 
 _step = _Step()
@@ -117,32 +116,37 @@ def _backward(original: Callable[..., Any], tensor: Any, *arguments: Any, **opti
 def _taken() -> tuple[list[tuple[int, int]], list[str | None]]:
     """Return the batches, and the rows of them, that the calls since the last backward() were of.
 
-    They are of one loader; calls with the batches of others were an evaluation. Where DDP was called, its rows count.
+    They are of one loader; calls with the batches of others were an evaluation. What is divided is known by its calls:
+    of rows that were changed on their way, their number.
     """
-    of_batches = [(call, call.given) for call in _called if call.given is not None]
-    iterator = of_batches[-1][1].place[0] if of_batches else None
-    of_batches = [(call, given) for call, given in of_batches if given.place[0] == iterator]
-    for _, given in of_batches:
+    last = next((call.given.place[0] for call in reversed(_called) if call.given), None)
+    matched = [(call, call.given) for call in _called if call.given and call.given.place[0] == last]
+    for _, given in matched:
         given.used = True
-    counting = [call for call in _called if call.is_wrapped] or [call for call, _ in of_batches]
+    counting = [call for call, _ in matched if call.is_divided]
+    if not counting and (divided := [call for call in _called if call.is_divided]):
+        counting = [max(divided, key=lambda call: len(call.digests))]
+    digests = [digest for call in counting or (call for call, _ in matched) for digest in call.digests]
     _called.clear()
-    places = dict.fromkeys(given.place for _, given in of_batches)
-    return list(places), [digest for call in counting for digest in call.digests]
+    return list(dict.fromkeys(given.place for _, given in matched)), digests
 
 
-def _runtime() -> Any:
-    """Return what the runtime module of a converted script is doing; None in any other script."""
-    return getattr(sys.modules.get("ddp_support"), "_run", None)
+def _is_divided(module: Any) -> bool:
+    """Return whether each rank calls a model with its own rows: DDP, or what the runtime module divides."""
+    torch: Any = sys.modules["torch"]
+    return isinstance(module, torch.nn.parallel.DistributedDataParallel) or module in getattr(
+        notes.runtime(), "divided", ()
+    )
 
 
 def _repeats() -> bool:
     """Return whether the runtime module computes something once more, to compare it: that trains no sample."""
-    return bool(getattr(_runtime(), "comparing", False))
+    return bool(getattr(notes.runtime(), "comparing", False))
 
 
 def _micro_batch() -> tuple[int, int, bool] | None:
     """Return which micro-batch of a step, of how many, the runtime module computes, and whether some rows of it."""
-    found: tuple[int, int, bool] | None = getattr(_runtime(), "micro_batch", None)
+    found: tuple[int, int, bool] | None = getattr(notes.runtime(), "micro_batch", None)
     return found
 
 
@@ -159,9 +163,9 @@ def _module_called(original: Callable[..., Any], self: Any, *inputs: Any, **opti
     ):
         return original(self, *inputs, **options)
     digests = samples.rows_of_call(inputs, options)
-    given, is_wrapped = _batch_of(digests), type(self).__name__ == "DistributedDataParallel"
-    if given is not None or is_wrapped:
-        _called.append(_Call(given, digests, is_wrapped))
+    call = _Call(_batch_of(digests), digests, _is_divided(self))
+    if call.given is not None or call.is_divided:
+        _called.append(call)
     _hidden.called = True
     try:
         return original(self, *inputs, **options)
@@ -181,26 +185,17 @@ def _batch_of(digests: list[str | None]) -> _Given | None:
 
 
 def _before_step(optimizer: Any, arguments: Any, options: Any) -> None:
+    """Note digest and norm of the gradients that a step takes; those of the first step are kept whole."""
     if not notes.is_rank():
         return
-    _step.gradients = _gradients(optimizer)
-    if not hasattr(optimizer, "nb2ddp_seen"):
-        optimizer.nb2ddp_seen = True
-        note("begin", digest=shards.digest(optimizer), pieces=shards.pieces(optimizer), versions=_versions())
-
-
-def _gradients(optimizer: Any) -> tuple[str, float] | None:
-    """Return digest and norm of the gradients that a step takes; those of the first step are kept whole."""
-    held = shards.gradients(optimizer)
-    if held is None:
-        return None
-    digest = hashlib.sha256()
-    for values in held:
-        digest.update(values.numpy().tobytes())
+    with _unnoted():
+        gradients = parameters.gradients(optimizer)
+        if not hasattr(optimizer, "nb2ddp_seen"):
+            optimizer.nb2ddp_seen = True
+            note("begin", digest=parameters.digest(parameters.parameters(optimizer)), versions=_versions())
+    _step.gradients = parameters.digest(gradients), parameters.norm(gradients)
     if _steps == 0:
-        _dump("gradients", held)
-    square = sum(float(values.double().square().sum()) for values in held)
-    return digest.hexdigest()[:12], square**0.5
+        _dump("gradients", gradients)
 
 
 def _versions() -> dict[str, str]:
@@ -221,6 +216,8 @@ def _after_step(optimizer: Any, arguments: Any, options: Any) -> None:
     if _latest is not None:
         _latest.nb2ddp_used += done.turns
     _steps += 1
+    with _unnoted():
+        trained = parameters.parameters(optimizer)
     note(
         "step",
         number=_steps,
@@ -230,9 +227,9 @@ def _after_step(optimizer: Any, arguments: Any, options: Any) -> None:
         gradients=done.gradients,
         backward=done.line,
         line=notes.line_of_script(),
-        digest=shards.digest(optimizer),
+        digest=parameters.digest(trained),
     )
-    _dump("parameters", list(shards.numbers(optimizer)))
+    _dump("parameters", trained)
 
 
 def _dump(name: str, tensors: list[Any]) -> None:
@@ -259,14 +256,13 @@ def _new_iterator(original: Callable[..., Any], self: Any, loader: Any, *others:
     self.nb2ddp_number, self.nb2ddp_used, self.nb2ddp_given = _iterators, 0, 0
     self.nb2ddp_drawn = deque()
     if notes.is_rank():
-        size, digest = samples.content(loader.dataset)
-        sampler = getattr(loader, "sampler", None)
+        rows, sampler = loader.dataset, getattr(loader, "sampler", None)
         note(
             "loader",
             iterator=_iterators,
-            size=size,
-            digest=digest,
+            digest=samples.digest(rows) if isinstance(rows, list) or hasattr(rows, "_fingerprint") else None,
             line=getattr(loader, "nb2ddp_line", None),
+            passed=notes.line_of_script(),
             sampler=type(sampler).__name__,
             sampler_line=getattr(sampler, "nb2ddp_line", None),
         )
@@ -327,22 +323,31 @@ def _watch_distributed(dist: Any) -> None:
 
 def _collective(name: str) -> Callable[..., Any]:
     def enters(original: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-        if getattr(_hidden, "depth", 0):
+        if getattr(_hidden, "collectives", False):
             return original(*arguments, **options)
         note("enter", name=name, line=notes.line_of_script())
-        _hidden.depth = 1
         try:
-            return original(*arguments, **options)
+            with _unnoted():
+                return original(*arguments, **options)
         finally:
-            _hidden.depth = 0
             note("leave", name=name)
 
     return enters
 
 
+@contextlib.contextmanager
+def _unnoted() -> Iterator[None]:
+    """Note no collectives: they are part of one that is noted, or our own."""
+    _hidden.collectives = True
+    try:
+        yield
+    finally:
+        _hidden.collectives = False
+
+
 def _group(kind: str) -> Callable[..., Any]:
     def changes(original: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-        if not getattr(_hidden, "depth", 0):
+        if not getattr(_hidden, "collectives", False):
             note(kind)
         return original(*arguments, **options)
 

@@ -30,7 +30,7 @@ model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 1)).to(device)
 ddp_model = DDP(model)
 optimizer = torch.optim.AdamW(ddp_model.parameters(), lr=1e-2)
 loss_fn = nn.MSELoss()
-train_loader = DataLoader(train_set, batch_size=16, shuffle=True)  # <- same-samples
+train_loader = DataLoader(train_set, batch_size=16, shuffle=True)
 val_loader = DataLoader(val_set, batch_size=8)
 
 for epoch in range(3):
@@ -45,7 +45,7 @@ for epoch in range(3):
     if rank == 0:
         total, count = 0.0, 0
         with torch.no_grad():
-            for xb, yb in val_loader:
+            for xb, yb in val_loader:  # <- other-order
                 total += loss_fn(model(xb.to(device)), yb.to(device)).item() * len(xb)
                 count += len(xb)
         print(f"epoch {epoch}: validation loss {total / count:.4f}")

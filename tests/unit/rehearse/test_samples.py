@@ -76,6 +76,16 @@ def test_a_sample_is_known_by_its_words_and_not_by_the_padding_of_its_batch(name
     assert row_digests({name.format("input_ids"): whole[name.format("input_ids")]}, 2) is None
 
 
+def test_a_batch_may_be_one_tensor() -> None:
+    torch = pytest.importorskip("torch")
+    from nb2ddp.rehearse.harness import samples
+
+    batch = torch.arange(6).reshape(3, 2)
+    assert samples.width(batch) == 3
+    assert samples.row_digests(batch, 3) == samples.row_digests([batch], 3)
+    assert samples.rows_of_call((batch[1:],), {}) == (samples.row_digests(batch, 3) or [])[1:]
+
+
 @pytest.mark.parametrize(
     ("micro_batch", "comparing", "expected"),
     [
