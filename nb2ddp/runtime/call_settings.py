@@ -6,9 +6,12 @@ from typing import Any
 
 import torch
 
-from nb2ddp.runtime.kept_values import _SIMPLE, _names, _of_modules, _own_parts, _Place, _walk
+from nb2ddp.runtime.kept_values import _GROWS, _SIMPLE, _names, _of_modules, _own_parts, _Place, _walk
 
 _NONE_YET = object()
+_PLAIN_KINDS = frozenset({*_SIMPLE, types.FunctionType, types.MethodType})
+_MOST_MODULES = 100  # whose attributes are looked at in each call, whoever has made their classes
+_MOST_ITEMS = 16  # of a container or a tensor of flags
 _MOST_NOTED = 16  # calls after each of which is looked
 
 
@@ -66,19 +69,31 @@ class _Settings:
 
     def _settings(self, model: torch.nn.Module) -> Iterator[tuple[Any, Any]]:
         yield ("modules",), [(type(part), part.training) for part in self.parts]
+        for number, part in enumerate(self.parts if len(self.parts) <= _MOST_MODULES else ()):
+            for name, value in vars(part).items():
+                if type(value) in _PLAIN_KINDS:
+                    yield ("model", number, name), value
         roots = [*_of_modules(_own_parts(model)), *_names()]
-        known = map(id, self.parts)
-        for place in (*roots, *_walk(roots, _never, known, lists=False)):
-            if isinstance(place.value, (*_SIMPLE, types.FunctionType)):
-                yield place.path, place.value
+        for place in (*roots, *_walk(roots, _is_tiny, map(id, self.parts), lists=False)):
+            value = place.value
+            if type(value) in _PLAIN_KINDS:
+                yield place.path, value
+            elif isinstance(value, _GROWS) and len(value) <= _MOST_ITEMS:
+                yield place.path, repr([x if isinstance(x, _SIMPLE) else id(x) for x in value])
+            elif hasattr(value, "tolist") and _is_tiny(place):
+                yield place.path, str(value.tolist())
 
 
 def _is_of_script(setting: Any) -> bool:
     return isinstance(setting[0], str) and setting[0] not in ("model", "class", "modules")
 
 
-def _never(_: _Place) -> bool:
-    return False
+def _is_tiny(place: _Place) -> bool:
+    """Return whether a tensor or an array is a flag, or some, that can be read without waiting for a GPU."""
+    value = place.value
+    if isinstance(value, torch.Tensor):
+        return value.device.type == "cpu" and value.numel() <= _MOST_ITEMS and value.layout is torch.strided
+    return getattr(value, "size", _MOST_ITEMS + 1) <= _MOST_ITEMS
 
 
 def _is_same_setting(one: Any, other: Any) -> bool:

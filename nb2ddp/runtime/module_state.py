@@ -209,6 +209,9 @@ def _without_hooks_of_notebook(model: torch.nn.Module) -> Iterator[None]:
 def _hooks_of_notebook(model: torch.nn.Module) -> str | None:
     """Return what the notebook has hooked a function of its own to: it would be given a part of a batch."""
     kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    for kind in kinds[:3]:  # of all modules
+        if any(map(_is_of_notebook, getattr(torch.nn.modules.module, f"_global{kind}").values())):
+            return "all modules"
     for name, module in model.named_modules():
         if any(_is_of_notebook(hook) for kind in kinds for hook in getattr(module, kind).values()):
             return f"the module `{name}`" if name else "the model"
