@@ -17,63 +17,26 @@ from nb2ddp.runtime.call_results import _IN_16_BITS, _OWN_NUMBERS, _computes_in_
 from nb2ddp.runtime.call_settings import _Settings
 from nb2ddp.runtime.check_times import _check_times
 from nb2ddp.runtime.dropout_rows import _own_random_numbers
-from nb2ddp.runtime.loop_patches import _patch_for_loops
-from nb2ddp.runtime.module_state import _hooks_of_notebook, _positions, _unsynchronised, _without_effects
+from nb2ddp.runtime.module_state import (
+    _changed_for_good,
+    _hooks_of_notebook,
+    _positions,
+    _unsynchronised,
+    _without_effects,
+)
 from nb2ddp.runtime.object_collectives import _largest_of_ranks, from_all_ranks, from_main_process
-from nb2ddp.runtime.other_replicas import _compare_later
-from nb2ddp.runtime.process_group import init_process_group
-from nb2ddp.runtime.random_numbers import _random_state, _set_random_state
+from nb2ddp.runtime.prints import _seeing_prints
 from nb2ddp.runtime.random_rows import _RandomRows
-from nb2ddp.runtime.recomputed_calls import _Comparison, _seeing_prints, _start_of
+from nb2ddp.runtime.recomputed_calls import _Comparison, _start_of
 from nb2ddp.runtime.run_state import _run, is_main_process
 from nb2ddp.runtime.same_losses import _are_same_batches, _is_looked_at, _Losses
 from nb2ddp.runtime.split_classes import (
     _as_it_was,
     _divide_no_parts,
-    _divide_what_is_compiled,
-    _split_class,
     _splits,
 )
 from nb2ddp.runtime.spot_checks import _checks
 from nb2ddp.runtime.value_reads import _are_on_all_ranks, _Reads
-
-
-def parallelize(model: torch.nn.Module) -> torch.nn.Module:
-    """Let each rank compute its part of every batch that ``model`` is called with, and return ``model``.
-
-    Each rank runs the notebook's loop over the notebook's batches. Where gradients are wanted, ``model(batch)`` and
-    ``model.method(batch)`` compute this rank's rows alone and return the outputs of all rows: losses, metrics and
-    decisions are computed from whole batches, alike on every rank. Outputs that are one number (a loss that the model
-    computes) are combined with the weights that comparisons show to be right. backward() averages the gradients over
-    the ranks. Without gradients every rank computes whole batches.
-
-    The first call of a kind, and a few later ones, are computed whole as well, as one process does, and compared.
-    Where they differ, or rows cannot be told, every rank computes whole batches: right, but no faster; a warning says
-    so. Waits for rank 0, whose random generators all ranks take over.
-    """
-    # notebooks call what is in DataParallel past it, too
-    inner: Any = model.module if isinstance(model, torch.nn.DataParallel) else model
-    if _run.world_size == 1 or not isinstance(inner, torch.nn.Module) or inner in _splits:
-        return model
-    _start_dividing()
-    _divide(inner)
-    return model
-
-
-def _start_dividing() -> None:
-    """Prepare the process group and what libraries do, and let all ranks draw rank 0's random numbers."""
-    init_process_group()
-    _patch_for_loops()
-    _divide_what_is_compiled(_divide)
-    _set_random_state(from_main_process(_random_state))
-
-
-def _divide(model: Any) -> None:
-    kind: Any = type(model)
-    model.__class__ = _split_class(kind)
-    _splits[model] = split = _Split(model)
-    _compare_later(model)
-    _checks.waiting.append(weakref.WeakMethod(split.check_last))
 
 
 class _Split:
@@ -102,7 +65,7 @@ class _Split:
         self.joins = self.compared.joins
         self.rechecks: dict[Any, int] = {}  # by kind of call: outputs of another form, or by another path
         self.whole: dict[Any, str] = {}  # kinds of calls for which every rank computes whole batches, and why
-        self.takes = ""  # of which iterator a call takes items
+        self.takes = ""  # what a call changes for good: of an iterator, it takes items
         self.losses = _Losses()
         self.last: tuple[Any, ...] | None = None  # the latest divided call
 
@@ -188,7 +151,10 @@ class _Split:
                 f"the notebook has a hook on {self.hooked}, which must see whole batches; remove it to divide the work",
             )
         elif self.takes:
-            self._divide_no_more(kind, f"a call takes items of the iterator `{self.takes}`")
+            self._divide_no_more(
+                kind,
+                f"each call changes `{self.takes}`, and what was read or written there cannot be taken back",
+            )
         elif any(norm.training for norm in self.batch_norms):
             self._divide_no_more(
                 kind,
@@ -288,9 +254,7 @@ class _Split:
     def _compute_first(self, args: Any, kwargs: Any, before: dict[Any, Any]) -> Any:
         """Compute the first call whole, and find whether it takes items of an iterator in sight."""
         output = self._compute_whole(args, kwargs)
-        now = _positions(self.model)
-        taken = [path[-1] for path in before if path in now and now[path] != before[path]]
-        self.takes = str(next((of for of in from_all_ranks(taken) if of), [""])[0])
+        self.takes = next((of for of in from_all_ranks(_changed_for_good(self.model, before)) if of), [""])[0]
         return output
 
     def _run(self, args: Any, kwargs: Any) -> Any:

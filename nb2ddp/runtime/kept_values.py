@@ -212,14 +212,16 @@ def _is_generator(value: Any) -> bool:
 
 
 def _cannot_go_back(value: Any) -> bool:
-    """Return whether a change cannot be put back: of an iterator, by taking an item, or of a table of pandas'.
+    """Return whether a change cannot be put back: an item that is taken, a cell of a table, a line of a file.
 
-    One of the notebook's own classes is known by its attributes.
+    An iterator of the notebook's own class is known by its attributes.
     """
     kind = type(value)
+    if isinstance(value, io.IOBase):
+        return not value.closed and value.seekable()
     if kind.__module__.partition(".")[0] == "pandas":
         return hasattr(kind, "equals")
-    return hasattr(kind, "__next__") and not isinstance(value, io.IOBase) and not _is_own(kind.__module__)
+    return hasattr(kind, "__next__") and not _is_own(kind.__module__)
 
 
 def _base(value: Any) -> Any:

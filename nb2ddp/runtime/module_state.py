@@ -25,6 +25,7 @@ from nb2ddp.runtime.kept_values import (
     _Place,
     _walk,
 )
+from nb2ddp.runtime.prints import _logging_to
 from nb2ddp.runtime.random_numbers import _random_state, _set_random_state
 from nb2ddp.runtime.run_state import _run
 from nb2ddp.runtime.script_location import _is_own
@@ -128,6 +129,12 @@ def _positions(model: Any) -> dict[_Path, _Position]:
     return {place.path: _Position(place.value) for place in places if _cannot_go_back(place.value)}
 
 
+def _changed_for_good(model: Any, before: dict[_Path, _Position]) -> list[str]:
+    """Return the names of those that a call has moved since then."""
+    now = _positions(model)
+    return [str(path[-1]) for path in before if path in now and now[path] != before[path]]
+
+
 def _is_of_model(place: _Place) -> bool:
     return place.path[:1] == ("model",)
 
@@ -172,6 +179,7 @@ def _without_effects(
         with (
             torch.set_grad_enabled(graph),
             contextlib.redirect_stdout(held.printed),
+            _logging_to(held.printed),
             _without_hooks_of_notebook(model),
         ):
             yield held

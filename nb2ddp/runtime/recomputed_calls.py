@@ -3,8 +3,6 @@
 import contextlib
 import copy
 import functools
-import io
-import sys
 import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -363,33 +361,6 @@ def _tolerance_of(in_16_bits: bool, floor: float) -> Callable[[torch.Tensor], fl
 def _furthest(one: Any, other: Any) -> float:
     pairs = zip(pytree.tree_leaves(one), pytree.tree_leaves(other), strict=False)
     return max((_difference(a, b) for a, b in pairs if isinstance(a, torch.Tensor)), default=0.0)
-
-
-class _Prints(io.TextIOBase):
-    """Writes to a file, and knows whether anything was written."""
-
-    def __init__(self, out: Any) -> None:
-        self.out, self.wrote = out, False
-
-    def write(self, text: str) -> int:
-        self.wrote = True
-        return int(self.out.write(text))
-
-    def flush(self) -> None:
-        self.out.flush()
-
-
-@contextlib.contextmanager
-def _seeing_prints(warn: Callable[[str], None]) -> Iterator[None]:
-    """Let a call print, and say that what it printed is of some rows."""
-    out = _Prints(sys.stdout)
-    with contextlib.redirect_stdout(out):
-        yield
-    if out.wrote:
-        warn(
-            "the model has printed in forward() what it computed from the rows of rank 0 alone; remove the print, or "
-            "let it print in the first call too: whole batches are computed then"
-        )
 
 
 def _start_of(model: torch.nn.Module, *, of_library: bool) -> Callable[[], None]:

@@ -160,7 +160,9 @@ class _Turns(_DividedSteps):
         now = self.figures.positions() if before else {}
         moved = [_in_words(path) for path, place in before.items() if path in now and now[path] != place]
         if found := [name for of in (_exchange(moved) if before else ()) for name in of]:
-            self.whole = f"micro-batches take items of {found[0]}"
+            self.whole = (
+                f"micro-batches change {found[0]}, and what was read or written there cannot be taken back"
+            )
             _warn(f"{_WHOLE}: {self.whole}")
 
     def _take_parameters_of_rank_0(self, *, anyway: bool = False) -> None:

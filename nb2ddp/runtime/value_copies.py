@@ -144,6 +144,10 @@ def _held(iterator: Any, depth: int = 0) -> list[Any]:
         found.append(operator.length_hint(iterator, -1))
     if isinstance(iterator, itertools.count):
         found.append(repr(iterator))
+    if isinstance(iterator, io.IOBase):
+        with contextlib.suppress(OSError, ValueError):  # within a loop over its lines
+            found.append(iterator.tell())
+        return found
     frame = getattr(iterator, "gi_frame", None)
     found.append(None if frame is None else frame.f_lasti)
     for inner in gc.get_referents(iterator) if depth < 4 else ():

@@ -222,6 +222,39 @@ WHOLE = {
                 return self.body(x) * next(weights)
         model = ddp.parallelize(Net())
     """,
+    "lines are written to an open file": """
+        import tempfile
+        file = tempfile.TemporaryFile("w+")
+        class Net(Body):
+            def forward(self, x):
+                file.write(f"{len(x)}\\n")
+                return self.body(x)
+        model = ddp.parallelize(Net())
+    """,
+    "the notebook's own code logs": """
+        import logging
+        logging.basicConfig(filename="own.log", level=logging.INFO)
+        class Net(Body):
+            def forward(self, x):
+                logging.info("%d rows", len(x))
+                return self.body(x)
+        model = ddp.parallelize(Net())
+    """,
+    "backward() keeps gradients of rows": """
+        class Seen(torch.autograd.Function):
+            sums = []
+            @staticmethod
+            def forward(ctx, x):
+                return x.clone()
+            @staticmethod
+            def backward(ctx, grad):
+                Seen.sums.append(grad.abs().sum().item())
+                return grad
+        class Net(Body):
+            def forward(self, x):
+                return Seen.apply(self.body(x))
+        model = ddp.parallelize(Net())
+    """,
     "a closure counts rows": """
         def make():
             rows = 0

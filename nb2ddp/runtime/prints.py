@@ -1,0 +1,52 @@
+"""Notice what a call of a model prints, and what the notebook's own code logs in it."""
+
+import contextlib
+import io
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+
+class _Prints(io.TextIOBase):
+    """Writes to a file, and knows whether anything was written."""
+
+    def __init__(self, out: Any) -> None:
+        self.out, self.wrote = out, False
+
+    def write(self, text: str) -> int:
+        self.wrote = True
+        return int(self.out.write(text))
+
+    def flush(self) -> None:
+        self.out.flush()
+
+
+@contextlib.contextmanager
+def _seeing_prints(warn: Callable[[str], None]) -> Iterator[None]:
+    """Let a call print, and say that what it printed is of some rows."""
+    out = _Prints(sys.stdout)
+    with contextlib.redirect_stdout(out):
+        yield
+    if out.wrote:
+        warn(
+            "the model has printed in forward() what it computed from the rows of rank 0 alone; remove the print, or "
+            "let it print in the first call too: whole batches are computed then"
+        )
+
+
+@contextlib.contextmanager
+def _logging_to(file: io.StringIO) -> Iterator[None]:
+    """Write to a file what is logged meanwhile from the notebook's own code; leave out what libraries log."""
+    handle, script = logging.Logger.handle, getattr(sys.modules["__main__"], "__file__", "")
+
+    def write(_: logging.Logger, record: logging.LogRecord) -> None:
+        if os.path.basename(record.pathname) == os.path.basename(script):
+            file.write(f"{record.getMessage()}\n")
+
+    logging.Logger.handle = write  # type: ignore[method-assign,assignment]
+    try:
+        yield
+    finally:
+        logging.Logger.handle = handle  # type: ignore[method-assign]
