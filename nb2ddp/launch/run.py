@@ -71,8 +71,11 @@ class Observer(Protocol):
     def install(self) -> contextlib.AbstractContextManager[tuple[int, int]]:
         """Give the file descriptors for stdout and stderr of the install step, while it runs."""
 
-    def begin(self, logs: Path, *, cpu: bool) -> tuple[int, int]:
-        """Return the file descriptors for rank 0's stdout and stderr. Called when the run starts."""
+    def begin(self, logs: Path, *, cpu: bool, stopped: Callable[[], bool]) -> tuple[int, int]:
+        """Return the file descriptors for rank 0's stdout and stderr. Called when the run starts.
+
+        ``stopped`` says whether we got a signal since.
+        """
 
     def started(self, rank: int, local_rank: int, pid: int) -> None:
         """Note that a rank starts, or starts again. ``pid``: of its guard, whose child is the script."""
@@ -80,8 +83,8 @@ class Observer(Protocol):
     def ended(self, rank: int, code: int) -> None:
         """Note that a rank's script has ended; ``code`` is negative for a signal."""
 
-    def end(self, stopped: Callable[[], bool]) -> None:
-        """Note that all processes have ended. Called whatever happens; ``stopped`` says whether we got a signal."""
+    def end(self) -> None:
+        """Note that all processes have ended. Called whatever happens."""
 
 
 def default_log_dir(script: Path) -> Path:
@@ -128,7 +131,7 @@ def launch(
         our own stdout and stderr.
     setup: a Python file that is run once, first.
     runner: a Python program that each rank starts with the script as its argument, in place of the script.
-    cwd: the working folder of the script; default: the current one.
+    cwd: the working folder of the script, which finds modules in it too; default: the current one.
     grace: seconds from asking the processes to end (or from the first failure) to killing them.
     repeat_trace: show the traceback of a failed rank 0 at the end too, although rank 0 has printed it.
     quiet: of our own sentences print those about failures alone.
@@ -246,6 +249,9 @@ def _train(plan: _Plan, signals: _Signals, observer: Observer | None) -> int:
         environment = torchrun_environment(
             os.environ, nproc=plan.nproc, cpu=plan.cpu, torchrun_options=plan.torchrun_options
         )
+        # modules beside the notebook, which a kernel finds in its working folder
+        path = [str(plan.cwd or Path.cwd()), *filter(None, [environment.get("PYTHONPATH")])]
+        environment["PYTHONPATH"] = os.pathsep.join(path)
         environment["NB2DDP_SCRATCH"] = folder  # goes with it what a rank that was killed has left
         run_id = uuid.uuid4().hex
         with (logs / TORCHRUN_LOG).open("wb") as output, _observed(ranks, signals, cpu=plan.cpu):
@@ -266,10 +272,10 @@ def _observed(ranks: Ranks, signals: _Signals, *, cpu: bool) -> Iterator[None]:
         yield
         return
     try:
-        ranks.console = ranks.observer.begin(ranks.log_dir, cpu=cpu)
+        ranks.console = ranks.observer.begin(ranks.log_dir, cpu=cpu, stopped=lambda: bool(signals.received))
         yield
     finally:
-        ranks.observer.end(lambda: bool(signals.received))
+        ranks.observer.end()
 
 
 def _run_setup(

@@ -10,7 +10,7 @@ import selectors
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
 if sys.platform != "win32":
@@ -21,6 +21,7 @@ if sys.platform != "win32":
 _EVERY_SECONDS = 0.2
 _PATIENCE_SECONDS = 2.0  # with a reader that takes nothing of what we write, after Ctrl-C
 _MOVES = re.compile(r"(\r|\n|\x1b\[\d*A|\x1b\[\d*K)")
+_TRACEBACK = b"Traceback (most recent call last):"
 
 
 class Lines:
@@ -71,6 +72,31 @@ class Lines:
         return [row for row in self._rows if row.strip()]
 
 
+class Interruption:
+    """What rank 0 prints after Ctrl-C, less the traceback of KeyboardInterrupt: the command that goes on is read."""
+
+    def __init__(self) -> None:
+        self._line, self._trace = b"", b""
+
+    def passed(self, data: bytes = b"", *, everything: bool = False) -> bytes:
+        """Take a piece of the output; return what can be shown of it by now. ``everything``: no more comes."""
+        shown = b""
+        *lines, self._line = (self._line + data).split(b"\n")
+        for line in lines:
+            before, start, rest = line.partition(_TRACEBACK)
+            if start:  # a bar may stand before it
+                shown, self._trace = shown + self._trace + before, start + rest + b"\n"
+            elif self._trace.endswith(b"\n") and line.startswith(b"KeyboardInterrupt"):
+                self._trace = b""
+            elif self._trace and line.startswith(b" "):
+                self._trace += line + b"\n"
+            else:
+                shown, self._trace = shown + self._trace + line + b"\n", b""
+        if everything:
+            shown, self._line, self._trace = shown + self._trace + self._line, b"", b""
+        return shown
+
+
 @dataclass
 class _Channel:
     """source: where we read what rank 0 writes to ``sink``; target: where it goes, None: the listener."""
@@ -78,6 +104,7 @@ class _Channel:
     source: int
     sink: int
     target: int | None
+    interruption: Interruption = field(default_factory=Interruption)
     decoder: codecs.IncrementalDecoder = field(
         default_factory=lambda: codecs.getincrementaldecoder("utf-8")(errors="replace")
     )
@@ -94,6 +121,7 @@ class Relay(threading.Thread):
         self,
         hear: Callable[[str, bool], None],
         tick: Callable[[], None],
+        stopped: Callable[[], bool],
         terminals: Collection[int] = (),
         *,
         before_copy: Callable[[], None] | None = None,
@@ -102,6 +130,8 @@ class Relay(threading.Thread):
 
         hear: gets every piece of text, and whether it is the listener's to show.
         tick: is called about 5 times a second.
+        stopped: says whether the run was stopped. From then on the traceback of KeyboardInterrupt is left out, and a
+            reader that takes nothing is not waited for.
         terminals: which of our file descriptors 1 and 2 are terminals.
         before_copy: is called before anything is copied to a terminal. None: the terminals hold a display, and the
             listener shows there what rank 0 writes.
@@ -110,7 +140,7 @@ class Relay(threading.Thread):
             OSError: the system gives no pipe or no terminal.
         """
         super().__init__(name="nb2ddp-relay", daemon=True)
-        self._hear, self._tick = hear, tick
+        self._hear, self._tick, self._stopped = hear, tick, stopped
         self._before_copy = before_copy or (lambda: None)
         self._ended = threading.Event()
         self._size_of = next(iter(terminals), None)
@@ -133,20 +163,27 @@ class Relay(threading.Thread):
         """The file descriptors for rank 0's stdout and stderr."""
         return self._channels[1].sink, self._channels[2].sink
 
-    def close(self, stopped: Callable[[], bool]) -> None:
-        """Copy what is left, after rank 0 has ended. Do not wait for a blocked reader if ``stopped``."""
+    def close(self) -> None:
+        """Copy what is left, after rank 0 has ended."""
         self._ended.set()
         for sink in {*self.sinks}:
             os.close(sink)
         patience = _PATIENCE_SECONDS
         while self.is_alive() and patience > 0:
             self.join(0.1)
-            patience -= 0.1 * stopped()
+            patience -= 0.1 * self._stopped()
 
     def run(self) -> None:
+        channels = {channel.source: channel for channel in self._channels.values()}.values()
+        self._copy(channels)
+        for channel in channels:
+            with contextlib.suppress(OSError):
+                self._show(channel, channel.interruption.passed(everything=True))
+
+    def _copy(self, channels: Iterable[_Channel]) -> None:
         ticked = 0.0
         with selectors.DefaultSelector() as selector:
-            for channel in {c.source: c for c in self._channels.values()}.values():
+            for channel in channels:
                 selector.register(channel.source, selectors.EVENT_READ, channel)
             while selector.get_map():
                 events = selector.select(_EVERY_SECONDS)
@@ -165,16 +202,19 @@ class Relay(threading.Thread):
         """Copy one chunk. Return False at EOF or when the reader is gone."""
         try:
             data = os.read(channel.source, 1 << 16)
-            left = data if channel.target is not None else b""
-            if left:
-                self._before_copy()
-            while left:
-                left = left[os.write(channel.target or 0, left) :]
+            self._show(channel, channel.interruption.passed(data) if self._stopped() else data)
         except OSError:  # a terminal whose other end is closed says EIO
             return False
+        return bool(data)
+
+    def _show(self, channel: _Channel, data: bytes) -> None:
+        left = data if channel.target is not None else b""
+        if left:
+            self._before_copy()
+        while left:
+            left = left[os.write(channel.target or 0, left) :]
         if data:
             self._hear(channel.decoder.decode(data), channel.target is None)
-        return bool(data)
 
     def _resize(self) -> None:
         if self._size_of is not None:

@@ -33,11 +33,11 @@ class Listener:
         self._ranks: set[int] = set()
         self._ended: set[int] = set()
 
-    def begin(self, logs: Path, *, cpu: bool) -> tuple[int, int]:
+    def begin(self, logs: Path, *, cpu: bool, stopped: Callable[[], bool]) -> tuple[int, int]:
         self._started = self._silent_since = time.monotonic()
         terminals = [fd for fd in (1, 2) if os.isatty(fd)]
         try:
-            self._relay = Relay(self._hear, self._tick, terminals, before_copy=self._waiting.clear)
+            self._relay = Relay(self._hear, self._tick, stopped, terminals, before_copy=self._waiting.clear)
         except OSError:  # then rank 0 writes to our own stdout and stderr
             return 1, 2
         self._relay.start()
@@ -56,9 +56,9 @@ class Listener:
     def ended(self, rank: int, code: int) -> None:
         self._ended.add(rank)
 
-    def end(self, stopped: Callable[[], bool]) -> None:
+    def end(self) -> None:
         if self._relay is not None:
-            self._relay.close(stopped)
+            self._relay.close()
         self._waiting.clear()
         if not self._line_ended:  # a bar stands there, and what is said next has a line of its own
             with contextlib.suppress(OSError, ValueError):
@@ -89,6 +89,6 @@ def installing() -> Iterator[tuple[int, int]]:
     """Give the file descriptors for the install step's stdout and stderr; pip says nothing for minutes."""
     listener = Listener("installing the notebook's packages")
     try:
-        yield listener.begin(Path(), cpu=False)
+        yield listener.begin(Path(), cpu=False, stopped=lambda: False)
     finally:
-        listener.end(lambda: False)
+        listener.end()

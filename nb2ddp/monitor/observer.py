@@ -93,7 +93,7 @@ class Monitor:
 
     # What launch() tells us, on its own thread.
 
-    def begin(self, logs: Path, *, cpu: bool) -> tuple[int, int]:
+    def begin(self, logs: Path, *, cpu: bool, stopped: Callable[[], bool]) -> tuple[int, int]:
         self._logs, self._cpu = logs, cpu
         self._started = time.monotonic()
         terminals = [fd for fd in (1, 2) if os.isatty(fd)] if os.environ.get("TERM") != "dumb" else []
@@ -103,7 +103,7 @@ class Monitor:
         self._sampler = threading.Thread(target=self._watch, name="nb2ddp-monitor", daemon=True)
         self._sampler.start()
         try:
-            self._relay = Relay(self._hear, self._tick, terminals)
+            self._relay = Relay(self._hear, self._tick, stopped, terminals)
         except OSError as error:
             self._state.notes.append(f"rank 0's output could not be followed ({error.strerror})")
             return 1, 2
@@ -130,10 +130,10 @@ class Monitor:
         self._state.guards = {other: pids for other, pids in self._state.guards.items() if other != rank}
         self._state.codes = {**self._state.codes, rank: code}
 
-    def end(self, stopped: Callable[[], bool]) -> None:
+    def end(self) -> None:
         self._ended.set()
         if self._relay is not None:
-            self._relay.close(stopped)
+            self._relay.close()
         if self._display is not None:
             with self._noting("the display failed"):
                 self._display.show(self._lines.take(everything=True))

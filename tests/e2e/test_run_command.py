@@ -159,6 +159,7 @@ def test_ctrl_c_ends_with_what_is_kept(tmp_path: Path, saves: bool) -> None:
             "nb2ddp: stopped by SIGINT; kept: outputs/checkpoint-20; to go on from it: "
             "nb2ddp run train.py --cpu --log-dir 'my logs' --resume -- --max-restarts=0"
         )
+        assert "Traceback" not in err, "above the command that goes on"
     else:
         assert (
             last == "nb2ddp: stopped by SIGINT; no checkpoint was written, so the next run begins at step 0"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Callable
 
-from nb2ddp.monitor.console import Lines
+from nb2ddp.monitor.console import Interruption, Lines
 
 Start = Callable[..., "subprocess.Popen[bytes]"]
 
@@ -30,3 +30,20 @@ def test_lines_that_are_written_over() -> None:
     assert lines.take() == ["three", " eval: 99%"]
     lines.write("four")
     assert lines.take(everything=True) == ["four"]
+
+
+TRACE = b'Traceback (most recent call last):\n  File "train.py", line 3, in <module>\n    train()\n'
+
+
+def test_the_traceback_of_ctrl_c_is_left_out() -> None:
+    interruption = Interruption()
+    parts = [b"saving\n 10%|#  |" + TRACE[:40], TRACE[40:], b"Keyboard", b"Interrupt\nsaved\nby", b"e"]
+    assert b"".join(map(interruption.passed, parts)) == b"saving\n 10%|#  |saved\n"
+    assert interruption.passed(everything=True) == b"bye"
+
+
+def test_other_tracebacks_are_shown_after_ctrl_c() -> None:
+    interruption = Interruption()
+    assert interruption.passed(TRACE + b"OSError: no space left\n") == TRACE + b"OSError: no space left\n"
+    assert interruption.passed(TRACE) == b""
+    assert interruption.passed(everything=True) == TRACE  # the process was killed while it printed

@@ -20,7 +20,7 @@ def test_what_is_said_after_a_bar_has_a_line_of_its_own(
     listener = Listener()
     if last is not None:
         listener._hear(last, False)
-    listener.end(lambda: False)
+    listener.end()
     assert capsys.readouterr().err == added
 
 
@@ -55,7 +55,7 @@ def test_on_a_terminal_the_line_is_gone_before_rank_0_prints(
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     listener = Listener()
-    out, _ = listener.begin(tmp_path, cpu=True)
+    out, _ = listener.begin(tmp_path, cpu=True, stopped=lambda: False)
     listener._silent_since = time.monotonic() - 5
     while "starting" not in terminal.getvalue():
         time.sleep(0.05)
@@ -63,4 +63,4 @@ def test_on_a_terminal_the_line_is_gone_before_rank_0_prints(
     while "hello" not in capfd.readouterr().out:
         time.sleep(0.05)
     assert terminal.getvalue().endswith(" \r")
-    listener.end(lambda: False)
+    listener.end()
