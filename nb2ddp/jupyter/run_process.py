@@ -30,7 +30,7 @@ class Training:
     script: the script of a conversion.
     nproc: None: one process for each visible GPU, or 2 with ``cpu``.
     logs: the folder for the ranks' output.
-    cwd: the ranks' working folder; they find modules in it, as the notebook does.
+    cwd: the ranks' working folder.
     environment: the environment to start from.
     """
 
@@ -53,7 +53,6 @@ class Training:
             "log_dir": str(logs.absolute()),
             "cwd": str(cwd),
         }
-        path = [str(cwd), *filter(None, [environment.get("PYTHONPATH")])]
         self.started = time.monotonic()
         self._seconds: float | None = None
         self._decode = codecs.getincrementaldecoder("utf-8")(errors="replace").decode
@@ -61,7 +60,7 @@ class Training:
             # -P: modules in the kernel's folder do not get in the way of ours
             [sys.executable, "-P", __file__, json.dumps(arguments)],
             cwd=cwd,
-            env={**environment, "PYTHONPATH": os.pathsep.join(path)},
+            env=environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -59,7 +59,11 @@ _ADVICE = (
         "halve per_device_train_batch_size and double gradient_accumulation_steps (the same batch), shorten "
         "max_seq_length, or end what else uses the GPU (nvidia-smi)",
     ),
-    (r"ModuleNotFoundError|ImportError", "install what is missing; --setup runs the notebook's own installs"),
+    (
+        r"ModuleNotFoundError|ImportError",
+        "install what is missing (--setup runs the notebook's own installs); modules of your own are found in the "
+        "working folder, so start the run where the notebook lies",
+    ),
     (
         r"mark a variable ready only once|did not receive grad|Expected to have finished reduction",
         "DDP saw a parameter with no gradient, or with two, in one step: freeze parameters that the step does not use, "
