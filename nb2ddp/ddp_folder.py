@@ -3,7 +3,7 @@
 A new folder is staged beside its place and renamed, so it appears whole. In a folder that exists, the files
 are staged in its hidden folder `.nb2ddp`, a journal of old and new digests is written, and the files are
 renamed; whoever reads or writes the folder next finishes what a killed process has left. Nothing is replaced
-or removed that nb2ddp has not written, or that was edited since.
+or removed that nb2ddp has not written, or that was edited since; with ``force`` it is kept as `.bak`.
 """
 
 from __future__ import annotations
@@ -310,8 +310,15 @@ def _journal(folder: Path) -> _Journal:
 def _update(folder: Path, contents: Mapping[str, bytes], *, force: bool) -> None:
     """Check, stage, write the journal, replace. Called with the lock."""
     known = _digests(folder / REPORT, "files")
-    if not force:
-        _refuse_what_is_not_ours(folder, contents, known)
+    edited = edited_since(folder)
+    ours = {*known, REPORT} if known else set()
+    foreign = [name for name in contents if os.path.lexists(folder / name) and name not in ours]
+    if not force and (edited or foreign):
+        names = ", ".join(edited or foreign)
+        reason = "changed since nb2ddp wrote" if edited else "not written by nb2ddp"
+        raise OutputError(
+            f"{folder}: {names} {reason}; --force overwrites it (and keeps it as .bak), -o names another folder."
+        )
     for name in contents:
         if (folder / name).is_dir():
             raise OutputError(f"{folder} cannot be written: {name} is a folder.")
@@ -335,21 +342,13 @@ def _update(folder: Path, contents: Mapping[str, bytes], *, force: bool) -> None
         old = {name: _digest_of(folder / name) for name in contents} | gone
         journal = {"old": old, "new": new | dict.fromkeys(gone, _ABSENT), "staged": staged}
         _write_file(staging / f"{_JOURNAL}.new", json_text(journal).encode())
+        for name in {*edited, *foreign} & contents.keys():
+            shutil.copy2(folder / name, folder / f"{name}.bak", follow_symlinks=False)
         os.replace(staging / f"{_JOURNAL}.new", staging / _JOURNAL)
     except BaseException:
         _remove_staging(folder)
         raise
     _finish(folder)
-
-
-def _refuse_what_is_not_ours(folder: Path, contents: Mapping[str, bytes], known: Mapping[str, str]) -> None:
-    edited = edited_since(folder)
-    ours = {*known, REPORT} if known else set()
-    foreign = [name for name in contents if os.path.lexists(folder / name) and name not in ours]
-    if edited or foreign:
-        names = ", ".join(edited or foreign)
-        reason = "changed since nb2ddp wrote" if edited else "not written by nb2ddp"
-        raise OutputError(f"{folder}: {names} {reason}; use --force to overwrite, or -o for another folder.")
 
 
 def _can_replace(folder: Path, name: str) -> bool:

@@ -31,6 +31,18 @@ _PAGE = b"<!doctype html>"
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
+class PathName(click.Path):
+    """A path on the command line; an empty one, as of a shell's unset variable, would be the working folder."""
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__(path_type=Path, **more)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not str(value).strip():
+            self.fail("it is empty.", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 def option_for(name: str, **other: Any) -> Callable[[_Command], _Command]:
     """Make the click option of one conversion option; ``other`` goes before what `Options` says of it."""
     (setting,) = (setting for setting in settings() if setting.name == name)

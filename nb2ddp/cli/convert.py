@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import click
 
 from nb2ddp.cli.common import (
+    PathName,
     Sectioned,
     chosen,
     conversion_options,
@@ -51,13 +52,13 @@ _SECTIONS = {
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=PathName(file_okay=False),
     help="Folder for the result; with several notebooks, one folder in it for each.  [default: <stem>_ddp]",
 )
 @conversion_options
 @click.option(
     "--html",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=PathName(dir_okay=False),
     help="Write notebook and script side by side, with each change and its reason, as one page.",
 )
 @click.option(
@@ -71,7 +72,9 @@ _SECTIONS = {
 @click.option("--diff", "show_diff", is_flag=True, help="Show a diff from the notebook's code to the script.")
 @click.option("--check", is_flag=True, help="Write nothing; report what would be done.")
 @click.option(
-    "--force", is_flag=True, help="Overwrite files of an earlier conversion, even if they were edited since."
+    "--force",
+    is_flag=True,
+    help="Overwrite files that were edited since or are not of nb2ddp, and keep them as NAME.bak.",
 )
 @click.option(
     "-q",
@@ -222,6 +225,8 @@ def _write_page(html: Path, result: _Result, options: Options, quiet: bool) -> N
 
 def _targets(names: Sequence[str], output: Path | None) -> list[tuple[Input, Path]]:
     """Return each notebook with the folder that its conversion goes to."""
+    if not all(name.strip() for name in names):
+        raise click.UsageError("the name of a notebook is empty.")
     inputs = [input_of(name) for name in names]
     several = len(inputs) > 1 or any(os.path.isdir(what.path) for what in inputs)
     pairs: list[tuple[Input, Path]] = []
@@ -246,6 +251,8 @@ def _walked(inputs: Sequence[Input]) -> Iterator[tuple[Input, Path]]:
         if not what.is_file or not os.path.isdir(path):
             yield what, Path()
             continue
+        if path.resolve().parent == path.resolve():
+            raise click.UsageError(f"{path} is the whole disk; name a folder of notebooks.")
         found = [p for p in path.rglob("*.ipynb") if ".ipynb_checkpoints" not in p.parts]
         found += [p for p in path.rglob("*.py") if not _is_of_an_environment(p, path) and is_notebook(p)]
         found.sort()

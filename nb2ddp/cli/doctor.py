@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nb2ddp.cli.common import echo
+from nb2ddp.cli.common import PathName, echo
 from nb2ddp.plain_text import json_text, wrapped
 from nb2ddp.waiting import waiting
 
@@ -21,7 +21,7 @@ _STATUS = 6  # columns
 
 
 @click.command()
-@click.argument("folder", metavar="[DIR]", required=False, type=click.Path(path_type=Path, exists=True))
+@click.argument("folder", metavar="[DIR]", required=False, type=PathName(exists=True))
 @click.option(
     "--nproc", type=click.IntRange(min=1), help="Number of processes.  [default: one per GPU; 2 with --cpu]"
 )

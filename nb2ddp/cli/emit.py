@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from nb2ddp.cli.common import Sectioned, echo, echo_step, say, script_of
+from nb2ddp.cli.common import PathName, Sectioned, echo, echo_step, say, script_of
 from nb2ddp.source.notebook import is_notebook
 from nb2ddp.targets import TARGETS
 from nb2ddp.targets.option import TargetOption, options_of
@@ -40,7 +40,7 @@ def _target_options(command: _Command) -> _Command:
 
 
 @click.command(cls=Sectioned, sections=_SECTIONS)
-@click.argument("source", metavar="DIR|NOTEBOOK", type=click.Path(path_type=Path))
+@click.argument("source", metavar="DIR|NOTEBOOK", type=PathName())
 @click.option(
     "--target",
     type=click.Choice(list(TARGETS)),
@@ -65,7 +65,7 @@ def _target_options(command: _Command) -> _Command:
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=PathName(file_okay=False),
     help="Folder for the files.  [default: DIR/<target>]",
 )
 @click.option(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nb2ddp.cli.common import echo, echo_log, say, until_interrupted
+from nb2ddp.cli.common import PathName, echo, echo_log, say, until_interrupted
 from nb2ddp.errors import KernelError
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def logs(target: str | None, follow: bool) -> None:
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=PathName(file_okay=False),
     help="Folder for the files.  [default: <slug>_output]",
 )
 def fetch(target: str | None, follow: bool, output: Path | None) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from nb2ddp.cli.common import echo, option_for, say, until_interrupted
+from nb2ddp.cli.common import PathName, echo, option_for, say, until_interrupted
 from nb2ddp.cli.rehearse import (
     data_files,
     data_option,
@@ -22,8 +22,8 @@ from nb2ddp.plain_text import json_text, wrapped
 
 
 @click.command()
-@click.argument("notebook", type=click.Path(path_type=Path))
-@click.argument("script", type=click.Path(path_type=Path))
+@click.argument("notebook", type=PathName())
+@click.argument("script", type=PathName())
 @click.argument("arguments", metavar="[-- ARGUMENTS]", nargs=-1)
 @click.option(
     "--steps",
@@ -39,7 +39,7 @@ from nb2ddp.plain_text import json_text, wrapped
 @click.option("--json", "as_json", is_flag=True, help="Print only the report, as JSON, on stdout.")
 @click.option(
     "--keep",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=PathName(file_okay=False),
     help="Keep all files that the runs write, in this folder.",
 )
 def prove(

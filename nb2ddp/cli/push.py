@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nb2ddp.cli.common import echo, option_for, say, script_of, until_interrupted
+from nb2ddp.cli.common import PathName, echo, option_for, say, script_of, until_interrupted
 from nb2ddp.cli.kernel import KAGGLE_CODES, output_of, watch_kernel
 from nb2ddp.plain_text import json_text, terminal_safe
 from nb2ddp.source.notebook import is_notebook
@@ -39,7 +39,7 @@ def _source_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 @click.command(epilog=KAGGLE_CODES)
-@click.argument("target", metavar="[DIR|NOTEBOOK]", required=False, type=click.Path(path_type=Path))
+@click.argument("target", metavar="[DIR|NOTEBOOK]", required=False, type=PathName())
 @click.option("--kaggle", is_flag=True, default=True, help="Push to Kaggle, the only destination so far.")
 @option_for("owner", help="Kaggle user or organisation.  [default: the user who is signed in]")
 @option_for("title", help="Title on Kaggle; the kernel's address is made from it.")

@@ -13,7 +13,16 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from nb2ddp.cli.common import chosen, echo, option_for, say, until_interrupted, unwritable, write_page
+from nb2ddp.cli.common import (
+    PathName,
+    chosen,
+    echo,
+    option_for,
+    say,
+    until_interrupted,
+    unwritable,
+    write_page,
+)
 from nb2ddp.options import Options
 from nb2ddp.plain_text import json_text, wrapped
 
@@ -37,7 +46,7 @@ timeout_option = click.option(
 
 
 @click.command()
-@click.argument("target", metavar="DIR|NOTEBOOK", type=click.Path(path_type=Path))
+@click.argument("target", metavar="DIR|NOTEBOOK", type=PathName())
 @click.option(
     "--steps",
     type=click.IntRange(min=1),
@@ -52,18 +61,16 @@ timeout_option = click.option(
 @python_option
 @timeout_option
 @click.option("--json", "as_json", is_flag=True, help="Print only the report, as JSON, on stdout.")
-@click.option(
-    "--html", type=click.Path(path_type=Path, dir_okay=False), help="Write the report as an HTML page."
-)
+@click.option("--html", type=PathName(dir_okay=False), help="Write the report as an HTML page.")
 @click.option(
     "--ledger",
     metavar="FILE",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=PathName(dir_okay=False),
     help="Append the result to FILE, as a line of JSON with the columns of nb2ddp's own ledger.",
 )
 @click.option(
     "--keep",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=PathName(file_okay=False),
     help="Keep all files that the runs write, in this folder.",
 )
 def rehearse(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nb2ddp.cli.common import say, script_of, script_place, until_interrupted
+from nb2ddp.cli.common import PathName, say, script_of, script_place, until_interrupted
 from nb2ddp.ddp_folder import SETUP
 from nb2ddp.errors import LaunchError
 
@@ -42,14 +42,14 @@ class _Command(click.Command):
 
 
 @click.command(cls=_Command)
-@click.argument("target", type=click.Path(path_type=Path))
+@click.argument("target", type=PathName())
 @click.option(
     "--nproc", type=click.IntRange(min=1), help="Number of processes.  [default: one per GPU; 2 with --cpu]"
 )
 @click.option("--cpu", is_flag=True, help="Run on the CPU, with gloo; needs no GPU.")
 @click.option(
     "--log-dir",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=PathName(file_okay=False),
     help="Folder for the ranks' output.  [default: logs, beside the script]",
 )
 @click.option("--setup", is_flag=True, help=f"Run the install step ({SETUP}) once first.")

@@ -15,6 +15,7 @@ from nb2ddp.plain_text import terminal_safe
 from nb2ddp.rewriting.findings import Batch, Change, TooLarge
 from nb2ddp.source import ipython_syntax
 from nb2ddp.source.cells import Place
+from nb2ddp.source.file_lines import file_lines
 
 
 def as_json(conversion: Conversion) -> dict[str, Any]:
@@ -102,13 +103,19 @@ def declines(conversion: Conversion) -> list[str]:
 def github_lines(conversion: Conversion, failure: str | None = None) -> Iterator[str]:
     """Yield the workflow commands with which GitHub Actions annotates the notebook's file.
 
-    A cell's line is no line of the file, so it stands in the message and the annotation is on line 1.
+    An annotation is on the line of the file that holds the cell's line, or on line 1; the message names cell and line.
     """
+    first = file_lines(conversion.source) if conversion.source else {}
+
+    def annotation(kind: str, change: Change, sentence: str) -> str:
+        place = change.place
+        line = first[place.cell] + place.line - 1 if place and place.cell in first else 1
+        return _annotation(kind, conversion, sentence, change.rule, line)
+
     for change in conversion.notes:
-        kind = "warning" if _needs_attention(change) else "notice"
-        yield _annotation(kind, conversion, _sentence(change), change.rule)
+        yield annotation("warning" if _needs_attention(change) else "notice", change, _sentence(change))
     for change in conversion.declined:
-        yield _annotation("error", conversion, f"declined: {_sentence(change)}", change.rule)
+        yield annotation("error", change, f"declined: {_sentence(change)}")
     if failure is not None:
         yield _annotation("error", conversion, failure)
     elif conversion.status == "converted":
@@ -116,10 +123,10 @@ def github_lines(conversion: Conversion, failure: str | None = None) -> Iterator
         yield _annotation("notice", conversion, f"converted, {count} change{'s' * (count != 1)}")
 
 
-def _annotation(kind: str, conversion: Conversion, message: str, rule: str = "") -> str:
+def _annotation(kind: str, conversion: Conversion, message: str, rule: str = "", line: int = 1) -> str:
     title = f"nb2ddp {rule}".strip()
     file = _escaped(str(conversion.notebook), ",:")
-    return f"::{kind} file={file},line=1,title={title}::{_escaped(message)}"
+    return f"::{kind} file={file},line={line},title={title}::{_escaped(message)}"
 
 
 def _escaped(text: str, more: str = "") -> str:

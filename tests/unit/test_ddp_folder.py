@@ -57,11 +57,11 @@ def test_an_edited_file_stops_everything(tmp_path: Path, name: str) -> None:
     assert edited_since(tmp_path) == [name]
 
 
-def test_force_overwrites_edits(tmp_path: Path) -> None:
+def test_force_overwrites_edits_and_keeps_them(tmp_path: Path) -> None:
     put(tmp_path, FIRST)
     (tmp_path / "train_ddp.py").write_text("mine\n")
     put(tmp_path, SECOND, force=True)
-    assert found(tmp_path) == SECOND
+    assert found(tmp_path) == {**SECOND, "train_ddp.py.bak": "mine\n"}
     put(tmp_path, FIRST)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,11 @@ def save(path: Path, *cells: str, **metadata: Any) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     nbformat.write(node, path)
     return path
+
+
+def line_of(path: Path, code: str) -> int:
+    """Return the line of a notebook's file on which a line of code stands."""
+    return next(n for n, line in enumerate(path.read_text().splitlines(), 1) if json.dumps(code)[:-1] in line)
 
 
 def everything(folder: Path) -> set[str]:

@@ -31,6 +31,26 @@ def test_run_of_what_cannot_be_run(invoke: Invoke, tmp_path: Path, target: str) 
     assert "Traceback" not in result.output
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["convert", ""],
+        ["convert", "a.ipynb", "-o", ""],
+        ["convert", "/"],
+        *(["run", ""], ["rehearse", " "], ["push", "--kaggle", ""], ["emit", "--target", "slurm", ""]),
+        *(["prove", "", "a.py"], ["doctor", ""], ["run", "a_ddp", "--log-dir", ""]),
+    ],
+    ids=" ".join,
+)
+def test_a_path_that_cannot_be_meant_is_a_usage_error(
+    invoke: Invoke, tmp_path: Path, words: list[str]
+) -> None:
+    save(tmp_path / "a.ipynb", "x = 1")
+    result = invoke(*words)
+    assert result.exit_code == 2, result.output
+    assert [path.name for path in tmp_path.iterdir()] == ["a.ipynb"]
+
+
 def test_run_starts_the_script_of_a_folder(tmp_path: Path) -> None:
     (tmp_path / "a_ddp").mkdir()
     script = tmp_path / "a_ddp" / "train_ddp.py"

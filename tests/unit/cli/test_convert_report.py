@@ -19,6 +19,7 @@ from nb2ddp.conversion.report import batches, folded, split
 from nb2ddp.rewriting.findings import Batch, Change
 from nb2ddp.source.cells import Place
 from tests.support.helpers import converted, notebook
+from tests.unit.cli.conftest import line_of
 
 TRAIN = """
 from trl import SFTConfig, SFTTrainer
@@ -313,9 +314,11 @@ def test_github_annotates_declines_and_notes(tmp_path: Path) -> None:
     missing = tmp_path / "c.ipynb"
     told = convert(broken, large, missing, "--check", "--output-format", "github").stdout.splitlines()
     file = str(broken).replace("%", "%25").replace(",", "%2C").replace(":", "%3A")
-    assert told[0].startswith(f"::error file={file},line=1,title=nb2ddp read::declined: cell 1, line 1: ")
+    bad, third = line_of(broken, "x = ("), line_of(large, LARGE.split("\n")[2])
+    assert min(bad, third) > 1
+    assert told[0].startswith(f"::error file={file},line={bad},title=nb2ddp read::declined: cell 1, line 1: ")
     assert told[1].startswith(
-        f"::warning file={large},line=1,title=nb2ddp memory::cell 1, line 3: 70 billion"
+        f"::warning file={large},line={third},title=nb2ddp memory::cell 1, line 3: 70 billion"
     )
     assert re.fullmatch(rf"::notice file={large},line=1,title=nb2ddp::converted, \d+ changes", told[2])
     assert told[3] == f"::error file={missing},line=1,title=nb2ddp::{missing} does not exist."

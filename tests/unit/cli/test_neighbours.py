@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from tests.support import ROOT
-from tests.unit.cli.conftest import TRAIN, save
+from tests.unit.cli.conftest import TRAIN, line_of, save
 
 (HOOK,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
 ACTION: dict[str, Any] = yaml.safe_load((ROOT / "action.yml").read_text())
@@ -49,7 +49,8 @@ def test_the_action_annotates_all_notebooks_of_its_paths(tmp_path: Path) -> None
     assert set(step["env"].values()) == {"${{ inputs.paths }}", "${{ inputs.options }}"}
     done = run(tmp_path, step["run"], PATHS="notebooks", OPTIONS="--nproc 4 --gpu-memory 24")
     assert done.returncode == 1
-    assert "::error file=notebooks/bad.ipynb,line=1," in done.stdout
+    line = line_of(tmp_path / "notebooks" / "bad.ipynb", "y = (")
+    assert f"::error file=notebooks/bad.ipynb,line={line}," in done.stdout
     assert "::notice file=notebooks/good.ipynb,line=1," in done.stdout
     assert "unseen" not in done.stdout
     assert not list(tmp_path.glob("*_ddp"))
