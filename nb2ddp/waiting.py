@@ -14,6 +14,7 @@ FIRST_SECONDS = 2.0
 """How long a command may be silent before it says what it waits for."""
 
 _EVERY_SECONDS, _OFTEN_SECONDS, _SELDOM_SECONDS = 2.5, 30.0, 15.0
+_LONGEST_START = 10.0
 _SPINNER = "-\\|/"
 
 
@@ -110,6 +111,14 @@ def waiting(what: str) -> Iterator[WaitingThread]:
         _threads.remove(thread)
 
 
+def _starting_took() -> float:
+    """Return for how many seconds a command has started and imported: on a loaded machine, some of the silence."""
+    import psutil
+
+    seconds = time.time() - psutil.Process().create_time()
+    return seconds if 0 < seconds < _LONGEST_START else 0.0  # an older process is a kernel, and no command
+
+
 class WaitingThread(threading.Thread):
     """Shows the line of `waiting`."""
 
@@ -117,13 +126,14 @@ class WaitingThread(threading.Thread):
         super().__init__(name="nb2ddp-waiting", daemon=True)
         self.ended = threading.Event()
         self._what, self._since = what, time.monotonic()
+        self._silent_before = _starting_took()
         self._lock = threading.Lock()
         self._line = Waiting()
 
     def turn_to(self, what: str) -> None:
         """Take the next thing to wait for. What was drawn is gone when this returns, so that results can be printed."""
         with self._lock:
-            self._what, self._since = what, time.monotonic()
+            self._what, self._since, self._silent_before = what, time.monotonic(), 0.0
             self._line.clear()
 
     def update(self, what: str) -> None:
@@ -135,6 +145,6 @@ class WaitingThread(threading.Thread):
             with self._lock:
                 waited = time.monotonic() - self._since
                 if self._what:
-                    self._line.show(self._what, waited, waited)
+                    self._line.show(self._what, waited, waited + self._silent_before)
         with self._lock:
             self._line.clear()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import subprocess
 import sys
 import time
 
@@ -48,6 +49,12 @@ def test_within_another_one_only_the_words_change(
     with waiting("next"):
         time.sleep(0.5)
     assert "next" in capsys.readouterr().err
+
+
+def test_a_slow_start_of_the_command_counts_as_silence() -> None:
+    code = "import time; time.sleep(2)\nfrom nb2ddp.waiting import waiting\nwith waiting('checking'): time.sleep(0.7)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "checking" in done.stderr
 
 
 def test_what_is_quick_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
