@@ -60,15 +60,17 @@ def _parts(
         if not (notes or split or conversion.declined) and failure is None:
             return
     yield _heading(conversion, failure)
-    if detail in ("normal", "verbose") and conversion.changes:
-        entries = _each(conversion.changes) if detail == "verbose" else folded(conversion.changes)
+    noted = {(note.place, note.why) for note in notes}
+    changes = [change for change in conversion.changes if (change.place, change.why) not in noted]
+    if detail in ("normal", "verbose") and changes:
+        entries = _each(changes) if detail == "verbose" else folded(changes)
         yield _table(entries, conversion, with_code=detail == "verbose")
     for line in split:
         yield _indented(Text(f"Batch: {line}", style="bold"))
-    for title, changes, color in (("Notes", notes, "yellow"), ("Declined", conversion.declined, "red")):
-        if changes:
+    for title, told, color in (("Notes", notes, "yellow"), ("Declined", conversion.declined, "red")):
+        if told:
             yield _indented(Text(title, style=f"bold {color}"))
-            yield _table(folded(changes), conversion)
+            yield _table(folded(told), conversion)
     if failure is not None:
         yield _indented(Text(terminal_safe(failure), style="red"))
 

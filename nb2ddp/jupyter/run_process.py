@@ -60,7 +60,7 @@ class Training:
             # -P: modules in the kernel's folder do not get in the way of ours
             [sys.executable, "-P", __file__, json.dumps(arguments)],
             cwd=cwd,
-            env=environment,
+            env={"TQDM_MININTERVAL": "0.005", **environment},  # a bar that lags gives its steps to the losses
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

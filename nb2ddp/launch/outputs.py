@@ -62,7 +62,11 @@ class Outputs:
     @property
     def adapter(self) -> Path | None:
         """The folder with the adapter (or else the whole model) that was saved last, checkpoints aside."""
-        for name in ("adapter_config.json", "config.json"):
+        for name in (
+            "modules.json",
+            "adapter_config.json",
+            "config.json",
+        ):  # Sentence Transformers': one of each below
             folders = [file.parent for file in self.files if file.name == name and file.exists()]
             folders.sort(key=lambda folder: (not _is_checkpoint(folder), (folder / name).stat().st_mtime))
             if folders:
@@ -84,13 +88,13 @@ class Outputs:
         if match := _LOADER.search(self.script):
             name = match[1]
             return f"from unsloth import {name}; model, tokenizer = {name}.from_pretrained({quoted(folder)})"
+        if (folder / "modules.json").exists():
+            name = "SentenceTransformer"
+            return f"from sentence_transformers import {name}; model = {name}({quoted(folder)})"
         if (folder / "adapter_config.json").exists():
             task = _value(folder / "adapter_config.json", "task_type")
             name = _AUTO_PEFT.get(task if isinstance(task, str) else "", "AutoPeftModel")
             return f"from peft import {name}; model = {name}.from_pretrained({quoted(folder)})"
-        if (folder / "modules.json").exists():
-            name = "SentenceTransformer"
-            return f"from sentence_transformers import {name}; model = {name}({quoted(folder)})"
         name = _class_of(folder / "config.json")
         return f"from transformers import {name}; model = {name}.from_pretrained({quoted(folder)})"
 

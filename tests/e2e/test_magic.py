@@ -18,6 +18,8 @@ import pytest
 from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell, new_notebook
 
+from nb2ddp.jupyter.run_process import Training
+from nb2ddp.monitor.progress import Progress
 from tests.support import ROOT
 from tests.support.kernels import Kernel, kernel_in
 from tests.support.ranks import WITHOUT
@@ -264,6 +266,30 @@ def test_two_runs_in_a_row(kernel: Kernel) -> None:
     assert second.text.count("step 11: loss") == 1, "the first run's cell is not part of the second"
     kernel.run("losses = list(_ddp.records)")
     assert kernel.others() == []
+
+
+FAST_BAR = """
+import time
+from tqdm import tqdm
+bar = tqdm(total=20)
+for step in range(1, 21):
+    time.sleep(0.03)
+    bar.update(1)
+    if step % 4 == 1:
+        bar.write(str({"loss": 1 / step, "epoch": step / 20}))
+"""
+
+
+@pytest.mark.launch
+def test_losses_have_their_own_steps_beside_a_bar_that_is_faster_than_tqdm_draws_it(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(FAST_BAR)
+    places = {"logs": tmp_path / "logs", "cwd": tmp_path, "environment": os.environ}
+    training, progress = Training(script, nproc=1, cpu=True, **places), Progress()
+    while (text := training.read(0.1)) is not None:
+        progress.feed(text)
+    training.close()
+    assert [step for step, _ in progress.curve()] == [1, 5, 9, 13, 17], progress.transcript
 
 
 BREAKS = {

@@ -61,6 +61,12 @@ def test_changes_are_grouped_by_cell_with_repeats_folded(tmp_path: Path) -> None
     assert told.count("cell 2") == 1
 
 
+@pytest.mark.parametrize("detail", [[], ["-v"]])
+def test_what_is_a_change_and_a_note_is_told_once(tmp_path: Path, detail: list[str]) -> None:
+    told = convert(save(tmp_path, "!huggingface-cli login", TRAIN), "--check", *detail).stderr
+    assert told.count("asks for a token at the keyboard") == 1
+
+
 def test_verbose_shows_each_change_with_the_notebooks_line(tmp_path: Path) -> None:
     told = convert(save(tmp_path, INSTALLS, TRAIN), "--check", "-v").stderr
     assert told.count("[installs]") == 3

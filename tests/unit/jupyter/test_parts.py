@@ -240,6 +240,9 @@ def test_how_to_load_what_was_saved(tmp_path: Path) -> None:
     assert made.adapter == tmp_path / "lora"
     assert result(tmp_path, checkpoint).adapter == tmp_path / "outputs/checkpoint-9"
     assert "AutoModel.from_" in result(tmp_path / "full", "model/config.json").how_to_load
+    parts = ["emb/modules.json", "emb/config.json", "emb/1_Pooling/config.json"]
+    line = result(tmp_path / "st", *parts).how_to_load
+    assert line.endswith(f'SentenceTransformer("{tmp_path}/st/emb")')
     unsloth = result(tmp_path, adapter, script="model = FastModel.from_pretrained('x')")
     assert unsloth.how_to_load.startswith(
         "from unsloth import FastModel; model, tokenizer = FastModel.from_pre"
