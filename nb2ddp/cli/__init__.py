@@ -33,7 +33,7 @@ class _Group(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):
-                stream.reconfigure(errors="backslashreplace")  # a terminal in another encoding than UTF-8
+                stream.reconfigure(errors="backslashreplace")  # a terminal may not know every character of a name
         try:
             result = super().invoke(ctx)
             sys.stdout.flush()
@@ -94,9 +94,6 @@ def main() -> None:
     `nb2ddp COMMAND --help` describes a command and its options. TAB completes both in bash, with
     eval "$(_NB2DDP_COMPLETE=bash_source nb2ddp)" in ~/.bashrc (zsh_source, fish_source for others).
     """
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # a terminal may not know every character of a name
-            stream.reconfigure(errors="backslashreplace")
 
 
 for command in (

@@ -69,7 +69,7 @@ def _target_options(command: _Command) -> _Command:
     help="Folder for the files.  [default: DIR/<target>]",
 )
 @click.option(
-    "--force", is_flag=True, help="Overwrite files of an earlier emit, even if they were edited since."
+    "--force", is_flag=True, help="Overwrite files that were edited since, and keep them as NAME.bak."
 )
 def emit(
     source: Path,
