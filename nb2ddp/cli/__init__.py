@@ -33,7 +33,7 @@ class _Group(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):
-                stream.reconfigure(errors="backslashreplace")  # a terminal may not know every character of a name
+                stream.reconfigure(errors="backslashreplace")  # of names that the terminal cannot show
         try:
             result = super().invoke(ctx)
             sys.stdout.flush()

@@ -284,8 +284,8 @@ for step in range(1, 21):
 def test_losses_have_their_own_steps_beside_a_bar_that_is_faster_than_tqdm_draws_it(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(FAST_BAR)
-    places = {"logs": tmp_path / "logs", "cwd": tmp_path, "environment": os.environ}
-    training, progress = Training(script, nproc=1, cpu=True, **places), Progress()
+    logs, progress = tmp_path / "logs", Progress()
+    training = Training(script, nproc=1, cpu=True, logs=logs, cwd=tmp_path, environment=os.environ)
     while (text := training.read(0.1)) is not None:
         progress.feed(text)
     training.close()

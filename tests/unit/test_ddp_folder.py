@@ -93,7 +93,7 @@ def test_somebody_elses_report_is_not_overwritten(tmp_path: Path, report: str) -
     with pytest.raises(OutputError, match=r"report\.json not written by nb2ddp"):
         put(tmp_path, FIRST)
     put(tmp_path, FIRST, force=True)
-    assert found(tmp_path) == FIRST
+    assert found(tmp_path) == {**FIRST, "report.json.bak": report}
 
 
 def test_other_files_in_the_folder_stay(tmp_path: Path) -> None:
