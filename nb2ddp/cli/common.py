@@ -8,7 +8,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -17,7 +17,7 @@ from nb2ddp import output_file
 from nb2ddp.ddp_folder import REPORT, SCRIPT, in_use, settle
 from nb2ddp.errors import PLEASE_REPORT, Nb2ddpError, NotebookError, OutputError
 from nb2ddp.options import Options, Setting, file_defaults, settings
-from nb2ddp.plain_text import terminal_safe
+from nb2ddp.plain_text import terminal_safe, wrapped
 from nb2ddp.source.inputs import Input, input_of
 from nb2ddp.source.notebook import is_notebook
 from nb2ddp.waiting import waiting
@@ -123,7 +123,15 @@ def echo_step(command: str, why: str = "") -> None:
 
 
 def say(text: str) -> None:
-    echo(f"nb2ddp: {text}", err=True)
+    echo(to_width(f"nb2ddp: {text}", sys.stderr), err=True)
+
+
+def to_width(text: str, stream: TextIO, beside: int = 0) -> str:
+    """Break the lines of a text between words where ``stream`` is a terminal, of which ``beside`` columns are taken."""
+    if not stream.isatty():
+        return text
+    width = shutil.get_terminal_size().columns - beside
+    return "\n".join(wrapped(line, width) for line in text.split("\n"))
 
 
 def converted(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nb2ddp.cli.common import PathName, echo
-from nb2ddp.plain_text import json_text, wrapped
+from nb2ddp.cli.common import PathName, echo, to_width
+from nb2ddp.plain_text import json_text
 from nb2ddp.waiting import waiting
 
 if TYPE_CHECKING:
@@ -84,7 +83,6 @@ def _echo_result(name: str, outcome: Outcome) -> None:
     from nb2ddp.doctor.examination import lines
 
     color = {"ok": "green", "warn": "yellow", "fail": "red"}.get(outcome.status)
-    width = shutil.get_terminal_size().columns - _STATUS if sys.stdout.isatty() else None
-    said = [line if width is None else wrapped(line, width) for line in lines(name, outcome)]
+    said = to_width("\n".join(lines(name, outcome)), sys.stdout, beside=_STATUS)
     echo(outcome.status.ljust(_STATUS), fg=color, nl=False)
-    echo("\n".join(said).replace("\n", "\n" + " " * _STATUS))
+    echo(said.replace("\n", "\n" + " " * _STATUS))

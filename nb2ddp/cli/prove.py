@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
-from nb2ddp.cli.common import PathName, echo, option_for, say, until_interrupted
+from nb2ddp.cli.common import PathName, echo, option_for, say, to_width, until_interrupted
 from nb2ddp.cli.rehearse import (
     data_files,
     data_option,
@@ -18,7 +17,7 @@ from nb2ddp.cli.rehearse import (
     python_option,
     timeout_option,
 )
-from nb2ddp.plain_text import json_text, wrapped
+from nb2ddp.plain_text import json_text
 
 
 @click.command()
@@ -88,6 +87,6 @@ def prove(
         echo(json_text(proof.as_json(result, script, subject.script)))
     else:
         for line in proof.lines(result, script, subject.script):
-            echo(wrapped(line, shutil.get_terminal_size().columns) if sys.stdout.isatty() else line)
+            echo(to_width(line, sys.stdout))
     if code := OUTCOMES[result.outcome]:
         raise SystemExit(code)

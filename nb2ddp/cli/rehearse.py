@@ -19,12 +19,13 @@ from nb2ddp.cli.common import (
     echo,
     option_for,
     say,
+    to_width,
     until_interrupted,
     unwritable,
     write_page,
 )
 from nb2ddp.options import Options
-from nb2ddp.plain_text import json_text, wrapped
+from nb2ddp.plain_text import json_text
 
 _AS_CONVERTED = "Convert the NOTEBOOK with this, as `nb2ddp convert` does."
 
@@ -128,7 +129,7 @@ def rehearse(
         echo(json_text(report.as_json(result)))
     else:
         for line in report.lines(result):
-            echo(wrapped(line, shutil.get_terminal_size().columns) if sys.stdout.isatty() else line)
+            echo(to_width(line, sys.stdout))
     if html is not None:
         write_page(html, report.page(result, _command_line()))
         say(f"wrote {html}")

@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from nb2ddp.cli import main
+from nb2ddp.cli.common import say
 from nb2ddp.cli.rules import page_of
 from nb2ddp.rules import RULES
 from tests.support import SAMPLES
@@ -49,6 +50,17 @@ def test_a_path_that_cannot_be_meant_is_a_usage_error(
     result = invoke(*words)
     assert result.exit_code == 2, result.output
     assert [path.name for path in tmp_path.iterdir()] == ["a.ipynb"]
+
+
+def test_a_sentence_breaks_between_words_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "30")
+    say("this sentence is longer than the line, and `nb2ddp run a_ddp --cpu` is to be copied")
+    lines = capsys.readouterr().err.splitlines()
+    assert all(len(line) <= 30 or "`nb2ddp run a_ddp --cpu`" in line for line in lines)
+    assert any("`nb2ddp run a_ddp --cpu`" in line for line in lines)
 
 
 def test_run_starts_the_script_of_a_folder(tmp_path: Path) -> None:
