@@ -80,7 +80,7 @@ PARTS = (
     "recomputed_calls",
     "check_times",
     "divided_calls",
-    "parallelize",
+    "divided_models",
     "sent_rows",
     "read_rows",
     "divided_loading",

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from nb2ddp.runtime.parallelize import _start_dividing, parallelize
+from nb2ddp.runtime.divided_models import _start_dividing, parallelize
 from nb2ddp.runtime.run_state import _run, _warn
 from nb2ddp.runtime.split_classes import _is_to_divide, _splits
 

@@ -273,7 +273,7 @@ def _put_back(before: dict[Any, tuple[_Place, Any]], now: dict[Any, _Place], own
     """
     for path in now.keys() - before.keys():
         _remove(now[path].holder, now[path].key)
-    for path, (place, copy) in before.items():
+    for path, (place, held) in before.items():
         if path in now:
             holder = now[path].holder
         else:
@@ -281,8 +281,8 @@ def _put_back(before: dict[Any, tuple[_Place, Any]], now: dict[Any, _Place], own
         for of in (holder, place.holder):
             if _read(of, place.key) is not place.value:
                 _write(of, place.key, place.value)
-        if copy is not _NOT_COPIED and not _is_as_it_was(place.value, copy):
-            _refill(place.value, copy)
+        if held is not _NOT_COPIED and not _is_as_it_was(place.value, held):
+            _refill(place.value, held)
 
 
 def _holder(owner: Any) -> Any:

@@ -38,7 +38,9 @@ def test_the_wheel_holds_every_module_and_template(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         inside = {name for name in archive.namelist() if ".dist-info/" not in name}
     assert templates
-    assert inside == modules | templates | {"nb2ddp/py.typed", "nb2ddp/secrets/rules.toml"}
+    tables = {f"nb2ddp/{path.relative_to(ROOT / 'nb2ddp')}" for path in (ROOT / "nb2ddp").rglob("*.toml")}
+    assert "nb2ddp/secrets/rules.toml" in tables
+    assert inside == modules | templates | tables | {"nb2ddp/py.typed"}
 
 
 def test_the_sdist_holds_the_checkout_and_makes_the_same_wheel(

@@ -51,7 +51,6 @@ MISTAKES = [
     ("if 1:\n    async for a in b():\n        pass", 2, r"asyncio\.run"),
     ("x = [i async for i in a()]", 1, r"asyncio\.run"),
     ("!ls\nawait f()", 2, r"asyncio\.run"),
-    ("from __future__ import annotations\nx = 1", 1, "move this to the first code cell"),
     ("from __future__ import nothing", 1, "future feature nothing is not defined"),
     ("x = 1\nglobal tokenizer", 2, "delete it"),
     ("x = 1\nglobal x", 2, "assigned to before global"),
