@@ -217,6 +217,9 @@ EVENT_WRITERS = frozenset(
 )
 # MLflow's functions that choose the store of its runs.
 CHOOSES_MLFLOW_STORE = frozenset({"mlflow.set_tracking_uri", "mlflow.set_registry_uri"})
+READS_MLFLOW_STORE = re.compile(
+    r"mlflow\.(?:\w+\.)*(?:load_model|load_table|search_\w+|get_run|download_artifacts)"
+)
 # Functions that run a program, or send something: once is enough, and two could disturb each other.
 RUNNING_FUNCTIONS = frozenset(
     "os.system subprocess.run subprocess.call subprocess.check_call subprocess.check_output subprocess.Popen "

@@ -12,6 +12,7 @@ from nb2ddp import libraries
 from nb2ddp.analysis import frameworks
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.shell_commands import shell_calls
+from nb2ddp.analysis.training_loops import optimizers
 from nb2ddp.source import cst_nodes
 
 _START = "this notebook does not train"
@@ -38,6 +39,7 @@ def missing(facts: Facts) -> tuple[str, cst.CSTNode | None]:
         or _first(*(training for training in frameworks.unknown_trainings(facts) if training.package))
         or _loop(facts)
         or _fitted(facts)
+        or _stepped(facts)
         or _inference(facts)
         or (f"{_NONE}: no Trainer, no loop with backward(), and no fit() of a library", None)
     )
@@ -105,6 +107,15 @@ def _loop(facts: Facts) -> tuple[str, cst.CSTNode] | None:
             if facts.training_loop(call) is not None:
                 return f"{_NONE}: no cell calls the function that this backward() stands in", call
             return f"{_NONE}: this backward() is in no loop over batches that nb2ddp can follow", call
+    return None
+
+
+def _stepped(facts: Facts) -> tuple[str, cst.CSTNode] | None:
+    """Find an optimizer that takes steps with gradients that no backward() gives: those of torch.func, say."""
+    for made in optimizers(facts):
+        if any(facts.method(call) == "step" for call in facts.live_calls):
+            why = "no backward() gives the gradients that it steps with. Compute them with loss.backward()"
+            return f"{_UNSEEN} what this optimizer trains: {why}", made
     return None
 
 

@@ -24,7 +24,7 @@ from nb2ddp import libraries
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.flow import key_of
 from nb2ddp.options import Options
-from nb2ddp.rewriting.findings import Edit, Finding, Rule
+from nb2ddp.rewriting.findings import Edit, Finding, Note, Rule
 from nb2ddp.rewriting.runtime_calls import helper
 
 _STORE = "MLFLOW_TRACKING_URI"
@@ -37,6 +37,11 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         yield Edit.inside(writer, "only rank 0 writes event files", helper(facts, "event_writer"))
     for store in _mlflow_stores(facts):
         yield Edit.inside(store, "only rank 0 writes to this store", helper(facts, "tracking_uri"))
+    for call in facts.live_calls:
+        if _reads_store(facts, call):
+            yield Note(
+                "ranks other than 0 have an empty MLflow store: they cannot read from it what is saved", call
+            )
 
 
 def _event_writers(facts: Facts) -> Iterator[cst.BaseExpression]:
@@ -58,6 +63,12 @@ def _mlflow_stores(facts: Facts) -> Iterator[cst.BaseExpression]:
         stores = key_of(item) == _STORE and facts.qualified(item.value) == "os.environ"
         if stores and isinstance(assigned, cst.Assign) and len(assigned.targets) == 1:
             yield assigned.value
+
+
+def _reads_store(facts: Facts, call: cst.Call) -> bool:
+    """Return whether a call before the end of training reads what an MLflow store holds."""
+    reads = libraries.READS_MLFLOW_STORE.fullmatch(facts.qualified(call.func))
+    return reads is not None and not facts.is_after_training(call)
 
 
 rule = Rule("trackers", __doc__, find)

@@ -33,6 +33,11 @@ KINDS: dict[str, tuple[list[str], str, int | None]] = {
         "trains with scikit-learn",
         2,
     ),
+    "gradients of torch.func": (
+        ["import torch", "opt = torch.optim.SGD(model.parameters(), 0.1)", "for x in data:\n    opt.step()"],
+        "no backward() gives the gradients that it steps with",
+        2,
+    ),
     "a model of layers": (
         ["import torch", "net = torch.nn.Linear(8, 1)\nprint(net(x))"],
         "it makes a model here, and no cell has a Trainer",

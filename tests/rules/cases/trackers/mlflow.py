@@ -31,6 +31,12 @@ mlflow.set_tracking_uri("a")
 os.environ["MLFLOW_EXPERIMENT_NAME"] = "a"
 print(os.environ["MLFLOW_TRACKING_URI"])
 
+# case: what reads the store
+with mlflow.start_run():
+    mlflow.log_param("a", 1)
+start = mlflow.pytorch.load_model("models:/start/1")
+# note, line 3: ranks other than 0 have an empty MLflow store: they cannot read from it what is saved
+
 # last cell
 t = SFTTrainer(llm)
 t.train()
