@@ -6,7 +6,16 @@ from typing import Any
 
 import torch
 
-from nb2ddp.runtime.kept_values import _GROWS, _SIMPLE, _names, _of_modules, _own_parts, _Place, _walk
+from nb2ddp.runtime.kept_values import (
+    _GROWS,
+    _SIMPLE,
+    _is_array,
+    _names,
+    _of_modules,
+    _own_parts,
+    _Place,
+    _walk,
+)
 
 _NONE_YET = object()
 _PLAIN_KINDS = frozenset({*_SIMPLE, types.FunctionType, types.MethodType})
@@ -80,7 +89,7 @@ class _Settings:
                 yield place.path, value
             elif isinstance(value, _GROWS) and len(value) <= _MOST_ITEMS:
                 yield place.path, repr([x if isinstance(x, _SIMPLE) else id(x) for x in value])
-            elif hasattr(value, "tolist") and _is_tiny(place):
+            elif (isinstance(value, torch.Tensor) or _is_array(value)) and _is_tiny(place):
                 yield place.path, str(value.tolist())
 
 
@@ -93,7 +102,7 @@ def _is_tiny(place: _Place) -> bool:
     value = place.value
     if isinstance(value, torch.Tensor):
         return value.device.type == "cpu" and value.numel() <= _MOST_ITEMS and value.layout is torch.strided
-    return getattr(value, "size", _MOST_ITEMS + 1) <= _MOST_ITEMS
+    return bool(value.size <= _MOST_ITEMS)
 
 
 def _is_same_setting(one: Any, other: Any) -> bool:

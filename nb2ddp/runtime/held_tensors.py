@@ -3,7 +3,6 @@
 Such a change depends on the micro-batches before, so the ranks cannot compute them alone.
 """
 
-import contextlib
 import copy
 import sys
 import weakref
@@ -14,7 +13,6 @@ import torch
 
 from nb2ddp.runtime.figure_values import _NO_FIGURES, _is_small
 from nb2ddp.runtime.kept_values import _Place
-from nb2ddp.runtime.script_location import _is_own
 from nb2ddp.runtime.summed_gradients import _persistent
 
 _MOST_BYTES = 1 << 32  # that are copied, to be put back
@@ -38,7 +36,6 @@ class _Held:
         self.trainer, self.trained = trainer, trained
         self.looks = looks  # at values too: who writes to `.data` leaves no trace
         self.marks, self.places = self._marks(), self._marks_of(parameters)
-        self.sized = list(self._sized()) if looks else []
         self.copies: list[tuple[torch.Tensor, torch.Tensor]] = []
         self.tensors: list[tuple[Any, Any, Any]] = []
         self.optimizers: list[tuple[Any, Any]] = []
@@ -61,7 +58,6 @@ class _Held:
             return "the model keeps running statistics of its batches, as a batch norm does"
         now = self._marks()
         names = [name for name in {**self.marks, **now} if self.marks.get(name) != now.get(name)]
-        names += [name for name, value, length, _ in self.sized if len(value) != length]
         return next((f"a micro-batch changes `{name}`, which later ones may read" for name in names), "")
 
     def has_moved(self) -> bool:
@@ -77,28 +73,6 @@ class _Held:
                 tensor.copy_(copied)
         for optimizer, state in self.optimizers:
             optimizer.load_state_dict(state)
-        for _, value, length, was in self.sized:
-            if len(value) != length:
-                vars(value).clear()
-                vars(value).update(was)
-
-    def _sized(self) -> Iterator[tuple[str, Any, int, dict[str, Any]]]:
-        """Yield what of libraries' classes has a length, a table of Pandas' say: its name, length and attributes."""
-        for values in (vars(self.trainer), vars(sys.modules["__main__"])):
-            for name, value in list(values.items()):
-                kind = type(value)
-                is_known = isinstance(value, torch.nn.Module | type | dict | list | set) or _is_own(
-                    kind.__module__
-                )
-                if (
-                    name in _NO_FIGURES
-                    or is_known
-                    or not hasattr(value, "__dict__")
-                    or not hasattr(kind, "__len__")
-                ):
-                    continue
-                with contextlib.suppress(Exception):
-                    yield name, value, len(value), dict(vars(value))
 
     def _marks(self) -> dict[str, Any]:
         return {name: self._marks_of(self._tensors(value)) for name, _, value in self._values()}

@@ -103,7 +103,7 @@ def _walk(
             continue
         seen.add(id(value))
         if isinstance(value, torch.Tensor) or type(value).__module__ == "numpy":
-            if not hasattr(value, "shape") or fits(place):
+            if not (isinstance(value, torch.Tensor) or _is_array(value)) or fits(place):
                 yield place
         elif isinstance(value, _LEAVES) or _is_generator(value) or _cannot_go_back(value):
             yield place
@@ -164,7 +164,7 @@ def _attributes(path: _Path, value: Any, seen: set[int]) -> Iterator[_Place]:
     elif not isinstance(value, types.FunctionType | types.ModuleType):
         yield _Place((), None, None, type(value))
         for name in (name for kind in type(value).__mro__ for name in _slots(kind)):
-            if hasattr(value, name):
+            with contextlib.suppress(Exception):  # not filled yet: its class may answer for that in any way
                 yield _Place((*path, name), value, name, getattr(value, name))
     for name, inner in list(getattr(value, "__dict__", {}).items()):
         if name[:2] != "__" or isinstance(inner, types.FunctionType):
