@@ -213,8 +213,13 @@ class _Figures:
                 self.sources[path] = other
             earlier = self.tentative.pop(path, None)
             rules = [rule for rule in rules if earlier is None or rule in earlier]
-            if not rules:
-                return _in_words(path)
+            is_array = any(
+                hasattr(n.changes[path].after, "dtype") for of in seen for n in of if path in n.changes
+            )
+            if not rules or (is_array and self.rules.get(path) == "adds" and "adds" not in rules):
+                return _in_words(
+                    path
+                )  # of an array: micro-batches set slots of it, now and then the same one
             self.rules[path] = rules[0]
             if rules[0] != "copies":
                 self.sources.pop(path, None)

@@ -7,4 +7,5 @@ class Own(Trainer):
         return loss
     def log(self, logs, *a, **k):
         super().log({**logs, "best": self.best}, *a, **k)
-go(Own(bert(), args(per_device_train_batch_size=8, gradient_accumulation_steps=1, max_steps=16, learning_rate=1e-3), train_dataset=cls_rows(128)))
+rows = [{**row, "labels": number % 3} for number, row in enumerate(cls_rows(320))]
+go(Own(bert(), args(per_device_train_batch_size=8, gradient_accumulation_steps=1, max_steps=40, learning_rate=1e-4), train_dataset=rows))
