@@ -128,9 +128,10 @@ PUBLIC = re.compile(r'^(?:def |class |(?=\w+(?:: \w+)? = )|    if name == "(?=ha
 _OF_TRAINERS = {
     "predictions": re.compile(r"eval_|evaluat|predict|compute_metrics"),
     "searches": re.compile("hyperparameter_search"),
-    # one micro-batch a step, whose rows are divided
+    # micro-batches whose rows are divided: where two or four ranks do not have as many in each step
     "dropout_rows": re.compile(
-        r"\A(?!.*gradient_accumulation_steps['\"]?\s*[=:]\s*(?:[2-9]|\d\d))", re.DOTALL
+        r"\A(?!.*gradient_accumulation_steps['\"]?\s*[=:]\s*(?:[48]|\d*(?:[02468][048]|[13579][26]))\b)",
+        re.DOTALL,
     ),
 }
 # rows that do more than look something up

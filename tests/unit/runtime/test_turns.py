@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nb2ddp.runtime import support_module
+from nb2ddp.runtime import support_module, used_names
 from tests.support.ranks import Ended, RankServer
 from tests.unit.runtime.conftest import RANK_COUNTS, START
 from tests.unit.runtime.trainer_tools import TOOLS
@@ -80,6 +80,36 @@ def test_the_run_of_one_process(trainers: RankServer, tmp_path: Path, program: P
     assert apart(single, first, 1e-2) < 2e-6, several.text
     assert printed(one) == printed(several)
     assert f"{ranks} replicas equal" in several.ranks[0].out
+
+
+def test_rows_of_unlike_length_are_divided_where_the_model_drops_out(
+    trainers: RankServer, tmp_path: Path
+) -> None:
+    program = """
+rows = [{**row, "labels": row["labels"][0] % 3} for row in lm_rows(48)]
+def collate(batch):
+    padded = pad([{**row, "labels": row["input_ids"]} for row in batch])
+    return {**padded, "labels": torch.tensor([row["labels"] for row in batch])}
+settings = args(per_device_train_batch_size=8, gradient_accumulation_steps=1, max_steps=5)
+go(Trainer(bert(drop=0.1), settings, train_dataset=rows, data_collator=collate))
+"""
+    one, several = trainers.compare(tmp_path, START + TOOLS + program, 2, limit=120)
+    assert not any((*one.codes, *several.codes)), several.text
+    assert apart(one.notes[0]["log"], several.notes[0]["log"], 1e-2) < 2e-6
+    assert "draws random numbers" not in several.text
+    assert "rows of a micro-batch are divided" in several.text
+
+
+@pytest.mark.parametrize(
+    ("count", "travels"), [(1, True), (3, True), (4, False), (6, True), (14, True), (16, False)]
+)
+def test_what_drops_out_in_rows_travels_where_micro_batches_may_be_left_over(
+    count: int, travels: bool
+) -> None:
+    script = (
+        f"ddp.wrap_trainer(trainer)\nTrainingArguments(gradient_accumulation_steps = {count}, seed = 1)\n"
+    )
+    assert ("dropout_rows" in used_names(script, "ddp")) == travels
 
 
 def test_a_trainers_script_leaves_libraries_alone(trainers: RankServer, tmp_path: Path) -> None:
