@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 from torch.utils import _pytree as pytree
 
 from nb2ddp.runtime.deferred_gradients import _mark, _may_defer, _Unexchanged
@@ -33,8 +34,9 @@ class _Bucket:
 
     def launch(self, *, whole: bool) -> None:
         """Begin to sum the gradients; of calls that were computed whole on every rank, take rank 0's."""
-        grads = [torch.zeros_like(p) if p.grad is None else p.grad.detach() for p in self.parameters]
-        self.flat = torch.cat([(g.to_dense() if g.is_sparse else g).reshape(-1) for g in grads])
+        grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters]
+        flat = _flatten_dense_tensors([g.to_dense() if g.is_sparse else g for g in grads])
+        self.flat = flat.clone() if len(grads) == 1 else flat  # a single one is not copied
         if whole:
             self.work = dist.broadcast(self.flat, 0, async_op=True)
         else:
@@ -45,12 +47,15 @@ class _Bucket:
         self.work.wait()
         if not whole:
             self.flat /= _run.world_size
-        parts = self.flat.split([p.numel() for p in self.parameters])
+        parts = _unflatten_dense_tensors(self.flat, self.parameters)
+        dense: list[tuple[Any, Any]] = []
         for parameter, part, is_used in zip(self.parameters, parts, used, strict=True):
             if parameter.grad is None or parameter.grad.is_sparse:
-                parameter.grad = part.view_as(parameter).clone() if is_used else None
+                parameter.grad = part.clone() if is_used else None
             else:
-                parameter.grad.copy_(part.view_as(parameter))
+                dense.append((parameter.grad, part))
+        if dense:  # in few kernels: a model has hundreds of parameters
+            torch._foreach_copy_(*map(list, zip(*dense, strict=True)))
         self.flat = self.work = None
 
 
@@ -72,10 +77,17 @@ class _Averaging:
         self.model = weakref.proxy(model)
         self.trained: list[int] | None = None  # ids of the trained parameters
         self.known = set[int]()  # ids of parameters that are equal on all ranks
+        self.seen: list[Any] = []  # of all parameters: ids, and whether they are trained
         self.hooks = dict[int, Any]()
         self.buckets: list[_Bucket] = []
         self.sparse: list[Any] = []
         self.task, self.overlaps = -1, True
+
+    def is_new(self, modules: list[Any]) -> bool:
+        """Return whether a model's parameters are others, or trained otherwise, than in the call before."""
+        before, of = self.seen, [p for part in modules for p in part._parameters.values() if p is not None]
+        self.seen = [(id(p), p.requires_grad) for p in of]
+        return self.seen != before
 
     def refresh(self) -> None:
         """See which parameters are trained now. Those that are new are made equal on all ranks, in a collective."""
@@ -129,7 +141,8 @@ class _Averaging:
             if torch._C._current_graph_task_id() != self.task:  # a re-entrant checkpoint's: more may follow
                 self.overlaps = False
             bucket.left.discard(id(parameter))
-            _backward.launch()
+            if not bucket.left:
+                _backward.launch()
 
         return _nb2ddp_is_ready
 
@@ -155,7 +168,8 @@ class _Backward:
         self.unread = 0  # how many backward() have added to it
         self.said = False
         self.asks = False  # `torch.autograd.grad` leaves nothing in parameters
-        self.pending: dict[_Averaging, None] = {}  # whose gradients are to be exchanged later in the step
+        # whose gradients are to be exchanged later in the step, and whether all its calls were computed whole
+        self.pending: dict[_Averaging, bool] = {}
         self.steps, self.count = 0, 0  # of optimizers, and how many backward() there were since
         self.of_steps = (0, 0)  # how many there were in the last two steps
         self.defers = False  # whether more are expected before the next step
@@ -172,7 +186,7 @@ class _Backward:
             averaging.task = torch._C._current_graph_task_id()
             for bucket in averaging.buckets:
                 bucket.left = {id(p) for p in bucket.parameters}
-            whole = whole and averaging not in self.pending
+            whole = whole and self.pending.get(averaging, True)
             if averaging in self.pending and not self.defers:
                 del self.pending[averaging]
                 averaging.mark(torch.Tensor)
@@ -203,9 +217,8 @@ class _Backward:
     def finish(self) -> None:
         """Exchange the other buckets, and give the parameters the averages."""
         armed, self.armed = self.armed, {}
-        for averaging in [of for of in armed if self.defers and not of.sparse and not armed[of]]:
-            del armed[averaging]
-            self.pending[averaging] = None
+        for averaging in [of for of in armed if self.defers and not of.sparse]:
+            self.pending[averaging] = armed.pop(averaging)
             averaging.mark(_Unexchanged)
         self._exchange(armed, self.launched)
 
@@ -215,7 +228,7 @@ class _Backward:
         for averaging in pending:
             averaging.mark(torch.Tensor)
         if pending:
-            self._exchange(dict.fromkeys(pending, False), 0)
+            self._exchange(pending, 0)
 
     def _exchange(self, armed: dict[_Averaging, bool], launched: int) -> None:
         buckets = [(of, bucket) for of in armed for bucket in of.buckets]
@@ -241,7 +254,10 @@ class _Backward:
         proved = [divided[(self.proved + n) % len(divided)] for n in range(min(_PROVED, len(divided)))]
         self.proved += len(proved)
         own = [p.grad is not None for p in divided]
-        flags = torch.tensor(own, dtype=torch.float64, device=proved[0].device)
+        # numbers from Python are copied to a GPU when all before is done: for all alike there is no need
+        flags = torch.ones(len(own), dtype=torch.float64, device=proved[0].device)
+        if not all(own):
+            flags = torch.tensor(own, dtype=torch.float64, device=proved[0].device)
         both = torch.cat([flags, _sums(proved).flatten().to(flags.device)])
         dist.all_reduce(both)
         used = own if all(own) else [count > 0 for count in both[: len(own)].tolist()]

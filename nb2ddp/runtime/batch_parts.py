@@ -24,7 +24,13 @@ class _Parts:
 
     def __init__(self, args: Any, kwargs: Any) -> None:
         self.leaves, self.spec = pytree.tree_flatten((args, kwargs), is_leaf=_is_list_of_values)
+        beside = {len(leaf) for leaf in self.leaves if isinstance(leaf, list)}
+        is_rows = functools.partial(_is_list_of_rows, beside=beside)
+        self.leaves, self.spec = pytree.tree_flatten((args, kwargs), is_leaf=is_rows)
         tensors = [leaf for leaf in self.leaves if isinstance(leaf, torch.Tensor) and leaf.ndim]
+        tensors += [
+            leaf for leaf in self.leaves if isinstance(leaf, list) and isinstance(leaf[0], torch.Tensor)
+        ]
         self.rows = len(tensors[0]) if tensors else 0
         self.divided = [
             self.rows > 0
@@ -97,11 +103,25 @@ class _Parts:
         pairs = zip(self.leaves, self.divided, strict=True)
         return tuple(None if own else value(leaf) for leaf, own in pairs)
 
-    def some(self, rows: int) -> "_Parts":
-        """Return the first rows as a batch of their own; all where there are not many more, or it would look alike."""
+    def some(self, rows: int, *, extreme: bool = False) -> "_Parts":
+        """Return the first rows as a batch of their own; all where there are not many more, or it would look alike.
+
+        With ``extreme`` those that hold an argument's least and largest integer come first.
+        """
         if self.rows < 2 * rows:
             return self
-        first = _Parts(*self.of(0, rows))
+        places: list[int] = []
+        for number in self.extremes if extreme else ():
+            leaf = self.leaves[number]
+            places += [int(x) // leaf[0].numel() for x in (leaf.argmin(), leaf.argmax())]
+        places = list(dict.fromkeys([*places, *range(rows)]))[:rows]
+
+        def taken(leaf: Any) -> Any:
+            return [leaf[place] for place in places] if isinstance(leaf, list) else leaf[places]
+
+        pairs = zip(self.leaves, self.divided, strict=True)
+        args, kwargs = pytree.tree_unflatten([taken(leaf) if own else leaf for leaf, own in pairs], self.spec)
+        first = _Parts(args, kwargs)
         return first if first.known and first.divided == self.divided else self
 
     def of(self, start: int, end: int, *, differentiable: bool = False) -> tuple[Any, Any]:
@@ -189,3 +209,16 @@ def _is_plain(tensor: torch.Tensor) -> bool:
 
 def _is_list_of_values(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and not any(isinstance(v, torch.Tensor) for v in value)
+
+
+def _is_list_of_rows(value: Any, *, beside: set[int]) -> bool:
+    """Return whether a list holds something for each row: values, tensors of unlike length, or images.
+
+    Tensors of one length may also be several arguments of a whole batch; as many of them as a list ``beside`` has
+    values (what is to be found in each image, say) are rows.
+    """
+    if _is_list_of_values(value) or not isinstance(value, list) or len(value) < 2:
+        return _is_list_of_values(value)
+    if not all(isinstance(of, torch.Tensor) and of.ndim and not of.requires_grad for of in value):
+        return False
+    return len(value) in beside or len({len(of) for of in value}) > 1

@@ -38,14 +38,14 @@ class _Settings:
         self.parts: list[Any] = []  # the model's modules
         self.moved: set[Any] = set()  # what a call of the model changes by itself
 
-    def changed(self, model: torch.nn.Module, kind: Any, values: Any) -> int:
+    def changed(self, model: torch.nn.Module, parts: list[Any], kind: Any, values: Any) -> int:
         """Return 1 where a setting has changed for the first time, more where it had before; 0 for no reason.
 
         A setting of the model counts in its 1st, 2nd, 4th, 8th change and so on; one that changes in most calls, a
         step's number say, in the 1st, 4th and 16th. What the script names counts once: counters change all the time.
         """
         self.calls += 1
-        self.parts, found = list(model.modules()), 0
+        self.parts, found = parts, 0
         now = {**dict(self._settings(model)), **{(kind, place): value for place, value in enumerate(values)}}
         for setting, value in now.items():
             old = self.seen.get(setting, _NONE_YET)

@@ -17,6 +17,7 @@ from nb2ddp.runtime.call_results import _IN_16_BITS, _OWN_NUMBERS, _computes_in_
 from nb2ddp.runtime.call_settings import _Settings
 from nb2ddp.runtime.check_times import _check_times
 from nb2ddp.runtime.dropout_rows import _own_random_numbers
+from nb2ddp.runtime.kept_values import _modules
 from nb2ddp.runtime.module_state import (
     _changed_for_good,
     _hooks_of_notebook,
@@ -53,6 +54,7 @@ class _Split:
             set[str](),
         )  # methods that train nothing by themselves, and that do
         self.settings = _Settings()
+        self.modules: list[Any] = []  # of the model, as of this call
         self.hooks = 0  # how many hooks there were
         self.hooked: str | None = None  # what the notebook has hooked a function to
         self.calls, self.steps = 0, 0
@@ -133,6 +135,9 @@ class _Split:
     def _prepare(self, args: Any, kwargs: Any) -> None:
         """See what is trained; at first, make a lazy model's parameters, and synchronise its batch norms."""
         model = self.model
+        self.modules = _modules(model)
+        if not self.averaging.is_new(self.modules):
+            return
         if any(isinstance(p, torch.nn.UninitializedParameter) for p in model.parameters()):
             with _without_effects(model, quiet=lambda _: True, keeps_state=False):
                 self._run(args, kwargs)
@@ -166,13 +171,16 @@ class _Split:
         """Return the outputs of all rows, and those of this rank's; None where the whole batch is to be computed."""
         self.compared.expected = None  # of an earlier batch, which was computed whole after its check
         # a rank may see it alone: of the seconds that it took, say
-        changed = _largest_of_ranks(self.settings.changed(self.model, kind, parts.values))
+        changed = _largest_of_ranks(self.settings.changed(self.model, self.modules, kind, parts.values))
         is_first = kind not in self.kinds
-        uncertain = not is_first and self.joins.are_uncertain(parts, kind)
+        if is_first and len(self.whole) >= max(self.most_rechecks, len(self.kinds)):  # and one more each time
+            self.whole[kind] = next(iter(self.whole.values()))
+            return None
+        uncertain = 0 if is_first else self.joins.are_uncertain(parts, kind)
         spot = _checks.is_checked(_run.steps if _run.steps else self.calls - 1)
-        is_new = is_first or uncertain or (changed == 1 and not spot and not self.settings.moves)
-        is_due = is_first or uncertain or spot or (changed > 0 and _checks.is_on)
-        few = not is_first and not uncertain and not (spot and _checks.is_whole)
+        is_new = is_first or uncertain > 0 or (changed == 1 and not spot and not self.settings.moves)
+        is_due = is_first or uncertain > 0 or spot or (changed > 0 and _checks.is_on)
+        few = not is_first and uncertain < 2 and not (spot and _checks.is_whole)
         gradients = is_first or not uncertain  # else it is asked how outputs join
         if is_due and not self._check(parts, kind, is_new=is_new, few=few, gradients=gradients):
             return None
@@ -288,7 +296,7 @@ class _Split:
         start, is_first = time.process_time(), kind not in self.kinds
         self.kinds.add(kind)
         self._see_same_batches(parts)
-        compared = parts.some(_FEW_ROWS * _run.world_size) if few else parts
+        compared = parts.some(_FEW_ROWS * _run.world_size, extreme=not gradients) if few else parts
         known, draws = self.joins.of(kind) if kind in self.joins.uneven else None, self.compared.draws.copy()
         problem, difference, in_gradients = self.compared.compare(compared, kind, gradients=gradients)
         if compared is not parts:

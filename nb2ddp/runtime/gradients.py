@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-_BUCKET = 2**25  # bytes of gradients that are exchanged together, as in DDP
+_BUCKET = 2**26  # bytes of gradients that are exchanged together: Python begins each exchange
 
 
 def _buckets(gradients: list[torch.Tensor]) -> Iterator[list[torch.Tensor]]:

@@ -18,6 +18,7 @@ from nb2ddp.runtime.kept_values import (
     _cannot_go_back,
     _is_array,
     _is_generator,
+    _modules,
     _names,
     _of_modules,
     _own_parts,
@@ -47,13 +48,13 @@ class _ModuleState:
     def __init__(self, model: torch.nn.Module, *, parameters: bool = False, of_library: bool = True) -> None:
         self.model, self.parameters, self.of_library = model, parameters, of_library
         self.left, self.left_of_others = _MOST_OF_PARAMETERS, _MOST_OF_OTHERS
-        if torch.cuda.is_available():
+        if parameters and torch.cuda.is_available():
             self.left = min(
                 self.left, torch.cuda.mem_get_info()[0] // 16
             )  # a quarter of what is free, in 4 bytes
         roots = self._roots()
         self.before = {place.path: (place, _NOT_COPIED) for place in roots if _is_of_model(place)}
-        walked = {place.path: place for place in _walk(roots, self._fits, self._known())}
+        walked = {place.path: place for place in _walk(roots, self._fits, self._known(roots))}
         self.before.update({path: (place, _copied(place.value)) for path, place in walked.items()})
         self.copied = set(map(id, (place.value for place in walked.values())))
         self.printed = io.StringIO()
@@ -78,9 +79,7 @@ class _ModuleState:
         _put_back(self.before, self._now(), self.owners)
 
     def _roots(self) -> list[_Place]:
-        parts = list(self.model.named_modules())
-        if not self.of_library:
-            parts = [(name, part) for name, part in parts if not _is_of_library(part)]
+        parts = list(self.model.named_modules()) if self.of_library else _own_parts(self.model)
         roots = list(_of_modules(parts))
         for name, part in self.model.named_modules() if self.parameters else ():
             of = part._parameters
@@ -89,14 +88,14 @@ class _ModuleState:
             roots += _names()
         return roots
 
-    def _known(self) -> set[int]:
-        return set(map(id, self.model.modules()))
+    def _known(self, roots: list[_Place]) -> Iterator[int]:
+        return map(id, _modules(self.model) if roots else ())
 
     def _now(self) -> dict[_Path, _Place]:
         roots = self._roots()
         now = {place.path: place for place in roots if _is_of_model(place)}
         self.owners: dict[_Path, Any] = {}
-        return now | {x.path: x for x in _walk(roots, self._fits_now, self._known(), self.owners)}
+        return now | {x.path: x for x in _walk(roots, self._fits_now, self._known(roots), self.owners)}
 
     def _fits(self, place: _Place) -> bool:
         """Return whether a tensor is small enough to be copied, as far as memory allows.

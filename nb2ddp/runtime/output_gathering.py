@@ -1,6 +1,7 @@
 """Join the outputs of a call from the ranks' parts, as comparisons with whole batches show to be right."""
 
 import math
+from collections import Counter
 from typing import Any
 
 import torch
@@ -22,12 +23,12 @@ class _Joins:
     the structure of that call's outputs, and its number among them.
     """
 
-    most_in_vain = 6
+    most_in_vain = 3
 
     def __init__(self) -> None:
-        # by kind of call: how many ways there were when they last gave different results; how often none was left out
-        self.left: dict[Any, int] = {}
-        self.in_vain: dict[Any, int] = {}
+        # by kind of call: how many ways there were when it was last asked, and why; how often none was left out then
+        self.asked: dict[Any, tuple[int, set[Any]]] = {}
+        self.in_vain = Counter[Any]()
         self.structures: dict[Any, set[str]] = {}  # of outputs, by kind of call
         # by leaf, one number: how far off each way to join it is
         self.errors: dict[Any, dict[Any, float]] = {}
@@ -59,33 +60,36 @@ class _Joins:
         """Return the ways to join a number that are right for some leaf of a kind of call."""
         return {way for leaf, found in self.errors.items() if leaf[0] == kind for way in found}
 
-    def are_uncertain(self, parts: _Parts, kind: Any) -> bool:
-        """Return whether the way to weight a number is uncertain for a batch.
+    def are_uncertain(self, parts: _Parts, kind: Any) -> int:
+        """Return whether the way to weight a number is uncertain for a batch: 1 where a few of its rows can tell.
 
-        It is where ways that agreed so far give different results (until comparing has ruled out none of them too
-        often); where positions of an argument count unevenly in a way compared fewer than three times, since a mean may
-        run over them; and where an argument holds a label that no compared batch had: it may count in another way.
+        It is where ways that agreed so far give different results; where positions of an argument count unevenly in a
+        way compared fewer than three times, since a mean may run over them; and where an argument holds a label that no
+        compared batch had: it may count in another way. What was asked several times in vain, for comparing has ruled
+        out no way, is not asked again.
         """
         if not (ways := self.ways(kind)):
-            return False
+            return 0
         if any(self.uneven[kind].get(way, 0) < 3 for way in parts.uneven_ways()):
-            return True
+            return 2
         weights = [of_way for way, of_way in parts.weights().items() if way in ways and of_way]
         known = self.extremes[kind]
-        apart = any(
-            least < known.get(number, (least, most))[0] or most > known.get(number, (least, most))[1]
+        why = {
+            number
             for number, (least, most) in parts.extremes.items()
-        )
-        differ = any(
+            if least < known.get(number, (least, most))[0] or most > known.get(number, (least, most))[1]
+        }
+        if any(
             not abs(a - b) <= parts.least
             for other in weights[1:]
             for a, b in zip(weights[0], other, strict=True)
-        )
-        if (apart or differ) and self.left.get(kind) == len(ways):
-            self.in_vain[kind] = self.in_vain.get(kind, 0) + 1
-        if apart or differ:
-            self.left[kind] = len(ways)
-        return (apart or differ) and self.in_vain.get(kind, 0) <= self.most_in_vain
+        ):
+            why.add("ways")
+        count, asked = self.asked.pop(kind, (0, set()))
+        self.in_vain.update((kind, reason) for reason in asked if count == len(ways))
+        why = {reason for reason in why if self.in_vain[kind, reason] < self.most_in_vain}
+        self.asked[kind] = len(ways), why
+        return 2 if "ways" in why else int(bool(why))
 
     def agree(self, parts: _Parts, kind: Any) -> bool:
         """Return whether all ways to weight a number give the same result for a batch, to which each rank adds."""
@@ -155,7 +159,10 @@ class _Joins:
             elif rows:
                 difference = _difference(leaf, _all_rows(mine[number], parts.sizes))
                 if difference > tolerance(leaf):
-                    problem = problem or "a row's output depends on the other rows of its batch"
+                    problem = problem or (
+                        "a row's output depends on the other rows of its batch, or the batch is not the "
+                        "arguments' first dimension"
+                    )
             else:
                 difference = max(of_rank[number] for of_rank in same)
                 if difference > tolerance(leaf):

@@ -146,6 +146,26 @@ def test_a_count_that_each_call_changes_is_no_reason_to_compare(run: Run) -> Non
     assert ended.notes[0] == {"changed": 1, "calls": 200, "seen": 200}
 
 
+def test_what_is_new_in_each_call_and_never_divided_is_compared_no_more(run: Run) -> None:
+    ended = run(
+        """
+        import torch
+        class Net(torch.nn.Linear):
+            def forward(self, x, **more):
+                out = super().forward(x)
+                return out - out.mean(0)
+        torch.manual_seed(0)
+        net = ddp.parallelize(Net(3, 2))
+        for call in range(60):
+            net(torch.randn(4, 3), **{f"word{call}": 1}).pow(2).sum().backward()
+        split = ddp._splits[net]
+        note(compared=len(split.kinds), whole=len(split.whole))
+        """
+    )
+    assert ended.codes == [0, 0], ended.text
+    assert ended.notes[0] == {"compared": 16, "whole": 60}
+
+
 def test_a_model_prints_of_whole_batches_and_once_for_each_call(server: RankServer, tmp_path: Path) -> None:
     script = """
         class Net(Body):
