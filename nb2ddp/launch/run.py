@@ -249,9 +249,6 @@ def _train(plan: _Plan, signals: _Signals, observer: Observer | None) -> int:
         environment = torchrun_environment(
             os.environ, nproc=plan.nproc, cpu=plan.cpu, torchrun_options=plan.torchrun_options
         )
-        # modules beside the notebook, which a kernel finds in its working folder
-        path = [str(plan.cwd or Path.cwd()), *filter(None, [environment.get("PYTHONPATH")])]
-        environment["PYTHONPATH"] = os.pathsep.join(path)
         environment["NB2DDP_SCRATCH"] = folder  # goes with it what a rank that was killed has left
         run_id = uuid.uuid4().hex
         with (logs / TORCHRUN_LOG).open("wb") as output, _observed(ranks, signals, cpu=plan.cpu):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.support.ranks import Ended
-from tests.unit.runtime.conftest import RANK_COUNTS
+from tests.unit.runtime.conftest import RANK_COUNTS, START
 
 Run = Callable[..., Ended]
 
@@ -50,6 +50,21 @@ def test_what_a_rank_knows_of_itself(run: Run, ranks: int) -> None:
     assert [notes["main"] for notes in ended.notes] == [rank == 0 for rank in range(max(ranks, 1))]
     assert all(notes["bf16"] for notes in ended.notes)  # CPUs compute with bf16
     assert [rank.out for rank in ended.ranks] == ["3\n"] + [""] * (max(ranks, 1) - 1)
+
+
+@pytest.mark.parametrize("ranks", [0, 2])
+def test_modules_beside_the_notebook_are_found(run: Run, ranks: int) -> None:
+    """In the working folder, which need not be the script's."""
+    beside = f"""
+import os, pathlib
+folder = pathlib.Path("work" + os.environ.get("RANK", ""))
+folder.mkdir()
+os.chdir(folder)
+pathlib.Path("helper.py").write_text("WORD = 'found'")
+{START}"""
+    ended = run("import helper\nnote(word=helper.WORD)\n", ranks, start=beside)
+    assert not any(ended.codes), ended.text
+    assert [notes["word"] for notes in ended.notes] == ["found"] * max(ranks, 1)
 
 
 CHECKPOINTS = """
