@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import functools
+import math
 import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -182,7 +183,7 @@ def _gradients_apart(
         float((x - y).abs().max().nan_to_num(nan=0.0)) if x.numel() else 0.0
         for x, y in zip(expected, found_of_rank, strict=True)
     ]
-    if not (most < float("inf") and most > 0):  # overflowed, or there is no gradient
+    if not (most < math.inf and most > 0):  # overflowed, or there is no gradient
         return 0.0, ""
     return max(apart) / most, list(parameters)[apart.index(max(apart))]
 
@@ -207,7 +208,7 @@ class _Comparison:
     def compare(self, parts: _Parts, kind: Any, *, gradients: bool) -> tuple[str | None, float, float | None]:
         """Return what differs between a whole batch and its parts, if anything does, by how much, and in gradients."""
         problem: str | None = None
-        difference = float("inf")
+        difference = math.inf
         # a library's modules may draw random numbers where they train, in ways that cannot be told
         for quiet in (_none, _is_of_library) if self.model.training else (_none,):
             with _Trials(
@@ -221,6 +222,7 @@ class _Comparison:
                 apart = None
                 if problem is None and gradients and _checks.is_on:
                     problem, apart = self._compare_gradients(trials, parts, kind, whole.in_16_bits)
+                    difference = difference if problem is None else apart or math.inf
             if problem is None:
                 tolerance = _tolerance_of(whole.in_16_bits, 4 * difference)
                 self.expected = (whole.output, tolerance) if quiet is _none else None
@@ -262,39 +264,33 @@ class _Comparison:
         forms = any(of_rank[0] or of_rank[4] != of_ranks[0][4] for of_rank in of_ranks)
         self.parted = kind in self.reads and forms
         if whole.error is not None:
-            return f"it raises {type(whole.error).__name__}", float("inf"), whole
+            return f"it raises {type(whole.error).__name__}", math.inf, whole
         if whole.draws_in_python:
-            return "forward() draws from Python's or NumPy's random numbers", float("inf"), whole
+            return "forward() draws from Python's or NumPy's random numbers", math.inf, whole
         if errors := [of_rank[0] for of_rank in of_ranks if of_rank[0]]:
-            return f"a part of a batch cannot be computed alone ({errors[0]})", float("inf"), whole
+            return f"a part of a batch cannot be computed alone ({errors[0]})", math.inf, whole
         if any(decisive := [of_rank[5] for of_rank in of_ranks]) and from_main_process(
             lambda: _is_no_mean(whole.reads.decisive, decisive)
         ):
             self.parted = False
-            return f"forward() decides by {_NO_MEAN}", float("inf"), whole
+            return f"forward() decides by {_NO_MEAN}", math.inf, whole
         if why := _unjoinable(whole.output) or begins * "it returns a tensor that gradients may be asked for":
-            return why, float("inf"), whole
+            return why, math.inf, whole
         problem, difference = self.joins.compare(
             whole.output, part.output, parts, kind, _tolerance_of(whole.in_16_bits, 0.0)
         )
         problem, difference = from_main_process(lambda: (problem, difference))
-        if problem is not None and difference < float("inf"):  # as far as one process is from itself?
+        if problem is not None and difference < math.inf:  # as far as one process is from itself?
             again = trials.call(self._call(parts, 0, parts.rows), parts, 0, parts.rows)
             floor = from_main_process(lambda: _furthest(whole.output, again.output))
             if floor:
                 tolerance = _tolerance_of(whole.in_16_bits, 4 * floor)
                 found_now = self.joins.compare(whole.output, part.output, parts, kind, tolerance)
                 problem, difference = from_main_process(lambda: found_now)
-        if names := next((of_rank[1] for of_rank in of_ranks if of_rank[1]), None):
-            problem = (
-                f"it keeps in `{names[0]}` what it computes from the rows of a batch; without that, or in "
-                "evaluation alone, the ranks would share the work"
-            )
         if any(of_rank[2] for of_rank in of_ranks):
-            problem = (
-                "the model prints during forward(), and its prints are of whole batches; remove the print to divide "
-                "the work"
-            )
+            return f"{_PRINTS}; remove the print to divide the work", math.inf, whole
+        if names := next((of_rank[1] for of_rank in of_ranks if of_rank[1]), None):
+            return f"it keeps in `{names[0]}` {_KEEPS}", math.inf, whole
         return problem, difference, whole
 
     def _compare_gradients(
@@ -337,6 +333,8 @@ class _Comparison:
         return compute
 
 
+_PRINTS = "the model prints during forward(), and its prints are of whole batches"
+_KEEPS = "what it computes from the rows of a batch; without that, or in evaluation alone, the ranks would share the work"
 _NO_MEAN = "a number, a sum or a norm say, that is another one for some of the rows"
 
 

@@ -73,11 +73,10 @@ class _SpotChecks:
         ``sentence`` ends with what follows from it: "from here on every rank computes whole batches", say. ``since``:
         what may be wrong, if these checks do not know.
         """
-        if self.last_good >= 0 and not since:
-            first, last = self.last_good + 1, self.steps - 1
-            since = f" The last good check was at step {first}."
-            if last > first:
-                since = f"{since[:-1]}; what was computed after it may differ from one process, up to step {last}."
+        if 0 <= self.last_good < self.steps - 1 and not since:
+            since = f" The last good check was at step {self.last_good + 1}."
+            if _run.checks["checked"] < self.steps - 1:
+                since += " A check vouches for its own step: the others before this one may differ from one process."
         text = f"a check failed at step {self.steps}: {sentence}.{since}"
         _run.checks["failed"].append(text)
         if _STRICT:
