@@ -56,9 +56,8 @@ class _Figures:
         self.sources: dict[_Path, _Path] = {}  # of what copies another figure: a total that is logged, say
         self.counters: dict[_Path, int] = {}  # what each micro-batch adds to a number, the same each time
         self.no_counters: set[_Path] = set()
-        self.summed: set[_Path] = (
-            set()
-        )  # arrays of which two micro-batches changed one value, and both counted
+        # arrays of which two micro-batches changed one value, and both counted
+        self.summed: set[_Path] = set()
         self.keeps: set[_Path] = set()  # whose values a note holds also where they stayed
         self.base: _Values = {}  # as of the beginning of the step
         self.noting: _Note | None = None  # the micro-batch under way
@@ -216,10 +215,9 @@ class _Figures:
             is_array = any(
                 hasattr(n.changes[path].after, "dtype") for of in seen for n in of if path in n.changes
             )
+            # of an array: micro-batches set slots of it, now and then the same one
             if not rules or (is_array and self.rules.get(path) == "adds" and "adds" not in rules):
-                return _in_words(
-                    path
-                )  # of an array: micro-batches set slots of it, now and then the same one
+                return _in_words(path)
             self.rules[path] = rules[0]
             if rules[0] != "copies":
                 self.sources.pop(path, None)

@@ -18,9 +18,8 @@ class _Rows:
     def __init__(self, inputs: Any, blocks: int = 1, *, divides: bool = True) -> None:
         self.inputs, self.blocks, self.cost = inputs, blocks, _cost(inputs)
         self.columns = 0  # of what is padded
-        self.lengths = (
-            _sequences(inputs) if divides else []
-        )  # of the rows; none where they cannot be told apart
+        # of the rows; none where they cannot be told apart
+        self.lengths = _sequences(inputs) if divides else []
         self.is_flat = bool(self.lengths)
         if not divides:
             return

@@ -49,9 +49,8 @@ class _ModuleState:
         self.model, self.parameters, self.of_library = model, parameters, of_library
         self.left, self.left_of_others = _MOST_OF_PARAMETERS, _MOST_OF_OTHERS
         if parameters and torch.cuda.is_available():
-            self.left = min(
-                self.left, torch.cuda.mem_get_info()[0] // 16
-            )  # a quarter of what is free, in 4 bytes
+            # a quarter of what is free, in 4 bytes
+            self.left = min(self.left, torch.cuda.mem_get_info()[0] // 16)
         roots = self._roots()
         self.before = {place.path: (place, _NOT_COPIED) for place in roots if _is_of_model(place)}
         walked = {place.path: place for place in _walk(roots, self._fits, self._known(roots))}

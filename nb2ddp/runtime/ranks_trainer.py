@@ -45,9 +45,8 @@ def init_ranks(
             torch.cuda.set_device(_run.local_rank)  # from here on, "cuda" means this process's own GPU
             _load_on_own_gpu()
         else:
-            os.environ.setdefault(
-                "ACCELERATE_USE_CPU", "true"
-            )  # else each Trainer takes itself for the only one
+            # else each Trainer takes itself for the only one
+            os.environ.setdefault("ACCELERATE_USE_CPU", "true")
             _load_on_numbered_cpu()
 
     _run.at_finish.append(_show_one_process)

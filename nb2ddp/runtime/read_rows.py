@@ -176,9 +176,8 @@ class _Asked(list[Any]):
 class _Read:
     """What a worker gives of a batch: for the other ranks as bytes, and what was seen when it was read."""
 
-    keeps = (
-        False  # what this worker reads depends on what it has read: it reads all of its batches from here on
-    )
+    # what this worker reads depends on what it has read: it reads all of its batches from here on
+    keeps = False
     count = 0  # of those that it has read
 
     def __init__(

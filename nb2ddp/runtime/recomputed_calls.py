@@ -13,11 +13,12 @@ from torch.utils import _pytree as pytree
 
 from nb2ddp.runtime.batch_parts import _Parts
 from nb2ddp.runtime.call_results import _are_close, _computes_in_16_bits, _difference, _tolerance, _unjoinable
+from nb2ddp.runtime.digests import _digest
 from nb2ddp.runtime.gradients import _buckets
 from nb2ddp.runtime.module_state import _is_batch_norm, _is_of_library, _ModuleState, _without_effects
 from nb2ddp.runtime.object_collectives import from_all_ranks, from_main_process
 from nb2ddp.runtime.output_gathering import _Joins
-from nb2ddp.runtime.random_numbers import _random_state, _set_random_state
+from nb2ddp.runtime.random_numbers import _generators, _random_state, _set_random_state
 from nb2ddp.runtime.random_rows import _RandomRows
 from nb2ddp.runtime.run_state import _run
 from nb2ddp.runtime.spot_checks import _checks, _comparing
@@ -34,7 +35,8 @@ class _Trial:
         self.changes: dict[str, list[Any]] = {}
         self.reads = _Reads(rows)
         self.drawn = self.from_given = False  # random numbers; from a generator that the notebook gives
-        self.draws_in_python = False  # from Python's or NumPy's generator: nobody knows for which rows
+        # from Python's or NumPy's generator: nobody knows for which rows; and whether a state was set, for any
+        self.draws_in_python = self.sets_state = False
         self.in_16_bits = False
 
 
@@ -72,11 +74,18 @@ class _Trials:
 
     def call(self, compute: Callable[[], Any], parts: _Parts, start: int, end: int) -> _Trial:
         """Return what a call gives for some rows of a batch; an error is one of its results."""
-        trial = _Trial(end - start)
+        trial, seed, states = _Trial(end - start), torch.initial_seed(), set[str]()
+
+        def look() -> None:
+            """See whether numbers are drawn from a state for the second time, or by another seed."""
+            state = _digest(_generators())
+            trial.sets_state |= state in states or torch.initial_seed() != seed
+            states.add(state)
 
         @contextlib.contextmanager
         def draws() -> Iterator[None]:
             trial.drawn = True
+            look()
             yield
 
         _set_random_state(self.start)
@@ -91,6 +100,7 @@ class _Trials:
                 trial.output = compute()
         except Exception as error:
             trial.error = error
+        look()
         trial.from_given = rows.from_given
         trial.draws_in_python = repr(_random_state()[:2]) != self.in_python
         trial.changes = self.take_changes()
@@ -197,9 +207,8 @@ class _Comparison:
         self.draws = set[Any]()  # kinds of calls with random numbers that can be those of the whole batch
         # kinds of calls in which Python sees values of the rows: how often ranks saw others, and it was right
         self.reads: dict[Any, int] = {}
-        self.expected: Any = (
-            None  # the outputs of the call that was compared last, and what rounding may make of them
-        )
+        # the outputs of the call that was compared last, and what rounding may make of them
+        self.expected: Any = None
         self.parted = False  # the ranks gave other forms in the call that was compared last
         self.moves_library = False  # a call that was compared has changed what a library's module holds
         self.writes = False  # a call that is compared writes into the tensors or the dicts that it is given
@@ -267,6 +276,8 @@ class _Comparison:
             return f"it raises {type(whole.error).__name__}", math.inf, whole
         if whole.draws_in_python:
             return "forward() draws from Python's or NumPy's random numbers", math.inf, whole
+        if whole.sets_state:
+            return _SETS_STATE, math.inf, whole
         if errors := [of_rank[0] for of_rank in of_ranks if of_rank[0]]:
             return f"a part of a batch cannot be computed alone ({errors[0]})", math.inf, whole
         if any(decisive := [of_rank[5] for of_rank in of_ranks]) and from_main_process(
@@ -334,7 +345,8 @@ class _Comparison:
 
 
 _PRINTS = "the model prints during forward(), and its prints are of whole batches"
-_KEEPS = "what it computes from the rows of a batch; without that, or in evaluation alone, the ranks would share the work"
+_KEEPS = "what it computes from the rows of a batch; without that, or in evaluation, the ranks would share the work"
+_SETS_STATE = "forward() sets the state of random generators, by a seed or fork_rng() say"
 _NO_MEAN = "a number, a sum or a norm say, that is another one for some of the rows"
 
 

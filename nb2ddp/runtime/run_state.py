@@ -57,9 +57,8 @@ class _Run:
         self.comparing = False  # whether something is computed once more, to compare it with the training
         # of a Trainer's step: the micro-batch under way, how many there are, whether its rows are divided
         self.micro_batch: tuple[int, int, bool] | None = None
-        self.dropout: Any = (
-            None  # what the part `dropout_rows`, where it is here, has for divided micro-batches
-        )
+        # what the part `dropout_rows`, where it is here, has for divided micro-batches
+        self.dropout: Any = None
         self.is_hidden = False  # whether libraries find no process group
         self.is_one_process = False  # whether this rank computes a batch that counts for all ranks
         self.reads_whole = False  # whether every rank reads all rows of its batches

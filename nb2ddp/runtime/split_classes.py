@@ -58,9 +58,7 @@ def _divided_method(name: str, function: Callable[..., Any]) -> Callable[..., An
     @functools.wraps(function)
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         split = _splits.get(self)
-        own = "_divides" in vars(
-            type(self)
-        )  # not within `_as_it_was`: Accelerate keeps this method in the model
+        own = "_divides" in vars(type(self))  # not in `_as_it_was`: Accelerate keeps this method in the model
         if split is None or not own or name in split.plain or not _is_to_divide():
             return function(self, *args, **kwargs)
         return split.method(name, functools.partial(function, self), args, kwargs)
