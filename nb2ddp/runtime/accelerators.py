@@ -8,6 +8,7 @@ from typing import Any
 from nb2ddp.runtime.object_collectives import from_main_process
 from nb2ddp.runtime.rank_zero import main_process_only
 from nb2ddp.runtime.run_state import _RANK_VARIABLES, _T, _run
+from nb2ddp.runtime.trackers import _NoWriter
 
 _LAUNCH_VARIABLES = (*_RANK_VARIABLES, "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "ACCELERATE_USE_CPU")
 
@@ -31,10 +32,8 @@ def as_one_process(make: Callable[[], _T]) -> _T:
         # end_training() would destroy the process group, which is not the Accelerator's, before a further loop
         accelerator.state.destroy_process_group = lambda *_, **__: None
         if _run.rank > 0:
-            from accelerate.tracking import GeneralTracker
-
             accelerator.init_trackers = lambda *_, **__: None
-            accelerator.get_tracker = lambda *_, **__: GeneralTracker(_blank=True)
+            accelerator.get_tracker = lambda *_, **__: _NoWriter()
     return made
 
 

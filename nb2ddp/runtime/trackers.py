@@ -47,15 +47,25 @@ def event_writer(kind: Any) -> Any:
     return type(kind.__name__, (kind,), members)
 
 
-class _NoFileWriter:
-    """Stands for what writes to an event file: each of its methods does nothing."""
+class _NoWriter:
+    """Stands for what writes, or tracks: what it has and what its methods give is one too; it holds no items."""
 
     def __getattr__(self, name: str) -> Any:
-        return _write_nothing
+        if name[:2] == "__":  # what Python asks for, to copy it say
+            raise AttributeError(name)
+        return self
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        return self
+
+    def __len__(self) -> int:
+        return 0
+
+    __bool__ = lambda _: True  # noqa: E731
 
 
-def _no_file_writer(writer: Any) -> _NoFileWriter:
-    writer.file_writer = made = _NoFileWriter()
+def _no_file_writer(writer: Any) -> _NoWriter:
+    writer.file_writer = made = _NoWriter()
     return made
 
 

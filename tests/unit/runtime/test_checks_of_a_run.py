@@ -206,9 +206,9 @@ end(model)
 """
     )
     ended = server.run(tmp_path, program, 2)
-    assert re.search(r"a check failed at step \d+: the gradient of .* \(by [1-9]e-0[1-4] of the", ended.text), (
-        ended.text
-    )
+    assert re.search(
+        r"a check failed at step \d+: the gradient of .* \(by [1-9]e-0[1-4] of the", ended.text
+    ), ended.text
 
 
 # A Trainer whose micro-batches are also divided, and what is wrong from its third step on.

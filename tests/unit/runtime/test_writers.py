@@ -121,6 +121,9 @@ accelerator.load_state("project/checkpoints/checkpoint_1")
 accelerator.save_model(model, "whole")
 accelerator.save({"a": 1}, "some.pt")
 accelerator.get_tracker("lines").log({"own": 1})
+inner = accelerator.get_tracker("lines", unwrap=True)
+inner.write("".join(["inner\\n"]))
+print(len(vars(accelerator.get_tracker("lines"))), inner.fileno() is None, bool(inner))
 accelerator.end_training()
 note(saved=saved, weight=model.weight[0, 0].item(), there=sorted(os.listdir("project/checkpoints")),
      files=[os.path.exists(name) for name in ("whole/model.safetensors", "some.pt")])
@@ -137,4 +140,4 @@ def test_an_accelerator_saves_and_logs_once(run: Run, ranks: int) -> None:
         assert notes["there"] == ["checkpoint_1", "checkpoint_2"]
         assert notes["files"] == [True, True]
     lines = (ended.folder / "lines.txt").read_text().splitlines()
-    assert lines == ['{"lr": 1}', '{"number": 0}', '{"number": 1}', '{"number": 2}', '{"own": 1}']
+    assert lines == ['{"lr": 1}', '{"number": 0}', '{"number": 1}', '{"number": 2}', '{"own": 1}', "inner"]
