@@ -21,7 +21,7 @@ from nb2ddp.runtime.output_gathering import _Joins
 from nb2ddp.runtime.random_numbers import _generators, _random_state, _set_random_state
 from nb2ddp.runtime.random_rows import _RandomRows
 from nb2ddp.runtime.run_state import _run
-from nb2ddp.runtime.spot_checks import _checks, _comparing
+from nb2ddp.runtime.spot_checks import _checks, _comparing, _Effect
 from nb2ddp.runtime.unseen_gradients import _average, _trained_by_name
 from nb2ddp.runtime.value_reads import _is_no_mean, _Reads
 
@@ -98,7 +98,7 @@ class _Trials:
                 modes.enter_context(rows)
                 modes.enter_context(trial.reads)
                 trial.output = compute()
-        except Exception as error:
+        except (Exception, _Effect) as error:
             trial.error = error
         look()
         trial.from_given = rows.from_given
@@ -265,15 +265,16 @@ class _Comparison:
         if part.error is not None and whole.error is None and not self.compiled:
             inside = "".join(traceback.format_tb(part.error.__traceback__))
             self.compiled = None if "torch/_dynamo" in inside else False
-        error = "" if part.error is None else f"{type(part.error).__name__}: {part.error}"
+        raised = "" if part.error is None else f"{type(part.error).__name__}: {part.error}"
         reads = part.reads.found or parts.has_lists
-        of_ranks = from_all_ranks((error, kept, trials.printed, reads, form, part.reads.decisive))
+        of_ranks = from_all_ranks((raised, kept, trials.printed, reads, form, part.reads.decisive))
         if any(of_rank[3] for of_rank in of_ranks):
             self.reads.setdefault(kind, 0)
         forms = any(of_rank[0] or of_rank[4] != of_ranks[0][4] for of_rank in of_ranks)
         self.parted = kind in self.reads and forms
-        if whole.error is not None:
-            return f"it raises {type(whole.error).__name__}", math.inf, whole
+        if (error := whole.error) is not None:
+            why = error if isinstance(error, _Effect) else f"it raises {type(error).__name__}"
+            return str(why), math.inf, whole
         if whole.draws_in_python:
             return "forward() draws from Python's or NumPy's random numbers", math.inf, whole
         if whole.sets_state:

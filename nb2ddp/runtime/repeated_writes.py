@@ -11,7 +11,7 @@ from typing import Any
 from nb2ddp.runtime.object_collectives import from_all_ranks
 from nb2ddp.runtime.run_state import _run, is_main_process
 from nb2ddp.runtime.script_location import _place
-from nb2ddp.runtime.spot_checks import _checks
+from nb2ddp.runtime.spot_checks import _checks, _Effect
 
 _MOST_WARNINGS = 5
 _MOST_PATHS = 1000
@@ -47,7 +47,7 @@ class _Writes:
         self.thread = threading.local()
 
     def see(self, event: str, args: tuple[Any, ...]) -> None:
-        """Look at an event. Called on every thread, by Python itself: nothing may be raised."""
+        """Look at an event. Called on every thread, by Python itself."""
         flags = args[-1] if args else 0  # the descriptor of a folder, for what takes no flags
         if event == "open" and not (isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR)):
             return
@@ -61,6 +61,8 @@ class _Writes:
                 path = os.path.realpath(os.fsdecode(args[_PATHS[event]]))
                 if path.startswith(self.folders) and f"{os.sep}__pycache__{os.sep}" not in path:
                     verb = "removes" if event in ("os.remove", "shutil.rmtree") else "writes"
+                    if _run.comparing and threading.current_thread() is threading.main_thread():
+                        raise _Effect(f'forward() {verb} "{os.path.relpath(path)}"')
                     self.places.setdefault(path, f"{_place()} {verb}")
         finally:
             self.thread.looks = False

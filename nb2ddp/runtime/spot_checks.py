@@ -114,6 +114,10 @@ class _SpotChecks:
             print(f"nb2ddp: {text}")
 
 
+class _Effect(BaseException):
+    """What a call that is only compared would do and nobody can take back: the call ends there."""
+
+
 @contextlib.contextmanager
 def _comparing() -> Iterator[None]:
     """Mark what is computed once more, or by a rank that another one trains for: a rehearsal does not count it."""
