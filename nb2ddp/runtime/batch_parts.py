@@ -43,14 +43,15 @@ class _Parts:
         self.sizes = [end - start for start, end in self.ranges]
         self._shares: dict[Any, list[float] | None] = {}  # by way to combine a number
         self._uneven = set[Any]()
-        self.extremes: dict[
-            int, tuple[float, float]
-        ] = {}  # by argument of integers, its least and largest value
+        # by argument of integers, its least and largest value
+        self.extremes: dict[int, tuple[float, float]] = {}
 
     @property
     def obstacle(self) -> str:
         """Return why the arguments cannot be divided; "" where they can."""
         plain = (torch.Tensor, list, str, int, float, bool, type(None), torch.dtype, torch.device)
+        if torch._C._len_torch_dispatch_stack():
+            return "a mode of PyTorch's, which counts operations say, sees what is computed"
         if not all(isinstance(leaf, plain) for leaf in self.leaves):
             return "its arguments hold an object that is no tensor, list or plain value"
         if not self.rows:

@@ -77,7 +77,11 @@ class _Settings:
         return not all(map(_is_of_script, self.moved))
 
     def _settings(self, model: torch.nn.Module) -> Iterator[tuple[Any, Any]]:
-        yield ("modules",), [(type(part), part.training) for part in self.parts]
+        kinds = map(type, self.parts)
+        yield (
+            ("modules",),
+            [(of, getattr(of, "forward", None), p.training) for of, p in zip(kinds, self.parts)],
+        )
         for number, part in enumerate(self.parts if len(self.parts) <= _MOST_MODULES else ()):
             for name, value in vars(part).items():
                 if type(value) in _PLAIN_KINDS:

@@ -83,7 +83,7 @@ class _ModuleState:
         for name, part in self.model.named_modules() if self.parameters else ():
             of = part._parameters
             roots += [_Place(("model", name, key), of, key, value) for key, value in of.items()]
-        if any(_is_own(base.__module__) for _, part in parts for base in type(part).__mro__):
+        if any(_has_own_code(part) for _, part in parts):
             roots += _names()
         return roots
 
@@ -131,6 +131,13 @@ def _changed_for_good(model: Any, before: dict[_Path, _Position]) -> list[str]:
     """Return the names of those that a call has moved since then."""
     now = _positions(model)
     return [str(path[-1]) for path in before if path in now and now[path] != before[path]]
+
+
+def _has_own_code(part: torch.nn.Module) -> bool:
+    """Return whether the notebook has made a module's class, or has put a forward() into a library's."""
+    kind: Any = type(part).__bases__[0] if "_divides" in vars(type(part)) else type(part)
+    forward = getattr(getattr(kind, "forward", None), "__globals__", {})
+    return any(map(_is_own, [forward.get("__name__"), *(base.__module__ for base in kind.__mro__)]))
 
 
 def _is_of_model(place: _Place) -> bool:
