@@ -77,11 +77,7 @@ class _Settings:
         return not all(map(_is_of_script, self.moved))
 
     def _settings(self, model: torch.nn.Module) -> Iterator[tuple[Any, Any]]:
-        kinds = map(type, self.parts)
-        yield (
-            ("modules",),
-            [(of, getattr(of, "forward", None), p.training) for of, p in zip(kinds, self.parts)],
-        )
+        yield ("modules",), [(type(p), getattr(type(p), "forward", None), p.training) for p in self.parts]
         for number, part in enumerate(self.parts if len(self.parts) <= _MOST_MODULES else ()):
             for name, value in vars(part).items():
                 if type(value) in _PLAIN_KINDS:
