@@ -11,6 +11,7 @@ them saw is taken.
 """
 
 import contextlib
+import functools
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -30,7 +31,7 @@ from nb2ddp.runtime.figure_values import _is_small, _places, _Printed, _put_prin
 from nb2ddp.runtime.kept_values import _GROWS, _is_array, _is_generator, _own_parts, _Path, _Place, _walk
 from nb2ddp.runtime.random_draws import _NOTHING, _drawn
 from nb2ddp.runtime.random_numbers import _are_same_states, _random_state, _set_random_state
-from nb2ddp.runtime.run_state import _run
+from nb2ddp.runtime.run_state import _run, _warn
 from nb2ddp.runtime.value_copies import (
     _ABSENT,
     _copied,
@@ -114,7 +115,9 @@ class _Figures:
         now = self.snapshot()
         for path in {**before, **now}:
             change = _changed(before.get(path), now.get(path))
-            if change is not None:
+            if change is not None and isinstance(_kept(path, before, now), functools._lru_cache_wrapper):
+                _warn_of_cache(_in_words(path))
+            elif change is not None:
                 note.changes[path] = change
             elif (
                 self.rules.get(path) == "is set"
@@ -275,6 +278,14 @@ class _Figures:
 
     def _remove(self, path: _Path) -> None:
         _remove(*self._place(path))
+
+
+@functools.cache
+def _warn_of_cache(name: str) -> None:
+    _warn(
+        f"{name} caches what it gives, on each rank for its own micro-batches: where that depends on more than the "
+        "arguments, it is not what one process gives"
+    )
 
 
 def _kept(path: _Path, before: _Values, now: _Values) -> Any:

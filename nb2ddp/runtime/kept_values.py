@@ -32,7 +32,7 @@ _MOST_OBJECTS = 5000  # that are looked into
 _MOST_ON_CPU = 1 << 16  # values of a tensor or an array there
 _OF_ALL_MODULES = frozenset(torch.nn.Module().__dict__)  # parameters, hooks and the like
 _CODE = (types.FunctionType, type)
-_LEAVES = (array.array, io.StringIO)  # that are copied whole
+_LEAVES = (array.array, io.StringIO, functools._lru_cache_wrapper)  # that are copied whole
 # kinds of objects of Python's and PyTorch's own that hold values for the notebook
 _HOLDERS = ("argparse", "types", "queue", "weakref", "_thread", "torch.quasirandom")
 _WRAPPERS = (types.MethodType, staticmethod, classmethod, functools.partial, property)
@@ -206,7 +206,11 @@ def _is_metric(value: Any) -> bool:
 
 
 def _is_record(value: Any) -> bool:
-    return type(value) is tuple and len(value) <= 8 and all(isinstance(item, _SIMPLE) for item in value)
+    return (
+        type(value) in (tuple, torch.Size)
+        and len(value) <= 8
+        and all(isinstance(item, _SIMPLE) for item in value)
+    )
 
 
 def _is_array(value: Any) -> bool:

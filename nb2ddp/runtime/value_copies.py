@@ -4,6 +4,7 @@ import array
 import collections
 import contextlib
 import contextvars
+import functools
 import gc
 import io
 import itertools
@@ -51,6 +52,8 @@ def _copied(value: Any) -> Any:
         of = _base(value)
         items = of.__iter__(value)
         return of(items, value.maxlen) if isinstance(value, collections.deque) else of(items)
+    if isinstance(value, functools._lru_cache_wrapper):
+        return value.cache_info()
     if isinstance(value, _LEAVES):
         return value.getvalue() if isinstance(value, io.StringIO) else value[:]
     if _is_generator(value):

@@ -71,6 +71,7 @@ def test_the_run_of_one_process(trainers: RankServer, tmp_path: Path, program: P
     assert all(other["params"] == first["params"] for other in others), "the ranks are not bit-equal"
     said = several.ranks[0].err
     assert ("every rank computes all micro-batches" in said) == (expected == "said"), several.text
+    assert said.count("caches what it gives") == (program.stem == "cached_function")
     assert program.stem != "batch_norm" or "a check failed" not in several.text
     if expected == "near":
         assert "micro-batches draw random numbers" in said
