@@ -39,6 +39,10 @@ class _Change:
             before = 0
         return after - before if isinstance(before, int | float) else None
 
+    @property
+    def is_untold(self) -> bool:
+        return isinstance(self.after, str) and self.after == _UNTOLD
+
 
 class _Note:
     """What one micro-batch gave: its result, changes by path, and the prints and logs in their order."""
@@ -85,10 +89,7 @@ def _explains(rule: str, path: _Path, seen: list[list[_Note]]) -> bool:
         changes = [note.changes.get(path) for note in notes]
         if all(change is None for change in changes):
             continue
-        if any(
-            change is not None and isinstance(change.after, str) and change.after == _UNTOLD
-            for change in changes
-        ):
+        if any(change is not None and change.is_untold for change in changes):
             return False
         if rule == "is set":  # to what it was already, perhaps
             values = [change.after for change in changes if change is not None]

@@ -34,6 +34,7 @@ from nb2ddp.runtime.random_numbers import _are_same_states, _random_state, _set_
 from nb2ddp.runtime.run_state import _run, _warn
 from nb2ddp.runtime.value_copies import (
     _ABSENT,
+    _UNTOLD,
     _copied,
     _holder,
     _Position,
@@ -115,6 +116,8 @@ class _Figures:
         now = self.snapshot()
         for path in {**before, **now}:
             change = _changed(before.get(path), now.get(path))
+            if change is not None and path not in now and not self._is_gone(path, before[path][0]):
+                change.after = _UNTOLD  # it holds now what is not looked at
             if change is not None and isinstance(_kept(path, before, now), functools._lru_cache_wrapper):
                 _warn_of_cache(_in_words(path))
             elif change is not None:
@@ -246,11 +249,19 @@ class _Figures:
         """Return whether a micro-batch changed what has no rule yet, or in another way than by its rule."""
         return any(
             (rule := self.rules.get(path)) is None
+            or change.is_untold
             or (rule == "grows" and change.items is None)
             or (rule == "adds" and change.added is None)
             for note in notes.values()
             for path, change in note.changes.items()
         )
+
+    def _is_gone(self, path: _Path, place: _Place) -> bool:
+        """Return whether nothing is at a path any more."""
+        holder = place.holder
+        if isinstance(holder, dict) and path[0] != "model":  # there may be another one now
+            holder = _holder(self.owners[path[:-1]]) if path[:-1] in self.owners else None
+        return _read(holder, place.key) is _ABSENT
 
     def _place(self, path: _Path) -> tuple[Any, Any]:
         if path not in self.holders:
@@ -271,7 +282,9 @@ class _Figures:
     def _put(self, path: _Path, value: Any) -> None:
         holder, key = self._place(path)
         now = _read(holder, key) if holder is not None else None
-        if _is_generator(now):
+        if isinstance(value, str) and value == _ABSENT:
+            _remove(holder, key)
+        elif _is_generator(now):
             _set_generator_state(now, value)
         else:
             _write(holder, key, value)

@@ -10,6 +10,10 @@ import array
 import collections
 import contextlib
 import contextvars
+import datetime
+import decimal
+import enum
+import fractions
 import functools
 import io
 import random
@@ -26,13 +30,14 @@ from nb2ddp.runtime.script_location import _is_own
 
 _Path = tuple[Any, ...]
 _SIMPLE = (bool, int, float, complex, str, bytes, type(None))
+_RECORDS = (frozenset, decimal.Decimal, fractions.Fraction, enum.Enum, datetime.date, datetime.timedelta)
 _GROWS = (list, collections.deque, set)
 _MOST = 256  # items of a container that are looked at; of a longer one only what is appended
 _MOST_OBJECTS = 5000  # that are looked into
 _MOST_ON_CPU = 1 << 16  # values of a tensor or an array there
 _OF_ALL_MODULES = frozenset(torch.nn.Module().__dict__)  # parameters, hooks and the like
 _CODE = (types.FunctionType, type)
-_LEAVES = (array.array, io.StringIO, functools._lru_cache_wrapper)  # that are copied whole
+_LEAVES = (array.array, bytearray, io.StringIO, functools._lru_cache_wrapper)  # that are copied whole
 # kinds of objects of Python's and PyTorch's own that hold values for the notebook
 _HOLDERS = ("argparse", "types", "queue", "weakref", "_thread", "torch.quasirandom")
 _WRAPPERS = (types.MethodType, staticmethod, classmethod, functools.partial, property)
@@ -206,11 +211,9 @@ def _is_metric(value: Any) -> bool:
 
 
 def _is_record(value: Any) -> bool:
-    return (
-        type(value) in (tuple, torch.Size)
-        and len(value) <= 8
-        and all(isinstance(item, _SIMPLE) for item in value)
-    )
+    """Return whether a value of several parts, or of a class, changes only as another one takes its place."""
+    is_short = isinstance(value, tuple) and len(value) <= _MOST
+    return isinstance(value, _RECORDS) or (is_short and all(isinstance(item, _SIMPLE) for item in value))
 
 
 def _is_array(value: Any) -> bool:

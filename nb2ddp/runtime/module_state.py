@@ -18,6 +18,7 @@ from nb2ddp.runtime.kept_values import (
     _cannot_go_back,
     _is_array,
     _is_generator,
+    _is_record,
     _modules,
     _names,
     _of_modules,
@@ -154,6 +155,8 @@ def _numbers(value: Any) -> Iterator[Any]:
             yield torch.as_tensor(leaf.tolist() if plain else [len(leaf)])
         elif isinstance(leaf, torch.Tensor | int | float):
             yield leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf
+        elif isinstance(leaf, str | bytes) or _is_record(leaf):
+            yield hash(leaf)
         elif isinstance(leaf, dict | collections.deque):  # pytree knows no Counter
             yield from _numbers(list(leaf.values()) if isinstance(leaf, dict) else list(leaf))
 

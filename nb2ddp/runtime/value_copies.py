@@ -4,6 +4,7 @@ import array
 import collections
 import contextlib
 import contextvars
+import enum
 import functools
 import gc
 import io
@@ -12,6 +13,7 @@ import math
 import operator
 import pickle
 import random
+import sys
 import types
 from typing import Any
 
@@ -86,7 +88,7 @@ def _refill(value: Any, copy: Any) -> None:
         value.seek(0)
         value.truncate()
         value.write(copy)
-    elif isinstance(value, array.array):
+    elif isinstance(value, array.array | bytearray):
         value[:] = copy
     elif _is_generator(value):
         _set_generator_state(value, copy)
@@ -202,7 +204,12 @@ def _sent(value: Any) -> Any:
         return [_sent(item) for item in value]
     if isinstance(value, dict):
         return {name: _sent(item) for name, item in value.items()}
-    return _UNTOLD if isinstance(value, _Position) else value
+    kind = type(value)
+    is_local = (
+        isinstance(value, tuple | enum.Enum)
+        and getattr(sys.modules.get(kind.__module__), kind.__name__, None) is not kind
+    )
+    return _UNTOLD if isinstance(value, _Position) or is_local else value
 
 
 def _agree(one: Any, other: Any, tolerance: float = 0.0) -> bool:
