@@ -10,6 +10,7 @@ from torch.utils import _pytree as pytree
 
 from nb2ddp.runtime.autograd_collectives import _TakeRows
 from nb2ddp.runtime.run_state import _run
+from nb2ddp.runtime.script_location import _is_own
 
 # Of an argument, the positions that a mean may run over; weights are what it holds, or those of its classes.
 # "not as the first" is no weighting: it marks an argument whose values were all equal and now differ.
@@ -50,7 +51,8 @@ class _Parts:
     def obstacle(self) -> str:
         """Return why the arguments cannot be divided; "" where they can."""
         plain = (torch.Tensor, list, str, int, float, bool, type(None), torch.dtype, torch.device)
-        if torch._C._len_torch_dispatch_stack():
+        modes = map(type, torch.overrides._get_current_function_mode_stack())
+        if torch._C._len_torch_dispatch_stack() or any(_is_own(mode.__module__) for mode in modes):
             return "a mode of PyTorch's, which counts operations say, sees what is computed"
         if not all(isinstance(leaf, plain) for leaf in self.leaves):
             return "its arguments hold an object that is no tensor, list or plain value"
