@@ -44,11 +44,7 @@ class _SumOverRanks(torch.autograd.Function):
         total = own.detach() if own.is_floating_point() or own.is_complex() else own.detach().double()
         total = total * weight if weight else torch.zeros_like(total)  # a mean of nothing is no number
         dist.all_reduce(total)
-        return (
-            total.to(own.dtype)
-            if own.is_floating_point() or own.is_complex()
-            else total.round().to(own.dtype)
-        )
+        return (total if own.is_floating_point() or own.is_complex() else total.round()).to(own.dtype)
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> Any:

@@ -50,9 +50,7 @@ def _are_close(values: list[Any], others: list[Any] | None) -> bool:
     """Return whether two calls left the same numbers and tensors in the same place."""
     if others is None or len(values) != len(others):
         return False
-    pairs = (
-        (torch.as_tensor(one), torch.as_tensor(other)) for one, other in zip(values, others, strict=True)
-    )
+    pairs = zip(map(torch.as_tensor, values), map(torch.as_tensor, others), strict=True)
     return all(_difference(one, other) <= _tolerance(one) for one, other in pairs)
 
 

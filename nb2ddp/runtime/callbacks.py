@@ -8,15 +8,7 @@ import torch.distributed as dist
 
 from nb2ddp.runtime.run_state import _run
 
-_DECIDING = (
-    "on_train_begin",
-    "on_epoch_begin",
-    "on_step_end",
-    "on_epoch_end",
-    "on_log",
-    "on_evaluate",
-    "on_save",
-)
+_DECIDING = "on_train_begin on_epoch_begin on_step_end on_epoch_end on_log on_evaluate on_save".split()
 
 
 def _decide_on_rank_0(handler: Any) -> None:

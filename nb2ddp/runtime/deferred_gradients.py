@@ -49,11 +49,8 @@ def _names_gradients(path: str) -> bool:
     except (OSError, ValueError, SyntaxError):
         return True
     return any(
-        (
-            isinstance(node, ast.Attribute)
-            and node.attr == "grad"
-            and "autograd" not in ast.unparse(node.value)
-        )
-        or (isinstance(node, ast.Constant) and node.value == "grad")
+        "autograd" not in ast.unparse(node.value)
+        if isinstance(node, ast.Attribute) and node.attr == "grad"
+        else isinstance(node, ast.Constant) and node.value == "grad"
         for node in ast.walk(tree)
     )

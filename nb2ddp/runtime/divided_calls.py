@@ -31,11 +31,7 @@ from nb2ddp.runtime.random_rows import _RandomRows
 from nb2ddp.runtime.recomputed_calls import _Comparison, _start_of
 from nb2ddp.runtime.run_state import _run, is_main_process
 from nb2ddp.runtime.same_losses import _are_same_batches, _is_looked_at, _Losses
-from nb2ddp.runtime.split_classes import (
-    _as_it_was,
-    _divide_no_parts,
-    _splits,
-)
+from nb2ddp.runtime.split_classes import _as_it_was, _divide_no_parts, _splits
 from nb2ddp.runtime.spot_checks import _checks
 from nb2ddp.runtime.value_reads import _are_on_all_ranks, _Reads
 

@@ -243,10 +243,8 @@ def _divide_loading() -> None:
     # a Trainer's batches have an order of their own
     _run.at_trainer.append(lambda: setattr(_run, "reads_whole", True))
     module, fetcher = dataloader, _utils.fetch._MapDatasetFetcher
-    module._SingleProcessDataLoaderIter, module._MultiProcessingDataLoaderIter = (
-        _ScriptsIterator,
-        _WorkersIterator,
-    )
+    module._SingleProcessDataLoaderIter = _ScriptsIterator
+    module._MultiProcessingDataLoaderIter = _WorkersIterator
     fetch = fetcher.fetch
 
     @functools.wraps(fetch)

@@ -246,11 +246,8 @@ class _DividedSteps:
         accelerator, inputs = self.trainer.accelerator, rows.of(part, trims=trims)
         backward, own = accelerator.backward, "backward" in vars(accelerator)
         accelerator.backward = lambda loss, **options: backward(loss * weight, **options)
-        of = (
-            None
-            if torch.cuda.is_available() or rows.blocks > 1
-            else (part[0], part[-1] + 1, len(rows.lengths))
-        )
+        near = torch.cuda.is_available() or rows.blocks > 1
+        of = None if near else (part[0], part[-1] + 1, len(rows.lengths))
         random = _run.dropout[1](of) if draws else contextlib.nullcontext(bool)
         drew: list[bool] = []
 
@@ -271,13 +268,8 @@ class _DividedSteps:
                 accelerator.backward = backward
 
     def _record(
-        self,
-        turn: int,
-        inputs: Any,
-        compute: Callable[[], torch.Tensor] | None = None,
-        *,
-        checked: bool = False,
-    ) -> _Note:
+        self, turn: int, inputs: Any, compute: Callable[[], torch.Tensor] | None = None, *, checked: bool = False,
+    ) -> _Note:  # fmt: skip
         """Compute a micro-batch, or rows of it, from where one process stands at its beginning."""
         _run.micro_batch = turn, len(self.samples), inputs is not self.samples[turn]
         before = [p for p in self.trained if p.grad is not None]

@@ -62,9 +62,8 @@ class _DropoutRows(TorchFunctionMode):
             return True
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return (functools.partial(self._dropout, func) if func in _DROPOUTS else func)(
-            *args, **(kwargs or {})
-        )
+        called = functools.partial(self._dropout, func) if func in _DROPOUTS else func
+        return called(*args, **(kwargs or {}))
 
     def _dropout(
         self, func: Any, x: Any, p: float = 0.5, training: bool = True, inplace: bool = False

@@ -22,15 +22,9 @@ class _Held:
     """A model's buffers, and the modules, optimizers and large tensors held beside it, before a step."""
 
     def __init__(
-        self,
-        trainer: Any,
-        parameters: list[torch.Tensor],
-        buffers: list[torch.Tensor],
-        trained: set[int],
-        *,
-        looks: bool,
-        keeps: bool,
-    ) -> None:
+        self, trainer: Any, parameters: list[torch.Tensor], buffers: list[torch.Tensor], trained: set[int], *,
+        looks: bool, keeps: bool,
+    ) -> None:  # fmt: skip
         self.parameters = parameters
         self.buffers = [(buffer, buffer._version, buffer.detach().clone()) for buffer in buffers]
         self.trainer, self.trained = trainer, trained

@@ -10,10 +10,7 @@ import array
 import collections
 import contextlib
 import contextvars
-import datetime
-import decimal
 import enum
-import fractions
 import functools
 import io
 import random
@@ -30,7 +27,7 @@ from nb2ddp.runtime.script_location import _is_own
 
 _Path = tuple[Any, ...]
 _SIMPLE = (bool, int, float, complex, str, bytes, type(None))
-_RECORDS = (frozenset, decimal.Decimal, fractions.Fraction, enum.Enum, datetime.date, datetime.timedelta)
+_VALUES = ("datetime", "decimal", "fractions")  # modules whose objects never change
 _GROWS = (list, collections.deque, set)
 _MOST = 256  # items of a container that are looked at; of a longer one only what is appended
 _MOST_OBJECTS = 5000  # that are looked into
@@ -99,12 +96,9 @@ def _own_parts(model: Any) -> list[tuple[str, torch.nn.Module]]:
 
 
 def _walk(
-    roots: Iterable[_Place],
-    fits: Callable[[_Place], bool],
-    known: Iterable[int] = (),
-    owners: dict[_Path, Any] | None = None,
-    lists: bool = True,
-) -> Iterator[_Place]:
+    roots: Iterable[_Place], fits: Callable[[_Place], bool], known: Iterable[int] = (),
+    owners: dict[_Path, Any] | None = None, lists: bool = True,
+) -> Iterator[_Place]:  # fmt: skip
     """Yield the places of all values that can be copied, from those of ``roots`` inwards.
 
     ``fits`` says of a tensor or an array whether it is small enough; objects with the ids ``known`` are left out;
@@ -144,9 +138,8 @@ def _held_in(path: _Path, value: Any, seen: set[int]) -> Iterator[_Place]:
             ((k, dict.__getitem__(value, k)) for k in items) if isinstance(value, dict) else enumerate(items)
         )
         for key, item in list(pairs):
-            if isinstance(value, dict) or not isinstance(
-                item, _SIMPLE
-            ):  # numbers of a list are compared with it
+            # numbers of a list are compared with it
+            if isinstance(value, dict) or not isinstance(item, _SIMPLE):
                 yield _Place((*path, key), value, key, item)
     if isinstance(value, _WRAPPERS):
         for name in _WRAPPED:
@@ -213,7 +206,9 @@ def _is_metric(value: Any) -> bool:
 def _is_record(value: Any) -> bool:
     """Return whether a value of several parts, or of a class, changes only as another one takes its place."""
     is_short = isinstance(value, tuple) and len(value) <= _MOST
-    return isinstance(value, _RECORDS) or (is_short and all(isinstance(item, _SIMPLE) for item in value))
+    if isinstance(value, frozenset | enum.Enum) or type(value).__module__ in _VALUES:
+        return True
+    return is_short and all(isinstance(item, _SIMPLE) for item in value)
 
 
 def _is_array(value: Any) -> bool:

@@ -46,9 +46,8 @@ class _Rows:
 
     def width(self, part: _Part, *, trims: bool) -> int:
         """Return how many columns of a padded batch its rows need: a multiple of 8, as kernels like it."""
-        return (
-            min(self.columns, -(-max(self.lengths[row] for row in part) // 8) * 8) if trims else self.columns
-        )
+        longest = max(self.lengths[row] for row in part)
+        return min(self.columns, -(-longest // 8) * 8) if trims else self.columns
 
     def cost_of(self, part: _Part, *, trims: bool) -> float:
         """Return what some rows cost, in the unit of `cost`."""

@@ -135,12 +135,11 @@ class _Joins:
         if any(of_rank[0] != structure or of_rank[1] != of_ranks[0][1] for of_rank in of_ranks):
             return "its outputs have another form for a part of a batch", math.inf
         largest, problem = 0.0, None
-        same = from_all_ranks(
-            [
-                _difference(x, y) if isinstance(x, torch.Tensor) and y is not None else 0.0
-                for x, y in zip(leaves, mine, strict=True)
-            ]
-        )
+        pairs = zip(leaves, mine, strict=True)
+        apart = [
+            _difference(x, y) if isinstance(x, torch.Tensor) and y is not None else 0.0 for x, y in pairs
+        ]
+        same = from_all_ranks(apart)
         for number, (leaf, rows) in enumerate(zip(leaves, of_ranks[0][1], strict=True)):
             if not isinstance(leaf, torch.Tensor):
                 continue
@@ -185,9 +184,8 @@ class _Joins:
                 error = 0.0 if leaf.isnan() or leaf == 0 else math.inf
             else:
                 terms = [part * weight for part, weight in zip(parted, weights, strict=True) if weight]
-                error = _difference(
-                    leaf if leaf.is_floating_point() else leaf.double(), torch.as_tensor(sum(terms))
-                )
+                wanted = leaf if leaf.is_floating_point() else leaf.double()
+                error = _difference(wanted, torch.as_tensor(sum(terms)))
             found[way] = max(error, so_far[way] if so_far else 0.0)
         return found
 

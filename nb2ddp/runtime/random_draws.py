@@ -44,9 +44,8 @@ class _Draws:
         shapes = _shapes(inputs)
         if shapes in self.known or not self.known:
             return self.known.get(shapes, _NOTHING)
-        return (
-            self._fitted(shapes) or self.known[min(self.known, key=lambda of: abs(_size(of) - _size(shapes)))]
-        )
+        nearest = min(self.known, key=lambda of: abs(_size(of) - _size(shapes)))
+        return self._fitted(shapes) or self.known[nearest]
 
     def _fitted(self, shapes: Any) -> _Counts | None:
         """Return what follows from sizes, and from sizes times lengths, if all that was seen does."""
@@ -117,9 +116,8 @@ def _drawn(before: tuple[Any, ...], after: tuple[Any, ...]) -> _Counts | None:
         counts.append(count)
     gpu = 0
     if before[3] is not None and after[3] is not None:
-        seeds, offsets = zip(
-            *(state.view(torch.int64).tolist() for state in (before[3], after[3])), strict=True
-        )
+        states = [state.view(torch.int64).tolist() for state in (before[3], after[3])]
+        seeds, offsets = zip(*states, strict=True)
         if seeds[0] != seeds[1] or offsets[1] < offsets[0]:
             return None
         gpu = offsets[1] - offsets[0]

@@ -195,9 +195,8 @@ def _fill_gradients(trainer: Any) -> None:
         left_out = [parameter for name, parameter in trained.items() if name not in reached]
         if left_out:
             torch.autograd.backward(left_out, [torch.zeros_like(parameter) for parameter in left_out])
-        ranks_that_used = torch.tensor(
-            [name in used for name in trained], dtype=torch.int, device=loss.device
-        )
+        here = [name in used for name in trained]
+        ranks_that_used = torch.tensor(here, dtype=torch.int, device=loss.device)
         dist.all_reduce(ranks_that_used)
         for parameter, count in zip(trained.values(), ranks_that_used.tolist(), strict=True):
             if count == 0:

@@ -73,10 +73,8 @@ def _contents(*roots: Any) -> list[tuple[Any, list[Any]]]:
     """Return values that objects and the script's names hold, each with what it holds itself."""
     modules = ((name, module) for name, module in [*sys.modules.items()] if hasattr(module, "__dict__"))
     libraries = {id(vars(module)) for name, module in modules if not _is_own(name)}
-    seen, waiting = (
-        dict[int, tuple[Any, list[Any]]](),
-        collections.deque([*roots, vars(sys.modules["__main__"])]),
-    )
+    seen: dict[int, tuple[Any, list[Any]]] = {}
+    waiting = collections.deque([*roots, vars(sys.modules["__main__"])])
     while waiting and len(seen) < _MOST_HELD:
         value = waiting.popleft()
         if (

@@ -121,11 +121,9 @@ def _left_differently(model: torch.nn.Module, one: _Trial, other: _Trial) -> lis
 
 def _cut_off(value: Any) -> Any:
     """Return a copy of an argument without what it was computed from: backward() is still to come through that."""
-    return (
-        value.detach().requires_grad_(value.requires_grad).clone()
-        if isinstance(value, torch.Tensor)
-        else value
-    )
+    if not isinstance(value, torch.Tensor):
+        return value
+    return value.detach().requires_grad_(value.requires_grad).clone()
 
 
 def _begins_a_graph(value: Any) -> bool:
@@ -318,10 +316,7 @@ class _Comparison:
             join = functools.partial(self._joined, kind)
             apart = _gradients_apart(trials, self._call, join, some, trained)
             if trials.kept:
-                return (
-                    f"backward() keeps in `{trials.kept[0]}` what it computes from the rows of a batch",
-                    None,
-                )
+                return f"backward() keeps in `{trials.kept[0]}` what it computes from a batch's rows", None
             most = 0.1 if in_16_bits else 3e-3 if torch.cuda.is_available() else 5e-5
             apart = from_main_process(functools.partial(copy.copy, apart))
             if apart is not None and apart[0] <= most:
@@ -339,9 +334,8 @@ class _Comparison:
             before = pytree.tree_leaves(given)
             output = self.run(*given)
             now = pytree.tree_leaves(given)
-            self.writes |= [*map(id, now)] != [*map(id, before)] or any(
-                getattr(x, "_version", 0) for x in now
-            )
+            self.writes |= [*map(id, now)] != [*map(id, before)]
+            self.writes |= any(getattr(x, "_version", 0) for x in now)
             return output
 
         return compute

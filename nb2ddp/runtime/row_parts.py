@@ -157,10 +157,8 @@ def _combined(
     changes: list[_Change | None], all_weights: dict[str, list[float]], rule: str
 ) -> _Change | None:
     """Return one change for those of the parts; None where they cannot be put together."""
-    given, weights = (
-        [change for change in changes if change is not None],
-        all_weights.get(rule.removesuffix(_SET)),
-    )
+    given = [change for change in changes if change is not None]
+    weights = all_weights.get(rule.removesuffix(_SET))
     items, is_all = [change.items for change in given], len(given) == len(changes)
     if rule == "copies":
         return given[0]

@@ -44,10 +44,8 @@ def _split_class(kind: Any) -> type:
 def _methods(kind: Any) -> Iterator[tuple[str, Callable[..., Any]]]:
     """Yield the public methods that a model's own classes define: some train it past its call."""
     for name in dir(kind):
-        owner = (
-            next(base for base in kind.__mro__ if name in vars(base)) if not name.startswith("_") else None
-        )
-        if owner is None or owner is object or owner.__module__.partition(".")[0] == "torch":
+        owner = next((base for base in kind.__mro__ if name in vars(base)), object)
+        if name.startswith("_") or owner is object or owner.__module__.partition(".")[0] == "torch":
             continue
         if isinstance(vars(owner)[name], types.FunctionType):
             yield name, vars(owner)[name]

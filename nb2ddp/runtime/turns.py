@@ -57,9 +57,8 @@ class _Turns(_DividedSteps):
         self.moves = False  # a micro-batch moves parameters, and back but for rounding
         self.said = False  # that random numbers are not those of one process
         self.model: Any = None  # whose parameters are known to be equal
-        self.positions: dict[Any, Any] | None = (
-            None  # of iterators in sight, while the first step is computed whole
-        )
+        # of iterators in sight, while the first step is computed whole
+        self.positions: dict[Any, Any] | None = None
 
     def begin(self, samples: list[Any]) -> None:
         """Note the micro-batches of a step."""

@@ -205,10 +205,8 @@ def _sent(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _sent(item) for name, item in value.items()}
     kind = type(value)
-    is_local = (
-        isinstance(value, tuple | enum.Enum)
-        and getattr(sys.modules.get(kind.__module__), kind.__name__, None) is not kind
-    )
+    found = getattr(sys.modules.get(kind.__module__), kind.__name__, None)
+    is_local = isinstance(value, tuple | enum.Enum) and found is not kind  # it cannot be pickled
     return _UNTOLD if isinstance(value, _Position) or is_local else value
 
 
@@ -239,9 +237,8 @@ def _agree(one: Any, other: Any, tolerance: float = 0.0) -> bool:
     numbers = isinstance(one, int | float) and isinstance(other, int | float)
     if numbers and not isinstance(one, bool) and not isinstance(other, bool):
         both_nan = one != one and other != other
-        return (
-            both_nan or one == other or math.isclose(one, other, rel_tol=tolerance, abs_tol=tolerance * 1e-2)
-        )
+        are_close = math.isclose(one, other, rel_tol=tolerance, abs_tol=tolerance * 1e-2)
+        return both_nan or one == other or are_close
     try:
         return bool(type(one) is type(other) and (one is other or one == other))
     except Exception:  # __eq__ of any class may do anything

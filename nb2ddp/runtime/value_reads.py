@@ -12,21 +12,16 @@ from nb2ddp.runtime.object_collectives import _largest_of_ranks
 
 # What gives Python the values of a tensor, or a tensor whose size depends on them.
 _READS = frozenset(
-    (
-        *("__array__", "__bool__", "__complex__", "__contains__", "__float__", "__index__", "__int__"),
-        *("allclose", "equal", "is_nonzero", "item", "numpy", "tolist"),
-        *("argwhere", "bincount", "masked_select", "nonzero", "unique", "unique_consecutive"),
-        *("repeat_interleave", "_pad_packed_sequence"),
-    )
+    "__array__ __bool__ __complex__ __contains__ __float__ __index__ __int__ allclose equal is_nonzero item numpy "
+    "tolist argwhere bincount masked_select nonzero unique unique_consecutive repeat_interleave "
+    "_pad_packed_sequence".split()
 )
 _SIZED_BY_NUMBERS = frozenset({"arange", "empty", "full", "ones", "zeros"})
 _CHOICES = frozenset({"__getitem__", "argwhere", "masked_select", "nonzero", "where"})
 _COMPARISONS = frozenset(
     f"{prefix}{name}{prefix}" for name in ("eq", "ge", "gt", "le", "lt", "ne") for prefix in ("__", "")
 ) | frozenset({"greater", "greater_equal", "less", "less_equal"})
-_DIVISIONS = frozenset(
-    {"__truediv__", "__itruediv__", "__rtruediv__", "div", "div_", "divide", "true_divide"}
-)
+_DIVISIONS = frozenset("__truediv__ __itruediv__ __rtruediv__ div div_ divide true_divide".split())
 
 
 class _Reads(TorchFunctionMode):
