@@ -21,7 +21,6 @@ import torch
 
 from nb2ddp.runtime.kept_values import (
     _GROWS,
-    _LEAVES,
     _MOST,
     _base,
     _cannot_go_back,
@@ -56,7 +55,7 @@ def _copied(value: Any) -> Any:
         return of(items, value.maxlen) if isinstance(value, collections.deque) else of(items)
     if isinstance(value, functools._lru_cache_wrapper):
         return value.cache_info()
-    if isinstance(value, _LEAVES):
+    if isinstance(value, array.array | bytearray | io.StringIO):
         return value.getvalue() if isinstance(value, io.StringIO) else value[:]
     if _is_generator(value):
         return _generator_state(value)
