@@ -10,7 +10,10 @@ from __future__ import annotations
 
 import random
 
-VERSION = 2  # of the grammar: a seed means the same program as long as this stays
+from differential.recipes import RECIPES, STATE
+
+VERSION = 3  # of the grammar: a seed means the same program as long as this stays
+_DRAWN_AS = 2  # tests name seeds of this version: features added since are drawn after its own
 
 Features = dict[str, str]
 
@@ -112,9 +115,41 @@ predict: no*3 yes
 collator: default custom
 clip: default none
 smoothing_eval: no
+library: none*6 dpo kto orpo cpo reward seq2seq sentence
+override: none*5 training_step sampler dataloader optimizer scheduler log prediction_step evaluate curriculum
+kept: none*5 list counter queue closure model_attribute iterator average file print
+resume: no*4 yes
+dropout: no*4 yes
+arguments: none*4 by_length drop_last checkpointing cosine neftune first_step clip_small eval_delay weight_decay
+listener: none*4 asks_eval stops_epoch per_substep counts_tokens changes_data snapshot
 """)
 
-FAMILIES = {"loop": (COMMON | LOOP, 6.0), "trainer": (TRAINER, 2.5), "accelerate": (COMMON | ACCELERATE, 1.5)}
+RECIPE = _table(f"""
+family: recipe
+task: {" ".join(RECIPES)}
+seed: top
+n: 48*3 50 49 40
+batch: 8*4 6 5 16*2
+drop_last: no*3 yes
+form: flat*3 function*2 factory class*2 main
+state: none*2 {" ".join(STATE)}
+print: epoch*2 step
+eval: none*2 whole argmax single
+save: none*2 last best each
+schedule: none*2 cosine closure
+clip: none*2 norm
+dropout: no*4 yes
+resume: no*3 yes
+stop: no*4 patience
+""")
+
+FAMILIES = {
+    "loop": (COMMON | LOOP, 6.0),
+    "trainer": (TRAINER, 2.5),
+    "accelerate": (COMMON | ACCELERATE, 1.5),
+    "recipe": (RECIPE, 0.0),  # by the seed's last digit
+}
+RECIPE_DIGITS = (3, 4, 8)  # that no seed ends with that a test names
 
 
 def table_of(features: Features) -> dict[str, dict[str, float]]:
@@ -128,10 +163,10 @@ def plainest(features: Features) -> Features:
 
 def draw(seed: int, fixed: Features | None = None) -> Features:
     """The features of the program that ``seed`` stands for, but for those that are ``fixed``."""
-    rng = random.Random(f"{VERSION}-{seed}")
+    rng = random.Random(f"{_DRAWN_AS}-{seed}")
     names = list(FAMILIES)
     (family,) = rng.choices(names, [FAMILIES[name][1] for name in names])
-    family = (fixed or {}).get("family", family)
+    family = (fixed or {}).get("family", "recipe" if seed % 10 in RECIPE_DIGITS else family)
     features: Features = {}
     plainness = rng.choice([0.2, 0.5, 0.7])  # some programs are plain but for a few things, some are not
     for name, values in FAMILIES[family][0].items():
@@ -153,6 +188,9 @@ def settled(features: Features) -> Features:
 
     if made["family"] == "trainer":
         _settle_trainer(made, back)
+        _settle_library(made, back)
+    elif made["family"] == "recipe":
+        _settle_recipe(made, back)
     else:
         _settle_loop(made, back)
     return made
@@ -332,6 +370,59 @@ def _settle_trainer(made: Features, back) -> None:  # type: ignore[no-untyped-de
         back("best", "callback", "report")
     if made["report"] == "metrics" and made["eval"] == "none":
         back("report")
+
+
+def _settle_library(made: Features, back) -> None:  # type: ignore[no-untyped-def]
+    """What a subclass, a listener or another library's Trainer does not go with."""
+    library = made["library"]
+    if library != "none":
+        made["task"] = "bert"
+        back("metrics", "compute_loss", "collator", "predict", "optim", "trainer_data", "dropout", "source")
+        if made["save"] in ("tokenizer", "save_load"):
+            back("save")
+        if made["override"] in ("sampler", "dataloader"):
+            back("override")
+        if made["arguments"] in ("by_length", "neftune", "checkpointing"):
+            back("arguments")
+        if made["seed"] == "none":
+            back("seed")
+        if library == "sentence" and made["kept"] != "none":
+            back("kept")
+    if made["task"] == "sft" and made["override"] in ("sampler", "dataloader"):
+        back("override")
+    if made["trainer_data"] == "iterable" and made["override"] in ("sampler", "dataloader"):
+        back("override")
+    if made["trainer_data"] == "iterable" and made["arguments"] in ("by_length", "eval_delay"):
+        back("arguments")
+    if made["override"] == "curriculum" and made["kept"] != "none":
+        back("kept")
+    if made["compute_loss"] in ("weighted", "own_ce", "distil") and made["override"] == "curriculum":
+        back("override")
+    if made["optim"] == "passed" and made["override"] in ("optimizer", "scheduler"):
+        back("override")
+    if made["form"] in ("function", "main", "sweep", "two_trainers") or made["best"] == "yes":
+        back("resume")
+    if made["form"] in ("function", "sweep") and made["kept"] in ("average", "counter", "model_attribute"):
+        back("kept")
+    if made["callback"] == "history":  # a training that has nothing left has no losses
+        back("resume")
+    if made["listener"] == "asks_eval" and made["eval"] not in ("epoch", "steps"):
+        back("listener")
+    if made["trainer_data"] == "iterable" and made["listener"] == "changes_data":
+        back("listener")
+    if made["clip"] == "none" and made["arguments"] == "clip_small":
+        back("arguments")
+    if made["arguments"] == "eval_delay" and made["eval"] not in ("epoch", "steps"):
+        back("arguments")
+    if made["arguments"] == "neftune" and made["task"] not in ("llama", "bert", "sft"):
+        back("arguments")
+    if made["kept"] == "print" and made["form"] == "sweep":
+        back("kept")
+
+
+def _settle_recipe(made: Features, back) -> None:  # type: ignore[no-untyped-def]
+    if made["task"] == "moco" and made["state"] == "queue":  # both call something queue
+        back("state")
 
 
 def is_seeded(features: Features) -> bool:

@@ -6,6 +6,15 @@ from __future__ import annotations
 
 from differential.features import Features
 from differential.text import Lines, indent, lines, under
+from differential.trainer_extras import (
+    ARGUMENTS,
+    KEPT,
+    KEPT_USES,
+    LISTENERS,
+    OVERRIDES_SHOW,
+    Library,
+    own_trainer,
+)
 
 VOCABULARY, CLASSES = 24, 3
 _LLAMA = f"""
@@ -30,6 +39,7 @@ class TrainerProgram:
         self.task = features["task"]
         self.imports = {"import torch"}
         self.evaluates = features["eval"] != "none"
+        self.library = Library(features["library"]) if features["library"] != "none" else None
 
     def use(self, *needed: str) -> None:
         self.imports.update(needed)
@@ -45,6 +55,7 @@ class TrainerProgram:
             self._tokenizer() if f["task"] == "sft" or f["save"] == "tokenizer" else [],
             self._model_definition(),
             [*self._metrics(), *self._callback(), *self._collator(), *self._trainer_class()],
+            [*self._listener(), *self._own_trainer()],
         ]
         run = [*self._model(), *self._trainer(), *self._train(), *self._after()]
         match f["form"]:
@@ -155,6 +166,9 @@ class TrainerProgram:
 
     def _rows(self) -> Lines:
         n = int(self.f["n"]) + int(self.f["eval_n"])
+        if self.library:
+            self.use(*self.library.imports)
+            return self.library.data(int(self.f["n"]), int(self.f["eval_n"]))
         match self.f["source"]:
             case "numpy":
                 self.use("import numpy as np")
@@ -190,6 +204,8 @@ class TrainerProgram:
         ]
 
     def _datasets(self) -> Lines:
+        if self.library:
+            return []
         n = self.f["n"]
         made = [f"train_rows, eval_rows = rows[:{n}], rows[{n}:]"]
         match self.f["trainer_data"]:
@@ -252,14 +268,24 @@ tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, pad_token="<pad>", eos
     # ---- model ----
 
     def _model_definition(self) -> Lines:
+        if self.library:
+            return []
         if self.task in ("llama", "llama_lora", "sft"):
             self.use("from transformers import LlamaConfig, LlamaForCausalLM")
-            return lines(_LLAMA.replace(f"vocab_size={VOCABULARY}", f"vocab_size={VOCABULARY + 2}"))
+            drawn = "\n    attention_dropout=0.1," if self.f["dropout"] == "yes" else ""
+            return lines(
+                _LLAMA.replace(f"vocab_size={VOCABULARY},", f"vocab_size={VOCABULARY + 2},{drawn}", 1)
+            )
         name = "BertForTokenClassification" if self.task == "token_cls" else "BertForSequenceClassification"
         self.use(f"from transformers import BertConfig, {name}")
-        return lines(_BERT.replace("LABELS", "1" if self.task == "regression" else str(CLASSES)))
+        text = _BERT.replace("LABELS", "1" if self.task == "regression" else str(CLASSES))
+        if self.f["dropout"] == "yes":
+            text = text.replace("hidden_dropout_prob=0.0", "hidden_dropout_prob=0.1")
+        return lines(text)
 
     def _model(self) -> Lines:
+        if self.library:
+            return self.library.model()
         name = {
             "llama": "LlamaForCausalLM",
             "llama_lora": "LlamaForCausalLM",
@@ -356,8 +382,30 @@ tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, pad_token="<pad>", eos
             "",
         ]
 
+    def _listener(self) -> Lines:
+        if self.f["listener"] == "none":
+            return []
+        self.use("from transformers import TrainerCallback")
+        return [*under("class Listener(TrainerCallback):", lines(LISTENERS[self.f["listener"]])), ""]
+
+    def _own_trainer(self) -> Lines:
+        override, kept = self.f["override"], self.f["kept"]
+        if override == kept == "none":
+            return []
+        if kept in KEPT_USES:
+            self.use(KEPT_USES[kept])
+        if self._base == "Trainer":
+            self.use("from transformers import Trainer")
+        return own_trainer(self._base, override, kept)
+
     @property
     def _class(self) -> str:
+        return "OwnTrainer" if self.f["override"] != "none" or self.f["kept"] != "none" else self._base
+
+    @property
+    def _base(self) -> str:
+        if self.library:
+            return self.library.trainer
         own = self.f["compute_loss"] in ("weighted", "own_ce", "distil")
         return "MyTrainer" if own else "SFTTrainer" if self.task == "sft" else "Trainer"
 
@@ -392,10 +440,10 @@ tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, pad_token="<pad>", eos
     def _trainer(self, lr: str | None = None) -> Lines:
         f = self.f
         sft = self.task == "sft"
-        config = "SFTConfig" if sft else "TrainingArguments"
-        self.use(
-            "from trl import SFTConfig, SFTTrainer" if sft else "from transformers import TrainingArguments"
-        )
+        config = self.library.config if self.library else "SFTConfig" if sft else "TrainingArguments"
+        if not self.library:
+            where = "trl import SFTConfig, SFTTrainer" if sft else "transformers import TrainingArguments"
+            self.use(f"from {where}")
         if self._class == "Trainer":
             self.use("from transformers import Trainer")
         steps = {"1": "1", "3": "3", "2": "2", "4": "4"}[f["accumulation"]]
@@ -421,8 +469,11 @@ tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, pad_token="<pad>", eos
                 'metric_for_best_model="eval_loss"',
                 "greater_is_better=False",
             ]
+        elif f["resume"] == "yes":
+            given += ['save_strategy="steps"', "save_steps=4"]
         else:
             given.append('save_strategy="no"')
+        given += ARGUMENTS.get(f["arguments"], [])
         if f["compute_loss"] == "smoothing_arg":
             given.append("label_smoothing_factor=0.1")
         if f["optim"] == "sgd":
@@ -430,6 +481,8 @@ tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, pad_token="<pad>", eos
         if f["clip"] == "none":
             given.append("max_grad_norm=0.0")
         given += ['report_to="none"', "use_cpu=True", "disable_tqdm=True", "seed=0"]
+        if self.library:
+            given += self.library.arguments
         if sft:
             given += ["max_length=16", "bf16=False"]  # SFTConfig's own default, whose rounding hides all else
         made = [f"args = {config}(", *indent([f"{item}," for item in given]), ")"]
@@ -442,10 +495,15 @@ tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, pad_token="<pad>", eos
             call.append("data_collator=collate")
         if sft:
             call.append("processing_class=tokenizer")
+        if self.library:
+            call += self.library.call
+        heard = ["Listener()"] if f["listener"] != "none" else []
         if f["callback"] == "early":
-            call.append("callbacks=[EarlyStoppingCallback(early_stopping_patience=1)]")
+            heard.append("EarlyStoppingCallback(early_stopping_patience=1)")
         elif f["callback"] != "none":
-            call.append("callbacks=[MyCallback()]")
+            heard.append("MyCallback()")
+        if heard:
+            call.append(f"callbacks=[{', '.join(heard)}]")
         if f["optim"] == "passed":
             made += [
                 "optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)",
@@ -480,6 +538,13 @@ tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, pad_token="<pad>", eos
                 ]
             case _:
                 made += ["trainer.train()"]
+        if f["resume"] == "yes":
+            made += [*self._model(), *self._trainer(), "trainer.train(resume_from_checkpoint=True)"]
+            made.append('print("resumed to", trainer.state.global_step)')
+        if f["override"] in OVERRIDES_SHOW:
+            made.append(OVERRIDES_SHOW[f["override"]])
+        if f["kept"] != "none":
+            made.append(f'print("kept", {KEPT[f["kept"]][2]})')
         if f["eval"] in ("after", "before_after"):
             made += [
                 "metrics = trainer.evaluate()",

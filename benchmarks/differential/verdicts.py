@@ -17,6 +17,7 @@ from nbformat.v4 import new_code_cell, new_notebook
 from differential.compare import Difference, between_ranks, between_runs
 from differential.features import Features, is_seeded, plainest
 from differential.loop_programs import LoopProgram
+from differential.recipe_programs import RecipeProgram
 from differential.runs import LIMIT, Rank, Run, run
 from differential.trainer_programs import TrainerProgram
 from nb2ddp import convert
@@ -63,7 +64,7 @@ class Verdict:
 
 def cells_of(features: Features) -> list[str]:
     """The code cells of a program."""
-    make = TrainerProgram if features["family"] == "trainer" else LoopProgram
+    make = {"trainer": TrainerProgram, "recipe": RecipeProgram}.get(features["family"], LoopProgram)
     cells: list[str] = make(features).cells
     return cells
 
