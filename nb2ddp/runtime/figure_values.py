@@ -22,7 +22,8 @@ def _places(trainer: Any) -> Iterator[_Place]:
     for name, value in list(vars(trainer).items()):
         if name not in _NO_FIGURES:
             yield _Place(("trainer", name), vars(trainer), name, value)
-    yield from _of_modules(_own_parts(trainer.model))
+    # a library's model, too: `compute_loss` may set an attribute of it
+    yield from _of_modules({"": trainer.model, **dict(_own_parts(trainer.model))}.items())
     yield _Place((), None, None, type(trainer))
 
 
