@@ -34,8 +34,7 @@ def _hide_ranks() -> None:
     """
     _store()
     _run.is_hidden = True
-    for name in _HIDDEN:
-        os.environ.pop(name, None)
+    _hide_launcher()
     seen = os.environ.get("CUDA_VISIBLE_DEVICES")
     if not torch.backends.cuda.is_built() or seen == "":
         return
@@ -50,6 +49,12 @@ def _hide_ranks() -> None:
         )
     os.environ["CUDA_VISIBLE_DEVICES"] = gpus[_run.local_rank]
     _run.gpu = 0 if torch.cuda.is_available() else _run.local_rank
+
+
+def _hide_launcher() -> None:
+    """Let libraries find no launcher: told of one, Accelerate wraps a model with DDP for a single process too."""
+    for name in _HIDDEN if "RANK" in os.environ else ():
+        os.environ.pop(name, None)
 
 
 def _hide_group() -> None:

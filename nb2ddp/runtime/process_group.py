@@ -14,7 +14,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from nb2ddp.runtime.ending import _SCRATCH, _end_on_error, _leave_script
 from nb2ddp.runtime.object_collectives import from_all_ranks, from_main_process
-from nb2ddp.runtime.one_process import _hide_group, _hide_ranks
+from nb2ddp.runtime.one_process import _hide_group, _hide_launcher, _hide_ranks
 from nb2ddp.runtime.random_numbers import _random_state, _seed_all, _set_random_state
 from nb2ddp.runtime.run_state import _GROUP_TIMEOUT, _run
 from nb2ddp.runtime.store import _store
@@ -47,6 +47,7 @@ def _begin(seed: int | None, choose_gpu: Callable[[], None]) -> tuple[int, int, 
     if seed is not None:
         _seed_all(seed)
     if _run.world_size == 1:
+        _hide_launcher()
         return _run.rank, _run.local_rank, _run.world_size
     choose_gpu()
     os.environ.setdefault("TORCH_NCCL_ENABLE_TIMING", "1")  # the watchdog asks which collectives have begun

@@ -108,6 +108,21 @@ def test_nobody_is_advised_against_the_search_for_unused_parameters(
     assert not any("find_unused_parameters" in rank.err for rank in ended.ranks), ended.text
 
 
+ALONE = """
+import os, torch
+from accelerate import Accelerator
+model = Accelerator(cpu=True).prepare(torch.nn.Linear(2, 1))
+note(told=[name for name in ("RANK", "WORLD_SIZE") if name in os.environ], kind=type(model).__name__)
+"""
+
+
+@pytest.mark.parametrize("ranks", [0, 1])
+def test_a_single_rank_is_no_launched_process_to_libraries(run: Run, ranks: int) -> None:
+    """Accelerate would wrap the model with DDP: attributes that a notebook sets would go astray."""
+    ended = run(ALONE, ranks)
+    assert ended.notes == [{"told": [], "kind": "Linear"}], ended.text
+
+
 PIPELINE = """
 import torch
 from transformers import BertConfig, BertModel, BertTokenizer, pipeline
