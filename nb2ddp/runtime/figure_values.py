@@ -6,7 +6,16 @@ from typing import Any
 
 import torch
 
-from nb2ddp.runtime.kept_values import _MOST, _MOST_ON_CPU, _names, _of_modules, _own_parts, _Place
+from nb2ddp.runtime.kept_values import (
+    _MOST,
+    _MOST_ON_CPU,
+    _OF_ALL_MODULES,
+    _SIMPLE,
+    _names,
+    _of_modules,
+    _own_parts,
+    _Place,
+)
 
 # attributes of a Trainer that hold no figures, or none that a micro-batch changes
 _NO_FIGURES = frozenset(
@@ -22,9 +31,18 @@ def _places(trainer: Any) -> Iterator[_Place]:
     for name, value in list(vars(trainer).items()):
         if name not in _NO_FIGURES:
             yield _Place(("trainer", name), vars(trainer), name, value)
-    # a library's model, too: `compute_loss` may set an attribute of it
-    yield from _of_modules({"": trainer.model, **dict(_own_parts(trainer.model))}.items())
+    yield from _of_modules(_own_parts(trainer.model))
+    attributes = getattr(trainer.model, "__dict__", {})
+    for name, value in list(attributes.items()):  # of a library's model: `compute_loss` may set some
+        if name not in _OF_ALL_MODULES and _holds_values(value):
+            yield _Place(("model", "", name), attributes, name, value)
     yield _Place((), None, None, type(trainer))
+
+
+def _holds_values(value: Any) -> bool:
+    """Return whether a value is a number, a text or a tensor, or a list of such: no object of a library's own."""
+    values = value if isinstance(value, list) else [value]
+    return all(isinstance(item, (*_SIMPLE, torch.Tensor)) for item in values)
 
 
 def _is_small(place: _Place) -> bool:
