@@ -4,6 +4,7 @@ A rule is not guessed: it has to explain what all ranks saw of a value in all mi
 """
 
 import operator
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -70,17 +71,27 @@ def _changed(before: tuple[_Place, Any] | None, after: tuple[_Place, Any] | None
     old = _ABSENT if before is None else before[1]
     if isinstance(copy, int) and isinstance(value, _GROWS):  # a long one
         length = old if isinstance(old, int) else len(old) if isinstance(old, _GROWS) else 0
-        return _Change(None, None, list(value)[length:]) if length != len(value) else None
+        return _change_to_send(None, None, list(value)[length:]) if length != len(value) else None
     if isinstance(value, dict):  # of many entries
         same = isinstance(old, list) and len(old) == len(copy) and all(map(operator.is_, old, copy))
         return None if same else _Change(_UNTOLD, _UNTOLD)
     if isinstance(value, _GROWS):
         items = _appended(old, value)
         same = type(old) is type(copy) and len(old) == len(copy) and (items is not None and not items)
-        return None if same else _Change(_sent(old), _sent(copy), _sent(items))
+        return None if same else _change_to_send(old, copy, items)
     if _agree(old, copy):
         return None
     return _Change(_sent(old), _sent(copy))
+
+
+def _change_to_send(before: Any, after: Any, items: Any) -> _Change:
+    """Return a change of a container as other ranks get it; it is untold where it holds what cannot be sent."""
+    change = _Change(_sent(before), _sent(after), _sent(items))
+    try:
+        pickle.dumps(vars(change))
+    except Exception:  # a function made in another one, say: any class may refuse
+        return _Change(_UNTOLD, _UNTOLD)
+    return change
 
 
 def _explains(rule: str, path: _Path, seen: list[list[_Note]]) -> bool:

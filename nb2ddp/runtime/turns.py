@@ -312,7 +312,7 @@ class _Turns(_DividedSteps):
             apart = [abs(loss / losses[0] - 1) for loss in losses if losses[0] == losses[0] != 0]
             self.losses_apart = max(self.losses_apart, *apart, 0.0)
         if what := self.figures.learn(seen, orders):
-            return f"{what} depends on the micro-batches before"
+            return f"{what} may depend on the micro-batches before"
         self.figures.summed |= self.figures.overlapping(seen)
         return ""
 
