@@ -154,7 +154,10 @@ def _held(iterator: Any, depth: int = 0) -> list[Any]:
         return found
     frame = getattr(iterator, "gi_frame", None)
     found.append(None if frame is None else frame.f_lasti)
-    for inner in gc.get_referents(iterator) if depth < 4 else ():
+    parts = gc.get_referents(iterator) if depth < 4 else ()
+    if isinstance(iterator, itertools.cycle) and len(parts) == 1 and len(parts[0]) <= _MOST_CELLS:
+        found += [next(iterator) for _ in parts[0]]  # its index is out of sight; a whole round brings it back
+    for inner in parts:
         if not isinstance(inner, type | types.FunctionType | types.ModuleType | types.CodeType | dict):
             is_inside = _cannot_go_back(inner) or isinstance(inner, tuple)  # of map and zip
             found.append(_held(inner, depth + 1) if is_inside else inner)

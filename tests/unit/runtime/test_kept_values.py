@@ -34,6 +34,13 @@ def from_a_loader() -> Iterator[Any]:
     return iter(torch.utils.data.DataLoader(list(range(20)), batch_size=2))
 
 
+def in_a_later_round() -> Iterator[float]:
+    iterator = itertools.cycle([1.0, 0.5, 2.0])
+    for _ in range(4):
+        next(iterator)
+    return iterator
+
+
 ITEMS = list(range(900, 920))
 ITERATORS: dict[str, Callable[[], Iterator[Any]]] = {
     "list": lambda: iter(ITEMS),
@@ -52,6 +59,7 @@ ITERATORS: dict[str, Callable[[], Iterator[Any]]] = {
     "chain": lambda: itertools.chain(ITEMS, ITEMS),
     "islice": lambda: itertools.islice(ITEMS, 10),
     "cycle": lambda: itertools.cycle(ITEMS),
+    "cycle in a later round": in_a_later_round,
     "count": lambda: itertools.count(900),
     "accumulate": lambda: itertools.accumulate(ITEMS),
     "pairwise": lambda: itertools.pairwise(ITEMS),
