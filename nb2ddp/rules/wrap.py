@@ -53,7 +53,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             "faster than one GPU. Keep figures in a list instead, and write them in a callback or after training",
             call,
         )
-    earlier = () if ranks else micro_batch_order.earlier_reads(facts)
+    earlier = micro_batch_order.earlier_reads(facts) if facts.train_calls and not ranks else ()
     for node, what in earlier:
         yield Note(
             f"a micro-batch reads {what} here, which earlier micro-batches of the step have changed, so every rank "

@@ -87,3 +87,22 @@ t = Mine(llm)
 ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks compute micro-batches in turns, and sum the gradients
 t.train()
 ddp.check_replicas(ddp_model)
+
+# case: no Trainer's step: a loop's model reads what its own calls have left
+import torch
+seen = []
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(2, 1)
+    def forward(self, x):
+        out = self.layer(x)
+        seen.append(len(x))
+        if len(seen) > 6:
+            out = out - out.mean(0)
+        return out
+net = Net()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for x in loader:
+    net(x).mean().backward()
+    optimizer.step()
