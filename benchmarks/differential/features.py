@@ -11,7 +11,8 @@ from __future__ import annotations
 import random
 
 from differential.recipes import RECIPES, STATE
-from differential.settling import Features, settle_library, settle_loop, settle_recipe, settle_trainer
+from differential.settling import Features as Features
+from differential.settling import settle_library, settle_loop, settle_recipe, settle_trainer
 
 VERSION = 3  # of the grammar: a seed means the same program as long as this stays
 _DRAWN_AS = 2  # tests name seeds of this version: features added since are drawn after its own
