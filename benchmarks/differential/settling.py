@@ -215,7 +215,8 @@ def settle_library(made: Features, back: Callable[..., None]) -> None:
         back("resume")
     if made["form"] in ("function", "sweep") and made["kept"] in ("average", "counter", "model_attribute"):
         back("kept")
-    if made["callback"] == "history":  # a training that has nothing left has no losses
+    keeps = made["kept"] in ("counter", "average", "model_attribute") or made["override"] == "training_step"
+    if made["callback"] == "history" or keeps:  # a training that has nothing left has no losses
         back("resume")
     if made["listener"] == "asks_eval" and made["eval"] not in ("epoch", "steps"):
         back("listener")
