@@ -138,7 +138,7 @@ def settle_loop(made: Features, back: Callable[..., None]) -> None:
         or (task == "tokens" and made["model"] == "module")
     ):
         back("rows_meet")
-    if made["rows_meet"] == "method" and made["wrapper"] != "none":
+    if made["rows_meet"] == "method" and (made["wrapper"] != "none" or made["model"] == "lazy"):
         back("wrapper", "model")
     if made["family"] == "accelerate":
         if made["source"] == "hf" and made["dataset"] != "hf":
