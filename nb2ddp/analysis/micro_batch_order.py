@@ -61,6 +61,8 @@ def _values(facts: Facts, functions: list[cst.FunctionDef]) -> Iterator[tuple[cs
     """Yield reads of the notebook's own variables that these functions change, with their names."""
     uses: dict[str, _Uses] = defaultdict(_Uses)
     for function in functions:
+        if _is_of_new_object(facts, function, functions):
+            continue
         for node in m.findall(function.body, m.Name() | m.Attribute(value=m.Name("self"))):
             if name := _variable(facts, function, node):
                 _sort(facts, node, name, uses[name])
@@ -68,6 +70,27 @@ def _values(facts: Facts, functions: list[cst.FunctionDef]) -> Iterator[tuple[cs
         if all(_fills_once(facts, change, name) for change in use.changes):
             continue
         yield from ((read, name) for read in use.reads if not _follows_own(facts, read, name, use.changes))
+
+
+def _is_of_new_object(facts: Facts, method: cst.FunctionDef, functions: list[cst.FunctionDef]) -> bool:
+    """Return whether a method is of a class whose objects end with the micro-batches that make them: a loss, say."""
+    home = facts.scope(method)
+    made = facts.calls_of(home.name.value) if isinstance(home, cst.ClassDef) else ()
+    return bool(made) and all(
+        facts.scope(call) in functions and _is_used_at_once(facts, call) for call, _ in made
+    )
+
+
+def _is_used_at_once(facts: Facts, made: cst.Call) -> bool:
+    """Match ``Loss(2)(x)``, and ``loss = Loss(2)`` where that name is only called."""
+    around, function = facts.parent(made), facts.scope(made)
+    if isinstance(around, cst.Assign) and function is not None:
+        names = [target.target for target in around.targets]
+        uses = [use for name in names for use in facts.uses(cst_nodes.code_of(name), function.body)]
+        used = [facts.parent(use) for use in uses if use not in names]
+        local = all(isinstance(name, cst.Name) and _variable(facts, function, name) == "" for name in names)
+        return local and all(isinstance(use, cst.Call | cst.Attribute) for use in used)
+    return isinstance(around, cst.Call | cst.Attribute)
 
 
 def _variable(facts: Facts, function: cst.FunctionDef, node: cst.CSTNode) -> str:

@@ -64,6 +64,27 @@ def test_what_does_not_depend_on_earlier_ones(case: str) -> None:
     assert earlier_reads(facts_of(LOSS.format(method=method, body=body))) == ()
 
 
+@pytest.mark.parametrize(
+    ("made", "found"),
+    [
+        ("loss_of = Focal(2)\n        return loss_of(loss)", []),
+        ("return Focal(2)(loss)", []),
+        ("if self.kept is None: self.kept = Focal(2)\n        return self.kept(loss)", ["`self.seen`"]),
+        ("loss_of = Focal(2)\n        return rows.setdefault(0, loss_of)(loss)", ["`self.seen`"]),
+    ],
+)
+def test_an_object_of_one_micro_batch_holds_nothing_of_earlier_ones(made: str, found: list[str]) -> None:
+    code = """
+class Focal:
+    def __init__(self, gamma): self.seen = [gamma]
+    def forward(self, loss):
+        self.seen.append(loss)
+        return loss * sum(self.seen)
+"""
+    asked = earlier_reads(facts_of(code + LOSS.format(method="compute_loss", body=made)))
+    assert [what for _, what in asked if "self" in what] == found
+
+
 def test_a_callback_between_micro_batches_reads_gradients() -> None:
     code = """
 class Looks(TrainerCallback):
