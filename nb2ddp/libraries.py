@@ -340,11 +340,7 @@ COMPUTING_PACKAGES = frozenset(
     "tqdm transformers trl typing unsloth".split()
 )
 # Of other packages, and of these, by how names begin: what is the same on all ranks, and what is of one machine or GPU.
-SAME_EVERYWHERE = ("os.environ", "os.getenv", "os.path.join", "os.path.basename", "os.path.dirname")
-OF_THIS_MACHINE = (
-    "torch.cuda.mem",
-    "torch.cuda.max_mem",
-    "torch.cuda.util",
-    "torch.cuda.temp",
-    "torch.cuda.power",
+SAME_EVERYWHERE = tuple(
+    "argparse. os.environ os.getenv os.path.join os.path.basename os.path.dirname".split()
 )
+OF_THIS_MACHINE = tuple(f"torch.cuda.{name}" for name in "mem max_mem util temp power".split())

@@ -188,12 +188,12 @@ def _is_told_where(facts: Facts, call: cst.Call) -> bool:
 
 
 def _changes_path(facts: Facts, call: cst.Call) -> bool:
-    """Match ``Path("x").mkdir()``, ``folder.mkdir(parents=True)`` and ``image.save("x.png")`` of Pillow."""
+    """Match ``Path("x").mkdir()``, ``folder.mkdir(parents=True)`` and ``image.save("x.png")``."""
     if not isinstance(call.func, cst.Attribute):
         return False
     method, owner = call.func.attr.value, call.func.value
     if method == "save":
-        return facts.comes_from(owner, "PIL") and _names_file(facts, call)
+        return _saves_itself(facts, call, owner)
     if method not in libraries.WRITING_PATH_METHODS:
         return False
     if method in ("replace", "rename") and [argument.keyword for argument in call.args] != [None]:
@@ -204,6 +204,14 @@ def _changes_path(facts: Facts, call: cst.Call) -> bool:
     of_class = any(name.rpartition(".")[2][:1].isupper() for name in facts.origins(owner))
     own = of_class or cst_nodes.code_of(owner) in ("self", "cls") or facts.called_functions(call)
     return named and not own
+
+
+def _saves_itself(facts: Facts, call: cst.Call, owner: cst.BaseExpression) -> bool:
+    """Match ``image.save("x.png")`` of an object that is not of the notebook's own classes."""
+    if facts.called_functions(call) or facts.kind(owner) in ("trainer", "accelerator"):
+        return False
+    text = cst_nodes.string_value(facts.value(call.args[0].value)) if call.args else None
+    return _names_file(facts, call) and (text is None or not {".", "/"}.isdisjoint(text))
 
 
 def _names_file(facts: Facts, call: cst.Call) -> bool:

@@ -34,6 +34,7 @@ from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source.cells import Statement
 
 _DELETING = frozenset({"shutil.rmtree", "os.remove", "os.unlink", "os.rmdir"})
+_MAKES_NONE = libraries.SHOWING_FUNCTIONS | frozenset("str len int sorted list next".split())
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
@@ -53,20 +54,30 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 statement,
             )
             continue
-        test = decided.test if isinstance(decided, cst.If) else None
         if isinstance(statement, cst.If) and folder_tests.is_numbered(facts, statement):
             continue  # all ranks look for a free name before rank 0 makes the folder: the rule rank-zero sees to that
         names_one = any(facts.contains(statement, name) for name in shared_names(facts))
-        if test is not None and (leaves(facts, statement) or names_one):
+        parts = isinstance(decided, cst.If) and (leaves(facts, statement) or names_one)
+        if parts or not _may_make_files(facts, statement):
             # a rank that comes later would go another way
             why, function = "all ranks go rank 0's way", helper(facts, "from_main_process")
             looks = partial(folder_tests.looks_at_files, facts)
-            yield from deferring(facts, test, why, function, wanted=looks)
+            yield from deferring(facts, decided.test, why, function, wanted=looks)
             continue
         if _only_deletes(facts, statement):  # a later rank would delete what rank 0 has made meanwhile
             yield Gate(statement, "rank-zero-then-wait", "one rank deletes")
             continue
         yield Gate(statement, "main-first", "rank 0 makes the files, the others find them")
+
+
+def _may_make_files(facts: Facts, statement: Statement) -> bool:
+    """Return whether a statement calls more than what looks at files, names them or reads them."""
+    names = (
+        facts.qualified(c.func) for c in facts.calls_in(statement) if not folder_tests.is_file_test(facts, c)
+    )
+    return any(
+        name not in _MAKES_NONE and not name.startswith(("os.path.", "pathlib.Path")) for name in names
+    )
 
 
 def _only_deletes(facts: Facts, statement: Statement) -> bool:

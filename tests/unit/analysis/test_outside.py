@@ -9,10 +9,11 @@ from nb2ddp.analysis.outside import by_clock, from_outside
 from tests.support.helpers import facts_of
 
 BEFORE = """
-import math, os, queue, random, redis
+import argparse, math, os, queue, random, redis
 import numpy as np
 from psutil import virtual_memory
 jobs = queue.Queue()
+args = argparse.ArgumentParser().parse_args()
 class Stop:
     def __init__(self, limit):
         self.limit = limit
@@ -45,6 +46,7 @@ seen = {"used": used, "steps": 3}
         ("len(os.listdir('.')) > 3", True),
         ("os.getloadavg()[0] > 3 or True", True),
         ("input() == 'q'", True),
+        ("args.steps > 3", False),
         ("os.environ.get('STEPS') == '3'", False),
         ("math.isnan(np.float32(3))", False),
         ("random.random() > 0.5", False),

@@ -21,19 +21,19 @@ with ddp.main_process_first():  # nb2ddp: rank 0 makes the files, the others fin
 
 # case: glob
 if len(glob.glob("*.txt")) > 3:
-    x = 1
+    x = load(1)
 # output
 with ddp.main_process_first():  # nb2ddp: rank 0 makes the files, the others find them
     if len(glob.glob("*.txt")) > 3:
-        x = 1
+        x = load(1)
 
 # case: a list of files
 if "d" in os.listdir("."):
-    x = 1
+    x = load(1)
 # output
 with ddp.main_process_first():  # nb2ddp: rank 0 makes the files, the others find them
     if "d" in os.listdir("."):
-        x = 1
+        x = load(1)
 
 # case: a conditional value
 data = load("d") if os.path.exists("d") else make("d")
@@ -43,49 +43,49 @@ with ddp.main_process_first():  # nb2ddp: rank 0 makes the files, the others fin
 
 # case: in the second test
 if big:
-    x = 1
+    x = load(1)
 elif os.path.isfile("d"):
-    x = 2
+    x = load(2)
 else:
-    x = 3
+    x = load(3)
 # output
 with ddp.main_process_first():  # nb2ddp: rank 0 makes the files, the others find them
     if big:
-        x = 1
+        x = load(1)
     elif os.path.isfile("d"):
-        x = 2
+        x = load(2)
     else:
-        x = 3
+        x = load(3)
 
 # case: comments and texts of several lines
 # the data
 if os.path.exists("d"):  # there
-  text = """
+  text = write("""
 one
-  two"""
+  two""")
   # end
 x = 1
 # output
 # the data
 with ddp.main_process_first():  # nb2ddp: rank 0 makes the files, the others find them
     if os.path.exists("d"):  # there
-      text = """
+      text = write("""
 one
-  two"""
+  two""")
       # end
 x = 1
 
 # case: neighbours share a block
 if os.path.exists("a"):
-    a = 1
+    a = load(1)
 if os.path.exists("b"):
-    b = 1
+    b = load(1)
 # output
 with ddp.main_process_first():  # nb2ddp: rank 0 makes the files, the others find them
     if os.path.exists("a"):
-        a = 1
+        a = load(1)
     if os.path.exists("b"):
-        b = 1
+        b = load(1)
 
 # case: inside a for
 for d in folders:
@@ -142,12 +142,12 @@ except OSError:
 # case: an if inside a guarded if
 if os.path.exists("a"):
     if os.path.exists("b"):
-        x = 1
+        x = load(1)
 # output
 with ddp.main_process_first():  # nb2ddp: rank 0 makes the files, the others find them
     if os.path.exists("a"):
         if os.path.exists("b"):
-            x = 1
+            x = load(1)
 
 # last cell
 trainer = SFTTrainer(model)

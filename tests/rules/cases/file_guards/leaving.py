@@ -1,4 +1,4 @@
-# All ranks leave a loop where rank 0 does: gated, rank 0 would go on with the next round alone.
+# All ranks go rank 0's way where a gate cannot help: gated, rank 0 would go on with the next round alone.
 
 # first cell
 import glob, os, uuid
@@ -50,6 +50,17 @@ out = "runs"
 if ddp.from_main_process(lambda: os.path.exists(out)):
     out = f"runs-{uuid.uuid4().hex}"
 os.makedirs(out)
+
+# case: a path that is there, and one that is not, where no file is made
+root = Path("/data/a")
+if not root.exists():
+    root = Path("/data/b") / name
+out = "a" if root.exists() else "b"
+# output
+root = Path("/data/a")
+if ddp.from_main_process(lambda: not root.exists()):
+    root = Path("/data/b") / name
+out = "a" if ddp.from_main_process(lambda: root.exists()) else "b"
 
 # last cell
 trainer = SFTTrainer(model)

@@ -23,6 +23,23 @@ class Log(TrainerCallback):
             torch.save(1, "x.pt")
 t = SFTTrainer(llm, callbacks=[Log()])
 
+# case: a picture that a library makes, and a name that is no path
+class Samples(TrainerCallback):
+  def on_log(self, *args, **kw):
+    grid = pipe("a cat")
+    grid.save(f"samples/{args[1].global_step}.png")
+    grid.save("state")
+t = SFTTrainer(llm, callbacks=[Samples()])
+# output
+class Samples(TrainerCallback):
+  def on_log(self, *args, **kw):
+    grid = pipe("a cat")
+    with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
+        if is_main:
+            grid.save(f"samples/{args[1].global_step}.png")
+    grid.save("state")
+t = SFTTrainer(llm, callbacks=[Samples()])
+
 # case: metrics
 def metrics(p):
     torch.save(1, "x.pt")

@@ -20,16 +20,16 @@ array[0] = 1
 
 # case: a function that saves what cannot be told, and removes it
 def read(row):
-    row["image"].save("temporary.png")
-    text = model.infer("temporary.png")
-    os.remove("temporary.png")
+    row["image"].save(row["file"])
+    text = model.infer(row["file"])
+    os.remove(row["file"])
     return text
 text = read(rows[0])
 # output
 def read(row):
-    row["image"].save("temporary.png")
-    text = model.infer("temporary.png")
-    os.remove("temporary.png")
+    row["image"].save(row["file"])
+    text = model.infer(row["file"])
+    os.remove(row["file"])
     return text
 with ddp.in_turn():  # nb2ddp: the ranks write one after another
     text = read(rows[0])
