@@ -304,7 +304,8 @@ MOVED_CALLS = (
 SILENT_CALLS = frozenset(
     "train print display show pprint get_ipython print_trainable_parameters evaluate login notebook_login "
     "empty_cache collect seed manual_seed set_seed clear_output makedirs mkdir append extend insert update "
-    "setdefault add filterwarnings save savefig to_json_file notebook_launcher".split()
+    "setdefault add filterwarnings save savefig to_json_file notebook_launcher close clear tight_layout "
+    "set_transform set_format".split()
 )
 # Magics that only concern the notebook's display.
 DISPLAY_MAGICS = frozenset(

@@ -85,7 +85,7 @@ FRAMEWORKS = (
     Framework("MXNet", "mxnet.* autogluon.*", "fit", "mxnet.gluon.Trainer mxnet.autograd.record", "see its own documentation for several GPUs", beside="after"),
     Framework("MLX", "mlx.* mlx_lm.*", "", "mlx.nn.value_and_grad mlx.core.grad mlx_lm.tuner.*", "it trains on Apple's GPUs, and nb2ddp converts training on CUDA GPUs"),
     Framework("a service's fine-tuning", "openai.* mistralai.* together.* cohere.*", "fine_tuning.jobs.create fine_tuning.create fine_tunes.create finetuning.create_finetuned_model", "openai.FineTuningJob.create openai.FineTune.create", "it runs on the service's GPUs", beside="after"),
-    Framework("a job of a cloud", "sagemaker.* google.cloud.aiplatform.* azure.*", "fit run", "", "the job's own settings say on how many GPUs it runs", beside="after"),
+    Framework("a job of a cloud", "sagemaker.* google.cloud.aiplatform.* azure.* azureml.*", "fit run submit", "", "the job's own settings say on how many GPUs it runs", beside="after"),
     Framework("XGBoost", "xgboost.*", "fit", "xgboost.train xgboost.cv", "DDP does not change its training; for several GPUs it has xgboost.dask and xgboost.spark", beside="always"),
     Framework("LightGBM", "lightgbm.*", "fit", "lightgbm.train lightgbm.cv", "DDP does not change its training", beside="always"),
     Framework("CatBoost", "catboost.*", "fit", "catboost.train", 'DDP does not change its training; its task_type="GPU" takes all visible GPUs by itself', beside="always"),
@@ -162,8 +162,16 @@ def _framework_of(facts: Facts, call: cst.Call) -> Framework | None:
         path = cst_nodes.code_of(call.func)
         named = any(f".{path}".endswith(f".{method}") for method in framework.methods.split())
         if named and any(_fits(origin, framework.origins) for origin in made):
-            return framework
+            return None if owner is not None and _only_transforms(facts, owner) else framework
     return None
+
+
+def _only_transforms(facts: Facts, owner: cst.BaseExpression) -> bool:
+    """Return whether what is fitted prepares data, and predicts nothing: an encoder of labels, a scaler."""
+    calls = (call for call in facts.live_calls if isinstance(call.func, cst.Attribute))
+    code = cst_nodes.code_of(owner)
+    asked = {facts.method(call) for call in calls if cst_nodes.code_of(call.func.value) == code}
+    return "transform" in asked and not any(method.startswith(("predict", "score")) for method in asked)
 
 
 def _methods(framework: Framework) -> frozenset[str]:
@@ -216,7 +224,8 @@ def _may_train(facts: Facts, call: cst.Call, name: str) -> bool:
         return any("train" in part.rpartition(".")[2].lower() for part in names)
     if name != "train":
         # a model is made before it is fitted: ImageOps.fit(image) is a function of a module
-        return not (isinstance(owner, cst.Name) and facts.is_imported(owner.value) and name == "fit")
+        of_module = isinstance(owner, cst.Name) and facts.is_imported(owner.value) and name == "fit"
+        return not of_module and not _only_transforms(facts, owner)
     return len(call.args) > 1 or any(_TRAINER.search(part.rpartition(".")[2]) for part in names)
 
 

@@ -41,7 +41,7 @@ def missing(facts: Facts) -> tuple[str, cst.CSTNode | None]:
         or _fitted(facts)
         or _stepped(facts)
         or _inference(facts)
-        or (f"{_NONE}: no Trainer, no loop with backward(), and no fit() of a library", None)
+        or (f"{_NONE}: no Trainer, no loop with backward(), and no fit() of a model", None)
     )
 
 

@@ -33,6 +33,23 @@ KINDS: dict[str, tuple[list[str], str, int | None]] = {
         "trains with scikit-learn",
         2,
     ),
+    "labels that are encoded": (
+        [
+            "from sklearn.preprocessing import LabelEncoder",
+            "e = LabelEncoder()\ne.fit(y)\nz = e.transform(y)",
+        ],
+        "no loop with backward(), and no fit() of a model",
+        None,
+    ),
+    "a job of a cloud, whose labels are encoded here": (
+        [
+            "from azureml.core import Experiment\nfrom sklearn.preprocessing import LabelEncoder",
+            "e = LabelEncoder()\ne.fit(y)\nz = e.transform(y)",
+            "run = Experiment(w, 'x').submit(job)",
+        ],
+        "trains with a job of a cloud",
+        3,
+    ),
     "gradients of torch.func": (
         ["import torch", "opt = torch.optim.SGD(model.parameters(), 0.1)", "for x in data:\n    opt.step()"],
         "no backward() gives the gradients that it steps with",
@@ -104,7 +121,7 @@ KINDS: dict[str, tuple[list[str], str, int | None]] = {
     ),
     "a function of a module that is called as models are fitted": (
         ["from PIL import Image, ImageOps", "x = ImageOps.fit(Image.open('a.png'), (3, 4))"],
-        "no fit() of a library",
+        "no fit() of a model",
         None,
     ),
     "a Trainer of a library that is not known, by run()": (
@@ -178,5 +195,5 @@ def test_what_is_missing_is_said_with_its_place(cells: list[str], sentence: str,
 def test_no_two_kinds_get_the_same_text() -> None:
     texts = [missing(facts_of(*cells))[0] for cells, _, _ in KINDS.values()]
     assert (
-        len(texts) - len(set(texts)) == 8
+        len(texts) - len(set(texts)) == 9
     )  # two are empty, three do nothing, four load a model, four fit one

@@ -7,6 +7,8 @@ def say(text):
 say("a")
 # %%
 json.dump({}, file)
+# %%
+file.close()
 
 # case: a function that returns something
 def count(rows):

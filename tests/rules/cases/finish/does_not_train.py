@@ -2,7 +2,7 @@
 
 # case: inference
 model.generate(**inputs)
-# decline: this notebook does not train, as far as nb2ddp can see: no Trainer, no loop with backward(), and no fit() of a library
+# decline: this notebook does not train, as far as nb2ddp can see: no Trainer, no loop with backward(), and no fit() of a model
 
 # case: a model put into training mode
 model.train()
