@@ -194,6 +194,5 @@ def test_what_is_missing_is_said_with_its_place(cells: list[str], sentence: str,
 
 def test_no_two_kinds_get_the_same_text() -> None:
     texts = [missing(facts_of(*cells))[0] for cells, _, _ in KINDS.values()]
-    assert (
-        len(texts) - len(set(texts)) == 9
-    )  # two are empty, three do nothing, four load a model, four fit one
+    # two are empty, four do nothing, four load a model, four fit one
+    assert len(texts) - len(set(texts)) == 9
