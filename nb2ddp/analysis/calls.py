@@ -105,7 +105,7 @@ class Calls(Kinds):
         """Return the functions that ``call`` calls, or passes as arguments (``dataset.map(f)``)."""
         if call not in self._functions:
             found = [*self._called(call.func)]
-            for argument in call.args:
+            for argument in call.args if not self._passes_on(call) else ():
                 found += self._passed(argument.value)
             self._functions[call] = tuple(dict.fromkeys(found))
         return self._functions[call]
@@ -145,6 +145,12 @@ class Calls(Kinds):
             yield from self._plain(value)
         elif isinstance(value, cst.Attribute):
             yield from self._methods_of(value, by_name=False)
+        elif isinstance(value, cst.Call) and self._passes_on(value):
+            yield from self._values.solve(value)
+
+    def _passes_on(self, call: cst.Call) -> bool:
+        """Match ``partial(f, x)``: what calls its result runs ``f``."""
+        return self.qualified(call.func) in libraries.PASSING_FUNCTIONS
 
     def _plain(self, name: cst.Name) -> Iterator[cst.FunctionDef]:
         """Yield the functions of a name, of all cells: none that a local name hides."""
@@ -169,18 +175,32 @@ class Calls(Kinds):
                 return frozenset({function})
             case Binding(node=cst.Param()):
                 sources = self.given(key)
+            case Binding(node=cst.For(iter=iterated)):
+                sources = (iterated,)
             case Binding(value=value, index=None):
                 sources = () if value is None else (value,)
             case cst.Name():
-                sources = self.reaching(key)
+                sources = [*self.reaching(key), *self._put_into.get(key.value, ())]
+            case cst.List() | cst.Tuple() | cst.Set() | cst.Dict():
+                sources = [element.value for element in key.elements]
+            case cst.ListComp(elt=held) | cst.DictComp(value=held):
+                sources = (held,)
             case cst.Attribute(attr=attr) if attr.value not in _OF_MODULES or self._classes(key.value):
                 sources = self.assigned(attr.value)
             case cst.Subscript():
-                sources = self.item_values(key)
+                sources = [*self.item_values(key)] or (key.value,)
             case cst.IfExp(body=body, orelse=orelse):
                 sources = (body, orelse)
-            case cst.Call(func=func, args=args) if self.qualified(func) in libraries.PASSING_FUNCTIONS:
+            case cst.Call(args=args) if self._passes_on(key):
                 sources = (args[0].value,) if args else ()
+            case cst.Call(
+                func=cst.Attribute(value=held, attr=cst.Name(value="items" | "values" | "pop" | "popleft"))
+            ):
+                sources = (held,)
+            case cst.Call(
+                func=cst.Name(value="enumerate" | "zip" | "list" | "tuple" | "reversed"), args=args
+            ):
+                sources = [argument.value for argument in args]
             case cst.Call(func=func):
                 made_by = yield func
                 if isinstance(func, cst.Attribute):
@@ -189,6 +209,21 @@ class Calls(Kinds):
         found: frozenset[cst.FunctionDef] = frozenset()
         for source in sources:
             found |= yield source
+        return found
+
+    @cached_property
+    def _put_into(self) -> dict[str, list[cst.BaseExpression]]:
+        """List by its name what a container gets: ``jobs.append(step)``, ``jobs["a"] = step``."""
+        found: dict[str, list[cst.BaseExpression]] = {}
+        for item, value in self._items:
+            if isinstance(item.value, cst.Name):
+                found.setdefault(item.value.value, []).append(value)
+        for call in self.live_calls:
+            match call:
+                case cst.Call(
+                    func=cst.Attribute(value=cst.Name(value=name), attr=cst.Name(value="append")), args=[item]
+                ):
+                    found.setdefault(name, []).append(item.value)
         return found
 
     # ---- methods --------------------------------------------------------------------------------

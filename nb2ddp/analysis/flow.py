@@ -163,7 +163,8 @@ class Flow(Names):
         function = binding.scope
         if not isinstance(function, cst.FunctionDef) or self.scope(function) is not None:
             return
-        for call, arguments in self.calls_of(function.name.value):
+        name = function.name.value
+        for call, arguments in (*self.calls_of(name), *self._partials.get(name, ())):
             if (value := self.passes(function, binding.name, call, arguments)) is not None:
                 yield value
 
@@ -181,6 +182,15 @@ class Flow(Names):
                 function, arguments = self.launched(call)
             if isinstance(function, cst.Name):
                 found.setdefault(function.value, []).append((call, arguments))
+        return found
+
+    @cached_property
+    def _partials(self) -> dict[str, list[tuple[cst.Call, Sequence[cst.Arg]]]]:
+        """List by the name of a function where ``partial(f, x)`` gives it arguments before it is called."""
+        found: dict[str, list[tuple[cst.Call, Sequence[cst.Arg]]]] = {}
+        for call in self.live_calls:
+            if self.qualified(call.func) == "functools.partial" and call.args:
+                found.setdefault(self.qualified(call.args[0].value), []).append((call, call.args[1:]))
         return found
 
     def launched(self, call: cst.Call) -> tuple[cst.BaseExpression | None, Sequence[cst.Arg]]:

@@ -56,6 +56,12 @@ def name_of(facts: Facts, function: cst.FunctionDef) -> str:
         (f"{MAKING}self.part = make()\nself.part(1)", "self.part(1)", ["one"]),
         (f"{MAKING}steps = {{'a': make}}\nsteps['a']()", "steps['a']()", ["make"]),
         (f"{MAKING}step = functools.partial(make, 1)\nstep()", "step()", ["make"]),
+        (f"{MAKING}jobs = [functools.partial(two, 1)]\nfor job in jobs:\n    job()", "job()", ["two"]),
+        (f"{MAKING}for n, job in enumerate([two, make]):\n    job(1)", "job(1)", ["make", "two"]),
+        (f"{MAKING}jobs = []\njobs.append(('a', two))\nfor n, job in jobs:\n    job(1)", "job(1)", ["two"]),
+        (f"{MAKING}jobs = {{}}\njobs[n] = two\nfor n, job in jobs.items():\n    job(1)", "job(1)", ["two"]),
+        (f"{MAKING}jobs = [two for n in x]\njobs.pop()(1)", "jobs.pop()(1)", ["two"]),
+        (f"{MAKING}rows.map(functools.partial(two, 1))", "rows.map", ["two"]),
         (f"{MAKING}if x:\n    step = make()\nelse:\n    step = two\nstep(1)", "step(1)", ["one", "two"]),
         (
             f"{MAKING}def run(two):\n    two(1)\nrun(make)",
@@ -79,6 +85,7 @@ def test_what_a_call_runs(code: str, call: str, functions: list[str]) -> None:
         (f"{JOB}from lib import Thing\nthing = Thing()\nthing.go()", "thing.go"),
         ("class Net:\n    def train(self): pass\nx.train()", "x.train"),  # as any model has
         ("f = load()\nf()", "f()"),
+        (f"{MAKING}step = functools.partial(two, 1)", "functools.partial"),  # its result does
     ],
 )
 def test_what_cannot_be_resolved_runs_nothing(code: str, call: str) -> None:

@@ -39,6 +39,22 @@ ddp.finish()  # nb2ddp: only rank 0 runs what follows
 # %%
 model.push_to_hub('m')
 
+# case: a list of what trains later
+from functools import partial
+def run(trainer, steps):
+    trainer.train()
+jobs = [partial(run, trainer, steps) for steps in (1, 2)]
+for job in jobs:
+    job(trainer)
+# output
+from functools import partial
+def run(trainer, steps):
+    trainer.train()
+jobs = [partial(run, trainer, steps) for steps in (1, 2)]
+for job in jobs:
+    job(trainer)
+ddp.finish()  # nb2ddp: only rank 0 runs what follows
+
 # case: a further Trainer whose class a table gives
 trainer.train()
 for Kind in (SFTTrainer, DPOTrainer):
