@@ -18,7 +18,7 @@ DataParallel stays, with this rank's GPU alone: the names of parameters in saved
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 
 import libcst as cst
@@ -107,8 +107,15 @@ def _of_ranks(facts: Facts, *, keeps_ranks: bool) -> Iterator[Finding]:
     for node, told in asked.items():
         yield Edit.to(node, "each rank runs what one process does", told)
     for test in facts.nodes(cst.If) if asked else ():
-        if _is_for_rank_0(facts, test) and called_by_all(facts, test):
+        if _may_hold(asked, test.test) and _is_for_rank_0(facts, test) and called_by_all(facts, test):
             yield Gate(test, "rank-zero-then-wait", "only rank 0 does this, as in the notebook")
+
+
+def _may_hold(asked: Mapping[cst.CSTNode, str], test: cst.BaseExpression) -> bool:
+    """Return whether no part of a test is told False: ``dist.is_available() and dist.is_initialized()``."""
+    if isinstance(test, cst.BooleanOperation) and isinstance(test.operator, cst.And):
+        return _may_hold(asked, test.left) and _may_hold(asked, test.right)
+    return asked.get(test) != "False"
 
 
 def _is_for_rank_0(facts: Facts, test: cst.If) -> bool:
