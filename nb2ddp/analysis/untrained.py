@@ -83,9 +83,17 @@ def _trainer(facts: Facts) -> tuple[str, cst.CSTNode] | None:
             return f"{_START}: this {name} is made, but no cell that runs calls its train()", call
     for call in facts.live_calls:
         match call.func:
-            case cst.Attribute(value=cst.Name(value=name), attr=cst.Name(value="train")):
-                if name not in facts.bound_names and "trainer" in name.lower():
+            case cst.Attribute(value=cst.Name(value=name) as owner, attr=cst.Name(value="train")):
+                if "trainer" not in name.lower():
+                    continue
+                if name not in facts.bound_names:
                     return f"train() is called on {name} here, but no cell makes {name}; add the cell", call
+                made = facts.bound(owner)
+                kind = cst_nodes.code_of(made.func) if isinstance(made, cst.Call) else ""
+                if kind.isidentifier() and not (
+                    facts.stars or facts.is_imported(kind) or facts.bindings(kind)
+                ):
+                    return f"{_START}: no cell imports {kind}, which makes its trainer; add the import", made
     return None
 
 

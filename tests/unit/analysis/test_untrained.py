@@ -33,6 +33,11 @@ KINDS: dict[str, tuple[list[str], str, int | None]] = {
         "trains with scikit-learn",
         2,
     ),
+    "a Trainer that no cell imports": (
+        ["from transformers import AutoModel", "trainer = Trainer(model)\ntrainer.train()"],
+        "no cell imports Trainer, which makes its trainer",
+        2,
+    ),
     "labels that are encoded": (
         [
             "from sklearn.preprocessing import LabelEncoder",
