@@ -89,12 +89,15 @@ def _trainer(facts: Facts) -> tuple[str, cst.CSTNode] | None:
                 if name not in facts.bound_names:
                     return f"train() is called on {name} here, but no cell makes {name}; add the cell", call
                 made = facts.bound(owner)
-                kind = cst_nodes.code_of(made.func) if isinstance(made, cst.Call) else ""
-                if kind.isidentifier() and not (
-                    facts.stars or facts.is_imported(kind) or facts.bindings(kind)
-                ):
+                if isinstance(made, cst.Call) and not facts.stars and _is_unbound(facts, made.func):
+                    kind = cst_nodes.code_of(made.func)
                     return f"{_START}: no cell imports {kind}, which makes its trainer; add the import", made
     return None
+
+
+def _is_unbound(facts: Facts, node: cst.BaseExpression) -> bool:
+    """Return whether a name is bound and imported nowhere."""
+    return isinstance(node, cst.Name) and not (facts.is_imported(node.value) or facts.bindings(node.value))
 
 
 def _fitted(facts: Facts) -> tuple[str, cst.CSTNode] | None:

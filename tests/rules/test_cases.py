@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,10 @@ from nb2ddp.rules import RULES
 from tests.support import cases
 from tests.support.cases import WHOLE_SCRIPT, Case, CaseFileError, all_cases, cases_of, read_cases
 
-TELLING_RULES = {"capability", "frameworks", "memory"}  # they change no code
+
+def only_tells(rule: Rule) -> bool:
+    """Return whether the diff in a rule's docstring has no changed line: it notes or declines."""
+    return re.search(r"^    [-+]", rule.doc, re.MULTILINE) is None
 
 
 @pytest.mark.parametrize("case", all_cases(), ids=str)
@@ -25,15 +29,16 @@ def test_a_case_becomes_its_output(case: Case) -> None:
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
 def test_every_rule_has_a_case_that_it_changes_and_one_that_it_leaves_alone(rule: Rule) -> None:
     own = cases_of(rule.name.replace("-", "_"))
-    if rule.name in TELLING_RULES:
-        assert any(case.messages for case in own)
-        assert not any(case.changes_code for case in own)
+    folder = f"tests/rules/cases/{rule.name.replace('-', '_')}"
+    changes = any(case.changes_code for case in own)
+    if only_tells(rule):
+        assert any(case.messages for case in own), f"add a case with `# note, line N: ...` to {folder}"
+        assert not changes, f"show in the docstring of {rule.name}, by lines with - and +, what it changes"
     else:
-        assert any(case.changes_code for case in own)
-    if rule.name == "finish":  # a notebook either trains, or is declined
-        assert any(not case.changes_code for case in own)
-    else:
-        assert any(case.stays for case in own)
+        assert changes, f"add a case with `# output` to {folder}, or take - and + out of the docstring's diff"
+    # finish leaves none alone: a notebook either trains, or is declined
+    alone = any(not case.changes_code if rule.name == "finish" else case.stays for case in own)
+    assert alone, f"add a case that {rule.name} leaves alone, without `# output`, to {folder}"
 
 
 # Rules whose output has nothing for them to find any more.
