@@ -20,6 +20,8 @@ _DEPTH = 6  # how many classes are gone through to the base that has a method
 Class = cst.ClassDef | str
 # Of a node: whether it has the label by itself; None where what it is made of decides.
 Label = Callable[[cst.CSTNode], bool | None]
+# What goes through a generator at once.
+_ITERATING = (cst.For, cst.CompFor, cst.Arg, cst.From, cst.StarredElement)
 _OF_MODULES = frozenset("train eval to cuda cpu half float step state_dict parameters".split())
 
 
@@ -104,7 +106,8 @@ class Calls(Kinds):
     def called_functions(self, call: cst.Call) -> Sequence[cst.FunctionDef]:
         """Return the functions that ``call`` calls, or passes as arguments (``dataset.map(f)``)."""
         if call not in self._functions:
-            found = [*self._called(call.func)]
+            later = self._is_iterated_later(call)
+            found = [f for f in self._called(call.func) if not (later and self.is_generator(f))]
             for argument in call.args if not self._passes_on(call) else ():
                 found += self._passed(argument.value)
             self._functions[call] = tuple(dict.fromkeys(found))
@@ -145,8 +148,31 @@ class Calls(Kinds):
             yield from self._plain(value)
         elif isinstance(value, cst.Attribute):
             yield from self._methods_of(value, by_name=False)
-        elif isinstance(value, cst.Call) and self._passes_on(value):
+        if isinstance(value, cst.Call) and self._passes_on(value):
             yield from self._values.solve(value)
+        else:
+            yield from self.iterated(value)
+
+    # ---- generators -----------------------------------------------------------------------------
+
+    def is_generator(self, function: cst.FunctionDef) -> bool:
+        """Return whether what iterates over the result of a function runs it, and no decorator does."""
+        if not self._yields or function.decorators or function.asynchronous is not None:
+            return False
+        return any(self.around(node, cst.FunctionDef, cst.Lambda) is function for node in self._yields)
+
+    @cached_property
+    def _yields(self) -> list[cst.Yield]:
+        return self.nodes(cst.Yield)
+
+    def iterated(self, value: cst.BaseExpression) -> Iterator[cst.FunctionDef]:
+        """Yield the generators of the notebook that run where an expression is iterated over."""
+        if self._yields:
+            yield from sorted(filter(self.is_generator, self._values.solve(value)), key=self.order)
+
+    def _is_iterated_later(self, call: cst.Call) -> bool:
+        """Return whether the result of a call is kept: ``steps = train(model)``, ``[train(a), train(b)]``."""
+        return bool(self._yields) and not isinstance(self.parent(call), _ITERATING)
 
     def _passes_on(self, call: cst.Call) -> bool:
         """Match ``partial(f, x)``: what calls its result runs ``f``."""
@@ -170,21 +196,24 @@ class Calls(Kinds):
     ) -> Generator[Key, frozenset[cst.FunctionDef], frozenset[cst.FunctionDef]]:
         """Evaluate which functions a value may be: ``step`` of ``step = make_step(model)``, ``steps["train"]``."""
         sources: Iterable[Key] = ()
+        found: frozenset[cst.FunctionDef] = frozenset()
         match key:
             case Binding(node=cst.FunctionDef() as function):
                 return frozenset({function})
             case Binding(node=cst.Param()):
                 sources = self.given(key)
             case Binding(node=cst.For(iter=iterated)):
-                sources = (iterated,)
+                held = yield iterated
+                listed = isinstance(self.bound(iterated), cst.List | cst.Tuple | cst.ListComp)
+                return held if listed else frozenset(f for f in held if not self.is_generator(f))
             case Binding(value=value, index=None):
                 sources = () if value is None else (value,)
             case cst.Name():
                 sources = [*self.reaching(key), *self._put_into.get(key.value, ())]
             case cst.List() | cst.Tuple() | cst.Set() | cst.Dict():
                 sources = [element.value for element in key.elements]
-            case cst.ListComp(elt=held) | cst.DictComp(value=held):
-                sources = (held,)
+            case cst.ListComp(elt=item) | cst.DictComp(value=item):
+                sources = (item,)
             case cst.Attribute(attr=attr) if attr.value not in _OF_MODULES or self._classes(key.value):
                 sources = self.assigned(attr.value)
             case cst.Subscript():
@@ -194,9 +223,9 @@ class Calls(Kinds):
             case cst.Call(args=args) if self._passes_on(key):
                 sources = (args[0].value,) if args else ()
             case cst.Call(
-                func=cst.Attribute(value=held, attr=cst.Name(value="items" | "values" | "pop" | "popleft"))
+                func=cst.Attribute(value=owner, attr=cst.Name(value="items" | "values" | "pop" | "popleft"))
             ):
-                sources = (held,)
+                sources = (owner,)
             case cst.Call(
                 func=cst.Name(value="enumerate" | "zip" | "list" | "tuple" | "reversed"), args=args
             ):
@@ -206,7 +235,7 @@ class Calls(Kinds):
                 if isinstance(func, cst.Attribute):
                     made_by |= frozenset(self._methods_of(func, by_name=False))
                 sources = (value for function in made_by for value in self.returned(function))
-        found: frozenset[cst.FunctionDef] = frozenset()
+                found = frozenset(filter(self.is_generator, made_by))
         for source in sources:
             found |= yield source
         return found

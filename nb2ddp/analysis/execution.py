@@ -66,9 +66,22 @@ class Execution(Calls):
                 for function in self.called_functions(call):
                     if (yield function):
                         return True
+            for loop in self._loops_in(node):
+                for function in self.iterated(loop.iter):
+                    if (yield function):
+                        return True
             return False
 
         return steps
+
+    def _loops_in(self, node: cst.CSTNode) -> list[cst.For | cst.CompFor]:
+        """Return the loops that running a node goes through, of a function those of its body."""
+        inside = node.body if isinstance(node, cst.FunctionDef) else node
+        return [
+            loop
+            for loop in self.nodes(cst.For, cst.CompFor, within=inside, own=True)
+            if not self.is_dead(loop)
+        ]
 
     def _own_calls(self, node: cst.CSTNode) -> Sequence[cst.Call]:
         """Return the calls that running ``node`` makes itself; of a function, those of its body."""

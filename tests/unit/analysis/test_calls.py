@@ -29,6 +29,15 @@ def make():
 def two(x):
     pass
 """
+STEPS = """\
+def steps(model):
+    yield model()
+class Run:
+    def steps(self):
+        yield 1
+def make():
+    return steps(2)
+"""
 MINE = f"{JOB}class Mine(Job):\n    def step(self):\n        super().step()\n"
 
 
@@ -62,6 +71,11 @@ def name_of(facts: Facts, function: cst.FunctionDef) -> str:
         (f"{MAKING}jobs = {{}}\njobs[n] = two\nfor n, job in jobs.items():\n    job(1)", "job(1)", ["two"]),
         (f"{MAKING}jobs = [two for n in x]\njobs.pop()(1)", "jobs.pop()(1)", ["two"]),
         (f"{MAKING}rows.map(functools.partial(two, 1))", "rows.map", ["two"]),
+        (f"{STEPS}for x in steps(1):\n    pass", "steps(1)", ["steps"]),
+        (f"{STEPS}run = steps(1)\nnext(run)", "next(run)", ["steps"]),
+        (f"{STEPS}self.run = make()\nlist(self.run)", "list(self.run)", ["steps"]),
+        (f"{STEPS}run = Run()\nlater = run.steps()\nnext(later)", "next(later)", ["Run.steps"]),
+        (f"{STEPS}for run in [steps(1)]:\n    next(run)", "next(run)", ["steps"]),
         (f"{MAKING}if x:\n    step = make()\nelse:\n    step = two\nstep(1)", "step(1)", ["one", "two"]),
         (
             f"{MAKING}def run(two):\n    two(1)\nrun(make)",
@@ -86,6 +100,8 @@ def test_what_a_call_runs(code: str, call: str, functions: list[str]) -> None:
         ("class Net:\n    def train(self): pass\nx.train()", "x.train"),  # as any model has
         ("f = load()\nf()", "f()"),
         (f"{MAKING}step = functools.partial(two, 1)", "functools.partial"),  # its result does
+        (f"{STEPS}run = steps(1)", "steps(1)"),  # what goes through it does
+        (f"{STEPS}for x in steps(1):\n    print(x)", "print(x)"),
     ],
 )
 def test_what_cannot_be_resolved_runs_nothing(code: str, call: str) -> None:

@@ -55,6 +55,28 @@ for job in jobs:
     job(trainer)
 ddp.finish()  # nb2ddp: only rank 0 runs what follows
 
+# case: a generator that trains runs where it is gone through
+def rounds(trainer):
+    for steps in (1, 2):
+        trainer.train()
+        yield steps
+training = rounds(trainer)
+print("made")
+for steps in training:
+    print(steps)
+print("trained")
+# output
+def rounds(trainer):
+    for steps in (1, 2):
+        trainer.train()
+        yield steps
+training = rounds(trainer)
+print("made")
+for steps in training:
+    print(steps)
+ddp.finish()  # nb2ddp: only rank 0 runs what follows
+print("trained")
+
 # case: a further Trainer whose class a table gives
 trainer.train()
 for Kind in (SFTTrainer, DPOTrainer):
