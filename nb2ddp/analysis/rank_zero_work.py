@@ -274,11 +274,6 @@ def opened(facts: Facts, call: cst.Call) -> cst.BaseExpression | None:
     return None if call.args[0].keyword is not None or "+" in mode else call.args[0].value
 
 
-def appended(facts: Facts, call: cst.Call) -> cst.BaseExpression | None:
-    """Return the path that ``open(path, "a")`` opens."""
-    return opened(facts, call) if appends(facts, call) else None
-
-
 def stays_open(facts: Facts, call: cst.Call) -> bool:
     """Return whether the file of `kept_open` is open while the ranks train: no rank reads it before they have."""
     if kept_open(facts, call) is None:

@@ -135,8 +135,8 @@ def _each_in_turn(
     """
     does = "write" if why == rank_zero_work.WRITES else "run it"
     yield Gate(statement, "in-turn", f"the ranks {does} one after another")
-    path = rank_zero_work.opened(facts, call) if once else rank_zero_work.appended(facts, call)
-    if path is not None:  # each line once
+    path = rank_zero_work.opened(facts, call)
+    if path is not None and (once or rank_zero_work.appends(facts, call)):  # each line once
         yield _of_rank_0(facts, path)
     elif _moves(facts, call):
         yield Edit.inside(call.func, rank_zero_work.WRITES, helper(facts, "on_main_process"))
