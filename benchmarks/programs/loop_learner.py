@@ -1,4 +1,4 @@
-# declined: nb2ddp cannot tell which model this backward() trains
+# declined: nb2ddp sees no model that this backward() trains
 # a Learner that is given the optimizer's class, with early stopping and a log file
 
 # %%

@@ -200,7 +200,9 @@ def _changes_path(facts: Facts, call: cst.Call) -> bool:
         return False
     if paths.is_path(facts, owner):
         return True
-    named = (not call.args and method in _OF_PATHS_ALONE) or _makes_parents(call)
+    given = {argument.keyword.value for argument in call.args if argument.keyword is not None}
+    makes_parents = bool(given & {"parents", "exist_ok", "missing_ok"})
+    named = (not call.args and method in _OF_PATHS_ALONE) or makes_parents
     of_class = any(name.rpartition(".")[2][:1].isupper() for name in facts.origins(owner))
     own = of_class or cst_nodes.code_of(owner) in ("self", "cls") or facts.called_functions(call)
     return named and not own
@@ -221,11 +223,6 @@ def _names_file(facts: Facts, call: cst.Call) -> bool:
 
 
 _OF_PATHS_ALONE = frozenset({"mkdir", "touch", "unlink", "rmdir"})
-
-
-def _makes_parents(call: cst.Call) -> bool:
-    named = {argument.keyword.value for argument in call.args if argument.keyword is not None}
-    return bool(named & {"parents", "exist_ok", "missing_ok"})
 
 
 _ARCHIVES = frozenset("zipfile.ZipFile tarfile.open h5py.File gzip.open bz2.open lzma.open".split())
@@ -328,22 +325,29 @@ def _is_kept(facts: Facts, argument: cst.Arg) -> bool:
 
 
 def reads_back(facts: Facts, call: cst.Call) -> bool:
-    """Return whether the function around a write, or its class, reads the file again: each rank needs it, at once."""
+    """Return whether the function around a write uses the path again, or its class reads the file: each rank needs it."""
     path, function = _written(facts, call), facts.scope(call)
     if path is None or not isinstance(function, cst.FunctionDef):
         return False
     code, home = cst_nodes.code_of(path), facts.scope(function)
     of_class = isinstance(home, cst.ClassDef) and code.startswith("self.")
-    for other in facts.calls_in(home if of_class and home is not None else function.body):
-        looks = folder_tests.is_file_test(facts, other)
-        shows = facts.qualified(other.func) in libraries.SHOWING_FUNCTIONS
-        is_before = facts.scope(other) is function and facts.order(other) <= facts.order(call)
-        if is_before or looks or shows or writes(facts, other):
+    for node in facts.nodes(type(path), within=home if of_class and home is not None else function.body):
+        if cst_nodes.code_of(node) != code:
             continue
-        owner = [other.func.value] if isinstance(other.func, cst.Attribute) else []
-        if any(cst_nodes.code_of(given) == code for given in (*owner, *(a.value for a in other.args))):
+        is_before = facts.scope(node) is function and facts.order(node) <= facts.end(call)
+        around = [parent for parent in facts.parents(node) if isinstance(parent, cst.Call)]
+        given = facts.parent(node)
+        directly = bool(around) and (given in around[0].args or given is around[0].func)
+        if not is_before and (directly or not of_class) and not any(_needs_none(facts, c) for c in around):
             return True
     return False
+
+
+def _needs_none(facts: Facts, call: cst.Call) -> bool:
+    """Return whether a call shows a path, looks whether there is a file, or writes it."""
+    name, method = facts.qualified(call.func), facts.method(call)
+    shows = name in libraries.SHOWING_FUNCTIONS or method in libraries.SHOWING_METHODS
+    return shows or folder_tests.is_file_test(facts, call) or writes(facts, call)
 
 
 def _written(facts: Facts, call: cst.Call) -> cst.BaseExpression | None:

@@ -89,7 +89,7 @@ def _hand_written(facts: Facts) -> Iterator[Finding]:
     made = optimizers(facts)
     if not _is_in_sight(facts, made, calls):
         yield Decline(
-            "nb2ddp cannot tell which model this backward() trains: no optimizer is given model.parameters(), and no "
+            "nb2ddp sees no model that this backward() trains: no optimizer is given model.parameters(), and no "
             "loop around it calls a model. Do so where there is a model; a notebook that trains tensors of its own "
             "runs on one GPU as it is",
             calls[0],

@@ -24,6 +24,7 @@ import libcst as cst
 from nb2ddp import libraries
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.sharding import refusals
+from nb2ddp.analysis.training_loops import backward_calls
 from nb2ddp.options import Options, Strategy
 from nb2ddp.rewriting.findings import Finding, Need, Note, Rule, TooLarge
 from nb2ddp.source import cst_nodes
@@ -170,8 +171,8 @@ def _trains_whole(facts: Facts, call: cst.Call) -> bool:
         for other in facts.live_calls
     )
     freezes = any(target.attr.value == "requires_grad" for target in facts.attribute_targets)
-    trains = facts.last_collective is not None and not freezes
-    return trains and not adapts and _quantized_widths(facts, call) == {0}
+    trains = bool(facts.train_calls or backward_calls(facts))
+    return trains and not freezes and not adapts and _quantized_widths(facts, call) == {0}
 
 
 def parameters(name: str) -> float | None:

@@ -149,3 +149,4 @@ def test_a_model_without_adapter_is_trained_whole() -> None:
     train = "from transformers import Trainer\ntrainer = Trainer(model)\ntrainer.train()\n"
     assert "all trained in 16 bits: about 17 GiB" in why(HUB, load, train)
     assert not why(HUB, load, ADAPTER, train)
+    assert not why(HUB, load, train.replace("train()", "predict(data)"))  # it only looks at its results

@@ -12,7 +12,7 @@ llm = AutoModelForCausalLM.from_pretrained("m")
 loader = DataLoader(data, batch_size=8, shuffle=True)
 for batch in loader:
     step(batch).backward()
-# decline, line 4: nb2ddp cannot tell which model this backward() trains: no optimizer is given model.parameters(), and no loop around it calls a model. Do so where there is a model; a notebook that trains tensors of its own runs on one GPU as it is
+# decline, line 4: nb2ddp sees no model that this backward() trains: no optimizer is given model.parameters(), and no loop around it calls a model. Do so where there is a model; a notebook that trains tensors of its own runs on one GPU as it is
 
 # case: a tensor
 llm = AutoModelForCausalLM.from_pretrained("m")
@@ -21,7 +21,7 @@ opt = AdamW([image])
 for i in range(9):
     (image ** 2).sum().backward()
     opt.step()
-# decline, line 5: nb2ddp cannot tell which model ...
+# decline, line 5: nb2ddp sees no model that ...
 
 # case: layers that are no modules
 class Layer:
@@ -32,4 +32,4 @@ for x in batches:
     loss_of(x).backward()
     for p in parameters:
         p.data -= 0.1 * p.grad
-# decline, line 6: nb2ddp cannot tell which model ...
+# decline, line 6: nb2ddp sees no model that ...

@@ -33,6 +33,14 @@ class Rows(torch.utils.data.Dataset):
         return pd.read_csv(path)
 # note, line 5: every rank writes this file, because it reads it again at once, and may find another rank's half: write to a name of its own first, then os.replace()
 
+# case: a picture whose path goes on to what reads it
+def collate(rows):
+    path = f"{rows[0]['id']}.png"
+    rows[0]["image"].save(path)
+    print("saved", path)
+    return processor([{"type": "image", "url": path}])
+# note, line 3: every rank writes this file, because it reads it again at once, and may find another rank's half: ...
+
 # case: a method saves what another method of the class loads
 class Graphs(InMemoryDataset):
     def __init__(self, root):
