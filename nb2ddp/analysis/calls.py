@@ -229,7 +229,9 @@ class Calls(Kinds):
             case cst.Call(
                 func=cst.Name(value="enumerate" | "zip" | "list" | "tuple" | "reversed"), args=args
             ):
-                sources = [argument.value for argument in args]
+                for argument in args:
+                    found |= yield argument.value
+                return frozenset(f for f in found if not self.is_generator(f))  # it goes through them
             case cst.Call(func=func):
                 made_by = yield func
                 if isinstance(func, cst.Attribute):

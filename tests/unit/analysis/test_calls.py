@@ -102,6 +102,7 @@ def test_what_a_call_runs(code: str, call: str, functions: list[str]) -> None:
         (f"{MAKING}step = functools.partial(two, 1)", "functools.partial"),  # its result does
         (f"{STEPS}run = steps(1)", "steps(1)"),  # what goes through it does
         (f"{STEPS}for x in steps(1):\n    print(x)", "print(x)"),
+        (f"{STEPS}values = list(steps(1))\nsum(values)", "sum(values)"),
     ],
 )
 def test_what_cannot_be_resolved_runs_nothing(code: str, call: str) -> None:
