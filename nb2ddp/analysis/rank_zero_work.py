@@ -325,7 +325,7 @@ def _is_kept(facts: Facts, argument: cst.Arg) -> bool:
 
 
 def reads_back(facts: Facts, call: cst.Call) -> bool:
-    """Return whether the function around a write uses the path again, or its class reads the file: each rank needs it."""
+    """Return whether a write's function uses the path again, or its class reads the file: each rank needs it."""
     path, function = _written(facts, call), facts.scope(call)
     if path is None or not isinstance(function, cst.FunctionDef):
         return False
