@@ -252,9 +252,10 @@ class Calls(Kinds):
         for call in self.live_calls:
             match call:
                 case cst.Call(
-                    func=cst.Attribute(value=cst.Name(value=name), attr=cst.Name(value="append")), args=[item]
+                    func=cst.Attribute(value=cst.Name(value=name), attr=cst.Name(value="append")),
+                    args=[given],
                 ):
-                    found.setdefault(name, []).append(item.value)
+                    found.setdefault(name, []).append(given.value)
         return found
 
     # ---- methods --------------------------------------------------------------------------------

@@ -168,9 +168,9 @@ def _framework_of(facts: Facts, call: cst.Call) -> Framework | None:
 
 def _only_transforms(facts: Facts, owner: cst.BaseExpression) -> bool:
     """Return whether what is fitted prepares data, and predicts nothing: an encoder of labels, a scaler."""
-    calls = (call for call in facts.live_calls if isinstance(call.func, cst.Attribute))
+    functions = (call.func for call in facts.live_calls if isinstance(call.func, cst.Attribute))
     code = cst_nodes.code_of(owner)
-    asked = {facts.method(call) for call in calls if cst_nodes.code_of(call.func.value) == code}
+    asked = {function.attr.value for function in functions if cst_nodes.code_of(function.value) == code}
     return "transform" in asked and not any(method.startswith(("predict", "score")) for method in asked)
 
 

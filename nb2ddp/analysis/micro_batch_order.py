@@ -84,7 +84,7 @@ def _is_of_new_object(facts: Facts, method: cst.FunctionDef, functions: list[cst
 def _is_used_at_once(facts: Facts, made: cst.Call) -> bool:
     """Match ``Loss(2)(x)``, and ``loss = Loss(2)`` where that name is only called."""
     around, function = facts.parent(made), facts.scope(made)
-    if isinstance(around, cst.Assign) and function is not None:
+    if isinstance(around, cst.Assign) and isinstance(function, cst.FunctionDef):
         names = [target.target for target in around.targets]
         uses = [use for name in names for use in facts.uses(cst_nodes.code_of(name), function.body)]
         used = [facts.parent(use) for use in uses if use not in names]
