@@ -40,7 +40,11 @@ from nb2ddp.source import cst_nodes
 
 # Statements that a test decides and that matter to the other ranks, beside calls.
 _WAYS_OUT = (cst.Break, cst.Continue, cst.Return, cst.Raise)
-_FLAG = matchers.Assign(value=matchers.Name("True") | matchers.Name("False") | matchers.Integer())
+# A number that an item gets is no flag: `weight.data[rows] = 0`.
+_NAMED = matchers.AssignTarget(target=matchers.Name() | matchers.Attribute())
+_FLAG = matchers.Assign(value=matchers.Name("True") | matchers.Name("False")) | matchers.Assign(
+    targets=[matchers.AtLeastN(_NAMED, n=1)], value=matchers.Integer()
+)
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:

@@ -60,3 +60,12 @@ t.train()
 for x in xs:
     if time.time() > end:
         break
+
+# case: a number that rows of a weight get is no flag
+import torch
+from zoo import build
+model = build()
+for x in data:
+    if model.bias is not None:
+        model.bias.data[rows] = 0
+    model(x).sum().backward()
