@@ -26,11 +26,7 @@ _SLOWDOWNS = {
     0x40: "too hot (hardware)",
     0x80: "power brake",
 }
-
-
-_UNKNOWN = (
-    "NOT_SUPPORTED FUNCTION_NOT_FOUND INVALID_ARGUMENT NOT_FOUND NO_PERMISSION ARGUMENT_VERSION_MISMATCH"
-).split()
+_UNKNOWN = "NOT_SUPPORTED FUNCTION_NOT_FOUND INVALID_ARGUMENT NOT_FOUND NO_PERMISSION".split()
 
 
 @dataclass(frozen=True)
@@ -59,32 +55,28 @@ class Load:
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU of the machine: NVML's handle, identity and number, and its MIG devices if it is split."""
+    """One GPU of the machine: NVML's handle, identity and number."""
 
     handle: Any
     uuid: str
-    migs: tuple[Gpu, ...] = ()
     index: int = 0
 
 
 def visible_gpus(gpus: Sequence[Gpu], visible: str | None) -> list[Gpu]:
     """Return the GPUs that CUDA shows a process, in its order; local rank i takes the i-th.
 
-    visible: CUDA_VISIBLE_DEVICES: indices, UUIDs of GPUs or of MIG devices, or beginnings of UUIDs that fit
-        one device. As in CUDA, the list ends at the first entry that names nothing. An index counts as NVML
-        counts, by PCI bus; for CUDA this holds among GPUs of one kind, or with CUDA_DEVICE_ORDER=PCI_BUS_ID.
-        Of a GPU that is split, an index means the first MIG device.
+    visible: CUDA_VISIBLE_DEVICES: indices, UUIDs, or beginnings of UUIDs that fit one GPU. As in CUDA, the list
+        ends at the first entry that names nothing. An index counts as NVML counts, by PCI bus; for CUDA this
+        holds among GPUs of one kind, or with CUDA_DEVICE_ORDER=PCI_BUS_ID. NCCL has no ranks on MIG devices.
     """
-    whole = [gpu.migs[0] if gpu.migs else gpu for gpu in gpus]
     if visible is None:
-        return whole
-    devices = [device for gpu in gpus for device in (gpu, *gpu.migs)]
+        return [*gpus]
     chosen: list[Gpu] = []
     for entry in (part.strip() for part in visible.split(",")):
         if entry.isdigit():
-            named = whole[int(entry) :][:1]
+            named = gpus[int(entry) :][:1]
         else:
-            named = [device for device in devices if entry and device.uuid.startswith(entry)]
+            named = [gpu for gpu in gpus if entry and gpu.uuid.startswith(entry)]
         if len(named) != 1:
             break
         chosen += named
@@ -100,22 +92,15 @@ class Reader:
         May take seconds where no other program holds the driver.
 
         Raises:
-            MonitorError: there is no nvidia-ml-py, no driver, or it refuses.
+            MonitorError: there is no driver, or it refuses.
         """
         if nvml is None:
-            try:
-                import pynvml
-            except ImportError:
-                raise MonitorError(
-                    "The GPUs' load is not known: nvidia-ml-py is not installed here "
-                    "(pip install nvidia-ml-py)."
-                ) from None
-            nvml = pynvml
+            import pynvml as nvml
         self._nvml = nvml
         try:
             nvml.nvmlInit()
-            count = nvml.nvmlDeviceGetCount()
-            gpus = [self._gpu(index) for index in range(count)]
+            handles = [nvml.nvmlDeviceGetHandleByIndex(n) for n in range(nvml.nvmlDeviceGetCount())]
+            gpus = [Gpu(handle, nvml.nvmlDeviceGetUUID(handle), n) for n, handle in enumerate(handles)]
         except nvml.NVMLError as error:
             raise MonitorError(
                 f"The GPUs' load is not known: NVIDIA's driver does not answer ({error})."
@@ -139,50 +124,33 @@ class Reader:
 
     def _load(self, rank: int, gpu: Gpu) -> Load:
         nvml, handle = self._nvml, gpu.handle
-        memory = self._ask("nvmlDeviceGetMemoryInfo", handle, getattr(nvml, "nvmlMemory_v2", None))
-        memory = memory or nvml.nvmlDeviceGetMemoryInfo(handle)  # drivers before 510
-        # Clock and power belong to the whole GPU, of which a MIG device is a part.
-        board = self._ask("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", handle) or handle
+        memory = nvml.nvmlDeviceGetMemoryInfo(handle, nvml.nvmlMemory_v2)
         busy = self._ask("nvmlDeviceGetUtilizationRates", handle)
-        power = self._ask("nvmlDeviceGetPowerUsage", board)
-        limit = self._ask("nvmlDeviceGetEnforcedPowerLimit", board)
-        reasons = self._ask("nvmlDeviceGetCurrentClocksEventReasons", board)
-        if reasons is None:  # its name before driver 535
-            reasons = self._ask("nvmlDeviceGetCurrentClocksThrottleReasons", board) or 0
+        power = self._ask("nvmlDeviceGetPowerUsage", handle)
+        limit = self._ask("nvmlDeviceGetEnforcedPowerLimit", handle)
+        reasons = self._ask("nvmlDeviceGetCurrentClocksEventReasons", handle) or 0
         return Load(
             rank,
             memory.used,
             memory.total,
             None if busy is None else busy.gpu,
             name=self._ask("nvmlDeviceGetName", handle) or "",
-            clock=self._ask("nvmlDeviceGetClockInfo", board, nvml.NVML_CLOCK_SM),
+            clock=self._ask("nvmlDeviceGetClockInfo", handle, nvml.NVML_CLOCK_SM),
             power=None if power is None else power / 1000,
             power_limit=None if limit is None else limit / 1000,
             slowdowns=tuple(word for bit, word in _SLOWDOWNS.items() if reasons & bit),
             index=gpu.index,
         )
 
-    def _gpu(self, index: int) -> Gpu:
-        """Return a GPU with its MIG devices."""
-        handle = self._nvml.nvmlDeviceGetHandleByIndex(index)
-        count = self._ask("nvmlDeviceGetMaxMigDeviceCount", handle) or 0
-        found = (self._ask("nvmlDeviceGetMigDeviceHandleByIndex", handle, n) for n in range(count))
-        uuid = self._nvml.nvmlDeviceGetUUID
-        migs = tuple(Gpu(mig, uuid(mig), index=index) for mig in found if mig is not None)
-        return Gpu(handle, uuid(handle), migs, index)
-
     def _ask(self, name: str, *arguments: Any) -> Any:
-        """Return the answer, or None where the device, the driver or the binding does not know it."""
+        """Return the answer, or None where the device or the driver does not know it."""
         nvml = self._nvml
-        if not hasattr(nvml, name):
-            return None
-        unknown = [getattr(nvml, f"NVML_ERROR_{reason}", None) for reason in _UNKNOWN]
         try:
             return getattr(nvml, name)(*arguments)
         except nvml.NVMLError as error:
-            if error.value in unknown:
-                return None
-            raise
+            if error.value not in (getattr(nvml, f"NVML_ERROR_{reason}") for reason in _UNKNOWN):
+                raise
+        return None
 
 
 class Watch:

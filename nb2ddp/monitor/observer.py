@@ -45,12 +45,6 @@ _SIGNS: dict[Sign, str] = {
 
 
 @dataclass
-class _Peak:
-    memory: int = 0
-    rss: int = 0
-
-
-@dataclass
 class _State:
     """What the threads know. Each field has one that writes it."""
 
@@ -60,7 +54,9 @@ class _State:
     guards: dict[int, tuple[int, int]] = field(default_factory=dict)  # of ranks that run
     codes: dict[int, int] = field(default_factory=dict)  # of ranks that have ended
     moments: list[Moment] = field(default_factory=list)
-    peaks: dict[int, _Peak] = field(default_factory=dict)
+    peaks: dict[int, tuple[int, int]] = field(
+        default_factory=dict
+    )  # of each rank: GPU memory, resident memory
     notes: list[str] = field(default_factory=list)
 
 
@@ -89,7 +85,7 @@ class Monitor:
     @property
     def peak_memory(self) -> dict[int, int]:
         """The most GPU memory in bytes that was in use at each rank's GPU; empty on the CPU."""
-        return {rank: peak.memory for rank, peak in sorted(self._state.peaks.items()) if peak.memory}
+        return {rank: memory for rank, (memory, _) in sorted(self._state.peaks.items()) if memory}
 
     # What launch() tells us, on its own thread.
 
@@ -214,9 +210,9 @@ class Monitor:
             progress = state.progress
             state.moments.append(Moment(seconds, progress.steps, progress.loss, tuple(samples), slow))
             for sample in samples:
-                peak = state.peaks.setdefault(sample.rank, _Peak())
-                peak.rss = max(peak.rss, sample.rss)
-                peak.memory = max(peak.memory, sample.gpu.used if sample.gpu else 0)
+                memory, rss = state.peaks.get(sample.rank, (0, 0))
+                used = sample.gpu.used if sample.gpu else 0
+                state.peaks[sample.rank] = max(memory, used), max(rss, sample.rss)
             if len(state.moments) >= _MOST_MOMENTS:
                 state.moments = state.moments[::2]
                 every *= 2
@@ -267,7 +263,7 @@ class Monitor:
         rows = []
         for rank in sorted({sample.rank for moment in state.moments for sample in moment.samples}):
             row = row_of(rank, of_rank(rank, training) or of_rank(rank, state.moments))
-            row.peak_memory, row.peak_rss = state.peaks[rank].memory, state.peaks[rank].rss
+            row.peak_memory, row.peak_rss = state.peaks[rank]
             row.waited = waits[rank] / len(training) if training else None
             rows.append(row)
         summary = Summary(

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-import os
-import tempfile
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -43,13 +41,21 @@ def record(
     curves = {"loss": {"loss": list(losses)}}
     for moment in moments:
         for sample in moment.samples:
-            for title, value in _plotted(sample):
-                points = curves.setdefault(title, {}).setdefault(f"rank {sample.rank}", [])
-                points.append((moment.seconds, value))
+            gpu = sample.gpu
+            for title, value in (
+                ("GPU memory, GiB", gpu and gpu.used / 2**30),
+                ("GPU utilisation, % (a rank that waits in NCCL counts as busy)", gpu and gpu.percent),
+                ("GPU power, W", gpu and gpu.power),
+                ("CPU, % of a core", sample.cpu),
+                ("resident memory, GiB", sample.rss / 2**30),
+            ):
+                if value is not None:
+                    points = curves.setdefault(title, {}).setdefault(f"rank {sample.rank}", [])
+                    points.append((moment.seconds, value))
     waits = [(moment.seconds, moment.straggler.rank) for moment in training if moment.straggler]
     try:
-        _replace(logs / SAMPLES, _as_csv(moments, training))
-        _replace(logs / PLOT, plot(summary, curves, waits, moments[-1].seconds))
+        (logs / SAMPLES).write_text(_as_csv(moments, training), encoding="utf-8")
+        (logs / PLOT).write_text(plot(summary, curves, waits, moments[-1].seconds), encoding="utf-8")
     except OSError as error:
         return [f"the samples cannot be written to {logs} ({error.strerror})"]
     return [f"plot: {logs / PLOT}; samples: {logs / SAMPLES}"]
@@ -78,18 +84,6 @@ def row_of(rank: int, samples: list[Sample]) -> Row:
 def _mean(values: Iterable[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return fmean(known) if known else None
-
-
-def _plotted(sample: Sample) -> Iterator[tuple[str, float]]:
-    if sample.gpu is not None:
-        yield "GPU memory, GiB", sample.gpu.used / 2**30
-        if sample.gpu.percent is not None:
-            yield "GPU utilisation, % (a rank that waits in NCCL counts as busy)", sample.gpu.percent
-        if sample.gpu.power is not None:
-            yield "GPU power, W", sample.gpu.power
-    if sample.cpu is not None:
-        yield "CPU, % of a core", sample.cpu
-    yield "resident memory, GiB", sample.rss / 2**30
 
 
 _COLUMNS = (
@@ -121,14 +115,3 @@ def _as_csv(moments: Iterable[Moment], training: Collection[Moment]) -> str:
 
 def _rounded(value: float | None) -> str:
     return "" if value is None else f"{value:.1f}"
-
-
-def _replace(path: Path, text: str) -> None:
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    finally:
-        Path(temporary).unlink(missing_ok=True)

@@ -25,13 +25,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from nb2ddp.errors import MonitorError
+import psutil
+
 from nb2ddp.monitor.nvml import Load, Reader
-
-if TYPE_CHECKING:
-    import psutil
 
 Sign = Literal["held back", "low clock", "idle", "power", "computes"]
 
@@ -73,15 +71,11 @@ def straggler(samples: Sequence[Sample]) -> Straggler | None:
     """Return the rank that the others wait for; None when no rank stands out, or there is one rank only."""
     if len(samples) < 2:
         return None
-    gpus = [sample.gpu for sample in samples if sample.gpu is not None]
-    if not gpus:
-        return _by_cpu(samples)
-    if len(gpus) < len(samples):
+    have_gpu = [sample.gpu is not None for sample in samples]
+    if any(have_gpu) != all(have_gpu):
         return None
-    for find in (_held_back, _idle, _power, _low_clock):
-        if found := find(samples):
-            return found
-    return None
+    looks = (_held_back, _idle, _power, _low_clock) if all(have_gpu) else (_by_cpu,)
+    return next(filter(None, (look(samples) for look in looks)), None)
 
 
 def _held_back(samples: Sequence[Sample]) -> Straggler | None:
@@ -156,18 +150,7 @@ class Sampler:
     """Read the load of the ranks' processes (psutil) and GPUs (NVML)."""
 
     def __init__(self, reader: Reader | None) -> None:
-        """``reader``: None: GPUs are left out.
-
-        Raises:
-            MonitorError: there is no psutil.
-        """
-        try:
-            import psutil
-        except ImportError:
-            raise MonitorError(
-                "Nothing is known of the ranks' processes: psutil is not installed here (pip install psutil)."
-            ) from None
-        self._psutil = psutil
+        """``reader``: None: GPUs are left out."""
         self.reader = reader
         self._before: dict[psutil.Process, float] = {}  # CPU seconds
         self._waited: dict[psutil.Process, float] = {}  # seconds ready to run, without a core
@@ -192,7 +175,7 @@ class Sampler:
             cpu, rss, starved, swapped = 0.0, 0, None, 0
             known = False
             for process in self._below(guard, children):
-                with contextlib.suppress(self._psutil.Error), process.oneshot():
+                with contextlib.suppress(psutil.Error), process.oneshot():
                     times, rss = process.cpu_times(), rss + process.memory_info().rss
                     self._before[process] = times.user + times.system
                     cpu += self._before[process] - before.get(process, 0.0)
@@ -210,8 +193,8 @@ class Sampler:
 
     def _children(self) -> defaultdict[int, list[psutil.Process]]:
         found: defaultdict[int, list[psutil.Process]] = defaultdict(list)
-        for process in self._psutil.process_iter():
-            with contextlib.suppress(self._psutil.Error):
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
                 found[process.ppid()].append(process)
         return found
 

@@ -98,19 +98,10 @@ class Display:
             changing = [
                 Text.from_ansi(line, no_wrap=True, overflow="crop") for line in unfinished[-_MOST_UNFINISHED:]
             ]
-            self._live.update(Group(*changing, Text(" · ".join(headline), style="bold"), _live_table(rows)))
+            self._live.update(Group(*changing, Text(" · ".join(headline), style="bold"), _table(rows)))
         if lines:
             self._console.print(Text.from_ansi("\n".join(lines)), soft_wrap=True)
         self._live.refresh()
-
-
-def _live_table(rows: Sequence[Row]) -> Table:
-    table = _table("rank", "device", "memory GiB", "busy", "MHz", "W", "CPU", "RSS GiB", "")
-    for row in rows:
-        memory = _gib(row.memory) + (f" / {row.total / GIB:.0f}" if row.total else "")
-        figures = [memory, _percent(row.percent), _whole(row.clock), _whole(row.power), _percent(row.cpu)]
-        table.add_row(str(row.rank), row.device, *figures, _gib(row.rss), row.note)
-    return _without_empty(table)
 
 
 def print_summary(summary: Summary) -> None:
@@ -118,7 +109,7 @@ def print_summary(summary: Summary) -> None:
     console = Console(file=sys.stderr, highlight=False, width=None if sys.stderr.isatty() else _WIDE)
     console.print(Text(terminal_safe(f"nb2ddp: {summary.headline}")), soft_wrap=True)
     if summary.rows:
-        console.print(_summary_table(summary.rows))
+        console.print(_table(summary.rows))
     for note in summary.notes:
         console.print(Text(terminal_safe(f"nb2ddp: {note}")), soft_wrap=True)
 
@@ -148,38 +139,23 @@ def print_closing(facts: Sequence[tuple[str, str]]) -> None:
             console.print(Text(value), soft_wrap=True)
 
 
-def _summary_table(rows: Sequence[Row]) -> Table:
-    table = _table(
-        "rank", "device", "memory GiB", "peak", "busy", "MHz", "W", "CPU", "RSS GiB", "peak", "others waited"
-    )
-    for row in rows:
-        table.add_row(
-            str(row.rank),
-            row.device,
-            _gib(row.memory),
-            _gib(row.peak_memory or None),
-            _percent(row.percent),
-            _whole(row.clock),
-            _whole(row.power),
-            _percent(row.cpu),
-            _gib(row.rss),
-            _gib(row.peak_rss),
-            "" if row.waited is None or len(rows) == 1 else _percent(100 * row.waited),
-        )
-    return _without_empty(table)
-
-
-def _table(*headings: str) -> Table:
+def _table(rows: Sequence[Row]) -> Table:
+    """Return the table of the ranks, without columns that have no value: on CPUs, those of the GPUs."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in headings:
+    for heading in (
+        *("rank", "device", "memory GiB", "peak", "busy", "MHz", "W", "CPU", "RSS GiB", "peak"),
+        *("others waited", ""),
+    ):
         left = heading in ("rank", "device", "")
         table.add_column(heading, justify="left" if left else "right", no_wrap=bool(heading))
-    return table
-
-
-def _without_empty(table: Table) -> Table:
-    """Drop columns without a value: on CPUs, those of the GPUs."""
-    table.columns = [column for column in table.columns if not column.header or any(column.cells)]
+    for row in rows:
+        memory = _gib(row.memory) + (f" / {row.total / GIB:.0f}" if row.total else "")
+        load = [_figure(row.percent, " %"), _figure(row.clock), _figure(row.power), _figure(row.cpu, " %")]
+        waited = "" if row.waited is None or len(rows) == 1 else f"{100 * row.waited:.0f} %"
+        sizes = [_gib(row.rss), _gib(row.peak_rss)]
+        peak = _gib(row.peak_memory or None)
+        table.add_row(str(row.rank), row.device, memory, peak, *load, *sizes, waited, row.note)
+    table.columns = [column for column in table.columns if any(column.cells)]
     return table
 
 
@@ -187,12 +163,8 @@ def _gib(size: float | None) -> str:
     return "" if size is None else f"{size / GIB:.1f}" if size >= GIB else f"{size / GIB:.2f}"
 
 
-def _percent(value: float | None) -> str:
-    return "" if value is None else f"{value:.0f} %"
-
-
-def _whole(value: float | None) -> str:
-    return "" if value is None else f"{value:.0f}"
+def _figure(value: float | None, unit: str = "") -> str:
+    return "" if value is None else f"{value:.0f}{unit}"
 
 
 def plot(summary: Summary, curves: Curves, waits: Iterable[tuple[float, int]], seconds: float) -> str:

@@ -20,19 +20,18 @@ Start = Callable[..., "subprocess.Popen[bytes]"]
 MACHINE = [
     Gpu("a", "GPU-aaaa-1"),
     Gpu("b", "GPU-bbbb-2"),
-    Gpu("c", "GPU-cccc-3", (Gpu("c0", "MIG-1111-c"), Gpu("c1", "MIG-2222-c"))),
+    Gpu("c", "GPU-cccc-3"),
 ]
 
 
 @pytest.mark.parametrize(
     ("visible", "handles"),
     [
-        (None, ["a", "b", "c0"]),
+        (None, ["a", "b", "c"]),
         ("", []),
         ("1,0", ["b", "a"]),
         ("GPU-bbbb, GPU-aaaa-1", ["b", "a"]),
-        ("MIG-2222-c,MIG-1111-c", ["c1", "c0"]),
-        ("2", ["c0"]),
+        ("2", ["c"]),
         ("0,-1,1", ["a"]),
         ("0,7,1", ["a"]),
         ("GPU-,1", []),
@@ -48,11 +47,11 @@ DRIVER = """
 from types import SimpleNamespace as Answer
 NVML_CLOCK_SM, nvmlMemory_v2 = 1, 2
 NVML_ERROR_INVALID_ARGUMENT, NVML_ERROR_NOT_SUPPORTED, NVML_ERROR_NO_PERMISSION = 2, 3, 4
-NVML_ERROR_NOT_FOUND, NVML_ERROR_FUNCTION_NOT_FOUND, NVML_ERROR_ARGUMENT_VERSION_MISMATCH = 6, 13, 25
+NVML_ERROR_NOT_FOUND, NVML_ERROR_FUNCTION_NOT_FOUND = 6, 13
 class NVMLError(Exception):
     def __init__(self, value): self.value = value
     def __str__(self): return "Driver Not Loaded" if self.value == 9 else "GPU is lost"
-old, broken = False, None
+old, broken, hot = False, None, False
 def nvmlInit():
     if broken: raise NVMLError(broken)
 def nvmlShutdown(): pass
@@ -60,11 +59,8 @@ def nvmlDeviceGetCount(): return 2
 def nvmlDeviceGetHandleByIndex(index): return index
 def nvmlDeviceGetUUID(handle): return f"GPU-{handle}"
 def nvmlDeviceGetName(handle): return "Tesla T4"
-def nvmlDeviceGetMaxMigDeviceCount(handle): raise NVMLError(NVML_ERROR_NOT_SUPPORTED)
-def nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle): raise NVMLError(NVML_ERROR_INVALID_ARGUMENT)
-def nvmlDeviceGetMemoryInfo(handle, version=None):
+def nvmlDeviceGetMemoryInfo(handle, version):
     if broken: raise NVMLError(broken)
-    if version and old: raise NVMLError(NVML_ERROR_FUNCTION_NOT_FOUND)
     return Answer(used=(handle + 1) << 30, total=15 << 30)
 def nvmlDeviceGetUtilizationRates(handle):
     if old: raise NVMLError(NVML_ERROR_NOT_SUPPORTED)
@@ -74,8 +70,7 @@ def nvmlDeviceGetPowerUsage(handle): return 30_000 + 35_000 * handle
 def nvmlDeviceGetEnforcedPowerLimit(handle): return 70_000
 def nvmlDeviceGetCurrentClocksEventReasons(handle):
     if old: raise NVMLError(NVML_ERROR_FUNCTION_NOT_FOUND)
-    return 0x4
-def nvmlDeviceGetCurrentClocksThrottleReasons(handle): return 0x40 * handle
+    return 0x44 if hot else 0x4
 """
 
 
@@ -91,8 +86,10 @@ def test_what_the_driver_says(driver: ModuleType) -> None:
     gib = 1 << 30
     expected = Load(0, 2 * gib, 15 * gib, 91, "Tesla T4", 1590, 65.0, 70.0, index=1)
     assert reader.loads() == [expected]
+    driver.hot = True  # type: ignore[attr-defined]
+    assert reader.loads() == [replace(expected, slowdowns=("too hot (hardware)",))]
     driver.old = True  # type: ignore[attr-defined]
-    assert reader.loads() == [replace(expected, percent=None, slowdowns=("too hot (hardware)",))]
+    assert reader.loads() == [replace(expected, percent=None)]
     driver.broken = 15  # type: ignore[attr-defined]
     with pytest.raises(MonitorError, match=r"cannot be read any more.*GPU is lost"):
         reader.loads()
