@@ -35,27 +35,20 @@ def _rules() -> Any:
     return types.SimpleNamespace(**runpy.run_path(str(path))) if path.is_file() else None
 
 
-def _patch_config(module: Any) -> None:
-    for owner in _own_classes(module, "Config"):
-        around(owner, "__init__", functools.partial(_config, owner))
+def _made_with(wrapper: Callable[..., Any], ending: str) -> Patch:
+    """Return the patch that puts ``wrapper`` around ``__init__`` of a module's own classes of this name's ending."""
+
+    def patch(module: Any) -> None:
+        for name, owner in vars(module).items():
+            if isinstance(owner, type) and owner.__module__ == module.__name__ and name.endswith(ending):
+                around(owner, "__init__", wrapper)
+
+    return patch
 
 
-def _patch_trainer(module: Any) -> None:
-    for owner in _own_classes(module, "Trainer"):
-        around(owner, "__init__", _trainer)
-
-
-def _own_classes(module: Any, ending: str) -> list[type]:
-    return [
-        value
-        for name, value in vars(module).items()
-        if isinstance(value, type) and value.__module__ == module.__name__ and name.endswith(ending)
-    ]
-
-
-def _config(owner: type, original: Callable[..., Any], self: Any, *others: Any, **options: Any) -> None:
+def _config(original: Callable[..., Any], self: Any, *others: Any, **options: Any) -> None:
     if "unsloth" in sys.modules and _rules() is not None:
-        kept = _rules().filter_config_init_kwargs(owner, options, notify=lambda said: None)
+        kept = _rules().filter_config_init_kwargs(type(self), options, notify=lambda said: None)
         for name in options.keys() - kept.keys():
             replaced(f"the argument {name}", "what this version has for it", _WHY)
         options = kept
@@ -117,16 +110,9 @@ def _of_one_row(function: Callable[..., Any], rows: Any) -> Callable[..., Any]:
     return text_of
 
 
-def _modules(ending: str) -> list[str]:
-    """Return the modules in which the versions of TRL have their trainers."""
-    return [
-        module
-        for kind in _KINDS
-        for module in (f"trl.trainer.{kind}_{ending}", f"trl.experimental.{kind}.{kind}_{ending}")
-    ]
-
-
 PATCHES: dict[str, Patch] = {
-    **dict.fromkeys(_modules("config"), _patch_config),
-    **dict.fromkeys(_modules("trainer"), _patch_trainer),
+    f"{package}.{kind}_{ending.lower()}": _made_with(wrapper, ending)
+    for kind in _KINDS
+    for package in ("trl.trainer", f"trl.experimental.{kind}")  # older and newer versions of TRL
+    for ending, wrapper in (("Config", _config), ("Trainer", _trainer))
 }

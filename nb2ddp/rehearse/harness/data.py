@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from nb2ddp.rehearse.harness import hub
-from nb2ddp.rehearse.harness.imports import Patch, around
+from nb2ddp.rehearse.harness.imports import Patch, patched
 from nb2ddp.rehearse.harness.notes import PLAN, replaced
 
 _WORDS = (
@@ -38,10 +38,6 @@ def sentence(rng: random.Random, low: int = 6, high: int = 30) -> str:
     return " ".join(rng.choices(_WORDS, k=rng.randint(low, high)))
 
 
-def _watch_loading(module: Any) -> None:
-    around(module, "load_dataset", _load_dataset)
-
-
 def _load_dataset(original: Callable[..., Any], path: str, *others: Any, **options: Any) -> Any:
     asked = inspect.signature(original).bind(path, *others, **options).arguments
     split, streaming, files = asked.get("split"), bool(asked.get("streaming")), asked.get("data_files")
@@ -56,7 +52,9 @@ def _load_dataset(original: Callable[..., Any], path: str, *others: Any, **optio
         found = original(path, *others, **options)
         return found if streaming else _first(found, path)
     try:
-        found = original(path, *others, **{**options, "streaming": False}, cache_dir=_user_cache())
+        home = os.environ.get("HF_HOME", os.path.expanduser("~/.cache/huggingface"))
+        cache = os.path.join(home, "datasets")  # the user's
+        found = original(path, *others, **{**options, "streaming": False}, cache_dir=cache)
         return _streamed(_in_memory(_first(found, path)), streaming)
     except Exception as error:  # not in the cache
         why = f"it is not on this machine ({type(error).__name__})"
@@ -68,11 +66,6 @@ def _load_dataset(original: Callable[..., Any], path: str, *others: Any, **optio
         replaced(f"the data set {name}", f"its first {PLAN['rows']} rows", _SHORT)
         return _streamed(_of_splits(_in_memory(rows), split), streaming)
     return _streamed(_as_splits(_synthetic(name, why), split), streaming)
-
-
-def _user_cache() -> str:
-    home = os.environ.get("HF_HOME", os.path.expanduser("~/.cache/huggingface"))
-    return os.path.join(home, "datasets")
 
 
 def _is_here(files: Any) -> bool:
@@ -170,10 +163,6 @@ def _value(rng: random.Random, column: str) -> Any:
     return rng.randrange(1, 6) if column.lower() in _NUMBERS else sentence(rng)
 
 
-def _fewer_rows(module: Any) -> None:
-    around(module.Dataset, "select", _select)
-
-
 def _select(original: Callable[..., Any], self: Any, indices: Any, *others: Any, **options: Any) -> Any:
     """Select as many rows as there are where ``select(range(10000))`` asks for more."""
     if isinstance(indices, range) and len(indices) and max(indices) >= len(self):
@@ -182,4 +171,7 @@ def _select(original: Callable[..., Any], self: Any, indices: Any, *others: Any,
     return original(self, indices, *others, **options)
 
 
-PATCHES: dict[str, Patch] = {"datasets.load": _watch_loading, "datasets.arrow_dataset": _fewer_rows}
+PATCHES: dict[str, Patch] = {
+    "datasets.load": patched("load_dataset", _load_dataset),
+    "datasets.arrow_dataset": patched("Dataset.select", _select),
+}

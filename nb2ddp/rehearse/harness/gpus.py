@@ -33,26 +33,19 @@ def _patch_torch(torch: Any) -> None:
     around(torch.nn.Module, "to", _module_to)
     around(torch.nn.Module, "cuda", _module_cuda)
     for name, answer in _ANSWERS.items():
-        around(torch.cuda, name, _answering(answer))
+        around(torch.cuda, name, lambda *arguments, answer=answer, **options: answer)
     around(torch.cuda, "get_device_properties", _properties)
     around(torch.cuda, "set_device", _set_device)
     around(torch.cuda, "current_device", lambda original: _device)
     if PLAN.get("handmade"):
         around(torch.cuda, "device_count", _device_count)
         around(torch.nn.DataParallel, "__init__", _data_parallel)
-        _keep_constructors()
+        # `with torch.device("meta")` looks in this list for what is called, and would not know a wrapped one
+        from torch.utils._device import _device_constructors
+
+        _device_constructors()
         for name in _FACTORIES:
             around(torch, name, _made_on_cpu)
-
-
-def _keep_constructors() -> None:
-    """Have torch list its own functions that make tensors, before any is wrapped.
-
-    ``with torch.device("meta")`` looks there for what is called, and would not know a wrapped one.
-    """
-    from torch.utils._device import _device_constructors
-
-    _device_constructors()
 
 
 def _is_gpu(value: Any) -> bool:
@@ -92,13 +85,6 @@ def _number(device: Any) -> int:
     return int(number) if number.isdigit() else _device
 
 
-def _index(device: Any) -> int:
-    """Return the number of the GPU that a device names; a script may let each rank see its own alone."""
-    index = _number(device)
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
-    return int(visible[index]) if index < len(visible) and visible[index].isdigit() else index
-
-
 def _set_device(original: Callable[..., Any], device: Any) -> None:
     global _device
     _device = _number(device)
@@ -120,11 +106,10 @@ def _module_cuda(original: Callable[..., Any], self: Any, device: Any = None) ->
 def _placed(module: Any, device: Any) -> None:
     """Note a model that is put on a GPU; in a conversion of ours, each rank sees its own alone, as GPU 0."""
     if PLAN.get("handmade") and notes.runtime() is None:
-        note("placed", gpu=_index(device), line=notes.line_of_script(), model=type(module).__name__)
-
-
-def _answering(answer: Any) -> Callable[..., Any]:
-    return lambda original, *arguments, **options: answer
+        index = _number(device)
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")  # a rank may see its own alone
+        gpu = int(visible[index]) if index < len(visible) and visible[index].isdigit() else index
+        note("placed", gpu=gpu, line=notes.line_of_script())
 
 
 def _properties(original: Callable[..., Any], *arguments: Any, **options: Any) -> Any:

@@ -46,6 +46,18 @@ def begin(patches: Mapping[str, Sequence[Patch]]) -> None:
     sys.meta_path.insert(0, _Finder(later))
 
 
+def patched(path: str, wrapper: Callable[..., Any]) -> Patch:
+    """Return the patch that puts ``wrapper`` around ``path`` in a module, such as ``Trainer.__init__``."""
+    *owners, name = path.split(".")
+
+    def patch(module: Any) -> None:
+        around(
+            functools.reduce(lambda owner, part: getattr(owner, part, None), owners, module), name, wrapper
+        )
+
+    return patch
+
+
 def around(owner: Any, name: str, wrapper: Callable[..., Any]) -> None:
     """Replace ``owner.name`` by ``wrapper(original, *arguments, **options)``; nothing where there is none.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import fcntl
+import functools
 import os
 import random
 import re
@@ -15,7 +16,7 @@ from typing import Any
 
 from nb2ddp.rehearse.harness import notes, watch
 from nb2ddp.rehearse.harness.data import sentence
-from nb2ddp.rehearse.harness.imports import Patch, around
+from nb2ddp.rehearse.harness.imports import Patch, patched
 from nb2ddp.rehearse.harness.notes import PLAN, replaced
 
 _TINY = tomllib.loads(Path(__file__).with_name("models.toml").read_text(encoding="utf-8"))
@@ -56,19 +57,15 @@ def _make(name: str, folder: Path) -> None:
         torch.manual_seed(0)
         tokenizer = _tokenizer(name)
         config = _config(name, tokenizer)
-        model = _model_of(transformers, config).to(torch.float32)
+        for kind in ("AutoModelForCausalLM", "AutoModelForSeq2SeqLM", "AutoModel"):
+            with contextlib.suppress(ValueError):  # no such class for this configuration
+                model = getattr(transformers, kind).from_config(config)
+                break
         part = folder.with_name(f"{folder.name}.part")
-        model.save_pretrained(part)
+        model.to(torch.float32).save_pretrained(part)
         tokenizer.save_pretrained(part)
     random.setstate(state)
     part.rename(folder)  # complete, or not there
-
-
-def _model_of(transformers: Any, config: Any) -> Any:
-    for kind in ("AutoModelForCausalLM", "AutoModelForSeq2SeqLM", "AutoModel"):
-        with contextlib.suppress(ValueError):
-            return getattr(transformers, kind).from_config(config)
-    raise ValueError(f"no model can be made of a {config.model_type} configuration")
 
 
 def _config(name: str, tokenizer: Any) -> Any:
@@ -217,11 +214,9 @@ def _loads(wrapper: Callable[..., Any], owner: str) -> Patch:
     """Return the patch of a class whose ``from_pretrained`` loads; within another load it does what it did."""
 
     def load(original: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-        if _loading.get():
-            return original(*arguments, **options)
-        return wrapper(original, *arguments, **options)
+        return (original if _loading.get() else functools.partial(wrapper, original))(*arguments, **options)
 
-    return lambda module: around(getattr(module, owner, None), "from_pretrained", load)
+    return patched(f"{owner}.from_pretrained", load)
 
 
 PATCHES: dict[str, Patch] = {

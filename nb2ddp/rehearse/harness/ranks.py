@@ -9,7 +9,7 @@ from typing import Any
 
 from nb2ddp.rehearse.harness import notes
 from nb2ddp.rehearse.harness.gpus import NO_GPU
-from nb2ddp.rehearse.harness.imports import Patch, around
+from nb2ddp.rehearse.harness.imports import Patch, around, patched
 from nb2ddp.rehearse.harness.notes import PLAN, note, replaced
 
 
@@ -114,18 +114,17 @@ def _synchronised_norm(original: Callable[..., Any], self: Any, value: Any) -> A
     return out.to(value.dtype)
 
 
-def _patch_accelerator(module: Any) -> None:
-    if PLAN.get("handmade"):
-        around(module.Accelerator, "__init__", _accelerator)
-
-
 def _accelerator(original: Callable[..., Any], self: Any, *others: Any, **options: Any) -> None:
-    precision = options.get("mixed_precision")
-    if precision not in (None, "no"):
-        replaced(f"{precision} arithmetic", "32 bit", "rounding would hide small differences")
-        options["mixed_precision"] = "no"
-    os.environ.pop("ACCELERATE_MIXED_PRECISION", None)
+    if PLAN.get("handmade"):
+        precision = options.get("mixed_precision")
+        if precision not in (None, "no"):
+            replaced(f"{precision} arithmetic", "32 bit", "rounding would hide small differences")
+            options["mixed_precision"] = "no"
+        os.environ.pop("ACCELERATE_MIXED_PRECISION", None)
     original(self, *others, **options)
 
 
-PATCHES: dict[str, Patch] = {"torch": _patch_torch, "accelerate.accelerator": _patch_accelerator}
+PATCHES: dict[str, Patch] = {
+    "torch": _patch_torch,
+    "accelerate.accelerator": patched("Accelerator.__init__", _accelerator),
+}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import functools
 import os
+import re
 import subprocess
 import zlib
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from typing import Any
 
 from nb2ddp.rehearse.harness import notes, vllm
 from nb2ddp.rehearse.harness.gpus import NO_GPU
-from nb2ddp.rehearse.harness.imports import Patch, around
+from nb2ddp.rehearse.harness.imports import Patch, around, patched
 from nb2ddp.rehearse.harness.notes import PLAN, replaced
 
 _NEW_TOKENS = 8
@@ -77,14 +78,15 @@ class _Shell:
 # The training
 
 
+_no_dropout = functools.partial(
+    replaced, "dropout", "none", "one process and several draw other masks by nature"
+)
+
+
 def _without_dropout(torch: Any) -> None:
     """Switch dropout off: one process and several draw different masks, and could not be compared."""
     around(torch.nn.functional, "dropout", _dropout)
     around(torch.nn.functional, "scaled_dot_product_attention", _attention)
-
-
-def _no_dropout() -> None:
-    replaced("dropout", "none", "one process and several draw other masks by nature")
 
 
 def _dropout(
@@ -100,10 +102,6 @@ def _attention(original: Callable[..., Any], *tensors: Any, **options: Any) -> A
         options["dropout_p"] = 0.0
         _no_dropout()
     return original(*tensors, **options)
-
-
-def _shorter_training(module: Any) -> None:
-    around(module.TrainingArguments, "__post_init__", _arguments)
 
 
 def _arguments(original: Callable[..., Any], self: Any) -> None:
@@ -128,26 +126,17 @@ def _set(arguments: Any, name: str, value: Any, why: str, what: str = "") -> Non
     setattr(arguments, name, value)
 
 
-def _needs_gpu(optimizer: Any) -> bool:
-    name = str(getattr(optimizer, "value", optimizer))
-    return any(word in name for word in ("8bit", "4bit", "paged", "bnb"))
-
-
 # Of a Trainer's arguments: which value is changed, to what, and why.
-_CHANGED: tuple[tuple[str, Callable[[Any], bool], Any, str], ...] = (
+_CHANGED: tuple[tuple[str, Callable[[Any], object], Any, str], ...] = (
     ("warmup_steps", lambda steps: steps > _WARMUP_STEPS, _WARMUP_STEPS, _SHORT),
     ("fp16", bool, False, "rounding would hide small differences"),
     ("bf16", bool, False, "rounding would hide small differences"),
-    ("optim", _needs_gpu, "adamw_torch", _NEEDS_GPU),
+    ("optim", lambda name: re.search("8bit|4bit|paged|bnb", str(name).lower()), "adamw_torch", _NEEDS_GPU),
     ("use_vllm", bool, False, _NEEDS_GPU),
     ("neftune_noise_alpha", bool, None, "it is random"),
     ("ddp_backend", lambda backend: backend == "nccl", "gloo", NO_GPU),
     ("push_to_hub", bool, False, _NO_UPLOAD),
 )
-
-
-def _shorter_generation(module: Any) -> None:
-    around(module.GenerationMixin, "generate", _generate)
 
 
 def _generate(original: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
@@ -156,10 +145,6 @@ def _generate(original: Callable[..., Any], *arguments: Any, **options: Any) -> 
         options.pop("max_length", None)
         replaced("longer generation", f"{_NEW_TOKENS} new tokens", "a random model has nothing to say")
     return original(*arguments, **options)
-
-
-def _rewards_that_differ(module: Any) -> None:
-    around(module.GRPOTrainer, "__init__", _grpo_trainer)
 
 
 def _grpo_trainer(original: Callable[..., Any], self: Any, *others: Any, **options: Any) -> None:
@@ -190,10 +175,6 @@ def _rewarding(function: Any) -> Any:
 
 # ---------------------------------------------------------------------------------------------------------
 # What leaves the process: downloads, exports, uploads
-
-
-def _no_media(module: Any) -> None:
-    around(module.DisplayObject, "reload", _reload)
 
 
 def _reload(original: Callable[..., Any], self: Any) -> None:
@@ -227,32 +208,27 @@ def _attach(original: Callable[..., Any], model: Any) -> None:
             setattr(model, name, functools.partial(_record(name, _REAL_MODEL), None))
 
 
-def _no_uploads(owner: str) -> Patch:
-    def patch(module: Any) -> None:
-        around(getattr(module, owner), "push_to_hub", _record("push_to_hub", _NO_UPLOAD))
-
-    return patch
-
-
 def _no_logins(module: Any) -> None:
     """A login asks for a token, or asks the hub whether one is good; the token is not noted."""
 
-    def recorded(name: str, original: Callable[..., Any], *arguments: Any, **options: Any) -> None:
-        replaced(f"{name}()", "nothing", _NO_UPLOAD)
+    def recorded(original: Callable[..., Any], *arguments: Any, **options: Any) -> None:
+        replaced(f"{original.__name__}()", "nothing", _NO_UPLOAD)
 
     for name in ("login", "notebook_login", "interpreter_login"):
-        around(module, name, functools.partial(recorded, name))
+        around(module, name, recorded)
 
+
+_upload = _record("push_to_hub", _NO_UPLOAD)
 
 PATCHES: dict[str, Patch] = {
     "torch": _without_dropout,
-    "trl.trainer.grpo_trainer": _rewards_that_differ,
-    "IPython.core.display": _no_media,
-    "transformers.training_args": _shorter_training,
-    "transformers.generation.utils": _shorter_generation,
+    "trl.trainer.grpo_trainer": patched("GRPOTrainer.__init__", _grpo_trainer),
+    "IPython.core.display": patched("DisplayObject.reload", _reload),
+    "transformers.training_args": patched("TrainingArguments.__post_init__", _arguments),
+    "transformers.generation.utils": patched("GenerationMixin.generate", _generate),
     "huggingface_hub._login": _no_logins,
-    "transformers.utils.hub": _no_uploads("PushToHubMixin"),
-    "datasets.arrow_dataset": _no_uploads("Dataset"),
-    "datasets.dataset_dict": _no_uploads("DatasetDict"),
+    "transformers.utils.hub": patched("PushToHubMixin.push_to_hub", _upload),
+    "datasets.arrow_dataset": patched("Dataset.push_to_hub", _upload),
+    "datasets.dataset_dict": patched("DatasetDict.push_to_hub", _upload),
     "unsloth_zoo.cpu.loader": _no_exports,
 }

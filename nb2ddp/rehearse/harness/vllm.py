@@ -61,8 +61,4 @@ def save_lora(self: Any, path: str, *arguments: Any, **options: Any) -> None:
     self.save_pretrained(path)
 
 
-def _patch_peft(module: Any) -> None:
-    attach(module.PeftModel)
-
-
-PATCHES: dict[str, Patch] = {"peft.peft_model": _patch_peft}
+PATCHES: dict[str, Patch] = {"peft.peft_model": lambda module: attach(module.PeftModel)}

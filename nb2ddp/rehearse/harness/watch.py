@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from nb2ddp.rehearse.harness import notes, parameters, samples
-from nb2ddp.rehearse.harness.imports import Patch, around
+from nb2ddp.rehearse.harness.imports import Patch, around, patched
 from nb2ddp.rehearse.harness.notes import note
 
 COLLECTIVES = (
@@ -43,9 +43,7 @@ class _Step:
     def __init__(self) -> None:
         self.losses: list[float] = []
         self.batches: list[tuple[int, int]] = []  # the data loader's iterator and its batch
-        self.computed: list[
-            str | None
-        ] = []  # a digest of each row that a model was called with, where it is known
+        self.computed: list[str | None] = []  # digests of the rows that a model was called with, where known
         self.line: int | None = None  # of the script's last backward()
         self.turns = 0  # how many micro-batches the ranks compute in turns
         self.gradients: tuple[str, float] | None = None  # what the optimizer took: digest and norm
@@ -96,16 +94,14 @@ def watch_steps(torch: Any) -> None:
 
 
 def _backward(original: Callable[..., Any], tensor: Any, *arguments: Any, **options: Any) -> Any:
-    if tensor.numel() == 1 and notes.is_rank() and not _repeats():
+    if tensor.numel() == 1 and notes.is_rank() and not getattr(notes.runtime(), "comparing", False):
         _step.losses.append(float(tensor.detach()))
         _step.line = notes.line_of_script()
         turn, _step.turns, is_divided = _micro_batch() or (0, 0, False)
         places, computed = _taken()
         if _latest is not None and not places:  # rows that were changed on their way: one batch after another
-            places, computed = (
-                [(_latest.nb2ddp_number, _latest.nb2ddp_used + turn)],
-                computed or [None] * is_divided,
-            )
+            places = [(_latest.nb2ddp_number, _latest.nb2ddp_used + turn)]
+            computed = computed or [None] * is_divided
         _step.batches += [place for place in places if place not in _step.batches]
         _step.computed += computed
         if _latest is not None and not _step.turns:
@@ -131,19 +127,6 @@ def _taken() -> tuple[list[tuple[int, int]], list[str | None]]:
     return list(dict.fromkeys(given.place for _, given in matched)), digests
 
 
-def _is_divided(module: Any) -> bool:
-    """Return whether each rank calls a model with its own rows: DDP, or what the runtime module divides."""
-    torch: Any = sys.modules["torch"]
-    return isinstance(module, torch.nn.parallel.DistributedDataParallel) or module in getattr(
-        notes.runtime(), "divided", ()
-    )
-
-
-def _repeats() -> bool:
-    """Return whether the runtime module computes something once more, to compare it: that trains no sample."""
-    return bool(getattr(notes.runtime(), "comparing", False))
-
-
 def _micro_batch() -> tuple[int, int, bool] | None:
     """Return which micro-batch of a step, of how many, the runtime module computes, and whether some rows of it."""
     found: tuple[int, int, bool] | None = getattr(notes.runtime(), "micro_batch", None)
@@ -151,19 +134,24 @@ def _micro_batch() -> tuple[int, int, bool] | None:
 
 
 def _module_called(original: Callable[..., Any], self: Any, *inputs: Any, **options: Any) -> Any:
-    """Find the batch whose rows the script, or a Trainer, calls a model with; calls within a call are part of it."""
-    torch: Any = sys.modules["torch"]
+    """Find the batch whose rows the script, or a Trainer, calls a model with; calls within a call are part of it.
+
+    Each rank has its own rows where it calls DDP, or what the runtime module divides. What the runtime module computes
+    once more, to compare it, trains no sample.
+    """
+    torch, run = sys.modules["torch"], notes.runtime()
     if (
         not _given
         or getattr(_hidden, "called", False)
         or not torch.is_grad_enabled()
         or torch.compiler.is_compiling()
         or not notes.is_rank()
-        or _repeats()
+        or getattr(run, "comparing", False)
     ):
         return original(self, *inputs, **options)
     digests = samples.rows_of_call(inputs, options)
-    call = _Call(_batch_of(digests), digests, _is_divided(self))
+    is_ddp = isinstance(self, torch.nn.parallel.DistributedDataParallel)
+    call = _Call(_batch_of(digests), digests, is_ddp or self in getattr(run, "divided", ()))
     if call.given is not None or call.is_divided:
         _called.append(call)
     _hidden.called = True
@@ -267,15 +255,10 @@ def _new_iterator(original: Callable[..., Any], self: Any, loader: Any, *others:
             sampler_line=getattr(sampler, "nb2ddp_line", None),
         )
     original(self, loader, *others, **options)
-    _give_order(self)
-
-
-def _give_order(iterator: Any) -> None:
-    """Draw the batches that the plan has for this iterator: the samples of each step as the ranks had them."""
-    order = notes.PLAN.get("order", {}).get(str(iterator.nb2ddp_number))
-    if order is not None:
-        next(iterator._sampler_iter, None)  # what the notebook's own sampler draws of random numbers
-        iterator._index_sampler, iterator._sampler_iter = order, iter(order)
+    order = notes.PLAN.get("order", {}).get(str(_iterators))
+    if order is not None:  # the samples of each step as the ranks had them
+        next(self._sampler_iter, None)  # what the notebook's own sampler draws of random numbers
+        self._index_sampler, self._sampler_iter = order, iter(order)
 
 
 def _next_index(original: Callable[..., Any], self: Any) -> Any:
@@ -374,10 +357,6 @@ def _watch_trainer(module: Any) -> None:
     module.DEFAULT_CALLBACKS.append(Watch)
 
 
-def _watch_arguments(module: Any) -> None:
-    around(module.TrainingArguments, "__post_init__", _note_line)
-
-
 def loaded(made: Any, name: object, device_map: object) -> None:
     """Note a model that was loaded, alone or beside its tokenizer, and where its parameters are."""
     model = made[0] if isinstance(made, tuple) else made
@@ -394,5 +373,5 @@ def loaded(made: Any, name: object, device_map: object) -> None:
 PATCHES: dict[str, Patch] = {
     "torch": _watch_torch,
     "transformers.trainer": _watch_trainer,
-    "transformers.training_args": _watch_arguments,
+    "transformers.training_args": patched("TrainingArguments.__post_init__", _note_line),
 }
