@@ -145,10 +145,9 @@ class Walker(cst.CSTVisitor):
         self._count += 1
         if self._stack:
             self._seen.parents[node] = self._stack[-1]
-        if isinstance(node, cst.BaseParenthesizableWhitespace | cst.TrailingWhitespace | cst.EmptyLine):
-            self._seen.spans[node] = (self._count, self._count)
-            return False
         self._seen.spans[node] = (self._count, self._count)
+        if isinstance(node, cst.BaseParenthesizableWhitespace | cst.TrailingWhitespace | cst.EmptyLine):
+            return False
         self._seen.by_kind.setdefault(type(node), []).append(node)
         self._stack.append(node)
         visit = getattr(self, f"_on_{type(node).__name__}", None)
@@ -166,16 +165,6 @@ class Walker(cst.CSTVisitor):
 
     # Each of these methods is called before the node's children are visited.
 
-    def _bind(
-        self, name: str, node: cst.CSTNode, value: cst.BaseExpression | None, index: int | None
-    ) -> None:
-        scope = self._scopes[-1] if self._scopes else None
-        if scope is not None and name in self._globals[-1]:
-            scope = None
-        self._seen.bindings.setdefault(name, []).append(
-            Binding(name, node, value, index, self._seen.spans[node][0], scope)
-        )
-
     def _bind_target(
         self,
         target: cst.CSTNode,
@@ -186,7 +175,9 @@ class Walker(cst.CSTVisitor):
         match target:
             case cst.Name(value=name):
                 self._stores.add(target)
-                self._bind(name, node, value, index)
+                scope = self._scopes[-1] if self._scopes and name not in self._globals[-1] else None
+                binding = Binding(name, node, value, index, self._seen.spans[node][0], scope)
+                self._seen.bindings.setdefault(name, []).append(binding)
             case cst.Tuple(elements=elements) | cst.List(elements=elements):
                 values = value.elements if isinstance(value, cst.Tuple) else None
                 for i, element in enumerate(elements):
@@ -224,19 +215,13 @@ class Walker(cst.CSTVisitor):
         elif isinstance(parent, cst.ExceptHandler):
             self._bind_target(node.name, parent, None)
 
-    def _on_FunctionDef(self, node: cst.FunctionDef) -> None:
-        self._bind_target(node.name, node, None)
+    def _begin_scope(self, node: Scope) -> None:
+        if not isinstance(node, cst.Lambda):
+            self._bind_target(node.name, node, None)
         self._scopes.append(node)
         self._globals.append(set())
 
-    def _on_ClassDef(self, node: cst.ClassDef) -> None:
-        self._bind_target(node.name, node, None)
-        self._scopes.append(node)
-        self._globals.append(set())
-
-    def _on_Lambda(self, node: cst.Lambda) -> None:
-        self._scopes.append(node)
-        self._globals.append(set())
+    _on_FunctionDef = _on_ClassDef = _on_Lambda = _begin_scope
 
     def _on_Param(self, node: cst.Param) -> None:
         self._bind_target(node.name, node, None)
@@ -280,15 +265,13 @@ class Walker(cst.CSTVisitor):
 
     def _on_Name(self, node: cst.Name) -> None:
         parent = self._seen.parents.get(node)
-        if node in self._stores:
-            return
-        if isinstance(parent, cst.Attribute) and parent.attr is node:
-            return
-        if isinstance(parent, cst.Arg) and parent.keyword is node:
-            return
-        if isinstance(parent, cst.ImportAlias | cst.ImportFrom | cst.AsName | cst.NameItem):
-            return
-        self._seen.loads.append(Load(self._seen.spans[node][0], node.value, node))
+        is_load = node not in self._stores and not (
+            isinstance(parent, cst.ImportAlias | cst.ImportFrom | cst.AsName | cst.NameItem)
+            or (isinstance(parent, cst.Attribute) and parent.attr is node)
+            or (isinstance(parent, cst.Arg) and parent.keyword is node)
+        )
+        if is_load:
+            self._seen.loads.append(Load(self._seen.spans[node][0], node.value, node))
 
     def _on_Attribute(self, node: cst.Attribute) -> None:
         self._seen.attributes.append(node)

@@ -72,7 +72,8 @@ def input_of(text: str) -> Input:
     try:
         if "@" in urlsplit(text).netloc:
             raise NotebookError(f"{_shown(text)}: a link with a user name or a password is not read.")
-        return Input(_shown(text), "link", Path(_name_in(text)), address_of(text))
+        name = PurePosixPath(unquote(urlsplit(text).path)).name
+        return Input(_shown(text), "link", Path(file_name(name)), address_of(text))
     except ValueError as error:
         raise NotebookError(f"{text} is no link ({error}).") from None
 
@@ -140,12 +141,6 @@ def address_of(link: str) -> str:
     return link
 
 
-def _name_in(link: str) -> str:
-    """Return the file name that a link tells; the last part of its path where it names no file."""
-    last = PurePosixPath(unquote(urlsplit(link).path)).name
-    return file_name(last)
-
-
 def file_name(text: str) -> str:
     """Return a name from outside as that of a notebook's file, which any file system can hold."""
     name = "".join(c if c.isprintable() and c not in '/\\:*?"<>|' else "_" for c in text)
@@ -206,7 +201,7 @@ def _file_of_gist(answer: bytes, address: str) -> str:
         files: list[dict[str, Any]] = list(json.loads(answer)["files"].values())
         for suffix in _SUFFIXES:
             for file in files:
-                if str(file["filename"]).endswith(suffix):
+                if file["filename"].endswith(suffix) and file["raw_url"].startswith(("https:", "http:")):
                     return str(file["raw_url"])
     except (ValueError, KeyError, TypeError, AttributeError):
         raise NotebookError(f"{address} is not what GitHub tells of a gist.") from None
@@ -263,22 +258,12 @@ def _opener(public_only: bool) -> Any:
                 raise urllib.error.URLError(f"it leads to {_shown(address)}, which is not read")
             return super().redirect_request(request, fp, code, message, headers, address)
 
-    if public_only:
-        from nb2ddp.source.public_net import PublicHTTPHandler, PublicHTTPSHandler
+    if not public_only:
+        return urllib.request.build_opener(Redirections())
+    from nb2ddp.source.public_net import PublicHTTPHandler, PublicHTTPSHandler
 
-        roads: tuple[Any, ...] = (PublicHTTPHandler(), PublicHTTPSHandler())
-    else:
-        roads = (urllib.request.ProxyHandler(), urllib.request.HTTPHandler(), urllib.request.HTTPSHandler())
-    opener = urllib.request.OpenerDirector()
-    for handler in (
-        *roads,
-        urllib.request.HTTPDefaultErrorHandler(),
-        urllib.request.HTTPErrorProcessor(),
-        urllib.request.UnknownHandler(),
-        Redirections(),
-    ):
-        opener.add_handler(handler)
-    return opener
+    no_proxy = urllib.request.ProxyHandler({})
+    return urllib.request.build_opener(no_proxy, PublicHTTPHandler(), PublicHTTPSHandler(), Redirections())
 
 
 def _limited(stream: IO[bytes], shown: str, most_bytes: int, end: float) -> bytes:

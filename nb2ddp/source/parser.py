@@ -6,6 +6,7 @@ import re
 import textwrap
 
 import libcst as cst
+from libcst import matchers
 
 _UNREAD = "LibCST, the parser that nb2ddp uses, fails on this, valid or not; write it in another way"
 _LAZY = "lazy imports (Python 3.15) are not followed here; take the word lazy away"
@@ -38,7 +39,7 @@ def parse_module(text: str) -> cst.Module:
             raise
         raise UnreadError(_UNREAD, ("cell", _line(text, type(error)), None, None)) from None
     lazy = _LAZY_IMPORT.search(text)
-    if lazy is not None and _holds_lazy_import(module):
+    if lazy is not None and matchers.findall(module, matchers.MatchIfTrue(_is_lazy_import)):
         raise UnreadError(_LAZY, ("cell", text.count("\n", 0, lazy.end()) + 1, None, None))
     return module
 
@@ -63,14 +64,5 @@ def _line(text: str, kind: type[BaseException]) -> int:
     return 1
 
 
-def _holds_lazy_import(module: cst.Module) -> bool:
-    found = False
-
-    class Visitor(cst.CSTVisitor):
-        def on_visit(self, node: cst.CSTNode) -> bool:
-            nonlocal found
-            found = found or type(node).__name__ in ("LazyImport", "LazyImportFrom")
-            return not found
-
-    module.visit(Visitor())
-    return found
+def _is_lazy_import(node: object) -> bool:
+    return type(node).__name__ in ("LazyImport", "LazyImportFrom")

@@ -11,7 +11,7 @@ import re
 import sys
 import warnings
 from collections.abc import Iterable
-from typing import TypeVar
+from typing import Any
 
 import libcst as cst
 
@@ -115,9 +115,6 @@ def _with(newer: _Older, text: str) -> str | None:
     return older.code if newer.version else None
 
 
-_Handler = TypeVar("_Handler", cst.ExceptHandler, cst.ExceptStarHandler)
-
-
 class _Older(cst.CSTTransformer):
     """Replaces syntax that is newer than the running Python; ``version`` is the one that introduced it."""
 
@@ -125,109 +122,64 @@ class _Older(cst.CSTTransformer):
         super().__init__()
         self.version: tuple[int, int] | None = None
 
-    def _needs(self, version: tuple[int, int]) -> bool:
+    def _needs(self, *version: int) -> bool:
         if sys.version_info[:2] >= version:
             return False
-        self.version = max(self.version or version, version)
+        self.version = max(self.version or (0, 0), (version[0], version[1]))
         return True
-
-    def leave_FormattedString(
-        self, original_node: cst.FormattedString, updated_node: cst.FormattedString
-    ) -> cst.BaseExpression:
-        """An f-string (PEP 701): its expressions as a list."""
-        return _list(_expressions(updated_node.parts)) if self._needs((3, 12)) else updated_node
-
-    def leave_TemplatedString(
-        self, original_node: cst.TemplatedString, updated_node: cst.TemplatedString
-    ) -> cst.BaseExpression:
-        """A t-string (PEP 750)."""
-        return _list(_expressions(updated_node.parts)) if self._needs((3, 14)) else updated_node
 
     def visit_ConcatenatedString(self, node: cst.ConcatenatedString) -> bool:
         return False  # it holds strings alone, so its parts cannot be replaced one by one
 
-    def leave_ConcatenatedString(
-        self, original_node: cst.ConcatenatedString, updated_node: cst.ConcatenatedString
-    ) -> cst.BaseExpression:
-        kinds = {isinstance(part, cst.TemplatedString) for part in (original_node.left, original_node.right)}
-        if kinds == {True, False} and not isinstance(original_node.right, cst.ConcatenatedString):
+    def on_leave(self, original_node: cst.CSTNode, updated_node: Any) -> Any:
+        """Replace one node, whose parts have been."""
+        match updated_node:
+            case cst.FormattedString(parts=parts) if self._needs(3, 12):  # PEP 701
+                return _list(_expressions(parts))
+            case cst.TemplatedString(parts=parts) if self._needs(3, 14):  # a t-string, PEP 750
+                return _list(_expressions(parts))
+            case cst.ConcatenatedString():
+                return self._side_by_side(updated_node)
+            case cst.TypeAlias(name=name, value=value, type_parameters=parameters):  # type X = int, PEP 695
+                self._has_newer(parameters)
+                if self._needs(3, 12):
+                    return cst.Assign([cst.AssignTarget(name)], value)
+            case cst.FunctionDef(type_parameters=parameters) if self._has_newer(parameters):
+                none = cst.SimpleWhitespace("")
+                return updated_node.with_changes(type_parameters=None, whitespace_after_type_parameters=none)
+            case cst.ClassDef(type_parameters=parameters) if self._has_newer(parameters):
+                return updated_node.with_changes(type_parameters=None)
+            case (
+                cst.ExceptHandler(type=cst.Tuple(lpar=[]) as kinds)
+                | cst.ExceptStarHandler(type=cst.Tuple(lpar=[]) as kinds)
+            ) if self._needs(3, 14):  # except A, B: (PEP 758)
+                return updated_node.with_changes(type=_bare(kinds))
+            case (
+                cst.ListComp(elt=cst.StarredElement(value=value))
+                | cst.SetComp(elt=cst.StarredElement(value=value))
+                | cst.GeneratorExp(elt=cst.StarredElement(value=value))
+            ) if self._needs(3, 15):
+                return updated_node.with_changes(elt=value)  # [*a for a in b], PEP 798
+            case cst.StarredDictComp(value=value, for_in=loop) if self._needs(3, 15):  # {**a for a in b}
+                return cst.ListComp(_bare(value), loop)
+        return updated_node
+
+    def _side_by_side(self, strings: cst.ConcatenatedString) -> cst.BaseExpression:
+        kinds = {isinstance(part, cst.TemplatedString) for part in (strings.left, strings.right)}
+        if kinds == {True, False} and not isinstance(strings.right, cst.ConcatenatedString):
             raise cst.CSTValidationError("a t-string beside a string")
-        left, right = (part.visit(self) for part in (original_node.left, original_node.right))
-        if left is original_node.left and right is original_node.right:
-            return updated_node
+        left, right = (part.visit(self) for part in (strings.left, strings.right))
+        if left is strings.left and right is strings.right:
+            return strings
         return _list([part for part in (left, right) if isinstance(part, cst.BaseExpression)])
 
     def _has_newer(self, parameters: cst.TypeParameters | None) -> bool:
         """``[T]`` (PEP 695), ``[T = int]`` (PEP 696)."""
         if parameters is None:
             return False
-        has_default = any(parameter.default is not None for parameter in parameters.params)
-        return self._needs((3, 13) if has_default else (3, 12))
-
-    def leave_TypeAlias(
-        self, original_node: cst.TypeAlias, updated_node: cst.TypeAlias
-    ) -> cst.Assign | cst.TypeAlias:
-        """``type X = int`` (PEP 695)."""
-        self._has_newer(original_node.type_parameters)
-        if not self._needs((3, 12)):
-            return updated_node
-        return cst.Assign([cst.AssignTarget(updated_node.name)], updated_node.value)
-
-    def leave_FunctionDef(
-        self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef
-    ) -> cst.FunctionDef:
-        if not self._has_newer(original_node.type_parameters):
-            return updated_node
-        return updated_node.with_changes(
-            type_parameters=None, whitespace_after_type_parameters=cst.SimpleWhitespace("")
+        return self._needs(
+            3, 13 if any(parameter.default is not None for parameter in parameters.params) else 12
         )
-
-    def leave_ClassDef(self, original_node: cst.ClassDef, updated_node: cst.ClassDef) -> cst.ClassDef:
-        if not self._has_newer(original_node.type_parameters):
-            return updated_node
-        return updated_node.with_changes(type_parameters=None)
-
-    def leave_ExceptHandler(
-        self, original_node: cst.ExceptHandler, updated_node: cst.ExceptHandler
-    ) -> cst.ExceptHandler:
-        return self._in_parentheses(updated_node)
-
-    def leave_ExceptStarHandler(
-        self, original_node: cst.ExceptStarHandler, updated_node: cst.ExceptStarHandler
-    ) -> cst.ExceptStarHandler:
-        return self._in_parentheses(updated_node)
-
-    def _in_parentheses(self, handler: _Handler) -> _Handler:
-        """``except A, B:`` and ``except* A, B:`` (PEP 758)."""
-        kind = handler.type
-        if not isinstance(kind, cst.Tuple) or kind.lpar or not self._needs((3, 14)):
-            return handler
-        return handler.with_changes(type=_bare(kind))
-
-    def leave_ListComp(self, original_node: cst.ListComp, updated_node: cst.ListComp) -> cst.BaseExpression:
-        return self._unpacked(updated_node)
-
-    def leave_SetComp(self, original_node: cst.SetComp, updated_node: cst.SetComp) -> cst.BaseExpression:
-        return self._unpacked(updated_node)
-
-    def leave_GeneratorExp(
-        self, original_node: cst.GeneratorExp, updated_node: cst.GeneratorExp
-    ) -> cst.BaseExpression:
-        return self._unpacked(updated_node)
-
-    def _unpacked(self, made: cst.ListComp | cst.SetComp | cst.GeneratorExp) -> cst.BaseExpression:
-        """``[*a for a in b]`` (PEP 798)."""
-        if not isinstance(made.elt, cst.StarredElement) or not self._needs((3, 15)):
-            return made
-        return made.with_changes(elt=made.elt.value)
-
-    def leave_StarredDictComp(
-        self, original_node: cst.StarredDictComp, updated_node: cst.StarredDictComp
-    ) -> cst.BaseExpression:
-        """``{**a for a in b}`` (PEP 798)."""
-        if not self._needs((3, 15)):
-            return updated_node
-        return cst.ListComp(_bare(updated_node.value), updated_node.for_in)
 
 
 def _expressions(parts: Iterable[cst.CSTNode]) -> list[cst.BaseExpression]:
