@@ -99,14 +99,11 @@ def _read(answer: Any) -> Any:
     end = time.monotonic() + MOST_SECONDS
     for piece in answer.iter_content(2**16):
         data += piece
-        if len(data) > MOST_BYTES or time.monotonic() > end:
+        is_large = len(data) > MOST_BYTES
+        if is_large or time.monotonic() > end:
             answer.close()
-            size = (
-                f"over {MOST_BYTES // 1_000_000} MB"
-                if len(data) > MOST_BYTES
-                else f"over {MOST_SECONDS:.0f} seconds"
-            )
-            raise unexpected("Kaggle", f"{size} in one answer")
+            size = f"{MOST_BYTES // 1_000_000} MB" if is_large else f"{MOST_SECONDS:.0f} seconds"
+            raise unexpected("Kaggle", f"over {size} in one answer")
     answer._content = bytes(data)
     return answer
 

@@ -94,8 +94,6 @@ def api_of_client() -> Any:
     except ModuleNotFoundError as error:
         why = "" if error.name in ("kaggle", "requests") else f" completely (there is no {error.name})"
         raise CredentialsError(_NO_CLIENT.format(why=why)) from None
-    except SystemExit:  # kaggle up to 2.2.3 without credentials
-        raise CredentialsError(_NO_CREDENTIALS) from None
     except OSError as error:
         raise _unreadable(error) from None
     except Exception as error:  # it reads its files on import

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -14,6 +13,7 @@ from tempfile import TemporaryDirectory
 
 from nb2ddp.errors import KaggleError, SourcesError
 from nb2ddp.kaggle.client import Client
+from nb2ddp.kaggle.own_folder import digest_of
 from nb2ddp.waiting import waiting
 
 ARCHIVE = "files.zip"
@@ -37,9 +37,8 @@ def upload(
         folder = Path(temporary)
         archive = folder / ARCHIVE
         count = _pack(archive, base, names)
-        digest = _digest(archive)[:_DIGITS]
         words = re.sub(r"[^a-z0-9]+", "-", stem.lower()).strip("-")
-        slug = f"{words[: _LONGEST_SLUG - _DIGITS - 1].rstrip('-') or 'files'}-{digest}"
+        slug = f"{words[: _LONGEST_SLUG - _DIGITS - 1].rstrip('-') or 'files'}-{digest_of(archive)[:_DIGITS]}"
         ref = f"{owner}/{slug}"
         if client.dataset_state(ref) is None:
             size = archive.stat().st_size
@@ -92,8 +91,3 @@ def files_of(path: Path) -> Iterator[Path]:
             found = Path(place, name)
             if found.is_file() and found.resolve().is_relative_to(path.resolve()):
                 yield found
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -7,6 +7,8 @@ import errno
 from collections.abc import Callable
 from pathlib import Path
 
+from rich.filesize import decimal
+
 from nb2ddp.errors import DownloadError, KaggleError
 from nb2ddp.kaggle.client import Client, RemoteFile
 from nb2ddp.kaggle.output_folder import OutputFolder
@@ -38,7 +40,8 @@ def fetch(client: Client, ref: str, folder: Path, say: Callable[[str], None]) ->
                 raise DownloadError("\n".join([*failures, sentence])) from None
             failures.append(sentence)
             continue
-        say(f"{shown(str(folder / file.name))} ({_size(path)}{'' if is_new else ', was here'})")
+        size = decimal(path.stat().st_size)
+        say(f"{shown(str(folder / file.name))} ({size}{'' if is_new else ', was here'})")
         paths.append(path)
     text = ""
     with contextlib.suppress(KaggleError):
@@ -64,12 +67,3 @@ def _bring(client: Client, file: RemoteFile, path: Path, here: OutputFolder) -> 
         download.save(here.staged(path))
     here.keep(path)
     return True
-
-
-def _size(path: Path) -> str:
-    size = float(path.stat().st_size)
-    for unit in ("B", "KB", "MB"):
-        if size < 1000:
-            return f"{size:.3g} {unit}"
-        size /= 1000
-    return f"{size:.3g} GB"

@@ -11,6 +11,7 @@ import unicodedata
 from pathlib import Path, PureWindowsPath
 
 from nb2ddp.errors import DownloadError
+from nb2ddp.kaggle.own_folder import digest_of
 from nb2ddp.kaggle.untrusted import dict_of, shown, text_of
 from nb2ddp.regular_files import bytes_of
 
@@ -66,7 +67,7 @@ class OutputFolder:
         if not os.path.lexists(path):
             return
         known = self._digests.get(self._key(path))
-        if path.is_symlink() or not path.is_file() or known is None or _digest(path) != known:
+        if path.is_symlink() or not path.is_file() or known is None or digest_of(path) != known:
             raise DownloadError(
                 f"{shown(str(self.folder / self._key(path)))} is here and is not as nb2ddp fetched it, so it "
                 "stays. Move it away, or name another folder with -o."
@@ -80,8 +81,10 @@ class OutputFolder:
         """Move a complete file from where it was staged to its place, and remember its digest."""
         self.check_ours(path)
         staged = self.staged(path)
-        self._digests[self._key(path)] = _digest(staged)
-        self._remember()
+        self._digests[self._key(path)] = digest_of(staged)
+        new = self._own / "files.json.new"
+        new.write_text(json.dumps(self._digests, indent=1) + "\n", encoding="utf-8")
+        os.replace(new, self._own / "files.json")
         path.parent.mkdir(parents=True, exist_ok=True)
         os.replace(staged, path)
 
@@ -90,11 +93,6 @@ class OutputFolder:
         path = self.place(name)
         self.staged(path).write_bytes(text.encode(errors="replace"))
         self.keep(path)
-
-    def _remember(self) -> None:
-        new = self._own / "files.json.new"
-        new.write_text(json.dumps(self._digests, indent=1) + "\n", encoding="utf-8")
-        os.replace(new, self._own / "files.json")
 
     def _key(self, path: Path) -> str:
         return path.relative_to(self.root).as_posix()
@@ -121,11 +119,6 @@ def _digests(file: Path) -> dict[str, str]:
         known = dict_of(json.loads(bytes_of(file)))
         return {name: text_of(digest) for name, digest in known.items()}
     return {}
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _reason(error: Exception) -> str:

@@ -70,14 +70,18 @@ def _foreign(folder: Path) -> list[str]:
         return []
     if folder.is_symlink() or not folder.is_dir():
         return [folder.name]
-    listed = _listed(folder)
-    return sorted(entry.name for entry in folder.iterdir() if not _is_as_listed(entry, listed))
+    listed, foreign = _listed(folder), []
+    for entry in folder.iterdir():
+        is_file = entry.is_file() and not entry.is_symlink()
+        if not (is_file and (entry.name == DIGESTS or digest_of(entry) == listed.get(entry.name))):
+            foreign.append(entry.name)
+    return sorted(foreign)
 
 
-def _is_as_listed(entry: Path, listed: Mapping[str, str]) -> bool:
-    if entry.is_symlink() or not entry.is_file():
-        return False
-    return entry.name == DIGESTS or hashlib.sha256(entry.read_bytes()).hexdigest() == listed.get(entry.name)
+def digest_of(path: Path) -> str:
+    """Return the SHA-256 digest of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _listed(folder: Path) -> dict[str, str]:

@@ -6,7 +6,8 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
 from nb2ddp.errors import (
     ForbiddenError,
@@ -18,6 +19,7 @@ from nb2ddp.errors import (
 )
 from nb2ddp.kaggle.client import Client, State
 from nb2ddp.kaggle.untrusted import TerminalFilter, shown
+from nb2ddp.monitor import progress
 from nb2ddp.waiting import clock, waiting
 
 POLL_SECONDS = 10.0
@@ -31,53 +33,28 @@ _LONGEST = 48 * 3600.0
 _HICCUPS = (UnreachableError, ServerError, TooManyRequestsError)
 _NO_LOG_YET = (ForbiddenError, NotFoundError)
 
-# A Trainer's own progress bar has no text before the percentage; the others (Map, Loading weights) have.
-_BAR = re.compile(
-    r"(?m)(?:^|\r)\s*\d{1,3}%\|[^|\r\n]{0,200}\| *(\d{1,9})/(\d{1,9}) "
-    r"\[[^\],]{0,40}, *(\d{1,9}(?:\.\d{0,9})?) ?(it/s|s/it)",
-    re.ASCII,
-)
-_LOSS = re.compile(
-    r"""\{[^{}\r\n]{0,500}['"]loss['"]: ['"]?"""
-    r"""([-+]?\d{1,20}(?:\.\d{0,20})?(?:[eE][-+]?\d{1,3})?|nan|inf)""",
-    re.ASCII,
-)
 _FAILED = re.compile(r"(?m)^nb2ddp: (\w{1,20} failed: [^\r\n]{1,300})")
 
 
 @dataclass
-class Progress:
+class Progress(progress.Progress):
     """The latest values in the log: step, steps, seconds per step, loss, and why the run has failed."""
 
-    step: int | None = None
-    steps: int | None = None
-    seconds: float | None = None
-    loss: float | None = None
     failure: str = ""
-    _rest: str = field(default="", repr=False)
 
     def read(self, text: str) -> None:
         """Read the next piece of the log; a line may be split over two pieces."""
-        text = self._rest + text
-        self._rest = re.split(r"[\r\n]", text)[-1][-1000:]
-        for match in _BAR.finditer(text):
-            speed = float(match[3])
-            self.step, self.steps = int(match[1]), int(match[2])
-            self.seconds = speed if match[4] == "s/it" else 1 / speed if speed else None
-        for match in _LOSS.finditer(text):
-            self.loss = float(match[1])
-        for match in _FAILED.finditer(text):
-            self.failure = shown(match[1])
+        with suppress(ValueError, OverflowError):  # a number of thousands of digits
+            for match in _FAILED.finditer(self.feed(text)):
+                self.failure = shown(match[1])
 
     def __str__(self) -> str:
-        parts = []
-        if self.step is not None:
-            parts.append(f"step {self.step}/{self.steps}")
+        parts = [f"step {self.step}/{self.total}"] if self.total else []
         if self.loss is not None:
             parts.append(f"loss {self.loss:.4g}")
-        if self.seconds is not None and self.step is not None and self.steps is not None:
-            parts.append(f"{self.seconds:.2f} s/step")
-            if left := (self.steps - self.step) * self.seconds:
+        if self.steps_per_second and self.total:
+            parts.append(f"{1 / self.steps_per_second:.2f} s/step")
+            if left := (self.total - self.step) / self.steps_per_second:
                 parts.append(f"{clock(left)} left")
         return " · ".join(parts)
 
@@ -134,7 +111,7 @@ def printed(client: Client, ref: str, see: Callable[[State], None] | None) -> It
 
 def watch(client: Client, ref: str) -> State:
     """Show on stderr how a kernel is going until it has ended, and return its last state."""
-    progress, began, states = Progress(), time.monotonic(), list[State]()
+    read, began, states = Progress(), time.monotonic(), list[State]()
 
     def see(state: State) -> None:
         if not states or states[-1].name != state.name:
@@ -145,7 +122,7 @@ def watch(client: Client, ref: str) -> State:
         show()
 
     def show() -> None:
-        since, said = time.monotonic() - began, str(progress)
+        since, said = time.monotonic() - began, str(read)
         if states[-1].name == "QUEUED":
             said = "waits for free GPUs, starts by itself" if since > LONG_QUEUE else ""
         line.update(f"{ref} · {states[-1].name}: {said}" if said else f"{ref} · {states[-1].name}")
@@ -153,13 +130,11 @@ def watch(client: Client, ref: str) -> State:
     with waiting("") as line:
         for seconds, text in follow(client, ref, see):
             began = min(began, time.monotonic() - min(seconds, _LONGEST))
-            progress.read(text)
+            read.read(text)
             show()
     lasted = clock(time.monotonic() - began)
-    print(
-        " · ".join(filter(None, [ref, states[-1].name, lasted, str(progress)])), file=sys.stderr, flush=True
-    )
-    return replace(states[-1], failure=states[-1].failure or progress.failure)
+    print(" · ".join(filter(None, [ref, states[-1].name, lasted, str(read)])), file=sys.stderr, flush=True)
+    return replace(states[-1], failure=states[-1].failure or read.failure)
 
 
 def check(ref: str, state: State) -> None:

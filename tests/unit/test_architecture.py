@@ -98,7 +98,7 @@ ROOMS: dict[str, set[str]] = {
     "monitor": {"errors", "launch", "plain_text", "rendering", "waiting"},
     "page": {"conversion", "ddp_folder", "options", "rendering", "rewriting", "secrets", "source"},
     "web": {"conversion", "ddp_folder", "errors", "options", "page", "rendering", "source"},
-    "kaggle": {"ddp_folder", "errors", "regular_files", "secrets", "targets", "waiting"},
+    "kaggle": {"ddp_folder", "errors", "monitor", "regular_files", "secrets", "targets", "waiting"},
     "doctor": {"ddp_folder", "errors", "kaggle", "launch", "libraries", "monitor", "source"},
     "rehearse": {
         *("analysis", "conversion", "ddp_folder", "errors", "launch", "monitor", "options", "output_file"),
