@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -33,7 +33,6 @@ _REFUSED_OPTIONS = {
     "--run-path": _START_REASON,
 }
 _REFUSED_SHORT = {"-r": "--redirects", "-t": "--tee", "-m": "--module"}
-_MASTER_PORT, _RENDEZVOUS_PORT = 29500, 29400  # torchrun's own
 _RENDEZVOUS_OPTIONS = ("--nnodes", "--node-rank", "--rdzv-", "--master-")
 
 
@@ -85,23 +84,14 @@ def sets_rendezvous(torchrun_options: Sequence[str]) -> bool:
     return any(name.startswith(_RENDEZVOUS_OPTIONS) for name in names)
 
 
-def hosts_share(torchrun_options: Sequence[str]) -> str | None:
-    """Return what all hosts of this run have in common: the id and the port of its rendezvous; None for one host."""
+def takes_several_hosts(torchrun_options: Sequence[str]) -> bool:
+    """Return whether ranks of other hosts take part in this run."""
     parser = argparse.ArgumentParser(add_help=False, exit_on_error=False)
-    for name in ("nnodes", "rdzv-id", "rdzv-endpoint"):
-        parser.add_argument(f"--{name}", f"--{name.replace('-', '_')}", default="")
-    parser.add_argument("--rdzv-backend", "--rdzv_backend", default="static")
-    parser.add_argument("--master-port", "--master_port", type=int, default=_MASTER_PORT)
-    try:
+    parser.add_argument("--nnodes", default="1")
+    with contextlib.suppress(argparse.ArgumentError):  # torchrun refuses it too
         given, _ = parser.parse_known_args(list(torchrun_options))
-    except argparse.ArgumentError:  # torchrun refuses it too
-        return None
-    if given.nnodes.rpartition(":")[2] in ("", "1"):
-        return None
-    said = re.search(r":(\d+)$", given.rdzv_endpoint.rpartition("]")[2])  # of node1:29400 and [::1]:29400
-    by_address = given.rdzv_backend == "static" and not given.rdzv_endpoint
-    port = given.master_port if by_address else int(said[1] if said else _RENDEZVOUS_PORT)
-    return f"rendezvous {given.rdzv_id or 'without an id'}, port {port}"
+        return bool(given.nnodes.rpartition(":")[2] != "1")
+    return False
 
 
 def _refusal(name: str) -> str | None:

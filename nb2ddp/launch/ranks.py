@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from nb2ddp.launch.run import Observer
 
 TORCHRUN_LOG = "torchrun.log"
-_HOSTS = ".hosts"  # in the folder of the logs: which run of several hosts writes there
 _PATIENCE = 12.0  # seconds: longer than a launcher takes to end its ranks
 
 
@@ -170,11 +169,11 @@ def attempt_logs(log_dir: Path, attempt: int) -> Path:
 
 
 @contextlib.contextmanager
-def held_logs(log_dir: Path, patience: float = _PATIENCE, hosts: str | None = None) -> Iterator[list[bool]]:
+def held_logs(log_dir: Path, patience: float = _PATIENCE, *, shared: bool = False) -> Iterator[list[bool]]:
     """Keep other runs of this machine from the folder of the logs, for as long as this one goes on.
 
     Gives a list: as long as it is empty, no training has begun, and the folder goes again in the end if it is empty.
-    hosts: what the hosts of this run have in common; they share the folder, and each writes the logs of its own ranks.
+    shared: the hosts of a run share the folder, and each writes the logs of its own ranks.
 
     Waits ``patience`` seconds for a run that is being ended: a kernel's, say, that was started again.
 
@@ -183,7 +182,7 @@ def held_logs(log_dir: Path, patience: float = _PATIENCE, hosts: str | None = No
     handle = None
     with contextlib.suppress(OSError, ImportError):  # Windows, or a file system without locks
         try:
-            handle = _take(log_dir, patience, hosts)
+            handle = _locked(log_dir, patience, shared)
         except BlockingIOError:
             raise LaunchError(
                 f"Another run goes on and writes its logs to {log_dir}; wait for its end, or give this one a "
@@ -193,18 +192,15 @@ def held_logs(log_dir: Path, patience: float = _PATIENCE, hosts: str | None = No
     try:
         yield begun
     finally:
-        with contextlib.suppress(OSError):
-            if handle is not None and hosts is not None:
-                _lock(handle, 0)  # BlockingIOError: another host's part goes on
-                (log_dir / _HOSTS).unlink()
-            if not begun:
+        if not begun:
+            with contextlib.suppress(OSError):
                 log_dir.rmdir()
         if handle is not None:
             os.close(handle)  # the lock ends with it
 
 
-def _take(log_dir: Path, patience: float, hosts: str | None) -> int:
-    """Return a handle of the folder with its lock, alone or with the hosts of one run.
+def _locked(log_dir: Path, patience: float, shared: bool) -> int:
+    """Return a handle of the folder with its lock.
 
     A run that ends removes an empty folder while others wait for its lock: whoever gets the lock of a folder that is
     no longer there makes it again and waits for the lock of that one, for ``patience`` seconds.
@@ -217,10 +213,7 @@ def _take(log_dir: Path, patience: float, hosts: str | None) -> int:
         with contextlib.suppress(FileNotFoundError):
             handle = os.open(log_dir, os.O_RDONLY)
             try:
-                if hosts is None:
-                    _lock(handle, max(until - time.monotonic(), 0))
-                else:
-                    _share(handle, log_dir / _HOSTS, hosts, max(until - time.monotonic(), 0))
+                _lock(handle, until, shared)
                 if os.path.samestat(os.fstat(handle), os.stat(log_dir)):
                     return handle
             except BaseException:
@@ -232,11 +225,9 @@ def _take(log_dir: Path, patience: float, hosts: str | None) -> int:
         time.sleep(0.02)
 
 
-def _lock(handle: int, patience: float, *, shared: bool = False) -> None:
-    """Take the lock of a folder. Raises BlockingIOError where another process keeps it."""
+def _lock(handle: int, until: float, shared: bool) -> None:
     import fcntl
 
-    until = time.monotonic() + patience
     while True:
         try:
             return fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
@@ -244,25 +235,6 @@ def _lock(handle: int, patience: float, *, shared: bool = False) -> None:
             if time.monotonic() > until:
                 raise
         time.sleep(0.2)
-
-
-def _share(handle: int, file: Path, hosts: str, patience: float) -> None:
-    """Take the lock that the hosts of one run share; the first of them writes which run that is.
-
-    Raises BlockingIOError where another run keeps the folder.
-    """
-    until = time.monotonic() + patience
-    while True:
-        with contextlib.suppress(BlockingIOError):
-            _lock(handle, 0)
-            file.write_text(hosts, encoding="utf-8")
-        _lock(handle, max(until - time.monotonic(), 0), shared=True)
-        with contextlib.suppress(FileNotFoundError):  # the last host of another run has just ended: again
-            if file.read_text(encoding="utf-8") != hosts:
-                raise BlockingIOError
-            return
-        if time.monotonic() > until:
-            raise BlockingIOError
 
 
 def clear_logs(log_dir: Path) -> None:

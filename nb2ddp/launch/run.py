@@ -39,7 +39,7 @@ from nb2ddp.ddp_folder import LOGS, SETUP
 from nb2ddp.errors import LaunchError
 from nb2ddp.launch.cell_map import read_cell_map
 from nb2ddp.launch.command import (
-    hosts_share,
+    takes_several_hosts,
     torchrun_command,
     torchrun_environment,
     visible_gpus,
@@ -99,7 +99,7 @@ def refuse_beside_another(logs: Path, torchrun_options: Sequence[str]) -> None:
             return
     except OSError:  # a name that is too long, say: what reads the target says so
         return
-    with held_logs(logs, hosts=hosts_share(torchrun_options)) as begun:
+    with held_logs(logs, shared=takes_several_hosts(torchrun_options)) as begun:
         begun.append(True)  # an empty folder of the user's stays
 
 
@@ -150,25 +150,23 @@ def launch(
             raise LaunchError(f"There is no file {path}.")
     torchrun_command(script, nproc=1 if nproc is None else nproc, torchrun_options=torchrun_options)
     logs = default_log_dir(script) if log_dir is None else log_dir
-    hosts = hosts_share(torchrun_options)
-    with _Signals(quiet=quiet) as signals, held_logs(logs, hosts=hosts) as begun:
+    shared = takes_several_hosts(torchrun_options)
+    with _Signals(quiet=quiet) as signals, held_logs(logs, shared=shared) as begun:
         if setup is not None:
             follow = observer.install() if observer else contextlib.nullcontext((1, 2))
             with follow as output:
-                code = _run_setup(setup, python, cwd, signals, grace, output)
-            if code and not signals.received:
-                say(f"the install step {setup} failed ({ending(code)})")
-            code = exit_code(code)
+                run_id, command = uuid.uuid4().hex, [python, "-u", str(setup.absolute())]
+                process = _start(command, os.environ, run_id, cwd=cwd, output=output)
+                _wait(process, run_id, signals, grace, None)
+            if process.returncode and not signals.received:
+                say(f"the install step {setup} failed ({ending(process.returncode)})")
+            code = exit_code(process.returncode)
             if code or signals.received:
                 return signals.exit_code or code
         _require_torch(python, script)
         if nproc is None:
-            say_so = (
-                waiting("starting Python with torch, to count the GPUs")
-                if observer
-                else contextlib.nullcontext()
-            )
-            with say_so:
+            what = "starting Python with torch, to count the GPUs"
+            with waiting(what) if observer else contextlib.nullcontext():
                 nproc = 2 if cpu else visible_gpus(python)
             if signals.received:
                 return signals.exit_code
@@ -227,7 +225,8 @@ def _train(plan: _Plan, signals: _Signals, observer: Observer | None) -> int:
     logs = plan.logs
     clear_logs(logs)
     if not signals.quiet:
-        say(f"{_count(plan.nproc)} on the {'CPU' if plan.cpu else 'GPU'}; {_where(plan.nproc, logs)}")
+        count = f"{plan.nproc} process{'es' * (plan.nproc > 1)}"
+        say(f"{count} on the {'CPU' if plan.cpu else 'GPU'}; {_where(plan.nproc, logs)}")
     # The path of a Unix socket has about 100 characters at most.
     short = None if len(tempfile.gettempdir()) < 70 else "/tmp"
     cells = read_cell_map(plan.script)
@@ -273,15 +272,6 @@ def _observed(ranks: Ranks, signals: _Signals, *, cpu: bool) -> Iterator[None]:
         yield
     finally:
         ranks.observer.end()
-
-
-def _run_setup(
-    setup: Path, python: str, cwd: Path | None, signals: _Signals, grace: float, output: tuple[int, int]
-) -> int:
-    run_id = uuid.uuid4().hex
-    process = _start([python, "-u", str(setup.absolute())], os.environ, run_id, cwd=cwd, output=output)
-    _wait(process, run_id, signals, grace, None)
-    return process.returncode
 
 
 def _start(
@@ -377,10 +367,6 @@ class _Signals:
     def __exit__(self, *error: object) -> None:
         for number, handler in self._previous.items():
             signal.signal(number, handler)  # type: ignore[arg-type]
-
-
-def _count(nproc: int) -> str:
-    return "1 process" if nproc == 1 else f"{nproc} processes"
 
 
 def _where(nproc: int, log_dir: Path) -> str:

@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 
 from nb2ddp.errors import LaunchError
-from nb2ddp.launch.command import hosts_share, sets_rendezvous
+from nb2ddp.launch.command import sets_rendezvous, takes_several_hosts
 from nb2ddp.launch.ranks import held_logs
 
 HOLDS = """
 import sys
 from pathlib import Path
 from nb2ddp.launch.ranks import held_logs
-with held_logs(Path(sys.argv[1]), hosts=sys.argv[2] if sys.argv[2:] else None):
+with held_logs(Path(sys.argv[1]), shared=bool(sys.argv[2:])):
     print("held", flush=True)
     sys.stdin.readline()
 """
@@ -44,27 +44,26 @@ def test_two_runs_do_not_share_a_folder_of_logs(tmp_path: Path) -> None:
 
 def test_the_hosts_of_one_run_share_a_folder_of_logs_and_no_other_run_does(tmp_path: Path) -> None:
     logs = tmp_path / "logs"
-    with _holder(logs, "job 1") as other:
+    with _holder(logs, "shared") as other:
         assert other.stdout is not None
         other.stdout.readline()
-        with held_logs(logs, patience=0.5, hosts="job 1"):
-            pass
-        for hosts in ("job 2", None):
-            with pytest.raises(LaunchError, match="Another run goes on and writes its logs to"):
-                held_logs(logs, patience=0.5, hosts=hosts).__enter__()
+        with held_logs(logs, patience=0.5, shared=True) as begun:
+            begun.append(True)
+        with pytest.raises(LaunchError, match="Another run goes on and writes its logs to"):
+            held_logs(logs, patience=0.5).__enter__()
         other.kill()
-    with held_logs(logs, hosts="job 2"):
+    with held_logs(logs, shared=True):
         pass
     assert not logs.exists(), "nothing was started, and nothing is left"
     with _holder(logs) as other:
         assert other.stdout is not None
         other.stdout.readline()
         with pytest.raises(LaunchError, match="Another run goes on"):
-            held_logs(logs, patience=0.5, hosts="job 1").__enter__()
+            held_logs(logs, patience=0.5, shared=True).__enter__()
         other.kill()
 
 
-@pytest.mark.parametrize("waiting", [None, "job 1"])
+@pytest.mark.parametrize("waiting", [None, "shared"])
 def test_a_run_that_waited_for_a_folder_that_is_gone_holds_the_new_one(
     tmp_path: Path, waiting: str | None
 ) -> None:
@@ -106,9 +105,9 @@ def test_where_folders_cannot_be_opened_as_such_a_run_goes_on(
         assert (tmp_path / "logs").is_dir()
 
 
-def _holder(logs: Path, hosts: str | None = None) -> subprocess.Popen[str]:
+def _holder(logs: Path, shared: str | None = None) -> subprocess.Popen[str]:
     """Start a process that holds a folder until it is sent a line."""
-    command = [sys.executable, "-c", HOLDS, str(logs), *([hosts] if hosts else [])]
+    command = [sys.executable, "-c", HOLDS, str(logs), *([shared] if shared else [])]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
@@ -128,25 +127,12 @@ def _wait_until(condition: Callable[[], bool], seconds: float = 60) -> None:
         time.sleep(0.02)
 
 
-def test_the_hosts_of_one_run_are_known_by_its_rendezvous() -> None:
-    one = hosts_share(["--nnodes=2", "--rdzv-backend=c10d", "--rdzv_endpoint=localhost:29400", "--rdzv-id=a"])
-    assert one is not None
-    assert one == hosts_share(
-        ["--nnodes", "2", "--rdzv-id", "a", "--rdzv-endpoint", "node1:29400", "--node-rank=1"]
-    )
-    assert one != hosts_share(["--nnodes=2", "--rdzv-id=b", "--rdzv-endpoint=node1:29400"])
-    assert one != hosts_share(["--nnodes=2", "--rdzv-id=a", "--rdzv-endpoint=node1:29401"])
-    assert one == hosts_share(["--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=node1", "--rdzv-id=a"])
-    assert one == hosts_share(["--nnodes=2", "--rdzv-endpoint=[fe80::1]:29400", "--rdzv-id=a"])
-    assert one == hosts_share(["--nnodes=2", "--rdzv-endpoint=[fe80::1]", "--rdzv-id=a"])
-    by_address = hosts_share(["--nnodes=2", "--master-addr=node1", "--node-rank=0"])
-    assert by_address == hosts_share(["--nnodes=2", "--master-addr=10.0.0.1", "--master-port=29500"])
-    assert by_address != hosts_share(["--nnodes=2", "--master-addr=10.0.0.1", "--master-port=29400"])
-    assert hosts_share(["--nnodes=2", "--master-port=high"]) is None, "torchrun refuses it"
-    assert hosts_share(["--nnodes=1:4", "--master_addr=node1", "--master_port=1"]) is not None
-    assert hosts_share(["--nnodes=1", "--rdzv-backend=c10d"]) is None, "one host: no other takes part"
-    assert hosts_share(["--max-restarts=3"]) is None
-    assert hosts_share(["--nnodes"]) is None
+def test_a_run_of_several_hosts_is_known_by_their_number() -> None:
+    assert takes_several_hosts(["--nnodes=2", "--rdzv-backend=c10d"])
+    assert takes_several_hosts(["--nnodes", "1:4", "--master_addr=node1"])
+    assert not takes_several_hosts(["--nnodes=1", "--rdzv-backend=c10d"])
+    assert not takes_several_hosts(["--max-restarts=3"])
+    assert not takes_several_hosts(["--nnodes"]), "torchrun refuses it"
 
 
 def test_options_of_a_rendezvous_are_known() -> None:
