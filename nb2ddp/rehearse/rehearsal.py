@@ -163,7 +163,9 @@ def rehearse(
                 )
                 title = "one process, again with the samples in the order of the ranks"
                 evidence = replace(evidence, one=run_all(title, again)[0])
-                points = _in_the_ranks_order(points, evidence)
+                for number, check in enumerate(HANDMADE):
+                    if check not in (data.samples, run.plain):  # these ask for the notebook's own order
+                        points[number] = check(evidence)
             points = _of_ranks(points)
         return Rehearsal(
             subject.name,
@@ -175,7 +177,7 @@ def rehearse(
             tuple((rank.number, rank.stack) for rank in evidence.ranks if rank.stack),
             time.monotonic() - began,
             date,
-            _versions(reference),
+            next((dict(note["versions"]) for note in reference.of("begin")), {}),
             subject.other_losses,
             model.trained_apart(evidence),
         )
@@ -185,24 +187,14 @@ def rehearse(
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _in_the_ranks_order(points: Sequence[Point], evidence: Evidence) -> list[Point]:
-    """Judge anew, by the notebook's run with the samples in the ranks' order, what does not ask for that order."""
-    as_it_is = (data.samples, run.plain)
-    return [
-        point if check in as_it_is else check(evidence) for check, point in zip(HANDMADE, points, strict=True)
-    ]
-
-
 def _of_ranks(points: Sequence[Point]) -> list[Point]:
     """Leave out what needs ranks, for a script that never makes ranks of its processes."""
     group = points[0]
     if not group.faults:
         return list(points)
-    judged = (group.title, "plain python")
+    unseen = {"measured": "there are no ranks", "faults": (), "seen": False}
     return [
-        point
-        if point.title in judged
-        else replace(point, measured="there are no ranks", faults=(), seen=False)
+        point if point.title in (group.title, "plain python") else replace(point, **unseen)
         for point in points
     ]
 
@@ -230,11 +222,10 @@ def _check(reference: Rank, run: Run, python: str) -> None:
     """Raise RehearsalError unless the notebook's own code trains here: without it nothing can be compared."""
     if run.hung:
         raise RehearsalError(f"The notebook's own code does not come to its end here: {run.hung}.")
-    if reference.code and not _has_trained(reference):
-        place = _place(reference, run.folder)
-        raise RehearsalError(
-            f"The notebook's own code fails on this machine{place}.{_hint(reference, python)}"
-        )
+    has_trained = reference.steps and len(reference.of("train")) == len(reference.of("trained"))
+    if reference.code and not has_trained:
+        place, hint = _place(reference), _hint(reference, python)
+        raise RehearsalError(f"The notebook's own code fails on this machine{place}.{hint}")
     if not reference.steps:
         raise RehearsalError("The notebook's own code makes no optimizer step that could be compared.")
 
@@ -247,41 +238,27 @@ def _hint(reference: Rank, python: str) -> str:
     return f" Synthetic rows stood for {made_up[0]}: --data NAME=PATH gives real ones." if made_up else ""
 
 
-def _place(rank: Rank, folder: Path) -> str:
+def _place(rank: Rank) -> str:
     """Return the line of the notebook's own code at which a run failed, and its error, without secrets."""
     error = last_line(rank) or f"exit code {rank.code}"
-    code = (folder / REFERENCE).read_text(encoding="utf-8")
+    code = (rank.folder / REFERENCE).read_text(encoding="utf-8")
     line = failing_line(rank.errors, REFERENCE)
     where = f" at `{code.splitlines()[line - 1].strip()}`" if line else ""
     return masker([code])(f"{where}: {error.rstrip('.')}")
 
 
-def _has_trained(rank: Rank) -> bool:
-    return bool(rank.steps) and len(rank.of("train")) == len(rank.of("trained"))
-
-
 def _notes(evidence: Evidence) -> tuple[str, ...]:
-    notes = []
+    notes, one = [], evidence.one
     count = evidence.undivided
     if count and not (evidence.handmade and count == len(evidence.together)):
         steps = f"{count} of {len(evidence.together)} steps"
         notes.append(f"In {steps} every rank computes the whole batch: that is right, but saves no time.")
-    if evidence.reference_error:
-        notes.append(_failure_note(evidence))
+    if evidence.reference_error:  # it fails after its training
+        total = (one.folder / REFERENCE).read_text(encoding="utf-8").count(".train()")
+        told = f" (number {trained} of {total})" if (trained := len(one.of("trained"))) < total else ""
+        ends = f"the notebook's own code fails here{_place(one)}; what follows is not seen."
+        notes.append(f"After its training{told} {ends}")
     return tuple(notes)
-
-
-def _failure_note(evidence: Evidence) -> str:
-    """Return where the notebook's own code fails after its training."""
-    place = _place(evidence.one, evidence.one.folder)
-    code = (evidence.one.folder / REFERENCE).read_text(encoding="utf-8")
-    trained = len(evidence.one.of("trained"))
-    told = f" (number {trained} of {total})" if trained < (total := code.count(".train()")) else ""
-    return f"After its training{told} the notebook's own code fails here{place}; what follows is not seen."
-
-
-def _versions(reference: Rank) -> dict[str, str]:
-    return next((dict(note["versions"]) for note in reference.of("begin")), {})
 
 
 def _replaced(ranks: Sequence[Rank]) -> tuple[Replaced, ...]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nb2ddp import ddp_folder
-from nb2ddp.ddp_folder import SCRIPT, ConvertedFolder
+from nb2ddp.ddp_folder import SCRIPT
 from nb2ddp.errors import FolderError, RehearsalError
 from nb2ddp.options import Options
 from nb2ddp.source.notebook import Notebook, read_notebook
@@ -75,7 +75,13 @@ def subject_of(target: Path, options: Options | None = None) -> Subject:
         except FolderError as error:
             raise RehearsalError(str(error)) from None
         beside = {path.name: _text(path) for path in target.glob("*.py") if path.is_file()}
-        return _subject(read_notebook(_notebook_of(folder)), folder.script, beside)
+        if folder.source is None:
+            raise RehearsalError(f"{target} holds no {ddp_folder.REPORT} that names its notebook.")
+        if folder.notebook is None:
+            raise RehearsalError(
+                f"The notebook {folder.source}, which {target} was made from, is not found; rehearse that."
+            )
+        return _subject(read_notebook(folder.notebook), folder.script, beside)
     if target.suffix != ".ipynb":
         raise RehearsalError(
             f"{target} is neither a notebook nor the folder of a conversion, so there is nothing to compare."
@@ -111,12 +117,13 @@ def subject_of_script(path: Path, script: Path, arguments: Sequence[str] = ()) -
         if isinstance(error, SyntaxError):
             where, why = f"{script}, line {error.lineno}" if error.lineno else where, error.msg
         raise RehearsalError(f"{where} is no Python: {why}.") from None
-    if (starter := _starts_ranks(tree)) is not None:
-        name, line = starter
-        raise RehearsalError(
-            f"{script} starts its ranks itself ({name} in line {line}), and a script is judged as torchrun starts it: "
-            "once for each rank. Call what each process runs directly, with RANK and WORLD_SIZE from the environment."
-        )
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and _STARTS_RANKS.fullmatch(name := ast.unparse(node.func)):
+            raise RehearsalError(
+                f"{script} starts its ranks itself ({name} in line {node.lineno}), and a script is judged as torchrun "
+                "starts it: once for each rank. Call what each process runs directly, with RANK and WORLD_SIZE from "
+                "the environment."
+            )
     beside = {
         file.name: _text(file) for file in script.parent.glob("*.py") if file.is_file() and file != script
     }
@@ -124,7 +131,7 @@ def subject_of_script(path: Path, script: Path, arguments: Sequence[str] = ()) -
     reference = subject.reference  # of a script that we made: with the seeds that we gave to what draws
     if not _SEEDED_START.search(text):
         seed = None if _SEEDS.search(reference) else _seed_of(tree)
-        reference = "".join(_seeding(seed)) + own_code(read_notebook(path))
+        reference = "".join(() if seed is None else _seeding(seed)) + own_code(read_notebook(path))
     return replace(
         subject,
         reference=reference,
@@ -132,12 +139,6 @@ def subject_of_script(path: Path, script: Path, arguments: Sequence[str] = ()) -
         arguments=tuple(arguments),
         script_files=tuple(_named(script.parent, text)),
     )
-
-
-def _starts_ranks(tree: ast.AST) -> tuple[str, int] | None:
-    """Return the call by which a script starts its ranks itself, and its line."""
-    calls = ((ast.unparse(node.func), node.lineno) for node in ast.walk(tree) if isinstance(node, ast.Call))
-    return next(((name, line) for name, line in calls if _STARTS_RANKS.fullmatch(name)), None)
 
 
 def _seed_of(tree: ast.Module) -> int | None:
@@ -172,16 +173,6 @@ def modules_of(script: str, beside: Mapping[str, str]) -> dict[str, str]:
 
 def _imports(code: str, module: str) -> bool:
     return re.search(rf"^\s*(?:import|from)\b[^\n#]*\b{re.escape(module)}\b", code, re.MULTILINE) is not None
-
-
-def _notebook_of(folder: ConvertedFolder) -> Path:
-    if folder.source is None:
-        raise RehearsalError(f"{folder.path} holds no {ddp_folder.REPORT} that names its notebook.")
-    if notebook := folder.notebook:
-        return notebook
-    raise RehearsalError(
-        f"The notebook {folder.source}, which {folder.path} was made from, is not found; rehearse that."
-    )
 
 
 def _subject(notebook: Notebook, script: str, beside: Mapping[str, str]) -> Subject:
@@ -240,14 +231,13 @@ def own_code(notebook: Notebook, rules: Sequence[Rule] = ()) -> str:
 
 def seeds_of(script: str) -> Iterator[str]:
     """Yield the lines that seed the notebook's own code as the runtime's ``init`` does, with its argument ``seed``."""
-    started = _SEEDED_START.search(script)
-    yield from _seeding(int(started["seed"]) if started else None)
+    if started := _SEEDED_START.search(script):
+        yield from _seeding(int(started["seed"]))
 
 
-def _seeding(seed: int | None) -> Iterator[str]:
-    if seed is not None:
-        yield f"import random\nrandom.seed({seed})\nimport torch\ntorch.manual_seed({seed})\n"
-        yield f"try:\n    import numpy\n    numpy.random.seed({seed})\nexcept ImportError:\n    pass\n"
+def _seeding(seed: int) -> Iterator[str]:
+    yield f"import random\nrandom.seed({seed})\nimport torch\ntorch.manual_seed({seed})\n"
+    yield f"try:\n    import numpy\n    numpy.random.seed({seed})\nexcept ImportError:\n    pass\n"
 
 
 def _named(folder: Path, text: str) -> Iterator[Path]:
