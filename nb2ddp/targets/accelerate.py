@@ -29,12 +29,10 @@ class Accelerate:
         job.port("--main-process-port", self.main_process_port)
 
     def files(self, what: job.Job) -> dict[str, str]:
-        what.fixed_nodes("accelerate launch")
+        made = job.files(what, "accelerate.yaml", self, engine="accelerate launch")
         if what.max_nodes > 1 and self.main_process_ip is None:
             raise EmitError("--main-process-ip is missing: the name or address of the first machine.")
-        if what.save_steps is not None:
-            raise EmitError("--save-steps works with torchrun and slurm, which go on from checkpoints.")
-        return job.files(what, "accelerate.yaml", "accelerate.yaml.j2", self, resumes=False)
+        return made
 
     def next_command(self, what: job.Job) -> str:
         if what.max_nodes == 1:

@@ -81,11 +81,6 @@ class Job:
             return f"1 machine with {self.gpus} {what}"
         return f"{count} machines with {self.gpus} {what} each"
 
-    def fixed_nodes(self, engine: str) -> None:
-        """Raise EmitError where ``engine`` needs to know the number of machines and it is a range."""
-        if self.min_nodes != self.max_nodes:
-            raise EmitError(f"--nodes {self.nodes}: {engine} starts a fixed number of machines; give one.")
-
 
 def has_trainer(script: str) -> bool:
     """Return whether a script trains with a Trainer, which can save checkpoints and resume from them."""
@@ -99,33 +94,37 @@ def resuming_runner() -> str:
     return rendering.render("run/resume.py.j2")
 
 
-def files(job: Job, name: str, template: str, options: object, *, resumes: bool) -> dict[str, str]:
-    """Return the files of one target: the script, its install step, and what starts them.
+def files(
+    job: Job, name: str, options: object, *, engine: str | None = None, resumes: bool = False
+) -> dict[str, str]:
+    """Return the files of one target: the script, its install step, and ``name``, which starts them.
 
-    Raises EmitError for a sharded model on machines that cannot all read its checkpoints.
+    engine: what starts a fixed number of machines; None: a range will do. resumes: it goes on from checkpoints.
+
+    Raises EmitError for numbers that the engine cannot have, and for a sharded model on machines that cannot all read
+    its checkpoints.
     """
     from nb2ddp import rendering  # the command line reads the targets' options without it
 
+    if engine is not None and job.min_nodes != job.max_nodes:
+        raise EmitError(f"--nodes {job.nodes}: {engine} starts a fixed number of machines; give one.")
+    if job.save_steps is not None and not resumes:
+        raise EmitError("--save-steps works with torchrun and slurm, which go on from checkpoints.")
     if resumes and shards(job.script) and job.max_nodes > 1 and not job.shared_fs:
         raise EmitError(
             "The checkpoints of a sharded model (--strategy fsdp) are written by the first machine alone: the others "
             "need the same disk to go on from them. Leave out --no-shared-fs."
         )
-    made = {SCRIPT: job.script}
-    if job.setup is not None:
-        made[SETUP] = job.setup
-    if job.support is not None:
-        made[SUPPORT] = job.support
-    if resumes:
-        made[RESUME] = rendering.render("cluster/resume.py.j2")
+    resume = rendering.render("cluster/resume.py.j2") if resumes else None
+    made = {SCRIPT: job.script, SETUP: job.setup, SUPPORT: job.support, RESUME: resume}
     filters: dict[str, Callable[..., Any]] = {
         "sh": shlex.quote,
         "yaml": yaml_string,
         "yaml_block": yaml_block,
         "arguments": arguments,
     }
-    made[name] = rendering.render(f"cluster/{template}", filters, job=job, options=options)
-    return made
+    made[name] = rendering.render(f"cluster/{name}.j2", filters, job=job, options=options)
+    return {file: text for file, text in made.items() if text is not None}
 
 
 def checked(option: str, value: str | None, pattern: str, form: str) -> None:

@@ -211,14 +211,26 @@ def kaggle_bundle(
 
     Raises BundleError for values that Kaggle would refuse.
     """
-    kind = ACCELERATORS[accelerator]
+    kind, slug = ACCELERATORS[accelerator], slugify(title)
+    code_file = f"{slug}.py"
     nproc = kind.gpus if nproc is None else nproc
     _check(nproc, kind, owner, resume_from)
-    metadata = _metadata(
-        title, owner, enable_internet, dataset_sources, competition_sources, kernel_sources, model_sources
-    )
-    metadata["machine_shape"] = kind.machine_shape
-    code_file = f"{slugify(title)}.py"
+    metadata = {
+        "id": f"{owner or UNKNOWN_OWNER}/{slug}",
+        "title": kernel_title(title),
+        "code_file": code_file,
+        "language": "python",
+        "kernel_type": "script",
+        "is_private": True,
+        "enable_gpu": True,
+        "enable_tpu": False,
+        "enable_internet": enable_internet,
+        "dataset_sources": _checked("datasets", dataset_sources),
+        "competition_sources": _checked("competitions", competition_sources),
+        "kernel_sources": _checked("notebooks", kernel_sources),
+        "model_sources": _checked("models", model_sources),
+        "machine_shape": kind.machine_shape,
+    }
     made = functools.partial(
         rendering.render,
         "kaggle/kernel.py.j2",
@@ -251,38 +263,8 @@ def _check(nproc: int, kind: Accelerator, owner: str | None, resume_from: str | 
             f"{owner!r} is no name of a Kaggle user: the one in your profile's address is meant."
         )
     if resume_from is not None:
-        _checked(
-            "datasets" if resume_from.startswith("datasets/") else "notebooks",
-            [resume_from.removeprefix("datasets/")],
-        )
-
-
-def _metadata(
-    title: str,
-    owner: str | None,
-    enable_internet: bool,
-    datasets: Iterable[str],
-    competitions: Iterable[str],
-    kernels: Iterable[str],
-    models: Iterable[str],
-) -> dict[str, object]:
-    """Return what ``kernel-metadata.json`` holds."""
-    slug = slugify(title)
-    return {
-        "id": f"{owner or UNKNOWN_OWNER}/{slug}",
-        "title": kernel_title(title),
-        "code_file": f"{slug}.py",
-        "language": "python",
-        "kernel_type": "script",
-        "is_private": True,
-        "enable_gpu": True,
-        "enable_tpu": False,
-        "enable_internet": enable_internet,
-        "dataset_sources": _checked("datasets", datasets),
-        "competition_sources": _checked("competitions", competitions),
-        "kernel_sources": _checked("notebooks", kernels),
-        "model_sources": _checked("models", models),
-    }
+        kind_of_source = "datasets" if resume_from.startswith("datasets/") else "notebooks"
+        _checked(kind_of_source, [resume_from.removeprefix("datasets/")])
 
 
 def _train_for(script: str, timeout: int | None) -> int | None:
@@ -356,6 +338,7 @@ def packed(text: str) -> str:
 
 _TOKEN_NAME = re.compile(r"[A-Z][A-Z0-9_]*(?:TOKEN|KEY|SECRET|PASSWORD)")
 _MAY_NOT_RUN = ast.IfExp | ast.BoolOp | ast.Lambda
+_HOW = ("", "optional", "required", "secret")
 
 
 def tokens_read(script: str) -> dict[str, str]:
@@ -375,7 +358,7 @@ def tokens_read(script: str) -> dict[str, str]:
         certain = certain and not any(isinstance(node, _MAY_NOT_RUN) for node in nodes)
         here = {
             name: how if certain else "optional"
-            for name, how in sorted(map(_read, nodes), key=_weight)
+            for name, how in sorted(map(_read, nodes), key=lambda read: _HOW.index(read[1]))
             if name
         }
         found = here | found
@@ -389,11 +372,9 @@ def _read(node: ast.AST) -> tuple[str, str]:
             return name, "secret"
         case ast.Subscript(environ, ast.Constant(str(name)), context) if _is_environ(environ):
             how = "required" if isinstance(context, ast.Load) else "optional"
-        case ast.Call(ast.Attribute(environ, attr="get"), [ast.Constant(str(name)), *_]) if _is_environ(
-            environ
-        ):
-            how = "optional"
-        case ast.Call(ast.Attribute(attr="getenv") | ast.Name("getenv"), [ast.Constant(str(name)), *_]):
+        case ast.Call(ast.Attribute() | ast.Name() as called, [ast.Constant(str(name)), *_]):
+            if not re.search(r"\b(?:environ\.get|getenv)$", ast.unparse(called)):
+                return "", ""
             how = "optional"
         case _:
             return "", ""
@@ -402,7 +383,3 @@ def _read(node: ast.AST) -> tuple[str, str]:
 
 def _is_environ(node: ast.expr) -> bool:
     return isinstance(node, ast.Attribute | ast.Name) and ast.unparse(node).endswith("environ")
-
-
-def _weight(read: tuple[str, str]) -> int:
-    return ["", "optional", "required", "secret"].index(read[1])

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from nb2ddp.errors import EmitError
 from nb2ddp.targets import job
 from nb2ddp.targets.option import option
 
@@ -30,19 +29,12 @@ class Kubeflow:
     image: str | None = option("Container image.", metavar="IMAGE", otherwise="the runtime's")
 
     def __post_init__(self) -> None:
-        for flag, value in (
-            ("--name", self.name),
-            ("--namespace", self.namespace),
-            ("--runtime", self.runtime),
-        ):
-            job.checked(flag, value, _LABEL, _LABEL_FORM)
+        for name in ("name", "namespace", "runtime"):
+            job.checked(f"--{name}", getattr(self, name), _LABEL, _LABEL_FORM)
         job.checked("--image", self.image, r"[\w][\w./:@-]*", "registry.example.org/me/unsloth:2026.10")
 
     def files(self, what: job.Job) -> dict[str, str]:
-        what.fixed_nodes("a TrainJob")
-        if what.save_steps is not None:
-            raise EmitError("--save-steps works with torchrun and slurm, which go on from checkpoints.")
-        made = job.files(what, "trainjob.yaml", "trainjob.yaml.j2", self, resumes=False)
+        made = job.files(what, "trainjob.yaml", self, engine="a TrainJob")
         return {"trainjob.yaml": made["trainjob.yaml"]}
 
     def next_command(self, what: job.Job) -> str:

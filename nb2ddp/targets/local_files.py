@@ -16,6 +16,7 @@ _WRITES = re.compile(
     r"save|writ|dump|to_|mkdir|makedirs|mktemp|push|export|download|retrieve|copy|move|rename"
 )
 _ARGUMENTS = re.compile(r"(?:Arguments|Config)$")
+_SHELLS = ("shell", "shell_output", "system", "run")
 _PLACES = re.compile(r"output|log|save|cache|project|run_name|dest|dst")
 
 
@@ -52,7 +53,10 @@ def local_files(script: str, base: Path) -> LocalFiles:
                 absolute[text] = None
         elif path.parts and ".." not in path.parts and _exists(base / path):
             named[path.as_posix()] = None
-    return LocalFiles(base, tuple(sorted(_outermost(named))), tuple(sorted(absolute)))
+    inner = {
+        name for name in named for other in named if other != name and PurePath(name).is_relative_to(other)
+    }
+    return LocalFiles(base, tuple(sorted(named.keys() - inner)), tuple(sorted(absolute)))
 
 
 def _exists(path: Path) -> bool:
@@ -68,12 +72,6 @@ def _is_ours(path: Path, base: Path) -> bool:
     home = Path.home()
     places = [base.absolute(), *([home] if len(home.parts) > 1 else [])]
     return any(path.is_relative_to(place) and path != place for place in places) and _exists(path)
-
-
-def _outermost(names: dict[str, None]) -> Iterator[str]:
-    for name in names:
-        if not any(other != name and PurePath(name).is_relative_to(other) for other in names):
-            yield name
 
 
 def _texts(module: ast.Module) -> Iterator[str]:
@@ -133,23 +131,14 @@ def _written(node: ast.AST, known: dict[str, str]) -> Iterator[str]:
 def _opens_to_write(name: str, call: ast.Call) -> bool:
     if name != "open":
         return False
-    given = [
-        *call.args[1:2],
-        *call.args[:1],
-        *(keyword.value for keyword in call.keywords if keyword.arg == "mode"),
-    ]
+    given = [*call.args[:2], *(keyword.value for keyword in call.keywords if keyword.arg == "mode")]
     modes = [arg.value for arg in given if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
     return any(re.fullmatch(r"[wax][bt+]{0,2}", mode) for mode in modes)
 
 
 def _commands(node: ast.AST) -> Iterator[str]:
     """Yield the shell lines, which may make whatever they name."""
-    if isinstance(node, ast.Call) and getattr(node.func, "attr", "") in (
-        "shell",
-        "shell_output",
-        "system",
-        "run",
-    ):
+    if isinstance(node, ast.Call) and getattr(node.func, "attr", "") in _SHELLS:
         for inner in ast.walk(node):
             if isinstance(inner, ast.Constant) and isinstance(inner.value, str):
                 yield inner.value

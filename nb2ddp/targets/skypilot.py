@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from nb2ddp.errors import EmitError
 from nb2ddp.targets import job
 from nb2ddp.targets.option import option
 
@@ -38,10 +37,7 @@ class Skypilot:
         )
 
     def files(self, what: job.Job) -> dict[str, str]:
-        what.fixed_nodes("SkyPilot")
-        if what.save_steps is not None:
-            raise EmitError("--save-steps works with torchrun and slurm, which go on from checkpoints.")
-        return job.files(what, "task.yaml", "task.yaml.j2", self, resumes=False)
+        return job.files(what, "task.yaml", self, engine="SkyPilot")
 
     def next_command(self, what: job.Job) -> str:
         return "sky launch -c train task.yaml"

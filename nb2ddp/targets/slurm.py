@@ -45,12 +45,8 @@ class Slurm:
             "--time", self.time, r"(\d+-)?\d{1,3}(:\d{1,2}){0,2}", "30 (minutes), 08:00:00 or 2-12:00"
         )
         job.checked("--mem", self.mem, r"\d+[KMGT]?", "64G")
-        for flag, name in (
-            ("--job-name", self.job_name),
-            ("--partition", self.partition),
-            ("--account", self.account),
-        ):
-            job.checked(flag, name, _NAME, _NAME_FORM)
+        for name in ("job_name", "partition", "account"):
+            job.checked(f"--{name.replace('_', '-')}", getattr(self, name), _NAME, _NAME_FORM)
         for name in self.modules:
             job.checked("--module", name, r"[\w.+/-]+", "cuda/13.0")
         job.checked("--container-image", self.container_image, r"[^\s'\"\\]+", "an image's name, or a path")
@@ -58,8 +54,7 @@ class Slurm:
             raise EmitError("--signal-seconds and --cpus-per-task have to be at least 1.")
 
     def files(self, what: job.Job) -> dict[str, str]:
-        what.fixed_nodes("SLURM")
-        return job.files(what, "train.sbatch", "train.sbatch.j2", self, resumes=True)
+        return job.files(what, "train.sbatch", self, engine="SLURM", resumes=True)
 
     def next_command(self, what: job.Job) -> str:
         return "sbatch train.sbatch"

@@ -29,7 +29,7 @@ class Torchrun:
             raise EmitError(f"--max-restarts {self.max_restarts} has to be 0 or more.")
 
     def files(self, what: job.Job) -> dict[str, str]:
-        return job.files(what, "train_torchrun.sh", "train_torchrun.sh.j2", self, resumes=True)
+        return job.files(what, "train_torchrun.sh", self, resumes=True)
 
     def next_command(self, what: job.Job) -> str:
         if what.max_nodes == 1:
