@@ -92,15 +92,10 @@ def seconds(duration: str) -> int:
 
     Raises BundleError for another form, and for more than Kaggle's 12 hours.
     """
-    parts = re.fullmatch(r"(?:([\d.]+)h)?(?:([\d.]+)m)?(?:(\d+)s?)?", duration.strip().lower())
-    try:
-        total = (
-            sum(float(n or 0) * unit for n, unit in zip(parts.groups(), (3600, 60, 1), strict=True))
-            if parts
-            else 0
-        )
-    except ValueError:
-        total = 0
+    number = r"(\d+(?:\.\d*)?|\.\d+)"
+    parts = re.fullmatch(rf"(?:{number}h)?(?:{number}m)?(?:(\d+)s?)?", duration.strip().lower())
+    given = parts.groups("0") if parts else ("0", "0", "0")
+    total = sum(float(n) * unit for n, unit in zip(given, (3600, 60, 1), strict=True))
     if not 60 <= total <= SESSION_HOURS * 3600:
         raise BundleError(
             f"{duration!r} is not a time limit: give one from 1m to {SESSION_HOURS}h, such as 11h or 90m."
@@ -126,16 +121,13 @@ def converted_folder(target: Path | None) -> Path:
                 f"{target} holds no Kaggle bundle; `nb2ddp convert NOTEBOOK` makes a folder that does."
             )
         return target
-    here = [
-        folder for folder in (Path(), *sorted(Path().iterdir())) if folder.is_dir() and _metadata_of(folder)
-    ]
+    folders = (Path(), *sorted(Path().iterdir()))
+    here = [folder for folder in folders if folder.is_dir() and _metadata_of(folder)]
     if len(here) == 1:
         return here[0]
-    if not here:
-        raise BundleError(
-            "there is no converted folder here; name a notebook, or a folder that `nb2ddp convert` made."
-        )
-    raise BundleError(f"there are several converted folders here: name one of {', '.join(map(str, here))}.")
+    several = f"there are several converted folders here: name one of {', '.join(map(str, here))}."
+    none = "there is no converted folder here; name a notebook, or a folder that `nb2ddp convert` made."
+    raise BundleError(several if here else none)
 
 
 def kernel_ref(target: str | None) -> str:
@@ -164,14 +156,13 @@ def _metadata_of(folder: Path, *, pushed: bool = False) -> dict[str, Any] | None
 
 
 def _read_json(file: Path) -> dict[str, Any]:
+    again = "convert the notebook again with --force."
     try:
         content = json.loads(bytes_of(file))
     except (OSError, ValueError, RecursionError) as error:
-        raise BundleError(
-            f"{file} cannot be read ({error}); convert the notebook again with --force."
-        ) from None
+        raise BundleError(f"{file} cannot be read ({error}); {again}") from None
     if not isinstance(content, dict):
-        raise BundleError(f"{file} is not a JSON object; convert the notebook again with --force.")
+        raise BundleError(f"{file} is not a JSON object; {again}")
     return content
 
 
@@ -198,9 +189,8 @@ def bundle_of(folder: Path, wishes: Wishes, user: str | None) -> Bundle:
         converted = read(folder)
         script, setup, support = converted.script, converted.setup, converted.support
     owner = wishes.owner or _owner(metadata) or user
-    accelerator = wishes.accelerator or accelerator_of(
-        str(metadata.get("machine_shape") or DEFAULT_ACCELERATOR)
-    )
+    shape = str(metadata.get("machine_shape") or DEFAULT_ACCELERATOR)
+    accelerator = wishes.accelerator or accelerator_of(shape)
     notebook = _notebook(folder)
     made = kaggle_bundle(
         script,
@@ -236,11 +226,10 @@ def bundle_of(folder: Path, wishes: Wishes, user: str | None) -> Bundle:
     local = local_files(script, (notebook or folder).absolute().parent)
     for name in local.names if wishes.local else ():
         for path in files_of(local.base / name):
-            if path.stat().st_size <= _MOST_SEARCHED:
-                text = bytes_of(path).decode("utf-8", "replace")
-                found += (
-                    secrets_in_file(path) if path.suffix == ".ipynb" else secrets_in_text(text, str(path))
-                )
+            if path.suffix == ".ipynb":
+                found += secrets_in_file(path)
+            elif path.stat().st_size <= _MOST_SEARCHED:
+                found += secrets_in_text(bytes_of(path).decode("utf-8", "replace"), str(path))
     return Bundle(metadata, code, found, notes, local)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from nb2ddp.secrets.constants import built
 from nb2ddp.secrets.scan import Text, matches
@@ -14,7 +14,6 @@ _KEY_BODY = re.compile(
 _SHORTEST = (
     6  # characters of a part of a secret that is marked wherever it stands; a shorter one between quotes
 )
-_ENDS = r"[\"'{}]|%[sdr]"  # what a part of a text stands between
 _QUOTED = r"(?:(?<=[\"'}}])|(?<=%[sdr])){}(?=[\"'{{%])"
 _HAS_LETTER = re.compile(r"[^\W_]")
 _WORD = 12  # a shorter secret is marked where it stands alone; one of under 8 characters, where it stands in an address
@@ -35,10 +34,12 @@ def masker(texts: Sequence[str]) -> Callable[[str], str]:
         if one.secret.rule != "private-key" and (one.secret.start or one.value not in marks):
             marks[one.value] = f"{one.secret.start}***"
     places = {value: _where(value) for value in marks}
-    literals = [one.literals for one in found if one.secret.rule != "private-key"]
-    keys = ((one, key.span(1)) for one in built(tuple(texts)) for key in _KEY_BODY.finditer(one.text))
-    literals += [one.literals(*span) for one, span in keys]
-    for part in _parts(texts, marks).union(*literals) - marks.keys():
+    parts: set[str] = set()
+    for one in built(tuple(texts)):
+        spans = [key.span(1) for key in _KEY_BODY.finditer(one.text)]
+        spans += [(at, at + len(value)) for value in marks if (at := one.text.find(value)) >= 0]
+        parts.update(*(one.literals(*span) for span in spans))
+    for part in parts - marks.keys():
         for line in filter(_HAS_LETTER.search, part.split("\n")):
             marks[line] = "***"
             places[line] = re.escape(line) if len(line) >= _SHORTEST else _QUOTED.format(re.escape(line))
@@ -52,28 +53,6 @@ def masker(texts: Sequence[str]) -> Callable[[str], str]:
         return lambda text: text
     pattern = re.compile("|".join(places[value] for value in sorted(places, key=len, reverse=True)))
     return lambda text: pattern.sub(lambda found: marks[found[0]], text)
-
-
-def _parts(texts: Sequence[str], values: Iterable[str]) -> set[str]:
-    """Return what stands between quotes or blanks, and makes up one of the values if it is put together."""
-    written = {
-        part
-        for text in texts
-        for ends in (_ENDS, rf"{_ENDS}|[\s=,:;()\[\]]")
-        for part in re.split(ends, text)
-    }
-    found: set[str] = set()
-    for value in values:
-        own = {part for part in written if 0 < len(part) < len(value) and part in value}
-        spans = [(at, at + size) for size in {*map(len, own)} for at in range(len(value) - size + 1)]
-        spans = [(start, end) for start, end in spans if value[start:end] in own]
-        begun, ended = {0}, {len(value)}  # the places up to which, and from which on, there are parts
-        for start, end in sorted(spans):
-            begun |= {end} if start in begun else set()
-        for start, end in sorted(spans, reverse=True):
-            ended |= {start} if end in ended else set()
-        found.update(value[start:end] for start, end in spans if start in begun and end in ended)
-    return found
 
 
 def _where(value: str) -> str:
