@@ -17,9 +17,8 @@ from typing import Any
 
 from nb2ddp.errors import DownloadError, ForbiddenError, KaggleError, NotFoundError, SourcesError
 from nb2ddp.kaggle import calls
-from nb2ddp.kaggle.calls import CaughtRequest, Meter, call, caught
+from nb2ddp.kaggle.calls import CaughtRequest, Meter, call, caught, raise_for, unexpected
 from nb2ddp.kaggle.credentials import api_of_client, signed_in
-from nb2ddp.kaggle.errors import raise_for, unexpected
 from nb2ddp.kaggle.untrusted import count_of, dict_of, list_of, number_of, shown, text_of
 from nb2ddp.waiting import waiting
 

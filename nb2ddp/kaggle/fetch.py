@@ -11,7 +11,7 @@ from rich.filesize import decimal
 
 from nb2ddp.errors import DownloadError, KaggleError
 from nb2ddp.kaggle.client import Client, RemoteFile
-from nb2ddp.kaggle.output_folder import OutputFolder
+from nb2ddp.kaggle.own_folder import OutputFolder
 from nb2ddp.kaggle.untrusted import shown
 from nb2ddp.waiting import waiting
 

@@ -14,7 +14,7 @@ import os
 import sys
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +23,6 @@ from nb2ddp.errors import MonitorError
 from nb2ddp.monitor.console import Lines, Relay
 from nb2ddp.monitor.listener import installing
 from nb2ddp.monitor.nvml import Reader
-from nb2ddp.monitor.pace import Pace
 from nb2ddp.monitor.progress import Progress
 from nb2ddp.monitor.recording import PLOT, SAMPLES, Moment, of_rank, record, row_of
 from nb2ddp.monitor.samples import Sample, Sampler, Sign, straggler
@@ -33,6 +32,7 @@ from nb2ddp.waiting import clock
 _EVERY_SECONDS = 1.0
 _MOST_MOMENTS = 3600  # then every other one is dropped, and there are half as many from then on
 _FEW = 3  # samples, too few for a judgement
+_RECENT_SECONDS = 30.0
 _SLOW_SHARE = 0.3  # of the training, for a sentence of its own
 
 _SIGNS: dict[Sign, str] = {
@@ -42,6 +42,42 @@ _SIGNS: dict[Sign, str] = {
     "power": "its GPU draws more power: it has more to compute",
     "computes": "it uses CPU time while the others wait",
 }
+
+
+class Pace:
+    """Steps per second, from (seconds, step) as they are noted."""
+
+    def __init__(self) -> None:
+        self._known: deque[tuple[float, int]] = deque()  # the first, and the recent ones
+        self.first: tuple[float, int] | None = None
+        self.last: tuple[float, int] | None = None
+
+    def note(self, seconds: float, step: int) -> None:
+        if self.last is not None and step < self.last[1]:  # that was another bar, or the run starts again
+            self.first = self.last = None
+            self._known.clear()
+        if self.last is None or step > self.last[1]:
+            self.last = (seconds, step)
+            self.first = self.first or self.last
+            self._known.append(self.last)
+        while len(self._known) > 2 and self._known[0][0] < seconds - _RECENT_SECONDS:
+            self._known.popleft()
+
+    @property
+    def overall(self) -> float | None:
+        """Steps per second from the first step seen to the last."""
+        return _rate(self.first, self.last)
+
+    @property
+    def recent(self) -> float | None:
+        """The same for the last half minute."""
+        return _rate(self._known[0], self._known[-1]) if self._known else None
+
+
+def _rate(first: tuple[float, int] | None, last: tuple[float, int] | None) -> float | None:
+    if first is None or last is None or last[0] <= first[0]:
+        return None
+    return (last[1] - first[1]) / (last[0] - first[0])
 
 
 @dataclass

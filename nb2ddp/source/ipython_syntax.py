@@ -30,7 +30,9 @@ _TIMED = re.compile(
     get_ipython\(\)\.run_line_magic\('(?:time|timeit|prun)',[ ](?P<code>'.*'|".*")\)[ \t]*$""",
     re.VERBOSE,
 )
-_STANDS_ALONE = re.compile(r"[ \t]*(?:#.*)?|[!%](?![!%])(?:.*[^\\])?")
+_STANDS_ALONE = re.compile(r"[ \t]*[!%](?![!%])(?:.*[^\\])?")
+_AT_THE_TOP = re.compile(r"[ \t]*(?:#.*)?|[!%](?![!%])(?:.*[^\\])?")
+_NAME = re.compile(r"\b_magic_(\d+)_$", re.MULTILINE)
 _MANY = 20  # lines
 _TOO_MANY = "IPython gives up on more than 500 magics below other code: split the cell"
 _OPTIONS = re.compile(r"^(?:-\w+\s+(?:\d+\s+)?)*")
@@ -95,46 +97,33 @@ def runs_nothing(arguments: str) -> bool:
 
 
 def _transform(source: str) -> PythonText:
-    """Transform a cell; magics at its top one by one, for IPython's time is quadratic in those of a text."""
-    head = list(itertools.takewhile(_STANDS_ALONE.fullmatch, source.split("\n")))
-    rest = "\n".join(source.split("\n")[len(head) :])
-    if len(head) < _MANY or _INDENTED.match(rest):
-        return _in_pieces(source)
-    first = "".join(_transformed(line).text if line.strip() else "\n" for line in head)
-    below = _in_pieces(rest) if rest.strip() else PythonText("", ())
-    lines = (*range(1, len(head) + 1), *(number + len(head) for number in below.lines))
-    return PythonText(first + below.text, lines)
+    """Transform a cell; magics that stand alone one by one, for IPython's time is quadratic in those of a text.
 
-
-def _in_pieces(source: str) -> PythonText:
-    """Transform a cell piece by piece; the next one begins at a magic, where the code above it is complete.
-
-    A magic with an open bracket or quote hides what follows from IPython: such a cell is one piece.
+    Names stand in their places meanwhile. A magic with an open bracket or quote hides what follows from IPython, and
+    a name may stand in a string: such a cell is transformed as a whole.
     """
     from IPython.core.inputtransformer2 import TRANSFORM_LOOP_LIMIT
 
     lines = source.split("\n")
+    head = len([*itertools.takewhile(_AT_THE_TOP.fullmatch, lines)])
     magics = [number for number, line in enumerate(lines) if _MAGIC_LINE.match(line)]
-    if len(magics) > TRANSFORM_LOOP_LIMIT:
-        raise SyntaxError(_TOO_MANY, ("cell", magics[TRANSFORM_LOOP_LIMIT] + 1, None, None))
-    if not all(map(_is_balanced, (lines[number] for number in magics))):
+    below = [number for number in magics if number >= head]
+    if len(below) > TRANSFORM_LOOP_LIMIT:
+        raise SyntaxError(_TOO_MANY, ("cell", below[TRANSFORM_LOOP_LIMIT] + 1, None, None))
+    alone = {number: lines[number].lstrip() for number in magics if _STANDS_ALONE.fullmatch(lines[number])}
+    if len(alone) < _MANY or not all(_is_balanced(lines[number]) for number in magics):
         return _transformed(source)
-    text, numbers, start = "", list[int](), 0
-    since, wait = 0, _MANY  # magics
-    for number in magics:
-        if since >= wait and lines[number][:1] in "!%" and _STANDS_ALONE.fullmatch(lines[number]):
-            if piece := _complete("\n".join(lines[start:number])):
-                text, numbers, start = (
-                    text + piece.text,
-                    [*numbers, *(n + start for n in piece.lines)],
-                    number,
-                )
-                since, wait = 0, _MANY
-            else:
-                wait = 2 * since
-        since += 1
-    piece = _transformed("\n".join(lines[start:]))
-    return PythonText(text + piece.text, (*numbers, *(n + start for n in piece.lines)))
+    for number, magic in alone.items():
+        lines[number] = lines[number].replace(magic, f"_magic_{number}_", 1)
+    try:
+        made = _transformed("\n".join(lines))
+        statements = (node.value for node in ast.walk(ast.parse(made.text)) if isinstance(node, ast.Expr))
+    except (SyntaxError, ValueError, RecursionError):
+        return _transformed(source)
+    if not {f"_magic_{n}_" for n in alone} <= {s.id for s in statements if isinstance(s, ast.Name)}:
+        return _transformed(source)
+    text = _NAME.sub(lambda name: _transformed(alone[int(name[1])]).text.removesuffix("\n"), made.text)
+    return PythonText(text, made.lines)
 
 
 def _is_balanced(line: str) -> bool:
@@ -142,16 +131,6 @@ def _is_balanced(line: str) -> bool:
     return all(line.count(a) == line.count(b) for a, b in pairs) and not (
         line.count("'") % 2 or line.count('"') % 2
     )
-
-
-def _complete(source: str) -> PythonText | None:
-    """Return the code transformed, if it is a whole number of statements."""
-    try:
-        piece = _transformed(source)
-        ast.parse(piece.text)
-    except (SyntaxError, ValueError, RecursionError):
-        return None
-    return piece
 
 
 def _transformed(source: str) -> PythonText:

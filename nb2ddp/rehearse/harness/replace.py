@@ -9,9 +9,11 @@ import re
 import subprocess
 import zlib
 from collections.abc import Callable
+from pathlib import Path
+from types import MethodType, SimpleNamespace
 from typing import Any
 
-from nb2ddp.rehearse.harness import notes, vllm
+from nb2ddp.rehearse.harness import notes
 from nb2ddp.rehearse.harness.gpus import NO_GPU
 from nb2ddp.rehearse.harness.imports import Patch, around, patched
 from nb2ddp.rehearse.harness.notes import PLAN, replaced
@@ -34,6 +36,8 @@ def begin() -> None:
     around(os, "system", functools.partial(_command, 0))
     builtins.get_ipython = _Shell  # type: ignore[attr-defined]
     builtins.display = lambda *values, **options: print(*values)  # type: ignore[attr-defined]
+    if "script" in PLAN and "vllm" in Path(PLAN["script"]).read_text(encoding="utf-8"):
+        around(builtins, "__import__", _import)
 
 
 def _command(answer: Any, original: Callable[..., Any], command: Any, *others: Any, **options: Any) -> Any:
@@ -174,6 +178,47 @@ def _rewarding(function: Any) -> Any:
 
 
 # ---------------------------------------------------------------------------------------------------------
+# What notebooks say to vLLM. The script alone gets a stand-in: TRL and Transformers ask whether vLLM is installed, and
+# shall hear the truth.
+
+
+def _import(
+    original: Callable[..., Any], name: str, namespace: Any = None, *others: Any, **options: Any
+) -> Any:
+    try:
+        return original(name, namespace, *others, **options)
+    except ImportError:
+        if name != "vllm" or not notes.beside_script((namespace or {}).get("__file__")):
+            raise
+    replaced("vLLM", "a stand-in", _NEEDS_GPU)
+    return SimpleNamespace(SamplingParams=SimpleNamespace)
+
+
+def _add_vllm(owner: Any) -> None:
+    """Add the methods that Unsloth gives a model on a GPU for its vLLM engine."""
+    for method in (fast_generate, load_lora, save_lora):
+        if not hasattr(owner, method.__name__):
+            setattr(owner, method.__name__, method if isinstance(owner, type) else MethodType(method, owner))
+
+
+def fast_generate(self: Any, prompts: Any, *arguments: Any, **options: Any) -> list[Any]:
+    """Return one word for each prompt."""
+    replaced("fast_generate", "a word for each prompt", _NEEDS_GPU)
+    asked = prompts if isinstance(prompts, list) else [prompts]
+    return [SimpleNamespace(prompt=prompt, outputs=[SimpleNamespace(text="word")]) for prompt in asked]
+
+
+def load_lora(self: Any, path: str, *arguments: Any, **options: Any) -> None:
+    """Return nothing: `fast_generate` takes what this returns."""
+    replaced(f"load_lora({path!r})", "nothing", _NEEDS_GPU)
+
+
+def save_lora(self: Any, path: str, *arguments: Any, **options: Any) -> None:
+    """Save the adapter where Unsloth saves it."""
+    self.save_pretrained(path)
+
+
+# ---------------------------------------------------------------------------------------------------------
 # What leaves the process: downloads, exports, uploads
 
 
@@ -202,7 +247,7 @@ def _no_exports(module: Any) -> None:
 def _attach(original: Callable[..., Any], model: Any) -> None:
     """Add the exports that Unsloth has on a GPU and its CPU backend lacks; they are only noted."""
     original(model)
-    vllm.attach(model)
+    _add_vllm(model)
     for name in _GPU_EXPORTS:
         if not hasattr(model, name):
             setattr(model, name, functools.partial(_record(name, _REAL_MODEL), None))
@@ -223,6 +268,7 @@ _upload = _record("push_to_hub", _NO_UPLOAD)
 PATCHES: dict[str, Patch] = {
     "torch": _without_dropout,
     "trl.trainer.grpo_trainer": patched("GRPOTrainer.__init__", _grpo_trainer),
+    "peft.peft_model": lambda module: _add_vllm(module.PeftModel),
     "IPython.core.display": patched("DisplayObject.reload", _reload),
     "transformers.training_args": patched("TrainingArguments.__post_init__", _arguments),
     "transformers.generation.utils": patched("GenerationMixin.generate", _generate),

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from nb2ddp.monitor.nvml import Load
-from nb2ddp.monitor.pace import Pace
+from nb2ddp.monitor.observer import Pace
 from nb2ddp.monitor.samples import Sample, straggler
 
 Start = Callable[..., "subprocess.Popen[bytes]"]
