@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 import unicodedata
@@ -14,22 +15,19 @@ _SEQUENCE = re.compile(
     r"|\x1b\[[0-?]*[ -/]*[@-~]?"  # CSI
     r"|\x1b[ -/]*[0-~]?"
 )
+_OPEN = re.compile(r"\x1b(?:\[[0-?]*[ -/]*|\][^\x07]*|[PX^_].*)?", re.DOTALL)
 _KEPT_CONTROLS = "\n\r\t"
 
 
 def shown(value: object, limit: int = 300) -> str:
     """Return a value as one short line that is safe on a terminal: control characters are escaped."""
-    text = value if isinstance(value, str) else _repr(value)
+    text = value if isinstance(value, str) else f"<{type(value).__name__}>"
+    if not isinstance(value, str):
+        with contextlib.suppress(ValueError, RecursionError):  # an int of thousands of digits, a deep list
+            text = repr(value)
     if len(text) > limit:
         text = f"{text[:limit]}…"
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
-
-
-def _repr(value: object) -> str:
-    try:
-        return repr(value)
-    except (ValueError, RecursionError):  # an int of thousands of digits, a deep list
-        return f"<{type(value).__name__}>"
 
 
 def text_of(value: object) -> str:
@@ -69,7 +67,7 @@ class TerminalFilter:
         """Return the next piece; a sequence that is cut off at its end waits for the piece after it."""
         text = self._rest + text
         start = text.rfind("\x1b", max(0, len(text) - 200))
-        is_cut = start >= 0 and not _COLOUR.match(text, start) and _is_open(text[start:])
+        is_cut = start >= 0 and not _COLOUR.match(text, start) and _OPEN.fullmatch(text, start)
         self._rest = text[start:] if is_cut else ""
         return _filtered(text[:start] if is_cut else text)
 
@@ -79,23 +77,12 @@ class TerminalFilter:
         return _filtered(rest)
 
 
-def _is_open(tail: str) -> bool:
-    return re.fullmatch(r"\x1b(?:\[[0-?]*[ -/]*|\][^\x07]*|[PX^_].*)?", tail, re.DOTALL) is not None
-
-
 def _filtered(text: str) -> str:
-    parts = []
-    position = 0
-    for match in _SEQUENCE.finditer(text):
-        parts.append(text[position : match.start()])
-        if _COLOUR.fullmatch(match[0]):
-            parts.append(match[0])
-        position = match.end()
-    parts.append(text[position:])
-    return "".join(part if part.startswith("\x1b") else _plain(part) for part in parts)
+    pieces = re.split(f"({_SEQUENCE.pattern})", text)  # every other one is a sequence
+    pieces[1::2] = [piece if _COLOUR.fullmatch(piece) else "" for piece in pieces[1::2]]
+    pieces[::2] = ["".join(filter(_is_kept, piece)) for piece in pieces[::2]]
+    return "".join(pieces)
 
 
-def _plain(text: str) -> str:
-    if text.isprintable():
-        return text
-    return "".join(c for c in text if c in _KEPT_CONTROLS or unicodedata.category(c) not in ("Cc", "Cs"))
+def _is_kept(sign: str) -> bool:
+    return sign in _KEPT_CONTROLS or unicodedata.category(sign) not in ("Cc", "Cs")

@@ -34,18 +34,12 @@ def files_written(folder: Path, since: float, *, without: Collection[Path] = ())
     deadline = time.monotonic() + _SEARCH_SECONDS
     found = []
     for root, folders, names in os.walk(folder):
-        folders[:] = [
-            name
-            for name in folders
-            if not name.startswith(".") and name not in _CACHES and Path(root, name) not in without
-        ]
-        for name in names:
-            path = Path(root, name)
-            try:
+        shown = (name for name in folders if not name.startswith(".") and name not in _CACHES)
+        folders[:] = [name for name in shown if Path(root, name) not in without]
+        for path in (Path(root, name) for name in names):
+            with contextlib.suppress(OSError):
                 if path not in without and path.stat().st_mtime >= since:
                     found.append(path)
-            except OSError:
-                continue
         if time.monotonic() > deadline:
             break
     here = Path.cwd()
@@ -62,15 +56,10 @@ class Outputs:
     @property
     def adapter(self) -> Path | None:
         """The folder with the adapter (or else the whole model) that was saved last, checkpoints aside."""
-        for name in (
-            "modules.json",
-            "adapter_config.json",
-            "config.json",
-        ):  # Sentence Transformers': one of each below
-            folders = [file.parent for file in self.files if file.name == name and file.exists()]
-            folders.sort(key=lambda folder: (not _is_checkpoint(folder), (folder / name).stat().st_mtime))
-            if folders:
-                return folders[-1]
+        # modules.json is Sentence Transformers', which have one of each other below it
+        for name in ("modules.json", "adapter_config.json", "config.json"):
+            if found := [file for file in self.files if file.name == name and file.exists()]:
+                return max(found, key=_is_final_and_when).parent
         return None
 
     @property
@@ -132,5 +121,5 @@ def quoted(path: Path) -> str:
     return f'"{text}"' if text.isprintable() and not {'"', "\\"} & set(text) else repr(text)
 
 
-def _is_checkpoint(folder: Path) -> bool:
-    return folder.name.startswith("checkpoint-")
+def _is_final_and_when(file: Path) -> tuple[bool, float]:
+    return not file.parent.name.startswith("checkpoint-"), file.stat().st_mtime

@@ -65,7 +65,7 @@ def processes_of(run_id: str, known: Iterable[Process] = (), groups: Iterable[in
     """
     if not (_PROC / "self").exists():
         return {(-group, 0) for group in groups if send_signal(-group, 0)}
-    known = set(known)
+    known, carried = set(known), f"{RUN_ID_VARIABLE}={run_id}/".encode()
     started: dict[int, int] = {}
     parents: dict[int, int] = {}
     sessions: dict[int, int] = {}
@@ -82,20 +82,14 @@ def processes_of(run_id: str, known: Iterable[Process] = (), groups: Iterable[in
         if fields[0] in (b"Z", b"X"):
             continue
         parents[pid], sessions[pid], started[pid] = int(fields[1]), int(fields[3]), int(fields[19])
-        if (pid, started[pid]) in known or _carries(environment, run_id):
+        of_run = ((variable + b"/").startswith(carried) for variable in environment.split(b"\0"))
+        if (pid, started[pid]) in known or any(of_run):
             found.add(pid)
     found_sessions = {sessions[pid] for pid in found} - {0, os.getsid(0)}
     found |= {pid for pid, session in sessions.items() if session in found_sessions}
     while more := {pid for pid, parent in parents.items() if parent in found and pid not in found}:
         found |= more
     return {(pid, started[pid]) for pid in found - {os.getpid()}}
-
-
-def _carries(environment: bytes, run_id: str) -> bool:
-    start = f"{RUN_ID_VARIABLE}={run_id}".encode()
-    return any(
-        variable == start or variable.startswith(start + b"/") for variable in environment.split(b"\0")
-    )
 
 
 def send_signal(target: int, number: int) -> bool:

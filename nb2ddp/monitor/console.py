@@ -152,7 +152,7 @@ class Relay(threading.Thread):
                 source, sink = pty.openpty()
                 tty.setraw(sink)  # a line feed stays a line feed
                 self._channels[target] = _Channel(source, sink, target if before_copy else None)
-            elif target == 2 and not terminals and _same_file(1, 2):  # `2>&1`: the lines keep their order
+            elif target == 2 and not terminals and _is_one_file():  # `2>&1`: the lines keep their order
                 self._channels[target] = self._channels[1]
             else:
                 self._channels[target] = _Channel(*os.pipe(), target)
@@ -223,8 +223,7 @@ class Relay(threading.Thread):
                 termios.tcsetwinsize(self._channels[self._size_of].source, (rows, columns))
 
 
-def _same_file(one: int, other: int) -> bool:
-    try:
-        return os.path.sameopenfile(one, other)
-    except OSError:
-        return False
+def _is_one_file() -> bool:
+    with contextlib.suppress(OSError):
+        return os.path.sameopenfile(1, 2)
+    return False

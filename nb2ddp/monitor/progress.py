@@ -39,7 +39,7 @@ class _Bar:
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _BAR = re.compile(
     r"""[ \t]*(?:(?P<label>[^\r\n|]*?):[ ]+)?[ ]*\d+%\|[^|]*\|[ ]
-    (?P<done>\d+)/(?P<total>\d+)[ ]\[[\d:]+<(?P<left>[\d:?]+),[ ]*(?P<rate>[\d.?]+)(?P<unit>[^,\]]*)
+    (?P<done>\d+)/(?P<total>\d+)[ ]\[[\d:]+<(?P<left>[\d:?]+),[ ]*(?P<rate>\d+(?:\.\d*)?|\?)(?P<unit>[^,\]]*)
     (?:,[ ](?P<postfix>[^\]]*))?\]""",
     re.VERBOSE,
 )
@@ -130,12 +130,9 @@ class Progress:
     @property
     def samples_per_second(self) -> float | None:
         """Over all ranks: the Trainer's own final number, before that the effective batch times the speed."""
-        for record in reversed(self.records):
-            if "train_samples_per_second" in record:
-                return record["train_samples_per_second"]
-        if self.batch is None or self.steps_per_second is None:
-            return None
-        return self.batch * self.steps_per_second
+        key = "train_samples_per_second"
+        by_speed = self.batch * self.steps_per_second if self.batch and self.steps_per_second else None
+        return next((record[key] for record in reversed(self.records) if key in record), by_speed)
 
     @property
     def fraction(self) -> float:
@@ -237,14 +234,15 @@ class Progress:
         label, done, total = match["label"] or "", int(match["done"]), int(match["total"])
         self._had_bar = True
         named = bool(_TRAINS.match(label)) and not _HAS_DATA.search(label)
-        stage = None if named else _stage_of(label)
+        # the first stage whose labels have words like this one's; None where the label does not say it
+        stage = None if named else next((s for s, pattern in _STAGES if pattern.search(label)), None)
         if stage is not None:
             if self._training is None or stage == "saving":
                 self.stage = AFTER if self.replicas and done >= total else stage
             return
-        rate = _number(match["rate"])
-        if rate:
-            rate = 1 / rate if match["unit"].startswith("s/") else rate
+        rate = None if "?" in match["rate"] else float(match["rate"])
+        if rate and match["unit"].startswith("s/"):
+            rate = 1 / rate
         bar = _Bar((re.sub(r"\d+", "#", label), total), done, _seconds(match["left"]), rate)
         self._seen, self._stale = bar, False
         current = self._training or self._likely
@@ -272,11 +270,6 @@ class Progress:
             self.steps_per_second = bar.rate
 
 
-def _stage_of(label: str) -> str | None:
-    """Return the stage that a bar of this label belongs to; None where the label does not say it."""
-    return next((stage for stage, pattern in _STAGES if pattern.search(label)), None)
-
-
 def _as_record(line: str) -> Record | None:
     """Return the dict that the Trainer printed, as numbers; None when the line is something else.
 
@@ -295,14 +288,6 @@ def _as_record(line: str) -> Record | None:
 
 def _seconds(clock: str) -> float | None:
     """Return the seconds of tqdm's [[hours:]minutes:]seconds."""
-    try:
-        return float(sum(int(part) * 60**i for i, part in enumerate(reversed(clock.split(":")))))
-    except ValueError:
+    if "?" in clock:
         return None
-
-
-def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
+    return float(sum(int(part or 0) * 60**i for i, part in enumerate(reversed(clock.split(":")))))

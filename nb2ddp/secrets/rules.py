@@ -14,10 +14,10 @@ import math
 import re
 import tomllib
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.resources import files
-from typing import Any
 
 _ENTROPY = 3.0  # bits per character that a rule asks for unless it says otherwise
 _DISTINCT = 8  # characters of a long secret that differ; a placeholder like hf_xxxxxxxx has fewer
@@ -43,7 +43,7 @@ class Rule:
     id: str
     description: str
     regex: str
-    keywords: tuple[str, ...]
+    keywords: Sequence[str]
     entropy: float = _ENTROPY
     near: str | None = None
     after: str | None = None
@@ -87,11 +87,7 @@ class Rule:
 def all_rules() -> tuple[Rule, ...]:
     """Return the rules of ``rules.toml``."""
     text = files("nb2ddp.secrets").joinpath("rules.toml").read_text(encoding="utf-8")
-    return tuple(_rule(**entry) for entry in tomllib.loads(text)["rules"])
-
-
-def _rule(*, keywords: list[str], **entry: Any) -> Rule:
-    return Rule(keywords=tuple(keywords), **entry)
+    return tuple(Rule(**entry) for entry in tomllib.loads(text)["rules"])
 
 
 def entropy_of(text: str) -> float:
